@@ -1,0 +1,74 @@
+# make demo   train and evaluate three small models on real images, print a table, write pictures
+# make test   lint and run the test suite
+# Both set up $(VENV) first; a step that is done is not done again.
+
+VENV   ?= .venv
+PYTHON ?= python3
+
+PY          := $(VENV)/bin/python
+PIP         := $(PY) -m pip install --disable-pip-version-check --progress-bar off -q -c requirements/constraints.txt
+DONE        := $(VENV)/.vitplug
+WORK_DIR    ?= work_dirs/demo
+MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format
+
+help:
+	@sed -n '1,3s/^# //p' Makefile
+
+# --- set-up: one stamp per finished step, so an interrupted set-up goes on where it stopped ---
+
+setup: $(DONE)/checked
+
+$(DONE)/venv:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 12) else \
+	  "vitplug needs Python 3.10 to 3.12, but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
+	@command -v $(or $(CXX),c++) >/dev/null || { \
+	  echo "no C++ compiler found, and mmcv's ops are compiled here: install one (g++ or clang++), then run make again"; exit 1; }
+	@echo "[1/5] virtual environment $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@mkdir -p $(DONE) && touch $@
+
+$(DONE)/torch: $(DONE)/venv requirements/constraints.txt
+	@echo "[2/5] torch and torchvision (several GB, a few minutes)"
+	@$(PIP) torch torchvision setuptools wheel ninja psutil
+	@touch $@
+
+# Without build isolation, because mmcv looks for torch while it is built and, finding none,
+# leaves its ops out without a word. pip's wheel cache does not know which torch a cached
+# mmcv was compiled for, hence the check and the second, uncached build.
+$(DONE)/mmcv: $(DONE)/torch
+	@echo "[3/5] mmcv with compiled ops (about ten minutes the first time, then pip's cache serves it)"
+	@$(PIP) --no-build-isolation onedl-mmcv
+	@$(MMCV_OPS_OK) || { \
+	  echo "      the cached mmcv build does not load beside this torch: building it anew (about ten minutes)"; \
+	  $(PIP) --no-build-isolation --no-cache-dir --no-deps --force-reinstall onedl-mmcv; }
+	@touch $@
+
+$(DONE)/vitplug: $(DONE)/mmcv setup.py
+	@echo "[4/5] mmdet, mmseg, mmpretrain and vitplug"
+	@$(PIP) --no-build-isolation -e '.[onedl,test]'
+	@touch $@
+
+$(DONE)/checked: $(DONE)/vitplug
+	@echo "[5/5] checking that everything imports"
+	@$(PY) -m vitplug.doctor
+	@touch $@
+
+# --- what set-up is for ---
+
+demo: setup
+	@$(PY) tools/demo.py --work-dir $(WORK_DIR)
+
+test: setup lint
+	@$(PY) -m pytest
+
+lint: setup
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+
+format: setup
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .

@@ -1,0 +1,140 @@
+"""The one place that computes attention, and the one place that fixes the order of the plugs in it.
+
+Shape suffixes used in this package::
+
+    B  images in the batch      W  windows of one image (1 for global attention)
+    H  heads                    N  tokens that attend to each other (of one window)
+    d  width of one head        D  width of a token, H * d
+
+Every host brings q, k and v as ``(B, W, H, N, d)``, so that no plug needs to know whether
+attention is global or windowed.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .carry import Carry
+from .intermediates import LayerRecord
+
+_fused_enabled = True
+
+
+@contextmanager
+def fused_attention(enabled: bool):
+    """Allows (default) or forbids the fused forms of attention inside a ``with`` block.
+
+    Both forms give the same result to rounding. Tests compare them, and gradients with respect to
+    attention maps need the plain form, whose maps lie on the way to the output.
+    """
+    global _fused_enabled
+    before, _fused_enabled = _fused_enabled, enabled
+    try:
+        yield
+    finally:
+        _fused_enabled = before
+
+
+@dataclass(frozen=True)
+class TokenGrid:
+    """How the N tokens of one attention lie in the image.
+
+    Args:
+        height: Rows of the token grid (of one window where attention is windowed).
+        width: Columns of the token grid.
+        num_prefix: Tokens before the grid's, such as the class token.
+        windows: Rows and columns of windows.
+        shift: Tokens by which the windows are shifted towards bottom right.
+    """
+
+    height: int
+    width: int
+    num_prefix: int = 0
+    windows: tuple[int, int] = (1, 1)
+    shift: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prefix + self.height * self.width
+
+
+def attend(
+    q_BWHNd: Tensor,
+    k_BWHNd: Tensor,
+    v_BWHNd: Tensor,
+    *,
+    scale: float,
+    grid: TokenGrid,
+    plugs,
+    carry: Carry,
+    bias_HNN: Tensor | None = None,
+    mask_WNN: Tensor | None = None,
+    dropout_p: float = 0.0,
+    record: LayerRecord | None = None,
+) -> tuple[Tensor, Carry]:
+    """Multi-head attention with the sockets of one layer, in this order::
+
+        scores = scale * q @ k^T
+        logits = [scores socket](scores, bias + [bias socket])      default: scores + bias
+        probs  = dropout(softmax(logits + mask))
+        out    = [map socket](probs) @ v                            default: probs @ v
+
+    Where neither the scores nor the map socket is taken, one fused call does the same to rounding.
+
+    Args:
+        q_BWHNd: Queries; keys and values alike.
+        scale: Factor of the dot products.
+        grid: How the N tokens lie in the image.
+        plugs: The layer's :class:`~vitplug.plugs.LayerPlugs`.
+        carry: What earlier layers handed over.
+        bias_HNN: The host's own additive position bias.
+        mask_WNN: Additive mask of shifted or padded windows; added last, never handed over.
+        dropout_p: Drop rate of the probabilities, 0 outside training.
+        record: Takes the intermediates that were asked for.
+
+    Returns:
+        The output ``(B, W, H, N, d)`` and the carry for the next layer.
+    """
+    bias_HNN = plugs.add_bias(bias_HNN, grid, q_BWHNd)
+    plain = not (_fused_enabled and plugs.fusable)
+    if plain or (record is not None and record.wants_maps):
+        # Maps recorded beside a fused call are those without dropout: its random draw stays inside it.
+        drop = dropout_p if plain else 0.0
+        maps, next_carry = _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, drop, record)
+    if plain:
+        return maps.to(v_BWHNd.dtype) @ v_BWHNd, next_carry
+    return _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p), carry
+
+
+def _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, dropout_p, record):
+    """The attention maps that multiply v, ``(B, W, H, N, N)``, and the next carry."""
+    scores = (q_BWHNd * scale) @ k_BWHNd.transpose(-2, -1)
+    logits, carry = plugs.blend_scores(scores, bias_HNN, grid, carry)
+    if mask_WNN is not None:
+        logits = logits + mask_WNN[:, None].to(logits.dtype)
+    # float16 has 10 bits of mantissa and bfloat16 has 7: too few for a sum over thousands of tokens.
+    half = logits.dtype in (torch.float16, torch.bfloat16)
+    probs = F.softmax(logits, dim=-1, dtype=torch.float32 if half else None)
+    dropped = F.dropout(probs, dropout_p) if dropout_p else probs
+    maps, carry = plugs.refine_map(dropped, mask_WNN, grid, carry)
+    if record is not None:
+        record.add(scores=scores, bias=bias_HNN, logits=logits, probs=probs, maps=maps)
+    return maps, carry
+
+
+def _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p):
+    """One fused call. Windows join the batch, or the heads where each window has its own mask."""
+    if mask_WNN is None:
+        dims, additive = (0, 1), bias_HNN
+    elif bias_HNN is None:
+        dims, additive = (1, 2), mask_WNN[:, None].expand(-1, q_BWHNd.shape[2], -1, -1).flatten(0, 1)
+    else:
+        dims, additive = (1, 2), (mask_WNN[:, None] + bias_HNN).flatten(0, 1)
+    q, k, v = (t.flatten(*dims) for t in (q_BWHNd, k_BWHNd, v_BWHNd))
+    if additive is not None:
+        additive = additive.to(q.dtype)[None]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=dropout_p, scale=scale)
+    return out.unflatten(dims[0], q_BWHNd.shape[dims[0] : dims[1] + 1])

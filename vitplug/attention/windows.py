@@ -1,0 +1,115 @@
+"""Windows of a feature map: where they lie, cutting tokens into them and putting them back."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .core import TokenGrid
+
+# Tokens of different regions of a shifted window; the host's value, large enough for softmax.
+MASKED = -100.0
+
+
+@dataclass(frozen=True)
+class WindowLayout:
+    """How a feature map of ``height x width`` tokens is cut into square windows.
+
+    Args:
+        height: Rows of the feature map.
+        width: Columns of the feature map.
+        window: Side of a window; the map is padded to a multiple of it at bottom and right.
+        shift: Tokens by which the windows are shifted towards bottom right.
+    """
+
+    height: int
+    width: int
+    window: int
+    shift: int = 0
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        return tuple(-(-side // self.window) * self.window for side in (self.height, self.width))
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Rows and columns of windows."""
+        return tuple(side // self.window for side in self.padded)
+
+    @property
+    def grid(self) -> TokenGrid:
+        """The grid one window's attention sees."""
+        return TokenGrid(self.window, self.window, windows=self.windows, shift=self.shift)
+
+    def pad_and_shift(self, x_BhwD: Tensor) -> Tensor:
+        """Pads with zeros to whole windows and rolls so that shifted windows become regular ones."""
+        padded_h, padded_w = self.padded
+        if (padded_h, padded_w) != (self.height, self.width):
+            x_BhwD = F.pad(x_BhwD, (0, 0, 0, padded_w - self.width, 0, padded_h - self.height))
+        if self.shift:
+            x_BhwD = x_BhwD.roll((-self.shift, -self.shift), dims=(1, 2))
+        return x_BhwD
+
+    def unshift_and_crop(self, x_BhwD: Tensor) -> Tensor:
+        """Undoes :meth:`pad_and_shift`."""
+        if self.shift:
+            x_BhwD = x_BhwD.roll((self.shift, self.shift), dims=(1, 2))
+        return x_BhwD[:, : self.height, : self.width]
+
+    def split_heads(self, qkv_Bhw3D: Tensor, num_heads: int) -> Tensor:
+        """``(B, padded h, padded w, 3*H*d)`` to q, k, v of ``(B, W, H, N, d)``, in one copy."""
+        rows, cols = self.windows
+        x = qkv_Bhw3D.unflatten(-1, (3, num_heads, -1))
+        x = x.unflatten(2, (cols, self.window)).unflatten(1, (rows, self.window))
+        # B rows y cols x 3 H d  ->  3 B rows cols H y x d
+        return x.permute(5, 0, 1, 3, 6, 2, 4, 7).flatten(5, 6).flatten(2, 3)
+
+    def merge_heads(self, out_BWHNd: Tensor) -> Tensor:
+        """``(B, W, H, N, d)`` back to ``(B, padded h, padded w, H*d)``."""
+        x = out_BWHNd.unflatten(3, (self.window, self.window)).unflatten(1, self.windows)
+        # B rows cols H y x d  ->  B rows y cols x H d
+        return x.permute(0, 1, 4, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4).flatten(1, 2)
+
+    def mask(self, device: torch.device) -> Tensor | None:
+        """Additive mask ``(W, N, N)`` that keeps regions of a shifted window apart; None without shift.
+
+        A cache serves it, except while compiling or exporting: a graph must depend on nothing
+        that Python changes between calls.
+        """
+        if not self.shift:
+            return None
+        build = _shift_mask if torch.compiler.is_compiling() else _cached_shift_mask
+        return build(*self.padded, self.window, self.shift, device)
+
+
+def _shift_mask(height: int, width: int, window: int, shift: int, device: torch.device) -> Tensor:
+    # Inference tensors could not be used by a later training forward.
+    with torch.inference_mode(False):
+        rows, cols = (_regions(side, window, shift, device) for side in (height, width))
+        region_WN = rows[:, None, :, None] * 3 + cols[None, :, None, :]
+        region_WN = region_WN.flatten(2, 3).flatten(0, 1)
+        return (region_WN[:, :, None] != region_WN[:, None, :]).float() * MASKED
+
+
+def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor:
+    """Region number (0, 1, 2) of every position along one axis after the roll, by window."""
+    position = torch.arange(side, device=device)
+    region = (position >= side - window).long() + (position >= side - shift).long()
+    return region.view(-1, window)
+
+
+# Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
+_cached_shift_mask = lru_cache(maxsize=16)(_shift_mask)
+
+
+def relative_position_index(height: int, width: int) -> Tensor:
+    """Index of the relative offset, query minus key, of every token pair into a ``(2h-1)(2w-1)`` table.
+
+    Returns:
+        ``(N, N)`` of int64, N = height * width, tokens in row-major order.
+    """
+    y, x = (t.flatten() for t in torch.meshgrid(torch.arange(height), torch.arange(width), indexing='ij'))
+    dy, dx = y[:, None] - y[None, :], x[:, None] - x[None, :]
+    return (dy + height - 1) * (2 * width - 1) + dx + width - 1

@@ -1,0 +1,288 @@
+"""What every plugged backbone does alike."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn.bricks.transformer import PatchEmbed
+from mmengine.logging import print_log
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vitplug.attention import Carry, Recorder
+from vitplug.plugs import LayerPlan, Plug, plug_layers, summarize
+from vitplug.registry import PLUGS
+
+
+class PluggedBackbone(BaseModule):
+    """Base of the hosts: builds the plugs, runs the blocks, records intermediates by name.
+
+    A host gives its blocks (:meth:`plugged_blocks`), a forward (:meth:`run`) that takes them one by one
+    through :meth:`run_block`, and :meth:`freeze`. A block has ``plugs`` and ``with_cp`` and is called as
+    ``block(tokens, layout, carry, record) -> (tokens, carry)``, the layout being the host's own.
+    """
+
+    def attach(self, plugs: Sequence[Mapping], plans: Sequence[LayerPlan]) -> None:
+        """Builds the plugs into the blocks and logs one line about them.
+
+        Raises:
+            ValueError: If ``plugs`` is no list of plug configs, or they cannot work together here.
+        """
+        built = build_plugs(plugs)
+        layers = plug_layers(built, plans)
+        for block, layer in zip(self.plugged_blocks(), layers, strict=True):
+            block.plugs = layer
+        print_log(f'{type(self).__name__}: {summarize(built, layers)}', logger='current')
+
+    def plugged_blocks(self) -> list[nn.Module]:
+        """The blocks of all stages in order."""
+        raise NotImplementedError
+
+    def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
+        """The host's forward."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``."""
+        return self.run(x, None)
+
+    def forward_intermediates(
+        self, x: Tensor, names: Iterable[str] = ('block',), layers: str | Sequence[int] = 'all'
+    ) -> tuple[tuple[Tensor, ...], dict[str, dict[int, Tensor]]]:
+        """The features, and intermediates by name and block.
+
+        Attention maps can be asked for although fused attention never forms them: they are then
+        computed from q and k besides it. They lie on the way from input to output, and so have
+        gradients with respect to the output, only under ``fused_attention(False)``.
+
+        Args:
+            x: Images ``(B, C, H, W)``.
+            names: Any of ``'scores'``, ``'bias'``, ``'logits'``, ``'probs'``, ``'maps'`` (each
+                ``(B, windows, heads, N, N)``, bias without the first two) and ``'block'`` ``(B, N, D)``.
+            layers: Block indices through all stages, or ``'all'``.
+
+        Returns:
+            What ``forward`` returns, and ``{name: {block index: tensor}}``.
+
+        Raises:
+            ValueError: If a name or a layer is unknown.
+        """
+        num_layers = len(self.plugged_blocks())
+        names = (names,) if isinstance(names, str) else tuple(names)
+        layers = range(num_layers) if layers == 'all' else tuple(layers)
+        recorder = Recorder(names, layers, num_layers)
+        return self.run(x, recorder), recorder.collect()
+
+    def run_block(
+        self, index: int, block: nn.Module, x: Tensor, layout, carry: Carry, recorder: Recorder | None
+    ) -> tuple[Tensor, Carry]:
+        """One block, by activation checkpointing where ``block.with_cp`` says so; recording goes without it."""
+        record = recorder.at(index) if recorder else None
+        if record is not None:
+            x, carry = block(x, layout, carry, record)
+            record.add(block=x)
+            return x, carry
+        if block.with_cp and torch.is_grad_enabled():
+            return checkpoint(block, x, layout, carry, use_reentrant=False)
+        return block(x, layout, carry)
+
+    def train(self, mode: bool = True) -> nn.Module:
+        """Sets the mode; frozen parts stay in evaluation mode."""
+        super().train(mode)
+        self.freeze()
+        return self
+
+    def freeze(self) -> None:
+        """Stops the gradients of the frozen parts and puts them into evaluation mode."""
+        raise NotImplementedError
+
+
+def freeze_module(module: nn.Module) -> None:
+    """Evaluation mode, no gradients."""
+    module.eval()
+    module.requires_grad_(False)
+
+
+def build_plugs(plugs: Sequence[Mapping]) -> list[Plug]:
+    """Builds plugs from their configs.
+
+    Raises:
+        ValueError: If this is no list of dicts with a registered ``type``, or an argument is refused.
+    """
+    if isinstance(plugs, Mapping | str) or not isinstance(plugs, Sequence):
+        raise ValueError(
+            f"plugs={plugs!r}: expected a list of dicts, such as plugs=[dict(type='ContextBroadcast')]; "
+            'an empty list is the plain backbone'
+        )
+    return [_build_plug(cfg) for cfg in plugs]
+
+
+def _build_plug(cfg: Mapping) -> Plug:
+    if not isinstance(cfg, Mapping) or 'type' not in cfg:
+        raise ValueError(f"plugs: {cfg!r} is no plug; expected a dict such as dict(type='ContextBroadcast')")
+    settings = {key: value for key, value in cfg.items() if key not in ('type', '_scope_')}
+    name = cfg['type']
+    plug_class = name if isinstance(name, type) else PLUGS.get(str(name))
+    if plug_class is None:
+        raise ValueError(f'plugs: type={name!r} is no plug; choose from {sorted(PLUGS.module_dict)}')
+    allowed = list(inspect.signature(plug_class).parameters)
+    unknown = sorted(set(settings) - set(allowed))
+    if unknown:
+        raise ValueError(f'plugs: {plug_class.__name__} has no argument {unknown}; it takes {allowed}')
+    try:
+        return plug_class(**settings)
+    except ValueError as error:
+        raise ValueError(f'plugs: {plug_class.__name__}: {error}') from error
+
+
+def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str]) -> Mapping:
+    """The settings of a named or given architecture.
+
+    Raises:
+        ValueError: If the name is unknown or keys are missing.
+    """
+    if isinstance(arch, str):
+        if arch.lower() not in zoo:
+            raise ValueError(
+                f'arch={arch!r}: unknown; choose from {sorted(zoo)} or give a dict with keys {sorted(keys)}'
+            )
+        return zoo[arch.lower()]
+    if not isinstance(arch, Mapping) or not keys <= set(arch):
+        raise ValueError(f'arch={arch!r}: expected a name or a dict with the keys {sorted(keys)}')
+    return arch
+
+
+def choose_indices(out_indices: int | Sequence[int], count: int) -> list[int]:
+    """Non-negative output indices.
+
+    Raises:
+        ValueError: If one is outside the backbone.
+    """
+    indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
+    outside = [i for i in indices if not -count <= i < count]
+    if outside:
+        raise ValueError(f'out_indices={indices}: {outside} outside; this backbone has indices 0 to {count - 1}')
+    return [i % count for i in indices]
+
+
+def build_patch_embed(img_size: int | Sequence[int], settings: Mapping) -> PatchEmbed:
+    """The patch embedding, mmcv's.
+
+    Raises:
+        ValueError: If no patch fits into the image.
+    """
+    sizes = (img_size, settings['kernel_size'], settings['stride'])
+    if not all(_is_size(size) for size in sizes):
+        raise ValueError(
+            f'img_size={img_size!r}, patch size {settings["kernel_size"]!r}, stride {settings["stride"]!r}: '
+            'expected positive integers or pairs of them'
+        )
+    embed = PatchEmbed(input_size=img_size, **settings)
+    check_patches(embed, embed.init_input_size)
+    return embed
+
+
+def _is_size(size) -> bool:
+    pair = (size, size) if isinstance(size, int) else size
+    return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(s, int) and s > 0 for s in pair)
+
+
+def check_patches(embed: PatchEmbed, size: Sequence[int]) -> None:
+    """Refuses an image that is smaller than one patch where the patch embedding does not pad.
+
+    Raises:
+        ValueError: Names the sizes.
+    """
+    conv = embed.projection
+    if embed.adaptive_padding is None:
+        room = [side + 2 * pad for side, pad in zip(size, conv.padding, strict=True)]
+        if any(side < kernel for side, kernel in zip(room, conv.kernel_size, strict=True)):
+            raise ValueError(
+                f'image size {tuple(size)} is smaller than the patch size {tuple(conv.kernel_size)}: '
+                "use larger images, smaller patches or patch_cfg=dict(padding='corner')"
+            )
+
+
+def resize_position_table(
+    table: Tensor, source: tuple[int, int], target: tuple[int, int], mode: str, num_prefix: int
+) -> Tensor:
+    """Resizes a position table to another grid.
+
+    Args:
+        table: ``(1, prefix + h * w, D)``.
+        source: Its grid ``(h, w)``.
+        target: The wanted grid.
+        mode: Interpolation mode.
+        num_prefix: Entries before the grid's, kept as they are.
+
+    Returns:
+        ``(1, prefix + target h * target w, D)``.
+    """
+    if tuple(source) == tuple(target):
+        return table
+    prefix, grid = table[:, :num_prefix], table[:, num_prefix:]
+    image = grid.transpose(1, 2).unflatten(2, tuple(source)).float()
+    image = F.interpolate(image, size=tuple(target), mode=mode, align_corners=False)
+    return torch.cat((prefix, image.flatten(2).transpose(1, 2).to(table.dtype)), dim=1)
+
+
+def fit_position_table(table: Tensor, target: tuple[int, int], mode: str, num_prefix: int, name: str) -> Tensor:
+    """Resizes a checkpoint's position table, whose grid is square, to this model's grid.
+
+    Raises:
+        ValueError: If the table fits no square grid.
+    """
+    entries = table.shape[1] - num_prefix
+    side = round(max(entries, 0) ** 0.5)
+    if table.shape[1] != num_prefix + target[0] * target[1] and (side * side != entries or side == 0):
+        raise ValueError(
+            f'{name}: the checkpoint has {table.shape[1]} entries, which are no square grid plus '
+            f'{num_prefix} prefix tokens; resize it to the grid {tuple(target)} before loading'
+        )
+    if table.shape[1] == num_prefix + target[0] * target[1]:
+        return table
+    print_log(f'resizing {name} from a {side}x{side} grid to {target[0]}x{target[1]}', logger='current')
+    return resize_position_table(table, (side, side), target, mode, num_prefix)
+
+
+def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
+    """Resizes a checkpoint's relative position table ``((2w-1)^2, H)`` to this model's window.
+
+    Raises:
+        ValueError: If the table is that of no square window.
+    """
+    if table.shape == wanted.shape:
+        return table
+    source, target = (round(t.shape[0] ** 0.5) for t in (table, wanted))
+    if source * source != table.shape[0]:
+        raise ValueError(f'{name}: the checkpoint has {table.shape[0]} entries, which belong to no square window')
+    print_log(f'resizing {name} from {source}x{source} offsets to {target}x{target}', logger='current')
+    image = table.T.unflatten(1, (source, source))[None].float()
+    image = F.interpolate(image, size=(target, target), mode='bicubic', align_corners=False)
+    return image[0].flatten(1).T.to(table.dtype)
+
+
+def per_item(cfgs: Mapping | Sequence[Mapping], count: int, name: str) -> Sequence[Mapping]:
+    """One config for each item: those given, or one for all.
+
+    Raises:
+        ValueError: If the list is of another length.
+    """
+    if isinstance(cfgs, Mapping):
+        return [cfgs] * count
+    if len(cfgs) != count:
+        raise ValueError(f'{name} has {len(cfgs)} entries: expected one dict, or a list of {count}')
+    return cfgs
+
+
+def choose_frozen(frozen_stages: int, most: int) -> int:
+    """The last stage to freeze.
+
+    Raises:
+        ValueError: If there is no such stage.
+    """
+    if isinstance(frozen_stages, bool) or not isinstance(frozen_stages, int) or not -1 <= frozen_stages <= most:
+        raise ValueError(f'frozen_stages={frozen_stages!r}: expected an integer from -1 (none) to {most}')
+    return frozen_stages

@@ -1,0 +1,452 @@
+"""Swin Transformer, the hierarchical windowed host.
+
+*Swin Transformer: Hierarchical Vision Transformer using Shifted Windows*, with the arguments,
+state-dict keys and outputs of mmpretrain's class of the same name.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+
+import numpy as np
+import torch
+from mmcv.cnn.bricks.drop import build_dropout
+from mmcv.cnn.bricks.transformer import PatchMerging
+from mmengine.model import BaseModule, ModuleList
+from mmengine.model.weight_init import trunc_normal_
+from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, attend
+from vitplug.attention.windows import WindowLayout, relative_position_index
+from vitplug.plugs import LayerPlan, LayerPlugs
+from vitplug.registry import MODELS
+
+from .base import (
+    PluggedBackbone,
+    build_patch_embed,
+    check_patches,
+    choose_arch,
+    choose_frozen,
+    choose_indices,
+    fit_bias_table,
+    fit_position_table,
+    freeze_module,
+    per_item,
+    resize_position_table,
+)
+from .ffn import PluggedFFN, layer_norm
+
+
+class WindowAttention(BaseModule):
+    """The parameters of attention inside windows, with a learned table of relative position bias.
+
+    Args:
+        embed_dims: Width of a token, ``D``.
+        num_heads: Heads, ``H``.
+        window_size: Side of a window.
+        qkv_bias: Whether q, k and v have a bias.
+        qk_scale: Factor of the dot products; ``(D / H) ** -0.5`` by default.
+        attn_drop: Drop rate of the probabilities.
+        proj_drop: Drop rate after the projection.
+    """
+
+    def __init__(self, embed_dims, num_heads, window_size, qkv_bias=True, qk_scale=None, attn_drop=0.0, proj_drop=0.0):
+        super().__init__()
+        self.num_heads = num_heads
+        self.scale = qk_scale or (embed_dims // num_heads) ** -0.5
+        self.relative_position_bias_table = nn.Parameter(torch.zeros((2 * window_size - 1) ** 2, num_heads))
+        # In the state dict because the host's checkpoints have it there.
+        self.register_buffer('relative_position_index', relative_position_index(window_size, window_size))
+        self.register_load_state_dict_pre_hook(_fit_bias_table)
+        self.qkv = nn.Linear(embed_dims, embed_dims * 3, bias=qkv_bias)
+        self.attn_drop = attn_drop
+        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    def init_weights(self):
+        super().init_weights()
+        trunc_normal_(self.relative_position_bias_table, std=0.02)
+
+    def bias(self) -> Tensor:
+        """The position bias ``(H, N, N)`` of one window."""
+        return self.relative_position_bias_table[self.relative_position_index].permute(2, 0, 1)
+
+
+class ShiftWindowAttention(nn.Module):
+    """Multi-head self-attention inside (shifted) windows of a feature map.
+
+    Args:
+        embed_dims: Width of a token, ``D``.
+        num_heads: Heads, ``H``.
+        window_size: Side of a window.
+        shift_size: Tokens by which the windows are shifted.
+        dropout_layer: Stochastic depth of the branch.
+        pad_small_map: Whether a map smaller than a window is padded to one; otherwise it is refused.
+        settings: Further arguments of :class:`WindowAttention`.
+
+    Raises:
+        ValueError: If the width is no multiple of the heads or the shift is no part of the window.
+    """
+
+    def __init__(self, embed_dims, num_heads, window_size, shift_size, dropout_layer, pad_small_map=False, **settings):
+        super().__init__()
+        if embed_dims % num_heads:
+            raise ValueError(f'embed_dims={embed_dims} is no multiple of num_heads={num_heads}')
+        if not 0 <= shift_size < window_size:
+            raise ValueError(f'shift_size={shift_size}: expected 0 to {window_size - 1}, less than window_size')
+        self.window_size = window_size
+        self.shift_size = shift_size
+        self.pad_small_map = pad_small_map
+        self.w_msa = WindowAttention(embed_dims, num_heads, window_size, **settings)
+        self.drop = build_dropout(dropout_layer)
+
+    def layout(self, hw: tuple[int, int]) -> WindowLayout:
+        """How a map of ``(h, w)`` tokens is cut.
+
+        Raises:
+            ValueError: If the map is smaller than a window and may not be padded.
+        """
+        if min(hw) < self.window_size and not self.pad_small_map:
+            raise ValueError(
+                f'the feature map {tuple(hw)} is smaller than the window ({self.window_size}): set '
+                'pad_small_map=True, use a smaller window_size or larger images'
+            )
+        # Where one window spans the map there is nothing to shift, unless maps are padded as a rule.
+        shifts = min(hw) != self.window_size or self.pad_small_map
+        return WindowLayout(*hw, self.window_size, self.shift_size if shifts else 0)
+
+    def forward(
+        self, x_BND: Tensor, hw: tuple[int, int], plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
+    ) -> tuple[Tensor, Carry]:
+        """The branch's output ``(B, h * w, D)`` and the carry."""
+        msa, layout = self.w_msa, self.layout(hw)
+        qkv = msa.qkv(layout.pad_and_shift(x_BND.unflatten(1, hw)))
+        out_BWHNd, carry = attend(
+            *layout.split_heads(qkv, msa.num_heads).unbind(0),
+            scale=msa.scale,
+            grid=layout.grid,
+            plugs=plugs,
+            carry=carry,
+            bias_HNN=msa.bias(),
+            mask_WNN=layout.mask(x_BND.device),
+            dropout_p=msa.attn_drop if self.training else 0.0,
+            record=record,
+        )
+        x_BND = msa.proj(layout.unshift_and_crop(layout.merge_heads(out_BWHNd))).flatten(1, 2)
+        return self.drop(plugs.tokens('msa', msa.proj_drop(x_BND))), carry
+
+
+class SwinBlock(BaseModule):
+    """One pre-norm block: attention in windows, then MLP.
+
+    The arguments are those of mmpretrain's block, so that its ``block_cfgs`` work here.
+    """
+
+    def __init__(
+        self,
+        embed_dims,
+        num_heads,
+        window_size=7,
+        shift=False,
+        ffn_ratio=4.0,
+        drop_path=0.0,
+        pad_small_map=False,
+        attn_cfgs=dict(),
+        ffn_cfgs=dict(),
+        norm_cfg=dict(type='LN'),
+        with_cp=False,
+        init_cfg=None,
+    ):
+        super().__init__(init_cfg)
+        self.with_cp = with_cp
+        branch_drop = dict(type='DropPath', drop_prob=drop_path)
+        attn_settings = dict(embed_dims=embed_dims, num_heads=num_heads, window_size=window_size)
+        attn_settings |= dict(shift_size=window_size // 2 if shift else 0, pad_small_map=pad_small_map)
+        attn_settings |= dict(dropout_layer=branch_drop, **attn_cfgs)
+        ffn_settings = dict(embed_dims=embed_dims, feedforward_channels=int(embed_dims * ffn_ratio), ffn_drop=0)
+        ffn_settings |= dict(dropout_layer=branch_drop, act_cfg=dict(type='GELU'), **ffn_cfgs)
+        self.norm1 = layer_norm(norm_cfg, embed_dims)
+        self.attn = ShiftWindowAttention(**attn_settings)
+        self.norm2 = layer_norm(norm_cfg, embed_dims)
+        self.ffn = PluggedFFN(**ffn_settings)
+        self.plugs = LayerPlugs()
+
+    def forward(
+        self, x_BND: Tensor, hw: tuple[int, int], carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, h * w, D)`` and carry, in and out."""
+        branch, carry = self.attn(self.norm1(x_BND), hw, self.plugs, carry, record)
+        x_BND = x_BND + branch
+        return self.ffn(self.norm2(x_BND), x_BND, self.plugs), carry
+
+
+class SwinStage(BaseModule):
+    """Blocks of one resolution, regular and shifted in turn, and the merging of patches after them.
+
+    The arguments are those of mmpretrain's block sequence, so that its ``stage_cfgs`` work here.
+    """
+
+    def __init__(
+        self,
+        embed_dims,
+        depth,
+        num_heads,
+        window_size=7,
+        downsample=False,
+        downsample_cfg=dict(),
+        drop_paths=0.0,
+        block_cfgs=dict(),
+        with_cp=False,
+        pad_small_map=False,
+        init_cfg=None,
+    ):
+        super().__init__(init_cfg)
+        drop_paths = drop_paths if isinstance(drop_paths, Sequence) else [drop_paths] * depth
+        shared = dict(embed_dims=embed_dims, num_heads=num_heads, window_size=window_size)
+        shared |= dict(with_cp=with_cp, pad_small_map=pad_small_map)
+        self.embed_dims = embed_dims
+        self.blocks = ModuleList(
+            SwinBlock(**{**shared, 'shift': index % 2 == 1, 'drop_path': rate, **block_cfg})
+            for index, (rate, block_cfg) in enumerate(
+                zip(drop_paths, per_item(block_cfgs, depth, 'block_cfgs'), strict=True)
+            )
+        )
+        merging = dict(in_channels=embed_dims, out_channels=2 * embed_dims, norm_cfg=dict(type='LN'))
+        self.downsample = PatchMerging(**{**merging, **downsample_cfg}) if downsample else None
+
+    @property
+    def out_channels(self) -> int:
+        return self.downsample.out_channels if self.downsample else self.embed_dims
+
+
+_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads')
+
+
+def _archs(names: str, embed_dims: int, depths: list[int], num_heads: list[int]) -> dict[str, dict]:
+    return {key: dict(embed_dims=embed_dims, depths=depths, num_heads=num_heads) for key in names.split()}
+
+
+@MODELS.register_module()
+class SwinTransformer(PluggedBackbone):
+    """Swin Transformer with plugs.
+
+    Takes images of any size; maps are padded to whole windows.
+
+    Args:
+        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths`` and ``num_heads``.
+        img_size: Image size ``(h, w)`` the absolute position table is made for.
+        patch_size: Side of a patch in pixels.
+        in_channels: Channels of the images.
+        window_size: Side of a window in tokens.
+        drop_rate: Drop rate after the embedding.
+        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
+        out_indices: Stages whose output is returned, each ``(B, D, h, w)``.
+        out_after_downsample: Whether that is the output after the stage's patch merging.
+        use_abs_pos_embed: Whether there is a table of absolute positions.
+        interpolate_mode: How that table is resized.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        frozen_stages: Last stage to freeze; -1 freezes nothing.
+        norm_eval: Whether batch norms stay in evaluation mode.
+        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
+            being refused.
+        norm_cfg: The norm of every output; None leaves them out.
+        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
+        patch_cfg: More settings of mmcv's ``PatchEmbed``.
+        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        init_cfg: Weight initialisation.
+
+    Raises:
+        ValueError: Names the argument, its value and what is allowed.
+    """
+
+    arch_zoo = {
+        **_archs('t tiny', 96, [2, 2, 6, 2], [3, 6, 12, 24]),
+        **_archs('s small', 96, [2, 2, 18, 2], [3, 6, 12, 24]),
+        **_archs('b base', 128, [2, 2, 18, 2], [4, 8, 16, 32]),
+        **_archs('l large', 192, [2, 2, 18, 2], [6, 12, 24, 48]),
+    }
+    # What mmpretrain writes into its checkpoints.
+    _version = 3
+
+    def __init__(
+        self,
+        arch='tiny',
+        img_size=224,
+        patch_size=4,
+        in_channels=3,
+        window_size=7,
+        drop_rate=0.0,
+        drop_path_rate=0.1,
+        out_indices=(3,),
+        out_after_downsample=False,
+        use_abs_pos_embed=False,
+        interpolate_mode='bicubic',
+        with_cp=False,
+        frozen_stages=-1,
+        norm_eval=False,
+        pad_small_map=False,
+        norm_cfg=dict(type='LN'),
+        stage_cfgs=dict(),
+        patch_cfg=dict(),
+        plugs=(),
+        init_cfg=None,
+    ):
+        super().__init__(init_cfg)
+        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.embed_dims = self.arch_settings['embed_dims']
+        self.depths = self.arch_settings['depths']
+        self.num_heads = self.arch_settings['num_heads']
+        self.out_indices = choose_indices(out_indices, len(self.depths))
+        self.out_after_downsample = out_after_downsample
+        self.interpolate_mode = interpolate_mode
+        self.frozen_stages = choose_frozen(frozen_stages, len(self.depths) - 1)
+        self.norm_eval = norm_eval
+
+        patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
+        patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'), **patch_cfg)
+        self.patch_embed = build_patch_embed(img_size, patch_settings)
+        self.patch_resolution = self.patch_embed.init_out_size
+        self.absolute_pos_embed = None
+        if use_abs_pos_embed:
+            num_patches = self.patch_resolution[0] * self.patch_resolution[1]
+            self.absolute_pos_embed = nn.Parameter(torch.zeros(1, num_patches, self.embed_dims))
+        self.register_load_state_dict_pre_hook(_fit_old_checkpoint)
+        self.drop_after_pos = nn.Dropout(drop_rate)
+
+        self.stages = self._build_stages(
+            drop_path_rate,
+            per_item(stage_cfgs, len(self.depths), 'stage_cfgs'),
+            dict(window_size=window_size, with_cp=with_cp, pad_small_map=pad_small_map),
+        )
+        self.num_features = [stage.out_channels if out_after_downsample else stage.embed_dims for stage in self.stages]
+        for i in self.out_indices:
+            norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, self.num_features[i])
+            self.add_module(f'norm{i}', norm)
+        self.attach(plugs, self._plans())
+        self.freeze()
+
+    def _build_stages(self, drop_path_rate: float, stage_cfgs: Sequence[Mapping], shared: Mapping) -> ModuleList:
+        rates = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
+        stages, embed_dims = ModuleList(), self.embed_dims
+        for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
+            first = sum(self.depths[:i])
+            settings = dict(shared, embed_dims=embed_dims, depth=depth, num_heads=num_heads)
+            settings |= dict(downsample=i < len(self.depths) - 1, drop_paths=rates[first : first + depth])
+            stages.append(SwinStage(**{**settings, **deepcopy(stage_cfgs[i])}))
+            embed_dims = stages[-1].out_channels
+        return stages
+
+    def _plans(self) -> list[LayerPlan]:
+        plans = []
+        for i, stage in enumerate(self.stages):
+            for block in stage.blocks:
+                window = block.attn.window_size
+                plan = LayerPlan(
+                    index=len(plans),
+                    num_layers=sum(self.depths),
+                    embed_dims=stage.embed_dims,
+                    hidden_dims=block.ffn.feedforward_channels,
+                    num_heads=block.attn.w_msa.num_heads,
+                    grid=TokenGrid(window, window, shift=block.attn.shift_size),
+                    stage=i,
+                )
+                plans.append(plan)
+        return plans
+
+    def plugged_blocks(self) -> list[nn.Module]:
+        return [block for stage in self.stages for block in stage.blocks]
+
+    def init_weights(self):
+        super().init_weights()
+        pretrained = isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained'
+        if self.absolute_pos_embed is not None and not pretrained:
+            trunc_normal_(self.absolute_pos_embed, std=0.02)
+
+    def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
+        check_patches(self.patch_embed, x.shape[-2:])
+        x_BND, hw = self._embed(x)
+        carry: Carry = {}
+        outs = []
+        index = 0
+        for i, stage in enumerate(self.stages):
+            for block in stage.blocks:
+                x_BND, carry = self.run_block(index, block, x_BND, hw, carry, recorder)
+                index += 1
+            stage_out, stage_hw = x_BND, hw
+            if stage.downsample is not None:
+                x_BND, hw = stage.downsample(x_BND, hw)
+            if i in self.out_indices:
+                outs.append(self._format(i, *((x_BND, hw) if self.out_after_downsample else (stage_out, stage_hw))))
+        return tuple(outs)
+
+    def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
+        x_BND, hw = self.patch_embed(x)
+        if self.absolute_pos_embed is not None:
+            x_BND = x_BND + resize_position_table(
+                self.absolute_pos_embed, self.patch_resolution, hw, self.interpolate_mode, 0
+            )
+        return self.drop_after_pos(x_BND), hw
+
+    def _format(self, stage: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        normed = getattr(self, f'norm{stage}')(x_BND)
+        return normed.unflatten(1, hw).permute(0, 3, 1, 2).contiguous()
+
+    def freeze(self) -> None:
+        if self.frozen_stages >= 0:
+            freeze_module(self.patch_embed)
+        for i, stage in enumerate(self.stages[: self.frozen_stages + 1]):
+            freeze_module(stage)
+            if i in self.out_indices:
+                getattr(self, f'norm{i}').requires_grad_(False)
+        if self.norm_eval:
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Depth of a parameter for layer-wise learning rate decay.
+
+        Args:
+            param_name: Name of the parameter.
+            prefix: What stands before the backbone's own names.
+
+        Returns:
+            The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of
+            depths. A stage's patch merging has the depth of its last block.
+        """
+        num_depths = sum(self.depths) + 2
+        own = param_name.removeprefix(prefix)
+        if not param_name.startswith(prefix):
+            return num_depths - 1, num_depths
+        if own.startswith(('patch_embed.', 'absolute_pos_embed')):
+            return 0, num_depths
+        if own.startswith('stages.'):
+            _, stage, part, block, *_ = own.split('.')
+            before = sum(self.depths[: int(stage)])
+            return before + (int(block) + 1 if part == 'blocks' else self.depths[int(stage)]), num_depths
+        return num_depths - 1, num_depths
+
+
+def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
+    """Resizes a checkpoint's relative position table made for another window size."""
+    key = f'{prefix}relative_position_bias_table'
+    if key not in state_dict:
+        return
+    state_dict[key] = fit_bias_table(state_dict[key], attention.relative_position_bias_table, key)
+    # It depends on the window alone, so the one of the checkpoint says nothing new.
+    state_dict[f'{prefix}relative_position_index'] = attention.relative_position_index
+
+
+def _fit_old_checkpoint(backbone: SwinTransformer, state_dict, prefix, local_metadata, *_) -> None:
+    """Resizes the absolute position table; renames and drops what older checkpoints have otherwise."""
+    key = f'{prefix}absolute_pos_embed'
+    if backbone.absolute_pos_embed is not None and key in state_dict:
+        state_dict[key] = fit_position_table(
+            state_dict[key], backbone.patch_resolution, backbone.interpolate_mode, 0, key
+        )
+    last_norm = f'{prefix}norm{len(backbone.stages) - 1}.'
+    for key in [k for k in state_dict if k.startswith(f'{prefix}norm.')]:
+        state_dict[key.replace(f'{prefix}norm.', last_norm)] = state_dict.pop(key)
+    for key in [k for k in state_dict if k.startswith(prefix) and k.endswith('attn_mask')]:
+        del state_dict[key]

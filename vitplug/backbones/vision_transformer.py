@@ -1,0 +1,381 @@
+"""Vision Transformer, the plain columnar host.
+
+*An Image is Worth 16x16 Words* and its DeiT variants, with the arguments, state-dict keys and outputs
+of mmpretrain's class of the same name.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from mmcv.cnn.bricks.drop import build_dropout
+from mmengine.model import BaseModule, ModuleList
+from mmengine.model.weight_init import trunc_normal_
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, attend
+from vitplug.plugs import LayerPlan, LayerPlugs
+from vitplug.registry import MODELS
+
+from .base import (
+    PluggedBackbone,
+    build_patch_embed,
+    check_patches,
+    choose_arch,
+    choose_frozen,
+    choose_indices,
+    fit_position_table,
+    freeze_module,
+    per_item,
+    resize_position_table,
+)
+from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
+
+
+class GlobalAttention(nn.Module):
+    """Multi-head self-attention of all tokens of an image.
+
+    Args:
+        embed_dims: Width of a token, ``D``.
+        num_heads: Heads, ``H``.
+        attn_drop: Drop rate of the probabilities.
+        proj_drop: Drop rate after the projection.
+        drop_path: Drop rate of the whole branch, per image.
+        qkv_bias: Whether q, k and v have a bias.
+        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
+    """
+
+    def __init__(self, embed_dims, num_heads, attn_drop, proj_drop, drop_path, qkv_bias, layer_scale_init_value):
+        super().__init__()
+        self.num_heads = num_heads
+        self.scale = (embed_dims // num_heads) ** -0.5
+        self.attn_drop = attn_drop
+        self.qkv = nn.Linear(embed_dims, embed_dims * 3, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj_drop = nn.Dropout(proj_drop)
+        self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+        self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
+
+    def forward(
+        self, x_BND: Tensor, grid: TokenGrid, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
+    ) -> tuple[Tensor, Carry]:
+        """The branch's output ``(B, N, D)`` and the carry."""
+        # B N 3 H d  ->  3 B W=1 H N d
+        qkv = self.qkv(x_BND).unflatten(-1, (3, 1, self.num_heads, -1)).permute(2, 0, 3, 4, 1, 5)
+        out_BWHNd, carry = attend(
+            *qkv.unbind(0),
+            scale=self.scale,
+            grid=grid,
+            plugs=plugs,
+            carry=carry,
+            dropout_p=self.attn_drop if self.training else 0.0,
+            record=record,
+        )
+        x_BND = self.proj(out_BWHNd.squeeze(1).transpose(1, 2).flatten(2))
+        x_BND = plugs.tokens('msa', self.proj_drop(x_BND))
+        return self.out_drop(self.gamma1(x_BND)), carry
+
+
+class TransformerLayer(BaseModule):
+    """One pre-norm block: attention, then MLP.
+
+    The arguments are those of mmpretrain's encoder layer, so that its ``layer_cfgs`` work here.
+
+    Raises:
+        ValueError: If the width is no multiple of the heads, or ``ffn_type`` is unknown.
+    """
+
+    def __init__(
+        self,
+        embed_dims,
+        num_heads,
+        feedforward_channels,
+        layer_scale_init_value=0.0,
+        drop_rate=0.0,
+        attn_drop_rate=0.0,
+        drop_path_rate=0.0,
+        num_fcs=2,
+        qkv_bias=True,
+        ffn_type='origin',
+        act_cfg=dict(type='GELU'),
+        norm_cfg=dict(type='LN'),
+        with_cp=False,
+        init_cfg=None,
+    ):
+        super().__init__(init_cfg)
+        self.with_cp = with_cp
+        if embed_dims % num_heads:
+            raise ValueError(f'embed_dims={embed_dims} is no multiple of num_heads={num_heads}')
+        self.ln1 = layer_norm(norm_cfg, embed_dims)
+        self.attn = GlobalAttention(
+            embed_dims, num_heads, attn_drop_rate, drop_rate, drop_path_rate, qkv_bias, layer_scale_init_value
+        )
+        self.ln2 = layer_norm(norm_cfg, embed_dims)
+        if ffn_type == 'origin':
+            self.ffn = PluggedFFN(
+                embed_dims,
+                feedforward_channels,
+                num_fcs=num_fcs,
+                ffn_drop=drop_rate,
+                dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate),
+                act_cfg=act_cfg,
+                layer_scale_init_value=layer_scale_init_value,
+            )
+            self.hidden_dims = feedforward_channels
+        elif ffn_type == 'swiglu_fused':
+            self.ffn = PluggedSwiGLU(embed_dims, feedforward_channels, layer_scale_init_value)
+            self.hidden_dims = PluggedSwiGLU.hidden_dims(feedforward_channels)
+        else:
+            raise ValueError(f"ffn_type={ffn_type!r}: expected 'origin' or 'swiglu_fused'")
+        self.plugs = LayerPlugs()
+
+    def init_weights(self):
+        super().init_weights()
+        for module in self.ffn.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.normal_(module.bias, std=1e-6)
+
+    def forward(
+        self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        branch, carry = self.attn(self.ln1(x_BND), grid, self.plugs, carry, record)
+        x_BND = x_BND + branch
+        return self.ffn(self.ln2(x_BND), x_BND, self.plugs), carry
+
+
+_ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
+
+
+def _archs(names: str, *values: int) -> dict[str, dict[str, int]]:
+    return {key: dict(zip(_ARCH_KEYS, values, strict=True)) for key in names.split()}
+
+
+@MODELS.register_module()
+class VisionTransformer(PluggedBackbone):
+    """Vision Transformer with plugs.
+
+    Takes images of any size; the position table is resized to the token grid.
+
+    Args:
+        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``num_layers``, ``num_heads`` and
+            ``feedforward_channels``.
+        img_size: Image size ``(h, w)`` the position table is made for.
+        patch_size: Side of a patch in pixels.
+        in_channels: Channels of the images.
+        out_indices: Blocks whose output is returned; negative ones count from the end.
+        drop_rate: Drop rate after the position table, the attention projection and in the MLP.
+        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
+        qkv_bias: Whether q, k and v have a bias.
+        norm_cfg: The norm layers.
+        final_norm: Whether the last block's output is normalised.
+        out_type: ``'cls_token'`` ``(B, D)``, ``'featmap'`` ``(B, D, h, w)``, ``'avg_featmap'`` ``(B, D)``,
+            normalised once more, or ``'raw'`` ``(B, N, D)``.
+        with_cls_token: Whether there is a class token.
+        frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
+        interpolate_mode: How the position table is resized.
+        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
+        patch_cfg: More settings of mmcv's ``PatchEmbed``.
+        layer_cfgs: More settings of the blocks: one dict for all or a list with one for each.
+        pre_norm: Whether the tokens are normalised before the first block.
+        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        init_cfg: Weight initialisation.
+
+    Raises:
+        ValueError: Names the argument, its value and what is allowed.
+    """
+
+    arch_zoo = {
+        **_archs('s small', 768, 8, 8, 768 * 3),
+        **_archs('b base deit-b deit-base', 768, 12, 12, 768 * 4),
+        **_archs('l large', 1024, 24, 16, 1024 * 4),
+        **_archs('h huge', 1280, 32, 16, 1280 * 4),
+        **_archs('eva-g eva-giant', 1408, 40, 16, 6144),
+        **_archs('deit-t deit-tiny', 192, 12, 3, 192 * 4),
+        **_archs('deit-s deit-small dinov2-s dinov2-small', 384, 12, 6, 384 * 4),
+        **_archs('dinov2-g dinov2-giant', 1536, 40, 24, 6144),
+    }
+    OUT_TYPES = ('raw', 'cls_token', 'featmap', 'avg_featmap')
+
+    def __init__(
+        self,
+        arch='base',
+        img_size=224,
+        patch_size=16,
+        in_channels=3,
+        out_indices=-1,
+        drop_rate=0.0,
+        drop_path_rate=0.0,
+        qkv_bias=True,
+        norm_cfg=dict(type='LN', eps=1e-6),
+        final_norm=True,
+        out_type='cls_token',
+        with_cls_token=True,
+        frozen_stages=-1,
+        interpolate_mode='bicubic',
+        layer_scale_init_value=0.0,
+        patch_cfg=dict(),
+        layer_cfgs=dict(),
+        pre_norm=False,
+        plugs=(),
+        with_cp=False,
+        init_cfg=None,
+    ):
+        super().__init__(init_cfg)
+        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.embed_dims = self.arch_settings['embed_dims']
+        self.num_layers = self.arch_settings['num_layers']
+        self.out_indices = choose_indices(out_indices, self.num_layers)
+        self.out_type = _choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
+        self.num_extra_tokens = int(with_cls_token)
+        self.interpolate_mode = interpolate_mode
+        self.final_norm = final_norm
+        self.frozen_stages = choose_frozen(frozen_stages, self.num_layers)
+
+        patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
+        # A bias before a norm would be of no use (CLIP has both left out).
+        patch_settings |= dict(stride=patch_size, bias=not pre_norm, **patch_cfg)
+        self.patch_embed = build_patch_embed(img_size, patch_settings)
+        self.patch_resolution = self.patch_embed.init_out_size
+        num_tokens = self.num_extra_tokens + self.patch_resolution[0] * self.patch_resolution[1]
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, self.embed_dims)) if with_cls_token else None
+        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims))
+        self.register_load_state_dict_pre_hook(_fit_position_table)
+        self.drop_after_pos = nn.Dropout(drop_rate)
+
+        defaults = dict(
+            self._layer_settings(),
+            layer_scale_init_value=layer_scale_init_value,
+            drop_rate=drop_rate,
+            qkv_bias=qkv_bias,
+            norm_cfg=norm_cfg,
+            with_cp=with_cp,
+        )
+        self.layers = ModuleList(
+            TransformerLayer(**{**defaults, 'drop_path_rate': rate, **layer_cfg})
+            for rate, layer_cfg in zip(
+                np.linspace(0, drop_path_rate, self.num_layers),
+                per_item(layer_cfgs, self.num_layers, 'layer_cfgs'),
+                strict=True,
+            )
+        )
+        self.pre_norm = layer_norm(norm_cfg, self.embed_dims) if pre_norm else nn.Identity()
+        if final_norm:
+            self.ln1 = layer_norm(norm_cfg, self.embed_dims)
+        if out_type == 'avg_featmap':
+            self.ln2 = layer_norm(norm_cfg, self.embed_dims)
+        self.attach(plugs, [self._plan(i, layer) for i, layer in enumerate(self.layers)])
+        self.freeze()
+
+    def _layer_settings(self) -> dict:
+        return {key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')}
+
+    def _plan(self, index: int, layer: TransformerLayer) -> LayerPlan:
+        return LayerPlan(
+            index=index,
+            num_layers=self.num_layers,
+            embed_dims=self.embed_dims,
+            hidden_dims=layer.hidden_dims,
+            num_heads=layer.attn.num_heads,
+            grid=TokenGrid(*self.patch_resolution, self.num_extra_tokens),
+        )
+
+    def plugged_blocks(self) -> list[nn.Module]:
+        return list(self.layers)
+
+    def init_weights(self):
+        super().init_weights()
+        if not (isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained'):
+            trunc_normal_(self.pos_embed, std=0.02)
+
+    def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
+        check_patches(self.patch_embed, x.shape[-2:])
+        x_BND, hw = self._embed(x)
+        grid = TokenGrid(*hw, self.num_extra_tokens)
+        carry: Carry = {}
+        outs = []
+        for index, layer in enumerate(self.layers):
+            x_BND, carry = self.run_block(index, layer, x_BND, grid, carry, recorder)
+            if index == self.num_layers - 1 and self.final_norm:
+                x_BND = self.ln1(x_BND)
+            if index in self.out_indices:
+                outs.append(self._format(x_BND, hw))
+        return tuple(outs)
+
+    def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
+        x_BND, hw = self.patch_embed(x)
+        if self.cls_token is not None:
+            x_BND = torch.cat((self.cls_token.expand(len(x_BND), -1, -1), x_BND), dim=1)
+        x_BND = x_BND + resize_position_table(
+            self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
+        )
+        return self.pre_norm(self.drop_after_pos(x_BND)), hw
+
+    def _format(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        if self.out_type == 'raw':
+            return x_BND
+        if self.out_type == 'cls_token':
+            return x_BND[:, 0]
+        patches = x_BND[:, self.num_extra_tokens :]
+        if self.out_type == 'featmap':
+            return patches.transpose(1, 2).unflatten(2, hw)
+        return self.ln2(patches.mean(dim=1))
+
+    def freeze(self) -> None:
+        if self.frozen_stages < 1:
+            return
+        tokens = [p for p in (self.pos_embed, self.cls_token) if p is not None]
+        for parameter in tokens:
+            parameter.requires_grad_(False)
+        frozen = [self.drop_after_pos, self.patch_embed, self.pre_norm, *self.layers[: self.frozen_stages]]
+        if self.frozen_stages == self.num_layers:
+            frozen += [getattr(self, name) for name in ('ln1', 'ln2') if hasattr(self, name)]
+        for module in frozen:
+            freeze_module(module)
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Depth of a parameter for layer-wise learning rate decay.
+
+        Args:
+            param_name: Name of the parameter.
+            prefix: What stands before the backbone's own names.
+
+        Returns:
+            The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the
+            number of depths.
+        """
+        num_depths = self.num_layers + 2
+        own = param_name.removeprefix(prefix)
+        if not param_name.startswith(prefix):
+            return num_depths - 1, num_depths
+        if own.startswith('layers.'):
+            return int(own.split('.')[1]) + 1, num_depths
+        if own in ('cls_token', 'pos_embed') or own.startswith('patch_embed.'):
+            return 0, num_depths
+        return num_depths - 1, num_depths
+
+
+def _fit_position_table(backbone: VisionTransformer, state_dict, prefix, *_) -> None:
+    """Makes a checkpoint's position table fit: drops a class token that is not used, resizes the grid."""
+    key = f'{prefix}pos_embed'
+    if key not in state_dict:
+        return
+    table = state_dict[key]
+    if backbone.cls_token is None and table.shape[1] == backbone.pos_embed.shape[1] + 1:
+        table = table[:, 1:]
+    state_dict[key] = fit_position_table(
+        table, backbone.patch_resolution, backbone.interpolate_mode, backbone.num_extra_tokens, key
+    )
+
+
+def _choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool) -> str:
+    if out_type not in allowed:
+        raise ValueError(f'out_type={out_type!r}: expected one of {list(allowed)}')
+    if out_type == 'cls_token' and not with_cls_token:
+        raise ValueError(
+            "out_type='cls_token' needs with_cls_token=True; without one, choose 'featmap' or 'avg_featmap'"
+        )
+    return out_type
