@@ -129,10 +129,9 @@ def _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p):
     """One fused call. Windows join the batch, or the heads where each window has its own mask."""
     if mask_WNN is None:
         dims, additive = (0, 1), bias_HNN
-    elif bias_HNN is None:
-        dims, additive = (1, 2), mask_WNN[:, None].expand(-1, q_BWHNd.shape[2], -1, -1).flatten(0, 1)
     else:
-        dims, additive = (1, 2), (mask_WNN[:, None] + bias_HNN).flatten(0, 1)
+        both_WHNN = mask_WNN[:, None] if bias_HNN is None else mask_WNN[:, None] + bias_HNN
+        dims, additive = (1, 2), both_WHNN.expand(-1, q_BWHNd.shape[2], -1, -1).flatten(0, 1)
     q, k, v = (t.flatten(*dims) for t in (q_BWHNd, k_BWHNd, v_BWHNd))
     if additive is not None:
         additive = additive.to(q.dtype)[None]

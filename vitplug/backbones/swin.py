@@ -72,7 +72,7 @@ class WindowAttention(BaseModule):
         return self.relative_position_bias_table[self.relative_position_index].permute(2, 0, 1)
 
 
-class ShiftWindowAttention(nn.Module):
+class ShiftWindowAttention(BaseModule):
     """Multi-head self-attention inside (shifted) windows of a feature map.
 
     Args:
@@ -162,13 +162,13 @@ class SwinBlock(BaseModule):
         branch_drop = dict(type='DropPath', drop_prob=drop_path)
         attn_settings = dict(embed_dims=embed_dims, num_heads=num_heads, window_size=window_size)
         attn_settings |= dict(shift_size=window_size // 2 if shift else 0, pad_small_map=pad_small_map)
-        attn_settings |= dict(dropout_layer=branch_drop, **attn_cfgs)
+        attn_settings |= dict(dropout_layer=branch_drop)
         ffn_settings = dict(embed_dims=embed_dims, feedforward_channels=int(embed_dims * ffn_ratio), ffn_drop=0)
-        ffn_settings |= dict(dropout_layer=branch_drop, act_cfg=dict(type='GELU'), **ffn_cfgs)
+        ffn_settings |= dict(dropout_layer=branch_drop, act_cfg=dict(type='GELU'))
         self.norm1 = layer_norm(norm_cfg, embed_dims)
-        self.attn = ShiftWindowAttention(**attn_settings)
+        self.attn = ShiftWindowAttention(**(attn_settings | attn_cfgs))
         self.norm2 = layer_norm(norm_cfg, embed_dims)
-        self.ffn = PluggedFFN(**ffn_settings)
+        self.ffn = PluggedFFN(**(ffn_settings | ffn_cfgs))
         self.plugs = LayerPlugs()
 
     def forward(
@@ -303,8 +303,8 @@ class SwinTransformer(PluggedBackbone):
         self.norm_eval = norm_eval
 
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
-        patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'), **patch_cfg)
-        self.patch_embed = build_patch_embed(img_size, patch_settings)
+        patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'))
+        self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
         self.patch_resolution = self.patch_embed.init_out_size
         self.absolute_pos_embed = None
         if use_abs_pos_embed:

@@ -236,8 +236,8 @@ class VisionTransformer(PluggedBackbone):
 
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         # A bias before a norm would be of no use (CLIP has both left out).
-        patch_settings |= dict(stride=patch_size, bias=not pre_norm, **patch_cfg)
-        self.patch_embed = build_patch_embed(img_size, patch_settings)
+        patch_settings |= dict(stride=patch_size, bias=not pre_norm)
+        self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
         self.patch_resolution = self.patch_embed.init_out_size
         num_tokens = self.num_extra_tokens + self.patch_resolution[0] * self.patch_resolution[1]
         self.cls_token = nn.Parameter(torch.zeros(1, 1, self.embed_dims)) if with_cls_token else None
@@ -256,7 +256,7 @@ class VisionTransformer(PluggedBackbone):
         self.layers = ModuleList(
             TransformerLayer(**{**defaults, 'drop_path_rate': rate, **layer_cfg})
             for rate, layer_cfg in zip(
-                np.linspace(0, drop_path_rate, self.num_layers),
+                np.linspace(0, drop_path_rate, self.num_layers).tolist(),
                 per_item(layer_cfgs, self.num_layers, 'layer_cfgs'),
                 strict=True,
             )

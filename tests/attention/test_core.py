@@ -1,0 +1,137 @@
+"""Attention against its equation, loop by loop, with and without windows, bias and mask."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from vitplug.attention import TokenGrid, attend, fused_attention
+from vitplug.attention.windows import MASKED, WindowLayout, relative_position_index
+from vitplug.plugs import LayerPlugs
+
+
+def attention_oracle(q, k, v, scale, bias, mask):
+    out = torch.zeros_like(v)
+    batch, windows, heads, n, _ = q.shape
+    for b, w, h, i in itertools.product(range(batch), range(windows), range(heads), range(n)):
+        logits = torch.stack([scale * (q[b, w, h, i] * k[b, w, h, j]).sum() for j in range(n)])
+        if bias is not None:
+            logits = logits + bias[h % bias.shape[0], i]
+        if mask is not None:
+            logits = logits + mask[w, i]
+        weights = logits.exp() / logits.exp().sum()
+        out[b, w, h, i] = sum(weights[j] * v[b, w, h, j] for j in range(n))
+    return out
+
+
+@given(
+    batch=st.integers(1, 2),
+    windows=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    n=st.integers(1, 4),
+    width=st.integers(1, 3),
+    bias_heads=st.sampled_from([None, 'one', 'all']),
+    masked=st.booleans(),
+    fused=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_attention_is_its_equation(batch, windows, heads, n, width, bias_heads, masked, fused, seed):
+    generator = torch.Generator().manual_seed(seed)
+
+    def leaf(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    q, k, v = (leaf(batch, windows, heads, n, width) for _ in range(3))
+    bias = None if bias_heads is None else leaf(1 if bias_heads == 'one' else heads, n, n)
+    mask = torch.randn(windows, n, n, generator=generator, dtype=torch.float64) if masked else None
+    leaves = [t for t in (q, k, v, bias) if t is not None]
+    with fused_attention(fused):
+        got, carry = attend(
+            q, k, v, scale=0.7, grid=TokenGrid(1, n), plugs=LayerPlugs(), carry={}, bias_HNN=bias, mask_WNN=mask
+        )
+    expected = attention_oracle(q, k, v, 0.7, bias, mask)
+    assert carry == {}
+    assert_close(got, expected)
+    g = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
+    assert_close(torch.autograd.grad(got, leaves, g), torch.autograd.grad(expected, leaves, g))
+
+
+def test_fused_attention_is_restored_after_an_error():
+    from vitplug.attention import core
+
+    with pytest.raises(KeyError), fused_attention(False):
+        raise KeyError
+    assert core._fused_enabled
+
+
+def test_attention_dropout_draws_in_both_forms():
+    q = torch.randn(1, 1, 2, 64, 8)
+    for fused in (True, False):
+        with fused_attention(fused):
+            call = dict(scale=1.0, grid=TokenGrid(8, 8), plugs=LayerPlugs(), carry={})
+            kept, _ = attend(q, q, q, **call)
+            dropped, _ = attend(q, q, q, dropout_p=0.5, **call)
+        assert not torch.allclose(kept, dropped)
+
+
+sides = st.integers(1, 13)
+
+
+@given(height=sides, width=sides, window=st.integers(1, 5), shift=st.integers(0, 4), seed=st.integers(0, 9))
+def test_windows_are_cut_and_put_back(height, width, window, shift, seed):
+    layout = WindowLayout(height, width, window, shift % window)
+    x = torch.randn(2, height, width, 6, generator=torch.Generator().manual_seed(seed))
+    moved = layout.pad_and_shift(x)
+    assert moved.shape[1:3] == layout.padded
+    qkv = torch.cat((moved, 2 * moved, 3 * moved), dim=-1)
+    q, k, v = layout.split_heads(qkv, num_heads=3)
+    rows, cols = layout.windows
+    assert q.shape == (2, rows * cols, 3, window * window, 2)
+    for scale, part in ((1, q), (2, k), (3, v)):
+        assert torch.equal(layout.unshift_and_crop(layout.merge_heads(part)), scale * x)
+
+
+@given(height=sides, width=sides, window=st.integers(2, 5), shift=st.integers(1, 4))
+def test_tokens_of_a_window_that_were_no_neighbours_are_masked(height, width, window, shift):
+    """Two tokens of a shifted window see each other unless the roll brought them together."""
+    shift = shift % window or 1
+    layout = WindowLayout(height, width, window, shift)
+    padded_h, padded_w = layout.padded
+    mask = layout.mask(torch.device('cpu'))
+    rows, cols = layout.windows
+    for r, c in itertools.product(range(rows), range(cols)):
+        tokens = list(itertools.product(range(r * window, (r + 1) * window), range(c * window, (c + 1) * window)))
+        for (i, a), (j, b) in itertools.product(enumerate(tokens), enumerate(tokens)):
+            wrapped = [[p + shift >= side for p, side in zip(t, (padded_h, padded_w), strict=True)] for t in (a, b)]
+            expected = 0.0 if wrapped[0] == wrapped[1] else MASKED
+            assert mask[r * cols + c, i, j] == expected
+
+
+@pytest.mark.parametrize('size', [(8, 8), (9, 14), (4, 12)], ids=str)
+def test_mask_is_the_hosts(size):
+    from mmpretrain.models.utils.attention import ShiftWindowMSA
+
+    layout = WindowLayout(*size, 4, 2)
+    expected = ShiftWindowMSA.get_attn_mask(layout.padded, window_size=4, shift_size=2)
+    assert torch.equal(layout.mask(torch.device('cpu')), expected)
+
+
+def test_masks_are_cached_and_the_cache_is_bounded():
+    from vitplug.attention.windows import _cached_shift_mask
+
+    cpu = torch.device('cpu')
+    assert WindowLayout(8, 8, 4, 2).mask(cpu) is WindowLayout(7, 6, 4, 2).mask(cpu)
+    for side in range(4, 200):
+        WindowLayout(side, 4, 4, 2).mask(cpu)
+    assert _cached_shift_mask.cache_info().currsize <= 16
+
+
+@given(height=st.integers(1, 5), width=st.integers(1, 5))
+def test_relative_position_index(height, width):
+    index = relative_position_index(height, width)
+    for i, j in itertools.product(range(height * width), repeat=2):
+        dy, dx = i // width - j // width, i % width - j % width
+        assert index[i, j] == (dy + height - 1) * (2 * width - 1) + dx + width - 1

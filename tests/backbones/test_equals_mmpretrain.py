@@ -1,0 +1,208 @@
+"""With ``plugs=[]`` the hosts are mmpretrain's: same keys, same numbers."""
+
+import copy
+
+import mmpretrain.models as stock
+import pytest
+import torch
+from cases import SWIN_ARCH, VIT_ARCH, images, randomize
+
+from vitplug.attention import fused_attention
+from vitplug.backbones import SwinTransformer, VisionTransformer
+
+VIT_VARIANTS = {
+    'cls-token': dict(out_type='cls_token'),
+    'featmap': dict(out_type='featmap', out_indices=[0, 1, -1]),
+    'avg-featmap': dict(out_type='avg_featmap', out_indices=[1, 3]),
+    'raw': dict(out_type='raw', out_indices=-2),
+    'featmap-no-cls': dict(out_type='featmap', with_cls_token=False, out_indices=[0, 3]),
+    'avg-featmap-no-cls': dict(out_type='avg_featmap', with_cls_token=False),
+    'raw-no-cls': dict(out_type='raw', with_cls_token=False),
+    'layer-scale': dict(layer_scale_init_value=0.3, qkv_bias=False),
+    'no-final-norm': dict(final_norm=False, out_type='raw'),
+    'pre-norm': dict(pre_norm=True, interpolate_mode='bilinear'),
+    'three-fcs': dict(layer_cfgs=dict(num_fcs=3, act_cfg=dict(type='ReLU'))),
+    'swiglu': dict(layer_cfgs=[dict(ffn_type='swiglu_fused'), {}, {}, {}]),
+    'patch-overlap': dict(patch_cfg=dict(kernel_size=9, stride=6, padding=2)),
+}
+SWIN_VARIANTS = {
+    'default': dict(),
+    'pad-small': dict(pad_small_map=True),
+    'abs-pos': dict(use_abs_pos_embed=True),
+    'after-downsample': dict(out_after_downsample=True),
+    'no-norm': dict(norm_cfg=None),
+    'one-output': dict(out_indices=(1,)),
+    'merging': dict(stage_cfgs=dict(downsample_cfg=dict(kernel_size=3, stride=2))),
+    'blocks': dict(stage_cfgs=[dict(block_cfgs=dict(ffn_ratio=2.0, attn_cfgs=dict(qk_scale=0.9))), dict()]),
+    'no-qkv-bias': dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(qkv_bias=False)))),
+}
+VIT_SIZES = [(32, 32), (32, 40), (48, 24), (37, 51), (8, 8)]
+SWIN_SIZES = [(32, 32), (64, 48), (37, 51), (16, 80)]
+# Maps of these are smaller than the window of 4 in the second or in both stages.
+SWIN_SMALL_SIZES = [(16, 16), (12, 20), (5, 7), (40, 24)]
+
+
+def pair(stock_class, our_class, settings):
+    """The stock model with random weights, and ours that loaded them."""
+    theirs = randomize(stock_class(**copy.deepcopy(settings)))
+    ours = our_class(**copy.deepcopy(settings))
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    theirs.eval()
+    return theirs.double(), ours.double().eval()
+
+
+def vit_pair(**settings):
+    defaults = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8)
+    return pair(stock.VisionTransformer, VisionTransformer, {**defaults, **settings})
+
+
+def swin_pair(**settings):
+    defaults = dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(0, 1))
+    return pair(stock.SwinTransformer, SwinTransformer, {**defaults, **settings})
+
+
+def assert_same_outputs(theirs, ours, x, tolerance):
+    expected, got = theirs(x), ours(x)
+    assert len(expected) == len(got) > 0
+    for e, g in zip(expected, got, strict=True):
+        assert g.shape == e.shape
+        assert (g - e).abs().max() <= tolerance * e.abs().max()
+
+
+@pytest.mark.parametrize('size', VIT_SIZES, ids=str)
+@pytest.mark.parametrize('variant', VIT_VARIANTS)
+def test_vit_outputs(variant, size):
+    theirs, ours = vit_pair(**VIT_VARIANTS[variant])
+    x = images(*size)
+    assert_same_outputs(theirs, ours, x, 1e-12)
+    with fused_attention(False):
+        assert_same_outputs(theirs, ours, x, 1e-12)
+
+
+@pytest.mark.parametrize('size', SWIN_SIZES, ids=str)
+@pytest.mark.parametrize('variant', SWIN_VARIANTS)
+def test_swin_outputs(variant, size):
+    theirs, ours = swin_pair(**{'pad_small_map': size == (16, 80), **SWIN_VARIANTS[variant]})
+    x = images(*size)
+    if not ours.plugged_blocks()[0].attn.pad_small_map and min(size) < 32:
+        pytest.fail('this size needs pad_small_map')
+    assert_same_outputs(theirs, ours, x, 1e-12)
+    with fused_attention(False):
+        assert_same_outputs(theirs, ours, x, 1e-12)
+
+
+@pytest.mark.parametrize('size', SWIN_SMALL_SIZES, ids=str)
+def test_swin_pads_maps_smaller_than_the_window(size):
+    theirs, ours = swin_pair(pad_small_map=True)
+    assert_same_outputs(theirs, ours, images(*size), 1e-12)
+
+
+@pytest.mark.parametrize('make', [vit_pair, swin_pair])
+def test_gradients(make):
+    theirs, ours = make()
+    x = images(37, 51)
+    for model in (theirs, ours):
+        sum(out.square().sum() for out in model(x)).backward()
+    expected = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('make', [vit_pair, swin_pair])
+def test_bfloat16_autocast_to_rounding(make):
+    """As far from the exact result as the stock model is, and no further."""
+    theirs, ours = make()
+    x = images(37, 51)
+    exact = theirs(x)[-1]
+    theirs, ours, x = theirs.float(), ours.float(), x.float()
+    with torch.autocast('cpu', torch.bfloat16):
+        stock_error = (theirs(x)[-1] - exact).abs().mean()
+        our_error = (ours(x)[-1] - exact).abs().mean()
+    assert stock_error > 1e-4, 'autocast was not on'
+    assert our_error <= 1.5 * stock_error
+
+
+@pytest.mark.parametrize('arch', sorted(stock.VisionTransformer.arch_zoo))
+def test_vit_arch_zoo(arch):
+    assert VisionTransformer.arch_zoo[arch] == stock.VisionTransformer.arch_zoo[arch]
+
+
+@pytest.mark.parametrize('arch', sorted(stock.SwinTransformer.arch_zoo))
+def test_swin_arch_zoo(arch):
+    assert SwinTransformer.arch_zoo[arch] == stock.SwinTransformer.arch_zoo[arch]
+
+
+@pytest.mark.parametrize(
+    ('ours', 'theirs'), [(VisionTransformer, stock.VisionTransformer), (SwinTransformer, stock.SwinTransformer)]
+)
+def test_arguments(ours, theirs):
+    """Every argument of the stock class, in its order and with its default."""
+    import inspect
+
+    expected = [p for p in inspect.signature(theirs).parameters.values() if p.name != 'init_cfg']
+    got = list(inspect.signature(ours).parameters.values())[: len(expected)]
+    assert [(p.name, p.default) for p in got] == [(p.name, p.default) for p in expected]
+
+
+@pytest.mark.parametrize('make', [vit_pair, swin_pair])
+def test_layer_depths(make):
+    theirs, ours = make()
+    for name in [f'backbone.{n}' for n in ours.state_dict()] + ['head.fc.weight']:
+        assert ours.get_layer_depth(name, 'backbone.') == theirs.get_layer_depth(name, 'backbone.')
+
+
+@pytest.mark.parametrize('make', [vit_pair, swin_pair])
+def test_frozen_parameters(make):
+    theirs, ours = make(frozen_stages=1)
+    theirs.train()
+    ours.train()
+    expected = {name: p.requires_grad for name, p in theirs.named_parameters()}
+    assert {name: p.requires_grad for name, p in ours.named_parameters()} == expected
+    assert not all(expected.values())
+
+
+def test_initial_weights_have_the_stock_distribution():
+    for ours, theirs, settings in (
+        (VisionTransformer, stock.VisionTransformer, dict(arch='deit-tiny')),
+        (SwinTransformer, stock.SwinTransformer, dict(arch='tiny')),
+    ):
+        models = [cls(**settings) for cls in (ours, theirs)]
+        for model in models:
+            torch.manual_seed(0)
+            model.init_weights()
+        for (name, a), b in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+            torch.testing.assert_close(a.std(), b.std(), rtol=0.3, atol=2e-4, msg=name)
+
+
+def test_position_tables_of_other_sizes_load_alike():
+    source = randomize(stock.VisionTransformer(arch=VIT_ARCH, img_size=48, patch_size=8)).state_dict()
+    theirs, ours = vit_pair()
+    theirs.load_state_dict(copy.deepcopy(source))
+    ours.load_state_dict(copy.deepcopy(source))
+    torch.testing.assert_close(ours.pos_embed, theirs.pos_embed, rtol=0, atol=0)
+
+
+def test_class_token_of_a_checkpoint_is_dropped_where_there_is_none():
+    source = randomize(stock.VisionTransformer(arch=VIT_ARCH, img_size=(32, 40), patch_size=8)).state_dict()
+    _, ours = vit_pair(with_cls_token=False, out_type='featmap')
+    result = ours.load_state_dict(copy.deepcopy(source), strict=False)
+    assert result.unexpected_keys == ['cls_token'] and not result.missing_keys
+    torch.testing.assert_close(ours.pos_embed.float(), source['pos_embed'][:, 1:])
+
+
+def test_swin_tables_of_other_windows_load():
+    source = randomize(SwinTransformer(arch=SWIN_ARCH, window_size=7, out_indices=(1,))).state_dict()
+    ours = SwinTransformer(arch=SWIN_ARCH, window_size=4, out_indices=(1,))
+    ours.load_state_dict(source)
+    table = ours.stages[0].blocks[0].attn.w_msa.relative_position_bias_table
+    centre = source['stages.0.blocks.0.attn.w_msa.relative_position_bias_table'][13 * 13 // 2]
+    torch.testing.assert_close(table[7 * 7 // 2], centre)
+
+
+def test_old_swin_checkpoints_load():
+    ours = SwinTransformer(arch=SWIN_ARCH, window_size=4, out_indices=(1,))
+    source = {k.replace('norm1.', 'norm.') if k.startswith('norm1.') else k: v for k, v in ours.state_dict().items()}
+    source['stages.0.blocks.1.attn.attn_mask'] = torch.zeros(1)
+    assert 'norm.weight' in source
+    ours.load_state_dict(source)

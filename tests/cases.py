@@ -1,0 +1,105 @@
+"""The hosts and plugs every contract test runs over: a new plug or backbone is one line here."""
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention import carrying
+from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.plugs import LayerPlan, Plug
+
+VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
+SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+
+
+def vit(**settings) -> VisionTransformer:
+    defaults = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8, out_type='featmap')
+    return VisionTransformer(**{**defaults, **settings})
+
+
+def vit_without_class_token(**settings) -> VisionTransformer:
+    return vit(**{'with_cls_token': False, 'layer_scale_init_value': 0.5, **settings})
+
+
+def swin(**settings) -> SwinTransformer:
+    defaults = dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(0, 1), drop_path_rate=0.0)
+    return SwinTransformer(**{**defaults, **settings})
+
+
+def swin_padding_small_maps(**settings) -> SwinTransformer:
+    return swin(**{'pad_small_map': True, 'use_abs_pos_embed': True, **settings})
+
+
+HOSTS = {
+    'vit': vit,
+    'vit-no-cls': vit_without_class_token,
+    'swin': swin,
+    'swin-pad-small': swin_padding_small_maps,
+}
+
+
+class CarryProbe(Plug):
+    """Takes the bias, the scores and the map socket and hands tensors from block to block.
+
+    No paper's: it exercises the sockets and the carry in every way a plug may use them.
+    """
+
+    name = 'probe'
+
+    def build_layer(self, plan: LayerPlan):
+        return {'bias': ProbeBias(), 'scores': ProbeScores(), 'map': ProbeMap()}
+
+
+class ProbeBias(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.probe_slope = nn.Parameter(torch.full((1,), 0.1))
+
+    def forward(self, grid, like: Tensor) -> Tensor:
+        positions = torch.arange(grid.num_tokens, device=like.device, dtype=like.dtype)
+        return (-self.probe_slope * (positions[:, None] - positions[None, :]).abs())[None]
+
+
+class ProbeScores(nn.Module):
+    """Halfway between this block's scores and the last ones of the same shape."""
+
+    def forward(self, scores, bias, grid, carry):
+        before = carry.get('probe')
+        if before is not None and before.shape == scores.shape:
+            scores = torch.lerp(scores, before.to(scores.dtype), 0.5)
+        return scores + bias, carrying(carry, 'probe', scores)
+
+
+class ProbeMap(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.probe_weight = nn.Parameter(torch.full((1,), 0.7))
+
+    def forward(self, probs, mask, grid, carry):
+        return probs * self.probe_weight, carry
+
+
+PLUGS = {
+    'none': [],
+    'probe': [dict(type=CarryProbe)],
+    'cb': [dict(type='ContextBroadcast')],
+    'cb-upper-everywhere': [
+        dict(type='ContextBroadcast', layers='upper', position=['mlp_front', 'mlp_mid', 'mlp_end', 'msa'])
+    ],
+    'cb-scaled': [dict(type='ContextBroadcast', scaled=True, scale_init_value=0.3)],
+    'cb-and-probe': [dict(type='ContextBroadcast', scaled=True, position='msa'), dict(type=CarryProbe)],
+}
+
+
+def randomize(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Fills every parameter with noise of a size at which attention is neither flat nor saturated."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(0.2 * noise + (parameter.ndim == 1) * 0.5)
+    return model
+
+
+def images(height: int, width: int, batch: int = 2, dtype=torch.float64, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, 3, height, width, generator=generator, dtype=torch.float64).to(dtype)

@@ -1,0 +1,31 @@
+"""Shared settings."""
+
+import logging
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _one_thread():
+    """The models are tiny: more threads only wait for each other."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    """Compiled code of one test must not count as a recompile in the next."""
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def mm_log(caplog):
+    """What is logged through mmengine, whichever logger is current."""
+    from mmengine.logging import MMLogger
+
+    logger = MMLogger.get_current_instance()
+    logger.addHandler(caplog.handler)
+    caplog.set_level(logging.INFO)
+    yield caplog
+    logger.removeHandler(caplog.handler)

@@ -1,0 +1,242 @@
+"""The contract of a plugged backbone: every plug x every host x every clause."""
+
+import copy
+import io
+import itertools
+import pickle
+
+import pytest
+import torch
+from cases import HOSTS, PLUGS, images, randomize
+from mmengine.config import ConfigDict
+from mmengine.model import ExponentialMovingAverage
+
+from vitplug.attention import fused_attention
+from vitplug.attention.intermediates import MAPS
+
+SIZE = (32, 48)
+
+pytestmark = [
+    pytest.mark.parametrize('host', HOSTS),
+    pytest.mark.parametrize('plugs', PLUGS),
+]
+
+
+def build(host, plugs, **settings):
+    model = HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), **settings)
+    return randomize(model).double().eval()
+
+
+def loss_of(outs):
+    """A scalar that every output element moves by another amount."""
+    return sum((out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum() for out in outs)
+
+
+def gradients(model):
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return found
+
+
+def run_both_ways(model, x):
+    outs = model(x)
+    loss_of(outs).backward()
+    return outs, gradients(model)
+
+
+def assert_same(got, expected, tolerance=1e-10):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize('size', [(32, 32), (40, 56), (37, 51)], ids=str)
+def test_fused_and_plain_are_twins(host, plugs, size):
+    model, x = build(host, plugs), images(*size)
+    fused = run_both_ways(model, x)
+    with fused_attention(False):
+        plain = run_both_ways(model, x)
+    assert_same(fused, plain)
+
+
+def test_checkpointing_changes_nothing(host, plugs):
+    model, x = build(host, plugs).train(), images(*SIZE)
+    plain = run_both_ways(model, x)
+    for block in model.plugged_blocks():
+        block.with_cp = True
+    assert_same(run_both_ways(model, x), plain)
+
+
+def test_every_parameter_gets_a_gradient(host, plugs):
+    """What DDP asks for without ``find_unused_parameters``."""
+    model = build(host, plugs).train()
+    _, grads = run_both_ways(model, images(*SIZE))
+    missing = {name for name, _ in model.named_parameters()} - set(grads)
+    assert not missing
+    assert all(grad.isfinite().all() for grad in grads.values())
+
+
+def test_compiles_to_one_graph_once(host, plugs):
+    model = build(host, plugs)
+    compiled = torch.compile(model, fullgraph=True, backend='eager')
+    assert_same(compiled(images(*SIZE)), model(images(*SIZE)))
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        x = images(*SIZE, seed=2)
+        assert_same(compiled(x), model(x))
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_to_rounding(host, plugs, dtype):
+    model, x = build(host, plugs), images(*SIZE)
+    exact = model(x)
+    model = model.float()
+    with torch.autocast('cpu', dtype):
+        rounded = model(x.float())
+    for got, expected in zip(rounded, exact, strict=True):
+        assert got.isfinite().all()
+        error = (got - expected).abs().mean() / expected.abs().mean()
+        assert 1e-5 < error < 16 * torch.finfo(dtype).eps
+
+
+def test_huge_scores_stay_finite_in_half_precision(host, plugs):
+    model = build(host, plugs).float()
+    for block in model.plugged_blocks():
+        attention = getattr(block.attn, 'w_msa', block.attn)
+        tokens = torch.randn(64, attention.qkv.in_features)
+        with torch.no_grad():
+            qkv = attention.qkv(tokens).unflatten(-1, (3, attention.num_heads, -1))
+            largest = (qkv[:, 0].transpose(0, 1) @ qkv[:, 1].permute(1, 2, 0)).abs().max() * attention.scale
+            attention.qkv.weight[: -attention.qkv.out_features // 3].mul_((1e4 / largest).sqrt())
+    x = images(*SIZE, dtype=torch.float32)
+    with torch.autocast('cpu', torch.float16):
+        outs = model(x)
+        loss = loss_of([out.float() for out in outs])
+    loss.backward()
+    assert all(out.isfinite().all() for out in outs)
+    assert all(grad.isfinite().all() for grad in gradients(model).values())
+
+
+def test_frozen_stages(host, plugs):
+    model = HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), frozen_stages=1, drop_rate=0.5)
+    assert model.train() is model
+    first, last = model.plugged_blocks()[0], model.plugged_blocks()[-1]
+    frozen_last = host.startswith('swin')  # the second of two stages
+    assert not any(p.requires_grad for p in first.parameters()) and not first.training
+    assert all(p.requires_grad != frozen_last for p in last.parameters()) and last.training != frozen_last
+    assert not model.patch_embed.training and not model.patch_embed.projection.weight.requires_grad
+
+
+def test_every_parameter_has_a_depth(host, plugs):
+    model = build(host, plugs)
+    depths = {name: model.get_layer_depth(f'backbone.{name}', 'backbone.') for name, _ in model.named_parameters()}
+    blocks = model.plugged_blocks()
+    assert {num for _, num in depths.values()} == {len(blocks) + 2}
+    names = {id(p): name for name, p in model.named_parameters()}
+    for index, block in enumerate(blocks):
+        assert {depths[names[id(p)]][0] for p in block.parameters()} == {index + 1}
+
+
+def test_weight_averaging(host, plugs):
+    model = build(host, plugs)
+    average = ExponentialMovingAverage(model, momentum=0.5)
+    average.update_parameters(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    average.update_parameters(model)
+    for averaged, current in zip(average.module.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(averaged, current - 0.5)
+
+
+def test_two_forwards_in_flight(host, plugs):
+    model = build(host, plugs)
+    first, second = images(*SIZE), images(40, 40, seed=3)
+    expected = [run_both_ways(model, x) for x in (first, second)]
+    outs = [model(first), model(second)]
+    for out, (expected_outs, expected_grads) in zip(outs, expected, strict=True):
+        loss_of(out).backward()
+        assert_same((out, gradients(model)), (expected_outs, expected_grads))
+
+
+def test_deepcopy_is_independent(host, plugs):
+    model, x = build(host, plugs), images(*SIZE)
+    twin = copy.deepcopy(model)
+    expected = model(x)
+    assert_same(twin(x), expected)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1)
+    assert_same(twin(x), expected)
+    twin.load_state_dict(model.state_dict())
+    assert_same(twin(x), model(x))
+
+
+def test_configs_may_be_pickled(host, plugs):
+    config = ConfigDict(plugs=copy.deepcopy(PLUGS[plugs]))
+    model = HOSTS[host](plugs=pickle.loads(pickle.dumps(config)).plugs)
+    assert set(model.state_dict()) == set(build(host, plugs).state_dict())
+
+
+def test_state_dict_round_trip(host, plugs):
+    model, x = build(host, plugs), images(*SIZE)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    fresh = HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs])).double().eval()
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    assert_same(fresh(x), model(x), 0)
+
+
+def test_stock_checkpoint_lacks_only_plug_keys(host, plugs):
+    missing, unexpected = build(host, plugs).load_state_dict(build(host, 'none').state_dict(), strict=False)
+    assert not unexpected
+    assert all('.plugs.' in key for key in missing)
+
+
+def test_input_size_may_change(host, plugs):
+    model = build(host, plugs)
+    sizes = [(32, 32), (40, 56), (37, 51), (64, 32)]
+    expected = [copy.deepcopy(model)(images(*size)) for size in sizes]
+    for size, outs in itertools.chain(zip(sizes, expected, strict=True), zip(sizes[::-1], expected[::-1], strict=True)):
+        assert_same(model(images(*size)), outs, 0)
+
+
+def test_training_after_inference_mode(host, plugs):
+    """Cached masks must not be inference tensors."""
+    model, x = build(host, plugs), images(64, 88)
+    with torch.inference_mode():
+        model(x)
+    with fused_attention(False):
+        loss_of(model(x)).backward()
+
+
+def test_intermediates(host, plugs):
+    model, x = build(host, plugs), images(*SIZE)
+    names = (*MAPS, 'block')
+    expected = model(x)
+    outs, found = model.forward_intermediates(x, names)
+    assert_same(outs, expected)
+    with fused_attention(False):
+        plain_outs, plain = model.forward_intermediates(x, names)
+    assert_same(plain_outs, expected)
+    assert_same(found, plain)
+    blocks = len(model.plugged_blocks())
+    for name in ('scores', 'logits', 'probs', 'maps', 'block'):
+        assert list(found[name]) == list(range(blocks))
+    for index in range(blocks):
+        probs = found['probs'][index]
+        assert probs.ndim == 5 and probs.shape[-1] == probs.shape[-2]
+        assert_same(probs.sum(-1), torch.ones(probs.shape[:-1], dtype=probs.dtype))
+        assert_same(probs, found['logits'][index].softmax(-1))
+
+
+def test_intermediates_of_chosen_layers(host, plugs):
+    model = build(host, plugs)
+    _, found = model.forward_intermediates(images(*SIZE), 'probs', layers=[2])
+    assert list(found) == ['probs'] and list(found['probs']) == [2]
+
+
+def test_plain_maps_lie_on_the_way_to_the_output(host, plugs):
+    model, x = build(host, plugs), images(*SIZE)
+    with fused_attention(False):
+        outs, found = model.forward_intermediates(x, 'maps')
+    (grad,) = torch.autograd.grad(loss_of(outs), found['maps'][1])
+    assert grad.abs().sum() > 0

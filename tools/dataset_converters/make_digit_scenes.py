@@ -1,0 +1,51 @@
+"""Make a data set of handwritten digits in ImageNet, ADE20K and COCO layout; needs no download."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from vitplug.datasets.digit_scenes import make_digit_scenes
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--out', default='data/digits', metavar='FOLDER', help='folder to make')
+    parser.add_argument('--seed', type=int, default=0, help='seed of the split and of all pictures, at least 0')
+    parser.add_argument(
+        '--num-train', type=int, default=800, metavar='N', help='training scenes, in ADE20K and in COCO layout each'
+    )
+    parser.add_argument(
+        '--num-val', type=int, default=100, metavar='N', help='validation scenes, in ADE20K and in COCO layout each'
+    )
+    parser.add_argument(
+        '--num-cls-train', type=int, default=4000, metavar='N', help='training images in ImageNet layout, at least 10'
+    )
+    parser.add_argument(
+        '--num-cls-val', type=int, default=500, metavar='N', help='validation images in ImageNet layout, at least 10'
+    )
+    parser.add_argument(
+        '--overwrite', action='store_true', help='replace a data set that was made with other arguments'
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    try:
+        make_digit_scenes(
+            args.out,
+            seed=args.seed,
+            num_classification=(args.num_cls_train, args.num_cls_val),
+            num_scenes=(args.num_train, args.num_val),
+            overwrite=args.overwrite,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    except (ImportError, OSError) as error:
+        parser.exit(1, f'{parser.prog}: error: {error}\n')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,1 @@
+"""Data sets that vitplug makes itself, so that its examples run without a download."""
