@@ -102,9 +102,9 @@ def test_huge_scores_stay_finite_in_half_precision(host, plugs):
         attention = getattr(block.attn, 'w_msa', block.attn)
         tokens = torch.randn(64, attention.qkv.in_features)
         with torch.no_grad():
-            qkv = attention.qkv(tokens).unflatten(-1, (3, attention.num_heads, -1))
-            largest = (qkv[:, 0].transpose(0, 1) @ qkv[:, 1].permute(1, 2, 0)).abs().max() * attention.scale
-            attention.qkv.weight[: -attention.qkv.out_features // 3].mul_((1e4 / largest).sqrt())
+            q, k, _ = attention.split_qkv(tokens)
+            largest = (q.transpose(0, 1) @ k.permute(1, 2, 0)).abs().max() * attention.scale
+            attention.qkv.weight[: 2 * attention.shape.map_heads * attention.shape.head_dims] *= (1e4 / largest).sqrt()
     x = images(*SIZE, dtype=torch.float32)
     with torch.autocast('cpu', torch.float16):
         outs = model(x)

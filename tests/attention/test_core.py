@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import TokenGrid, attend, fused_attention
-from vitplug.attention.windows import MASKED, WindowLayout, relative_position_index
+from vitplug.attention.grids import MASKED, WindowLayout, relative_position_index
 from vitplug.plugs import LayerPlugs
 
 
@@ -86,12 +86,13 @@ def test_windows_are_cut_and_put_back(height, width, window, shift, seed):
     x = torch.randn(2, height, width, 6, generator=torch.Generator().manual_seed(seed))
     moved = layout.pad_and_shift(x)
     assert moved.shape[1:3] == layout.padded
-    qkv = torch.cat((moved, 2 * moved, 3 * moved), dim=-1)
-    q, k, v = layout.split_heads(qkv, num_heads=3)
+    heads = layout.to_windows(moved.unflatten(-1, (3, 2)))
     rows, cols = layout.windows
-    assert q.shape == (2, rows * cols, 3, window * window, 2)
-    for scale, part in ((1, q), (2, k), (3, v)):
-        assert torch.equal(layout.unshift_and_crop(layout.merge_heads(part)), scale * x)
+    assert heads.shape == (2, rows * cols, 3, window * window, 2)
+    assert torch.equal(layout.from_windows(heads).flatten(3), x)
+    # Head 0 of the first token of the last window.
+    corner = moved[:, (rows - 1) * window, (cols - 1) * window, :2]
+    assert torch.equal(heads[:, -1, 0, 0], corner)
 
 
 @given(height=sides, width=sides, window=st.integers(2, 5), shift=st.integers(1, 4))
@@ -120,7 +121,7 @@ def test_mask_is_the_hosts(size):
 
 
 def test_masks_are_cached_and_the_cache_is_bounded():
-    from vitplug.attention.windows import _cached_shift_mask
+    from vitplug.attention.grids import _cached_shift_mask
 
     cpu = torch.device('cpu')
     assert WindowLayout(8, 8, 4, 2).mask(cpu) is WindowLayout(7, 6, 4, 2).mask(cpu)

@@ -93,7 +93,7 @@ def block_by_hand(block, x, position, scale):
     def cb(where, tokens):
         return cb_oracle(tokens, scale) if where == position else tokens
 
-    heads, (batch, n, dims) = block.attn.num_heads, x.shape
+    heads, (batch, n, dims) = block.attn.shape.map_heads, x.shape
     q, k, v = block.attn.qkv(block.ln1(x)).view(batch, n, 3, heads, dims // heads).permute(2, 0, 3, 1, 4)
     attended = ((q @ k.mT) * (dims // heads) ** -0.5).softmax(-1) @ v
     x = x + cb('msa', block.attn.proj(attended.transpose(1, 2).reshape(batch, n, dims)))

@@ -5,7 +5,7 @@ import torch
 from cases import HOSTS, CarryProbe, swin, vit
 
 from vitplug.attention import TokenGrid
-from vitplug.plugs import ContextBroadcast, LayerPlan, plug_layers, summarize
+from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, PlugSet
 
 BAD_PLUGS = {
     'not a list': (dict(type='ContextBroadcast'), r'plugs=.*expected a list of dicts'),
@@ -70,16 +70,20 @@ def test_plugs_need_not_be_registered_under_a_scope():
     assert vit(plugs=[dict(type='vitplug.ContextBroadcast')]).plugged_blocks()[0].plugs.at('mlp_end')
 
 
-PLANS = [LayerPlan(i, 4, 8, 32, 2, TokenGrid(3, 4)) for i in range(4)]
+PLANS = [LayerPlan(i, 4, 8, BlockShape.stock(8, 2, 32), TokenGrid(3, 4)) for i in range(4)]
+
+
+def summary(*plugs):
+    plug_set = PlugSet(plugs, len(PLANS))
+    return plug_set.summarize(plug_set.build(PLANS)[1])
 
 
 def test_summary_says_which_where_and_whether_fused():
-    plugs = [ContextBroadcast(position='msa', layers=[0, 1, 3]), CarryProbe(layers='upper')]
-    assert summarize(plugs, plug_layers(plugs, PLANS)) == (
+    assert summary(ContextBroadcast(position='msa', layers=[0, 1, 3]), CarryProbe(layers='upper')) == (
         "plugs: ContextBroadcast(position=('msa',), scaled=False, scale_init_value=0.0) on blocks 0-1, 3; "
         'CarryProbe() on blocks 2-3; attention: plain on blocks 2-3 (probe changes scores or maps)'
     )
-    assert summarize([], plug_layers([], PLANS)) == 'plugs: none; attention: fused'
+    assert summary() == 'plugs: none; attention: fused'
 
 
 @pytest.mark.parametrize('host', [vit, swin])
@@ -104,11 +108,11 @@ def test_plugs_and_core_need_no_openmmlab(tmp_path):
     code = (
         'import sys\n'
         'for name in ("mmengine", "mmcv", "mmdet", "mmseg", "mmpretrain"): sys.modules[name] = None\n'
-        'import vitplug.plugs, vitplug.attention.windows\n'
+        'import vitplug.plugs, vitplug.attention.grids\n'
     )
     subprocess.run([sys.executable, '-c', code], check=True, cwd=tmp_path)
 
 
 def test_tokens_pass_an_empty_layer_untouched():
     x = torch.randn(1, 2, 3)
-    assert plug_layers([], PLANS)[0].tokens('mlp_end', x) is x
+    assert LayerPlugs().tokens('mlp_end', x) is x

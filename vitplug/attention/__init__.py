@@ -1,7 +1,8 @@
 """The one attention core (torch only)."""
 
 from .carry import Carry, carrying
-from .core import TokenGrid, attend, fused_attention
+from .core import attend, fused_attention
+from .grids import TokenGrid, WindowLayout
 from .intermediates import LayerRecord, Recorder
 
-__all__ = ['Carry', 'LayerRecord', 'Recorder', 'TokenGrid', 'attend', 'carrying', 'fused_attention']
+__all__ = ['Carry', 'LayerRecord', 'Recorder', 'TokenGrid', 'WindowLayout', 'attend', 'carrying', 'fused_attention']

@@ -11,13 +11,13 @@ attention is global or windowed.
 """
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .carry import Carry
+from .grids import TokenGrid
 from .intermediates import LayerRecord
 
 _fused_enabled = True
@@ -38,29 +38,6 @@ def fused_attention(enabled: bool):
         _fused_enabled = before
 
 
-@dataclass(frozen=True)
-class TokenGrid:
-    """How the N tokens of one attention lie in the image.
-
-    Args:
-        height: Rows of the token grid (of one window where attention is windowed).
-        width: Columns of the token grid.
-        num_prefix: Tokens before the grid's, such as the class token.
-        windows: Rows and columns of windows.
-        shift: Tokens by which the windows are shifted towards bottom right.
-    """
-
-    height: int
-    width: int
-    num_prefix: int = 0
-    windows: tuple[int, int] = (1, 1)
-    shift: int = 0
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_prefix + self.height * self.width
-
-
 def attend(
     q_BWHNd: Tensor,
     k_BWHNd: Tensor,
@@ -77,6 +54,7 @@ def attend(
 ) -> tuple[Tensor, Carry]:
     """Multi-head attention with the sockets of one layer, in this order::
 
+        carry  = [tap socket](q, k, v)
         scores = scale * q @ k^T
         logits = [scores socket](scores, bias + [bias socket])      default: scores + bias
         probs  = dropout(softmax(logits + mask))
@@ -85,7 +63,7 @@ def attend(
     Where neither the scores nor the map socket is taken, one fused call does the same to rounding.
 
     Args:
-        q_BWHNd: Queries; keys and values alike.
+        q_BWHNd: Queries; keys and values alike. Heads of v beyond those of q attend uniformly.
         scale: Factor of the dot products.
         grid: How the N tokens lie in the image.
         plugs: The layer's :class:`~vitplug.plugs.LayerPlugs`.
@@ -98,15 +76,23 @@ def attend(
     Returns:
         The output ``(B, W, H, N, d)`` and the carry for the next layer.
     """
+    carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, grid, carry)
     bias_HNN = plugs.add_bias(bias_HNN, grid, q_BWHNd)
+    heads = q_BWHNd.shape[2]
+    v_BWHNd, uniform_v = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
     plain = not (_fused_enabled and plugs.fusable)
+    next_carry = carry
     if plain or (record is not None and record.wants_maps):
         # Maps recorded beside a fused call are those without dropout: its random draw stays inside it.
         drop = dropout_p if plain else 0.0
         maps, next_carry = _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, drop, record)
     if plain:
-        return maps.to(v_BWHNd.dtype) @ v_BWHNd, next_carry
-    return _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p), carry
+        out_BWHNd = maps.to(v_BWHNd.dtype) @ v_BWHNd
+    else:
+        out_BWHNd = _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p)
+    if uniform_v.shape[2]:
+        out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, mask_WNN)), dim=2)
+    return out_BWHNd, next_carry
 
 
 def _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, dropout_p, record):
@@ -137,3 +123,10 @@ def _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p):
         additive = additive.to(q.dtype)[None]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=dropout_p, scale=scale)
     return out.unflatten(dims[0], q_BWHNd.shape[dims[0] : dims[1] + 1])
+
+
+def _uniform(v_BWHNd: Tensor, mask_WNN: Tensor | None) -> Tensor:
+    """Attention that sees all tokens alike, except those a mask keeps apart."""
+    if mask_WNN is None:
+        return v_BWHNd.mean(dim=-2, keepdim=True).expand_as(v_BWHNd)
+    return mask_WNN.softmax(-1)[:, None].to(v_BWHNd.dtype) @ v_BWHNd

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, Recorder
-from vitplug.plugs import LayerPlan, Plug, plug_layers, summarize
+from vitplug.plugs import LayerPlan, Plug, PlugSet
 from vitplug.registry import PLUGS
 
 
@@ -24,17 +24,16 @@ class PluggedBackbone(BaseModule):
     ``block(tokens, layout, carry, record) -> (tokens, carry)``, the layout being the host's own.
     """
 
-    def attach(self, plugs: Sequence[Mapping], plans: Sequence[LayerPlan]) -> None:
-        """Builds the plugs into the blocks and logs one line about them.
+    def attach(self, plug_set: PlugSet, plans: Sequence[LayerPlan]) -> None:
+        """Builds the plugs into the network and its blocks and logs one line about them.
 
         Raises:
-            ValueError: If ``plugs`` is no list of plug configs, or they cannot work together here.
+            ValueError: If they cannot work together here.
         """
-        built = build_plugs(plugs)
-        layers = plug_layers(built, plans)
+        self.plugs, layers = plug_set.build(plans)
         for block, layer in zip(self.plugged_blocks(), layers, strict=True):
             block.plugs = layer
-        print_log(f'{type(self).__name__}: {summarize(built, layers)}', logger='current')
+        print_log(f'{type(self).__name__}: {plug_set.summarize(layers)}', logger='current')
 
     def plugged_blocks(self) -> list[nn.Module]:
         """The blocks of all stages in order."""

@@ -13,6 +13,11 @@ from vitplug.plugs import LayerPlugs
 class PluggedFFN(FFN):
     """mmcv's FFN with the sockets ``mlp_front``, ``mlp_mid`` and ``mlp_end``."""
 
+    @property
+    def hidden_dims(self) -> int:
+        """Width of the tokens at ``mlp_mid``."""
+        return self.feedforward_channels
+
     def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs) -> Tensor:
         """``identity + drop_path(layer_scale(mlp(x)))`` of tokens ``(B, N, D)``."""
         *hidden, last, dropout = self.layers
@@ -34,15 +39,12 @@ class PluggedSwiGLU(BaseModule):
 
     def __init__(self, embed_dims: int, feedforward_channels: int, layer_scale_init_value: float = 0.0):
         super().__init__()
-        hidden_dims = self.hidden_dims(feedforward_channels)
-        self.w12 = nn.Linear(embed_dims, 2 * hidden_dims)
+        #: Width of the tokens at ``mlp_mid``.
+        self.hidden_dims = (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
+        self.w12 = nn.Linear(embed_dims, 2 * self.hidden_dims)
         self.norm = nn.Identity()
-        self.w3 = nn.Linear(hidden_dims, embed_dims)
+        self.w3 = nn.Linear(self.hidden_dims, embed_dims)
         self.gamma2 = layer_scale(embed_dims, layer_scale_init_value)
-
-    @staticmethod
-    def hidden_dims(feedforward_channels: int) -> int:
-        return (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
 
     def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs) -> Tensor:
         """As :meth:`PluggedFFN.forward`."""

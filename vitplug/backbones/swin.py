@@ -6,6 +6,7 @@ state-dict keys and outputs of mmpretrain's class of the same name.
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,13 +18,15 @@ from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, attend
-from vitplug.attention.windows import WindowLayout, relative_position_index
-from vitplug.plugs import LayerPlan, LayerPlugs
+from vitplug.attention.grids import WindowLayout, relative_position_index
+from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
+from .attention import AttentionProjections
 from .base import (
     PluggedBackbone,
     build_patch_embed,
+    build_plugs,
     check_patches,
     choose_arch,
     choose_frozen,
@@ -37,31 +40,23 @@ from .base import (
 from .ffn import PluggedFFN, layer_norm
 
 
-class WindowAttention(BaseModule):
+class WindowAttention(AttentionProjections):
     """The parameters of attention inside windows, with a learned table of relative position bias.
 
     Args:
         embed_dims: Width of a token, ``D``.
-        num_heads: Heads, ``H``.
+        shape: The heads.
         window_size: Side of a window.
-        qkv_bias: Whether q, k and v have a bias.
-        qk_scale: Factor of the dot products; ``(D / H) ** -0.5`` by default.
-        attn_drop: Drop rate of the probabilities.
-        proj_drop: Drop rate after the projection.
+        settings: Further arguments of :class:`AttentionProjections`.
     """
 
-    def __init__(self, embed_dims, num_heads, window_size, qkv_bias=True, qk_scale=None, attn_drop=0.0, proj_drop=0.0):
-        super().__init__()
-        self.num_heads = num_heads
-        self.scale = qk_scale or (embed_dims // num_heads) ** -0.5
-        self.relative_position_bias_table = nn.Parameter(torch.zeros((2 * window_size - 1) ** 2, num_heads))
+    def __init__(self, embed_dims: int, shape: BlockShape, window_size: int, **settings):
+        super().__init__(embed_dims, shape, **settings)
+        offsets = (2 * window_size - 1) ** 2
+        self.relative_position_bias_table = nn.Parameter(torch.zeros(offsets, shape.map_heads))
         # In the state dict because the host's checkpoints have it there.
         self.register_buffer('relative_position_index', relative_position_index(window_size, window_size))
         self.register_load_state_dict_pre_hook(_fit_bias_table)
-        self.qkv = nn.Linear(embed_dims, embed_dims * 3, bias=qkv_bias)
-        self.attn_drop = attn_drop
-        self.proj = nn.Linear(embed_dims, embed_dims)
-        self.proj_drop = nn.Dropout(proj_drop)
 
     def init_weights(self):
         super().init_weights()
@@ -77,7 +72,7 @@ class ShiftWindowAttention(BaseModule):
 
     Args:
         embed_dims: Width of a token, ``D``.
-        num_heads: Heads, ``H``.
+        shape: The heads.
         window_size: Side of a window.
         shift_size: Tokens by which the windows are shifted.
         dropout_layer: Stochastic depth of the branch.
@@ -85,19 +80,17 @@ class ShiftWindowAttention(BaseModule):
         settings: Further arguments of :class:`WindowAttention`.
 
     Raises:
-        ValueError: If the width is no multiple of the heads or the shift is no part of the window.
+        ValueError: If the shift is no part of the window.
     """
 
-    def __init__(self, embed_dims, num_heads, window_size, shift_size, dropout_layer, pad_small_map=False, **settings):
+    def __init__(self, embed_dims, shape, window_size, shift_size, dropout_layer, pad_small_map=False, **settings):
         super().__init__()
-        if embed_dims % num_heads:
-            raise ValueError(f'embed_dims={embed_dims} is no multiple of num_heads={num_heads}')
         if not 0 <= shift_size < window_size:
             raise ValueError(f'shift_size={shift_size}: expected 0 to {window_size - 1}, less than window_size')
         self.window_size = window_size
         self.shift_size = shift_size
         self.pad_small_map = pad_small_map
-        self.w_msa = WindowAttention(embed_dims, num_heads, window_size, **settings)
+        self.w_msa = WindowAttention(embed_dims, shape, window_size, **settings)
         self.drop = build_dropout(dropout_layer)
 
     def layout(self, hw: tuple[int, int]) -> WindowLayout:
@@ -120,26 +113,27 @@ class ShiftWindowAttention(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, h * w, D)`` and the carry."""
         msa, layout = self.w_msa, self.layout(hw)
-        qkv = msa.qkv(layout.pad_and_shift(x_BND.unflatten(1, hw)))
+        moved = layout.pad_and_shift(x_BND.unflatten(1, hw))
         out_BWHNd, carry = attend(
-            *layout.split_heads(qkv, msa.num_heads).unbind(0),
+            *(layout.to_windows(t) for t in msa.split_qkv(moved)),
             scale=msa.scale,
             grid=layout.grid,
             plugs=plugs,
             carry=carry,
             bias_HNN=msa.bias(),
             mask_WNN=layout.mask(x_BND.device),
-            dropout_p=msa.attn_drop if self.training else 0.0,
+            dropout_p=msa.dropout_p,
             record=record,
         )
-        x_BND = msa.proj(layout.unshift_and_crop(layout.merge_heads(out_BWHNd))).flatten(1, 2)
+        x_BND = msa.proj(layout.from_windows(out_BWHNd).flatten(3)).flatten(1, 2)
         return self.drop(plugs.tokens('msa', msa.proj_drop(x_BND))), carry
 
 
 class SwinBlock(BaseModule):
     """One pre-norm block: attention in windows, then MLP.
 
-    The arguments are those of mmpretrain's block, so that its ``block_cfgs`` work here.
+    The arguments are those of mmpretrain's block, so that its ``block_cfgs`` work here, and ``reshape``,
+    what the plugs make of the block's shape.
     """
 
     def __init__(
@@ -156,19 +150,22 @@ class SwinBlock(BaseModule):
         norm_cfg=dict(type='LN'),
         with_cp=False,
         init_cfg=None,
+        reshape=lambda shape: shape,
     ):
         super().__init__(init_cfg)
         self.with_cp = with_cp
+        ffn_settings = dict(feedforward_channels=int(embed_dims * ffn_ratio)) | ffn_cfgs
+        shape = reshape(BlockShape.stock(embed_dims, num_heads, ffn_settings['feedforward_channels']))
         branch_drop = dict(type='DropPath', drop_prob=drop_path)
-        attn_settings = dict(embed_dims=embed_dims, num_heads=num_heads, window_size=window_size)
-        attn_settings |= dict(shift_size=window_size // 2 if shift else 0, pad_small_map=pad_small_map)
-        attn_settings |= dict(dropout_layer=branch_drop)
-        ffn_settings = dict(embed_dims=embed_dims, feedforward_channels=int(embed_dims * ffn_ratio), ffn_drop=0)
-        ffn_settings |= dict(dropout_layer=branch_drop, act_cfg=dict(type='GELU'))
+        attn_settings = dict(window_size=window_size, shift_size=window_size // 2 if shift else 0)
+        attn_settings |= dict(pad_small_map=pad_small_map, dropout_layer=branch_drop)
+        ffn_defaults = dict(ffn_drop=0, dropout_layer=branch_drop, act_cfg=dict(type='GELU'))
+        ffn_settings = ffn_defaults | ffn_settings | dict(feedforward_channels=shape.hidden_dims)
         self.norm1 = layer_norm(norm_cfg, embed_dims)
-        self.attn = ShiftWindowAttention(**(attn_settings | attn_cfgs))
+        self.attn = ShiftWindowAttention(embed_dims, shape, **(attn_settings | attn_cfgs))
         self.norm2 = layer_norm(norm_cfg, embed_dims)
-        self.ffn = PluggedFFN(**(ffn_settings | ffn_cfgs))
+        self.ffn = PluggedFFN(embed_dims, **ffn_settings)
+        self.shape = shape
         self.plugs = LayerPlugs()
 
     def forward(
@@ -183,7 +180,8 @@ class SwinBlock(BaseModule):
 class SwinStage(BaseModule):
     """Blocks of one resolution, regular and shifted in turn, and the merging of patches after them.
 
-    The arguments are those of mmpretrain's block sequence, so that its ``stage_cfgs`` work here.
+    The arguments are those of mmpretrain's block sequence, so that its ``stage_cfgs`` work here, and
+    ``reshape(shape, index)``, what the plugs make of the shape of the stage's block ``index``.
     """
 
     def __init__(
@@ -199,18 +197,17 @@ class SwinStage(BaseModule):
         with_cp=False,
         pad_small_map=False,
         init_cfg=None,
+        reshape=lambda shape, index: shape,
     ):
         super().__init__(init_cfg)
         drop_paths = drop_paths if isinstance(drop_paths, Sequence) else [drop_paths] * depth
         shared = dict(embed_dims=embed_dims, num_heads=num_heads, window_size=window_size)
         shared |= dict(with_cp=with_cp, pad_small_map=pad_small_map)
         self.embed_dims = embed_dims
-        self.blocks = ModuleList(
-            SwinBlock(**{**shared, 'shift': index % 2 == 1, 'drop_path': rate, **block_cfg})
-            for index, (rate, block_cfg) in enumerate(
-                zip(drop_paths, per_item(block_cfgs, depth, 'block_cfgs'), strict=True)
-            )
-        )
+        self.blocks = ModuleList()
+        for index, block_cfg in enumerate(per_item(block_cfgs, depth, 'block_cfgs')):
+            settings = {**shared, 'shift': index % 2 == 1, 'drop_path': drop_paths[index], **block_cfg}
+            self.blocks.append(SwinBlock(**settings, reshape=partial(reshape, index=index)))
         merging = dict(in_channels=embed_dims, out_channels=2 * embed_dims, norm_cfg=dict(type='LN'))
         self.downsample = PatchMerging(**{**merging, **downsample_cfg}) if downsample else None
 
@@ -313,7 +310,9 @@ class SwinTransformer(PluggedBackbone):
         self.register_load_state_dict_pre_hook(_fit_old_checkpoint)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
+        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
         self.stages = self._build_stages(
+            plug_set,
             drop_path_rate,
             per_item(stage_cfgs, len(self.depths), 'stage_cfgs'),
             dict(window_size=window_size, with_cp=with_cp, pad_small_map=pad_small_map),
@@ -322,35 +321,37 @@ class SwinTransformer(PluggedBackbone):
         for i in self.out_indices:
             norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, self.num_features[i])
             self.add_module(f'norm{i}', norm)
-        self.attach(plugs, self._plans())
+        self.attach(plug_set, self._plans())
         self.freeze()
 
-    def _build_stages(self, drop_path_rate: float, stage_cfgs: Sequence[Mapping], shared: Mapping) -> ModuleList:
+    def _build_stages(self, plug_set, drop_path_rate, stage_cfgs: Sequence[Mapping], shared: Mapping) -> ModuleList:
         rates = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
         stages, embed_dims = ModuleList(), self.embed_dims
         for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
             first = sum(self.depths[:i])
             settings = dict(shared, embed_dims=embed_dims, depth=depth, num_heads=num_heads)
             settings |= dict(downsample=i < len(self.depths) - 1, drop_paths=rates[first : first + depth])
+            settings |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
             stages.append(SwinStage(**{**settings, **deepcopy(stage_cfgs[i])}))
             embed_dims = stages[-1].out_channels
         return stages
 
     def _plans(self) -> list[LayerPlan]:
         plans = []
+        hw = self.patch_resolution
         for i, stage in enumerate(self.stages):
             for block in stage.blocks:
-                window = block.attn.window_size
+                layout = WindowLayout(*hw, block.attn.window_size, block.attn.shift_size)
                 plan = LayerPlan(
                     index=len(plans),
                     num_layers=sum(self.depths),
                     embed_dims=stage.embed_dims,
-                    hidden_dims=block.ffn.feedforward_channels,
-                    num_heads=block.attn.w_msa.num_heads,
-                    grid=TokenGrid(window, window, shift=block.attn.shift_size),
+                    shape=block.shape,
+                    grid=layout.grid,
                     stage=i,
                 )
                 plans.append(plan)
+            hw = tuple(-(-side // 2) for side in hw)
         return plans
 
     def plugged_blocks(self) -> list[nn.Module]:
@@ -365,13 +366,15 @@ class SwinTransformer(PluggedBackbone):
     def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
         check_patches(self.patch_embed, x.shape[-2:])
         x_BND, hw = self._embed(x)
-        carry: Carry = {}
+        carry = self.plugs.start()
         outs = []
         index = 0
         for i, stage in enumerate(self.stages):
             for block in stage.blocks:
                 x_BND, carry = self.run_block(index, block, x_BND, hw, carry, recorder)
                 index += 1
+            if i == len(self.stages) - 1:
+                x_BND = self.plugs.finish(x_BND, TokenGrid(*hw), carry)
             stage_out, stage_hw = x_BND, hw
             if stage.downsample is not None:
                 x_BND, hw = stage.downsample(x_BND, hw)

@@ -5,6 +5,8 @@ of mmpretrain's class of the same name.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,12 +16,14 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, attend
-from vitplug.plugs import LayerPlan, LayerPlugs
+from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
+from .attention import AttentionProjections
 from .base import (
     PluggedBackbone,
     build_patch_embed,
+    build_plugs,
     check_patches,
     choose_arch,
     choose_frozen,
@@ -32,27 +36,19 @@ from .base import (
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 
 
-class GlobalAttention(nn.Module):
+class GlobalAttention(AttentionProjections):
     """Multi-head self-attention of all tokens of an image.
 
     Args:
         embed_dims: Width of a token, ``D``.
-        num_heads: Heads, ``H``.
-        attn_drop: Drop rate of the probabilities.
-        proj_drop: Drop rate after the projection.
+        shape: The heads.
         drop_path: Drop rate of the whole branch, per image.
-        qkv_bias: Whether q, k and v have a bias.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
+        settings: Further arguments of :class:`AttentionProjections`.
     """
 
-    def __init__(self, embed_dims, num_heads, attn_drop, proj_drop, drop_path, qkv_bias, layer_scale_init_value):
-        super().__init__()
-        self.num_heads = num_heads
-        self.scale = (embed_dims // num_heads) ** -0.5
-        self.attn_drop = attn_drop
-        self.qkv = nn.Linear(embed_dims, embed_dims * 3, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
-        self.proj_drop = nn.Dropout(proj_drop)
+    def __init__(self, embed_dims: int, shape: BlockShape, drop_path: float, layer_scale_init_value: float, **settings):
+        super().__init__(embed_dims, shape, **settings)
         self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
         self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
 
@@ -60,15 +56,13 @@ class GlobalAttention(nn.Module):
         self, x_BND: Tensor, grid: TokenGrid, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, N, D)`` and the carry."""
-        # B N 3 H d  ->  3 B W=1 H N d
-        qkv = self.qkv(x_BND).unflatten(-1, (3, 1, self.num_heads, -1)).permute(2, 0, 3, 4, 1, 5)
         out_BWHNd, carry = attend(
-            *qkv.unbind(0),
+            *(t.transpose(1, 2).unsqueeze(1) for t in self.split_qkv(x_BND)),
             scale=self.scale,
             grid=grid,
             plugs=plugs,
             carry=carry,
-            dropout_p=self.attn_drop if self.training else 0.0,
+            dropout_p=self.dropout_p,
             record=record,
         )
         x_BND = self.proj(out_BWHNd.squeeze(1).transpose(1, 2).flatten(2))
@@ -79,7 +73,8 @@ class GlobalAttention(nn.Module):
 class TransformerLayer(BaseModule):
     """One pre-norm block: attention, then MLP.
 
-    The arguments are those of mmpretrain's encoder layer, so that its ``layer_cfgs`` work here.
+    The arguments are those of mmpretrain's encoder layer, so that its ``layer_cfgs`` work here, and
+    ``reshape``, what the plugs make of the block's shape.
 
     Raises:
         ValueError: If the width is no multiple of the heads, or ``ffn_type`` is unknown.
@@ -101,32 +96,37 @@ class TransformerLayer(BaseModule):
         norm_cfg=dict(type='LN'),
         with_cp=False,
         init_cfg=None,
+        reshape=lambda shape: shape,
     ):
         super().__init__(init_cfg)
         self.with_cp = with_cp
-        if embed_dims % num_heads:
-            raise ValueError(f'embed_dims={embed_dims} is no multiple of num_heads={num_heads}')
+        shape = reshape(BlockShape.stock(embed_dims, num_heads, feedforward_channels))
         self.ln1 = layer_norm(norm_cfg, embed_dims)
         self.attn = GlobalAttention(
-            embed_dims, num_heads, attn_drop_rate, drop_rate, drop_path_rate, qkv_bias, layer_scale_init_value
+            embed_dims,
+            shape,
+            drop_path_rate,
+            layer_scale_init_value,
+            qkv_bias=qkv_bias,
+            attn_drop=attn_drop_rate,
+            proj_drop=drop_rate,
         )
         self.ln2 = layer_norm(norm_cfg, embed_dims)
         if ffn_type == 'origin':
             self.ffn = PluggedFFN(
                 embed_dims,
-                feedforward_channels,
+                shape.hidden_dims,
                 num_fcs=num_fcs,
                 ffn_drop=drop_rate,
                 dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate),
                 act_cfg=act_cfg,
                 layer_scale_init_value=layer_scale_init_value,
             )
-            self.hidden_dims = feedforward_channels
         elif ffn_type == 'swiglu_fused':
-            self.ffn = PluggedSwiGLU(embed_dims, feedforward_channels, layer_scale_init_value)
-            self.hidden_dims = PluggedSwiGLU.hidden_dims(feedforward_channels)
+            self.ffn = PluggedSwiGLU(embed_dims, shape.hidden_dims, layer_scale_init_value)
         else:
             raise ValueError(f"ffn_type={ffn_type!r}: expected 'origin' or 'swiglu_fused'")
+        self.shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
         self.plugs = LayerPlugs()
 
     def init_weights(self):
@@ -253,20 +253,18 @@ class VisionTransformer(PluggedBackbone):
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
-        self.layers = ModuleList(
-            TransformerLayer(**{**defaults, 'drop_path_rate': rate, **layer_cfg})
-            for rate, layer_cfg in zip(
-                np.linspace(0, drop_path_rate, self.num_layers).tolist(),
-                per_item(layer_cfgs, self.num_layers, 'layer_cfgs'),
-                strict=True,
-            )
-        )
+        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
+        rates = np.linspace(0, drop_path_rate, self.num_layers).tolist()
+        self.layers = ModuleList()
+        for index, layer_cfg in enumerate(per_item(layer_cfgs, self.num_layers, 'layer_cfgs')):
+            settings = {**defaults, 'drop_path_rate': rates[index], **layer_cfg}
+            self.layers.append(TransformerLayer(**settings, reshape=partial(plug_set.shape_block, index=index)))
         self.pre_norm = layer_norm(norm_cfg, self.embed_dims) if pre_norm else nn.Identity()
         if final_norm:
             self.ln1 = layer_norm(norm_cfg, self.embed_dims)
         if out_type == 'avg_featmap':
             self.ln2 = layer_norm(norm_cfg, self.embed_dims)
-        self.attach(plugs, [self._plan(i, layer) for i, layer in enumerate(self.layers)])
+        self.attach(plug_set, [self._plan(i, layer) for i, layer in enumerate(self.layers)])
         self.freeze()
 
     def _layer_settings(self) -> dict:
@@ -277,8 +275,7 @@ class VisionTransformer(PluggedBackbone):
             index=index,
             num_layers=self.num_layers,
             embed_dims=self.embed_dims,
-            hidden_dims=layer.hidden_dims,
-            num_heads=layer.attn.num_heads,
+            shape=layer.shape,
             grid=TokenGrid(*self.patch_resolution, self.num_extra_tokens),
         )
 
@@ -294,12 +291,13 @@ class VisionTransformer(PluggedBackbone):
         check_patches(self.patch_embed, x.shape[-2:])
         x_BND, hw = self._embed(x)
         grid = TokenGrid(*hw, self.num_extra_tokens)
-        carry: Carry = {}
+        carry = self.plugs.start()
         outs = []
         for index, layer in enumerate(self.layers):
             x_BND, carry = self.run_block(index, layer, x_BND, grid, carry, recorder)
-            if index == self.num_layers - 1 and self.final_norm:
-                x_BND = self.ln1(x_BND)
+            if index == self.num_layers - 1:
+                x_BND = self.plugs.finish(x_BND, grid, carry)
+                x_BND = self.ln1(x_BND) if self.final_norm else x_BND
             if index in self.out_indices:
                 outs.append(self._format(x_BND, hw))
         return tuple(outs)

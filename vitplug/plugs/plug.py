@@ -1,25 +1,30 @@
 """What a plug is: the change one paper makes to a transformer, offered to any backbone.
 
-A backbone describes its blocks (:class:`LayerPlan`) and owns sockets; a plug names the sockets it
-takes and brings the modules for them. Neither knows the other::
+A backbone describes its blocks (:class:`BlockShape` before they are built, :class:`LayerPlan` after)
+and owns sockets; a plug names the sockets it takes and brings the modules for them. Neither knows
+the other. Sockets of a block::
 
-    bias        position bias added to the scores             module(grid, like) -> (H or 1, N, N)
-    scores      scores before the softmax (one plug at most)  module(scores, bias, grid, carry) -> (logits, carry)
-    map         attention maps after it (one plug at most)    module(probs, mask, grid, carry) -> (maps, carry)
-    msa         tokens after the attention's projection       module(tokens) -> tokens
-    mlp_front   tokens before the first layer of the MLP      module(tokens) -> tokens
-    mlp_mid     hidden tokens, after the activation           module(tokens) -> tokens
-    mlp_end     tokens after the last layer of the MLP        module(tokens) -> tokens
+    tap         q, k and v                                   module(q, k, v, grid, carry) -> carry
+    bias        position bias added to the scores            module(grid, like) -> (H or 1, N, N)
+    scores      scores before the softmax (one plug only)    module(scores, bias, grid, carry) -> (logits, carry)
+    map         attention maps after it (one plug only)      module(probs, mask, grid, carry) -> (maps, carry)
+    msa         tokens after the attention's projection      module(tokens) -> tokens
+    mlp_front   tokens before the first layer of the MLP     module(tokens) -> tokens
+    mlp_mid     hidden tokens, after the activation          module(tokens) -> tokens
+    mlp_end     tokens after the last layer of the MLP       module(tokens) -> tokens
+
+Sockets of the whole network::
+
+    start       the carry the first block receives           module(carry) -> carry
+    finish      tokens after the last block                  module(tokens, grid, carry) -> tokens
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
-from ..attention.carry import Carry
-from ..attention.core import TokenGrid
+from ..attention.grids import TokenGrid
 
 TOKEN_SOCKETS = ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')
 # Only one plug can say what the logits, or the maps, are.
@@ -27,30 +32,63 @@ EXCLUSIVE_SOCKETS = ('scores', 'map')
 
 
 @dataclass(frozen=True)
+class BlockShape:
+    """Heads and widths of one block, which a plug may change before the block is built.
+
+    Args:
+        head_dims: Width of one head, ``d``.
+        map_heads: Heads that have q and k, and so an attention map. 0: the block reuses a map.
+        value_heads: Heads that have v. Those beyond the maps attend uniformly.
+        out_heads: Heads of width ``d`` that enter the projection.
+        hidden_dims: Width inside the MLP.
+    """
+
+    head_dims: int
+    map_heads: int
+    value_heads: int
+    out_heads: int
+    hidden_dims: int
+
+    @classmethod
+    def stock(cls, embed_dims: int, num_heads: int, hidden_dims: int) -> 'BlockShape':
+        """The host's own shape.
+
+        Raises:
+            ValueError: If the width is no multiple of the heads.
+        """
+        if embed_dims % num_heads:
+            raise ValueError(f'embed_dims={embed_dims} is no multiple of num_heads={num_heads}')
+        return cls(embed_dims // num_heads, num_heads, num_heads, num_heads, hidden_dims)
+
+
+@dataclass(frozen=True)
 class LayerPlan:
-    """What a plug may know of one block when it is built.
+    """What a plug may know of one block when its modules are built.
 
     Args:
         index: Block index through all stages.
         num_layers: Blocks of the backbone.
-        embed_dims: Width of a token.
-        hidden_dims: Width inside the MLP.
-        num_heads: Attention heads.
-        grid: Token grid of one attention at the configured image size.
+        embed_dims: Width of a token, ``D``.
+        shape: Heads and widths of the block.
+        grid: Token grid of its attention at the configured image size.
         stage: Stage of a hierarchical backbone, 0 elsewhere.
     """
 
     index: int
     num_layers: int
     embed_dims: int
-    hidden_dims: int
-    num_heads: int
+    shape: BlockShape
     grid: TokenGrid
     stage: int = 0
 
+    @property
+    def num_heads(self) -> int:
+        """Heads that have an attention map, ``H``."""
+        return self.shape.map_heads
+
     def width_at(self, socket: str) -> int:
         """Width of the tokens in a token socket."""
-        return self.hidden_dims if socket == 'mlp_mid' else self.embed_dims
+        return self.shape.hidden_dims if socket == 'mlp_mid' else self.embed_dims
 
 
 class Plug:
@@ -64,7 +102,7 @@ class Plug:
         ValueError: If ``layers`` is something else.
     """
 
-    #: Name of the plug's sub-module in every layer, so that its keys stay apart from the host's.
+    #: Name of the plug's sub-modules, so that its keys stay apart from the host's.
     name: str
 
     def __init__(self, layers: str | Sequence[int] = 'all'):
@@ -73,9 +111,21 @@ class Plug:
             raise ValueError(f"layers={layers!r}: expected 'all', 'upper' or a list of block indices")
         self.layers = layers
 
+    def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
+        """The shape block ``index`` is to be built with; asked for every block."""
+        return shape
+
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        """The modules for one layer, by socket."""
-        raise NotImplementedError
+        """The modules for one of the plug's blocks, by socket.
+
+        Raises:
+            ValueError: If the block lacks what the plug needs.
+        """
+        return {}
+
+    def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
+        """The modules for the network's sockets, by socket. ``plans`` are those of the plug's blocks."""
+        return {}
 
     def describe(self) -> str:
         """The plug and its settings, as one would write them."""
@@ -99,92 +149,3 @@ class Plug:
                 f'from 0 to {num_layers - 1}'
             )
         return sorted(self.layers)
-
-
-class LayerPlugs(nn.ModuleDict):
-    """The plug modules of one layer: plug name -> socket -> module. Empty, it does nothing."""
-
-    @property
-    def fusable(self) -> bool:
-        """Whether one fused call may compute attention: nothing changes scores or maps."""
-        return not any(socket in part for part in self.values() for socket in EXCLUSIVE_SOCKETS)
-
-    def at(self, socket: str) -> list[nn.Module]:
-        """The modules in one socket."""
-        return [part[socket] for part in self.values() if socket in part]
-
-    def tokens(self, socket: str, x_BND: Tensor) -> Tensor:
-        """What the plugs in a token socket make of a branch's tokens."""
-        for module in self.at(socket):
-            x_BND = module(x_BND)
-        return x_BND
-
-    def add_bias(self, bias_HNN: Tensor | None, grid: TokenGrid, like: Tensor) -> Tensor | None:
-        """The host's position bias plus those of the plugs."""
-        for module in self.at('bias'):
-            extra_HNN = module(grid, like)
-            bias_HNN = extra_HNN if bias_HNN is None else bias_HNN + extra_HNN
-        return bias_HNN
-
-    def blend_scores(self, scores, bias_HNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
-        """Logits from scores and bias."""
-        for module in self.at('scores'):
-            return module(scores, bias_HNN, grid, carry)
-        return (scores if bias_HNN is None else scores + bias_HNN), carry
-
-    def refine_map(self, probs, mask_WNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
-        """The maps that multiply v."""
-        for module in self.at('map'):
-            return module(probs, mask_WNN, grid, carry)
-        return probs, carry
-
-
-def plug_layers(plugs: Sequence[Plug], plans: Sequence[LayerPlan]) -> list[LayerPlugs]:
-    """Builds the plug modules of every layer and proves that the plugs go together.
-
-    Args:
-        plugs: The plugs, in any order.
-        plans: The backbone's blocks.
-
-    Returns:
-        One (possibly empty) :class:`LayerPlugs` for every block.
-
-    Raises:
-        ValueError: If a plug occurs twice, two plugs take one exclusive socket, or a plug needs what
-            the backbone lacks.
-    """
-    twice = [name for name, count in Counter(type(plug).__name__ for plug in plugs).items() if count > 1]
-    if twice:
-        raise ValueError(f'plugs: {twice} occur more than once; give each plug once, with all its settings')
-    layers = [LayerPlugs() for _ in plans]
-    for plug in plugs:
-        for index in plug.layer_indices(len(plans)):
-            layers[index][plug.name] = nn.ModuleDict(plug.build_layer(plans[index]))
-    for index, layer in enumerate(layers):
-        for socket in EXCLUSIVE_SOCKETS:
-            owners = [name for name, part in layer.items() if socket in part]
-            if len(owners) > 1:
-                raise ValueError(f'plugs: {owners} both take the {socket!r} socket of block {index}; keep one of them')
-    return layers
-
-
-def summarize(plugs: Sequence[Plug], layers: Sequence[LayerPlugs]) -> str:
-    """One line: which plugs, on which blocks, and whether attention stays fused."""
-    if not plugs:
-        return 'plugs: none; attention: fused'
-    parts = [f'{plug.describe()} on blocks {_ranges(plug.layer_indices(len(layers)))}' for plug in plugs]
-    plain = [i for i, layer in enumerate(layers) if not layer.fusable]
-    takers = sorted({name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part})
-    attention = f'plain on blocks {_ranges(plain)} ({", ".join(takers)} changes scores or maps)' if plain else 'fused'
-    return f'plugs: {"; ".join(parts)}; attention: {attention}'
-
-
-def _ranges(indices: Sequence[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``0-2, 5``."""
-    runs: list[list[int]] = []
-    for i in indices:
-        if runs and i == runs[-1][-1] + 1:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    return ', '.join(f'{run[0]}-{run[-1]}' if len(run) > 1 else str(run[0]) for run in runs) or 'none'

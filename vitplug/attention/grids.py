@@ -1,4 +1,4 @@
-"""Windows of a feature map: where they lie, cutting tokens into them and putting them back."""
+"""Where tokens lie: the grid that travels with them, and the windows a feature map is cut into."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -6,8 +6,6 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from .core import TokenGrid
 
 # Tokens of different regions of a shifted window; the host's value, large enough for softmax.
 MASKED = -100.0
@@ -39,9 +37,9 @@ class WindowLayout:
         return tuple(side // self.window for side in self.padded)
 
     @property
-    def grid(self) -> TokenGrid:
+    def grid(self) -> 'TokenGrid':
         """The grid one window's attention sees."""
-        return TokenGrid(self.window, self.window, windows=self.windows, shift=self.shift)
+        return TokenGrid(self.window, self.window, layout=self)
 
     def pad_and_shift(self, x_BhwD: Tensor) -> Tensor:
         """Pads with zeros to whole windows and rolls so that shifted windows become regular ones."""
@@ -52,25 +50,25 @@ class WindowLayout:
             x_BhwD = x_BhwD.roll((-self.shift, -self.shift), dims=(1, 2))
         return x_BhwD
 
-    def unshift_and_crop(self, x_BhwD: Tensor) -> Tensor:
-        """Undoes :meth:`pad_and_shift`."""
+    def unshift_and_crop(self, x: Tensor) -> Tensor:
+        """Undoes :meth:`pad_and_shift` on ``(B, padded h, padded w, ...)``."""
         if self.shift:
-            x_BhwD = x_BhwD.roll((self.shift, self.shift), dims=(1, 2))
-        return x_BhwD[:, : self.height, : self.width]
+            x = x.roll((self.shift, self.shift), dims=(1, 2))
+        return x[:, : self.height, : self.width]
 
-    def split_heads(self, qkv_Bhw3D: Tensor, num_heads: int) -> Tensor:
-        """``(B, padded h, padded w, 3*H*d)`` to q, k, v of ``(B, W, H, N, d)``, in one copy."""
+    def to_windows(self, x_BhwHd: Tensor) -> Tensor:
+        """``(B, padded h, padded w, H, d)`` to ``(B, W, H, N, d)``, in one copy."""
         rows, cols = self.windows
-        x = qkv_Bhw3D.unflatten(-1, (3, num_heads, -1))
-        x = x.unflatten(2, (cols, self.window)).unflatten(1, (rows, self.window))
-        # B rows y cols x 3 H d  ->  3 B rows cols H y x d
-        return x.permute(5, 0, 1, 3, 6, 2, 4, 7).flatten(5, 6).flatten(2, 3)
+        x = x_BhwHd.unflatten(2, (cols, self.window)).unflatten(1, (rows, self.window))
+        # B rows y cols x H d  ->  B rows cols H y x d
+        return x.permute(0, 1, 3, 5, 2, 4, 6).flatten(4, 5).flatten(1, 2)
 
-    def merge_heads(self, out_BWHNd: Tensor) -> Tensor:
-        """``(B, W, H, N, d)`` back to ``(B, padded h, padded w, H*d)``."""
-        x = out_BWHNd.unflatten(3, (self.window, self.window)).unflatten(1, self.windows)
+    def from_windows(self, x_BWHNd: Tensor) -> Tensor:
+        """Undoes :meth:`to_windows`, padding and shift: ``(B, h, w, H, d)``."""
+        x = x_BWHNd.unflatten(3, (self.window, self.window)).unflatten(1, self.windows)
         # B rows cols H y x d  ->  B rows y cols x H d
-        return x.permute(0, 1, 4, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4).flatten(1, 2)
+        x = x.permute(0, 1, 4, 2, 5, 3, 6).flatten(3, 4).flatten(1, 2)
+        return self.unshift_and_crop(x)
 
     def mask(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N, N)`` that keeps regions of a shifted window apart; None without shift.
@@ -82,6 +80,37 @@ class WindowLayout:
             return None
         build = _shift_mask if torch.compiler.is_compiling() else _cached_shift_mask
         return build(*self.padded, self.window, self.shift, device)
+
+
+@dataclass(frozen=True)
+class TokenGrid:
+    """How the N tokens of one attention lie in the image.
+
+    Args:
+        height: Rows of the token grid (of one window where attention is windowed).
+        width: Columns of the token grid.
+        num_prefix: Tokens before the grid's, such as the class token.
+        layout: The windows, None for global attention.
+    """
+
+    height: int
+    width: int
+    num_prefix: int = 0
+    layout: WindowLayout | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prefix + self.height * self.width
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Rows and columns of windows, (1, 1) for global attention."""
+        return self.layout.windows if self.layout else (1, 1)
+
+    @property
+    def shift(self) -> int:
+        """Tokens by which the windows are shifted."""
+        return self.layout.shift if self.layout else 0
 
 
 def _shift_mask(height: int, width: int, window: int, shift: int, device: torch.device) -> Tensor:

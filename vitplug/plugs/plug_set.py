@@ -1,0 +1,146 @@
+"""All plugs of one backbone: what they make of its blocks, and the proof that they go together."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from ..attention.carry import Carry
+from ..attention.grids import TokenGrid
+from .plug import EXCLUSIVE_SOCKETS, BlockShape, LayerPlan, Plug
+
+
+class LayerPlugs(nn.ModuleDict):
+    """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
+
+    @property
+    def fusable(self) -> bool:
+        """Whether one fused call may compute attention: nothing changes scores or maps."""
+        return not any(socket in part for part in self.values() for socket in EXCLUSIVE_SOCKETS)
+
+    def at(self, socket: str) -> list[nn.Module]:
+        """The modules in one socket."""
+        return [part[socket] for part in self.values() if socket in part]
+
+    def tokens(self, socket: str, x_BND: Tensor) -> Tensor:
+        """What the plugs in a token socket make of a branch's tokens."""
+        for module in self.at(socket):
+            x_BND = module(x_BND)
+        return x_BND
+
+    def tap(self, q: Tensor, k: Tensor, v: Tensor, grid: TokenGrid, carry: Carry) -> Carry:
+        """Lets plugs keep q, k and v for later."""
+        for module in self.at('tap'):
+            carry = module(q, k, v, grid, carry)
+        return carry
+
+    def add_bias(self, bias_HNN: Tensor | None, grid: TokenGrid, like: Tensor) -> Tensor | None:
+        """The host's position bias plus those of the plugs."""
+        for module in self.at('bias'):
+            extra_HNN = module(grid, like)
+            bias_HNN = extra_HNN if bias_HNN is None else bias_HNN + extra_HNN
+        return bias_HNN
+
+    def blend_scores(self, scores, bias_HNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """Logits from scores and bias."""
+        for module in self.at('scores'):
+            return module(scores, bias_HNN, grid, carry)
+        return (scores if bias_HNN is None else scores + bias_HNN), carry
+
+    def refine_map(self, probs, mask_WNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The maps that multiply v."""
+        for module in self.at('map'):
+            return module(probs, mask_WNN, grid, carry)
+        return probs, carry
+
+
+class NetworkPlugs(nn.ModuleDict):
+    """The plug modules of the whole network: plug name -> socket -> module."""
+
+    def start(self) -> Carry:
+        """The carry of a new forward."""
+        carry: Carry = {}
+        for part in self.values():
+            if 'start' in part:
+                carry = part['start'](carry)
+        return carry
+
+    def finish(self, x_BND: Tensor, grid: TokenGrid, carry: Carry) -> Tensor:
+        """What the plugs make of the last block's tokens."""
+        for part in self.values():
+            if 'finish' in part:
+                x_BND = part['finish'](x_BND, grid, carry)
+        return x_BND
+
+
+class PlugSet:
+    """The plugs of one backbone.
+
+    Args:
+        plugs: The plugs, in any order.
+        num_layers: Blocks of the backbone.
+
+    Raises:
+        ValueError: If a plug occurs twice or wants a block that is not there.
+    """
+
+    def __init__(self, plugs: Sequence[Plug], num_layers: int):
+        twice = [name for name, count in Counter(type(plug).__name__ for plug in plugs).items() if count > 1]
+        if twice:
+            raise ValueError(f'plugs: {twice} occur more than once; give each plug once, with all its settings')
+        self.num_layers = num_layers
+        self.indices = {plug: plug.layer_indices(num_layers) for plug in plugs}
+
+    def shape_block(self, shape: BlockShape, index: int) -> BlockShape:
+        """The shape block ``index`` is to be built with."""
+        for plug in self.indices:
+            shape = plug.shape_block(shape, index, self.num_layers)
+        return shape
+
+    def build(self, plans: Sequence[LayerPlan]) -> tuple[NetworkPlugs, list[LayerPlugs]]:
+        """The plug modules of the network and of every block.
+
+        Raises:
+            ValueError: If two plugs take one exclusive socket, or a plug needs what the backbone lacks.
+        """
+        network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
+        for plug, indices in self.indices.items():
+            for index in indices:
+                _insert(layers[index], plug, plug.build_layer(plans[index]))
+            _insert(network, plug, plug.build_network([plans[index] for index in indices]))
+        for index, layer in enumerate(layers):
+            for socket in EXCLUSIVE_SOCKETS:
+                owners = [name for name, part in layer.items() if socket in part]
+                if len(owners) > 1:
+                    raise ValueError(
+                        f'plugs: {owners} both take the {socket!r} socket of block {index}; keep one of them'
+                    )
+        return network, layers
+
+    def summarize(self, layers: Sequence[LayerPlugs]) -> str:
+        """One line: which plugs, on which blocks, and whether attention stays fused."""
+        if not self.indices:
+            return 'plugs: none; attention: fused'
+        parts = [f'{plug.describe()} on blocks {_ranges(indices)}' for plug, indices in self.indices.items()]
+        plain = [i for i, layer in enumerate(layers) if not layer.fusable]
+        if not plain:
+            return f'plugs: {"; ".join(parts)}; attention: fused'
+        takers = {name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part}
+        why = f'plain on blocks {_ranges(plain)} ({", ".join(sorted(takers))} changes scores or maps)'
+        return f'plugs: {"; ".join(parts)}; attention: {why}'
+
+
+def _insert(modules: nn.ModuleDict, plug: Plug, built) -> None:
+    if built:
+        modules[plug.name] = nn.ModuleDict(built)
+
+
+def _ranges(indices: Sequence[int]) -> str:
+    """``[0, 1, 2, 5]`` as ``0-2, 5``."""
+    runs: list[list[int]] = []
+    for i in indices:
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    return ', '.join(f'{run[0]}-{run[-1]}' if len(run) > 1 else str(run[0]) for run in runs) or 'none'
