@@ -63,7 +63,7 @@ demo: setup
 	@$(PY) tools/demo.py --work-dir $(WORK_DIR)
 
 test: setup lint
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n auto
 
 lint: setup
 	@$(VENV)/bin/ruff check .

@@ -1,5 +1,7 @@
 """Packaging of vitplug. Versions are ranges here; requirements/constraints.txt pins a set that was tried."""
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
 ONEDL = [
@@ -23,13 +25,13 @@ OPENMMLAB = [
     'ftfy',
     'regex',
 ]
-TEST = ['hypothesis', 'pytest', 'ruff', 'scikit-learn']
+TEST = ['hypothesis', 'pytest', 'pytest-xdist', 'ruff', 'scikit-learn', 'timm>=1.0.31']
 
 setup(
     name='vitplug',
     version='0.1.0',
     description="Five papers' attention changes as plugs for ViT and Swin backbones of OpenMMLab",
-    long_description=open('README.md', encoding='utf-8').read(),
+    long_description=Path('README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     python_requires='>=3.10',

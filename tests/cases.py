@@ -54,9 +54,10 @@ class ProbeBias(nn.Module):
         super().__init__()
         self.probe_slope = nn.Parameter(torch.full((1,), 0.1))
 
-    def forward(self, grid, like: Tensor) -> Tensor:
-        positions = torch.arange(grid.num_tokens, device=like.device, dtype=like.dtype)
-        return (-self.probe_slope * (positions[:, None] - positions[None, :]).abs())[None]
+    def forward(self, grid) -> Tensor:
+        dy = torch.arange(1 - grid.height, grid.height, dtype=self.probe_slope.dtype)
+        dx = torch.arange(1 - grid.width, grid.width, dtype=self.probe_slope.dtype)
+        return self.probe_slope * (2 * dy[:, None] - dx)[None]
 
 
 class ProbeScores(nn.Module):
@@ -86,6 +87,29 @@ PLUGS = {
         dict(type='ContextBroadcast', layers='upper', position=['mlp_front', 'mlp_mid', 'mlp_end', 'msa'])
     ],
     'cb-scaled': [dict(type='ContextBroadcast', scaled=True, scale_init_value=0.3)],
+    'cb-max': [dict(type='ContextBroadcast', mode='max')],
+    'cb-gate': [dict(type='ContextBroadcast', mode='gate', cls_fallback='mean')],
+    'cb-hybrid': [dict(type='ContextBroadcast', mode='hybrid', cls_fallback='mean', position='msa')],
+    'se': [dict(type='SqueezeExcite', reduction=4)],
+    'gab': [dict(type='GaussianAttentionBias', sigma=2.0)],
+    'gab-per-head-relative': [dict(type='GaussianAttentionBias', per_head=True, coord='relative', sigma=1.5)],
+    'rel-pos-bias': [dict(type='RelPosBias')],
+    'rel-pos-mlp-and-gab': [dict(type='RelPosMlp', hidden_dims=8, drop_rate=0.0), dict(type='GaussianAttentionBias')],
+    'residual': [dict(type='ResidualAttention')],
+    'residual-per-layer': [dict(type='ResidualAttention', per_layer=True, constraint='sigmoid', bias_mode='blend')],
+    'residual-token': [dict(type='ResidualAttention', window_align='token', bias_mode='after_carried', alpha=0.7)],
+    'residual-parity': [dict(type='ResidualAttention', window_align='parity', stage_transition='flat_nearest')],
+    'residual-reset': [dict(type='ResidualAttention', learnable=False, stage_transition='reset', layers=[0, 1, 2])],
+    'broad': [dict(type='BroadAttention')],
+    'broad-v-only': [dict(type='BroadAttention', use_qk=False, scale='head', pool_layout='head_dim_layer')],
+    'broad-qk-only': [dict(type='BroadAttention', use_v=False, scale='concat', gamma=0.4, layers=[0, 3])],
+    'refiner': [dict(type='Refiner')],
+    'refiner-rowcol': [dict(type='Refiner', constraint='rowcol', kernel_size=5)],
+    'refiner-no-reduction': [dict(type='Refiner', reduction=False, expansion=2)],
+    'refiner-value-split': [dict(type='Refiner', reduction=False, expansion=2, value_split=True)],
+    'refiner-mbconv': [dict(type='Refiner', mode='mbconv', init='default')],
+    'dla': [dict(type='Refiner', expansion=0)],
+    'dla-spatial': [dict(type='Refiner', expansion=0, constraint='spatial')],
     'cb-and-probe': [dict(type='ContextBroadcast', scaled=True, position='msa'), dict(type=CarryProbe)],
 }
 

@@ -1,5 +1,7 @@
 """Context Broadcasting against its equations, token by token."""
 
+from functools import partial
+
 import pytest
 import torch
 from cases import HOSTS, SWIN_ARCH, images, randomize, swin, vit
@@ -7,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.plugs.context_broadcast import Broadcast, ScaledBroadcast
+from vitplug.attention import TokenGrid
+from vitplug.backbones import VisionTransformer
+from vitplug.plugs.context_broadcast import Broadcast, Excitation, ScaledBroadcast, first_token
 
 
 def cb_oracle(x, scale=None):
@@ -21,12 +25,32 @@ def cb_oracle(x, scale=None):
     return out
 
 
+def variant_oracle(mode, x, x0):
+    """The other modes, token by token; ``x0`` is the class token or what stands in for it."""
+    out = torch.zeros_like(x)
+    batch, tokens, _ = x.shape
+    for b in range(batch):
+        mean = sum(x[b, j] for j in range(tokens)) / tokens
+        highest = torch.stack([x[b, j] for j in range(tokens)]).max(dim=0).values
+        for i in range(tokens):
+            out[b, i] = {
+                'max': x[b, i] / 2 + highest / 2,
+                'cls': x[b, i] / 2 + x0[b] / 2,
+                'gate': x[b, i] * (x0[b] + 1),
+                'hybrid': x[b, i] * x0[b] + x[b, i] / 2 + mean / 2,
+            }[mode]
+    return out
+
+
 def with_gradients(function, *inputs):
     """The output and the gradients of a scalar that weighs every output element differently."""
     inputs = [t.detach().clone().requires_grad_() for t in inputs]
     out = function(*inputs)
     weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
     return out, torch.autograd.grad((out * weights).sum(), inputs)
+
+
+CB = Broadcast('mean', first_token)
 
 
 def scaled(x, scale):
@@ -44,7 +68,7 @@ def tokens(shape, seed):
 @given(shape=shapes, seed=st.integers(0, 99))
 def test_cb_is_the_equation(shape, seed):
     x = tokens(shape, seed)
-    assert_close(with_gradients(Broadcast(), x), with_gradients(cb_oracle, x))
+    assert_close(with_gradients(CB, x), with_gradients(cb_oracle, x))
 
 
 @given(shape=shapes, seed=st.integers(0, 99))
@@ -53,18 +77,87 @@ def test_cb_s_is_the_equation(shape, seed):
     assert_close(with_gradients(scaled, x, scale), with_gradients(cb_oracle, x, scale))
 
 
+@given(shape=shapes, seed=st.integers(0, 99), mode=st.sampled_from(['max', 'cls', 'gate', 'hybrid']))
+def test_modes_are_their_equations(shape, seed, mode):
+    x = tokens(shape, seed)
+    expected = with_gradients(lambda x: variant_oracle(mode, x, x[:, 0]), x)
+    assert_close(with_gradients(Broadcast(mode, first_token), x), expected)
+
+
+@pytest.mark.parametrize('mode', ['cls', 'gate', 'hybrid'])
+def test_class_token_modes_need_one_or_its_fallback(mode):
+    for host in (swin, partial(vit, with_cls_token=False)):
+        with pytest.raises(ValueError, match=rf"mode='{mode}' needs a class token.*cls_fallback='mean'"):
+            host(plugs=[dict(type='ContextBroadcast', mode=mode)])
+        model = host(plugs=[dict(type='ContextBroadcast', mode=mode, cls_fallback='mean')])
+        module = model.plugged_blocks()[0].plugs['cb']['mlp_end']
+        x = tokens((2, 6, 3), 0)
+        assert_close(module(x), variant_oracle(mode, x, x.mean(1)))
+
+
+def test_class_token_keeps_its_value_in_mode_cls():
+    x = tokens((2, 5, 3), 0)
+    assert_close(Broadcast('cls', first_token)(x)[:, 0], x[:, 0])
+
+
+@given(shape=shapes, seed=st.integers(0, 99))
+def test_squeeze_excite_is_its_equation(shape, seed):
+    module = randomize(Excitation(shape[-1], 2)).double()
+    x = tokens(shape, seed)
+
+    def oracle(x):
+        out = torch.zeros_like(x)
+        for b in range(shape[0]):
+            mean = sum(x[b, j] for j in range(shape[1])) / shape[1]
+            hidden = torch.clamp(module.fc1.weight @ mean + module.fc1.bias, min=0)
+            gate = 1 / (1 + torch.exp(-(module.fc2.weight @ hidden + module.fc2.bias)))
+            for i in range(shape[1]):
+                out[b, i] = x[b, i] * gate
+        return out
+
+    assert_close(with_gradients(module, x), with_gradients(oracle, x))
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def deit_small(**plug):
+    model = VisionTransformer('deit-small', plugs=[plug] if plug else [])
+    # The classifier of 1000 classes is not part of the backbone.
+    return count(model) + 1000 * 384 + 1000
+
+
+@pytest.mark.parametrize(
+    ('plug', 'expected'),
+    [
+        (dict(), 22_050_664),
+        (dict(type='ContextBroadcast'), 22_050_664),
+        (dict(type='ContextBroadcast', scaled=True), 22_055_272),
+        (dict(type='SqueezeExcite'), 22_050_664 + 226_080),
+        (dict(type='UniformHead', mode='replace'), 22_050_664 - 12 * (2 * 384 * 64 + 2 * 64)),
+        (dict(type='UniformHead', mode='compensate'), 22_050_664 - 12 * (2 * 384 * 64 + 2 * 64) + 12 * (769 * 64)),
+        (dict(type='UniformHead', mode='append'), 22_050_664 + 12 * (2 * 384 * 64 + 64)),
+        (dict(type='UniformHead', mode='append', extra_head_dim=384), 22_050_664 + 12 * (2 * 384 * 384 + 384)),
+    ],
+    ids=str,
+)
+def test_parameters_of_deit_small(plug, expected):
+    assert deit_small(**plug) == expected
+
+
 @given(shape=shapes, seed=st.integers(0, 99))
 def test_cb_keeps_the_mean_and_halves_the_rest(shape, seed):
     x = tokens(shape, seed)
     mean = x.mean(1, keepdim=True)
-    assert_close(Broadcast()(x) - mean, (x - mean) / 2)
+    assert_close(CB(x) - mean, (x - mean) / 2)
 
 
 @given(shape=shapes, seed=st.integers(0, 99))
 def test_cb_is_its_own_backward(shape, seed):
     x, g = tokens(shape, seed).requires_grad_(), tokens(shape, seed + 1)
-    (grad,) = torch.autograd.grad(Broadcast()(x), x, g)
-    assert_close(grad, Broadcast()(g))
+    (grad,) = torch.autograd.grad(CB(x), x, g)
+    assert_close(grad, CB(g))
 
 
 @given(shape=shapes, seed=st.integers(0, 99))
@@ -72,19 +165,19 @@ def test_cb_commutes_with_affine_maps(shape, seed):
     """So 'mlp_mid' equals 'mlp_end' where nothing random lies between."""
     x = tokens(shape, seed)
     layer = torch.nn.Linear(shape[-1], 3).double()
-    assert_close(layer(Broadcast()(x)), Broadcast()(layer(x)))
+    assert_close(layer(CB(x)), CB(layer(x)))
 
 
 @given(shape=shapes, seed=st.integers(0, 99))
 def test_scale_of_one_is_twice_cb(shape, seed):
     x = tokens(shape, seed)
-    assert_close(scaled(x, torch.ones(shape[-1], dtype=x.dtype)), 2 * Broadcast()(x))
+    assert_close(scaled(x, torch.ones(shape[-1], dtype=x.dtype)), 2 * CB(x))
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_means_of_many_half_precision_tokens(dtype):
     x = torch.full((1, 70000, 2), 3.0, dtype=dtype)
-    assert_close(Broadcast()(x), x)
+    assert_close(CB(x), x)
 
 
 def block_by_hand(block, x, position, scale):
@@ -136,6 +229,42 @@ def test_zero_scale_is_the_plain_host_bit_for_bit(host, position):
     x = images(37, 51, dtype=torch.float32)
     for expected, got in zip(plain(x), plugged(x), strict=True):
         assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize('mode', ['replace', 'append'])
+def test_uniform_head_sees_all_tokens_alike(mode):
+    block = randomize(vit(plugs=[dict(type='UniformHead', mode=mode)])).double().eval().layers[0]
+    x = tokens((2, 21, 24), 5)
+    heads = 2 if mode == 'replace' else 3
+    weight, bias = block.attn.qkv.weight, block.attn.qkv.bias
+    q, k, v = (
+        x @ w.T + b
+        for w, b in zip(
+            weight.split([heads * 8] * 2 + [heads * 8 + 8]), bias.split([heads * 8] * 2 + [heads * 8 + 8]), strict=True
+        )
+    )
+    outs = []
+    for h in range(heads + 1):
+        own = slice(8 * h, 8 * h + 8)
+        weights = torch.full((2, 21, 21), 1 / 21, dtype=x.dtype)
+        if h < heads:
+            weights = (q[..., own] @ k[..., own].mT / 8**0.5).softmax(-1)
+        outs.append(weights @ v[..., own])
+    got, _ = block.attn(x, TokenGrid(4, 5, 1), block.plugs, {}, None)
+    assert_close(got, block.attn.proj(torch.cat(outs, dim=-1)))
+
+
+def test_uniform_head_stays_inside_the_regions_of_a_shifted_window():
+    """A token that the mask keeps apart does not move the output."""
+    model = randomize(swin(plugs=[dict(type='UniformHead')])).double().eval()
+    attention = model.stages[0].blocks[1].attn
+    x = tokens((1, 64, 12), 3)
+    changed = x.clone()
+    # Windows are shifted by 2: the last window holds rows 6, 7 beside rows 0, 1, which the mask keeps apart.
+    changed[:, 0] += 1
+    outs = [attention(t, (8, 8), model.stages[0].blocks[1].plugs, {}, None)[0] for t in (x, changed)]
+    moved = (outs[1] - outs[0]).abs().sum(-1).view(8, 8) > 1e-9
+    assert moved[:2, :2].all() and moved.sum() == 4
 
 
 @pytest.mark.parametrize('host', HOSTS)

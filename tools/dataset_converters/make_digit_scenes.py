@@ -13,7 +13,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--out', default='data/digits', metavar='FOLDER', help='folder to make')
     parser.add_argument('--seed', type=int, default=0, help='seed of the split and of all pictures, at least 0')
     parser.add_argument(
-        '--num-train', type=int, default=800, metavar='N', help='training scenes, in ADE20K and in COCO layout each'
+        '--num-train', type=int, default=1600, metavar='N', help='training scenes, in ADE20K and in COCO layout each'
     )
     parser.add_argument(
         '--num-val', type=int, default=100, metavar='N', help='validation scenes, in ADE20K and in COCO layout each'

@@ -63,7 +63,8 @@ def attend(
     Where neither the scores nor the map socket is taken, one fused call does the same to rounding.
 
     Args:
-        q_BWHNd: Queries; keys and values alike. Heads of v beyond those of q attend uniformly.
+        q_BWHNd: Queries; keys and values alike. Heads of v beyond those of q attend uniformly. Without any
+            head, the map socket brings the maps.
         scale: Factor of the dot products.
         grid: How the N tokens lie in the image.
         plugs: The layer's :class:`~vitplug.plugs.LayerPlugs`.
@@ -77,9 +78,7 @@ def attend(
         The output ``(B, W, H, N, d)`` and the carry for the next layer.
     """
     carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, grid, carry)
-    bias_HNN = plugs.add_bias(bias_HNN, grid, q_BWHNd)
-    heads = q_BWHNd.shape[2]
-    v_BWHNd, uniform_v = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
+    bias_HNN = plugs.add_bias(bias_HNN, grid)
     plain = not (_fused_enabled and plugs.fusable)
     next_carry = carry
     if plain or (record is not None and record.wants_maps):
@@ -87,12 +86,39 @@ def attend(
         drop = dropout_p if plain else 0.0
         maps, next_carry = _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, drop, record)
     if plain:
-        out_BWHNd = maps.to(v_BWHNd.dtype) @ v_BWHNd
+        out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
     else:
+        heads = q_BWHNd.shape[2]
+        v_BWHNd, uniform_v = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
         out_BWHNd = _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p)
     if uniform_v.shape[2]:
         out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, mask_WNN)), dim=2)
     return out_BWHNd, next_carry
+
+
+def attend_bare(
+    q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, *, scale: float, wants_probs: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Attention without sockets, bias, mask and dropout, whose v may be of another width than q and k::
+
+        out = softmax(scale * q @ k^T) @ v
+
+    Returns:
+        The output ``(B, W, H, N, width of v)``, and the probabilities ``(B, W, H, N, N)`` where they are
+        wanted or had to be formed, None elsewhere. They lie on the way to the output only in the plain form.
+    """
+    probs = _bare_probs(q_BWHNd, k_BWHNd, scale) if wants_probs or not _fused_enabled else None
+    if _fused_enabled:
+        return _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, None, None, 0.0), probs
+    return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
+
+
+def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
+    """The softmax, and the scores before it, in float32 at least: q may hold the channels of many layers."""
+    wide = torch.promote_types(q_BWHNd.dtype, torch.float32)
+    with torch.autocast(q_BWHNd.device.type, enabled=False):
+        scores = (q_BWHNd.to(wide) * scale) @ k_BWHNd.to(wide).transpose(-2, -1)
+        return F.softmax(scores, dim=-1)
 
 
 def _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, dropout_p, record):
@@ -107,7 +133,9 @@ def _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, dropo
     dropped = F.dropout(probs, dropout_p) if dropout_p else probs
     maps, carry = plugs.refine_map(dropped, mask_WNN, grid, carry)
     if record is not None:
-        record.add(scores=scores, bias=bias_HNN, logits=logits, probs=probs, maps=maps)
+        # A block that reuses an earlier one's maps has no q and k, and so nothing before the maps.
+        own = dict(scores=scores, bias=bias_HNN, logits=logits, probs=probs) if q_BWHNd.shape[2] else {}
+        record.add(**own, maps=maps)
     return maps, carry
 
 

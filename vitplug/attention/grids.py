@@ -102,6 +102,20 @@ class TokenGrid:
     def num_tokens(self) -> int:
         return self.num_prefix + self.height * self.width
 
+    def expand_offsets(self, table_Hyx: Tensor) -> Tensor:
+        """A value for every offset (query minus key) to one for every token pair; prefix tokens get 0.
+
+        Args:
+            table_Hyx: ``(H, 2h-1, 2w-1)``, the offset (0, 0) in the middle.
+
+        Returns:
+            ``(H, N, N)``, rows are queries.
+        """
+        # Sliding over the table puts the keys in reverse order: no index table of N x N entries is needed.
+        slid = table_Hyx.unfold(1, self.height, 1).unfold(2, self.width, 1)
+        pairs_HNN = slid.flip(3, 4).flatten(3, 4).flatten(1, 2)
+        return F.pad(pairs_HNN, (self.num_prefix, 0, self.num_prefix, 0)) if self.num_prefix else pairs_HNN
+
     @property
     def windows(self) -> tuple[int, int]:
         """Rows and columns of windows, (1, 1) for global attention."""

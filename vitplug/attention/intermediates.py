@@ -11,7 +11,11 @@ MAPS = {
     'probs': 'attention probabilities, the output of the softmax, (B, W, H, N, N)',
     'maps': 'what multiplies v: the probabilities after dropout and the map socket, (B, W, H, N, N)',
 }
-NAMES = {**MAPS, 'block': "the block's output tokens, (B, N, D)"}
+NAMES = {
+    **MAPS,
+    'block': "the block's output tokens, (B, N, D)",
+    'broad_probs': 'at the last block: the probabilities of BroadAttention, over all blocks, (B, 1, H, N, N)',
+}
 
 
 class LayerRecord:

@@ -1,5 +1,6 @@
 """The projections around attention, which all hosts have alike."""
 
+import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
@@ -27,6 +28,7 @@ class AttentionProjections(BaseModule):
         self.qkv = nn.Linear(embed_dims, heads * shape.head_dims, bias=qkv_bias)
         self.proj = nn.Linear(shape.out_heads * shape.head_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop)
+        self.register_load_state_dict_pre_hook(_fit_heads)
 
     @property
     def dropout_p(self) -> float:
@@ -37,3 +39,39 @@ class AttentionProjections(BaseModule):
         """Tokens ``(..., D)`` to q, k and v, each ``(..., heads, d)``."""
         heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
         return self.qkv(x).unflatten(-1, (-1, self.shape.head_dims)).split(heads, dim=-2)
+
+
+def _fit_heads(attention: AttentionProjections, state_dict, prefix, *_) -> None:
+    """Makes a stock checkpoint's projections fit the heads that plugs have made of the host's.
+
+    q, k and v rows of heads that are gone are left out; heads the checkpoint lacks keep their present
+    weights; where a head has several outputs, its columns in the projection are shared out among them.
+    """
+    shape, dims = attention.shape, attention.qkv.in_features
+    heads = (shape.map_heads, shape.map_heads, shape.value_heads)
+    for name, own in attention.qkv.named_parameters():
+        stock = state_dict.get(f'{prefix}qkv.{name}')
+        if stock is not None and len(stock) == 3 * dims != len(own):
+            parts = zip(own.split([n * shape.head_dims for n in heads]), stock.chunk(3), strict=True)
+            state_dict[f'{prefix}qkv.{name}'] = torch.cat([_overlay(*part, dim=0) for part in parts])
+    stock, own = state_dict.get(f'{prefix}proj.weight'), attention.proj.weight
+    if stock is not None and stock.shape[1] == dims != own.shape[1]:
+        spread = _spread_columns(stock, shape)
+        state_dict[f'{prefix}proj.weight'] = _overlay(own, spread, dim=1)
+
+
+def _overlay(own: Tensor, stock: Tensor, dim: int) -> Tensor:
+    """As much of ``stock`` as there is place for, then what ``own`` has more."""
+    size = min(own.shape[dim], stock.shape[dim])
+    more = own.detach().narrow(dim, size, own.shape[dim] - size)
+    return torch.cat((stock.narrow(dim, 0, size), more.to(stock)), dim)
+
+
+def _spread_columns(weight: Tensor, shape: BlockShape) -> Tensor:
+    """Projection columns of H heads shared out among the outputs of each head that has a map."""
+    if shape.repeats == 1:
+        return weight
+    mapped = (shape.out_heads - shape.value_heads) // (shape.repeats - 1)
+    columns = weight.unflatten(1, (-1, shape.head_dims))
+    shared = columns[:, :mapped].repeat_interleave(shape.repeats, dim=1) / shape.repeats
+    return torch.cat((shared, columns[:, mapped:]), dim=1).flatten(1)

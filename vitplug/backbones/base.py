@@ -11,7 +11,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitplug.attention import Carry, Recorder
+from vitplug.attention import Carry, Recorder, TokenGrid
 from vitplug.plugs import LayerPlan, Plug, PlugSet
 from vitplug.registry import PLUGS
 
@@ -59,7 +59,8 @@ class PluggedBackbone(BaseModule):
         Args:
             x: Images ``(B, C, H, W)``.
             names: Any of ``'scores'``, ``'bias'``, ``'logits'``, ``'probs'``, ``'maps'`` (each
-                ``(B, windows, heads, N, N)``, bias without the first two) and ``'block'`` ``(B, N, D)``.
+                ``(B, windows, heads, N, N)``, bias without the first two), ``'block'`` ``(B, N, D)`` and,
+                at the last block, ``'broad_probs'`` ``(B, 1, heads, N, N)``.
             layers: Block indices through all stages, or ``'all'``.
 
         Returns:
@@ -86,6 +87,11 @@ class PluggedBackbone(BaseModule):
         if block.with_cp and torch.is_grad_enabled():
             return checkpoint(block, x, layout, carry, use_reentrant=False)
         return block(x, layout, carry)
+
+    def finish_blocks(self, x: Tensor, grid: TokenGrid, carry: Carry, recorder: Recorder | None) -> Tensor:
+        """What the plugs make of the last block's tokens."""
+        record = recorder.at(len(self.plugged_blocks()) - 1) if recorder else None
+        return self.plugs.finish(x, grid, carry, record)
 
     def train(self, mode: bool = True) -> nn.Module:
         """Sets the mode; frozen parts stay in evaluation mode."""

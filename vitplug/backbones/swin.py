@@ -349,6 +349,7 @@ class SwinTransformer(PluggedBackbone):
                     shape=block.shape,
                     grid=layout.grid,
                     stage=i,
+                    num_stages=len(self.stages),
                 )
                 plans.append(plan)
             hw = tuple(-(-side // 2) for side in hw)
@@ -374,7 +375,7 @@ class SwinTransformer(PluggedBackbone):
                 x_BND, carry = self.run_block(index, block, x_BND, hw, carry, recorder)
                 index += 1
             if i == len(self.stages) - 1:
-                x_BND = self.plugs.finish(x_BND, TokenGrid(*hw), carry)
+                x_BND = self.finish_blocks(x_BND, TokenGrid(*hw), carry, recorder)
             stage_out, stage_hw = x_BND, hw
             if stage.downsample is not None:
                 x_BND, hw = stage.downsample(x_BND, hw)

@@ -179,6 +179,8 @@ class VisionTransformer(PluggedBackbone):
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
         layer_cfgs: More settings of the blocks: one dict for all or a list with one for each.
         pre_norm: Whether the tokens are normalised before the first block.
+        use_abs_pos_embed: Whether there is a table of absolute positions. Without one, a plug such as
+            ``RelPosMlp`` tells the blocks where tokens lie.
         plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
         with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
@@ -219,6 +221,7 @@ class VisionTransformer(PluggedBackbone):
         patch_cfg=dict(),
         layer_cfgs=dict(),
         pre_norm=False,
+        use_abs_pos_embed=True,
         plugs=(),
         with_cp=False,
         init_cfg=None,
@@ -241,7 +244,7 @@ class VisionTransformer(PluggedBackbone):
         self.patch_resolution = self.patch_embed.init_out_size
         num_tokens = self.num_extra_tokens + self.patch_resolution[0] * self.patch_resolution[1]
         self.cls_token = nn.Parameter(torch.zeros(1, 1, self.embed_dims)) if with_cls_token else None
-        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims))
+        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
         self.register_load_state_dict_pre_hook(_fit_position_table)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
@@ -284,7 +287,8 @@ class VisionTransformer(PluggedBackbone):
 
     def init_weights(self):
         super().init_weights()
-        if not (isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained'):
+        pretrained = isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained'
+        if self.pos_embed is not None and not pretrained:
             trunc_normal_(self.pos_embed, std=0.02)
 
     def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
@@ -296,7 +300,7 @@ class VisionTransformer(PluggedBackbone):
         for index, layer in enumerate(self.layers):
             x_BND, carry = self.run_block(index, layer, x_BND, grid, carry, recorder)
             if index == self.num_layers - 1:
-                x_BND = self.plugs.finish(x_BND, grid, carry)
+                x_BND = self.finish_blocks(x_BND, grid, carry, recorder)
                 x_BND = self.ln1(x_BND) if self.final_norm else x_BND
             if index in self.out_indices:
                 outs.append(self._format(x_BND, hw))
@@ -307,9 +311,10 @@ class VisionTransformer(PluggedBackbone):
         x_BND, hw = self.patch_embed(x)
         if self.cls_token is not None:
             x_BND = torch.cat((self.cls_token.expand(len(x_BND), -1, -1), x_BND), dim=1)
-        x_BND = x_BND + resize_position_table(
-            self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
-        )
+        if self.pos_embed is not None:
+            x_BND = x_BND + resize_position_table(
+                self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
+            )
         return self.pre_norm(self.drop_after_pos(x_BND)), hw
 
     def _format(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
@@ -359,7 +364,7 @@ class VisionTransformer(PluggedBackbone):
 def _fit_position_table(backbone: VisionTransformer, state_dict, prefix, *_) -> None:
     """Makes a checkpoint's position table fit: drops a class token that is not used, resizes the grid."""
     key = f'{prefix}pos_embed'
-    if key not in state_dict:
+    if key not in state_dict or backbone.pos_embed is None:
         return
     table = state_dict[key]
     if backbone.cls_token is None and table.shape[1] == backbone.pos_embed.shape[1] + 1:

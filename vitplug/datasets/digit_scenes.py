@@ -56,7 +56,9 @@ MANIFEST = 'manifest.json'
 VAL_SHARE = 0.2
 MAX_BOX_OVERLAP = 0.15
 MIN_VISIBLE_SHARE = 0.75
-MIN_CONTRAST = 80
+# Digits are brighter than what is behind them: small models would need far more steps to learn both signs.
+MAX_BACKGROUND = 120
+MIN_CONTRAST = 90
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 # Every kind of random draw has a stream number, so that no two of them share random numbers.
@@ -158,7 +160,7 @@ class SceneSpec:
 
 
 SINGLE = SceneSpec(canvas=(32, 48), digits=(1, 1), size=(20, 40), max_fill=0.9, jitter=0.6)
-SEVERAL = SceneSpec(canvas=(96, 160), digits=(3, 7), size=(24, 56), max_fill=0.45, jitter=1.0)
+SEVERAL = SceneSpec(canvas=(96, 160), digits=(3, 7), size=(28, 56), max_fill=0.45, jitter=1.0)
 SPECS = {'imagenet': SINGLE, 'ade': SEVERAL, 'coco': SEVERAL}
 
 
@@ -225,7 +227,7 @@ def render_digit(scan: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def paint_background(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Paint a background: one colour or a gradient, plain, grainy or blotchy.
+    """Paint a darkish background: one colour or a gradient, plain, grainy or blotchy.
 
     Args:
         shape: Height and width in pixels.
@@ -235,7 +237,7 @@ def paint_background(shape: tuple[int, int], rng: np.random.Generator) -> np.nda
         RGB picture of shape (H, W, 3), float32 0..255.
     """
     height, width = shape
-    canvas = np.tile(rng.uniform(0, 255, 3).astype(np.float32), (height, width, 1))
+    canvas = np.tile(rng.uniform(0, MAX_BACKGROUND, 3).astype(np.float32), (height, width, 1))
     if rng.random() < 0.5:
         angle = rng.uniform(0, 2 * np.pi)
         ramp = np.cos(angle) * np.linspace(-1, 1, height)[:, None] + np.sin(angle) * np.linspace(-1, 1, width)
@@ -250,21 +252,19 @@ def paint_background(shape: tuple[int, int], rng: np.random.Generator) -> np.nda
 
 
 def pick_contrasting_colour(patch: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Pick a random colour that stands out from a patch of background.
+    """Pick a random colour that stands out from a patch of background as chalk from a board.
 
     Args:
         patch: Background, RGB 0..255 of shape (H, W, 3).
         rng: Source of the random draws.
 
     Returns:
-        RGB colour of shape (3,), float32 0..255, in luminance at least ``MIN_CONTRAST`` away from nearly all of the
-        patch; black or white, whichever is farther away, where no drawn colour is.
+        RGB colour of shape (3,), float32 0..255, in luminance at least ``MIN_CONTRAST`` above nearly all of the
+        patch; white where no drawn colour is.
     """
-    low, high = np.percentile(patch @ LUMINANCE, [5, 95])
-    colours = rng.uniform(0, 255, (64, 3)).astype(np.float32)
-    colours = np.concatenate([colours, np.full((1, 3), 255 if low + high < 255 else 0, np.float32)])
-    luminance = colours @ LUMINANCE
-    stands_out = (luminance <= low - MIN_CONTRAST) | (luminance >= high + MIN_CONTRAST)
+    high = np.percentile(patch @ LUMINANCE, 95)
+    colours = np.concatenate([rng.uniform(60, 255, (64, 3)), np.full((1, 3), 255)]).astype(np.float32)
+    stands_out = colours @ LUMINANCE >= high + MIN_CONTRAST
     stands_out[-1] = True
     return colours[np.argmax(stands_out)]
 
@@ -679,7 +679,7 @@ def make_digit_scenes(
     *,
     seed: int = 0,
     num_classification: tuple[int, int] = (4000, 500),
-    num_scenes: tuple[int, int] = (800, 100),
+    num_scenes: tuple[int, int] = (1600, 100),
     overwrite: bool = False,
     log: Log = print,
 ) -> Path:
@@ -729,7 +729,7 @@ def is_complete(
     *,
     seed: int = 0,
     num_classification: tuple[int, int] = (4000, 500),
-    num_scenes: tuple[int, int] = (800, 100),
+    num_scenes: tuple[int, int] = (1600, 100),
 ) -> bool:
     """Tell whether a folder holds the whole data set of these arguments.
 

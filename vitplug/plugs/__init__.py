@@ -1,7 +1,34 @@
 """The plugs, one file per paper (torch only)."""
 
-from .context_broadcast import ContextBroadcast
+from .broad_attention import BroadAttention
+from .context_broadcast import ContextBroadcast, SqueezeExcite, UniformHead
+from .gaussian_bias import GaussianAttentionBias
 from .plug import BlockShape, LayerPlan, Plug
 from .plug_set import LayerPlugs, NetworkPlugs, PlugSet
+from .position_bias import RelPosBias, RelPosMlp
+from .refiner import Refiner
+from .residual_attention import ResidualAttention
 
-__all__ = ['BlockShape', 'ContextBroadcast', 'LayerPlan', 'LayerPlugs', 'NetworkPlugs', 'Plug', 'PlugSet']
+#: The types a config may name.
+PLUG_TYPES = (
+    BroadAttention,
+    ContextBroadcast,
+    GaussianAttentionBias,
+    Refiner,
+    RelPosBias,
+    RelPosMlp,
+    ResidualAttention,
+    SqueezeExcite,
+    UniformHead,
+)
+
+__all__ = [
+    'PLUG_TYPES',
+    'BlockShape',
+    'LayerPlan',
+    'LayerPlugs',
+    'NetworkPlugs',
+    'Plug',
+    'PlugSet',
+    *(plug.__name__ for plug in PLUG_TYPES),
+]

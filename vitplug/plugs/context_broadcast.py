@@ -1,33 +1,42 @@
-"""Context Broadcasting (CB).
+"""Context Broadcasting (CB) and the variants it is compared with.
 
-*Scratching Visual Transformer's Back with Uniform Attention*, Eq. (1) and its scaled form CB_S.
-Every token of a residual branch receives the mean of all tokens: uniform attention, free of cost,
-so that softmax attention is spared the dense interactions it finds hard to learn.
+*Scratching Visual Transformer's Back with Uniform Attention*, Eq. (1), its scaled form CB_S and the
+ablations of its tables. Every token of a residual branch receives the mean of all tokens: uniform
+attention, free of cost, so that softmax attention is spared the dense interactions it finds hard to learn.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from .plug import TOKEN_SOCKETS, LayerPlan, Plug
+from .checks import check_choice, check_flag, check_integer, check_number
+from .plug import TOKEN_SOCKETS, BlockShape, LayerPlan, Plug
 
 
 class ContextBroadcast(Plug):
-    """Adds the mean of all tokens to every token, at one or more places of each block::
+    """Gives every token the context of all tokens, at one or more places of each block::
 
-        CB      y_i = (x_i + mean_j x_j) / 2
-        CB_S    y_i = x_i + Lambda * mean_j x_j        Lambda per channel, learned
+        mean      y_i = (x_i + m) / 2           m = mean_j x_j      (CB)
+        scaled    y_i = x_i + Lambda * m        Lambda per channel  (CB_S)
+        max       y_i = (x_i + max_j x_j) / 2   per channel
+        cls       y_i = (x_i + x_0) / 2         x_0 the class token
+        gate      y_i = x_i * (x_0 + 1)
+        hybrid    y_i = x_i * x_0 + (x_i + m) / 2
 
-    The mean is over every token of the image, class token included; over the whole feature map
-    in windowed hosts. Both keep all tokens' shape ``(B, N, D)``.
+    The context is that of the whole image, class token included; of the whole feature map in windowed
+    hosts. Tokens keep their shape ``(B, N, D)``. Only CB_S has parameters.
 
     Args:
-        scaled: False is CB, which has no parameters; True is CB_S.
+        mode: ``'mean'``, ``'max'``, ``'cls'``, ``'gate'`` or ``'hybrid'``.
+        scaled: Whether the mean has a learned scale, CB_S; with ``mode='mean'`` only.
         scale_init_value: Start of every ``Lambda``. 0 reproduces the host; 1 starts at twice CB.
         position: ``'mlp_front'`` (before the first layer of the MLP), ``'mlp_mid'`` (after its
             activation), ``'mlp_end'`` (after its last layer, the paper's choice), ``'msa'`` (after the
             attention's projection) or a list of these.
+        cls_fallback: ``'mean'`` lets the token mean stand in for ``x_0`` on hosts without class token,
+            which are refused otherwise.
         layers: Blocks that get it, see :class:`Plug`. ``'upper'`` is the paper's CB in deep layers.
 
     Raises:
@@ -38,35 +47,45 @@ class ContextBroadcast(Plug):
 
     def __init__(
         self,
+        mode: str = 'mean',
         scaled: bool = False,
         scale_init_value: float = 0.0,
         position: str | Sequence[str] = 'mlp_end',
+        cls_fallback: str | None = None,
         layers: str | Sequence[int] = 'all',
     ):
         super().__init__(layers)
-        positions = (position,) if isinstance(position, str) else tuple(position)
-        if not positions or len(set(positions)) < len(positions) or not set(positions) <= set(TOKEN_SOCKETS):
-            raise ValueError(f'position={position!r}: expected one of {list(TOKEN_SOCKETS)} or a list of them')
-        if not isinstance(scaled, bool):
-            raise ValueError(f'scaled={scaled!r}: expected True or False')
-        if isinstance(scale_init_value, bool) or not isinstance(scale_init_value, int | float):
-            raise ValueError(f'scale_init_value={scale_init_value!r}: expected a number')
-        self.position = positions
-        self.scaled = scaled
-        self.scale_init_value = float(scale_init_value)
+        self.mode = check_choice('mode', mode, tuple(BROADCASTS))
+        self.scaled = check_flag('scaled', scaled)
+        self.scale_init_value = check_number('scale_init_value', scale_init_value)
+        self.position = check_positions(position)
+        self.cls_fallback = check_choice('cls_fallback', cls_fallback, (None, 'mean'))
+        if scaled and mode != 'mean':
+            raise ValueError(f"scaled=True goes with mode='mean' only, not with mode={mode!r}")
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {socket: self._build(plan.width_at(socket)) for socket in self.position}
-
-    def _build(self, dims: int) -> nn.Module:
-        return ScaledBroadcast(dims, self.scale_init_value) if self.scaled else Broadcast()
+        has_cls = plan.grid.num_prefix > 0
+        if self.mode in CLASS_TOKEN_MODES and not has_cls and self.cls_fallback is None:
+            raise ValueError(
+                f'ContextBroadcast: mode={self.mode!r} needs a class token and this backbone has none; set '
+                "with_cls_token=True on a ViT, or cls_fallback='mean' to let the token mean stand in for it"
+            )
+        if self.scaled:
+            return {socket: ScaledBroadcast(plan.width_at(socket), self.scale_init_value) for socket in self.position}
+        class_token = first_token if has_cls else token_mean
+        return {socket: Broadcast(self.mode, class_token) for socket in self.position}
 
 
 class Broadcast(nn.Module):
-    """``y = (x + mean(x)) / 2`` over the tokens of ``(B, N, D)``."""
+    """One of the parameter-free modes of :class:`ContextBroadcast`, ``(B, N, D)`` to ``(B, N, D)``."""
+
+    def __init__(self, mode: str, class_token):
+        super().__init__()
+        self.mode = mode
+        self.class_token = class_token
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return torch.lerp(x_BND, token_mean(x_BND), 0.5)
+        return BROADCASTS[self.mode](x_BND, self.class_token)
 
 
 class ScaledBroadcast(nn.Module):
@@ -84,3 +103,132 @@ def token_mean(x_BND: Tensor) -> Tensor:
     """Mean over the tokens, ``(B, 1, D)``; summed in float32 at least, for there may be thousands."""
     wide = torch.promote_types(x_BND.dtype, torch.float32)
     return x_BND.mean(dim=1, keepdim=True, dtype=wide).to(x_BND.dtype)
+
+
+def first_token(x_BND: Tensor) -> Tensor:
+    """The class token, ``(B, 1, D)``."""
+    return x_BND[:, :1]
+
+
+def _average(x_BND: Tensor, context_B1D: Tensor) -> Tensor:
+    return torch.lerp(x_BND, context_B1D, 0.5)
+
+
+BROADCASTS = {
+    'mean': lambda x, class_token: _average(x, token_mean(x)),
+    'max': lambda x, class_token: _average(x, x.amax(dim=1, keepdim=True)),
+    'cls': lambda x, class_token: _average(x, class_token(x)),
+    'gate': lambda x, class_token: x * (class_token(x) + 1),
+    'hybrid': lambda x, class_token: x * class_token(x) + _average(x, token_mean(x)),
+}
+CLASS_TOKEN_MODES = ('cls', 'gate', 'hybrid')
+
+
+class SqueezeExcite(Plug):
+    """Squeeze and excitation over the tokens, with which the paper compares CB::
+
+        y_i = x_i * sigmoid(W2 relu(W1 mean_j x_j + b1) + b2)
+
+    Args:
+        reduction: Width divided by the hidden width.
+        position: As in :class:`ContextBroadcast`.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    name = 'se'
+
+    def __init__(
+        self,
+        reduction: int = 16,
+        position: str | Sequence[str] = 'mlp_end',
+        layers: str | Sequence[int] = 'all',
+    ):
+        super().__init__(layers)
+        self.reduction = check_integer('reduction', reduction, least=1)
+        self.position = check_positions(position)
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {socket: self._build(plan.width_at(socket)) for socket in self.position}
+
+    def _build(self, dims: int) -> nn.Module:
+        if dims < self.reduction:
+            raise ValueError(f'SqueezeExcite: reduction={self.reduction} leaves nothing of a width of {dims}')
+        return Excitation(dims, dims // self.reduction)
+
+
+class Excitation(nn.Module):
+    """Scales every channel of ``(B, N, D)`` by a gate computed from the token mean."""
+
+    def __init__(self, dims: int, hidden_dims: int):
+        super().__init__()
+        self.fc1 = nn.Linear(dims, hidden_dims)
+        self.fc2 = nn.Linear(hidden_dims, dims)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND * self.fc2(self.fc1(token_mean(x_BND)).relu()).sigmoid().to(x_BND.dtype)
+
+
+class UniformHead(Plug):
+    """A head with uniform attention inside MSA, with which the paper compares CB::
+
+        replace      one of the H heads sees all tokens alike: it keeps v and has neither q nor k
+        compensate   the same, and the hidden layer of the MLP is wider by the width of a head
+        append       one more head, which sees all tokens alike, beside the H heads
+
+    In windowed hosts "all tokens" are those of the window that the mask does not keep apart.
+
+    Args:
+        mode: One of the three.
+        extra_head_dim: Width of the appended head, a multiple of the others' width; theirs by default.
+            The embedding width makes it a full uniform branch.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    name = 'uniform_head'
+
+    def __init__(self, mode: str = 'replace', extra_head_dim: int | None = None, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+        self.mode = check_choice('mode', mode, ('replace', 'compensate', 'append'))
+        self.extra_head_dim = extra_head_dim
+        if extra_head_dim is not None:
+            check_integer('extra_head_dim', extra_head_dim, least=1)
+            if mode != 'append':
+                raise ValueError(f"extra_head_dim={extra_head_dim} goes with mode='append' only, not with {mode!r}")
+
+    def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
+        if index not in self.layer_indices(num_layers):
+            return shape
+        if self.mode == 'append':
+            extra, rest = divmod(self.extra_head_dim or shape.head_dims, shape.head_dims)
+            if rest:
+                raise ValueError(
+                    f'UniformHead: extra_head_dim={self.extra_head_dim} is no multiple of the head width '
+                    f'{shape.head_dims} of block {index}'
+                )
+            return replace(shape, value_heads=shape.value_heads + extra, out_heads=shape.out_heads + extra)
+        if shape.map_heads < 2:
+            raise ValueError(
+                f'UniformHead: mode={self.mode!r} needs at least 2 heads and block {index} has {shape.map_heads}: '
+                "choose mode='append' or other layers"
+            )
+        wider = shape.head_dims if self.mode == 'compensate' else 0
+        return replace(shape, map_heads=shape.map_heads - 1, hidden_dims=shape.hidden_dims + wider)
+
+
+def check_positions(position: str | Sequence[str]) -> tuple[str, ...]:
+    """The token sockets a plug is to take.
+
+    Raises:
+        ValueError: If one is unknown or named twice, or there is none.
+    """
+    sequence = isinstance(position, Sequence)
+    positions = (position,) if isinstance(position, str) else tuple(position) if sequence else ()
+    if not positions or len(set(positions)) < len(positions) or not set(positions) <= set(TOKEN_SOCKETS):
+        raise ValueError(f'position={position!r}: expected one of {list(TOKEN_SOCKETS)} or a list of them')
+    return positions

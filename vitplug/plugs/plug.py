@@ -5,9 +5,10 @@ and owns sockets; a plug names the sockets it takes and brings the modules for t
 the other. Sockets of a block::
 
     tap         q, k and v                                   module(q, k, v, grid, carry) -> carry
-    bias        position bias added to the scores            module(grid, like) -> (H or 1, N, N)
+    bias        position bias of every offset                module(grid) -> (H or 1, 2h-1, 2w-1)
     scores      scores before the softmax (one plug only)    module(scores, bias, grid, carry) -> (logits, carry)
     map         attention maps after it (one plug only)      module(probs, mask, grid, carry) -> (maps, carry)
+                and, optionally, how they meet the values    module.weigh(maps, v) -> (output, values left over)
     msa         tokens after the attention's projection      module(tokens) -> tokens
     mlp_front   tokens before the first layer of the MLP     module(tokens) -> tokens
     mlp_mid     hidden tokens, after the activation          module(tokens) -> tokens
@@ -16,9 +17,10 @@ the other. Sockets of a block::
 Sockets of the whole network::
 
     start       the carry the first block receives           module(carry) -> carry
-    finish      tokens after the last block                  module(tokens, grid, carry) -> tokens
+    finish      tokens after the last block                  module(tokens, grid, carry, record) -> tokens
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +31,8 @@ from ..attention.grids import TokenGrid
 TOKEN_SOCKETS = ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')
 # Only one plug can say what the logits, or the maps, are.
 EXCLUSIVE_SOCKETS = ('scores', 'map')
+# What a block without q and k, which reuses a map, does not have.
+QK_SOCKETS = ('tap', 'bias', 'scores')
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class BlockShape:
         value_heads: Heads that have v. Those beyond the maps attend uniformly.
         out_heads: Heads of width ``d`` that enter the projection.
         hidden_dims: Width inside the MLP.
+        repeats: How many outputs of each head that has a map enter the projection, side by side.
     """
 
     head_dims: int
@@ -48,6 +53,7 @@ class BlockShape:
     value_heads: int
     out_heads: int
     hidden_dims: int
+    repeats: int = 1
 
     @classmethod
     def stock(cls, embed_dims: int, num_heads: int, hidden_dims: int) -> 'BlockShape':
@@ -72,6 +78,7 @@ class LayerPlan:
         shape: Heads and widths of the block.
         grid: Token grid of its attention at the configured image size.
         stage: Stage of a hierarchical backbone, 0 elsewhere.
+        num_stages: Stages of the backbone, 1 where it is columnar.
     """
 
     index: int
@@ -80,6 +87,7 @@ class LayerPlan:
     shape: BlockShape
     grid: TokenGrid
     stage: int = 0
+    num_stages: int = 1
 
     @property
     def num_heads(self) -> int:
@@ -104,6 +112,8 @@ class Plug:
 
     #: Name of the plug's sub-modules, so that its keys stay apart from the host's.
     name: str
+    #: Blocks are shaped in the order of this rank: who multiplies heads comes after who adds or removes them.
+    shape_rank = 0
 
     def __init__(self, layers: str | Sequence[int] = 'all'):
         is_indices = isinstance(layers, Sequence) and not isinstance(layers, str)
@@ -114,6 +124,10 @@ class Plug:
     def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
         """The shape block ``index`` is to be built with; asked for every block."""
         return shape
+
+    def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        """The modules for the plug's blocks, for plugs whose blocks depend on each other."""
+        return [self.build_layer(plan) for plan in plans]
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         """The modules for one of the plug's blocks, by socket.
@@ -128,9 +142,10 @@ class Plug:
         return {}
 
     def describe(self) -> str:
-        """The plug and its settings, as one would write them."""
-        settings = ', '.join(f'{key}={value!r}' for key, value in vars(self).items() if key != 'layers')
-        return f'{type(self).__name__}({settings})'
+        """The plug and the settings in which it differs from its defaults, as one would write them."""
+        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
+        changed = {key: value for key, value in vars(self).items() if key != 'layers' and value != defaults.get(key)}
+        return f'{type(self).__name__}({", ".join(f"{key}={value!r}" for key, value in changed.items())})'
 
     def layer_indices(self, num_layers: int) -> list[int]:
         """The blocks that get the plug.

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from ..attention.carry import Carry
 from ..attention.grids import TokenGrid
-from .plug import EXCLUSIVE_SOCKETS, BlockShape, LayerPlan, Plug
+from ..attention.intermediates import LayerRecord
+from .plug import EXCLUSIVE_SOCKETS, QK_SOCKETS, BlockShape, LayerPlan, Plug
 
 
 class LayerPlugs(nn.ModuleDict):
@@ -34,12 +35,13 @@ class LayerPlugs(nn.ModuleDict):
             carry = module(q, k, v, grid, carry)
         return carry
 
-    def add_bias(self, bias_HNN: Tensor | None, grid: TokenGrid, like: Tensor) -> Tensor | None:
-        """The host's position bias plus those of the plugs."""
-        for module in self.at('bias'):
-            extra_HNN = module(grid, like)
-            bias_HNN = extra_HNN if bias_HNN is None else bias_HNN + extra_HNN
-        return bias_HNN
+    def add_bias(self, bias_HNN: Tensor | None, grid: TokenGrid) -> Tensor | None:
+        """The host's position bias plus those of the plugs, expanded together."""
+        tables = [module(grid) for module in self.at('bias')]
+        if not tables:
+            return bias_HNN
+        extra_HNN = grid.expand_offsets(sum(tables[1:], start=tables[0]))
+        return extra_HNN if bias_HNN is None else bias_HNN + extra_HNN
 
     def blend_scores(self, scores, bias_HNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
         """Logits from scores and bias."""
@@ -53,6 +55,14 @@ class LayerPlugs(nn.ModuleDict):
             return module(probs, mask_WNN, grid, carry)
         return probs, carry
 
+    def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
+        """The maps times the values, and the value heads beyond the maps."""
+        for module in self.at('map'):
+            if hasattr(module, 'weigh'):
+                return module.weigh(maps, v_BWHNd)
+        heads = maps.shape[2]
+        return maps @ v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
+
 
 class NetworkPlugs(nn.ModuleDict):
     """The plug modules of the whole network: plug name -> socket -> module."""
@@ -65,11 +75,11 @@ class NetworkPlugs(nn.ModuleDict):
                 carry = part['start'](carry)
         return carry
 
-    def finish(self, x_BND: Tensor, grid: TokenGrid, carry: Carry) -> Tensor:
+    def finish(self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None) -> Tensor:
         """What the plugs make of the last block's tokens."""
         for part in self.values():
             if 'finish' in part:
-                x_BND = part['finish'](x_BND, grid, carry)
+                x_BND = part['finish'](x_BND, grid, carry, record)
         return x_BND
 
 
@@ -93,7 +103,7 @@ class PlugSet:
 
     def shape_block(self, shape: BlockShape, index: int) -> BlockShape:
         """The shape block ``index`` is to be built with."""
-        for plug in self.indices:
+        for plug in sorted(self.indices, key=lambda plug: plug.shape_rank):
             shape = plug.shape_block(shape, index, self.num_layers)
         return shape
 
@@ -105,16 +115,12 @@ class PlugSet:
         """
         network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
         for plug, indices in self.indices.items():
-            for index in indices:
-                _insert(layers[index], plug, plug.build_layer(plans[index]))
-            _insert(network, plug, plug.build_network([plans[index] for index in indices]))
-        for index, layer in enumerate(layers):
-            for socket in EXCLUSIVE_SOCKETS:
-                owners = [name for name, part in layer.items() if socket in part]
-                if len(owners) > 1:
-                    raise ValueError(
-                        f'plugs: {owners} both take the {socket!r} socket of block {index}; keep one of them'
-                    )
+            own_plans = [plans[index] for index in indices]
+            for index, built in zip(indices, plug.build_layers(own_plans), strict=True):
+                _insert(layers[index], plug, built)
+            _insert(network, plug, plug.build_network(own_plans))
+        for plan, layer in zip(plans, layers, strict=True):
+            _check_together(plan, layer)
         return network, layers
 
     def summarize(self, layers: Sequence[LayerPlugs]) -> str:
@@ -128,6 +134,19 @@ class PlugSet:
         takers = {name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part}
         why = f'plain on blocks {_ranges(plain)} ({", ".join(sorted(takers))} changes scores or maps)'
         return f'plugs: {"; ".join(parts)}; attention: {why}'
+
+
+def _check_together(plan: LayerPlan, layer: LayerPlugs) -> None:
+    for socket in EXCLUSIVE_SOCKETS:
+        owners = [name for name, part in layer.items() if socket in part]
+        if len(owners) > 1:
+            raise ValueError(f'plugs: {owners} both take the {socket!r} socket of block {plan.index}; keep one of them')
+    needy = [name for name, part in layer.items() if not part.keys().isdisjoint(QK_SOCKETS)]
+    if needy and not plan.num_heads:
+        raise ValueError(
+            f'plugs: {needy} need q and k of block {plan.index}, which has none because it reuses the map of an '
+            'earlier block; take the block out of their layers, or let it have its own map (share=0)'
+        )
 
 
 def _insert(modules: nn.ModuleDict, plug: Plug, built) -> None:

@@ -2,7 +2,7 @@
 
 from vitplug.registry import PLUGS
 
-from .context_broadcast import ContextBroadcast
+from . import PLUG_TYPES
 
-for plug in (ContextBroadcast,):
+for plug in PLUG_TYPES:
     PLUGS.register_module(module=plug)

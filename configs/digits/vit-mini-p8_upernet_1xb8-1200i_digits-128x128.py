@@ -1,0 +1,10 @@
+# Digit segmentation with UperNet on a small ViT; trains on a CPU.
+# python tools/train.py configs/digits/vit-mini-p8_upernet_1xb8-1200i_digits-128x128.py
+_base_ = [
+    '../_base_/models/upernet_vit-mini.py',
+    '../_base_/datasets/digits_segmentation.py',
+    '../_base_/schedules/cosine_1200i.py',
+    '../_base_/default_runtime_mmseg.py',
+]
+# Neck and head learn faster at twice the rate of the backbone.
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={'neck': dict(lr_mult=2.0), 'decode_head': dict(lr_mult=2.0)}))

@@ -1,0 +1,272 @@
+"""Every bad input ends in an error that names it and says what to do."""
+
+import json
+import sys
+
+import pytest
+from mmengine.config import ConfigDict
+
+from vitplug.engine import checks
+
+
+def config(**settings):
+    return ConfigDict(default_scope='mmpretrain', **settings)
+
+
+def write(path, content='x'):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+# --- files named on the command line ---
+
+
+def test_missing_config_suggests_its_neighbours(tmp_path):
+    write(tmp_path / 'vit-mini.py')
+    write(tmp_path / 'swin.py')
+    with pytest.raises(FileNotFoundError, match=r'no such config: .*vit-mina\.py \(did you mean vit-mini\.py\?\)'):
+        checks.check_config_file(str(tmp_path / 'vit-mina.py'))
+
+
+def test_missing_folder_of_a_config_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'there is no folder .*nowhere'):
+        checks.check_config_file(str(tmp_path / 'nowhere' / 'a.py'))
+
+
+def test_missing_checkpoint_names_option_and_path(tmp_path):
+    write(tmp_path / 'epoch_10.pth')
+    with pytest.raises(FileNotFoundError, match=r'--resume: no such checkpoint: .*epoch_1\.pth .*epoch_10\.pth'):
+        checks.check_weights(str(tmp_path / 'epoch_1.pth'), option='--resume')
+
+
+@pytest.mark.parametrize('path', [None, 'https://example.org/a.pth'])
+def test_no_checkpoint_and_an_address_are_left_alone(path):
+    checks.check_weights(path, option='--resume')
+
+
+@pytest.mark.parametrize('name', ['epoch_1.pth', 'last_checkpoint'])
+def test_fresh_training_spares_earlier_checkpoints(tmp_path, name):
+    write(tmp_path / name)
+    with pytest.raises(FileExistsError, match=f'{tmp_path}.*--resume.*--work-dir'):
+        checks.check_unused(str(tmp_path))
+
+
+def test_fresh_training_may_use_a_folder_with_logs_only(tmp_path):
+    write(tmp_path / '20260101_000000' / 'run.log')
+    checks.check_unused(str(tmp_path))
+
+
+def test_last_checkpoint_must_still_exist(tmp_path):
+    write(tmp_path / 'last_checkpoint', str(tmp_path / 'moved.pth'))
+    with pytest.raises(FileNotFoundError, match=r'moved\.pth.*--resume PATH'):
+        checks.check_last_checkpoint(str(tmp_path))
+    write(tmp_path / 'moved.pth')
+    checks.check_last_checkpoint(str(tmp_path))
+
+
+def test_nothing_to_resume_is_no_error(tmp_path):
+    checks.check_last_checkpoint(str(tmp_path))
+
+
+def test_results_go_to_a_pickle():
+    checks.check_results_file(None)
+    checks.check_results_file('a.pkl')
+    with pytest.raises(ValueError, match=r'a\.json must end in \.pkl'):
+        checks.check_results_file('a.json')
+
+
+# --- what is installed, and the machine ---
+
+
+def test_scope_must_be_set():
+    with pytest.raises(ValueError, match=r'sets no default_scope.*mmpretrain.*mmseg.*mmdet'):
+        checks.check_scope(ConfigDict())
+
+
+def test_unknown_scope():
+    with pytest.raises(ValueError, match=r"'mmnothing' is unknown.*mmpretrain"):
+        checks.check_scope(ConfigDict(default_scope='mmnothing'))
+
+
+def test_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'mmdet', None)
+    with pytest.raises(ImportError, match=r"'mmdet' cannot be imported.*vitplug\[onedl\]"):
+        checks.check_scope(ConfigDict(default_scope='mmdet'))
+
+
+@pytest.mark.parametrize('scope', ['mmseg', 'mmdet'])
+def test_missing_ops_say_how_to_build_them(monkeypatch, scope):
+    monkeypatch.setitem(sys.modules, 'mmcv.ops', None)
+    with pytest.raises(ImportError, match=r'compiled ops do not load.*make setup.*--no-build-isolation'):
+        checks.check_scope(ConfigDict(default_scope=scope))
+
+
+def test_classification_needs_no_ops(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'mmcv.ops', None)
+    checks.check_scope(config())
+
+
+def test_mixed_precision_needs_an_accelerator(monkeypatch):
+    cfg = config(optim_wrapper=dict(type='AmpOptimWrapper'))
+    monkeypatch.setattr(checks, 'get_device', lambda: 'cpu')
+    with pytest.raises(ValueError, match=r'--amp.*accelerator.*cpu'):
+        checks.check_amp(cfg)
+    monkeypatch.setattr(checks, 'get_device', lambda: 'cuda')
+    checks.check_amp(cfg)
+
+
+def test_launcher_must_have_started_the_process(monkeypatch):
+    for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
+        monkeypatch.setenv(name, '0')
+    checks.check_launcher('none')
+    checks.check_launcher('pytorch')
+    monkeypatch.delenv('RANK')
+    with pytest.raises(ValueError, match=r'--launcher pytorch .* RANK: .*dist_train\.sh'):
+        checks.check_launcher('pytorch')
+
+
+# --- data ---
+
+
+def loader(root, kind='CustomDataset', **settings):
+    return dict(dataset=dict(type=kind, data_root=str(root), **settings))
+
+
+def test_missing_data_folder_names_path_and_command(tmp_path):
+    cfg = config(data_help='python make.py', train_dataloader=loader(tmp_path, data_prefix='train'))
+    with pytest.raises(FileNotFoundError, match=f'no such data folder: {tmp_path}/train; .* python make.py'):
+        checks.check_data(cfg, splits=('train',))
+
+
+def test_empty_data_folder(tmp_path):
+    (tmp_path / 'train' / 'class').mkdir(parents=True)
+    cfg = config(train_dataloader=loader(tmp_path, data_prefix='train'))
+    with pytest.raises(FileNotFoundError, match=f'the data folder is empty: {tmp_path}/train'):
+        checks.check_data(cfg, splits=('train',))
+    write(tmp_path / 'train' / 'class' / 'a.png')
+    checks.check_data(cfg, splits=('train',))
+
+
+def test_only_the_splits_in_use_are_checked(tmp_path):
+    write(tmp_path / 'train' / 'a.png')
+    cfg = config(
+        train_dataloader=loader(tmp_path, data_prefix='train'), test_dataloader=loader(tmp_path, data_prefix='test')
+    )
+    checks.check_data(cfg, splits=('train', 'val'))
+    with pytest.raises(FileNotFoundError, match='test'):
+        checks.check_data(cfg, splits=('test',))
+
+
+def test_wrapped_datasets_are_found(tmp_path):
+    inner = loader(tmp_path, data_prefix='missing')['dataset']
+    wrapped = dict(type='RepeatDataset', times=2, dataset=dict(type='ConcatDataset', datasets=[inner]))
+    with pytest.raises(FileNotFoundError, match='missing'):
+        checks.check_data(config(train_dataloader=dict(dataset=wrapped)), splits=('train',))
+
+
+def test_datasets_that_fetch_their_files_are_left_alone(tmp_path):
+    checks.check_dataset(dict(type='CIFAR10', data_root=str(tmp_path / 'later'), split='train'), 'mmpretrain')
+
+
+@pytest.fixture
+def seg(tmp_path):
+    for name in ('a', 'b', 'c'):
+        write(tmp_path / 'images' / f'{name}.png')
+        write(tmp_path / 'maps' / f'{name}.png')
+    prefix = dict(img_path='images', seg_map_path='maps')
+    return tmp_path, loader(tmp_path, 'BaseSegDataset', data_prefix=prefix, img_suffix='.png')['dataset']
+
+
+def test_matching_images_and_maps(seg):
+    checks.check_dataset(seg[1], 'mmseg')
+
+
+@pytest.mark.parametrize(
+    'removed, counts', [('images', '2 images .* 3 annotations .*1 without'), ('maps', '3 images .*1 without.* 2 anno')]
+)
+def test_unmatched_images_and_maps(seg, removed, counts):
+    root, dataset = seg
+    (root / removed / 'b.png').unlink()
+    with pytest.raises(ValueError, match=counts) as error:
+        checks.check_dataset(dataset, 'mmseg')
+    assert f'{root}/images' in str(error.value) and f'{root}/maps' in str(error.value)
+    assert 'e.g. b' in str(error.value)
+
+
+def test_file_name_endings_come_from_the_class(tmp_path):
+    write(tmp_path / 'images' / 'town_leftImg8bit.png')
+    write(tmp_path / 'maps' / 'town_gtFine_labelTrainIds.png')
+    prefix = dict(img_path='images', seg_map_path='maps')
+    checks.check_dataset(loader(tmp_path, 'CityscapesDataset', data_prefix=prefix)['dataset'], 'mmseg')
+
+
+def test_wrong_image_ending_is_no_match(seg):
+    with pytest.raises(ValueError, match=r'0 images \*\.jpg'):
+        checks.check_dataset({**seg[1], 'img_suffix': '.jpg'}, 'mmseg')
+
+
+GOOD = dict(images=[dict(id=1)], annotations=[dict(id=1)], categories=[dict(id=1)])
+
+
+@pytest.mark.parametrize(
+    'content, message',
+    [
+        ('', 'is empty'),
+        ('{"images": [', 'not valid JSON'),
+        ('{}', 'is empty'),
+        (json.dumps({**GOOD, 'images': []}), 'no images'),
+        (json.dumps({**GOOD, 'annotations': []}), 'no annotations'),
+    ],
+)
+def test_broken_coco_files(tmp_path, content, message):
+    write(tmp_path / 'train' / 'a.png')
+    write(tmp_path / 'ann.json', content)
+    dataset = loader(tmp_path, 'CocoDataset', ann_file='ann.json', data_prefix=dict(img='train'))['dataset']
+    with pytest.raises(ValueError, match=f'{message}.*{tmp_path}/ann.json|{tmp_path}/ann.json.*{message}') as error:
+        checks.check_dataset(dataset, 'mmdet')
+    assert message in str(error.value)
+    write(tmp_path / 'ann.json', json.dumps(GOOD))
+    checks.check_dataset(dataset, 'mmdet')
+
+
+def test_missing_annotation_file(tmp_path):
+    write(tmp_path / 'train' / 'a.png')
+    dataset = loader(tmp_path, 'CocoDataset', ann_file='ann.json', data_prefix=dict(img='train'))['dataset']
+    with pytest.raises(FileNotFoundError, match=f'no such annotation file: {tmp_path}/ann.json'):
+        checks.check_dataset(dataset, 'mmdet')
+
+
+def test_annotation_file_of_the_evaluator(tmp_path):
+    metrics = [dict(type='CocoMetric', ann_file=str(tmp_path / 'gone.json'))]
+    with pytest.raises(FileNotFoundError, match=r'gone\.json'):
+        checks.check_data(config(val_evaluator=metrics), splits=('val',))
+
+
+# --- the order: nothing is written or built before the last check ---
+
+
+def test_training_checks_pass_on_a_sound_config(tmp_path):
+    write(tmp_path / 'data' / 'a.png')
+    cfg = config(
+        launcher='none',
+        work_dir=str(tmp_path / 'work'),
+        train_dataloader=loader(tmp_path / 'data'),
+        optim_wrapper=dict(type='OptimWrapper'),
+    )
+    checks.check_training(cfg)
+    assert not (tmp_path / 'work').exists()
+    write(tmp_path / 'work' / 'iter_1.pth')
+    with pytest.raises(FileExistsError):
+        checks.check_training(cfg)
+    cfg.resume = True
+    checks.check_training(cfg)
+    cfg.load_from = str(tmp_path / 'gone.pth')
+    with pytest.raises(FileNotFoundError, match='--resume'):
+        checks.check_training(cfg)
+
+
+def test_testing_checks_name_the_checkpoint(tmp_path):
+    cfg = config(launcher='none', load_from=str(tmp_path / 'gone.pth'))
+    with pytest.raises(FileNotFoundError, match='CHECKPOINT: no such checkpoint'):
+        checks.check_testing(cfg)

@@ -1,0 +1,37 @@
+"""What ends in one line and what keeps its traceback."""
+
+import logging
+
+import pytest
+
+from vitplug.engine.cli import keep_parameter_lists_off_the_terminal, one_line_errors
+
+
+def test_expected_errors_end_in_one_line(capsys):
+    with pytest.raises(SystemExit) as end, one_line_errors(ValueError):
+        raise ValueError('first line\n   second line')
+    assert end.value.code == 2
+    assert capsys.readouterr().err == 'error: first line second line\n'
+
+
+def test_other_errors_keep_their_traceback():
+    with pytest.raises(KeyError), one_line_errors(ValueError):
+        raise KeyError('x')
+
+
+def test_only_the_first_process_speaks(capsys, monkeypatch):
+    monkeypatch.setenv('RANK', '1')
+    with pytest.raises(SystemExit), one_line_errors(ValueError):
+        raise ValueError('x')
+    assert capsys.readouterr().err == ''
+
+
+def test_parameter_lists_go_to_the_file_only(tmp_path, capsys):
+    logger = logging.Logger('test')
+    logger.addHandler(logging.StreamHandler())
+    logger.addHandler(logging.FileHandler(tmp_path / 'log'))
+    keep_parameter_lists_off_the_terminal(logger)
+    logger.info('paramwise_options -- a:lr=1')
+    logger.info('loss: 1')
+    assert capsys.readouterr().err == 'loss: 1\n'
+    assert 'paramwise_options' in (tmp_path / 'log').read_text()

@@ -1,0 +1,57 @@
+"""Process groups on a machine without an accelerator."""
+
+import os
+
+import pytest
+import torch
+from mmengine.config import Config
+from torch import distributed
+
+from vitplug.engine import checks, launch
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """A world of one process, as each launcher describes it."""
+    for rank, size, local_rank in checks.LAUNCHER_VARIABLES.values():
+        monkeypatch.setenv(rank, '0')
+        monkeypatch.setenv(size, '1')
+        monkeypatch.setenv(local_rank, '0')
+    monkeypatch.setenv('MASTER_ADDR', '127.0.0.1')
+    monkeypatch.setenv('MASTER_PORT', '29637')
+    monkeypatch.delenv('LOCAL_WORLD_SIZE', raising=False)
+    monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize('launcher', ['pytorch', 'slurm', 'mpi'])
+def test_gloo_without_an_accelerator(one_process, launcher):
+    cfg = Config(dict(launcher=launcher, find_unused_parameters=True))
+    launch.start_cpu_processes(cfg)
+    assert distributed.get_backend() == 'gloo'
+    assert cfg.model_wrapper_cfg.device_ids is None and cfg.model_wrapper_cfg.find_unused_parameters is True
+
+
+def test_settings_of_the_wrapper_are_kept(one_process):
+    cfg = Config(dict(launcher='pytorch', model_wrapper_cfg=dict(type='Mine', static_graph=True)))
+    launch.start_cpu_processes(cfg)
+    assert cfg.model_wrapper_cfg.type == 'Mine' and cfg.model_wrapper_cfg.static_graph is True
+
+
+@pytest.mark.parametrize('launcher, device', [('none', 'cpu'), ('pytorch', 'cuda')])
+def test_left_alone(one_process, monkeypatch, launcher, device):
+    monkeypatch.setattr(launch, 'get_device', lambda: device)
+    cfg = Config(dict(launcher=launcher))
+    launch.start_cpu_processes(cfg)
+    assert not distributed.is_initialized() and 'model_wrapper_cfg' not in cfg
+
+
+@pytest.mark.parametrize('processes, cores, threads', [('2', 8, 4), ('2', 2, 1), ('4', 2, 1)])
+def test_processes_share_the_cores(monkeypatch, processes, cores, threads):
+    monkeypatch.setenv('LOCAL_WORLD_SIZE', processes)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(cores)))
+    assert launch._threads_per_process() == threads

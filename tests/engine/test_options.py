@@ -1,0 +1,110 @@
+"""From the command line to the config."""
+
+import os
+
+import pytest
+
+from vitplug.engine.options import test_config as make_test_config
+from vitplug.engine.options import test_parser as make_test_parser
+from vitplug.engine.options import train_config, train_parser
+
+CONFIG = """
+default_scope = '{scope}'
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
+default_hooks = dict(visualization=dict(type='Hook'))
+visualizer = dict(type='Visualizer')
+test_evaluator = dict(type='Accuracy')
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    def write(scope='mmpretrain', more=''):
+        path = tmp_path / 'net.py'
+        path.write_text(CONFIG.format(scope=scope) + more)
+        return str(path)
+
+    return write
+
+
+def train(path, *options):
+    return train_config(train_parser().parse_args([path, *options]))
+
+
+def test(path, *options):
+    return make_test_config(make_test_parser().parse_args([path, 'a.pth', *options]))
+
+
+test.__test__ = False
+
+
+def test_defaults(config_file):
+    cfg = train(config_file())
+    assert cfg.work_dir == 'work_dirs/net' and cfg.launcher == 'none'
+    assert not cfg.get('resume') and cfg.optim_wrapper.type == 'OptimWrapper'
+
+
+def test_work_dir_of_the_config_gives_way_to_the_command_line(config_file):
+    path = config_file(more="work_dir = 'mine'")
+    assert train(path).work_dir == 'mine'
+    assert train(path, '--work-dir', 'other').work_dir == 'other'
+
+
+@pytest.mark.parametrize(
+    'options, load_from',
+    [(['--resume'], None), (['--resume', 'auto'], None), (['--resume', 'epoch_3.pth'], 'epoch_3.pth')],
+)
+def test_resume(config_file, options, load_from):
+    cfg = train(config_file(more="load_from = 'pretrained.pth'"), *options)
+    assert cfg.resume is True and cfg.load_from == load_from
+
+
+def test_amp(config_file):
+    cfg = train(config_file(), '--amp')
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper' and cfg.optim_wrapper.loss_scale == 'dynamic'
+
+
+def test_scaled_learning_rate_needs_a_base(config_file):
+    with pytest.raises(ValueError, match='base_batch_size'):
+        train(config_file(), '--auto-scale-lr')
+    assert train(config_file(more='auto_scale_lr = dict(base_batch_size=8)'), '--auto-scale-lr').auto_scale_lr.enable
+
+
+def test_cfg_options_win(config_file):
+    cfg = train(config_file(), '--cfg-options', 'optim_wrapper.optimizer.lr=0.5', 'new.key=[1,2]')
+    assert cfg.optim_wrapper.optimizer.lr == 0.5 and cfg.new.key == [1, 2]
+
+
+@pytest.mark.parametrize('flag', ['--local_rank=3', '--local-rank=3'])
+def test_local_rank_is_passed_on(config_file, monkeypatch, flag):
+    monkeypatch.delenv('LOCAL_RANK', raising=False)
+    train(config_file(), flag)
+    assert os.environ['LOCAL_RANK'] == '3'
+    monkeypatch.delenv('LOCAL_RANK')
+
+
+@pytest.mark.parametrize(
+    'scope, dump', [('mmpretrain', 'DumpResults'), ('mmseg', 'DumpResults'), ('mmdet', 'DumpDetResults')]
+)
+def test_predictions_are_dumped(config_file, scope, dump):
+    evaluators = test(config_file(scope), '--out', 'a.pkl').test_evaluator
+    assert [e['type'] for e in evaluators] == ['Accuracy', dump]
+    assert evaluators[1]['out_file_path'] == 'a.pkl'
+
+
+@pytest.mark.parametrize(
+    'scope, switch, place',
+    [
+        ('mmpretrain', 'enable', lambda cfg: cfg.default_hooks.visualization.out_dir),
+        ('mmseg', 'draw', lambda cfg: cfg.visualizer.save_dir),
+        ('mmdet', 'draw', lambda cfg: cfg.default_hooks.visualization.test_out_dir),
+    ],
+)
+def test_pictures_go_where_the_user_says(config_file, scope, switch, place):
+    cfg = test(config_file(scope), '--show-dir', 'pictures')
+    assert cfg.default_hooks.visualization[switch] is True
+    assert place(cfg) == os.path.abspath('pictures')
+
+
+def test_checkpoint_is_loaded(config_file):
+    assert test(config_file()).load_from == 'a.pth'

@@ -1,0 +1,149 @@
+"""The tools as users call them: real trainings of two iterations, and errors that cost nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vitplug.datasets.digit_scenes import make_digit_scenes
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = ROOT / 'configs' / 'digits'
+CLASSIFICATION = next(CONFIGS.glob('vit-mini-p4-cb_1x*.py'))
+SEGMENTATION = next(CONFIGS.glob('*-cb_upernet_*.py'))
+DETECTION = next(CONFIGS.glob('*-cb_mask-rcnn_*.py'))
+
+TINY_LOADERS = (
+    'train_dataloader.batch_size=2',
+    *(f'{split}_dataloader.num_workers=0' for split in ('train', 'val', 'test')),
+    *(f'{split}_dataloader.persistent_workers=False' for split in ('train', 'val', 'test')),
+)
+TWO_ITERATIONS = {
+    CLASSIFICATION: ('train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=10'),
+    SEGMENTATION: ('train_cfg.max_iters=2', 'train_cfg.val_interval=2'),
+    DETECTION: ('train_cfg.max_iters=2', 'train_cfg.val_interval=2'),
+}
+METRICS = {CLASSIFICATION: 'accuracy/top1', SEGMENTATION: 'mIoU', DETECTION: 'coco/segm_mAP'}
+
+
+@pytest.fixture(scope='session')
+def digits(tmp_path_factory):
+    """A tiny digits data set."""
+    root = tmp_path_factory.mktemp('data') / 'digits'
+    return make_digit_scenes(root, num_classification=(20, 10), num_scenes=(4, 2), log=lambda line: None)
+
+
+@pytest.fixture
+def run(digits, tmp_path):
+    """Runs a command in an empty folder, on the tiny data."""
+
+    def run(*command, **variables):
+        env = {**os.environ, 'VITPLUG_DIGITS': str(digits), 'OMP_NUM_THREADS': '1', **variables}
+        return subprocess.run([*map(str, command)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+
+    return run
+
+
+def train(config, *options):
+    return sys.executable, ROOT / 'tools' / 'train.py', config, '--work-dir', 'work', *options
+
+
+def assert_one_line_error(done, *words):
+    assert done.returncode == 2, done.stderr
+    assert 'Traceback' not in done.stderr
+    [line] = [line for line in done.stderr.splitlines() if line.startswith('error: ')]
+    for word in words:
+        assert word in line
+
+
+# --- errors ---
+
+
+def test_missing_config(run, tmp_path):
+    assert_one_line_error(run(*train('nowhere.py')), 'nowhere.py')
+    assert not (tmp_path / 'work').exists()
+
+
+def test_missing_data_names_the_command(run, tmp_path):
+    done = run(*train(CLASSIFICATION), VITPLUG_DIGITS=str(tmp_path / 'none'))
+    assert_one_line_error(done, str(tmp_path / 'none'), 'make_digit_scenes.py')
+    assert not (tmp_path / 'work').exists()
+
+
+def test_repeated_training_keeps_the_earlier_checkpoint(run, tmp_path):
+    (tmp_path / 'work').mkdir()
+    (tmp_path / 'work' / 'epoch_1.pth').write_text('precious')
+    assert_one_line_error(run(*train(CLASSIFICATION)), 'already holds checkpoints', '--resume')
+    assert [path.name for path in (tmp_path / 'work').iterdir()] == ['epoch_1.pth']
+    assert (tmp_path / 'work' / 'epoch_1.pth').read_text() == 'precious'
+
+
+def test_unknown_plug_is_one_line(run, tmp_path):
+    done = run(*train(CLASSIFICATION, '--cfg-options', "model.backbone.plugs=[dict(type='Nothing')]"))
+    assert_one_line_error(done, 'Nothing')
+    assert not list((tmp_path / 'work').glob('*.pth'))
+
+
+def test_missing_checkpoint_of_a_test(run):
+    done = run(sys.executable, ROOT / 'tools' / 'test.py', CLASSIFICATION, 'nowhere.pth')
+    assert_one_line_error(done, 'nowhere.pth')
+
+
+def test_options_need_an_equals_sign(run):
+    done = run(*train(CLASSIFICATION, '--cfg-options', 'lr'))
+    assert done.returncode == 2 and 'KEY=VALUE' in done.stderr and 'Traceback' not in done.stderr
+
+
+@pytest.mark.parametrize('script', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'])
+def test_scripts_say_how_to_use_them(run, script):
+    done = run('bash', ROOT / 'tools' / script)
+    assert done.returncode == 2 and 'usage:' in done.stderr
+
+
+def test_slurm_script_passes_everything_on(run, tmp_path):
+    srun = tmp_path / 'bin' / 'srun'
+    srun.parent.mkdir()
+    srun.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    srun.chmod(0o755)
+    path = f'{srun.parent}:{os.environ["PATH"]}'
+    command = ('bash', ROOT / 'tools' / 'slurm_train.sh', 'part', 'job', 'config.py', '--cfg-options', 'a=b c')
+    words = run(*command, PATH=path, GPUS='16', SRUN_ARGS='--quiet --mem=0').stdout.splitlines()
+    expected = ['--partition=part', '--job-name=job', '--ntasks=16', '--gres=gpu:8', '--quiet', '--mem=0', 'a=b c']
+    assert set(expected) <= set(words)
+    assert words[-5:] == ['config.py', '--launcher', 'slurm', '--cfg-options', 'a=b c']
+
+
+# --- trainings ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('config', TWO_ITERATIONS, ids=['classification', 'segmentation', 'detection'])
+def test_train_resume_and_test(run, tmp_path, config):
+    options = ('--cfg-options', *TINY_LOADERS, *TWO_ITERATIONS[config])
+    done = run(*train(config, *options))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f'{METRICS[config]}: ' in done.stdout
+    checkpoint = Path((tmp_path / 'work' / 'last_checkpoint').read_text().strip())
+    again = run(*train(config, '--resume', *options))
+    assert again.returncode == 0 and 'resumed' in again.stdout
+    tested = run(
+        sys.executable, ROOT / 'tools' / 'test.py', config, checkpoint, '--work-dir', 'test', '--out', 'out.pkl',
+        '--show-dir', 'pictures', *options,
+    )  # fmt: skip
+    assert tested.returncode == 0, tested.stderr[-2000:]
+    assert f'{METRICS[config]}: ' in tested.stdout
+    assert (tmp_path / 'out.pkl').stat().st_size > 0
+    assert list((tmp_path / 'pictures').rglob('*.png'))
+
+
+@pytest.mark.slow
+def test_two_processes_without_a_gpu(run, tmp_path):
+    options = ('--cfg-options', *TINY_LOADERS, *TWO_ITERATIONS[SEGMENTATION])
+    path = f'{Path(sys.executable).parent}:{os.environ["PATH"]}'
+    script = ('bash', ROOT / 'tools' / 'dist_train.sh', SEGMENTATION, 2, '--work-dir', 'work', *options)
+    done = run(*script, PATH=path, PORT='29617', CUDA_VISIBLE_DEVICES='')
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 'mIoU: ' in done.stdout
+    assert (tmp_path / 'work' / 'iter_2.pth').is_file()

@@ -1,0 +1,359 @@
+"""Checks made before anything is built or written; each raises an error that says what to do.
+
+They use files and settings only, so that a wrong path costs a second and leaves no trace.
+"""
+
+import difflib
+import importlib
+import inspect
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mmengine.device import get_device
+from mmengine.registry import DATASETS
+
+TASK_SCOPES = {'mmpretrain': 'classification', 'mmseg': 'segmentation', 'mmdet': 'detection'}
+NEEDS_OPS = ('mmseg', 'mmdet')
+SHOWN_EXAMPLES = 3
+
+# The variables through which each launcher tells a process its rank, the world size and its local rank.
+LAUNCHER_VARIABLES = {
+    'pytorch': ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'),
+    'slurm': ('SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_LOCALID'),
+    'mpi': ('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_RANK'),
+}
+
+
+def check_training(cfg) -> None:
+    """Checks a merged config before a training.
+
+    Raises:
+        ValueError, OSError or ImportError: as the single checks below say.
+    """
+    check_scope(cfg)
+    check_amp(cfg)
+    check_launcher(cfg.launcher)
+    check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
+    if not cfg.get('resume'):
+        check_unused(cfg.work_dir)
+    elif cfg.get('load_from') is None:
+        check_last_checkpoint(cfg.work_dir)
+    check_data(cfg, splits=('train', 'val'))
+
+
+def check_testing(cfg) -> None:
+    """Checks a merged config before a test.
+
+    Raises:
+        ValueError, OSError or ImportError: as the single checks below say.
+    """
+    check_scope(cfg)
+    check_launcher(cfg.launcher)
+    check_weights(cfg.load_from, option='CHECKPOINT')
+    check_data(cfg, splits=('test',))
+
+
+# --- files named on the command line ---
+
+
+def check_config_file(path: str) -> None:
+    """Checks that a config file exists.
+
+    Raises:
+        FileNotFoundError: names the path and close matches in its folder.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f'no such config: {path}{_close_matches(Path(path), "*.py")}')
+
+
+def check_weights(path: str | None, option: str) -> None:
+    """Checks that a checkpoint exists; an address (`https://...`) is left to mmengine.
+
+    Raises:
+        FileNotFoundError: names the option, the path and close matches in its folder.
+    """
+    if path is None or _is_remote(path) or Path(path).is_file():
+        return
+    raise FileNotFoundError(f'{option}: no such checkpoint: {path}{_close_matches(Path(path), "*.pth")}')
+
+
+def check_results_file(path: str | None) -> None:
+    """Checks the file that predictions go to.
+
+    Raises:
+        ValueError: if the name does not end in .pkl or .pickle.
+    """
+    if path is not None and not path.endswith(('.pkl', '.pickle')):
+        raise ValueError(f'--out: {path} must end in .pkl or .pickle')
+
+
+def check_unused(work_dir: str) -> None:
+    """Checks that a fresh training overwrites no earlier one.
+
+    Raises:
+        FileExistsError: if the folder holds checkpoints.
+    """
+    folder = Path(work_dir)
+    if (folder / 'last_checkpoint').exists() or any(folder.glob('*.pth')):
+        raise FileExistsError(
+            f'{folder} already holds checkpoints of an earlier training: '
+            'continue it with --resume, or choose another --work-dir'
+        )
+
+
+def check_last_checkpoint(work_dir: str) -> None:
+    """Checks that the checkpoint noted in a folder is still there, if one is noted.
+
+    Raises:
+        FileNotFoundError: if it is gone, say because the folder was moved.
+    """
+    note = Path(work_dir, 'last_checkpoint')
+    if note.exists() and not Path(note.read_text().strip()).is_file():
+        raise FileNotFoundError(
+            f'{note} names a missing file, {note.read_text().strip()}: name the checkpoint with --resume PATH'
+        )
+
+
+# --- what is installed ---
+
+
+def check_scope(cfg) -> None:
+    """Checks that `default_scope` names an installed package, with compiled ops where its models need them.
+
+    Raises:
+        ValueError: if `default_scope` is missing or unknown.
+        ImportError: if the package, or mmcv's ops, cannot be imported.
+    """
+    scope = cfg.get('default_scope')
+    allowed = ', '.join(f'{name} ({task})' for name, task in TASK_SCOPES.items())
+    if scope is None:
+        raise ValueError(f'the config sets no default_scope: set it to one of {allowed}')
+    try:
+        importlib.import_module(scope)
+    except ImportError as error:
+        if scope not in TASK_SCOPES:
+            raise ValueError(f'default_scope = {scope!r} is unknown: set it to one of {allowed}') from error
+        raise ImportError(
+            f"default_scope = {scope!r} cannot be imported ({error}): pip install 'vitplug[onedl]', or make setup"
+        ) from error
+    if scope in NEEDS_OPS:
+        check_ops()
+
+
+def check_ops() -> None:
+    """Checks that mmcv came with its compiled ops, which it leaves out silently when it is built without torch.
+
+    Raises:
+        ImportError: says how to build them.
+    """
+    try:
+        importlib.import_module('mmcv.ops')
+    except ImportError as error:
+        raise ImportError(
+            f"mmcv's compiled ops do not load ({error}): run make setup, or pip install --no-build-isolation "
+            '--no-cache-dir --force-reinstall --no-deps onedl-mmcv'
+        ) from error
+
+
+# --- the machine ---
+
+
+def check_amp(cfg) -> None:
+    """Checks that automatic mixed precision has an accelerator to run on.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    if cfg.get('optim_wrapper', {}).get('type') == 'AmpOptimWrapper' and get_device() in ('cpu', 'mps'):
+        raise ValueError(
+            f'mixed precision (--amp, AmpOptimWrapper) needs an accelerator, but the device here is {get_device()}: '
+            'leave --amp out'
+        )
+
+
+def check_launcher(launcher: str) -> None:
+    """Checks that the launcher that was asked for has started this process.
+
+    Raises:
+        ValueError: names the variables it should have set.
+    """
+    missing = [name for name in LAUNCHER_VARIABLES.get(launcher, ()) if name not in os.environ]
+    if missing:
+        raise ValueError(
+            f'--launcher {launcher} needs the environment variables {", ".join(missing)}: '
+            'start through tools/dist_train.sh, tools/dist_test.sh or tools/slurm_train.sh'
+        )
+
+
+# --- data ---
+
+
+def check_data(cfg, splits: tuple[str, ...]) -> None:
+    """Checks the folders and annotation files behind the dataloaders and evaluators of some splits.
+
+    A config's `data_help`, the command that makes the data, ends the message.
+
+    Raises:
+        FileNotFoundError: if a folder or file is missing or empty.
+        ValueError: if annotations are broken or do not match the images.
+    """
+    try:
+        for split in splits:
+            loader = cfg.get(f'{split}_dataloader')
+            for dataset in _leaves(loader['dataset']) if loader else ():
+                check_dataset(dataset, cfg.default_scope)
+            for metric in as_list(cfg.get(f'{split}_evaluator')):
+                _check_annotations_of(metric)
+    except (FileNotFoundError, ValueError) as error:
+        if 'data_help' not in cfg:
+            raise
+        raise type(error)(f'{error}; make the data with: {cfg.data_help}') from error
+
+
+def check_dataset(dataset: dict, scope: str) -> None:
+    """Checks the files of one dataset config, completed with the defaults of its class.
+
+    Raises:
+        FileNotFoundError: if a folder or file is missing or empty.
+        ValueError: if annotations are broken or do not match the images.
+    """
+    settings = {**_class_defaults(dataset, scope), **dataset}
+    root = settings.get('data_root') or ''
+    # Some classes fetch their own files, and other file backends know no local paths.
+    if settings.get('download') or settings.get('backend_args') or _is_remote(root):
+        return
+    _check_annotations_of(settings, root)
+    prefixes = settings.get('data_prefix') or ''
+    prefixes = prefixes if isinstance(prefixes, dict) else {'img_path': prefixes}
+    folders = {key: Path(root, prefix) for key, prefix in prefixes.items() if prefix is not None}
+    for folder in folders.values():
+        check_folder(folder)
+    if {'img_path', 'seg_map_path'} <= folders.keys() and not settings.get('ann_file'):
+        check_pairs(
+            (folders['img_path'], settings.get('img_suffix', '')),
+            (folders['seg_map_path'], settings.get('seg_map_suffix', '')),
+        )
+
+
+def check_folder(folder: Path) -> None:
+    """Checks that a data folder exists and holds at least one file, at any depth.
+
+    Raises:
+        FileNotFoundError: if it does not.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f'no such data folder: {folder.absolute()}')
+    if not any(files for _, _, files in os.walk(folder, followlinks=True)):
+        raise FileNotFoundError(f'the data folder is empty: {folder.absolute()}')
+
+
+def check_annotation_file(path: Path) -> None:
+    """Checks that an annotation file exists and is not empty, and that JSON can be read and has images in it.
+
+    Raises:
+        FileNotFoundError: if it is missing.
+        ValueError: if it is empty or broken.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f'no such annotation file: {path.absolute()}')
+    if path.stat().st_size == 0:
+        raise ValueError(f'the annotation file is empty: {path.absolute()}')
+    if path.suffix == '.json':
+        _check_json(path)
+
+
+def _check_json(path: Path) -> None:
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f'the annotation file is not valid JSON: {path.absolute()} ({error})') from error
+    if not content:
+        raise ValueError(f'the annotation file is empty: {path.absolute()}')
+    if isinstance(content, dict):
+        empty = [key for key in ('images', 'annotations', 'categories') if key in content and not content[key]]
+        if empty:
+            raise ValueError(f'the annotation file has no {" and no ".join(empty)}: {path.absolute()}')
+
+
+def check_pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> None:
+    """Checks that each image has a label map of the same name and each label map an image.
+
+    Args:
+        images: Folder and file name ending of the images.
+        maps: The same of the label maps.
+
+    Raises:
+        ValueError: names both folders, the counts and a few examples.
+    """
+    if images == maps:
+        return
+    image_names, map_names = _names(*images), _names(*maps)
+    lonely_images, lonely_maps = sorted(image_names - map_names), sorted(map_names - image_names)
+    complaints = [
+        f'{len(lonely)} without a partner, e.g. {", ".join(lonely[:SHOWN_EXAMPLES])}'
+        if lonely
+        else 'all have a partner'
+        for lonely in (lonely_images, lonely_maps)
+    ]
+    if lonely_images or lonely_maps or not image_names:
+        raise ValueError(
+            f'images and annotations do not match: {len(image_names)} images *{images[1]} in {images[0].absolute()} '
+            f'({complaints[0]}), {len(map_names)} annotations *{maps[1]} in {maps[0].absolute()} ({complaints[1]})'
+        )
+
+
+def _names(folder: Path, suffix: str) -> set[str]:
+    """Relative paths, less the suffix, of the files in a folder that end in it."""
+    return {
+        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
+        for parent, _, names in os.walk(folder, followlinks=True)
+        for name in names
+        if name.endswith(suffix)
+    }
+
+
+def _check_annotations_of(settings: dict, root: str = '') -> None:
+    path = settings.get('ann_file')
+    if isinstance(path, str) and path and not _is_remote(path):
+        check_annotation_file(Path(root, path))
+
+
+def _class_defaults(dataset: dict, scope: str) -> dict:
+    """The constructor defaults of a dataset's class, such as the file name endings of Cityscapes."""
+    with DATASETS.switch_scope_and_registry(scope) as registry:
+        dataset_class = registry.get(dataset['type'])
+    defaults = {}
+    for base in reversed(inspect.getmro(dataset_class) if dataset_class else ()):
+        parameters = inspect.signature(base.__init__).parameters.values()
+        defaults |= {p.name: p.default for p in parameters if p.default is not p.empty}
+    return defaults
+
+
+def _leaves(dataset: dict) -> Iterator[dict]:
+    """The datasets inside wrappers such as RepeatDataset (`dataset`) and ConcatDataset (`datasets`)."""
+    inner = [*as_list(dataset.get('datasets')), *as_list(dataset.get('dataset'))]
+    for child in inner:
+        yield from _leaves(child)
+    if not inner:
+        yield dataset
+
+
+def as_list(value) -> list:
+    """What a config gives as nothing, one thing or several, always as a list."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _is_remote(path: str) -> bool:
+    return '://' in path
+
+
+def _close_matches(path: Path, pattern: str) -> str:
+    if not path.parent.is_dir():
+        return f' (there is no folder {path.parent})'
+    names = [file.name for file in sorted(path.parent.glob(pattern))]
+    close = difflib.get_close_matches(path.name, names, n=SHOWN_EXAMPLES, cutoff=0.75)
+    return f' (did you mean {" or ".join(close)}?)' if close else ''

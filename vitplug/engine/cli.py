@@ -1,0 +1,63 @@
+"""The commands behind `tools/train.py` and `tools/test.py`."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from mmengine.config import Config
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+from .checks import check_testing, check_training
+from .launch import start_cpu_processes
+from .options import test_config, test_parser, train_config, train_parser
+
+
+def train(argv: Sequence[str] | None = None) -> None:
+    """Trains the model of a config. A wrong setting ends in one line and exit status 2."""
+    args = train_parser().parse_args(argv)
+    with one_line_errors(ValueError, OSError, ImportError):
+        cfg = train_config(args)
+        check_training(cfg)
+    runner = build_runner(cfg)
+    runner.train()
+
+
+def test(argv: Sequence[str] | None = None) -> None:
+    """Evaluates a checkpoint. A wrong setting ends in one line and exit status 2."""
+    args = test_parser().parse_args(argv)
+    with one_line_errors(ValueError, OSError, ImportError):
+        cfg = test_config(args)
+        check_testing(cfg)
+    runner = build_runner(cfg)
+    runner.test()
+
+
+def build_runner(cfg: Config) -> Runner:
+    """Builds mmengine's runner, or the one named by `runner_type`."""
+    start_cpu_processes(cfg)
+    # Only the build is covered: it fails on settings, while a failing training needs its traceback.
+    with one_line_errors(ValueError):
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    keep_parameter_lists_off_the_terminal(runner.logger)
+    return runner
+
+
+def keep_parameter_lists_off_the_terminal(logger: logging.Logger) -> None:
+    """Leaves mmengine's line per parameter and optimizer setting, hundreds in all, to the log file."""
+    for handler in logger.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.addFilter(lambda record: not record.getMessage().startswith('paramwise_options'))
+
+
+@contextmanager
+def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Turns exceptions of some kinds into one line on stderr and exit status 2."""
+    try:
+        yield
+    except kinds as error:
+        if os.environ.get('RANK', '0') == '0':
+            print('error:', ' '.join(str(error).split()), file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,138 @@
+"""From a command line to a complete mmengine config."""
+
+import argparse
+import os
+from pathlib import Path
+
+from mmengine.config import Config, DictAction
+
+from .checks import as_list, check_config_file, check_results_file
+
+
+class OptionsAction(DictAction):
+    """`--cfg-options key=value ...`, with a usage error where mmengine's action shows a traceback."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        try:
+            super().__call__(parser, namespace, values, option_string)
+        except ValueError:
+            parser.error(f'{option_string} takes KEY=VALUE pairs, but got {" ".join(values)}')
+
+
+def train_parser() -> argparse.ArgumentParser:
+    """The command line of `tools/train.py`."""
+    parser = _parser('Train a model; the config decides the task.')
+    parser.add_argument('--amp', action='store_true', help='train in automatic mixed precision')
+    parser.add_argument(
+        '--resume',
+        nargs='?',
+        const='auto',
+        metavar='PATH',
+        help='go on from this checkpoint; without PATH, or with "auto", from the latest one in the work dir',
+    )
+    parser.add_argument(
+        '--auto-scale-lr', action='store_true', help='scale the learning rate to the number of processes'
+    )
+    return parser
+
+
+def test_parser() -> argparse.ArgumentParser:
+    """The command line of `tools/test.py`."""
+    parser = _parser('Evaluate a checkpoint; the config decides the task.')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('--out', metavar='PKL', help='write the predictions to this .pkl file')
+    parser.add_argument('--show', action='store_true', help='show each prediction in a window')
+    parser.add_argument('--show-dir', metavar='DIR', help='write pictures of the predictions into this folder')
+    parser.add_argument('--wait-time', type=float, default=2, help='seconds per window of --show (default 2)')
+    return parser
+
+
+def _parser(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=OptionsAction,
+        metavar='KEY=VALUE',
+        help='settings that win over the config',
+    )
+    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none')
+    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
+    return parser
+
+
+def train_config(args: argparse.Namespace) -> Config:
+    """The config of a training.
+
+    Raises:
+        FileNotFoundError: if the config file does not exist.
+        ValueError: if an option does not fit the config.
+    """
+    cfg = _base_config(args)
+    if args.amp:
+        cfg.optim_wrapper.type = 'AmpOptimWrapper'
+        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+    if args.auto_scale_lr:
+        if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
+            raise ValueError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config')
+        cfg.auto_scale_lr.enable = True
+    if args.resume:
+        cfg.resume = True
+        cfg.load_from = None if args.resume == 'auto' else args.resume
+    return cfg
+
+
+def test_config(args: argparse.Namespace) -> Config:
+    """The config of a test.
+
+    Raises:
+        FileNotFoundError: if the config file does not exist.
+        ValueError: if an option does not fit the config.
+    """
+    check_results_file(args.out)
+    cfg = _base_config(args)
+    cfg.load_from = args.checkpoint
+    if args.out:
+        dump = dict(type=RESULT_DUMPS[cfg.default_scope], out_file_path=args.out)
+        cfg.test_evaluator = [*as_list(cfg.test_evaluator), dump]
+    if args.show or args.show_dir:
+        if 'visualization' not in cfg.default_hooks:
+            raise ValueError('--show and --show-dir need default_hooks.visualization in the config')
+        folder = os.path.abspath(args.show_dir) if args.show_dir else None
+        PICTURES[cfg.default_scope](cfg, dict(show=args.show, wait_time=args.wait_time), folder)
+    return cfg
+
+
+def _base_config(args: argparse.Namespace) -> Config:
+    check_config_file(args.config)
+    # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg = Config.fromfile(args.config)
+    cfg.merge_from_dict(args.cfg_options or {})
+    cfg.launcher = args.launcher
+    cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
+    return cfg
+
+
+# --- what differs between the three libraries ---
+
+RESULT_DUMPS = {'mmpretrain': 'DumpResults', 'mmseg': 'DumpResults', 'mmdet': 'DumpDetResults'}
+
+
+def _classification_pictures(cfg: Config, hook: dict, folder: str | None) -> None:
+    cfg.default_hooks.visualization.update(hook, enable=True, interval=1, out_dir=folder)
+
+
+def _segmentation_pictures(cfg: Config, hook: dict, folder: str | None) -> None:
+    cfg.default_hooks.visualization.update(hook, draw=True)
+    if folder:
+        cfg.visualizer.save_dir = folder
+
+
+def _detection_pictures(cfg: Config, hook: dict, folder: str | None) -> None:
+    cfg.default_hooks.visualization.update(hook, draw=True, test_out_dir=folder)
+
+
+PICTURES = {'mmpretrain': _classification_pictures, 'mmseg': _segmentation_pictures, 'mmdet': _detection_pictures}

@@ -1,0 +1,217 @@
+"""Broad Attention (BViT).
+
+*BViT: Broad Attention based Vision Transformer*, its equations of broad connection, parameter-free
+attention and pooling. Every block's q, k and v meet once more after the last block::
+
+    Q, K, V = concatenation of q_l, k_l, v_l over the blocks l, head by head
+    O       = softmax(c Q K^T) V                    Q K^T = sum_l q_l k_l^T
+    x       = x + gamma * pool(O)                   channels averaged down to the width of x
+
+There is nothing to learn: no projection, no bias, no dropout. On columnar hosts all tokens take part, the
+class token too. On hierarchical hosts the last block of every stage takes part, max-pooled over space to
+the last stage's grid; the paper has no code for it, and the rule here is ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..attention.carry import Carry, carrying
+from ..attention.core import attend_bare
+from ..attention.grids import TokenGrid
+from ..attention.intermediates import LayerRecord
+from .checks import check_choice, check_flag, check_number
+from .plug import LayerPlan, Plug
+
+KEY = 'broad'
+
+
+class BroadAttention(Plug):
+    """Adds the attention over all blocks to the last block's output, before the final norm.
+
+    Args:
+        gamma: Factor of the broad feature, a constant. 0 reproduces the host; the official code has 0.4.
+        use_qk: Whether q and k of all blocks are taken; those of the last block only otherwise (``BViT_w.V``).
+        use_v: Whether v of all blocks is taken; that of the last block only otherwise (``BViT_w/o.V``).
+        scale: Factor ``c`` of the dot products: ``'embed'`` is ``D ** -0.5`` (the paper's), ``'head'`` is
+            ``d ** -0.5`` (the official code's), both of the last block, and ``'concat'`` is that of the
+            concatenated q of one head.
+        pool_layout: Order of the concatenated channels that the pooling averages in neighbourhoods.
+            ``'head_layer_dim'`` (the official code's) averages neighbouring channels of mostly one block;
+            ``'head_dim_layer'`` averages over the blocks, each brought to one width where they differ.
+        layers: Blocks that take part, see :class:`Plug`. On hierarchical hosts it is the last of these in
+            every stage, and there must be one in the last stage.
+
+    Raises:
+        ValueError: If an argument is none of these.
+    """
+
+    name = KEY
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        use_qk: bool = True,
+        use_v: bool = True,
+        scale: str = 'embed',
+        pool_layout: str = 'head_layer_dim',
+        layers: str | Sequence[int] = 'all',
+    ):
+        super().__init__(layers)
+        self.gamma = check_number('gamma', gamma)
+        self.use_qk = check_flag('use_qk', use_qk)
+        self.use_v = check_flag('use_v', use_v)
+        self.scale = check_choice('scale', scale, ('embed', 'head', 'concat'))
+        self.pool_layout = check_choice('pool_layout', pool_layout, ('head_layer_dim', 'head_dim_layer'))
+
+    def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        taken = {plan.index: names for plan, names in self._taken(plans)}
+        return [{'tap': Tap(taken[p.index], p.num_stages > 1)} if p.index in taken else {} for p in plans]
+
+    def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
+        if not plans:
+            return {}
+        taken = self._taken(plans)
+        last = plans[-1]
+        # The last block's heads, merged until every block's channels and the output's can be dealt out to them.
+        num_heads = gcd(last.num_heads, last.embed_dims, *(_width(plan) for plan, _ in taken))
+        concat_dims = sum(_width(plan) for plan, names in taken if 'q' in names) // num_heads
+        dims = {'embed': last.embed_dims, 'head': last.shape.head_dims, 'concat': concat_dims}[self.scale]
+        return {'finish': BroadFeature(self.gamma, dims**-0.5, num_heads, self.pool_layout)}
+
+    def _taken(self, plans: Sequence[LayerPlan]) -> list[tuple[LayerPlan, tuple[str, ...]]]:
+        """The blocks that take part and which of q, k and v they give.
+
+        Raises:
+            ValueError: If a block has not one q, k and v for each head, or the last stage is missing.
+        """
+        if plans and plans[-1].stage < plans[-1].num_stages - 1:
+            raise ValueError(
+                f'BroadAttention: layers={self.layers!r} has no block of the last stage, whose heads and width the '
+                'broad attention takes; add its last block'
+            )
+        if plans and plans[-1].num_stages > 1:
+            plans = list({plan.stage: plan for plan in plans}.values())
+        taken = [(plan, self._names(is_last=plan is plans[-1])) for plan in plans]
+        taken = [(plan, names) for plan, names in taken if names]
+        for plan, _ in taken:
+            _check_heads(plan)
+        return taken
+
+    def _names(self, is_last: bool) -> tuple[str, ...]:
+        """Those of q, k and v that are wanted of a block."""
+        wanted = {'q': self.use_qk, 'k': self.use_qk, 'v': self.use_v}
+        return tuple(name for name, of_all in wanted.items() if of_all or is_last)
+
+
+def _width(plan: LayerPlan) -> int:
+    """Channels of q, of k and of v."""
+    return plan.shape.map_heads * plan.shape.head_dims
+
+
+def _check_heads(plan: LayerPlan) -> None:
+    shape = plan.shape
+    if not shape.map_heads or shape.map_heads != shape.value_heads:
+        raise ValueError(
+            f'BroadAttention: block {plan.index} has {shape.map_heads} heads with q and k and {shape.value_heads} '
+            'with v, and broad attention needs as many; leave the block out by layers=[...], or remove the plug '
+            'that changes its heads'
+        )
+
+
+class Tap(nn.Module):
+    """Hands q, k and v of one block on, as tokens ``(B, N, C)`` or, where space matters, maps ``(B, h, w, C)``.
+
+    Args:
+        names: Those of ``'q'``, ``'k'`` and ``'v'`` that are wanted.
+        as_map: Whether tokens of global attention become a map, too, without their prefix.
+    """
+
+    def __init__(self, names: Sequence[str], as_map: bool):
+        super().__init__()
+        self.names = tuple(names)
+        self.as_map = as_map
+
+    def forward(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, grid: TokenGrid, carry: Carry) -> Carry:
+        """The carry with the wanted ones after those of earlier blocks."""
+        tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
+        kept = dict(carry.get(KEY, {}))
+        for name in self.names:
+            kept[name] = (*kept.get(name, ()), self._merge_heads(tensors[name], grid))
+        return carrying(carry, KEY, kept)
+
+    def _merge_heads(self, t_BWHNd: Tensor, grid: TokenGrid) -> Tensor:
+        if grid.layout is not None:
+            return grid.layout.from_windows(t_BWHNd).flatten(3)
+        t_BNC = t_BWHNd.squeeze(1).transpose(1, 2).flatten(2)
+        return t_BNC[:, grid.num_prefix :].unflatten(1, (grid.height, grid.width)) if self.as_map else t_BNC
+
+
+class BroadFeature(nn.Module):
+    """``x + gamma * pool(softmax(c Q K^T) V)`` with what the taps handed on.
+
+    Pooling averages channels and attention averages tokens, so V is pooled first; the output's heads
+    are the averages of whole heads, for both have their width in the same number of equal parts.
+
+    Args:
+        gamma: Factor of the feature.
+        scale: Factor ``c`` of the dot products.
+        num_heads: Heads ``H`` among which the channels of every block are dealt out.
+        pool_layout: Order of the channels, see :class:`BroadAttention`.
+    """
+
+    def __init__(self, gamma: float, scale: float, num_heads: int, pool_layout: str):
+        super().__init__()
+        self.gamma = gamma
+        self.scale = scale
+        self.num_heads = num_heads
+        self.pool_layout = pool_layout
+
+    def forward(self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None) -> Tensor:
+        """Tokens ``(B, N, D)`` with the broad feature; prefix tokens that no map has stay as they are."""
+        taps = {name: [self._split_heads(t, grid) for t in tapped] for name, tapped in carry[KEY].items()}
+        out_BWHNd, probs = attend_bare(
+            *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),
+            self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
+            scale=self.scale,
+            wants_probs=record is not None and 'broad_probs' in record.names,
+        )
+        if record is not None:
+            record.add(broad_probs=probs)
+        feature_BND = out_BWHNd.squeeze(1).transpose(1, 2).flatten(2).to(x_BND.dtype)
+        prefix = x_BND.shape[1] - feature_BND.shape[1]
+        return x_BND + self.gamma * (F.pad(feature_BND, (0, 0, prefix, 0)) if prefix else feature_BND)
+
+    def _split_heads(self, t: Tensor, grid: TokenGrid) -> Tensor:
+        """Tokens or a map of one block to ``(B, H, N, C / H)`` on the last grid."""
+        if t.ndim == 4:
+            t = _max_pool(t, (grid.height, grid.width)).flatten(1, 2)
+        return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def _pool(self, taps: Sequence[Tensor], dims: int) -> Tensor:
+        """Values of all blocks to ``dims`` channels a head."""
+        if self.pool_layout == 'head_layer_dim':
+            return _average_channels(torch.cat(taps, dim=-1), dims)
+        return torch.stack([_average_channels(v, dims) for v in taps]).mean(0)
+
+
+def _max_pool(t_BhwC: Tensor, hw: tuple[int, int]) -> Tensor:
+    """``(B, h, w, C)`` to another ``(h, w)``: the largest entry under each place, channel by channel."""
+    if t_BhwC.shape[1:3] == hw:
+        return t_BhwC
+    return F.adaptive_max_pool2d(t_BhwC.permute(0, 3, 1, 2), hw).permute(0, 2, 3, 1)
+
+
+def _average_channels(t_BHNC: Tensor, dims: int) -> Tensor:
+    """``adaptive_avg_pool1d`` of the last axis to ``dims`` channels."""
+    channels = t_BHNC.shape[-1]
+    if channels == dims:
+        return t_BHNC
+    flat = t_BHNC.flatten(1, 2)
+    # Bins of equal size need no adaptive pooling, whose backward on a GPU is not deterministic.
+    even = channels % dims == 0
+    pooled = F.avg_pool1d(flat, channels // dims) if even else F.adaptive_avg_pool1d(flat, dims)
+    return pooled.unflatten(1, t_BHNC.shape[1:3])

@@ -1,0 +1,98 @@
+"""Relative position bias: what a pair of tokens adds to its score because of where the two lie.
+
+Every bias here depends on the offset (query minus key) alone, so a module returns one value for each
+offset and the expansion to token pairs happens once, for all of them together.
+
+``RelPosBias`` is the learned table of *Swin Transformer* (Eq. 4); ``RelPosMlp`` is the small network over
+log-spaced offsets on which the paper of :mod:`gaussian_bias` builds its ViTs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..attention.grids import TokenGrid
+from .checks import check_integer, check_number
+from .plug import LayerPlan, Plug
+
+
+class RelPosBias(Plug):
+    """A learned table of relative position bias per block: one value for each offset and head.
+
+    On another grid than the one it was made for, the table is resized (bicubic). Prefix tokens have no bias.
+
+    Args:
+        layers: Blocks that get it, see :class:`Plug`.
+    """
+
+    name = 'rel_pos_bias'
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {'bias': OffsetTable(plan.grid, plan.num_heads)}
+
+
+class OffsetTable(nn.Module):
+    """``rel_pos_table`` of shape ``(H, 2h-1, 2w-1)``."""
+
+    def __init__(self, grid: TokenGrid, num_heads: int):
+        super().__init__()
+        self.rel_pos_table = nn.Parameter(torch.zeros(num_heads, 2 * grid.height - 1, 2 * grid.width - 1))
+        nn.init.trunc_normal_(self.rel_pos_table, std=0.02)
+
+    def forward(self, grid: TokenGrid) -> Tensor:
+        size = (2 * grid.height - 1, 2 * grid.width - 1)
+        if self.rel_pos_table.shape[1:] == size:
+            return self.rel_pos_table
+        return F.interpolate(self.rel_pos_table[None], size=size, mode='bicubic', align_corners=False)[0]
+
+
+class RelPosMlp(Plug):
+    """A small network that maps an offset to its bias, per block::
+
+        bias = W2 dropout(relu(W1 [s(dy), s(dx)] + b1)) + b2,    s(t) = sign(t) log(1 + |t|)
+
+    It gives a bias for any grid. Prefix tokens have none.
+
+    Args:
+        hidden_dims: Width of the hidden layer.
+        drop_rate: Drop rate of the hidden layer; it makes the bias random during training.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    name = 'rel_pos_mlp'
+
+    def __init__(self, hidden_dims: int = 128, drop_rate: float = 0.125, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+        self.hidden_dims = check_integer('hidden_dims', hidden_dims, least=1)
+        self.drop_rate = check_number('drop_rate', drop_rate, least=0.0, below=1.0)
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {'bias': OffsetMlp(plan.num_heads, self.hidden_dims, self.drop_rate)}
+
+
+class OffsetMlp(nn.Module):
+    """The network of :class:`RelPosMlp`."""
+
+    def __init__(self, num_heads: int, hidden_dims: int, drop_rate: float):
+        super().__init__()
+        self.fc1 = nn.Linear(2, hidden_dims)
+        self.drop = nn.Dropout(drop_rate)
+        self.fc2 = nn.Linear(hidden_dims, num_heads)
+
+    def forward(self, grid: TokenGrid) -> Tensor:
+        dy, dx = offsets(grid, self.fc1.weight)
+        pairs = torch.stack(torch.meshgrid(dy, dx, indexing='ij'), dim=-1)
+        logs = pairs.sign() * pairs.abs().log1p()
+        return self.fc2(self.drop(F.relu(self.fc1(logs)))).permute(2, 0, 1)
+
+
+def offsets(grid: TokenGrid, like: Tensor) -> tuple[Tensor, Tensor]:
+    """All vertical and all horizontal offsets of a grid, in tokens: ``(2h-1,)`` and ``(2w-1,)``, float32 or wider."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    dy = torch.arange(1 - grid.height, grid.height, device=like.device, dtype=dtype)
+    return dy, torch.arange(1 - grid.width, grid.width, device=like.device, dtype=dtype)

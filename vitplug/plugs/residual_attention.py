@@ -1,0 +1,274 @@
+"""Residual Attention (ReViT).
+
+*ReViT: Enhancing Vision Transformers Feature Diversity with Attention Residual Connections*, Eq. (10):
+each block blends its attention scores with those the block before handed over::
+
+    S_0 = Q_0 K_0^T                                 scaled, before bias, mask and softmax
+    S_l = alpha Q_l K_l^T + (1 - alpha) S_{l-1}     handed on with its gradient
+
+    block l-1 --S_{l-1}--> blend --S_l--> block l+1
+                             |
+                          softmax(S_l + bias + mask)
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..attention.carry import Carry, carrying
+from ..attention.grids import TokenGrid
+from .checks import check_choice, check_flag, check_number
+from .plug import LayerPlan, Plug
+
+KEY = 'residual_attention'
+
+
+class ResidualAttention(Plug):
+    """Blends each block's attention scores with those of the block before.
+
+    ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha.
+
+    Args:
+        alpha: Share of the block's own scores, 0 to 1 (its start, if learned).
+        learnable: Whether alpha is learned.
+        per_layer: Whether every block has its own alpha (Eq. 13); one serves the network by default.
+        constraint: How a learned alpha is kept in [0, 1]: ``'project'`` writes it back at the start of a
+            training forward, ``'sigmoid'`` learns its logit, ``'none'`` leaves it free (official code).
+        bias_mode: Where position biases go: ``'after'`` the blend, never handed on (Eq. 10); ``'blend'``
+            into it (official ReSwin); ``'after_carried'`` after it and handed on (official ReMViTv2).
+        window_align: Which scores a block with windows blends with: ``'index'`` the block before's,
+            window by window and place by place (official ReSwin); ``'parity'`` those of the last block of
+            the same shift, which has the same tokens; ``'token'`` the block before's, for the token pairs
+            that shared a window there, the others being left alone.
+        stage_transition: What becomes of the scores when the windows change between stages: ``'pool'``
+            averages the windows that a new one covers, ``'flat_nearest'`` resizes the flattened windows
+            and heads (official ReSwin), ``'reset'`` starts a new chain.
+        head_transition: What becomes of them when the number of heads changes: ``'mean'`` of all heads for
+            each new one, ``'repeat'`` of each head.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If an argument is none of these.
+    """
+
+    name = KEY
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        learnable: bool = True,
+        per_layer: bool = False,
+        constraint: str = 'project',
+        bias_mode: str = 'after',
+        window_align: str = 'index',
+        stage_transition: str = 'pool',
+        head_transition: str = 'mean',
+        layers: str | Sequence[int] = 'all',
+    ):
+        super().__init__(layers)
+        self.alpha = check_number('alpha', alpha, least=0.0, most=1.0)
+        self.learnable = check_flag('learnable', learnable)
+        self.per_layer = check_flag('per_layer', per_layer)
+        self.constraint = check_choice('constraint', constraint, ('project', 'none', 'sigmoid'))
+        self.bias_mode = check_choice('bias_mode', bias_mode, ('after', 'blend', 'after_carried'))
+        self.window_align = check_choice('window_align', window_align, tuple(WINDOW_ALIGNS))
+        self.stage_transition = check_choice('stage_transition', stage_transition, (*STAGE_ALIGNS, 'reset'))
+        self.head_transition = check_choice('head_transition', head_transition, tuple(HEAD_TRANSITIONS))
+        if constraint == 'sigmoid' and learnable and alpha in (0, 1):
+            raise ValueError(f"alpha={alpha}: constraint='sigmoid' never reaches 0 or 1; choose 'project'")
+
+    def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        return [{'scores': self._blend(plan, self._source(plan, plans[:i]))} for i, plan in enumerate(plans)]
+
+    def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
+        # Where no block blends there is no alpha: it would never get a gradient.
+        blends = any(self._source(plan, plans[:i]) for i, plan in enumerate(plans))
+        return {'start': SharedAlpha(self._alpha())} if blends and not self.per_layer else {}
+
+    def _source(self, plan: LayerPlan, earlier: Sequence[LayerPlan]) -> LayerPlan | None:
+        """The block whose scores this one blends with, None where it starts a chain."""
+        candidates = [other for other in earlier if self._stream(other) == self._stream(plan)]
+        if not candidates:
+            return None
+        source = candidates[-1]
+        other_stage = source.stage != plan.stage
+        other_window = plan.grid.layout is not None and source.grid.num_tokens != plan.grid.num_tokens
+        return None if other_window or (other_stage and self.stage_transition == 'reset') else source
+
+    def _stream(self, plan: LayerPlan) -> str:
+        """Name of the stream of scores a block belongs to."""
+        return f'{KEY}.shifted' if self.window_align == 'parity' and plan.grid.shift else f'{KEY}.scores'
+
+    def _blend(self, plan: LayerPlan, source: LayerPlan | None) -> 'Blend':
+        alpha = self._alpha() if self.per_layer and source else None
+        return Blend(self._stream(plan), self.bias_mode, source and self._align(plan, source), alpha)
+
+    def _align(self, plan: LayerPlan, source: LayerPlan):
+        """What brings the source's scores to this block's windows and heads."""
+        same_stage = source.stage == plan.stage
+        align = WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
+        if align is resize_flat or source.num_heads == plan.num_heads:
+            return align
+        if self.head_transition == 'repeat' and plan.num_heads % source.num_heads:
+            raise ValueError(
+                f"ResidualAttention: head_transition='repeat' cannot make {plan.num_heads} heads (block {plan.index}) "
+                f"of {source.num_heads} (block {source.index}); choose 'mean'"
+            )
+        return partial(_with_heads, align, HEAD_TRANSITIONS[self.head_transition])
+
+    def _alpha(self) -> 'Alpha':
+        return Alpha(self.alpha, self.constraint if self.learnable else 'fixed')
+
+
+class Alpha(nn.Module):
+    """The share of a block's own scores: ``residual_alpha`` of shape ``(1,)``, or a constant."""
+
+    def __init__(self, init_value: float, constraint: str):
+        super().__init__()
+        self.constraint = constraint
+        if constraint == 'fixed':
+            self.constant = init_value
+        else:
+            start = torch.full((1,), init_value)
+            self.residual_alpha = nn.Parameter(start.logit() if constraint == 'sigmoid' else start)
+
+    def forward(self) -> Tensor | float:
+        if self.constraint == 'fixed':
+            return self.constant
+        if self.constraint == 'sigmoid':
+            return self.residual_alpha.sigmoid()
+        if self.constraint == 'project' and self.training:
+            # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
+            # Through .data, so that a second forward does not invalidate the backward of the first.
+            self.residual_alpha.data.clamp_(0, 1)
+        return self.residual_alpha
+
+
+class SharedAlpha(nn.Module):
+    """Puts the network's alpha into the carry of a new forward."""
+
+    def __init__(self, alpha: Alpha):
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, carry: Carry) -> Carry:
+        return carrying(carry, f'{KEY}.alpha', self.alpha())
+
+
+class Blend(nn.Module):
+    """Blends one block's scores ``(B, W, H, N, N)`` with the handed-over ones.
+
+    Args:
+        stream: Key in the carry under which the scores are handed on.
+        bias_mode: Where the position bias goes.
+        align: Brings the handed-over scores to this block's windows and heads; None starts a chain.
+        alpha: The block's own alpha; None takes the network's.
+    """
+
+    def __init__(self, stream: str, bias_mode: str, align, alpha: 'Alpha | None'):
+        super().__init__()
+        self.stream = stream
+        self.bias_mode = bias_mode
+        self.align = align
+        self.alpha = alpha
+
+    def forward(self, scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The logits without mask, and the carry with the scores for the next block."""
+        biased = (lambda s: s) if bias_HNN is None else (lambda s: s + bias_HNN)
+        own = biased(scores) if self.bias_mode == 'blend' else scores
+        blended = own if self.align is None else self._blend(own, grid, carry)
+        logits = blended if self.bias_mode == 'blend' else biased(blended)
+        handed_on = blended if self.bias_mode == 'after' else logits
+        return logits, carrying(carry, self.stream, (handed_on, grid))
+
+    def _blend(self, own: Tensor, grid: TokenGrid, carry: Carry) -> Tensor:
+        before, known = self.align(*carry[self.stream], grid, own.shape[2])
+        if before.shape != own.shape:
+            raise ValueError(
+                f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '
+                f"{tuple(own.shape)} (B, W, H, N, N); give the plug fewer layers, or stage_transition='reset'"
+            )
+        alpha = carry[f'{KEY}.alpha'] if self.alpha is None else self.alpha()
+        blended = torch.lerp(before.to(own.dtype), own, alpha.to(own.dtype) if isinstance(alpha, Tensor) else alpha)
+        return blended if known is None else torch.where(known, blended, own)
+
+
+# --- from one block's windows and heads to another's ---
+# Each takes the scores (B, W, H, N, N), their grid, the new grid and the new number of heads, and returns
+# the scores as the new block sees them, and where they are known (None: everywhere).
+
+
+def keep(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, None]:
+    """Window by window and place by place."""
+    return scores, None
+
+
+def align_tokens(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, Tensor | None]:
+    """Token by token: of every pair that shared a window before, the score it had there."""
+    if grid.layout is None or source.shift == grid.shift:
+        return scores, None
+    find = _find_tokens if torch.compiler.is_compiling() else _cached_find_tokens
+    window_WN, place_WN = find(source.layout, grid.layout, scores.device)
+    # Advanced indices around the slice of heads: B W N N H.
+    found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]
+    known_WNN = window_WN[:, :, None] == window_WN[:, None, :]
+    return found.movedim(-1, 2), known_WNN[:, None]
+
+
+def _find_tokens(source, layout, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For every place of every new window the window and the place its token had before, ``(W, N)`` each."""
+    # Inference tensors could not be used by a later training forward.
+    with torch.inference_mode(False):
+        height, width = layout.padded
+        position = torch.arange(height * width, device=device).view(1, height, width, 1, 1)
+        here = layout.to_windows(position.roll((-layout.shift, -layout.shift), (1, 2))).flatten(1, 4)[0]
+        there = source.to_windows(position.roll((-source.shift, -source.shift), (1, 2))).flatten(1, 4)[0]
+        slot = torch.empty_like(there)
+        slot[there] = torch.arange(len(there), device=device)
+        area = layout.window**2
+        slots_WN = slot[here].view(-1, area)
+        return slots_WN // area, slots_WN % area
+
+
+_cached_find_tokens = lru_cache(maxsize=16)(_find_tokens)
+
+
+def pool_windows(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, None]:
+    """Every new window gets the average of the windows it covers on the grid of windows."""
+    if source.windows == grid.windows:
+        return scores, None
+    shape = scores.shape[2:]
+    # B W H N N  ->  B (H N N) rows cols
+    maps = scores.flatten(2).transpose(1, 2).unflatten(2, source.windows)
+    return F.adaptive_avg_pool2d(maps, grid.windows).flatten(2).transpose(1, 2).unflatten(2, shape), None
+
+
+def resize_flat(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, None]:
+    """Windows and heads as one axis, window-major, resized to the nearest entry."""
+    rows, cols = grid.windows
+    before, after = scores.shape[1] * scores.shape[2], rows * cols * heads
+    nearest = torch.arange(after, device=scores.device) * before // after
+    return scores.flatten(1, 2)[:, nearest].unflatten(1, (rows * cols, heads)), None
+
+
+def _with_heads(align, match_heads, scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int):
+    aligned, known = align(scores, source, grid, heads)
+    return match_heads(aligned, heads), known
+
+
+def mean_of_heads(scores: Tensor, heads: int) -> Tensor:
+    """Each new head gets the mean of all."""
+    return scores.mean(dim=2, keepdim=True).expand(-1, -1, heads, -1, -1)
+
+
+def repeat_heads(scores: Tensor, heads: int) -> Tensor:
+    """Each head serves as many new heads."""
+    return scores.repeat_interleave(heads // scores.shape[2], dim=2)
+
+
+WINDOW_ALIGNS = {'index': keep, 'parity': keep, 'token': align_tokens}
+STAGE_ALIGNS = {'pool': pool_windows, 'flat_nearest': resize_flat}
+HEAD_TRANSITIONS = {'mean': mean_of_heads, 'repeat': repeat_heads}
