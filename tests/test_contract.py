@@ -148,7 +148,7 @@ def test_weight_averaging(host, plugs):
 
 def test_two_forwards_in_flight(host, plugs):
     model = build(host, plugs)
-    first, second = images(*SIZE), images(40, 40, seed=3)
+    first, second = images(*SIZE), images(*SIZE, seed=3)
     expected = [run_both_ways(model, x) for x in (first, second)]
     outs = [model(first), model(second)]
     for out, (expected_outs, expected_grads) in zip(outs, expected, strict=True):
@@ -204,8 +204,9 @@ def test_training_after_inference_mode(host, plugs):
     model, x = build(host, plugs), images(64, 88)
     with torch.inference_mode():
         model(x)
-    with fused_attention(False):
-        loss_of(model(x)).backward()
+    for fused in (True, False):
+        with fused_attention(fused):
+            loss_of(model(x)).backward()
 
 
 def test_intermediates(host, plugs):

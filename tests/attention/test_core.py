@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid, attend, fused_attention
+from vitplug.attention import LayerRecord, TokenGrid, attend, fused_attention
 from vitplug.attention.grids import MASKED, WindowLayout, relative_position_index
 from vitplug.plugs import LayerPlugs
 
@@ -57,6 +57,15 @@ def test_attention_is_its_equation(batch, windows, heads, n, width, bias_heads, 
     assert_close(got, expected)
     g = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
     assert_close(torch.autograd.grad(got, leaves, g), torch.autograd.grad(expected, leaves, g))
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
+def test_probabilities_of_half_precision_scores_are_not_rounded(dtype):
+    q = torch.randn(1, 1, 1, 50, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+    record = LayerRecord(frozenset(['probs', 'logits']))
+    attend(q, q, q, scale=1.0, grid=TokenGrid(5, 10), plugs=LayerPlugs(), carry={}, record=record)
+    expected = record.tensors['logits'].double().softmax(-1)
+    assert_close(record.tensors['probs'].double(), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_fused_attention_is_restored_after_an_error():

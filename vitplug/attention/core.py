@@ -127,7 +127,7 @@ def _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, dropo
     logits, carry = plugs.blend_scores(scores, bias_HNN, grid, carry)
     if mask_WNN is not None:
         logits = logits + mask_WNN[:, None].to(logits.dtype)
-    # float16 has 10 bits of mantissa and bfloat16 has 7: too few for a sum over thousands of tokens.
+    # What the map socket makes of the probabilities should not start from ones rounded to half precision.
     half = logits.dtype in (torch.float16, torch.bfloat16)
     probs = F.softmax(logits, dim=-1, dtype=torch.float32 if half else None)
     dropped = F.dropout(probs, dropout_p) if dropout_p else probs
