@@ -431,7 +431,7 @@ def test_noise_sets_copies_apart_and_cancels_out(reduction):
 
 
 def test_identity_is_folded_precisely_under_autocast():
-    """Half precision would leave the heads a thousandth of each other."""
+    """In half precision the noise would not cancel out: each head would get some of the others."""
     module = LinearRefine(3, Refiner(kernel_size=1))
     with torch.autocast('cpu', torch.bfloat16):
         assert_close(module.fold(module.dla()).flatten(1), torch.eye(3), atol=1e-6, rtol=0)

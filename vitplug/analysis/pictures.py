@@ -89,14 +89,12 @@ def _draw_classification(panels: Sequence[Axes], image: np.ndarray, sample: Base
     colors[guess] = RIGHT if guess == truth else WRONG
     panels[1].set_axis_on()
     panels[1].bar(metainfo['classes'], scores, color=colors)
-    panels[1].set_ylim(0, 1)
+    # Room above the tallest bar for its label.
+    panels[1].set_ylim(0, 1.15)
     panels[1].set_yticks([])
     panels[1].tick_params(length=0, labelsize=8)
     panels[1].spines[['top', 'left', 'right']].set_visible(False)
-    panels[1].text(
-        0.97, 0.9, f'{metainfo["classes"][guess]}: {scores[guess]:.0%}', transform=panels[1].transAxes,
-        fontsize=9, ha='right', color=colors[guess],
-    )  # fmt: skip
+    panels[1].text(guess, scores[guess] + 0.02, f'{scores[guess]:.0%}', fontsize=9, ha='center', color=colors[guess])
 
 
 def _draw_segmentation(panels: Sequence[Axes], image: np.ndarray, sample: BaseDataElement, metainfo: dict) -> None:
