@@ -129,6 +129,12 @@ def test_mask_is_the_hosts(size):
     assert torch.equal(layout.mask(torch.device('cpu')), expected)
 
 
+def test_masks_made_in_inference_mode_serve_training_later():
+    with torch.inference_mode():
+        mask = WindowLayout(20, 28, 4, 1).mask(torch.device('cpu'))
+    assert not mask.is_inference()
+
+
 def test_masks_are_cached_and_the_cache_is_bounded():
     from vitplug.attention.grids import _cached_shift_mask
 
