@@ -303,3 +303,10 @@ def test_heads_are_repeated():
     scores = torch.randn(1, 2, 2, 3, 3)
     got = module.repeat_heads(scores, 4)
     assert torch.equal(got[:, :, 1], scores[:, :, 0]) and torch.equal(got[:, :, 2], scores[:, :, 1])
+
+
+@pytest.mark.parametrize('transition', ['mean', 'repeat'])
+def test_blocks_that_reuse_a_map_are_refused(transition):
+    plugs = [dict(type='Refiner', share=1, layers=[0, 1]), *residual(head_transition=transition, layers=[1, 2])]
+    with pytest.raises(ValueError, match=r"'residual_attention'.* need q and k of block 1"):
+        vit(plugs=plugs)
