@@ -29,9 +29,15 @@ def swin_padding_small_maps(**settings) -> SwinTransformer:
     return swin(**{'pad_small_map': True, 'use_abs_pos_embed': True, **settings})
 
 
+def vit_with_windows(**settings) -> VisionTransformer:
+    """As dense tasks at high resolution have it; the windows do not divide the maps."""
+    return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (1, 3), **settings})
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
+    'vit-windows': vit_with_windows,
     'swin': swin,
     'swin-pad-small': swin_padding_small_maps,
 }
@@ -100,6 +106,16 @@ PLUGS = {
     'residual-token': [dict(type='ResidualAttention', window_align='token', bias_mode='after_carried', alpha=0.7)],
     'residual-parity': [dict(type='ResidualAttention', window_align='parity', stage_transition='flat_nearest')],
     'residual-reset': [dict(type='ResidualAttention', learnable=False, stage_transition='reset', layers=[0, 1, 2])],
+    'residual-low-memory': [dict(type='ResidualAttention', low_memory=True, stage_transition='reset')],
+    'residual-low-memory-bias': [
+        dict(type='ResidualAttention', low_memory=True, stage_transition='reset', bias_mode='blend', per_layer=True),
+        dict(type='GaussianAttentionBias', sigma=2.0),
+    ],
+    'residual-low-memory-carried': [
+        dict(type='ResidualAttention', low_memory=True, window_align='parity', stage_transition='reset')
+        | dict(bias_mode='after_carried'),
+        dict(type='RelPosBias'),
+    ],
     'broad': [dict(type='BroadAttention')],
     'broad-v-only': [dict(type='BroadAttention', use_qk=False, scale='head', pool_layout='head_dim_layer')],
     'broad-qk-only': [dict(type='BroadAttention', use_v=False, scale='concat', gamma=0.4, layers=[0, 3])],

@@ -66,8 +66,8 @@ def test_map_smaller_than_the_window():
 
 
 def test_position_table_of_no_square_grid():
-    table = torch.zeros(1, 1 + 15, 24)
-    with pytest.raises(ValueError, match=r'pos_embed: the checkpoint has 16 entries, which are no square grid plus 1'):
+    table = torch.zeros(1, 1 + 14, 24)
+    with pytest.raises(ValueError, match=r'pos_embed: the checkpoint has 15 entries, which are no square grid plus 1'):
         vit().load_state_dict({'pos_embed': table}, strict=False)
 
 

@@ -554,7 +554,8 @@ def test_it_goes_with_plugs_that_change_maps():
     """It takes q, k and v, whatever becomes of the block's own scores."""
     alone = randomize(vit(plugs=[dict(type='BroadAttention')]))
     model = vit(plugs=[dict(type=CarryProbe), dict(type='BroadAttention')])
-    assert not model.plugged_blocks()[0].plugs.fusable and alone.plugged_blocks()[0].plugs.fusable
+    grid = TokenGrid(2, 2)
+    assert not model.plugged_blocks()[0].plugs.fuses(grid) and alone.plugged_blocks()[0].plugs.fuses(grid)
     model = randomize(model).double().eval()
     _, found = model.forward_intermediates(images(32, 48), ['scores', 'broad_probs'])
     summed = sum(found['scores'].values()) * (8 / 24) ** 0.5

@@ -202,7 +202,7 @@ def test_positions_in_a_vit_block(position, is_scaled):
     block = randomize(model).double().eval().layers[1]
     scale = block.plugs['cb'][position].cb_scale if is_scaled else None
     grid_tokens = tokens((2, 21, 24), 5)
-    got, _ = block(grid_tokens, None, {})
+    got, _ = block(grid_tokens, TokenGrid(4, 5, 1), {})
     assert_close(got, block_by_hand(block, grid_tokens, position, scale))
 
 

@@ -63,7 +63,7 @@ def test_exclusive_sockets_may_be_shared_out_by_block():
         name = 'rival'
 
     model = vit(plugs=[dict(type=CarryProbe, layers=[0, 1]), dict(type=Rival, layers=[2, 3])])
-    assert not any(block.plugs.fusable for block in model.plugged_blocks())
+    assert not any(block.plugs.fuses(TokenGrid(2, 2)) for block in model.plugged_blocks())
 
 
 def test_plugs_need_not_be_registered_under_a_scope():

@@ -147,7 +147,7 @@ def test_biases_reach_the_scores(host):
 @pytest.mark.parametrize('host', HOSTS)
 def test_attention_stays_fused(host):
     model = HOSTS[host](plugs=[dict(type='GaussianAttentionBias')])
-    assert all(block.plugs.fusable for block in model.plugged_blocks())
+    assert all(block.plugs.fuses(TokenGrid(2, 2)) for block in model.plugged_blocks())
 
 
 @pytest.mark.parametrize(

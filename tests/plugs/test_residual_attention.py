@@ -310,3 +310,30 @@ def test_blocks_that_reuse_a_map_are_refused(transition):
     plugs = [dict(type='Refiner', share=1, layers=[0, 1]), *residual(head_transition=transition, layers=[1, 2])]
     with pytest.raises(ValueError, match=r"'residual_attention'.* need q and k of block 1"):
         vit(plugs=plugs)
+
+
+@pytest.mark.parametrize('settings', [dict(), dict(window_align='index'), dict(stage_transition='flat_nearest')])
+def test_low_memory_refuses_other_windows_and_heads(settings):
+    with pytest.raises(ValueError, match='low_memory=True cannot hand the scores of block 1 on to block 2'):
+        swin(plugs=residual(low_memory=True, **settings))
+
+
+def test_low_memory_is_chosen_by_the_number_of_tokens():
+    blend = vit(plugs=residual()).plugged_blocks()[1].plugs['residual_attention']['scores']
+    assert not blend.unrolls(TokenGrid(44, 46, 1)) and blend.unrolls(TokenGrid(44, 47, 1))
+    never = vit(plugs=residual(low_memory=False)).plugged_blocks()[1].plugs['residual_attention']['scores']
+    assert not never.unrolls(TokenGrid(1000, 1000))
+    moved = swin(plugs=residual()).plugged_blocks()[1].plugs['residual_attention']['scores']
+    assert not moved.unrolls(TokenGrid(100, 100))
+
+
+def test_scores_start_anew_between_windows_and_global_attention():
+    """Blocks 0 and 2 attend in windows, 1 and 3 globally: only blocks of one kind can share scores."""
+    settings = dict(with_cls_token=False, window_size=3, global_blocks=(1, 3))
+    assert not alphas(vit(plugs=residual(), **settings))
+    model = randomize(vit(plugs=residual(window_align='parity'), **settings)).double().eval()
+    (alpha,) = alphas(model)
+    own, _, logits = streams(model, images(*SIZE))
+    for first, second in ((0, 2), (1, 3)):
+        assert_close(logits[first], own[first])
+        assert_close(logits[second], alpha * own[second] + (1 - alpha) * own[first])

@@ -60,7 +60,9 @@ def attend(
         probs  = dropout(softmax(logits + mask))
         out    = [map socket](probs) @ v                            default: probs @ v
 
-    Where neither the scores nor the map socket is taken, one fused call does the same to rounding.
+    Where neither the scores nor the map socket is taken, one fused call does the same to rounding. A module in
+    the scores socket may stay beside it by unrolling: it gives the queries, keys and bias whose plain scores
+    are what it would have made of the scores.
 
     Args:
         q_BWHNd: Queries; keys and values alike. Heads of v beyond those of q attend uniformly. Without any
@@ -79,18 +81,25 @@ def attend(
     """
     carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, grid, carry)
     bias_HNN = plugs.add_bias(bias_HNN, grid)
-    plain = not (_fused_enabled and plugs.fusable)
+    if record is not None and record.wants_maps and q_BWHNd.shape[2]:
+        # A block that reuses an earlier one's maps has no q and k, and so nothing before the maps.
+        record.add(scores=_scores(q_BWHNd, k_BWHNd, scale), bias=bias_HNN)
+    blend = plugs.blend_scores
+    if _fused_enabled and plugs.unrolls(grid):
+        q_BWHNd, k_BWHNd, bias_HNN, carry = plugs.unroll(q_BWHNd, k_BWHNd, bias_HNN, grid, carry)
+        blend = _add_bias
+    fuses = _fused_enabled and plugs.fuses(grid)
     next_carry = carry
-    if plain or (record is not None and record.wants_maps):
+    if not fuses or (record is not None and record.wants_maps):
+        logits, next_carry = blend(_scores(q_BWHNd, k_BWHNd, scale), bias_HNN, grid, carry)
         # Maps recorded beside a fused call are those without dropout: its random draw stays inside it.
-        drop = dropout_p if plain else 0.0
-        maps, next_carry = _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, drop, record)
-    if plain:
-        out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
-    else:
+        maps, next_carry = _maps(logits, grid, plugs, next_carry, mask_WNN, 0.0 if fuses else dropout_p, record)
+    if fuses:
         heads = q_BWHNd.shape[2]
         v_BWHNd, uniform_v = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
         out_BWHNd = _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p)
+    else:
+        out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
     if uniform_v.shape[2]:
         out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, mask_WNN)), dim=2)
     return out_BWHNd, next_carry
@@ -121,10 +130,18 @@ def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
         return F.softmax(scores, dim=-1)
 
 
-def _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, dropout_p, record):
+def _scores(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
+    """Scaled dot products, ``(B, W, H, N, N)``."""
+    return (q_BWHNd * scale) @ k_BWHNd.transpose(-2, -1)
+
+
+def _add_bias(scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+    """The logits where nothing blends the scores, and the carry as it is."""
+    return (scores if bias_HNN is None else scores + bias_HNN), carry
+
+
+def _maps(logits, grid, plugs, carry, mask_WNN, dropout_p, record):
     """The attention maps that multiply v, ``(B, W, H, N, N)``, and the next carry."""
-    scores = (q_BWHNd * scale) @ k_BWHNd.transpose(-2, -1)
-    logits, carry = plugs.blend_scores(scores, bias_HNN, grid, carry)
     if mask_WNN is not None:
         logits = logits + mask_WNN[:, None].to(logits.dtype)
     # What the map socket makes of the probabilities should not start from ones rounded to half precision.
@@ -133,9 +150,7 @@ def _maps(q_BWHNd, k_BWHNd, scale, grid, plugs, carry, bias_HNN, mask_WNN, dropo
     dropped = F.dropout(probs, dropout_p) if dropout_p else probs
     maps, carry = plugs.refine_map(dropped, mask_WNN, grid, carry)
     if record is not None:
-        # A block that reuses an earlier one's maps has no q and k, and so nothing before the maps.
-        own = dict(scores=scores, bias=bias_HNN, logits=logits, probs=probs) if q_BWHNd.shape[2] else {}
-        record.add(**own, maps=maps)
+        record.add(maps=maps, **(dict(logits=logits, probs=probs) if logits.shape[2] else {}))
     return maps, carry
 
 

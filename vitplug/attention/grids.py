@@ -41,6 +41,10 @@ class WindowLayout:
         """The grid one window's attention sees."""
         return TokenGrid(self.window, self.window, layout=self)
 
+    def arrange(self, x_BND: Tensor) -> Tensor:
+        """Tokens ``(B, h * w, D)`` as the padded and shifted map ``(B, padded h, padded w, D)``."""
+        return self.pad_and_shift(x_BND.unflatten(1, (self.height, self.width)))
+
     def pad_and_shift(self, x_BhwD: Tensor) -> Tensor:
         """Pads with zeros to whole windows and rolls so that shifted windows become regular ones."""
         padded_h, padded_w = self.padded
@@ -84,7 +88,7 @@ class WindowLayout:
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """How the N tokens of one attention lie in the image.
+    """How the N tokens of one attention lie in the image. Without windows it is the layout of global attention.
 
     Args:
         height: Rows of the token grid (of one window where attention is windowed).
@@ -101,6 +105,26 @@ class TokenGrid:
     @property
     def num_tokens(self) -> int:
         return self.num_prefix + self.height * self.width
+
+    @property
+    def grid(self) -> 'TokenGrid':
+        """The grid global attention sees: this one."""
+        return self
+
+    def arrange(self, x_BND: Tensor) -> Tensor:
+        """Tokens of global attention stay as they are."""
+        return x_BND
+
+    def to_windows(self, x_BNHd: Tensor) -> Tensor:
+        """``(B, N, H, d)`` to ``(B, 1, H, N, d)``: the image is the only window."""
+        return x_BNHd.transpose(1, 2).unsqueeze(1)
+
+    def from_windows(self, x_BWHNd: Tensor) -> Tensor:
+        """Undoes :meth:`to_windows`."""
+        return x_BWHNd.squeeze(1).transpose(1, 2)
+
+    def mask(self, device: torch.device) -> None:
+        """Global attention keeps no tokens apart."""
 
     def expand_offsets(self, table_Hyx: Tensor) -> Tensor:
         """A value for every offset (query minus key) to one for every token pair; prefix tokens get 0.

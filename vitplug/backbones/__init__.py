@@ -1,6 +1,6 @@
 """The registered hosts."""
 
 from .swin import SwinTransformer
-from .vision_transformer import VisionTransformer
+from .vision_transformer import DistilledVisionTransformer, VisionTransformer
 
-__all__ = ['SwinTransformer', 'VisionTransformer']
+__all__ = ['DistilledVisionTransformer', 'SwinTransformer', 'VisionTransformer']

@@ -1,14 +1,15 @@
-"""The projections around attention, which all hosts have alike."""
+"""The attention branch, which all hosts have alike."""
 
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from vitplug.plugs import BlockShape
+from vitplug.attention import Carry, LayerRecord, TokenGrid, WindowLayout, attend
+from vitplug.plugs import BlockShape, LayerPlugs
 
 
-class AttentionProjections(BaseModule):
-    """Projections to q, k and v and back to tokens.
+class SelfAttention(BaseModule):
+    """Multi-head self-attention, of a whole image or inside windows: projections around the one core.
 
     Args:
         embed_dims: Width of a token, ``D``.
@@ -35,13 +36,40 @@ class AttentionProjections(BaseModule):
         """Drop rate of the probabilities in the present mode."""
         return self.attn_drop if self.training else 0.0
 
+    def forward(
+        self,
+        x_BND: Tensor,
+        layout: TokenGrid | WindowLayout,
+        plugs: LayerPlugs,
+        carry: Carry,
+        record: LayerRecord | None = None,
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        out_BWHNd, carry = attend(
+            *(layout.to_windows(t) for t in self.split_qkv(layout.arrange(x_BND))),
+            scale=self.scale,
+            grid=layout.grid,
+            plugs=plugs,
+            carry=carry,
+            bias_HNN=self.bias(),
+            mask_WNN=layout.mask(x_BND.device),
+            dropout_p=self.dropout_p,
+            record=record,
+        )
+        tokens = self.proj(layout.from_windows(out_BWHNd).flatten(-2))
+        return plugs.tokens('msa', self.proj_drop(tokens.view_as(x_BND))), carry
+
+    def bias(self) -> Tensor | None:
+        """The host's own position bias ``(H, N, N)``, None where it has none."""
+        return None
+
     def split_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens ``(..., D)`` to q, k and v, each ``(..., heads, d)``."""
         heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
         return self.qkv(x).unflatten(-1, (-1, self.shape.head_dims)).split(heads, dim=-2)
 
 
-def _fit_heads(attention: AttentionProjections, state_dict, prefix, *_) -> None:
+def _fit_heads(attention: SelfAttention, state_dict, prefix, *_) -> None:
     """Makes a stock checkpoint's projections fit the heads that plugs have made of the host's.
 
     q, k and v rows of heads that are gone are left out; heads the checkpoint lacks keep their present

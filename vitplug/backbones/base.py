@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn.bricks.transformer import PatchEmbed
 from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, Recorder, TokenGrid
+from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.plugs import LayerPlan, Plug, PlugSet
 from vitplug.registry import PLUGS
 
@@ -23,6 +23,11 @@ class PluggedBackbone(BaseModule):
     through :meth:`run_block`, and :meth:`freeze`. A block has ``plugs`` and ``with_cp`` and is called as
     ``block(tokens, layout, carry, record) -> (tokens, carry)``, the layout being the host's own.
     """
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether ``init_cfg`` loads a checkpoint, which no random start may overwrite."""
+        return loads_checkpoint(self.init_cfg)
 
     def attach(self, plug_set: PlugSet, plans: Sequence[LayerPlan]) -> None:
         """Builds the plugs into the network and its blocks and logs one line about them.
@@ -159,55 +164,17 @@ def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str])
     return arch
 
 
-def choose_indices(out_indices: int | Sequence[int], count: int) -> list[int]:
-    """Non-negative output indices.
+def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_indices') -> list[int]:
+    """Non-negative indices of blocks or stages.
 
     Raises:
         ValueError: If one is outside the backbone.
     """
-    indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
+    indices = [indices] if isinstance(indices, int) else list(indices)
     outside = [i for i in indices if not -count <= i < count]
     if outside:
-        raise ValueError(f'out_indices={indices}: {outside} outside; this backbone has indices 0 to {count - 1}')
+        raise ValueError(f'{name}={indices}: {outside} outside; this backbone has indices 0 to {count - 1}')
     return [i % count for i in indices]
-
-
-def build_patch_embed(img_size: int | Sequence[int], settings: Mapping) -> PatchEmbed:
-    """The patch embedding, mmcv's.
-
-    Raises:
-        ValueError: If no patch fits into the image.
-    """
-    sizes = (img_size, settings['kernel_size'], settings['stride'])
-    if not all(_is_size(size) for size in sizes):
-        raise ValueError(
-            f'img_size={img_size!r}, patch size {settings["kernel_size"]!r}, stride {settings["stride"]!r}: '
-            'expected positive integers or pairs of them'
-        )
-    embed = PatchEmbed(input_size=img_size, **settings)
-    check_patches(embed, embed.init_input_size)
-    return embed
-
-
-def _is_size(size) -> bool:
-    pair = (size, size) if isinstance(size, int) else size
-    return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(s, int) and s > 0 for s in pair)
-
-
-def check_patches(embed: PatchEmbed, size: Sequence[int]) -> None:
-    """Refuses an image that is smaller than one patch where the patch embedding does not pad.
-
-    Raises:
-        ValueError: Names the sizes.
-    """
-    conv = embed.projection
-    if embed.adaptive_padding is None:
-        room = [side + 2 * pad for side, pad in zip(size, conv.padding, strict=True)]
-        if any(side < kernel for side, kernel in zip(room, conv.kernel_size, strict=True)):
-            raise ValueError(
-                f'image size {tuple(size)} is smaller than the patch size {tuple(conv.kernel_size)}: '
-                "use larger images, smaller patches or patch_cfg=dict(padding='corner')"
-            )
 
 
 def resize_position_table(
@@ -233,23 +200,55 @@ def resize_position_table(
     return torch.cat((prefix, image.flatten(2).transpose(1, 2).to(table.dtype)), dim=1)
 
 
-def fit_position_table(table: Tensor, target: tuple[int, int], mode: str, num_prefix: int, name: str) -> Tensor:
-    """Resizes a checkpoint's position table, whose grid is square, to this model's grid.
+def fit_position_table(
+    table: Tensor,
+    target: tuple[int, int],
+    mode: str,
+    num_prefix: int,
+    name: str,
+    other_prefixes: Iterable[int] = (),
+) -> Tensor:
+    """Makes a checkpoint's position table fit this model's grid and prefix tokens.
+
+    Args:
+        table: ``(1, prefix + h * w, D)``; its grid is square, or this model's.
+        target: This model's grid ``(h, w)``.
+        mode: Interpolation mode.
+        num_prefix: This model's entries before the grid's.
+        name: What to call the table in messages.
+        other_prefixes: Numbers of such entries the checkpoint may have instead. Surplus ones at the end are
+            dropped, missing ones are 0, as if the token had no position.
+
+    Returns:
+        ``(1, num_prefix + h * w, D)``.
 
     Raises:
         ValueError: If the table fits no square grid.
     """
-    entries = table.shape[1] - num_prefix
-    side = round(max(entries, 0) ** 0.5)
-    if table.shape[1] != num_prefix + target[0] * target[1] and (side * side != entries or side == 0):
+    count = table.shape[1]
+    for prefix in (num_prefix, *other_prefixes):
+        source = _read_grid(count - prefix, target)
+        if source is not None:
+            break
+    else:
         raise ValueError(
-            f'{name}: the checkpoint has {table.shape[1]} entries, which are no square grid plus '
+            f'{name}: the checkpoint has {count} entries, which are no square grid plus '
             f'{num_prefix} prefix tokens; resize it to the grid {tuple(target)} before loading'
         )
-    if table.shape[1] == num_prefix + target[0] * target[1]:
-        return table
-    print_log(f'resizing {name} from a {side}x{side} grid to {target[0]}x{target[1]}', logger='current')
-    return resize_position_table(table, (side, side), target, mode, num_prefix)
+    if prefix != num_prefix:
+        kept = F.pad(table[:, : min(prefix, num_prefix)], (0, 0, 0, max(0, num_prefix - prefix)))
+        table = torch.cat((kept, table[:, prefix:]), dim=1)
+    if source != tuple(target):
+        print_log(f'resizing {name} from a {source[0]}x{source[1]} grid to {target[0]}x{target[1]}', logger='current')
+    return resize_position_table(table, source, target, mode, num_prefix)
+
+
+def _read_grid(entries: int, target: tuple[int, int]) -> tuple[int, int] | None:
+    """The grid of so many entries: the wanted one or a square; None if it is neither."""
+    if entries == target[0] * target[1]:
+        return tuple(target)
+    side = round(max(entries, 0) ** 0.5)
+    return (side, side) if side > 0 and side * side == entries else None
 
 
 def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
@@ -261,8 +260,10 @@ def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
     if table.shape == wanted.shape:
         return table
     source, target = (round(t.shape[0] ** 0.5) for t in (table, wanted))
-    if source * source != table.shape[0]:
+    if source * source != table.shape[0] or source % 2 == 0:
         raise ValueError(f'{name}: the checkpoint has {table.shape[0]} entries, which belong to no square window')
+    if source == target:
+        return table
     print_log(f'resizing {name} from {source}x{source} offsets to {target}x{target}', logger='current')
     image = table.T.unflatten(1, (source, source))[None].float()
     image = F.interpolate(image, size=(target, target), mode='bicubic', align_corners=False)

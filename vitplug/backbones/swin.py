@@ -17,17 +17,15 @@ from mmengine.model.weight_init import trunc_normal_
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, attend
-from vitplug.attention.grids import WindowLayout, relative_position_index
+from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
+from vitplug.attention.grids import relative_position_index
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
-from .attention import AttentionProjections
+from .attention import SelfAttention
 from .base import (
     PluggedBackbone,
-    build_patch_embed,
     build_plugs,
-    check_patches,
     choose_arch,
     choose_frozen,
     choose_indices,
@@ -38,16 +36,17 @@ from .base import (
     resize_position_table,
 )
 from .ffn import PluggedFFN, layer_norm
+from .patch_embed import build_patch_embed, check_patches
 
 
-class WindowAttention(AttentionProjections):
-    """The parameters of attention inside windows, with a learned table of relative position bias.
+class WindowAttention(SelfAttention):
+    """Self-attention inside windows, with a learned table of relative position bias.
 
     Args:
         embed_dims: Width of a token, ``D``.
         shape: The heads.
         window_size: Side of a window.
-        settings: Further arguments of :class:`AttentionProjections`.
+        settings: Further arguments of :class:`SelfAttention`.
     """
 
     def __init__(self, embed_dims: int, shape: BlockShape, window_size: int, **settings):
@@ -112,21 +111,8 @@ class ShiftWindowAttention(BaseModule):
         self, x_BND: Tensor, hw: tuple[int, int], plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, h * w, D)`` and the carry."""
-        msa, layout = self.w_msa, self.layout(hw)
-        moved = layout.pad_and_shift(x_BND.unflatten(1, hw))
-        out_BWHNd, carry = attend(
-            *(layout.to_windows(t) for t in msa.split_qkv(moved)),
-            scale=msa.scale,
-            grid=layout.grid,
-            plugs=plugs,
-            carry=carry,
-            bias_HNN=msa.bias(),
-            mask_WNN=layout.mask(x_BND.device),
-            dropout_p=msa.dropout_p,
-            record=record,
-        )
-        x_BND = msa.proj(layout.from_windows(out_BWHNd).flatten(3)).flatten(1, 2)
-        return self.drop(plugs.tokens('msa', msa.proj_drop(x_BND))), carry
+        x_BND, carry = self.w_msa(x_BND, self.layout(hw), plugs, carry, record)
+        return self.drop(x_BND), carry
 
 
 class SwinBlock(BaseModule):
@@ -360,8 +346,7 @@ class SwinTransformer(PluggedBackbone):
 
     def init_weights(self):
         super().init_weights()
-        pretrained = isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained'
-        if self.absolute_pos_embed is not None and not pretrained:
+        if self.absolute_pos_embed is not None and not self.is_pretrained:
             trunc_normal_(self.absolute_pos_embed, std=0.02)
 
     def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:

@@ -15,16 +15,14 @@ from mmengine.model import BaseModule, ModuleList
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, attend
+from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
-from .attention import AttentionProjections
+from .attention import SelfAttention
 from .base import (
     PluggedBackbone,
-    build_patch_embed,
     build_plugs,
-    check_patches,
     choose_arch,
     choose_frozen,
     choose_indices,
@@ -34,17 +32,18 @@ from .base import (
     resize_position_table,
 )
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
+from .patch_embed import build_patch_embed, check_patches
 
 
-class GlobalAttention(AttentionProjections):
-    """Multi-head self-attention of all tokens of an image.
+class ScaledAttention(SelfAttention):
+    """The attention branch of a block, with LayerScale and stochastic depth.
 
     Args:
         embed_dims: Width of a token, ``D``.
         shape: The heads.
         drop_path: Drop rate of the whole branch, per image.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
-        settings: Further arguments of :class:`AttentionProjections`.
+        settings: Further arguments of :class:`SelfAttention`.
     """
 
     def __init__(self, embed_dims: int, shape: BlockShape, drop_path: float, layer_scale_init_value: float, **settings):
@@ -53,20 +52,15 @@ class GlobalAttention(AttentionProjections):
         self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
 
     def forward(
-        self, x_BND: Tensor, grid: TokenGrid, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
+        self,
+        x_BND: Tensor,
+        layout: TokenGrid | WindowLayout,
+        plugs: LayerPlugs,
+        carry: Carry,
+        record: LayerRecord | None = None,
     ) -> tuple[Tensor, Carry]:
-        """The branch's output ``(B, N, D)`` and the carry."""
-        out_BWHNd, carry = attend(
-            *(t.transpose(1, 2).unsqueeze(1) for t in self.split_qkv(x_BND)),
-            scale=self.scale,
-            grid=grid,
-            plugs=plugs,
-            carry=carry,
-            dropout_p=self.dropout_p,
-            record=record,
-        )
-        x_BND = self.proj(out_BWHNd.squeeze(1).transpose(1, 2).flatten(2))
-        x_BND = plugs.tokens('msa', self.proj_drop(x_BND))
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        x_BND, carry = super().forward(x_BND, layout, plugs, carry, record)
         return self.out_drop(self.gamma1(x_BND)), carry
 
 
@@ -102,7 +96,7 @@ class TransformerLayer(BaseModule):
         self.with_cp = with_cp
         shape = reshape(BlockShape.stock(embed_dims, num_heads, feedforward_channels))
         self.ln1 = layer_norm(norm_cfg, embed_dims)
-        self.attn = GlobalAttention(
+        self.attn = ScaledAttention(
             embed_dims,
             shape,
             drop_path_rate,
@@ -137,10 +131,10 @@ class TransformerLayer(BaseModule):
                 nn.init.normal_(module.bias, std=1e-6)
 
     def forward(
-        self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None = None
+        self, x_BND: Tensor, layout: TokenGrid | WindowLayout, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        branch, carry = self.attn(self.ln1(x_BND), grid, self.plugs, carry, record)
+        branch, carry = self.attn(self.ln1(x_BND), layout, self.plugs, carry, record)
         x_BND = x_BND + branch
         return self.ffn(self.ln2(x_BND), x_BND, self.plugs), carry
 
@@ -181,6 +175,12 @@ class VisionTransformer(PluggedBackbone):
         pre_norm: Whether the tokens are normalised before the first block.
         use_abs_pos_embed: Whether there is a table of absolute positions. Without one, a plug such as
             ``RelPosMlp`` tells the blocks where tokens lie.
+        stem: What makes tokens of an image: ``'patch'``, one convolution, or ``'conv'``, three small ones
+            before it (the stem of Refined-ViT-S/M/L).
+        window_size: Side in tokens of the windows that blocks attend in, as dense tasks at high resolution
+            need it; None for global attention. Maps are padded to whole windows.
+        global_blocks: Blocks that attend globally although there is a ``window_size``; negative indices
+            count from the end.
         plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
         with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
@@ -200,6 +200,8 @@ class VisionTransformer(PluggedBackbone):
         **_archs('dinov2-g dinov2-giant', 1536, 40, 24, 6144),
     }
     OUT_TYPES = ('raw', 'cls_token', 'featmap', 'avg_featmap')
+    #: Parameters of the tokens before the patches', where there is a class token.
+    PREFIX = ('cls_token',)
 
     def __init__(
         self,
@@ -222,6 +224,9 @@ class VisionTransformer(PluggedBackbone):
         layer_cfgs=dict(),
         pre_norm=False,
         use_abs_pos_embed=True,
+        stem='patch',
+        window_size=None,
+        global_blocks=(),
         plugs=(),
         with_cp=False,
         init_cfg=None,
@@ -232,7 +237,10 @@ class VisionTransformer(PluggedBackbone):
         self.num_layers = self.arch_settings['num_layers']
         self.out_indices = choose_indices(out_indices, self.num_layers)
         self.out_type = _choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
-        self.num_extra_tokens = int(with_cls_token)
+        self.prefix_names = self.PREFIX if with_cls_token else ()
+        self.num_extra_tokens = len(self.prefix_names)
+        self.window_size = _choose_window(window_size, with_cls_token)
+        self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
         self.interpolate_mode = interpolate_mode
         self.final_norm = final_norm
         self.frozen_stages = choose_frozen(frozen_stages, self.num_layers)
@@ -240,10 +248,12 @@ class VisionTransformer(PluggedBackbone):
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         # A bias before a norm would be of no use (CLIP has both left out).
         patch_settings |= dict(stride=patch_size, bias=not pre_norm)
-        self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
+        self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
         self.patch_resolution = self.patch_embed.init_out_size
         num_tokens = self.num_extra_tokens + self.patch_resolution[0] * self.patch_resolution[1]
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, self.embed_dims)) if with_cls_token else None
+        self.cls_token = None
+        for name in self.prefix_names:
+            setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
         self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
         self.register_load_state_dict_pre_hook(_fit_position_table)
         self.drop_after_pos = nn.Dropout(drop_rate)
@@ -279,28 +289,32 @@ class VisionTransformer(PluggedBackbone):
             num_layers=self.num_layers,
             embed_dims=self.embed_dims,
             shape=layer.shape,
-            grid=TokenGrid(*self.patch_resolution, self.num_extra_tokens),
+            grid=self._layout(index, self.patch_resolution).grid,
         )
+
+    def _layout(self, index: int, hw: tuple[int, int]) -> TokenGrid | WindowLayout:
+        """What the tokens of one block attend to."""
+        if self.window_size is None or index in self.global_blocks:
+            return TokenGrid(*hw, self.num_extra_tokens)
+        return WindowLayout(*hw, self.window_size)
 
     def plugged_blocks(self) -> list[nn.Module]:
         return list(self.layers)
 
     def init_weights(self):
         super().init_weights()
-        pretrained = isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained'
-        if self.pos_embed is not None and not pretrained:
+        if self.pos_embed is not None and not self.is_pretrained:
             trunc_normal_(self.pos_embed, std=0.02)
 
     def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
         check_patches(self.patch_embed, x.shape[-2:])
         x_BND, hw = self._embed(x)
-        grid = TokenGrid(*hw, self.num_extra_tokens)
         carry = self.plugs.start()
         outs = []
         for index, layer in enumerate(self.layers):
-            x_BND, carry = self.run_block(index, layer, x_BND, grid, carry, recorder)
+            x_BND, carry = self.run_block(index, layer, x_BND, self._layout(index, hw), carry, recorder)
             if index == self.num_layers - 1:
-                x_BND = self.finish_blocks(x_BND, grid, carry, recorder)
+                x_BND = self.finish_blocks(x_BND, TokenGrid(*hw, self.num_extra_tokens), carry, recorder)
                 x_BND = self.ln1(x_BND) if self.final_norm else x_BND
             if index in self.out_indices:
                 outs.append(self._format(x_BND, hw))
@@ -309,8 +323,9 @@ class VisionTransformer(PluggedBackbone):
     def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
         x_BND, hw = self.patch_embed(x)
-        if self.cls_token is not None:
-            x_BND = torch.cat((self.cls_token.expand(len(x_BND), -1, -1), x_BND), dim=1)
+        if self.prefix_names:
+            prefix = [getattr(self, name).expand(len(x_BND), -1, -1) for name in self.prefix_names]
+            x_BND = torch.cat((*prefix, x_BND), dim=1)
         if self.pos_embed is not None:
             x_BND = x_BND + resize_position_table(
                 self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
@@ -321,18 +336,21 @@ class VisionTransformer(PluggedBackbone):
         if self.out_type == 'raw':
             return x_BND
         if self.out_type == 'cls_token':
-            return x_BND[:, 0]
+            return self._format_prefix(x_BND)
         patches = x_BND[:, self.num_extra_tokens :]
         if self.out_type == 'featmap':
             return patches.transpose(1, 2).unflatten(2, hw)
         return self.ln2(patches.mean(dim=1))
 
+    def _format_prefix(self, x_BND: Tensor):
+        return x_BND[:, 0]
+
     def freeze(self) -> None:
         if self.frozen_stages < 1:
             return
-        tokens = [p for p in (self.pos_embed, self.cls_token) if p is not None]
-        for parameter in tokens:
-            parameter.requires_grad_(False)
+        for parameter in (self.pos_embed, *(getattr(self, name) for name in self.prefix_names)):
+            if parameter is not None:
+                parameter.requires_grad_(False)
         frozen = [self.drop_after_pos, self.patch_embed, self.pre_norm, *self.layers[: self.frozen_stages]]
         if self.frozen_stages == self.num_layers:
             frozen += [getattr(self, name) for name in ('ln1', 'ln2') if hasattr(self, name)]
@@ -356,21 +374,62 @@ class VisionTransformer(PluggedBackbone):
             return num_depths - 1, num_depths
         if own.startswith('layers.'):
             return int(own.split('.')[1]) + 1, num_depths
-        if own in ('cls_token', 'pos_embed') or own.startswith('patch_embed.'):
+        if own in (*self.prefix_names, 'pos_embed') or own.startswith('patch_embed.'):
             return 0, num_depths
         return num_depths - 1, num_depths
 
 
+@MODELS.register_module()
+class DistilledVisionTransformer(VisionTransformer):
+    """The distilled DeiT: a distillation token beside the class token.
+
+    *Training data-efficient image transformers & distillation through attention*. It always has both
+    tokens; ``out_type='cls_token'`` gives the pair of them, each ``(B, D)``.
+
+    Args:
+        arch: As in :class:`VisionTransformer`.
+        settings: Further arguments of :class:`VisionTransformer`, but ``with_cls_token``.
+    """
+
+    PREFIX = ('cls_token', 'dist_token')
+
+    def __init__(self, arch='deit-base', **settings):
+        super().__init__(arch, **settings)
+
+    def init_weights(self):
+        super().init_weights()
+        if not self.is_pretrained:
+            trunc_normal_(self.dist_token, std=0.02)
+
+    def _format_prefix(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
+        return x_BND[:, 0], x_BND[:, 1]
+
+
+def _choose_window(window_size: int | None, with_cls_token: bool) -> int | None:
+    is_size = isinstance(window_size, int) and not isinstance(window_size, bool) and window_size > 0
+    if window_size is not None and not is_size:
+        raise ValueError(f'window_size={window_size!r}: expected a positive integer, or None for global attention')
+    if is_size and with_cls_token:
+        raise ValueError(
+            f'window_size={window_size}: a class token lies in no window; set with_cls_token=False and choose '
+            "out_type 'featmap', 'avg_featmap' or 'raw'"
+        )
+    return window_size
+
+
 def _fit_position_table(backbone: VisionTransformer, state_dict, prefix, *_) -> None:
-    """Makes a checkpoint's position table fit: drops a class token that is not used, resizes the grid."""
+    """Makes a checkpoint's position table fit this model's tokens and grid."""
     key = f'{prefix}pos_embed'
     if key not in state_dict or backbone.pos_embed is None:
         return
-    table = state_dict[key]
-    if backbone.cls_token is None and table.shape[1] == backbone.pos_embed.shape[1] + 1:
-        table = table[:, 1:]
     state_dict[key] = fit_position_table(
-        table, backbone.patch_resolution, backbone.interpolate_mode, backbone.num_extra_tokens, key
+        state_dict[key],
+        backbone.patch_resolution,
+        backbone.interpolate_mode,
+        backbone.num_extra_tokens,
+        key,
+        # DeiT III has none for its class token, the distilled DeiT one for each of its two tokens.
+        other_prefixes=(0, 1, 2),
     )
 
 

@@ -7,6 +7,9 @@ the other. Sockets of a block::
     tap         q, k and v                                   module(q, k, v, grid, carry) -> carry
     bias        position bias of every offset                module(grid) -> (H or 1, 2h-1, 2w-1)
     scores      scores before the softmax (one plug only)    module(scores, bias, grid, carry) -> (logits, carry)
+                and, optionally, instead of that, where
+                module.unrolls(grid)                         module.unroll(q, k, bias, grid, carry)
+                                                             -> (q, k, bias, carry)
     map         attention maps after it (one plug only)      module(probs, mask, grid, carry) -> (maps, carry)
                 and, optionally, how they meet the values    module.weigh(maps, v) -> (output, values left over)
     msa         tokens after the attention's projection      module(tokens) -> tokens

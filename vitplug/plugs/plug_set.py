@@ -14,10 +14,18 @@ from .plug import EXCLUSIVE_SOCKETS, QK_SOCKETS, BlockShape, LayerPlan, Plug
 class LayerPlugs(nn.ModuleDict):
     """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
 
-    @property
-    def fusable(self) -> bool:
-        """Whether one fused call may compute attention: nothing changes scores or maps."""
-        return not any(socket in part for part in self.values() for socket in EXCLUSIVE_SOCKETS)
+    def fuses(self, grid: TokenGrid) -> bool:
+        """Whether one fused call may compute attention on this grid, unrolled scores being none any more."""
+        return not self.at('map') and (self.unrolls(grid) or not self.at('scores'))
+
+    def unrolls(self, grid: TokenGrid) -> bool:
+        """Whether what changes the scores prefers to change queries, keys and bias on this grid."""
+        return any(hasattr(module, 'unrolls') and module.unrolls(grid) for module in self.at('scores'))
+
+    def unroll(self, q, k, bias_HNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+        """Queries, keys and bias whose plain scores are the blended ones, and the next carry."""
+        (module,) = self.at('scores')
+        return module.unroll(q, k, bias_HNN, grid, carry)
 
     def at(self, socket: str) -> list[nn.Module]:
         """The modules in one socket."""
@@ -99,7 +107,8 @@ class PlugSet:
         if twice:
             raise ValueError(f'plugs: {twice} occur more than once; give each plug once, with all its settings')
         self.num_layers = num_layers
-        self.indices = {plug: plug.layer_indices(num_layers) for plug in plugs}
+        # Sorted, so that two plugs in one token socket act in the same order however a config lists them.
+        self.indices = {plug: plug.layer_indices(num_layers) for plug in sorted(plugs, key=lambda plug: plug.name)}
 
     def shape_block(self, shape: BlockShape, index: int) -> BlockShape:
         """The shape block ``index`` is to be built with."""
@@ -113,6 +122,7 @@ class PlugSet:
         Raises:
             ValueError: If two plugs take one exclusive socket, or a plug needs what the backbone lacks.
         """
+        self.plans = plans
         network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
         for plug, indices in self.indices.items():
             own_plans = [plans[index] for index in indices]
@@ -124,11 +134,11 @@ class PlugSet:
         return network, layers
 
     def summarize(self, layers: Sequence[LayerPlugs]) -> str:
-        """One line: which plugs, on which blocks, and whether attention stays fused."""
+        """One line: which plugs, on which blocks, and whether attention stays fused at the configured size."""
         if not self.indices:
             return 'plugs: none; attention: fused'
         parts = [f'{plug.describe()} on blocks {_ranges(indices)}' for plug, indices in self.indices.items()]
-        plain = [i for i, layer in enumerate(layers) if not layer.fusable]
+        plain = [plan.index for plan in self.plans if not layers[plan.index].fuses(plan.grid)]
         if not plain:
             return f'plugs: {"; ".join(parts)}; attention: fused'
         takers = {name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part}

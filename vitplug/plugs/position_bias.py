@@ -40,12 +40,23 @@ class OffsetTable(nn.Module):
         super().__init__()
         self.rel_pos_table = nn.Parameter(torch.zeros(num_heads, 2 * grid.height - 1, 2 * grid.width - 1))
         nn.init.trunc_normal_(self.rel_pos_table, std=0.02)
+        self.register_load_state_dict_pre_hook(_fit_offset_table)
 
     def forward(self, grid: TokenGrid) -> Tensor:
-        size = (2 * grid.height - 1, 2 * grid.width - 1)
-        if self.rel_pos_table.shape[1:] == size:
-            return self.rel_pos_table
-        return F.interpolate(self.rel_pos_table[None], size=size, mode='bicubic', align_corners=False)[0]
+        return _resize_offsets(self.rel_pos_table, (2 * grid.height - 1, 2 * grid.width - 1))
+
+
+def _fit_offset_table(module: OffsetTable, state_dict, prefix, *_) -> None:
+    """Resizes a checkpoint's table made for another grid."""
+    key = f'{prefix}rel_pos_table'
+    if key in state_dict and state_dict[key].ndim == 3:
+        state_dict[key] = _resize_offsets(state_dict[key], tuple(module.rel_pos_table.shape[1:]))
+
+
+def _resize_offsets(table_Hyx: Tensor, size: tuple[int, int]) -> Tensor:
+    if table_Hyx.shape[1:] == size:
+        return table_Hyx
+    return F.interpolate(table_Hyx[None], size=size, mode='bicubic', align_corners=False)[0]
 
 
 class RelPosMlp(Plug):

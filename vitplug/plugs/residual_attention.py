@@ -9,10 +9,19 @@ each block blends its attention scores with those the block before handed over::
     block l-1 --S_{l-1}--> blend --S_l--> block l+1
                              |
                           softmax(S_l + bias + mask)
+
+Written out, S_l is a weighted sum of all earlier blocks' own scores, and so the scores of one attention whose
+heads are those of all these blocks side by side::
+
+    S_l = [c_0 Q_0, ..., c_l Q_l] [K_0, ..., K_l]^T      c_l = alpha, earlier ones times 1 - alpha at each block
+
+That form keeps no N x N tensor and needs l + 1 times the products. The recursion is faster as long as its
+maps fit.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +33,8 @@ from .checks import check_choice, check_flag, check_number
 from .plug import LayerPlan, Plug
 
 KEY = 'residual_attention'
+# Tokens from which on the scores are written out, by ``low_memory``.
+UNROLL_FROM = {'auto': 2048, True: 0, False: inf}
 
 
 class ResidualAttention(Plug):
@@ -41,13 +52,16 @@ class ResidualAttention(Plug):
             into it (official ReSwin); ``'after_carried'`` after it and handed on (official ReMViTv2).
         window_align: Which scores a block with windows blends with: ``'index'`` the block before's,
             window by window and place by place (official ReSwin); ``'parity'`` those of the last block of
-            the same shift, which has the same tokens; ``'token'`` the block before's, for the token pairs
-            that shared a window there, the others being left alone.
+            the same shift (or, beside windows, of global attention), which has the same tokens; ``'token'``
+            the block before's, for the token pairs that shared a window there, the others being left alone.
         stage_transition: What becomes of the scores when the windows change between stages: ``'pool'``
             averages the windows that a new one covers, ``'flat_nearest'`` resizes the flattened windows
             and heads (official ReSwin), ``'reset'`` starts a new chain.
         head_transition: What becomes of them when the number of heads changes: ``'mean'`` of all heads for
             each new one, ``'repeat'`` of each head.
+        low_memory: Whether the scores are written out as a sum instead of being handed on, so that memory grows
+            with N and not with N^2. ``'auto'`` does so from 2048 tokens on, where every block of the plug
+            blends scores of the same windows and heads; True does so always and refuses other blocks.
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
@@ -66,6 +80,7 @@ class ResidualAttention(Plug):
         window_align: str = 'index',
         stage_transition: str = 'pool',
         head_transition: str = 'mean',
+        low_memory: bool | str = 'auto',
         layers: str | Sequence[int] = 'all',
     ):
         super().__init__(layers)
@@ -77,11 +92,14 @@ class ResidualAttention(Plug):
         self.window_align = check_choice('window_align', window_align, tuple(WINDOW_ALIGNS))
         self.stage_transition = check_choice('stage_transition', stage_transition, (*STAGE_ALIGNS, 'reset'))
         self.head_transition = check_choice('head_transition', head_transition, tuple(HEAD_TRANSITIONS))
+        self.low_memory = check_choice('low_memory', low_memory, ('auto', True, False))
         if constraint == 'sigmoid' and learnable and alpha in (0, 1):
             raise ValueError(f"alpha={alpha}: constraint='sigmoid' never reaches 0 or 1; choose 'project'")
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
-        return [{'scores': self._blend(plan, self._source(plan, plans[:i]))} for i, plan in enumerate(plans)]
+        sources = [self._source(plan, plans[:i]) for i, plan in enumerate(plans)]
+        unroll_from = self._unroll_from(zip(plans, sources, strict=True))
+        return [{'scores': self._blend(*pair, unroll_from)} for pair in zip(plans, sources, strict=True)]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
         # Where no block blends there is no alpha: it would never get a gradient.
@@ -95,16 +113,36 @@ class ResidualAttention(Plug):
             return None
         source = candidates[-1]
         other_stage = source.stage != plan.stage
-        other_window = plan.grid.layout is not None and source.grid.num_tokens != plan.grid.num_tokens
+        windows = [p.grid.num_tokens if p.grid.layout else None for p in (source, plan)]
+        other_window = windows[0] != windows[1]
         return None if other_window or (other_stage and self.stage_transition == 'reset') else source
 
     def _stream(self, plan: LayerPlan) -> str:
         """Name of the stream of scores a block belongs to."""
-        return f'{KEY}.shifted' if self.window_align == 'parity' and plan.grid.shift else f'{KEY}.scores'
+        if self.window_align != 'parity':
+            return f'{KEY}.scores'
+        return f'{KEY}.{"global" if plan.grid.layout is None else "shifted" if plan.grid.shift else "regular"}'
 
-    def _blend(self, plan: LayerPlan, source: LayerPlan | None) -> 'Blend':
+    def _unroll_from(self, pairs) -> float:
+        """Tokens from which on the scores are written out.
+
+        Raises:
+            ValueError: If they are to be, but a block's scores are not of the same windows and heads.
+        """
+        moved = [(plan, source) for plan, source in pairs if source and self._align(plan, source) is not keep]
+        if moved and self.low_memory is True:
+            plan, source = moved[0]
+            raise ValueError(
+                f'ResidualAttention: low_memory=True cannot hand the scores of block {source.index} on to block '
+                f"{plan.index}, whose windows or heads are others; set stage_transition='reset' (and "
+                "window_align='index' or 'parity'), or low_memory='auto'"
+            )
+        return inf if moved else UNROLL_FROM[self.low_memory]
+
+    def _blend(self, plan: LayerPlan, source: LayerPlan | None, unroll_from: float) -> 'Blend':
         alpha = self._alpha() if self.per_layer and source else None
-        return Blend(self._stream(plan), self.bias_mode, source and self._align(plan, source), alpha)
+        align = source and self._align(plan, source)
+        return Blend(self._stream(plan), self.bias_mode, align, alpha, unroll_from)
 
     def _align(self, plan: LayerPlan, source: LayerPlan):
         """What brings the source's scores to this block's windows and heads."""
@@ -167,14 +205,39 @@ class Blend(nn.Module):
         bias_mode: Where the position bias goes.
         align: Brings the handed-over scores to this block's windows and heads; None starts a chain.
         alpha: The block's own alpha; None takes the network's.
+        unroll_from: Tokens from which on the scores are written out as a sum.
     """
 
-    def __init__(self, stream: str, bias_mode: str, align, alpha: 'Alpha | None'):
+    def __init__(self, stream: str, bias_mode: str, align, alpha: 'Alpha | None', unroll_from: float = inf):
         super().__init__()
         self.stream = stream
         self.bias_mode = bias_mode
         self.align = align
         self.alpha = alpha
+        self.unroll_from = unroll_from
+
+    def unrolls(self, grid: TokenGrid) -> bool:
+        """Whether the scores are written out on this grid."""
+        return grid.num_tokens >= self.unroll_from
+
+    def unroll(
+        self, q: Tensor, k: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+        """Queries and keys ``(B, W, H, N, (l + 1) d)`` and the bias whose sum are the blended scores."""
+        terms, handed_bias = ((1.0, q, k),), None
+        if self.align is not None:
+            alpha = self._share(carry)
+            before, handed_bias = carry[self.stream]
+            terms = (*((c * (1 - alpha), *qk) for c, *qk in before), (alpha, q, k))
+            handed_bias = None if handed_bias is None else (1 - alpha) * handed_bias
+            if self.bias_mode == 'blend' and bias_HNN is not None:
+                bias_HNN = alpha * bias_HNN
+        if handed_bias is not None:
+            bias_HNN = handed_bias if bias_HNN is None else bias_HNN + handed_bias
+        handed_on = (terms, None if self.bias_mode == 'after' else bias_HNN)
+        all_q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
+        all_k = torch.cat([k for *_, k in terms], dim=-1)
+        return all_q, all_k, bias_HNN, carrying(carry, self.stream, handed_on)
 
     def forward(self, scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""
@@ -192,9 +255,12 @@ class Blend(nn.Module):
                 f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '
                 f"{tuple(own.shape)} (B, W, H, N, N); give the plug fewer layers, or stage_transition='reset'"
             )
-        alpha = carry[f'{KEY}.alpha'] if self.alpha is None else self.alpha()
+        alpha = self._share(carry)
         blended = torch.lerp(before.to(own.dtype), own, alpha.to(own.dtype) if isinstance(alpha, Tensor) else alpha)
         return blended if known is None else torch.where(known, blended, own)
+
+    def _share(self, carry: Carry) -> Tensor | float:
+        return carry[f'{KEY}.alpha'] if self.alpha is None else self.alpha()
 
 
 # --- from one block's windows and heads to another's ---

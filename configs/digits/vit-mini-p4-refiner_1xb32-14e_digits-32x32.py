@@ -1,0 +1,4 @@
+# Digit classification with a small ViT and Refiner.
+# python tools/train.py configs/digits/vit-mini-p4-refiner_1xb32-14e_digits-32x32.py
+_base_ = 'vit-mini-p4_1xb32-14e_digits-32x32.py'
+model = dict(backbone=dict(plugs=[dict(type='Refiner')]))

@@ -1,0 +1,112 @@
+"""The commands: what they write, and that errors are one line and cost nothing."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from cases import randomize, swin, vit
+from safetensors.torch import load_file
+
+from vitplug.checkpoints import read_checkpoint
+from vitplug.checkpoints.cli import convert_main, publish_main
+
+TOOLS = Path(__file__).resolve().parents[2] / 'tools'
+
+
+def assert_same(got, expected):
+    assert got.keys() == expected.keys()
+    assert all(torch.equal(got[key], value) for key, value in expected.items())
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+@pytest.mark.parametrize('host', [vit, swin], ids=['vit', 'swin'])
+def test_to_timm_and_back(host, suffix, tmp_path, capsys):
+    settings = dict(out_indices=(1,)) if host is swin else {}
+    stock = {f'backbone.{key}': value for key, value in randomize(host(**settings)).state_dict().items()}
+    stock = {key: value for key, value in stock.items() if not key.endswith('relative_position_index')}
+    torch.save(dict(state_dict=stock, meta=dict(epoch=1)), tmp_path / 'stock.pth')
+    capsys.readouterr()
+    timm, back = tmp_path / f'timm{suffix}', tmp_path / f'back{suffix}'
+    convert_main([str(tmp_path / 'stock.pth'), str(timm), '--to', 'timm'])
+    convert_main([str(timm), str(back)])
+    printed = capsys.readouterr().out.splitlines()
+    assert re.search(rf'timm{suffix}: {len(stock)} tensors, from OpenMMLab \w+ to timm', printed[0])
+    assert re.search(r'from timm \w+ to vitplug', printed[1])
+    written = load_file(timm) if suffix == '.safetensors' else torch.load(timm, weights_only=True)
+    assert len(written) == len(stock) and not any(key.startswith('backbone.') for key in written)
+    assert_same(read_checkpoint(back)['state_dict'], stock)
+
+
+def test_meta_is_kept(tmp_path):
+    torch.save(dict(state_dict=vit().state_dict(), meta=dict(epoch=1)), tmp_path / 'stock.pth')
+    convert_main([str(tmp_path / 'stock.pth'), str(tmp_path / 'new.safetensors')])
+    assert read_checkpoint(tmp_path / 'new.safetensors')['meta'] == dict(epoch=1)
+
+
+def fails(capsys, command, *argv):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        command([str(word) for word in argv])
+    assert stop.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_convert_refuses(tmp_path, capsys):
+    torch.save(vit().state_dict(), tmp_path / 'stock.pth')
+    torch.save({'conv.weight': torch.zeros(1)}, tmp_path / 'resnet.pth')
+    (tmp_path / 'there.pth').write_text('precious')
+    there = fails(capsys, convert_main, tmp_path / 'stock.pth', tmp_path / 'there.pth')
+    assert there.startswith('error: ') and 'there.pth exists and is not overwritten' in there
+    assert (tmp_path / 'there.pth').read_text() == 'precious'
+    assert 'resnet.pth: the keys' in fails(capsys, convert_main, tmp_path / 'resnet.pth', tmp_path / 'new.pth')
+    assert 'no such checkpoint' in fails(capsys, convert_main, tmp_path / 'none.pth', tmp_path / 'new.pth')
+    assert "unknown suffix '.onnx'" in fails(capsys, convert_main, tmp_path / 'stock.pth', tmp_path / 'new.onnx')
+    assert not (tmp_path / 'new.pth').exists()
+
+
+TRAINED = dict(
+    meta=dict(epoch=3, cfg='model = 1'),
+    state_dict={'a': torch.ones(2)},
+    ema_state_dict={'steps': torch.tensor(7), 'module.a': torch.zeros(2)},
+    optimizer=dict(state={0: torch.zeros(10_000)}),
+    message_hub=dict(log_scalars={}),
+    param_schedulers=[dict(last_step=1)],
+)
+
+
+@pytest.mark.parametrize('suffix', ['', '.pth', '.safetensors'])
+@pytest.mark.parametrize('options, value', [((), 1), (('--no-ema',), 0)])
+def test_publish(suffix, options, value, tmp_path, capsys):
+    torch.save(TRAINED, tmp_path / 'epoch_3.pth')
+    publish_main([str(tmp_path / 'epoch_3.pth'), str(tmp_path / f'swin{suffix}'), *options])
+    path = Path(capsys.readouterr().out.strip())
+    assert re.fullmatch(rf'swin-[0-9a-f]{{8}}{re.escape(suffix or ".pth")}', path.name)
+    content = read_checkpoint(path)
+    assert content.keys() == {'state_dict', 'meta'} and content['meta'] == TRAINED['meta']
+    assert_same(content['state_dict'], {'a': torch.full((2,), float(value))})
+    assert path.stat().st_size < 5_000
+
+
+def test_publish_twice_and_without_averages(tmp_path, capsys):
+    torch.save(TRAINED, tmp_path / 'epoch_3.pth')
+    publish_main([str(tmp_path / 'epoch_3.pth'), str(tmp_path / 'swin')])
+    first = capsys.readouterr().out.strip()
+    assert f'{first} exists and is not overwritten' in fails(
+        capsys, publish_main, tmp_path / 'epoch_3.pth', tmp_path / 'swin'
+    )
+    torch.save(dict(state_dict=TRAINED['state_dict']), tmp_path / 'plain.pth')
+    line = fails(capsys, publish_main, tmp_path / 'plain.pth', tmp_path / 'new', '--no-ema')
+    assert 'plain.pth has no plain weights beside averaged ones' in line
+
+
+@pytest.mark.parametrize('tool', ['model_converters/convert.py', 'analysis_tools/publish_model.py'])
+def test_tools(tool, tmp_path):
+    torch.save(dict(state_dict=vit().state_dict(), meta={}), tmp_path / 'a.pth')
+    command = [sys.executable, TOOLS / tool, 'a.pth', 'b.pth']
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob('b*.pth'))) == 1

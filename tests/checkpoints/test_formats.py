@@ -1,0 +1,301 @@
+"""Checkpoints of other code compute here what they compute there, and come back bit for bit."""
+
+import warnings
+
+import pytest
+import timm
+import torch
+from cases import images, randomize, swin, vit
+from mmdet.models.backbones.swin import SwinTransformer as MMDetSwin
+from mmengine.registry import DefaultScope
+from mmpretrain.models import DistilledVisionTransformer as MMPretrainDistilled
+from mmpretrain.models import SwinTransformer as MMPretrainSwin
+from mmpretrain.models import VisionTransformer as MMPretrainViT
+from mmpretrain.registry import MODELS
+from mmseg.models.backbones.swin import SwinTransformer as MMSegSwin
+from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
+from torch.nn import functional as F
+
+from vitplug.backbones import DistilledVisionTransformer, SwinTransformer
+from vitplug.checkpoints import convert, load_pretrained, recognise, to_vitplug
+
+SMALL_VIT = dict(embed_dim=24, depth=3, num_heads=3, img_size=32, patch_size=8, num_classes=5)
+SMALL_ARCH = dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels=96)
+SMALL_SWIN = dict(embed_dim=12, depths=(2, 2, 2), num_heads=(2, 4, 4), img_size=64, window_size=4, num_classes=5)
+VIT = dict(type='vitplug.VisionTransformer', arch=SMALL_ARCH, img_size=32, patch_size=8)
+RELPOS = dict(
+    with_cls_token=False,
+    use_abs_pos_embed=False,
+    qkv_bias=False,
+    layer_scale_init_value=1e-6,
+    out_type='avg_featmap',
+    final_norm=False,
+    plugs=[dict(type='RelPosMlp')],
+)
+SWIN = dict(
+    type='vitplug.SwinTransformer',
+    arch=dict(embed_dims=12, depths=[2, 2, 2], num_heads=[2, 4, 4]),
+    img_size=64,
+    window_size=4,
+)
+VIT_HEAD = dict(type='VisionTransformerClsHead')
+LINEAR_HEAD = dict(type='LinearClsHead')
+
+# timm's model and its settings, vitplug's backbone, mmpretrain's head, image size, batch
+TIMM = {
+    'deit': ('deit_small_patch16_224', SMALL_VIT, VIT, VIT_HEAD, 32),
+    'distilled': (
+        'deit_small_distilled_patch16_224',
+        SMALL_VIT,
+        {**VIT, 'type': 'vitplug.DistilledVisionTransformer'},
+        dict(type='DeiTClsHead'),
+        32,
+    ),
+    # Its position table has no entry for the class token.
+    'deit3': ('deit3_small_patch16_224', SMALL_VIT, {**VIT, 'layer_scale_init_value': 1e-6}, VIT_HEAD, 32),
+    'clip': (
+        'vit_base_patch16_clip_224',
+        SMALL_VIT,
+        {**VIT, 'pre_norm': True, 'norm_cfg': dict(type='LN')},
+        VIT_HEAD,
+        32,
+    ),
+    'relpos': ('vit_relpos_small_patch16_224', SMALL_VIT, {**VIT, **RELPOS}, LINEAR_HEAD, 32),
+    'swin': ('swin_tiny_patch4_window7_224', SMALL_SWIN, {**SWIN, 'out_indices': (2,)}, LINEAR_HEAD, 64),
+}
+DEIT_SMALL = {**VIT, 'arch': 'deit-small', 'img_size': 224, 'patch_size': 16}
+SWIN_TINY = dict(type='vitplug.SwinTransformer', arch='tiny')
+FULL = {
+    'deit-small': ('deit_small_patch16_224', {}, DEIT_SMALL, VIT_HEAD, 224),
+    'relpos-small': ('vit_relpos_small_patch16_224', {}, {**DEIT_SMALL, **RELPOS}, LINEAR_HEAD, 224),
+    'swin-tiny': ('swin_tiny_patch4_window7_224', {}, SWIN_TINY, LINEAR_HEAD, 224),
+}
+
+
+def random_weights(model):
+    randomize(model)
+    model.eval()  # mmpretrain's returns nothing
+    return model
+
+
+def timm_model(name, settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        return random_weights(timm.create_model(name, **settings))
+
+
+def classifier(backbone, head, in_channels, num_classes, **settings):
+    head = {**head, 'in_channels': in_channels, 'num_classes': num_classes}
+    neck = dict(type='GlobalAveragePooling') if 'Swin' in backbone['type'] else None
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return MODELS.build(dict(type='ImageClassifier', backbone=backbone, neck=neck, head=head, **settings))
+
+
+def logits(model, x):
+    with torch.no_grad():
+        return model.head(model.extract_feat(x))
+
+
+def assert_same_bits(got, expected):
+    assert got.keys() == expected.keys()
+    for key, value in expected.items():
+        assert got[key].dtype == value.dtype and torch.equal(got[key], value), key
+
+
+@pytest.mark.parametrize('case', [*TIMM, *FULL])
+def test_timm(case, tmp_path):
+    name, settings, backbone, head, side = {**TIMM, **FULL}[case]
+    theirs = timm_model(name, settings)
+    path = tmp_path / 'timm.pth'
+    torch.save(theirs.state_dict(), path)
+    init_cfg = dict(type='vitplug.Pretrained', checkpoint=str(path), min_coverage=1)
+    ours = classifier(backbone, head, theirs.num_features, theirs.num_classes, init_cfg=init_cfg)
+    ours.init_weights()
+    ours.eval()
+    x = images(side, side, batch=1, dtype=torch.float32)
+    with torch.no_grad():
+        expected = theirs(x)
+    assert (logits(ours, x) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    stock = {key: value for key, value in theirs.state_dict().items() if not key.endswith('relative_position_index')}
+    if case != 'deit3':  # Its table has got an entry for the class token.
+        assert_same_bits(convert(ours.state_dict(), 'timm')[0], stock)
+    assert_same_bits(convert(to_vitplug(stock)[0], 'timm')[0], stock)
+
+
+def original_names(state, window_tokens=16):
+    """A timm Swin's weights as the original release has them: other place of the merging, tables beside."""
+    state = {key.replace('head.fc.', 'head.'): value for key, value in state.items()}
+    for stage in (1, 2):
+        for part in ('norm.weight', 'norm.bias', 'reduction.weight'):
+            state[f'layers.{stage - 1}.downsample.{part}'] = state.pop(f'layers.{stage}.downsample.{part}')
+    for stage in range(3):
+        state[f'layers.{stage}.blocks.0.attn.relative_position_index'] = torch.zeros(window_tokens, window_tokens)
+        state[f'layers.{stage}.blocks.1.attn_mask'] = torch.zeros(4, window_tokens, window_tokens)
+    return state
+
+
+def test_original_swin():
+    theirs = timm_model('swin_tiny_patch4_window7_224', SMALL_SWIN)
+    state = original_names(theirs.state_dict())
+    assert recognise(state)[0].name == 'original Swin'
+    ours = classifier({**SWIN, 'out_indices': (2,)}, LINEAR_HEAD, 48, 5).eval()
+    ours.load_state_dict(convert(state)[0], strict=False)
+    x = images(64, 64, dtype=torch.float32)
+    with torch.no_grad():
+        expected = theirs(x)
+    assert (logits(ours, x) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert_same_bits(convert(convert(state)[0], 'timm')[0], theirs.state_dict())
+
+
+def test_patch_merging_is_the_papers():
+    """The four neighbours' channels, concatenated as the original release does: down first, then across."""
+    state = original_names(timm_model('swin_tiny_patch4_window7_224', SMALL_SWIN).state_dict())
+    ours = SwinTransformer(SWIN['arch'], img_size=64, window_size=4, out_indices=2)
+    ours.load_state_dict({k.removeprefix('backbone.'): v for k, v in convert(state)[0].items()}, strict=False)
+    x = torch.arange(2 * 6 * 4 * 12.0).view(2, 6, 4, 12).cos()
+    neighbours = [x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]]
+    weights = [state[f'layers.0.downsample.{name}'] for name in ('norm.weight', 'norm.bias', 'reduction.weight')]
+    expected = F.linear(F.layer_norm(torch.cat(neighbours, -1), (48,), *weights[:2]), weights[2])
+    got, hw = ours.stages[0].downsample(x.flatten(1, 2), (6, 4))
+    assert hw == (3, 2)
+    torch.testing.assert_close(got, expected.flatten(1, 2), rtol=1e-5, atol=1e-5)
+
+
+def test_bias_tables_have_the_original_order():
+    """The original release counts offsets (query minus key) row by row, so no format needs its tables reordered."""
+    window = 3
+    tokens = [(y, x) for y in range(window) for x in range(window)]
+    index = [[(y - v + window - 1) * (2 * window - 1) + x - u + window - 1 for v, u in tokens] for y, x in tokens]
+    ours = swin(window_size=window).stages[0].blocks[0].attn.w_msa.relative_position_index
+    assert ours.tolist() == index
+
+
+def mm_swin(swin_class, **settings):
+    common = dict(window_size=4, out_indices=(0, 1), drop_path_rate=0.0, **settings)
+    return random_weights(swin_class(**common))
+
+
+DENSE_SWIN = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4), strides=(4, 2))
+SWINS = {
+    'mmpretrain': lambda: mm_swin(
+        MMPretrainSwin, arch=dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4]), img_size=32, pad_small_map=True
+    ),
+    'mmdet': lambda: mm_swin(MMDetSwin, pretrain_img_size=32, **DENSE_SWIN),
+    'mmseg': lambda: mm_swin(MMSegSwin, pretrain_img_size=32, **DENSE_SWIN),
+}
+VITS = {
+    'mmpretrain': lambda: MMPretrainViT(SMALL_ARCH, img_size=32, patch_size=8, out_type='featmap'),
+    'mmseg': lambda: MMSegViT(
+        img_size=32,
+        patch_size=8,
+        embed_dims=24,
+        num_layers=3,
+        num_heads=3,
+        patch_bias=True,
+        final_norm=True,
+        norm_cfg=dict(type='LN', eps=1e-6),
+    ),
+}
+# Where a training leaves a backbone's weights in its file.
+PLACES = {
+    'bare': lambda state: state,
+    'wrapped': lambda state: dict(model=state, epoch=3),
+    'whole model': lambda state: dict(
+        state_dict={f'backbone.{k}': v for k, v in state.items()} | {'decode_head.conv.weight': torch.zeros(3)}, meta={}
+    ),
+    'distributed': lambda state: dict(state_dict={f'module.backbone.{k}': v for k, v in state.items()}),
+    'timm average': lambda state: dict(
+        state_dict={k: torch.zeros_like(v) for k, v in state.items()}, state_dict_ema=state, args={}
+    ),
+}
+
+
+@pytest.mark.parametrize('place', PLACES)
+@pytest.mark.parametrize('library', SWINS)
+def test_openmmlab_swin(library, place, tmp_path):
+    theirs = SWINS[library]()
+    path = tmp_path / 'swin.pth'
+    torch.save(PLACES[place](theirs.state_dict()), path)
+    ours = swin(pad_small_map=True).eval()
+    coverage = load_pretrained(ours, path, min_coverage=1)
+    assert coverage.missing == [] and coverage.resized == []
+    x = images(40, 48, dtype=torch.float32)
+    with torch.no_grad():
+        for got, expected in zip(ours(x), theirs(x), strict=True):
+            assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert_same_bits({k: v for k, v in ours.state_dict().items()}, theirs.state_dict())
+
+
+@pytest.mark.parametrize('library', SWINS)
+def test_openmmlab_swin_to_timm_and_back(library):
+    state = SWINS[library]().state_dict()
+    del state['norm0.weight'], state['norm0.bias']  # timm has the last norm alone.
+    back = convert(convert(state, 'timm')[0])[0]
+    stock = {f'backbone.{k}': v for k, v in state.items() if not k.endswith('relative_position_index')}
+    assert_same_bits(back, stock)
+
+
+def test_mmdet_position_table_and_old_norm():
+    theirs = mm_swin(MMDetSwin, pretrain_img_size=32, use_abs_pos_embed=True, **DENSE_SWIN)
+    state = {k.replace('norm1.', 'norm.') if k.startswith('norm1.') else k: v for k, v in theirs.state_dict().items()}
+    ours = swin(pad_small_map=True, use_abs_pos_embed=True).eval()
+    ours.load_state_dict({k.removeprefix('backbone.'): v for k, v in convert(state)[0].items()})
+    x = images(32, 32, dtype=torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('place', PLACES)
+@pytest.mark.parametrize('library', VITS)
+def test_openmmlab_vit(library, place, tmp_path):
+    theirs = random_weights(VITS[library]())
+    path = tmp_path / 'vit.pth'
+    torch.save(PLACES[place](theirs.state_dict()), path)
+    ours = vit(arch=SMALL_ARCH, img_size=32).eval()
+    load_pretrained(ours, path, min_coverage=1)
+    x = images(32, 32, dtype=torch.float32)
+    with torch.no_grad():
+        expected = theirs(x)[0]
+        assert (ours(x)[0] - expected).abs().max() <= 1e-5 * expected.abs().max()
+    known = recognise(theirs.state_dict())[0]
+    assert_same_bits(known.from_vitplug(known.to_vitplug(theirs.state_dict())), theirs.state_dict())
+
+
+def test_mmpretrain_distilled_vit():
+    theirs = random_weights(MMPretrainDistilled(SMALL_ARCH, img_size=32, patch_size=8))
+    ours = DistilledVisionTransformer(SMALL_ARCH, img_size=32, patch_size=8).eval()
+    ours.load_state_dict({k.removeprefix('backbone.'): v for k, v in convert(theirs.state_dict())[0].items()})
+    x = images(32, 32, dtype=torch.float32)
+    with torch.no_grad():
+        for got, expected in zip(ours(x)[0], theirs(x)[0], strict=True):
+            assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_what_timm_lacks_is_not_lost_silently():
+    state = vit(plugs=[dict(type='GaussianAttentionBias')]).state_dict()
+    with pytest.raises(ValueError, match=r'timm ViT has no place for backbone\.layers\.0\.plugs\.gab'):
+        convert(state, 'timm')
+
+
+def test_unknown_keys_and_swin_v2():
+    with pytest.raises(
+        ValueError, match=r'the keys \(conv\.weight\) are those of no known ViT or Swin: expected .*timm'
+    ):
+        recognise({'conv.weight': torch.zeros(1)})
+    second_version = {
+        'layers.0.blocks.0.attn.qkv.weight': torch.zeros(1),
+        'layers.0.blocks.0.attn.logit_scale': torch.zeros(1),
+    }
+    with pytest.raises(ValueError, match='no known ViT or Swin'):
+        recognise(second_version)
+
+
+def test_two_networks_need_a_prefix():
+    state = vit().state_dict()
+    both = {f'{who}.{key}': value for who in ('student', 'teacher') for key, value in state.items()}
+    with pytest.raises(ValueError, match=r"set prefix to one of \['student\.', 'teacher\.'\]"):
+        convert(both)
+    chosen, _ = convert(both, prefix='teacher.')
+    assert_same_bits(chosen, {f'backbone.{k}': v for k, v in state.items()})
+    with pytest.raises(ValueError, match=r"prefix='pupil\.': no key begins with it; the keys are student\."):
+        convert(both, prefix='pupil.')

@@ -1,0 +1,299 @@
+"""`vitplug.Pretrained`: what it loads, resizes, reports and refuses, and that nothing overwrites it afterwards."""
+
+import pytest
+import torch
+from cases import SWIN_ARCH, VIT_ARCH, images, randomize, swin, vit
+from mmengine.registry import DefaultScope
+from mmpretrain.registry import MODELS
+from torch import nn
+from torch.nn import functional as F
+
+from vitplug.backbones import DistilledVisionTransformer, VisionTransformer
+from vitplug.checkpoints import load_pretrained, write_new
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Writes a model's weights, or a state dict, into a new file."""
+
+    def save(weights, name='stock.pth'):
+        state = weights.state_dict() if isinstance(weights, nn.Module) else weights
+        return str(write_new(state, tmp_path / name))
+
+    return save
+
+
+def pretrained(path, **settings):
+    return dict(type='vitplug.Pretrained', checkpoint=path, **settings)
+
+
+def assert_loaded(model, stock):
+    own = model.state_dict()
+    for key, value in stock.items():
+        assert torch.equal(own[key], value), key
+
+
+# --- initialising ---
+
+
+@pytest.mark.parametrize('scope', ['mmengine', 'mmpretrain', 'mmseg', 'mmdet'])
+@pytest.mark.parametrize('host', [vit, swin], ids=['vit', 'swin'])
+def test_no_part_overwrites_what_is_loaded(host, scope, saved):
+    stock = randomize(host())
+    model = host(init_cfg=pretrained(saved(stock)))
+    with DefaultScope.overwrite_default_scope(scope):
+        model.init_weights()
+    assert_loaded(model, stock.state_dict())
+
+
+def test_tables_are_not_drawn_again(saved):
+    stock = randomize(swin(use_abs_pos_embed=True))
+    model = swin(use_abs_pos_embed=True, init_cfg=[pretrained(saved(stock))])
+    model.init_weights()
+    assert_loaded(model, stock.state_dict())
+    stock = randomize(DistilledVisionTransformer(VIT_ARCH, img_size=32, patch_size=8))
+    settings = dict(img_size=32, patch_size=8, init_cfg=pretrained(saved(stock, 'distilled.pth')))
+    model = DistilledVisionTransformer(VIT_ARCH, **settings)
+    model.init_weights()
+    assert_loaded(model, stock.state_dict())
+
+
+def classifier(num_classes=5, backbone_init=None, head='VisionTransformerClsHead', **settings):
+    backbone = dict(type='vitplug.VisionTransformer', arch=VIT_ARCH, img_size=32, patch_size=8, init_cfg=backbone_init)
+    head = dict(type=head, num_classes=num_classes, in_channels=24)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return MODELS.build(dict(type='ImageClassifier', backbone=backbone, head=head, **settings))
+
+
+def test_backbone_inside_a_model(saved):
+    stock = randomize(classifier())
+    model = classifier(num_classes=3, backbone_init=pretrained(saved(stock)))
+    model.init_weights()
+    assert_loaded(model.backbone, stock.backbone.state_dict())
+
+
+@pytest.mark.parametrize('head', ['VisionTransformerClsHead', 'LinearClsHead'])
+def test_whole_classifier(head, saved):
+    stock = randomize(classifier())
+    model = classifier(head=head, init_cfg=pretrained(saved(stock), min_coverage=1))
+    model.init_weights()
+    assert_loaded(model.backbone, stock.backbone.state_dict())
+    [weight, bias] = model.head.parameters()
+    assert torch.equal(weight, stock.head.layers.head.weight) and torch.equal(bias, stock.head.layers.head.bias)
+
+
+def test_classifier_of_other_classes_starts_anew(saved, mm_log):
+    model = classifier(num_classes=3, init_cfg=pretrained(saved(randomize(classifier(num_classes=5)))))
+    model.init_weights()
+    assert model.head.layers.head.weight.abs().max() == 0  # as that head always starts
+    assert (
+        'missing 0 of plugs, 0 of the backbone, 2 (head.layers.head.weight, head.layers.head.bias) beside it'
+        in mm_log.text
+    )
+
+
+def test_parts_that_are_missing_are_initialised_as_ever(saved):
+    """What the checkpoint lacks gets what init_weights gives it, not what the constructor left."""
+    stock = randomize(vit()).state_dict()
+    stock = {key: value for key, value in stock.items() if not key.startswith('layers.3.ffn.layers.1.')}
+    model = vit(init_cfg=pretrained(saved(stock)))
+    model.init_weights()
+    assert 0 < model.layers[3].ffn.layers[1].bias.abs().max() < 1e-4
+    assert torch.equal(model.layers[2].ffn.layers[1].bias, stock['layers.2.ffn.layers.1.bias'])
+
+
+def test_must_come_last(saved):
+    path = saved(vit())
+    others = dict(type='Constant', layer='Linear', val=0.0)
+    model = vit(init_cfg=[others, pretrained(path)])
+    model.init_weights()
+    assert model.layers[0].attn.qkv.weight.abs().max() > 0
+    with pytest.raises(ValueError, match=r'vitplug\.Pretrained must come last'):
+        vit(init_cfg=[pretrained(path), others]).init_weights()
+
+
+def test_prefix(saved):
+    student, teacher = randomize(vit(), seed=0), randomize(vit(), seed=1)
+    networks = dict(student=student, teacher=teacher)
+    both = {f'{who}.{key}': value for who, model in networks.items() for key, value in model.state_dict().items()}
+    model = vit(init_cfg=pretrained(saved(both), prefix='teacher.'))
+    model.init_weights()
+    assert_loaded(model, teacher.state_dict())
+    with pytest.raises(
+        ValueError, match=r"stock\.pth: several networks .* set prefix to one of \['student\.', 'teacher\.'\]"
+    ):
+        vit(init_cfg=pretrained(saved(both, 'again.stock.pth'))).init_weights()
+
+
+def test_safetensors(saved):
+    stock = randomize(vit())
+    model = vit(init_cfg=pretrained(saved(stock, 'stock.safetensors')))
+    model.init_weights()
+    assert_loaded(model, stock.state_dict())
+
+
+# --- the line ---
+
+
+def lines(mm_log, word='loaded'):
+    return [record.getMessage() for record in mm_log.records if word in record.getMessage()]
+
+
+def test_one_line(saved, mm_log):
+    path = saved({**randomize(vit(img_size=32)).state_dict(), 'extra.weight': torch.zeros(1)})
+    model = vit(plugs=[dict(type='GaussianAttentionBias'), dict(type='ContextBroadcast', scaled=True)])
+    coverage = load_pretrained(model, path)
+    total = len(vit().state_dict())
+    plugs = len(model.state_dict()) - total
+    [line] = lines(mm_log)
+    assert line == (
+        f'{path} (OpenMMLab ViT): loaded {total} of {total} backbone tensors, 1 of them resized; missing {plugs} of '
+        'plugs, 0 of the backbone, 0 beside it; unused 1 (extra.weight)'
+    )
+    assert coverage.resized == ['pos_embed'] and coverage.share == 1
+
+
+def test_place_in_the_file_is_named(tmp_path, mm_log):
+    state = vit().state_dict()
+    torch.save(dict(state_dict=state, state_dict_ema=state), tmp_path / 'x.pth')
+    load_pretrained(vit(), tmp_path / 'x.pth')
+    assert 'x.pth (OpenMMLab ViT, state_dict_ema): loaded' in lines(mm_log)[0]
+
+
+# --- resizing ---
+
+
+@pytest.mark.parametrize('target', [(32, 48), (40, 24), (64, 64)])
+def test_position_table(target, saved):
+    stock = randomize(vit(img_size=32))
+    model = vit(img_size=target)
+    load_pretrained(model, saved(stock))
+    grid = stock.pos_embed[:, 1:].transpose(1, 2).view(1, 24, 4, 4)
+    grid = F.interpolate(grid, size=[side // 8 for side in target], mode='bicubic', align_corners=False)
+    assert torch.equal(model.pos_embed[:, :1], stock.pos_embed[:, :1])
+    torch.testing.assert_close(model.pos_embed[:, 1:], grid.flatten(2).transpose(1, 2))
+
+
+def test_swin_position_table_and_bias_tables(saved):
+    stock = randomize(swin(use_abs_pos_embed=True))
+    model = swin(img_size=(32, 48), use_abs_pos_embed=True, window_size=6)
+    coverage = load_pretrained(model, saved(stock))
+    assert len(coverage.resized) == 1 + 4
+    old, new = (m.stages[1].blocks[0].attn.w_msa.relative_position_bias_table for m in (stock, model))
+    image = F.interpolate(old.T.view(1, 4, 7, 7), size=(11, 11), mode='bicubic', align_corners=False)
+    torch.testing.assert_close(new, image.view(4, 121).T)
+    assert model.absolute_pos_embed.shape == (1, 8 * 12, 12)
+
+
+def test_table_of_the_bias_plug(saved):
+    plugs = [dict(type='RelPosBias')]
+    stock = randomize(vit(img_size=32, plugs=plugs))
+    model = vit(img_size=(32, 48), plugs=plugs)
+    load_pretrained(model, saved(stock), min_coverage=1)
+    old, new = (m.layers[1].plugs.rel_pos_bias.bias.rel_pos_table for m in (stock, model))
+    torch.testing.assert_close(new, F.interpolate(old[None], size=(7, 11), mode='bicubic', align_corners=False)[0])
+
+
+# Models with other tokens before the grid than the checkpoint: class token, distillation token.
+def test_tokens_before_the_grid(saved):
+    settings = dict(img_size=32, patch_size=8)
+    plain = randomize(VisionTransformer(VIT_ARCH, **settings))
+    distilled = randomize(DistilledVisionTransformer(VIT_ARCH, **settings))
+    without = VisionTransformer(VIT_ARCH, with_cls_token=False, out_type='featmap', **settings)
+    load_pretrained(without, saved(distilled, 'distilled.pth'))
+    assert torch.equal(without.pos_embed, distilled.pos_embed[:, 2:])
+    model = VisionTransformer(VIT_ARCH, **settings)
+    load_pretrained(model, saved(distilled, 'distilled.2.pth'))
+    assert torch.equal(model.pos_embed, distilled.pos_embed[:, [0, *range(2, 18)]])
+    model = DistilledVisionTransformer(VIT_ARCH, **settings)
+    load_pretrained(model, saved(plain, 'plain.pth'))
+    assert torch.equal(model.pos_embed[:, [0, *range(2, 18)]], plain.pos_embed)
+    assert model.pos_embed[:, 1].abs().max() == 0
+
+
+def test_heads_of_a_plug(saved):
+    """The uniform head replaces one; the checkpoint's others stay."""
+    stock = randomize(vit())
+    model = vit(plugs=[dict(type='UniformHead')])
+    coverage = load_pretrained(model, saved(stock), min_coverage=1)
+    assert any('attn.qkv' in key for key in coverage.resized)
+    assert model(images(32, 40, dtype=torch.float32))[0].isfinite().all()
+
+
+# --- refusals: each names the file ---
+
+
+def test_wrong_family(saved):
+    with pytest.raises(
+        ValueError, match=r'stock\.pth \(OpenMMLab Swin\): this fits 4% of .*missing: .*unused: .*stages\.0'
+    ):
+        load_pretrained(vit(), saved(swin()))
+
+
+def test_wrong_width(saved):
+    stock = vit(arch={**VIT_ARCH, 'embed_dims': 48})
+    with pytest.raises(
+        ValueError, match=r'stock\.pth: \d+ tensors do not fit .* has shape \(.*48.*\), the model needs \(.*24.*\)'
+    ):
+        load_pretrained(vit(), saved(stock))
+
+
+def test_wrong_depth_either_way(saved):
+    deep, shallow = (vit(arch={**VIT_ARCH, 'num_layers': layers}) for layers in (6, 3))
+    with pytest.raises(ValueError, match=r'fits \d\d% of .* uses 100% .*missing: layers\.3\.'):
+        load_pretrained(deep, saved(shallow, 'shallow.pth'))
+    with pytest.raises(ValueError, match=r'fits 100% of .* uses \d\d% .*unused: layers\.3\.'):
+        load_pretrained(shallow, saved(deep, 'deep.pth'))
+    assert load_pretrained(shallow, saved(deep, 'deep.2.pth'), min_coverage=0.4).share == 1
+
+
+def test_plugs_of_the_checkpoint_that_the_model_lacks(saved):
+    stock = vit(plugs=[dict(type='RelPosMlp')])
+    with pytest.raises(ValueError, match=r'unused: layers\.0\.plugs\.rel_pos_mlp.*same architecture and plugs'):
+        load_pretrained(vit(), saved(stock))
+
+
+def test_tables_that_fit_nothing(saved):
+    state = {**vit().state_dict(), 'pos_embed': torch.zeros(1, 15, 24)}
+    with pytest.raises(
+        ValueError, match=r'stock\.pth: pos_embed: the checkpoint has 15 entries, which are no square grid'
+    ):
+        load_pretrained(vit(), saved(state))
+    key = 'stages.0.blocks.0.attn.w_msa.relative_position_bias_table'
+    for entries in (15, 16):  # an even square is the table of no window either
+        state = {**swin().state_dict(), key: torch.zeros(entries, 2)}
+        with pytest.raises(
+            ValueError, match=rf'pth: .*bias_table: the checkpoint has {entries} entries, which belong to no'
+        ):
+            load_pretrained(swin(), saved(state, f'{entries}.pth'))
+
+
+def test_merging_of_odd_width(saved):
+    key = 'layers.0.downsample.reduction.weight'
+    state = {key: torch.zeros(3, 7), 'layers.0.blocks.0.attn.qkv.weight': torch.zeros(1)}
+    with pytest.raises(ValueError, match=r'stock\.pth: '):
+        load_pretrained(swin(), saved(state))
+
+
+@pytest.mark.parametrize('share', [-0.1, 1.1, 90])
+def test_min_coverage_is_a_share(share, saved):
+    with pytest.raises(ValueError, match=rf'min_coverage={share}: expected a share from 0 to 1'):
+        swin(init_cfg=pretrained(saved(swin(arch=SWIN_ARCH)), min_coverage=share)).init_weights()
+
+
+def test_reset_starts_the_named_tensors_anew(tmp_path):
+    plugs = [dict(type='RelPosMlp', hidden_dims=8), dict(type='GaussianAttentionBias')]
+    source, target = randomize(vit(plugs=plugs[:1])), vit(plugs=plugs)
+    start = {key: value.clone() for key, value in target.state_dict().items()}
+    torch.save(source.state_dict(), tmp_path / 'source.pth')
+    load_pretrained(target, tmp_path / 'source.pth', reset=['rel_pos_mlp'])
+    for key, value in target.state_dict().items():
+        expected = start if 'plugs' in key.split('.') else source.state_dict()
+        assert torch.equal(value, expected[key]), key
+
+
+@pytest.mark.parametrize('reset', ['rel_pos_mlp', ['rel_pos']])
+def test_reset_of_nothing(tmp_path, reset):
+    torch.save(vit().state_dict(), tmp_path / 'source.pth')
+    with pytest.raises(ValueError, match=r'source\.pth: reset='):
+        load_pretrained(vit(), tmp_path / 'source.pth', reset=reset)

@@ -1,0 +1,68 @@
+"""The simple feature pyramid against its definition."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import randomize
+
+from vitplug.necks import LayerNorm2d, SimpleFeaturePyramid
+
+
+def norm(x, layer):
+    return F.layer_norm(x.movedim(1, -1), layer.normalized_shape, layer.weight, layer.bias, 1e-6).movedim(-1, 1)
+
+
+def by_hand(neck, x):
+    """Level by level, from the figure."""
+    four, two, one, half = neck.levels
+    rescaled = [
+        F.conv_transpose2d(
+            F.gelu(norm(F.conv_transpose2d(x, four[0].weight, four[0].bias, stride=2), four[1])),
+            four[3].weight,
+            four[3].bias,
+            stride=2,
+        ),
+        F.conv_transpose2d(x, two[0].weight, two[0].bias, stride=2),
+        x,
+        F.max_pool2d(x, 2),
+    ]
+    outs = []
+    for level, out in zip((four, two, one, half), rescaled, strict=True):
+        for conv in level[-2:]:
+            out = norm(F.conv2d(out, conv.conv.weight, padding=conv.conv.kernel_size[0] // 2), conv.norm)
+        outs.append(out)
+    return [*outs, outs[-1][:, :, ::2, ::2]]
+
+
+@pytest.mark.parametrize('size', [(4, 6), (5, 3)], ids=str)
+def test_levels(size):
+    neck = randomize(SimpleFeaturePyramid(16, out_channels=8)).double()
+    x = torch.randn(2, 16, *size, dtype=torch.float64)
+    outs = neck((None, x))
+    torch.testing.assert_close(list(outs), by_hand(neck, x))
+    assert [tuple(out.shape[-2:]) for out in outs[:3]] == [tuple(s * side for side in size) for s in (4, 2, 1)]
+
+
+def test_norm_over_channels_at_each_place():
+    x = torch.randn(2, 5, 3, 4)
+    out = LayerNorm2d(5)(x)
+    torch.testing.assert_close(out, F.layer_norm(x.movedim(1, -1), (5,), eps=1e-6).movedim(-1, 1))
+
+
+def test_every_parameter_gets_a_gradient():
+    neck = SimpleFeaturePyramid(8, out_channels=4, scale_factors=(2, 0.5), num_outs=3)
+    sum(out.square().sum() for out in neck([torch.randn(1, 8, 4, 4)])).backward()
+    assert all(p.grad is not None for p in neck.parameters())
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (dict(scale_factors=(4, 3)), r'scale_factors=\[4, 3\]: expected some of'),
+        (dict(scale_factors=()), 'scale_factors'),
+        (dict(num_outs=3), 'num_outs=3: expected at least 4'),
+    ],
+)
+def test_bad_arguments(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SimpleFeaturePyramid(8, **settings)

@@ -1,0 +1,106 @@
+"""From images to tokens."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from mmcv.cnn import ConvModule
+from mmcv.cnn.bricks.transformer import PatchEmbed
+from mmengine.utils import to_2tuple
+from torch import Tensor, nn
+
+
+class ConvStem(PatchEmbed):
+    """Three small convolutions, the first halving the image, before patches of half the size.
+
+    The stem of Refined-ViT-S/M/L (*Refiner: Refining Self-attention for Vision Transformers*, Table 1): 7 x 7 with
+    stride 2 to 32 channels, 3 x 3 to 64 and to 128, each with batch norm and ReLU.
+
+    Args:
+        in_channels: Channels of the images.
+        kernel_size: Side of a patch in pixels, even.
+        stride: Distance of patches in pixels, even.
+        input_size: Image size the tokens are counted for.
+        settings: Further arguments of mmcv's ``PatchEmbed``.
+
+    Raises:
+        ValueError: If a patch cannot be halved.
+    """
+
+    CHANNELS = (32, 64, 128)
+    STRIDE = 2
+
+    def __init__(self, in_channels: int, kernel_size, stride, input_size, **settings):
+        kernel_size, stride = to_2tuple(kernel_size), to_2tuple(stride)
+        if any(side % self.STRIDE for side in (*kernel_size, *stride)):
+            raise ValueError(f"stem='conv' halves the image: patch size {kernel_size} and stride {stride} must be even")
+        super().__init__(
+            in_channels=self.CHANNELS[-1],
+            kernel_size=_halved(kernel_size),
+            stride=_halved(stride),
+            input_size=_halved(to_2tuple(input_size)),
+            **settings,
+        )
+        self.stem = nn.Sequential(
+            _conv(in_channels, self.CHANNELS[0], 7, stride=self.STRIDE),
+            *(_conv(narrow, wide, 3) for narrow, wide in pairwise(self.CHANNELS)),
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Images ``(B, C, H, W)`` to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
+        return super().forward(self.stem(x))
+
+
+def _conv(in_channels: int, out_channels: int, kernel_size: int, stride: int = 1) -> ConvModule:
+    # The batch norm's shift takes the place of a bias.
+    return ConvModule(
+        in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, norm_cfg=dict(type='BN')
+    )
+
+
+def _halved(size: Sequence[int]) -> tuple[int, ...]:
+    return tuple(-(-side // ConvStem.STRIDE) for side in size)
+
+
+STEMS = {'patch': PatchEmbed, 'conv': ConvStem}
+
+
+def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: str = 'patch') -> PatchEmbed:
+    """The patch embedding, mmcv's, or the one behind a convolutional stem.
+
+    Raises:
+        ValueError: If the stem is unknown or no patch fits into the image.
+    """
+    if stem not in STEMS:
+        raise ValueError(f'stem={stem!r}: expected one of {list(STEMS)}')
+    sizes = (img_size, settings['kernel_size'], settings['stride'])
+    if not all(_is_size(size) for size in sizes):
+        raise ValueError(
+            f'img_size={img_size!r}, patch size {settings["kernel_size"]!r}, stride {settings["stride"]!r}: '
+            'expected positive integers or pairs of them'
+        )
+    embed = STEMS[stem](input_size=img_size, **settings)
+    check_patches(embed, to_2tuple(img_size))
+    return embed
+
+
+def _is_size(size) -> bool:
+    pair = (size, size) if isinstance(size, int) else size
+    return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(s, int) and s > 0 for s in pair)
+
+
+def check_patches(embed: PatchEmbed, size: Sequence[int]) -> None:
+    """Refuses an image that is smaller than one patch where the patch embedding does not pad.
+
+    Raises:
+        ValueError: Names the sizes.
+    """
+    conv = embed.projection
+    if embed.adaptive_padding is not None:
+        return
+    seen = _halved(size) if isinstance(embed, ConvStem) else size
+    room = [side + 2 * pad for side, pad in zip(seen, conv.padding, strict=True)]
+    if any(side < kernel for side, kernel in zip(room, conv.kernel_size, strict=True)):
+        raise ValueError(
+            f'image size {tuple(size)} is smaller than the patch size {tuple(conv.kernel_size)}: '
+            "use larger images, smaller patches or patch_cfg=dict(padding='corner')"
+        )

@@ -1,0 +1,16 @@
+"""Checkpoints of timm, the original Swin release, mmpretrain, mmdet and mmseg: read, converted, loaded, written."""
+
+from .files import find_weights, read_checkpoint, write_new
+from .formats import convert, recognise, to_vitplug
+from .pretrained import Pretrained, load_pretrained
+
+__all__ = [
+    'Pretrained',
+    'convert',
+    'find_weights',
+    'load_pretrained',
+    'read_checkpoint',
+    'recognise',
+    'to_vitplug',
+    'write_new',
+]

@@ -1,0 +1,60 @@
+"""The commands behind `tools/model_converters/convert.py` and `tools/analysis_tools/publish_model.py`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitplug.engine.cli import one_line_errors
+
+from .files import check_new, find_weights, read_checkpoint, write_new
+from .formats import TARGETS, convert
+from .publish import publish
+
+
+def convert_main(argv: Sequence[str] | None = None) -> None:
+    """Converts a checkpoint. A wrong setting or file ends in one line and exit status 2."""
+    parser = _parser(
+        'Convert a checkpoint of timm, the original Swin release, mmpretrain, mmdet or mmseg (found out from its keys).'
+    )
+    parser.add_argument('source', metavar='SRC', help='checkpoint file')
+    parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
+    parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='whose keys to write (default vitplug)')
+    parser.add_argument('--prefix', help='take only the keys that begin with this')
+    args = parser.parse_args(argv)
+    with one_line_errors(ValueError, OSError, ImportError):
+        print(convert_file(args.source, args.target, args.to, args.prefix, args.unsafe_unpickle))
+
+
+def publish_main(argv: Sequence[str] | None = None) -> None:
+    """Publishes a checkpoint. A wrong setting or file ends in one line and exit status 2."""
+    parser = _parser('Keep the weights and the meta of a checkpoint, under a name with its hash.')
+    parser.add_argument('source', metavar='IN', help='checkpoint file')
+    parser.add_argument('target', metavar='OUT', help='new file; becomes OUT-<first 8 digits of its SHA-256>.pth')
+    parser.add_argument('--no-ema', action='store_true', help='take the plain weights where averaged ones are kept too')
+    args = parser.parse_args(argv)
+    with one_line_errors(ValueError, OSError, ImportError):
+        print(publish(args.source, args.target, not args.no_ema, args.unsafe_unpickle))
+
+
+def _parser(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=f'{description} No file is ever overwritten.')
+    parser.add_argument('--unsafe-unpickle', action='store_true', help='let the file run code of its own')
+    return parser
+
+
+def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_unpickle: bool) -> str:
+    """Converts a file and says in one line what was done.
+
+    Raises:
+        ValueError, OSError or ImportError: as reading, converting and writing say; each names the file.
+    """
+    check_new(target)
+    content = read_checkpoint(source, unsafe_unpickle)
+    state, _ = find_weights(content, source)
+    try:
+        converted, found = convert(state, to, prefix)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f'{source}: {error}') from error
+    # timm's own files are bare state dicts.
+    write_new(converted, target, meta=(content.get('meta') or {}) if to == 'vitplug' else None)
+    return f'{target}: {len(converted)} tensors, from {found} to {to}'

@@ -1,0 +1,246 @@
+"""Starting from a checkpoint, whoever wrote it."""
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from mmengine.logging import print_log
+from mmengine.model.weight_init import update_init_info
+from torch import Tensor, nn
+
+from vitplug.registry import WEIGHT_INITIALIZERS
+
+from .files import find_weights, local_file, read_checkpoint, some_of
+from .formats import is_derived, to_vitplug
+
+BACKBONE = 'backbone.'
+# mmpretrain's two names of a classification layer; the model has one or the other.
+CLASSIFIERS = ('head.fc.', 'head.layers.head.')
+
+
+@WEIGHT_INITIALIZERS.register_module()
+class Pretrained:
+    """Initialises a backbone or a whole model with a checkpoint of timm, the original Swin release, mmpretrain,
+    mmdet or mmseg.
+
+    In configs: ``init_cfg=dict(type='vitplug.Pretrained', checkpoint=PATH)``. What the checkpoint lacks, such as
+    plugs, is initialised as without a checkpoint.
+
+    Args:
+        checkpoint: Path or address of the file.
+        prefix: Take only the keys that begin with this; by default, the prefix is found out.
+        min_coverage: Least share of the backbone's tensors that the checkpoint must have, and least share of
+            the checkpoint's backbone that must be of use, both without counting the model's plugs.
+        unsafe_unpickle: Whether the file may run code of its own.
+        reset: Parts of names whose tensors are left out and start anew, such as ``['rel_pos_mlp']``.
+
+    Raises:
+        ValueError: If ``min_coverage`` is no share, and as :func:`load_pretrained` says.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | os.PathLike,
+        prefix: str | None = None,
+        min_coverage: float = 0.9,
+        unsafe_unpickle: bool = False,
+        reset: Collection[str] = (),
+    ):
+        if not 0 <= min_coverage <= 1:
+            raise ValueError(f'min_coverage={min_coverage!r}: expected a share from 0 to 1')
+        self.settings = dict(prefix=prefix, min_coverage=min_coverage, unsafe_unpickle=unsafe_unpickle, reset=reset)
+        self.checkpoint = checkpoint
+
+    def __call__(self, module: nn.Module) -> None:
+        _check_last(getattr(module, 'init_cfg', None))
+        # mmengine initialises a module's parts after the module, unless they are initialised already.
+        for part in module.children():
+            if hasattr(part, 'init_weights') and not getattr(part, 'is_init', False):
+                part.init_weights()
+        load_pretrained(module, self.checkpoint, **self.settings)
+        if hasattr(module, '_params_init_info'):
+            update_init_info(module, f'vitplug.Pretrained: {self.checkpoint}')
+
+
+def loads_checkpoint(init_cfg: Mapping | Collection[Mapping] | None) -> bool:
+    """Whether an ``init_cfg`` loads a checkpoint, with mmengine's initialiser or this one."""
+    cfgs = [init_cfg] if isinstance(init_cfg, Mapping) else init_cfg or []
+    return any(cfg['type'] in ('Pretrained', 'vitplug.Pretrained', Pretrained) for cfg in cfgs)
+
+
+def _check_last(init_cfg) -> None:
+    if isinstance(init_cfg, list | tuple) and any(loads_checkpoint(cfg) for cfg in init_cfg[:-1]):
+        raise ValueError(f'init_cfg={init_cfg}: vitplug.Pretrained must come last, or others overwrite what it loads')
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What became of a checkpoint's tensors and of a model's.
+
+    Args:
+        source: File, format and place in the file.
+        loaded: Keys of the backbone that were loaded.
+        resized: Those of them that had another shape in the checkpoint.
+        missing: Other keys of the backbone, without plugs.
+        plugs: Keys of plugs that the checkpoint lacks.
+        heads: Keys beside the backbone that the checkpoint lacks, or has in another shape.
+        used: Share of the checkpoint's backbone that was of use.
+        unused: Keys of the checkpoint that were not.
+    """
+
+    source: str
+    loaded: list[str]
+    resized: list[str]
+    missing: list[str]
+    plugs: list[str]
+    heads: list[str]
+    used: float
+    unused: list[str]
+
+    @property
+    def share(self) -> float:
+        """Share of the backbone's tensors that were loaded."""
+        return len(self.loaded) / max(1, len(self.loaded) + len(self.missing))
+
+    def __str__(self) -> str:
+        return (
+            f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
+            f'{len(self.resized)} of them resized; missing {len(self.plugs)} of plugs, {_count(self.missing)} of the '
+            f'backbone, {_count(self.heads)} beside it; unused {_count(self.unused)}'
+        )
+
+    def check(self, least: float) -> None:
+        """Refuses a checkpoint that has too little, or too much, for the model.
+
+        Raises:
+            ValueError: Names shares and examples.
+        """
+        if self.share >= least and self.used >= least:
+            return
+        raise ValueError(
+            f'{self.source}: this fits {self.share:.0%} of the backbone, which uses {self.used:.0%} of it, and '
+            f'min_coverage={least}; missing: {some_of(self.missing)}; unused: {some_of(self.unused)}. '
+            'Use a checkpoint of the same architecture and plugs, or lower min_coverage if this is meant'
+        )
+
+
+def _count(keys: Collection[str]) -> str:
+    return f'{len(keys)} ({some_of(keys, 3)})' if keys else '0'
+
+
+def load_pretrained(
+    module: nn.Module,
+    checkpoint: str | os.PathLike,
+    prefix: str | None = None,
+    min_coverage: float = 0.9,
+    unsafe_unpickle: bool = False,
+    reset: Collection[str] = (),
+) -> Coverage:
+    """Loads a checkpoint of any known format into a backbone, or into a model with a ``backbone``.
+
+    Position tables and bias tables are resized, projections are fitted to the heads that plugs have made. The
+    classifier of another number of classes is left out. One line is logged about what was loaded.
+
+    Args:
+        module: The backbone or model.
+        checkpoint: Path or address of the file.
+        prefix: See :class:`Pretrained`, also for the other arguments.
+        min_coverage: Least coverage.
+        unsafe_unpickle: Whether the file may run code.
+        reset: Parts of names that start anew.
+
+    Returns:
+        What was loaded.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file cannot be read or is of no known format, if it covers too little of the backbone
+            or the backbone too little of it, or if tensors do not fit.
+    """
+    path = local_file(checkpoint)
+    weights, place = find_weights(read_checkpoint(path, unsafe_unpickle), path)
+    wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
+    try:
+        given, known = to_vitplug(weights, prefix)
+        source = f'{path} ({known.name}{place and f", {place}"})'
+        given, others = _choose(_without(given, reset), wanted)
+        coverage = _cover(source, given, others, wanted)
+        coverage.check(min_coverage)
+        module.load_state_dict(given, strict=False)
+    except (ValueError, RuntimeError) as error:
+        message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
+        raise ValueError(message) from error
+    print_log(str(coverage), logger='current')
+    return coverage
+
+
+def _without(given: dict[str, Tensor], reset: Collection[str]) -> dict[str, Tensor]:
+    """Leaves out the tensors with a part of their name in ``reset``."""
+    if isinstance(reset, str):
+        raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
+    parts = {key: key.split('.') for key in given}
+    unknown = [name for name in reset if not any(name in found for found in parts.values())]
+    if unknown:
+        raise ValueError(f'reset={list(reset)}: no tensor has {unknown} in its name; leave that out')
+    return {key: value for key, value in given.items() if not set(reset) & set(parts[key])}
+
+
+def _choose(given: dict[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """What of vitplug's keys goes to a model, under its own keys, and the keys that do not."""
+    if not any(key.startswith(BACKBONE) for key in wanted):
+        below = {key.removeprefix(BACKBONE): value for key, value in given.items() if key.startswith(BACKBONE)}
+        return below, [key for key in given if not key.startswith(BACKBONE)]
+    present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in wanted)), None)
+    if present:
+        given = {_classifier(key, present): value for key, value in given.items()}
+    other_classes = [
+        key
+        for key, value in given.items()
+        if key in wanted and key.partition('.')[0].endswith('head') and value.shape != wanted[key].shape
+    ]
+    return {key: value for key, value in given.items() if key not in other_classes}, other_classes
+
+
+def _classifier(key: str, present: str) -> str:
+    """The key, renamed to the model's name of a classifier if it belongs to one."""
+    for name in CLASSIFIERS:
+        if key.startswith(name):
+            return present + key.removeprefix(name)
+    return key
+
+
+def _cover(source: str, given: Mapping[str, Tensor], others: list[str], wanted: Mapping[str, Tensor]) -> Coverage:
+    whole = any(key.startswith(BACKBONE) for key in wanted)
+    in_backbone = [key for key in wanted if not whole or key.startswith(BACKBONE)]
+    plugs = [key for key in in_backbone if _is_plug(key)]
+    host = [key for key in in_backbone if not _is_plug(key)]
+    loaded = [key for key in host if key in given]
+    unused = [key for key in given if key not in wanted]
+    offered = [key for key in given if not whole or key.startswith(BACKBONE)]
+    return Coverage(
+        source=source,
+        loaded=loaded,
+        resized=[key for key in loaded if given[key].shape != wanted[key].shape],
+        missing=[key for key in host if key not in given],
+        plugs=[key for key in plugs if key not in given],
+        heads=[key for key in wanted if key not in given and whole and not key.startswith(BACKBONE)],
+        used=sum(key in wanted for key in offered) / max(1, len(offered)),
+        unused=unused + others,
+    )
+
+
+def _is_plug(key: str) -> bool:
+    return 'plugs' in key.split('.')
+
+
+def _shapes(error: Exception) -> str:
+    """The first few of torch's complaints about shapes, or the whole message."""
+    mismatches = re.findall(r'size mismatch for (\S+): .*?\[(.*?)\].*?\[(.*?)\]', str(error), re.DOTALL)
+    if not mismatches:
+        return str(error)
+    shown = '; '.join(f'{key} has shape ({theirs}), the model needs ({ours})' for key, theirs, ours in mismatches[:3])
+    return (
+        f'{len(mismatches)} tensors do not fit this model: {shown}. Use a checkpoint of the same architecture '
+        '(width, heads, depth, patch size)'
+    )

@@ -1,0 +1,11 @@
+"""Image classifiers that mmpretrain does not have."""
+
+from importlib.util import find_spec
+
+__all__ = []
+
+# Who has mmdet or mmseg alone must still find the backbones in the registry.
+if find_spec('mmpretrain'):
+    from .distilled import DistilledClassifier
+
+    __all__ += [DistilledClassifier.__name__]

@@ -1,0 +1,40 @@
+"""Layer-wise decay of the learning rate, for any task."""
+
+from collections.abc import Callable
+from functools import partial
+
+from mmpretrain.engine import LearningRateDecayOptimWrapperConstructor
+from torch import nn
+
+from vitplug.registry import OPTIM_WRAPPER_CONSTRUCTORS
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor):
+    """mmpretrain's constructor, for detectors and segmentors too.
+
+    mmpretrain's models say themselves how deep a parameter lies; those of mmdet and mmseg do not, so the
+    backbone is asked. A parameter outside the backbone has the full learning rate::
+
+        lr(parameter) = lr * layer_decay_rate ** (deepest - depth)
+
+    ``paramwise_cfg`` is as there: ``layer_decay_rate``, ``norm_decay_mult``, ``flat_decay_mult``, ``custom_keys``
+    (with ``decay_mult`` only).
+
+    Raises:
+        ValueError: If the backbone cannot say how deep a parameter lies.
+    """
+
+    def add_params(
+        self, params: list[dict], module: nn.Module, prefix: str = '', get_layer_depth: Callable | None = None, **kwargs
+    ) -> None:
+        """Adds the groups of a module's parameters to ``params``."""
+        if get_layer_depth is None:
+            backbone = getattr(module, 'backbone', None)
+            if not hasattr(backbone, 'get_layer_depth'):
+                raise ValueError(
+                    f'layer_decay_rate: the backbone {type(backbone).__name__} has no get_layer_depth; use '
+                    'vitplug.VisionTransformer or vitplug.SwinTransformer, or the default constructor'
+                )
+            get_layer_depth = partial(backbone.get_layer_depth, prefix='backbone.')
+        super().add_params(params, module, prefix=prefix, get_layer_depth=get_layer_depth, **kwargs)

@@ -1,0 +1,117 @@
+"""The simple feature pyramid of *Exploring Plain Vision Transformer Backbones for Object Detection* (ViTDet)."""
+
+from collections.abc import Mapping, Sequence
+
+import torch.nn.functional as F
+from mmcv.cnn import ConvModule, build_norm_layer
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from vitplug.registry import MODELS
+
+
+@MODELS.register_module()
+class LayerNorm2d(nn.LayerNorm):
+    """Layer norm over the channels of maps ``(B, C, H, W)``.
+
+    Args:
+        num_channels: ``C``.
+        eps: Added to the variance.
+    """
+
+    def __init__(self, num_channels: int, eps: float = 1e-6):
+        super().__init__(num_channels, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps of the same shape."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+@MODELS.register_module()
+class SimpleFeaturePyramid(BaseModule):
+    """A pyramid from the last map of a plain backbone alone.
+
+    The map is brought to every scale on its own (transposed convolutions to enlarge it, max pooling to
+    shrink it), without a top-down path; then a 1 x 1 and a 3 x 3 convolution, each with its norm::
+
+        stride 16 --+-- x4  deconv, norm, GELU, deconv --+
+                    +-- x2  deconv ----------------------+-- 1x1, norm, 3x3, norm --> strides 4, 8, 16, 32
+                    +-- x1  -----------------------------+                            (and 64, by subsampling)
+                    +-- x1/2  max pool ------------------+
+
+    Args:
+        in_channels: Channels of the backbone's map, ``D``.
+        out_channels: Channels of every level.
+        scale_factors: Scale of every level, fine to coarse, from 4, 2, 1 and 0.5.
+        num_outs: Number of levels; those beyond ``scale_factors`` are every second place of the one before.
+        norm_cfg: The norms; layer norm over channels by default.
+        init_cfg: Weight initialisation.
+
+    Raises:
+        ValueError: If a scale is unknown or there are fewer outputs than scales.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int = 256,
+        scale_factors: Sequence[float] = (4, 2, 1, 0.5),
+        num_outs: int = 5,
+        norm_cfg: Mapping = dict(type='vitplug.LayerNorm2d', eps=1e-6),
+        init_cfg: Mapping | None = None,
+    ):
+        super().__init__(init_cfg)
+        unknown = [scale for scale in scale_factors if scale not in RESCALES]
+        if unknown or not scale_factors:
+            raise ValueError(f'scale_factors={list(scale_factors)}: expected some of {list(RESCALES)}')
+        if num_outs < len(scale_factors):
+            raise ValueError(f'num_outs={num_outs}: expected at least {len(scale_factors)}, one for each scale factor')
+        self.num_outs = num_outs
+        self.levels = nn.ModuleList()
+        for scale in scale_factors:
+            rescale, channels = RESCALES[scale](in_channels, norm_cfg)
+            conv = dict(out_channels=out_channels, norm_cfg=norm_cfg, act_cfg=None)
+            lateral = ConvModule(channels, kernel_size=1, **conv)
+            smooth = ConvModule(out_channels, kernel_size=3, padding=1, **conv)
+            self.levels.append(nn.Sequential(*rescale, lateral, smooth))
+
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The levels, fine to coarse.
+
+        Args:
+            inputs: Maps of the backbone; the last one, ``(B, D, h, w)``, is used.
+
+        Returns:
+            ``num_outs`` maps ``(B, out_channels, s h, s w)``.
+        """
+        outs = [level(inputs[-1]) for level in self.levels]
+        while len(outs) < self.num_outs:
+            outs.append(F.max_pool2d(outs[-1], 1, stride=2))
+        return tuple(outs)
+
+
+# Each: channels of the map and the norm's config to the layers that rescale it and the channels they leave.
+
+
+def _enlarge_4(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
+    norm = build_norm_layer(norm_cfg, channels // 2)[1]
+    return [_double(channels, channels // 2), norm, nn.GELU(), _double(channels // 2, channels // 4)], channels // 4
+
+
+def _enlarge_2(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
+    return [_double(channels, channels // 2)], channels // 2
+
+
+def _keep(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
+    return [], channels
+
+
+def _halve(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
+    return [nn.MaxPool2d(2, stride=2)], channels
+
+
+def _double(in_channels: int, out_channels: int) -> nn.Module:
+    return nn.ConvTranspose2d(in_channels, out_channels, kernel_size=2, stride=2)
+
+
+RESCALES = {4: _enlarge_4, 2: _enlarge_2, 1: _keep, 0.5: _halve}
