@@ -19,6 +19,8 @@ from torch import Tensor
 from .carry import Carry
 from .grids import TokenGrid
 from .intermediates import LayerRecord
+from .kernels import Attention, fused
+from .precision import without_autocast
 
 _fused_enabled = True
 
@@ -61,8 +63,8 @@ def attend(
         out    = [map socket](probs) @ v                            default: probs @ v
 
     Where neither the scores nor the map socket is taken, one fused call does the same to rounding. A module in
-    the scores socket may stay beside it by unrolling: it gives the queries, keys and bias whose plain scores
-    are what it would have made of the scores.
+    one of them may bring a fast form of its own (:mod:`.kernels`); one in the scores socket may also unroll:
+    it gives the queries, keys and bias whose plain scores are what it would have made of the scores.
 
     Args:
         q_BWHNd: Queries; keys and values alike. Heads of v beyond those of q attend uniformly. Without any
@@ -81,25 +83,27 @@ def attend(
     """
     carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, grid, carry)
     bias_HNN = plugs.add_bias(bias_HNN, grid)
-    if record is not None and record.wants_maps and q_BWHNd.shape[2]:
+    wants_maps = record is not None and record.wants_maps
+    if wants_maps and q_BWHNd.shape[2]:
         # A block that reuses an earlier one's maps has no q and k, and so nothing before the maps.
         record.add(scores=_scores(q_BWHNd, k_BWHNd, scale), bias=bias_HNN)
-    blend = plugs.blend_scores
-    if _fused_enabled and plugs.unrolls(grid):
+    unrolls = _fused_enabled and plugs.unrolls(grid)
+    if unrolls:
         q_BWHNd, k_BWHNd, bias_HNN, carry = plugs.unroll(q_BWHNd, k_BWHNd, bias_HNN, grid, carry)
-        blend = _add_bias
-    fuses = _fused_enabled and plugs.fuses(grid)
-    next_carry = carry
-    if not fuses or (record is not None and record.wants_maps):
+    heads = q_BWHNd.shape[2]
+    inputs = Attention(q_BWHNd, k_BWHNd, v_BWHNd[:, :, :heads], scale, grid, bias_HNN, mask_WNN, dropout_p)
+    form = plugs.fast_form(inputs, unrolls) if _fused_enabled else None
+    if form is None or wants_maps:
+        blend = _add_bias if unrolls else plugs.blend_scores
         logits, next_carry = blend(_scores(q_BWHNd, k_BWHNd, scale), bias_HNN, grid, carry)
-        # Maps recorded beside a fused call are those without dropout: its random draw stays inside it.
-        maps, next_carry = _maps(logits, grid, plugs, next_carry, mask_WNN, 0.0 if fuses else dropout_p, record)
-    if fuses:
-        heads = q_BWHNd.shape[2]
-        v_BWHNd, uniform_v = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
-        out_BWHNd = _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p)
-    else:
+        # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
+        drop = dropout_p if form is None else 0.0
+        maps, next_carry = _maps(logits, grid, plugs, next_carry, mask_WNN, drop, record)
+    if form is None:
         out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
+    else:
+        out_BWHNd, next_carry = form(inputs, carry)
+        uniform_v = v_BWHNd[:, :, heads:]
     if uniform_v.shape[2]:
         out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, mask_WNN)), dim=2)
     return out_BWHNd, next_carry
@@ -118,14 +122,14 @@ def attend_bare(
     """
     probs = _bare_probs(q_BWHNd, k_BWHNd, scale) if wants_probs or not _fused_enabled else None
     if _fused_enabled:
-        return _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, None, None, 0.0), probs
+        return fused(Attention(q_BWHNd, k_BWHNd, v_BWHNd, scale)), probs
     return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
 
 
 def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
     """The softmax, and the scores before it, in float32 at least: q may hold the channels of many layers."""
     wide = torch.promote_types(q_BWHNd.dtype, torch.float32)
-    with torch.autocast(q_BWHNd.device.type, enabled=False):
+    with without_autocast(q_BWHNd.device):
         scores = (q_BWHNd.to(wide) * scale) @ k_BWHNd.to(wide).transpose(-2, -1)
         return F.softmax(scores, dim=-1)
 
@@ -152,20 +156,6 @@ def _maps(logits, grid, plugs, carry, mask_WNN, dropout_p, record):
     if record is not None:
         record.add(maps=maps, **(dict(logits=logits, probs=probs) if logits.shape[2] else {}))
     return maps, carry
-
-
-def _fused(q_BWHNd, k_BWHNd, v_BWHNd, scale, bias_HNN, mask_WNN, dropout_p):
-    """One fused call. Windows join the batch, or the heads where each window has its own mask."""
-    if mask_WNN is None:
-        dims, additive = (0, 1), bias_HNN
-    else:
-        both_WHNN = mask_WNN[:, None] if bias_HNN is None else mask_WNN[:, None] + bias_HNN
-        dims, additive = (1, 2), both_WHNN.expand(-1, q_BWHNd.shape[2], -1, -1).flatten(0, 1)
-    q, k, v = (t.flatten(*dims) for t in (q_BWHNd, k_BWHNd, v_BWHNd))
-    if additive is not None:
-        additive = additive.to(q.dtype)[None]
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=dropout_p, scale=scale)
-    return out.unflatten(dims[0], q_BWHNd.shape[dims[0] : dims[1] + 1])
 
 
 def _uniform(v_BWHNd: Tensor, mask_WNN: Tensor | None) -> Tensor:

@@ -12,6 +12,8 @@ the other. Sockets of a block::
                                                              -> (q, k, bias, carry)
     map         attention maps after it (one plug only)      module(probs, mask, grid, carry) -> (maps, carry)
                 and, optionally, how they meet the values    module.weigh(maps, v) -> (output, values left over)
+                Both may bring an exact fast form of the     module.fast_form(attention) -> None or
+                whole attention                              form(attention, carry) -> (output, carry)
     msa         tokens after the attention's projection      module(tokens) -> tokens
     mlp_front   tokens before the first layer of the MLP     module(tokens) -> tokens
     mlp_mid     hidden tokens, after the activation          module(tokens) -> tokens

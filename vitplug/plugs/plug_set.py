@@ -1,14 +1,22 @@
 """All plugs of one backbone: what they make of its blocks, and the proof that they go together."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
 from ..attention.grids import TokenGrid
 from ..attention.intermediates import LayerRecord
+from ..attention.kernels import Attention, fused
 from .plug import EXCLUSIVE_SOCKETS, QK_SOCKETS, BlockShape, LayerPlan, Plug
+
+# Attention and carry to the output (B, W, H, N, d) and the next carry.
+FastForm = Callable[[Attention, Carry], tuple[Tensor, Carry]]
+
+
+def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+    return fused(inputs), carry
 
 
 class LayerPlugs(nn.ModuleDict):
@@ -17,6 +25,15 @@ class LayerPlugs(nn.ModuleDict):
     def fuses(self, grid: TokenGrid) -> bool:
         """Whether one fused call may compute attention on this grid, unrolled scores being none any more."""
         return not self.at('map') and (self.unrolls(grid) or not self.at('scores'))
+
+    def fast_form(self, inputs: Attention, unrolled: bool) -> FastForm | None:
+        """The exact fast form of an attention; None where its maps must be formed."""
+        takers = self.at('map') + ([] if unrolled else self.at('scores'))
+        if not takers:
+            return _fused_form
+        if len(takers) == 1 and hasattr(takers[0], 'fast_form'):
+            return takers[0].fast_form(inputs)
+        return None
 
     def unrolls(self, grid: TokenGrid) -> bool:
         """Whether what changes the scores prefers to change queries, keys and bias on this grid."""

@@ -32,6 +32,8 @@ from torch import Tensor, nn
 
 from ..attention.carry import Carry, carrying
 from ..attention.grids import TokenGrid
+from ..attention.kernels import ROWS_FROM, Attention, attend_to_convolved, fused
+from ..attention.precision import without_autocast
 from .checks import check_choice, check_flag, check_integer
 from .plug import BlockShape, LayerPlan, Plug
 
@@ -290,8 +292,48 @@ class LinearRefine(Refine):
         if self.reduce is None:
             return kernel
         # Rounded once, with the maps, and not here: in half precision the identity would be lost.
-        with torch.autocast(kernel.device.type, enabled=False):
+        with without_autocast(kernel.device):
             return (self.reduce.flatten(1) @ kernel.flatten(1)).unflatten(1, kernel.shape[1:])
+
+    def fast_form(self, inputs: Attention):
+        """Convolved values in place of maps, or convolved maps by rows; None where neither is possible or pays."""
+        if inputs.mask is not None or self.copies > 1 or self.hands_over:
+            return None
+        if self.expand is None and self.constraint == 'spatial':
+            return self._on_value_grid
+        if self.constraint == 'spatial':
+            return None
+        if self.expand is None and inputs.goes_by_rows(ROWS_FROM):
+            return self._on_values
+        return self._by_rows if inputs.q.shape[1] == 1 and inputs.goes_by_rows(2 * ROWS_FROM) else None
+
+    def _by_rows(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        return attend_to_convolved(inputs, self.fold(self.dla())), carry
+
+    def _on_values(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        """Along the keys the kernel's rows convolve the values, along the queries the outputs are shifted::
+
+        out[i] = sum_a (A v_a)[i + a - k//2]        v_a[j] = sum_b K[a, b] v[j - b + k//2]
+        """
+        kernel_Hab = self.dla()[:, 0].to(inputs.v.dtype)
+        side = kernel_Hab.shape[-1]
+        half = side // 2
+        shifted = F.pad(inputs.v, (0, 0, half, half)).unfold(-2, side, 1)
+        spread = torch.einsum('hab,xwhndb->xwhnad', kernel_Hab.flip(-1), shifted).flatten(-2)
+        outs = F.pad(fused(replace(inputs, v=spread)), (0, 0, half, half)).unflatten(-1, (side, -1))
+        tokens = inputs.v.shape[-2]
+        return sum(outs[..., a : a + tokens, a, :] for a in range(side)), carry
+
+    def _on_value_grid(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        """Each query's row convolved over the key grid is attention with values convolved over it."""
+        grid, v = inputs.grid, inputs.v
+        dims = v.shape[-1]
+        prefix, image = v[..., : grid.num_prefix, :], v[..., grid.num_prefix :, :].transpose(-2, -1)
+        image = image.flatten(0, 1).unflatten(-1, (grid.height, grid.width)).flatten(1, 2)
+        kernel = self.local.flip(-2, -1).to(v.dtype).repeat_interleave(dims, dim=0)
+        image = F.conv2d(image, kernel, padding=kernel.shape[-1] // 2, groups=len(kernel))
+        image = image.unflatten(1, (-1, dims)).flatten(-2).unflatten(0, v.shape[:2]).transpose(-2, -1)
+        return fused(replace(inputs, v=torch.cat((prefix, image), dim=-2))), carry
 
     def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
         kernel = self.fold(self.dla())

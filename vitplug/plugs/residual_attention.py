@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from ..attention.carry import Carry, carrying
 from ..attention.grids import TokenGrid
+from ..attention.kernels import ROWS_FROM, Attention, attend_to_blend
 from .checks import check_choice, check_flag, check_number
 from .plug import LayerPlan, Plug
 
@@ -238,6 +239,19 @@ class Blend(nn.Module):
         all_q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
         all_k = torch.cat([k for *_, k in terms], dim=-1)
         return all_q, all_k, bias_HNN, carrying(carry, self.stream, handed_on)
+
+    def fast_form(self, inputs: Attention):
+        """Blending by rows on a CPU, where the scores are handed on as they are; None elsewhere."""
+        kept = self.bias_mode == 'after' and self.align in (None, keep)
+        by_rows = inputs.q.device.type == 'cpu' and inputs.goes_by_rows(ROWS_FROM)
+        return self._by_rows if kept and by_rows else None
+
+    def _by_rows(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        before = alpha = None
+        if self.align is not None:
+            before, alpha = carry[self.stream][0], torch.as_tensor(self._share(carry)).view(1)
+        out, scores = attend_to_blend(inputs, before, alpha)
+        return out, carrying(carry, self.stream, (scores, inputs.grid))
 
     def forward(self, scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""

@@ -1,0 +1,163 @@
+"""The fast forms against their equations: values and gradients, at sizes that cut blocks everywhere."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import PLUGS, images, randomize, vit
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from vitplug.attention import fused_attention, kernels
+from vitplug.attention.kernels import Attention, attend_by_rows, attend_to_blend, attend_to_convolved
+
+
+@pytest.fixture
+def by_rows(monkeypatch):
+    """Every attention that can go by rows does, in blocks of a few rows."""
+    monkeypatch.setattr(Attention, 'goes_by_rows', lambda a, tokens: a.mask is None and not a.dropout_p)
+    monkeypatch.setattr(kernels, 'BLOCK', {'cpu': 50})
+
+
+@st.composite
+def attentions(draw, windows=st.integers(1, 2)):
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+
+    def leaf(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    lead = (draw(st.integers(1, 2)), draw(windows), draw(st.integers(1, 3)))
+    n, d, e = draw(st.integers(1, 13)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
+    bias = bias_heads and leaf(bias_heads, n, n)
+    kernels.BLOCK['cpu'] = draw(st.integers(1, 60))
+    return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, bias=bias), leaf
+
+
+@pytest.fixture(autouse=True)
+def _keep_block(monkeypatch):
+    monkeypatch.setattr(kernels, 'BLOCK', dict(kernels.BLOCK))
+
+
+def logits(a, scores):
+    return scores if a.bias is None else scores + a.bias
+
+
+def scores(a):
+    return a.scale * a.q @ a.k.mT
+
+
+def assert_same(got, expected, leaves):
+    assert_close(got, expected)
+    weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in got]
+    leaves = [leaf for leaf in leaves if leaf is not None]
+    assert_close(torch.autograd.grad(got, leaves, weights), torch.autograd.grad(expected, leaves, weights))
+
+
+@given(attentions())
+def test_by_rows(drawn):
+    a, _ = drawn
+    assert_same([attend_by_rows(a)], [logits(a, scores(a)).softmax(-1) @ a.v], [a.q, a.k, a.v, a.bias])
+
+
+@given(attentions(), st.booleans())
+def test_blended(drawn, is_first):
+    a, leaf = drawn
+    shape = (*a.q.shape[:-1], a.q.shape[-2])
+    before, alpha = (None, None) if is_first else (leaf(*shape), torch.tensor([0.3], requires_grad=True))
+    blended = scores(a) if is_first else alpha.double() * scores(a) + (1 - alpha.double()) * before
+    expected = [logits(a, blended).softmax(-1) @ a.v, blended]
+    assert_same(list(attend_to_blend(a, before, alpha)), expected, [a.q, a.k, a.v, a.bias, before, alpha])
+
+
+@given(attentions(windows=st.just(1)), st.sampled_from([1, 3, 5]), st.booleans())
+def test_convolved(drawn, side, is_depthwise):
+    a, leaf = drawn
+    heads = a.q.shape[2]
+    kernel = leaf(heads, 1 if is_depthwise else heads, side, side)
+    groups = heads if is_depthwise else 1
+    maps = F.conv2d(logits(a, scores(a)).softmax(-1)[:, 0], kernel, padding=side // 2, groups=groups)[:, None]
+    assert_same([attend_to_convolved(a, kernel)], [maps @ a.v], [a.q, a.k, a.v, a.bias, kernel])
+
+
+def test_gradient_of_one_output_alone():
+    """The last block's scores go nowhere, and scores may be used where the output is not."""
+    q, k, v = (torch.randn(1, 1, 2, 5, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    before = torch.randn(1, 1, 2, 5, 5, dtype=torch.float64, requires_grad=True)
+    alpha = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
+    a = Attention(q, k, v, 0.5)
+    blended = alpha * scores(a) + (1 - alpha) * before
+    expected = (blended.softmax(-1) @ v, blended)
+    for index in (0, 1):
+        leaves = (q, k, before, alpha)
+        got = torch.autograd.grad(attend_to_blend(a, before, alpha)[index].square().sum(), leaves)
+        assert_close(got, torch.autograd.grad(expected[index].square().sum(), leaves, retain_graph=True))
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_rounding(dtype):
+    """Other precisions differ from float64 by their own rounding."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, 2, 40, 8, generator=generator, dtype=torch.float64) for _ in range(3))
+    kernel, before = torch.randn(2, 2, 3, 3, dtype=torch.float64), torch.randn(1, 1, 2, 40, 40, dtype=torch.float64)
+    alpha = torch.tensor([0.6])
+
+    def run(to):
+        a = Attention(q.to(to).requires_grad_(), k.to(to).requires_grad_(), v.to(to).requires_grad_(), 0.3)
+        handed = before.to(to).requires_grad_()
+        outs = (attend_by_rows(a), *attend_to_blend(a, handed, alpha), attend_to_convolved(a, kernel.float()))
+        grads = torch.autograd.grad(sum(out.double().square().sum() for out in outs), (a.q, a.k, a.v, handed))
+        assert all(t.dtype == to for t in (*outs, *grads))
+        return [t.double() for t in (*outs, *grads)]
+
+    for got, expected in zip(run(dtype), run(torch.float64), strict=True):
+        assert (got - expected).abs().mean() / expected.abs().mean() < 8 * torch.finfo(dtype).eps
+
+
+def step(model, x):
+    (out,) = model(x)
+    out.square().mul(torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
+    grads = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    return out, grads
+
+
+@pytest.mark.parametrize('plugs', PLUGS)
+def test_models_by_rows_are_twins_of_plain_ones(plugs, by_rows):
+    model, x = randomize(vit(plugs=PLUGS[plugs])).double().eval(), images(40, 56)
+    fast = step(model, x)
+    with fused_attention(False):
+        assert_close(fast, step(model, x), rtol=1e-9, atol=1e-9)
+
+
+LEAN = {name: PLUGS[name] for name in ('none', 'cb', 'gab', 'residual-low-memory', 'broad')}
+LEAN |= {name: PLUGS[name] for name in ('dla', 'dla-spatial', 'refiner', 'refiner-rowcol')}
+
+
+@pytest.mark.parametrize('plugs', LEAN)
+def test_no_maps_are_kept_for_backward(plugs, by_rows):
+    model, x = randomize(vit(plugs=LEAN[plugs])), images(104, 104, batch=1, dtype=torch.float32)
+    maps = 3 * (13 * 13 + 1) ** 2
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        model(x)
+    assert max(kept) < maps
+    kept.clear()
+    with (
+        fused_attention(False),
+        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t),
+    ):
+        model(x)
+    assert max(kept) >= maps
+
+
+def test_fast_forms_under_autocast(by_rows):
+    plugs = [dict(type='ResidualAttention'), dict(type='GaussianAttentionBias')]
+    for chosen in (plugs, [dict(type='Refiner')], [dict(type='Refiner', expansion=0)]):
+        model, x = randomize(vit(plugs=chosen)), images(40, 56, dtype=torch.float32)
+        exact = model(x)[0]
+        with torch.autocast('cpu', torch.bfloat16):
+            (out,) = model(x)
+        out.float().sum().backward()
+        assert (out - exact).abs().mean() / exact.abs().mean() < 16 * torch.finfo(torch.bfloat16).eps
+        assert all(p.grad.isfinite().all() for p in model.parameters())
