@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -92,16 +93,25 @@ sides = st.integers(1, 13)
 @given(height=sides, width=sides, window=st.integers(1, 5), shift=st.integers(0, 4), seed=st.integers(0, 9))
 def test_windows_are_cut_and_put_back(height, width, window, shift, seed):
     layout = WindowLayout(height, width, window, shift % window)
-    x = torch.randn(2, height, width, 6, generator=torch.Generator().manual_seed(seed))
-    moved = layout.pad_and_shift(x)
-    assert moved.shape[1:3] == layout.padded
-    heads = layout.to_windows(moved.unflatten(-1, (3, 2)))
-    rows, cols = layout.windows
-    assert heads.shape == (2, rows * cols, 3, window * window, 2)
-    assert torch.equal(layout.from_windows(heads).flatten(3), x)
-    # Head 0 of the first token of the last window.
-    corner = moved[:, (rows - 1) * window, (cols - 1) * window, :2]
-    assert torch.equal(heads[:, -1, 0, 0], corner)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2, height * width, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    got = layout.to_windows(x)
+    padded_h, padded_w = layout.padded
+    moved = F.pad(x.unflatten(1, (height, width)), (0, 0, 0, padded_w - width, 0, padded_h - height))
+    moved = moved.roll((-layout.shift, -layout.shift), (1, 2))
+    windows = [
+        moved[:, r : r + window, c : c + window].flatten(1, 2)
+        for r in range(0, padded_h, window)
+        for c in range(0, padded_w, window)
+    ]
+    expected = torch.stack(windows, dim=1)
+    assert torch.equal(got, expected)
+    assert torch.equal(layout.from_windows(got), x)
+    weights = torch.randn(got.shape, generator=generator, dtype=torch.float64)
+    assert_close(torch.autograd.grad(got, x, weights), torch.autograd.grad(expected, x, weights))
+    full = weights.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(layout.from_windows(full), full, x.detach())
+    assert torch.equal(grad, got.detach())
 
 
 @given(height=sides, width=sides, window=st.integers(2, 5), shift=st.integers(1, 4))

@@ -244,7 +244,7 @@ def complete(settings):
 
 
 def qkv_of(model, x):
-    """The output, and what the projections to q, k and v give, block by block."""
+    """The output, and what the projections to q, k and v give, ``(B, W, N, C)`` each, block by block."""
     seen = []
     blocks = [getattr(block.attn, 'w_msa', block.attn) for block in model.plugged_blocks()]
     hooks = [attn.qkv.register_forward_hook(lambda module, args, out: seen.append(out)) for attn in blocks]
@@ -276,7 +276,7 @@ def test_vit_with_broad_attention(has_cls, case, size):
     plain, plugged = pair_of_hosts(vit, SETTINGS[case], **host)
     settings = complete(SETTINGS[case])
     out, qkv = qkv_of(plain, images(*size))
-    qs, ks, vs = zip(*qkv, strict=True)
+    qs, ks, vs = ([t.squeeze(1) for t in part] for part in zip(*qkv, strict=True))
     qs, ks, vs = chosen(qs, settings['use_qk']), chosen(ks, settings['use_qk']), chosen(vs, settings['use_v'])
     scale = {'embed': 24, 'head': 8, 'concat': 4 * 8}[settings['scale']] ** -0.5
     expected = broad_oracle(out, qs, ks, vs, 3, scale, settings['gamma'], settings['pool_layout'])
@@ -319,7 +319,9 @@ def test_swin_with_broad_attention(arch, case, size):
     for stage in range(stages):
         last = sum(arch['depths'][: stage + 1]) - 1
         shift = 2 if arch['depths'][stage] % 2 == 0 else 0
-        maps.append([unroll_oracle(t, hw, shift) for t in qkv[last]])
+        layout = WindowLayout(*hw, 4, shift)
+        rolled = [unwindow_oracle(t.unsqueeze(2), layout) for t in qkv[last]]
+        maps.append([unroll_oracle(t, hw, shift) for t in rolled])
         hw = [-(-side // 2) for side in hw]
     pooled = [[max_pool_oracle(t, out.shape[2:]) for t in stage] for stage in maps]
     expected = hierarchical_oracle(out.flatten(2).transpose(1, 2), pooled, arch['num_heads'][-1], settings)

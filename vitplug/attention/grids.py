@@ -41,38 +41,20 @@ class WindowLayout:
         """The grid one window's attention sees."""
         return TokenGrid(self.window, self.window, layout=self)
 
-    def arrange(self, x_BND: Tensor) -> Tensor:
-        """Tokens ``(B, h * w, D)`` as the padded and shifted map ``(B, padded h, padded w, D)``."""
-        return self.pad_and_shift(x_BND.unflatten(1, (self.height, self.width)))
+    def slots(self, device: torch.device) -> Tensor:
+        """The place of every token ``(h * w,)`` among those of all windows, after padding and shift."""
+        build = _slots if torch.compiler.is_compiling() else _cached_slots
+        return build(self, device)
 
-    def pad_and_shift(self, x_BhwD: Tensor) -> Tensor:
-        """Pads with zeros to whole windows and rolls so that shifted windows become regular ones."""
-        padded_h, padded_w = self.padded
-        if (padded_h, padded_w) != (self.height, self.width):
-            x_BhwD = F.pad(x_BhwD, (0, 0, 0, padded_w - self.width, 0, padded_h - self.height))
-        if self.shift:
-            x_BhwD = x_BhwD.roll((-self.shift, -self.shift), dims=(1, 2))
-        return x_BhwD
-
-    def unshift_and_crop(self, x: Tensor) -> Tensor:
-        """Undoes :meth:`pad_and_shift` on ``(B, padded h, padded w, ...)``."""
-        if self.shift:
-            x = x.roll((self.shift, self.shift), dims=(1, 2))
-        return x[:, : self.height, : self.width]
-
-    def to_windows(self, x_BhwHd: Tensor) -> Tensor:
-        """``(B, padded h, padded w, H, d)`` to ``(B, W, H, N, d)``, in one copy."""
+    def to_windows(self, x_BND: Tensor) -> Tensor:
+        """Tokens ``(B, h * w, D)`` to those of windows ``(B, W, N, D)``, padded with zeros, in one copy."""
         rows, cols = self.windows
-        x = x_BhwHd.unflatten(2, (cols, self.window)).unflatten(1, (rows, self.window))
-        # B rows y cols x H d  ->  B rows cols H y x d
-        return x.permute(0, 1, 3, 5, 2, 4, 6).flatten(4, 5).flatten(1, 2)
+        count = rows * cols * self.window**2
+        return _Scatter.apply(x_BND, self.slots(x_BND.device), count).unflatten(1, (rows * cols, self.window**2))
 
-    def from_windows(self, x_BWHNd: Tensor) -> Tensor:
-        """Undoes :meth:`to_windows`, padding and shift: ``(B, h, w, H, d)``."""
-        x = x_BWHNd.unflatten(3, (self.window, self.window)).unflatten(1, self.windows)
-        # B rows cols H y x d  ->  B rows y cols x H d
-        x = x.permute(0, 1, 4, 2, 5, 3, 6).flatten(3, 4).flatten(1, 2)
-        return self.unshift_and_crop(x)
+    def from_windows(self, x_BWND: Tensor) -> Tensor:
+        """Undoes :meth:`to_windows`; what lies on padding is dropped."""
+        return _Gather.apply(x_BWND.flatten(1, 2), self.slots(x_BWND.device))
 
     def mask(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N, N)`` that keeps regions of a shifted window apart; None without shift.
@@ -111,17 +93,13 @@ class TokenGrid:
         """The grid global attention sees: this one."""
         return self
 
-    def arrange(self, x_BND: Tensor) -> Tensor:
-        """Tokens of global attention stay as they are."""
-        return x_BND
+    def to_windows(self, x_BND: Tensor) -> Tensor:
+        """``(B, N, D)`` to ``(B, 1, N, D)``: the image is the only window."""
+        return x_BND.unsqueeze(1)
 
-    def to_windows(self, x_BNHd: Tensor) -> Tensor:
-        """``(B, N, H, d)`` to ``(B, 1, H, N, d)``: the image is the only window."""
-        return x_BNHd.transpose(1, 2).unsqueeze(1)
-
-    def from_windows(self, x_BWHNd: Tensor) -> Tensor:
+    def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`."""
-        return x_BWHNd.squeeze(1).transpose(1, 2)
+        return x_BWND.squeeze(1)
 
     def mask(self, device: torch.device) -> None:
         """Global attention keeps no tokens apart."""
@@ -165,6 +143,54 @@ def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor
     position = torch.arange(side, device=device)
     region = (position >= side - window).long() + (position >= side - shift).long()
     return region.view(-1, window)
+
+
+def _slots(layout: WindowLayout, device: torch.device) -> Tensor:
+    # Inference tensors could not be used by a later training forward.
+    with torch.inference_mode(False):
+        (row, y), (col, x) = (
+            _window_and_place(size, padded, layout, device)
+            for size, padded in zip((layout.height, layout.width), layout.padded, strict=True)
+        )
+        window_hw = row[:, None] * layout.windows[1] + col[None, :]
+        place_hw = y[:, None] * layout.window + x[None, :]
+        return (window_hw * layout.window**2 + place_hw).flatten()
+
+
+def _window_and_place(size: int, padded: int, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Window and place inside it of every position along one axis."""
+    position = (torch.arange(size, device=device) - layout.shift) % padded
+    return position // layout.window, position % layout.window
+
+
+_cached_slots = lru_cache(maxsize=64)(_slots)
+
+
+class _Scatter(torch.autograd.Function):
+    """Tokens to their slots, zeros elsewhere. The gradient of one is the other; autograd's own would add."""
+
+    @staticmethod
+    def forward(ctx, x_BND, slots, count):
+        ctx.save_for_backward(slots)
+        return x_BND.new_zeros(x_BND.shape[0], count, x_BND.shape[2]).index_copy_(1, slots, x_BND)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _Gather.apply(grad, *ctx.saved_tensors), None, None
+
+
+class _Gather(torch.autograd.Function):
+    """Tokens from their slots."""
+
+    @staticmethod
+    def forward(ctx, x_BSD, slots):
+        ctx.save_for_backward(slots)
+        ctx.count = x_BSD.shape[1]
+        return x_BSD.index_select(1, slots)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _Scatter.apply(grad, *ctx.saved_tensors, ctx.count), None
 
 
 # Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.

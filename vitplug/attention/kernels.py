@@ -57,7 +57,22 @@ def fused(a: Attention) -> Tensor:
     needs_bias_grad = torch.is_grad_enabled() and a.bias is not None and a.bias.requires_grad
     pays = (narrow or needs_bias_grad) and a.goes_by_rows(ROWS_FROM)
     saves = wide and a.goes_by_rows(SAVE_FROM)
-    return attend_by_rows(a) if a.q.device.type == 'cpu' and (pays or saves) else call_fused(a)
+    if a.q.device.type != 'cpu':
+        return call_fused(a)
+    if pays or saves:
+        return attend_by_rows(a)
+    return form_maps(a) if needs_bias_grad else call_fused(a)
+
+
+def form_maps(a: Attention) -> Tensor:
+    """What torch's fused call does as well where it forms the maps, in fewer passes over them."""
+    logits = (a.q * a.scale) @ a.k.transpose(-2, -1)
+    if a.bias is not None:
+        logits = logits + a.bias.to(logits.dtype)
+    if a.mask is not None:
+        logits = logits + a.mask[:, None].to(logits.dtype)
+    probs = _softmax(logits, None)
+    return F.dropout(probs, a.dropout_p).to(a.v.dtype) @ a.v
 
 
 def call_fused(a: Attention) -> Tensor:
@@ -66,12 +81,25 @@ def call_fused(a: Attention) -> Tensor:
         dims, additive = (0, 1), a.bias
     else:
         both_WHNN = a.mask[:, None] if a.bias is None else a.mask[:, None] + a.bias
+        if a.q.device.type == 'cpu' and not torch.compiler.is_compiling():
+            return _by_image(a, both_WHNN)
         dims, additive = (1, 2), both_WHNN.expand(-1, a.q.shape[2], -1, -1).flatten(0, 1)
     q, k, v = (t.flatten(*dims) for t in (a.q, a.k, a.v))
     if additive is not None:
         additive = additive.to(q.dtype)[None]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])
+
+
+def _by_image(a: Attention, additive_WHNN: Tensor) -> Tensor:
+    """One call for each image, its windows being the batch: on a CPU copies cost more than calls."""
+    additive = additive_WHNN.to(a.q.dtype)
+    return torch.stack(
+        [
+            F.scaled_dot_product_attention(*qkv, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
+            for qkv in zip(a.q, a.k, a.v, strict=True)
+        ]
+    )
 
 
 def attend_by_rows(a: Attention) -> Tensor:

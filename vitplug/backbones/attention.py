@@ -46,7 +46,7 @@ class SelfAttention(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         out_BWHNd, carry = attend(
-            *(layout.to_windows(t) for t in self.split_qkv(layout.arrange(x_BND))),
+            *(t.transpose(2, 3) for t in self.split_qkv(layout.to_windows(x_BND))),
             scale=self.scale,
             grid=layout.grid,
             plugs=plugs,
@@ -56,8 +56,8 @@ class SelfAttention(BaseModule):
             dropout_p=self.dropout_p,
             record=record,
         )
-        tokens = self.proj(layout.from_windows(out_BWHNd).flatten(-2))
-        return plugs.tokens('msa', self.proj_drop(tokens.view_as(x_BND))), carry
+        tokens = self.proj(layout.from_windows(out_BWHNd.transpose(2, 3).flatten(3)))
+        return plugs.tokens('msa', self.proj_drop(tokens)), carry
 
     def bias(self) -> Tensor | None:
         """The host's own position bias ``(H, N, N)``, None where it has none."""

@@ -144,9 +144,10 @@ class Tap(nn.Module):
         return carrying(carry, KEY, kept)
 
     def _merge_heads(self, t_BWHNd: Tensor, grid: TokenGrid) -> Tensor:
+        layout = grid.layout or grid
+        t_BNC = layout.from_windows(t_BWHNd.transpose(2, 3).flatten(3))
         if grid.layout is not None:
-            return grid.layout.from_windows(t_BWHNd).flatten(3)
-        t_BNC = t_BWHNd.squeeze(1).transpose(1, 2).flatten(2)
+            return t_BNC.unflatten(1, (layout.height, layout.width))
         return t_BNC[:, grid.num_prefix :].unflatten(1, (grid.height, grid.width)) if self.as_map else t_BNC
 
 

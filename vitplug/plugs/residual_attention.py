@@ -20,6 +20,7 @@ maps fit.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf
 
@@ -303,14 +304,12 @@ def _find_tokens(source, layout, device: torch.device) -> tuple[Tensor, Tensor]:
     """For every place of every new window the window and the place its token had before, ``(W, N)`` each."""
     # Inference tensors could not be used by a later training forward.
     with torch.inference_mode(False):
-        height, width = layout.padded
-        position = torch.arange(height * width, device=device).view(1, height, width, 1, 1)
-        here = layout.to_windows(position.roll((-layout.shift, -layout.shift), (1, 2))).flatten(1, 4)[0]
-        there = source.to_windows(position.roll((-source.shift, -source.shift), (1, 2))).flatten(1, 4)[0]
-        slot = torch.empty_like(there)
-        slot[there] = torch.arange(len(there), device=device)
         area = layout.window**2
-        slots_WN = slot[here].view(-1, area)
+        # Padding counts as tokens, which have their scores too.
+        before, now = (
+            replace(each, height=layout.padded[0], width=layout.padded[1]).slots(device) for each in (source, layout)
+        )
+        slots_WN = torch.empty_like(now).scatter_(0, now, before).view(-1, area)
         return slots_WN // area, slots_WN % area
 
 
