@@ -1,6 +1,7 @@
 # make demo   train and evaluate three small models on real images, print a table, write pictures
 # make test   lint and run the test suite
-# Both set up $(VENV) first; a step that is done is not done again.
+# make bench  measure what every plug costs, side by side (about half an hour; wants a quiet machine)
+# Each sets up $(VENV) first; a step that is done is not done again.
 
 VENV   ?= .venv
 PYTHON ?= python3
@@ -13,10 +14,10 @@ MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format
+.PHONY: help setup demo test bench lint format
 
 help:
-	@sed -n '1,3s/^# //p' Makefile
+	@sed -n '1,4s/^# //p' Makefile
 
 # --- set-up: one stamp per finished step, so an interrupted set-up goes on where it stopped ---
 
@@ -64,6 +65,9 @@ demo: setup
 
 test: setup lint
 	@$(PY) -m pytest -n auto
+
+bench: setup
+	@$(PY) tools/analysis_tools/benchmark.py $(BENCH)
 
 lint: setup
 	@$(VENV)/bin/ruff check .

@@ -1,0 +1,110 @@
+"""What is compared computes the same, and the arithmetic of the tables."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitplug.benchmark import attention, cli, measure
+from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
+from vitplug.benchmark.growth import Growth
+from vitplug.benchmark.measure import Case, compare
+from vitplug.benchmark.report import as_text, growth_as_text
+
+SIZES = Sizes(layers=3, heads=2, dims=4, height=3, width=4, prefix=1)
+
+
+def parameters_of(name, stack):
+    """The plug's parameters in the order the literal chain takes them."""
+    if name == 'GAB':
+        return [torch.cat(stack.parameters[0::2]), torch.cat(stack.parameters[1::2])]
+    if name == 'Refiner':
+        module = stack.layers[0]['refiner']['map']
+        for layer in stack.layers[1:]:
+            layer.load_state_dict(stack.layers[0].state_dict())
+        return [module.expand, module.local, module.reduce]
+    if name == 'DLA alone':
+        for layer in stack.layers[1:]:
+            layer.load_state_dict(stack.layers[0].state_dict())
+        return [stack.layers[0]['refiner']['map'].local]
+    return stack.parameters
+
+
+@pytest.mark.parametrize('name', PAIRS)
+def test_literal_chains_are_what_the_plugs_compute(name):
+    plug, settings, chain, _ = PAIRS[name]
+    stack = Stack(SIZES, [plug(**settings)], 'cpu', torch.float32)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in stack.parameters:
+            parameter.add_(0.1 * torch.rand(parameter.shape, generator=generator))
+    literal = Literal(SIZES, chain, [p.detach() for p in parameters_of(name, stack)], 'cpu', torch.float32)
+    got, expected = stack.forward(), literal.forward()
+    assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    assert_close(
+        torch.autograd.grad(got.square().sum(), stack.qkv),
+        torch.autograd.grad(expected.square().sum(), literal.qkv),
+        rtol=1e-3,
+        atol=1e-3,
+    )
+
+
+def test_ratios_are_medians_of_rounds_beside_the_fastest_reference(monkeypatch):
+    # The first round warms up; the machine is three times slower in the last one.
+    times = {'own': [9, 2, 2, 6], 'slow': [9, 5, 5, 15], 'fast': [9, 4, 4, 12]}
+    monkeypatch.setitem(measure.CLOCKS, 'cpu', lambda step: step())
+    cases = [Case(name, iter(values).__next__, 0.6 if name == 'own' else None) for name, values in times.items()]
+    table = compare('title', cases, ['slow', 'fast'], 3, 'cpu')
+    assert table.reference == 'fast'
+    assert [(row.name, row.seconds, row.ratio) for row in table.rows] == [
+        ('own', 2, 0.5),
+        ('slow', 5, 1.25),
+        ('fast', 4, 1.0),
+    ]
+    assert '| own | 2000.0 | 0.500 | <= 0.60 |' in as_text(table)
+
+
+def test_slopes():
+    growth = Growth('CB', [1024, 4096], seconds=[1.0, 8.0], gigabytes=[1.0, 4.0], target=1.2)
+    assert growth.slope(growth.gigabytes) == pytest.approx(1.0) and growth.slope(growth.seconds) == pytest.approx(1.5)
+    assert '| 1.50 | 1.00 | <= 1.2 |' in growth_as_text([growth])
+
+
+def test_command_writes_tables_and_a_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(attention, 'SHAPES', {17: (2, 4, 4, 4)})
+    cli.main(['--parts', 'attention', '--rounds', '1', '--batch', '1', '--device', 'cpu', '--out', str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert 'Refiner, literal' in printed and 'ratio to plain' in printed
+    content = json.loads((tmp_path / 'bench.json').read_text())
+    assert content['machine']['torch'] == torch.__version__
+    assert [row['name'] for row in content['tables'][0]['rows']][:3] == ['plain', 'Refiner', 'Refiner, literal']
+    assert (tmp_path / 'bench.png').stat().st_size > 1000
+
+
+@pytest.mark.parametrize('argv', [['--rounds', '0'], ['--batch', '-1'], ['--parts', 'speed'], ['--device', 'tpu']])
+def test_bad_options(argv, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(argv)
+    assert stop.value.code == 2 and argv[1] in capsys.readouterr().err
+
+
+def test_attention_part_needs_torch_alone(tmp_path):
+    code = """
+import importlib.abc, sys
+class NoOpenMMLab(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'matplotlib'):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, NoOpenMMLab())
+import vitplug.benchmark.cli as cli
+from vitplug.benchmark import attention
+cli.find_spec = lambda name: None
+attention.SHAPES = {5: (1, 2, 2, 2)}
+cli.main(['--rounds', '1', '--out', sys.argv[1]])
+"""
+    result = subprocess.run([sys.executable, '-c', code, str(tmp_path)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / 'bench.json').is_file() and not (tmp_path / 'bench.png').exists()

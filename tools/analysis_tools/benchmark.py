@@ -1,0 +1,6 @@
+"""Measure what plugs cost: python tools/analysis_tools/benchmark.py [--parts attention models growth tasks]"""
+
+from vitplug.benchmark.cli import main
+
+if __name__ == '__main__':
+    main()

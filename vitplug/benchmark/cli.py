@@ -1,0 +1,88 @@
+"""The command behind ``make bench`` and ``tools/analysis_tools/benchmark.py``."""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from . import attention
+from .measure import machine
+from .report import as_text, growth_as_text, save
+
+DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
+PARTS = ('attention', 'models', 'growth', 'tasks')
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(description='Measure what plugs cost, side by side. Needs a quiet machine.')
+    options.add_argument('--parts', nargs='+', choices=PARTS, help='default: all; attention alone without OpenMMLab')
+    options.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
+    options.add_argument('--dtype', choices=tuple(DTYPES), default='fp32', help='precision, by autocast for models')
+    options.add_argument('--batch', type=int, default=8, help='images at 224 x 224; default 8')
+    options.add_argument('--rounds', type=int, default=5, help='rounds that count; default 5')
+    options.add_argument('--threads', type=int, help='CPU threads; default as torch has it')
+    options.add_argument('--out', type=Path, default=Path('work_dirs/bench'), help='folder; default work_dirs/bench')
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measures, prints the tables, and writes ``bench.json`` and ``bench.png``."""
+    options = parser()
+    args = options.parse_args(argv)
+    if args.rounds < 1 or args.batch < 1:
+        options.error(f'--rounds {args.rounds} --batch {args.batch}: expected positive numbers')
+    if args.device == 'cuda' and not torch.cuda.is_available():
+        options.error('--device cuda: torch sees no GPU here')
+    has_openmmlab = all(find_spec(name) for name in ('mmengine', 'mmcv', 'mmpretrain', 'mmdet', 'mmseg'))
+    parts = args.parts or (PARTS if has_openmmlab else PARTS[:1])
+    if not has_openmmlab and set(parts) != {'attention'}:
+        options.error(f'--parts {" ".join(parts)}: only attention can be measured without the OpenMMLab packages')
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    logging.disable(logging.WARNING)
+    where = machine(args.device)
+    print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds\n', flush=True)
+    tables, growths = [], []
+    for part in PARTS:
+        for found in RUNNERS[part](args) if part in parts else []:
+            is_growth = part == 'growth'
+            (growths if is_growth else tables).append(found)
+            if not is_growth:
+                print(as_text(found) + '\n', flush=True)
+    if growths:
+        print(growth_as_text(growths) + '\n')
+    for path in save(args.out, where, tables, growths):
+        print(f'written: {path}')
+
+
+def _say(text: str) -> None:
+    print(f'\r{text:<110}', end='\r', flush=True)
+
+
+def _attention(args) -> list:
+    return attention.run(args.rounds, args.device, DTYPES[args.dtype], max(1, args.batch // 4), _say)
+
+
+def _models(args) -> list:
+    from .models import Suite
+
+    return Suite(args.rounds, args.device, DTYPES[args.dtype], args.batch, _say).run()
+
+
+def _growth(args) -> list:
+    from .growth import run
+
+    return run(args.device, _say)
+
+
+def _tasks(args) -> list:
+    from .tasks import run
+
+    return run(2 * args.rounds, args.device, Path('configs'), _say)
+
+
+RUNNERS = dict(zip(PARTS, (_attention, _models, _growth, _tasks), strict=True))

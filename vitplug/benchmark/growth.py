@@ -1,0 +1,103 @@
+"""How time and memory of a training step grow with the number of tokens.
+
+Every size runs in a process of its own, whose highest memory tells what the step needed.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+from vitplug.backbones import VisionTransformer
+
+from .models import PLUGS, training
+
+SIDES = (32, 48, 64)
+# Steepest growth of memory that is aimed for, as the slope of its logarithm over that of the tokens.
+SLOPES = {'plain': None, 'CB': 1.2, 'GAB': 1.2, 'Broad': 1.2, 'Residual': 1.2, 'DLA alone': 1.2, 'Refiner': 1.4}
+LEAN = {**PLUGS, 'plain': [], 'Residual': [dict(type='ResidualAttention', low_memory=True)]}
+
+
+@dataclass
+class Growth:
+    """One plug's growth.
+
+    Args:
+        name: The plug.
+        tokens: Patch tokens.
+        seconds: Time of one step, by size.
+        gigabytes: Memory the step needed beyond the model and its input, by size.
+        target: Steepest slope of memory aimed for.
+    """
+
+    name: str
+    tokens: list[int]
+    seconds: list[float]
+    gigabytes: list[float]
+    target: float | None = None
+
+    def slope(self, values: Sequence[float]) -> float:
+        """Slope of the logarithm of values over that of tokens, from first to last."""
+        return math.log(values[-1] / values[0]) / math.log(self.tokens[-1] / self.tokens[0])
+
+    def as_dict(self) -> dict:
+        slopes = dict(time_slope=self.slope(self.seconds), memory_slope=self.slope(self.gigabytes))
+        return {**asdict(self), **slopes}
+
+
+def run(device: str, say) -> list[Growth]:
+    """Growth of DeiT-S at batch 1 for every plug, residual attention in its low-memory form."""
+    found = []
+    for name, target in SLOPES.items():
+        say(f'growth: {name}')
+        results = [_in_own_process(name, side, device) for side in SIDES]
+        tokens = [side * side for side in SIDES]
+        found.append(Growth(name, tokens, *map(list, zip(*results, strict=True)), target))
+    return found
+
+
+def _in_own_process(name: str, side: int, device: str) -> tuple[float, float]:
+    settings = json.dumps(dict(plugs=LEAN[name], side=side, device=device, threads=torch.get_num_threads()))
+    command = [sys.executable, '-m', __name__, settings]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f'growth of {name} at {side} x {side} tokens failed:\n{result.stderr[-2000:]}')
+    return tuple(json.loads(result.stdout.splitlines()[-1]))
+
+
+def measure(settings: Mapping) -> tuple[float, float]:
+    """Seconds and gigabytes of one training step."""
+    torch.set_num_threads(settings['threads'])
+    device, size = settings['device'], 16 * settings['side']
+    model = VisionTransformer(arch='deit-small', img_size=size, plugs=settings['plugs'])
+    # A small step first: it loads what every step needs.
+    training(model, (1, 3, 64, 64), device, torch.float32)()
+    step = training(model, (1, 3, size, size), device, torch.float32)
+    memory = MEMORIES[device]
+    before = memory()
+    start = time.perf_counter()
+    step()
+    peak = memory()
+    return time.perf_counter() - start, max(peak - before, 1e-3)
+
+
+def _cpu_peak() -> float:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def _cuda_peak() -> float:
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() / 2**30
+
+
+MEMORIES = {'cpu': _cpu_peak, 'cuda': _cuda_peak}
+
+if __name__ == '__main__':
+    print(json.dumps(measure(json.loads(sys.argv[1]))))

@@ -1,0 +1,76 @@
+"""Tables as text and as a picture."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .measure import Table
+
+
+def as_text(table: Table) -> str:
+    """A Markdown table."""
+    lines = [f'### {table.title}', '', f'| | ms | ratio to {table.reference} | aimed for |', '|---|---:|---:|---:|']
+    for row in table.rows:
+        target = '' if row.target is None else f'<= {row.target:.2f}'
+        lines.append(f'| {row.name} | {row.seconds * 1e3:.1f} | {row.ratio:.3f} | {target} |')
+    return '\n'.join(lines)
+
+
+def growth_as_text(growths: Sequence) -> str:
+    """A Markdown table of memory and time by tokens."""
+    if not growths:
+        return ''
+    tokens = growths[0].tokens
+    lines = [
+        '### Growth of a DeiT-S training step, batch 1',
+        '',
+        f'| | {" | ".join(f"{n} tokens" for n in tokens)} | slope of time | slope of memory | aimed for |',
+        '|---|' + '---:|' * (len(tokens) + 3),
+    ]
+    for growth in growths:
+        pairs = zip(growth.seconds, growth.gigabytes, strict=True)
+        cells = ' | '.join(f'{seconds:.1f} s, {memory:.2f} GB' for seconds, memory in pairs)
+        target = '' if growth.target is None else f'<= {growth.target}'
+        slopes = f'{growth.slope(growth.seconds):.2f} | {growth.slope(growth.gigabytes):.2f}'
+        lines.append(f'| {growth.name} | {cells} | {slopes} | {target} |')
+    return '\n'.join(lines)
+
+
+def save(folder: Path, machine: Mapping[str, str], tables: Sequence[Table], growths: Sequence) -> list[Path]:
+    """Writes ``bench.json`` and, where matplotlib is installed, ``bench.png``; returns what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = dict(machine=machine, tables=[t.as_dict() for t in tables], growth=[g.as_dict() for g in growths])
+    written = [folder / 'bench.json']
+    written[0].write_text(json.dumps(content, indent=2), encoding='utf-8')
+    try:
+        import matplotlib
+    except ImportError:
+        return written
+    matplotlib.use('Agg')
+    _draw(folder / 'bench.png', machine, tables)
+    return [*written, folder / 'bench.png']
+
+
+def _draw(path: Path, machine: Mapping[str, str], tables: Sequence[Table]) -> None:
+    """One panel for each table: ratios as bars, what is aimed for as ticks."""
+    import matplotlib.pyplot as plt
+
+    rows = [max(2, len(table.rows)) for table in tables]
+    size = (9, sum(rows) * 0.27 + 0.9 * len(tables))
+    figure, axes = plt.subplots(len(tables), figsize=size, gridspec_kw=dict(height_ratios=rows), squeeze=False)
+    for axis, table in zip(axes[:, 0], tables, strict=True):
+        names = [row.name for row in table.rows]
+        axis.barh(names, [row.ratio for row in table.rows], color='#4c78a8')
+        for index, row in enumerate(table.rows):
+            axis.annotate(f' {row.ratio:.2f}', (row.ratio, index), va='center', fontsize=7)
+            if row.target is not None:
+                axis.plot([row.target] * 2, [index - 0.45, index + 0.45], color='#e45756')
+        axis.axvline(1, color='black', linewidth=0.8)
+        axis.invert_yaxis()
+        axis.set_title(f'{table.title} (1 = {table.reference})', fontsize=8, loc='left')
+        axis.tick_params(labelsize=7)
+    legend = f'time over that of the reference; red: aimed for. {", ".join(machine.values())}'
+    axes[-1, 0].set_xlabel(legend, fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
