@@ -38,7 +38,9 @@ class PluggedBackbone(BaseModule):
         self.plugs, layers = plug_set.build(plans)
         for block, layer in zip(self.plugged_blocks(), layers, strict=True):
             block.plugs = layer
-        print_log(f'{type(self).__name__}: {plug_set.summarize(layers)}', logger='current')
+        #: Which plugs, on which blocks, and whether attention stays fused at the configured size.
+        self.plug_summary = plug_set.summarize(layers)
+        print_log(f'{type(self).__name__}: {self.plug_summary}', logger='current')
 
     def plugged_blocks(self) -> list[nn.Module]:
         """The blocks of all stages in order."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from vitplug.analysis.pictures import load_trained, save_predictions
+from vitplug.analysis.tables import format_table
 from vitplug.datasets.digit_scenes import make_digit_scenes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,11 +156,3 @@ def last_record(work_dir: Path, key: str) -> float:
 def picture_path(task: Task, folder: Path) -> Path:
     """Where the picture of a task goes."""
     return folder / f'{task.name}.png'
-
-
-def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text, headings first, as lines with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ['  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.insert(1, '  '.join('-' * width for width in widths))
-    return '\n'.join(lines)

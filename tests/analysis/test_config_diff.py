@@ -1,0 +1,183 @@
+"""What `print_config.py --diff` says of two configs, and of one."""
+
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+from vitplug.analysis.cli import get_flops, print_config
+from vitplug.analysis.config_diff import ABSENT, changed_settings, find_consequences, flatten, report_difference
+from vitplug.analysis.image_size import read_image_size
+
+CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
+BASE = CONFIGS / 'digits/vit-mini-p4_1xb32-14e_digits-32x32.py'
+REFINER = CONFIGS / 'digits/vit-mini-p4-refiner_1xb32-14e_digits-32x32.py'
+LAYER_DECAY = CONFIGS / 'vitdet/vit-b-p16-w14_mask-rcnn_16xb4-lsj-100e_coco.py'
+SIZES = {
+    'digits/vit-mini-p4_1xb32-14e_digits-32x32.py': (1, 32, 32),
+    'context_broadcast/deit-ti-p16_8xb128-300e_in1k.py': (3, 224, 224),
+    'context_broadcast/deit-ti-p16_upernet_8xb2-160k_ade20k-512x512.py': (3, 512, 512),
+    'gaussian_bias/swin-s-p4-w7-gab_mask-rcnn_8xb2-ms-crop-36e_coco.py': (3, 800, 1344),
+    'vitdet/vit-b-p16-w14_mask-rcnn_16xb4-lsj-100e_coco.py': (3, 1024, 1024),
+}
+
+
+def line_of(text, start):
+    """The cells of the line that begins with a word."""
+    [line] = [line for line in text.splitlines() if line.startswith(start)]
+    return line.split()
+
+
+# --- settings ---
+
+
+def test_keys_are_those_of_cfg_options():
+    nested = dict(a=1, b=dict(c=[dict(d=2), dict(d=[3, 4])]), e={}, f=[])
+    assert flatten(nested) == {'a': 1, 'b.c.0.d': 2, 'b.c.1.d': [3, 4], 'e': {}, 'f': []}
+
+
+def test_changes_are_found_both_ways():
+    base, child = Config(dict(a=1, b=dict(c=2), same=0)), Config(dict(b=dict(c=3, d=4), same=0))
+    assert changed_settings(base, child) == {'a': (1, ABSENT), 'b.c': (2, 3), 'b.d': (ABSENT, 4)}
+
+
+@pytest.mark.parametrize('name', SIZES)
+def test_image_size_is_that_of_the_data(name):
+    assert read_image_size(Config.fromfile(CONFIGS / name)).chw == SIZES[name]
+
+
+def test_image_size_of_the_command_line_wins():
+    cfg = Config.fromfile(BASE)
+    assert read_image_size(cfg, [48]).chw == (1, 48, 48)
+    assert read_image_size(cfg, [40, 64]).chw == (1, 40, 64)
+
+
+@pytest.mark.parametrize('shape', [[0], [32, -1], [1, 2, 3], []])
+def test_bad_image_size_is_named(shape):
+    with pytest.raises(ValueError, match='--shape'):
+        read_image_size(Config.fromfile(BASE), shape)
+
+
+def test_config_without_any_size_asks_for_one():
+    with pytest.raises(ValueError, match='--shape HEIGHT WIDTH'):
+        read_image_size(Config(dict(model=dict(backbone=dict(type='ResNet')))))
+
+
+# --- consequences ---
+
+
+def test_report_of_an_added_plug():
+    base, child = Config.fromfile(BASE), Config.fromfile(REFINER)
+    text = report_difference(base, child)
+    before, after = find_consequences(base), find_consequences(child)
+    added = after.costs.parameters['backbone.plugs.refiner']
+    assert added > 0 and after.costs.total_parameters - before.costs.total_parameters == added
+    parameters, macs = (part for part in text.split('\n\n') if part.startswith(('parameters\n', 'MACs of one image')))
+    assert line_of(text, 'model.backbone.plugs.0.type') == ['model.backbone.plugs.0.type', ABSENT, "'Refiner'"]
+    assert line_of(parameters, 'backbone.plugs.refiner') == ['backbone.plugs.refiner', '0', f'{added:,}', f'+{added:,}']
+    assert line_of(parameters, 'total')[-1] == f'+{added:,}'
+    assert line_of(macs, 'total')[-1] == f'+{after.costs.macs["backbone.plugs.refiner"]:,}'
+    assert 'image of 32x32' in macs
+    assert line_of(text, 'BASE ')[-1] == 'fused'
+    assert 'plain on blocks' in next(line for line in text.splitlines() if line.startswith('CHILD '))
+
+
+def test_equal_configs_have_no_change_and_no_difference():
+    cfg = Config.fromfile(BASE)
+    text = report_difference(cfg, Config.fromfile(BASE))
+    assert text.startswith('changed settings: none')
+    assert line_of(text.partition('MACs')[0], 'total')[-1] == '+0'
+
+
+def test_groups_are_those_of_the_optimizer():
+    cfg = Config.fromfile(BASE)
+    cfg.optim_wrapper = dict(
+        type='AmpOptimWrapper',
+        optimizer=dict(type='AdamW', lr=0.25, weight_decay=0.5),
+        paramwise_cfg=dict(custom_keys={'head': dict(lr_mult=0.5, decay_mult=0.0)}),
+    )
+    found = find_consequences(cfg)
+    head = found.costs.parameters['head']
+    rest = found.costs.total_parameters - head
+    assert found.groups == {'lr 0.25, weight decay 0.5': rest, 'lr 0.125, weight decay 0': head}
+    assert found.memory['optim_wrapper.type'] == 'AmpOptimWrapper'
+
+
+@pytest.mark.parametrize('paramwise', [{}, dict(norm_decay_mult=0.0)], ids=['one group', 'many groups'])
+def test_frozen_parameters_are_no_trained_ones(paramwise):
+    cfg = Config.fromfile(BASE)
+    cfg.optim_wrapper = dict(optimizer=dict(type='AdamW', lr=0.25, weight_decay=0.5), paramwise_cfg=paramwise)
+    cfg.model.backbone.frozen_stages = 1
+    found = find_consequences(cfg)
+    assert found.groups['frozen'] > 0
+    assert sum(found.groups.values()) == found.costs.total_parameters
+
+
+def test_config_without_optimizer_has_no_groups():
+    cfg = Config.fromfile(BASE)
+    cfg.optim_wrapper = None
+    assert find_consequences(cfg).groups == {}
+
+
+def test_layer_decay_gives_one_rate_for_each_depth():
+    cfg = Config.fromfile(LAYER_DECAY)
+    rates = {name.partition(',')[0] for name in find_consequences(cfg, [64]).groups}
+    assert len(rates) == 14
+
+
+# --- commands ---
+
+
+def test_print_config_prints_what_is_inherited(capsys):
+    print_config([str(REFINER), '--cfg-options', 'model.backbone.with_cp=True'])
+    out = capsys.readouterr().out
+    assert "type='Refiner'" in out and 'with_cp=True' in out and 'train_dataloader' in out
+
+
+def test_options_of_a_comparison_are_the_childs(capsys):
+    print_config(['--diff', str(BASE), str(BASE), '--cfg-options', 'model.backbone.with_cp=True', '--shape', '32'])
+    out = capsys.readouterr().out
+    changed = out.partition('\n\n')[0].splitlines()[3:]
+    assert [line.split() for line in changed] == [['model.backbone.with_cp', ABSENT, 'True']]
+    assert 'image of 32x32 (--shape)' in out
+
+
+def test_get_flops_prints_parts_totals_and_what_was_counted(capsys):
+    get_flops([str(REFINER), '--batch', '2'])
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines()[2:] if line.startswith(('backbone', 'neck', 'head'))]
+    for column, total in enumerate(line_of(out, 'total')[1:], start=1):
+        assert sum(int(row[column].replace(',', '')) for row in rows) == int(total.replace(',', ''))
+    assert 'images: 2 of 32x32' in out and 'counted: backbone, neck and head' in out
+
+
+@pytest.mark.parametrize(
+    ('command', 'argv', 'words'),
+    [
+        (print_config, [], '--diff BASE CHILD'),
+        (print_config, [str(BASE), '--diff', str(BASE), str(BASE)], '--diff BASE CHILD'),
+        (print_config, ['nowhere.py'], 'no such config: nowhere.py'),
+        (print_config, ['--diff', str(BASE), 'nowhere.py'], 'no such config: nowhere.py'),
+        (print_config, [str(BASE), '--cfg-options', 'model'], 'KEY=VALUE'),
+        (print_config, [str(REFINER), '--cfg-options', 'model.backbone.plugs.9.type=1'], '--cfg-options does not fit'),
+        (get_flops, [str(BASE), '--shape', '-3', '4'], '--shape -3 4'),
+        (get_flops, [str(BASE), '--shape', '2'], '2'),
+        (get_flops, [str(BASE), '--batch', '0'], '--batch 0'),
+        (get_flops, [str(BASE), '--cfg-options', 'default_scope=mmnothing'], 'mmnothing'),
+        (get_flops, [str(BASE), '--cfg-options', 'model.backbone.type=Nothing'], 'Nothing'),
+    ],
+)
+def test_errors_are_one_line_with_status_2(command, argv, words, capsys):
+    with pytest.raises(SystemExit) as end:
+        command(argv)
+    assert end.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert 'error: ' in last and words in last
+
+
+def test_broken_config_is_named(tmp_path, capsys):
+    path = tmp_path / 'broken.py'
+    path.write_text('model = dict(')
+    with pytest.raises(SystemExit):
+        get_flops([str(path)])
+    assert 'broken.py' in capsys.readouterr().err

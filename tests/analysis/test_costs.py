@@ -1,0 +1,245 @@
+"""MACs against closed forms written down from the shapes, on tiny hosts with every plug, and against timm."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitplug.analysis.costs import REST, build_model, count_costs, count_macs, count_parameters, label_parts
+from vitplug.attention import fused_attention
+from vitplug.backbones import SwinTransformer, VisionTransformer
+
+CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
+DETECTOR = 'digits/swin-mini-p4-w4_mask-rcnn_1xb8-400i_digits-128x128.py'
+CASCADE = 'residual_attention/swin-t-p4-w7_cascade-mask-rcnn_8xb2-ms-crop-36e_coco.py'
+SEGMENTOR = 'context_broadcast/deit-ti-p16_upernet_8xb2-160k_ade20k-512x512.py'
+CLASSIFIER = 'digits/vit-mini-p4-cb_1xb32-14e_digits-32x32.py'
+
+
+def count(backbone_class, hw, batch=1, **settings):
+    """MACs of a backbone by part."""
+    with torch.device('meta'):
+        backbone = backbone_class(**settings).eval()
+    model = nn.Module()
+    model.backbone = backbone
+    return count_macs(label_parts(model), lambda: backbone(torch.empty(batch, 3, *hw, device='meta')))
+
+
+# --- the columnar host ---
+
+LAYERS, DIMS, HEADS, HIDDEN = 3, 24, 4, 40
+HEAD_DIMS = DIMS // HEADS
+GRID = (3, 5)
+PATCHES = 15
+TOKENS = PATCHES + 1
+ARCH = dict(embed_dims=DIMS, num_layers=LAYERS, num_heads=HEADS, feedforward_channels=HIDDEN)
+
+
+def vit(*plugs, **settings):
+    return count(VisionTransformer, (24, 40), arch=ARCH, img_size=(24, 40), patch_size=8, plugs=list(plugs), **settings)
+
+
+ATTENTION = LAYERS * (4 * TOKENS * DIMS**2 + 2 * TOKENS**2 * DIMS)
+PLAIN = {
+    'backbone.other': PATCHES * 3 * 8 * 8 * DIMS,
+    'backbone.attention': ATTENTION,
+    'backbone.mlp': LAYERS * 2 * TOKENS * DIMS * HIDDEN,
+}
+# What each plug adds; the attention differs from the host's where its heads do.
+FOLD = HEADS * (3 * HEADS) * (9 * HEADS)
+UNIFORM = ATTENTION - LAYERS * 2 * (TOKENS * DIMS * HEAD_DIMS + TOKENS**2 * HEAD_DIMS)
+ON_VIT = {
+    'CB': (dict(type='ContextBroadcast'), {}),
+    'CB_S': (dict(type='ContextBroadcast', scaled=True, position=['msa', 'mlp_mid']), {}),
+    'SE': (dict(type='SqueezeExcite', reduction=4), {'backbone.plugs.se': LAYERS * 2 * DIMS * DIMS // 4}),
+    'uniform head': (dict(type='UniformHead'), {'backbone.attention': UNIFORM}),
+    'table': (dict(type='RelPosBias'), {}),
+    'small network': (
+        dict(type='RelPosMlp', hidden_dims=7),
+        {'backbone.plugs.rel_pos_mlp': LAYERS * 5 * 9 * (2 * 7 + 7 * HEADS)},
+    ),
+    'GAB': (dict(type='GaussianAttentionBias'), {}),
+    'residual': (dict(type='ResidualAttention'), {}),
+    # Written out, the scores of a fused call would be those of 1, 2 and 3 blocks; counted is the recursion.
+    'residual, low memory': (dict(type='ResidualAttention', low_memory=True), {}),
+    'broad': (
+        dict(type='BroadAttention'),
+        {'backbone.plugs.broad': TOKENS**2 * LAYERS * DIMS + TOKENS**2 * DIMS},
+    ),
+    'Refiner': (dict(type='Refiner'), {'backbone.plugs.refiner': LAYERS * (9 * HEADS**2 * TOKENS**2 + FOLD)}),
+    'DLA': (dict(type='Refiner', expansion=0), {'backbone.plugs.refiner': LAYERS * 9 * HEADS * TOKENS**2}),
+}
+
+
+@pytest.mark.parametrize('name', ON_VIT)
+def test_vit_is_its_closed_form(name):
+    plug, added = ON_VIT[name]
+    assert vit(plug) == PLAIN | added
+
+
+def test_plain_vit_and_its_batch():
+    assert vit() == PLAIN
+    with fused_attention(True):
+        assert vit() == PLAIN
+    three = count(VisionTransformer, (24, 40), 3, arch=ARCH, img_size=(24, 40), patch_size=8)
+    assert three == {part: 3 * macs for part, macs in PLAIN.items()}
+
+
+def test_shared_map_has_no_query_and_key():
+    """Blocks 1 and 2 take the map of block 0: two of four projections and one of two products are left."""
+    saved = 2 * (2 * TOKENS * DIMS**2 + TOKENS**2 * DIMS)
+    assert vit(dict(type='Refiner', share=2, expansion=0))['backbone.attention'] == ATTENTION - saved
+
+
+# --- the hierarchical host ---
+
+SWIN = dict(arch=dict(embed_dims=16, depths=[2, 2], num_heads=[2, 4]), window_size=4, out_indices=(1,))
+
+
+def closed_form(side):
+    """Plain Swin on a square image: two stages of two blocks, windows of 4 x 4, MLPs four times as wide."""
+    maps = ((side // 4, 16), (-(-(side // 4) // 2), 32))
+    found = {'backbone.other': maps[0][0] ** 2 * 3 * 16 * 16 + maps[1][0] ** 2 * (4 * 16) * 32}
+    found |= {'backbone.attention': 0, 'backbone.mlp': 0}
+    for own, dims in maps:
+        padded = -(-own // 4) * 4
+        products = 2 * (padded // 4) ** 2 * 16**2 * dims
+        # q, k and v are those of padded windows, the projection is that of the map.
+        found['backbone.attention'] += 2 * (3 * padded**2 * dims**2 + own**2 * dims**2 + products)
+        found['backbone.mlp'] += 2 * own**2 * 8 * dims**2
+    return found
+
+
+@pytest.mark.parametrize('side', [32, 64, 72])
+def test_plain_swin_is_its_closed_form(side):
+    assert count(SwinTransformer, (side, side), **SWIN) == closed_form(side)
+
+
+# On an image of 64 x 64: 16 windows, then 4.
+WINDOWS, WINDOW = (16, 4), 16
+ON_SWIN = {
+    'CB': (dict(type='ContextBroadcast'), {}),
+    'GAB': (dict(type='GaussianAttentionBias'), {}),
+    'residual': (dict(type='ResidualAttention'), {}),
+    # The last block of both stages, on the last map of 8 x 8.
+    'broad': (dict(type='BroadAttention'), {'backbone.plugs.broad': 64**2 * (16 + 32) + 64**2 * 32}),
+    'Refiner': (
+        dict(type='Refiner'),
+        {
+            'backbone.plugs.refiner': sum(
+                2 * (windows * 9 * heads**2 * WINDOW**2 + heads * 3 * heads * 9 * heads)
+                for windows, heads in zip(WINDOWS, (2, 4), strict=True)
+            )
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize('name', ON_SWIN)
+def test_swin_is_its_closed_form(name):
+    plug, added = ON_SWIN[name]
+    assert count(SwinTransformer, (64, 64), plugs=[plug], **SWIN) == closed_form(64) | added
+
+
+# --- other people's models ---
+
+
+@pytest.mark.parametrize(
+    ('name', 'config'),
+    [
+        ('deit_tiny_patch16_224', 'context_broadcast/deit-ti-p16_8xb128-300e_in1k.py'),
+        ('swin_tiny_patch4_window7_224', 'residual_attention/swin-t-p4-w7_8xb128-300e_in1k.py'),
+    ],
+)
+def test_configs_cost_what_timm_does(name, config):
+    timm = pytest.importorskip('timm')
+    with torch.device('meta'):
+        theirs = timm.create_model(name).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        theirs(torch.empty(1, 3, 224, 224, device='meta'))
+    ours = costs_of(config, (3, 224, 224))
+    assert ours.total_macs == counter.get_total_flops() // 2
+    assert ours.total_parameters == sum(p.numel() for p in theirs.parameters())
+
+
+# --- whole models ---
+
+
+def costs_of(config, chw, **changes):
+    cfg = Config.fromfile(CONFIGS / config)
+    cfg.merge_from_dict(changes)
+    return count_costs(build_model(cfg), cfg.default_scope, chw)
+
+
+def test_detector_runs_its_heads_on_the_regions_of_test_cfg():
+    cfg = Config.fromfile(CONFIGS / DETECTOR)
+    model = build_model(cfg)
+    costs = count_costs(model, 'mmdet', (cfg.model.backbone.in_channels, 128, 128))
+    layers = [m.weight.numel() for m in model.roi_head.bbox_head.modules() if isinstance(m, nn.Linear)]
+    assert costs.macs['roi_head.bbox_head'] == cfg.model.test_cfg.rpn.max_per_img * sum(layers)
+    assert min(costs.macs[part] for part in ('neck', 'rpn_head', 'roi_head.mask_head')) > 0
+    assert REST not in costs.macs and costs.total_parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_cascade_runs_every_stage():
+    model = build_model(Config.fromfile(CONFIGS / CASCADE))
+    costs = count_costs(model, 'mmdet', (3, 64, 64))
+    stages = [sum(m.weight.numel() for m in h.modules() if isinstance(m, nn.Linear)) for h in model.roi_head.bbox_head]
+    assert len(stages) == 3
+    assert costs.macs['roi_head.bbox_head'] >= 1000 * sum(stages)
+
+
+def test_auxiliary_head_has_parameters_only():
+    cfg = Config.fromfile(CONFIGS / SEGMENTOR)
+    model = build_model(cfg)
+    costs = count_costs(model, 'mmseg', (3, 64, 64))
+    assert costs.parameters['auxiliary_head'] > 0 and 'auxiliary_head' not in costs.macs
+    assert costs.macs['decode_head'] > 0 and REST not in costs.macs
+    assert costs.total_parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_shared_parameters_count_once():
+    model = nn.ModuleDict(dict(a=nn.Linear(3, 4, device='meta'), b=nn.Linear(3, 4, device='meta')))
+    model.b.weight = model.a.weight
+    assert count_parameters(model, label_parts(model)) == {'a': 16, 'b': 4}
+
+
+def test_counting_leaves_no_hooks_behind():
+    cfg = Config.fromfile(CONFIGS / CLASSIFIER)
+    model = build_model(cfg)
+    for _ in range(2):
+        count_costs(model, 'mmpretrain', (1, 32, 32))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+# --- bad input ---
+
+
+def test_config_without_model_is_named(tmp_path):
+    path = tmp_path / 'data.py'
+    path.write_text("default_scope = 'mmpretrain'")
+    with pytest.raises(ValueError, match=r'data\.py: the config has no `model`'):
+        build_model(Config.fromfile(path))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'words'),
+    [
+        ({'model.backbone.type': 'Nothing'}, 'Nothing'),
+        ({'model.backbone.colour': 'red'}, 'colour'),
+        ({'model.backbone.plugs': [dict(type='Nothing')]}, 'Nothing'),
+    ],
+)
+def test_model_that_cannot_be_built_says_why(changes, words):
+    with pytest.raises(ValueError, match=words):
+        costs_of(CLASSIFIER, (1, 32, 32), **changes)
+
+
+def test_images_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match='2'):
+        costs_of(CLASSIFIER, (1, 2, 2))
+    with pytest.raises(ValueError, match='images of 32x32'):
+        costs_of(CLASSIFIER, (3, 32, 32))

@@ -1,0 +1,164 @@
+"""What two configs differ in, and what follows from it: costs, optimizer groups, attention, memory."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.optim import build_optim_wrapper
+from torch import nn
+
+from .costs import Costs, build_model, count_costs, without_remarks
+from .image_size import ImageSize, read_image_size
+from .tables import format_table
+
+ABSENT = '-'
+# Settings that decide how much memory a training takes, beside the model and the size of the images.
+MEMORY_SETTINGS = (
+    'train_dataloader.batch_size',
+    'optim_wrapper.type',
+    'optim_wrapper.dtype',
+    'optim_wrapper.accumulative_counts',
+    'model.backbone.with_cp',
+    'model.backbone.window_size',
+    'runner_type',
+    'strategy.type',
+    'strategy.activation_checkpointing',
+)
+
+
+def flatten(node: Any, key: str = '') -> dict[str, Any]:
+    """Nested settings as one dict, with keys such as ``model.backbone.plugs.0.type``, as ``--cfg-options`` has them."""
+    if isinstance(node, Mapping) and node:
+        items = node.items()
+    elif isinstance(node, list | tuple) and any(isinstance(value, Mapping | list | tuple) for value in node):
+        items = enumerate(node)
+    else:
+        return {key: node}
+    found = {}
+    for name, value in items:
+        found |= flatten(value, f'{key}.{name}' if key else str(name))
+    return found
+
+
+def changed_settings(base: Config, child: Config) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two configs differ: key -> (base's, child's); :data:`ABSENT` where one has none."""
+    before, after = flatten(base.to_dict()), flatten(child.to_dict())
+    pairs = {key: (before.get(key, ABSENT), after.get(key, ABSENT)) for key in [*before, *after]}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@dataclass(frozen=True)
+class Consequences:
+    """What follows from the settings of one config.
+
+    Attributes:
+        size: Size of the images for which MACs are counted.
+        costs: Parameters and MACs.
+        groups: Number of trained parameters for every learning rate and weight decay at the start.
+        plugs: Which plugs, on which blocks, and whether attention stays fused.
+        memory: The settings among :data:`MEMORY_SETTINGS` that the config has.
+    """
+
+    size: ImageSize
+    costs: Costs
+    groups: Mapping[str, int]
+    plugs: str
+    memory: Mapping[str, Any]
+
+
+def find_consequences(cfg: Config, shape: Sequence[int] | None = None) -> Consequences:
+    """Builds the model of a config on the meta device and looks at it.
+
+    Args:
+        cfg: The config.
+        shape: Height and width of the images; what the config says by default.
+
+    Raises:
+        ValueError: If the model or its optimizer cannot be built, or the model not be run on this size.
+    """
+    model = build_model(cfg)
+    size = read_image_size(cfg, shape)
+    settings = flatten(cfg.to_dict())
+    return Consequences(
+        size=size,
+        costs=count_costs(model, cfg.default_scope, size.chw),
+        groups=count_groups(cfg, model),
+        plugs=getattr(getattr(model, 'backbone', None), 'plug_summary', 'not one of vitplug'),
+        memory={key: settings[key] for key in MEMORY_SETTINGS if key in settings},
+    )
+
+
+def count_groups(cfg: Config, model: nn.Module) -> dict[str, int]:
+    """Number of parameters for every learning rate and weight decay with which the config's optimizer starts.
+
+    Raises:
+        ValueError: If the optimizer cannot be built.
+    """
+    settings = cfg.get('optim_wrapper') or {}
+    if not settings:
+        return {}
+    # The rates depend on these alone, and a wrapper for mixed precision can be built on an accelerator only.
+    kept = {key: settings[key] for key in ('optimizer', 'constructor', 'paramwise_cfg') if key in settings}
+    with without_remarks():
+        try:
+            optimizer = build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **kept)).optimizer
+        except (KeyError, TypeError) as error:
+            raise ValueError(f'{cfg.filename}: the optimizer cannot be built: {error}') from error
+    counts: Counter[tuple[float, float]] = Counter()
+    for group in optimizer.param_groups:
+        rates = (group['lr'], group.get('weight_decay', 0.0))
+        counts[rates] += sum(p.numel() for p in group['params'] if p.requires_grad)
+    named = {f'lr {lr:.4g}, weight decay {wd:.4g}': n for (lr, wd), n in sorted((+counts).items(), reverse=True)}
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return {**named, 'frozen': frozen} if frozen else named
+
+
+def report_difference(base: Config, child: Config, shape: Sequence[int] | None = None) -> str:
+    """The settings in which two configs differ and what follows from it, as tables.
+
+    Raises:
+        ValueError: As :func:`find_consequences`.
+    """
+    changes = {key: tuple(map(_as_written, pair)) for key, pair in changed_settings(base, child).items()}
+    before, after = (find_consequences(cfg, shape) for cfg in (base, child))
+    sizes = ' and '.join(dict.fromkeys((str(before.size), str(after.size))))
+    sections = (
+        _section('changed settings', changes),
+        f'BASE   {before.plugs}\nCHILD  {after.plugs}',
+        _section('parameters', _with_totals(before.costs.parameters, after.costs.parameters)),
+        _section(f'MACs of one image of {sizes}', _with_totals(before.costs.macs, after.costs.macs)),
+        _section('trained parameters by learning rate and weight decay', _counts(before.groups, after.groups)),
+        _section('settings that decide on memory', _pairs(before.memory, after.memory, _as_written)),
+    )
+    return '\n\n'.join(sections)
+
+
+def _section(title: str, pairs: Mapping[str, tuple[str, ...]]) -> str:
+    """One table; its columns are as many as the values of its rows."""
+    if not pairs:
+        return f'{title}: none'
+    headings = ('', 'BASE', 'CHILD', 'difference')[: 1 + max(map(len, pairs.values()))]
+    numeric = range(1, 4) if len(headings) == 4 else ()
+    return f'{title}\n{format_table([headings, *((key, *values) for key, values in pairs.items())], numeric)}'
+
+
+def _pairs(before: Mapping, after: Mapping, show: Callable[[Any], str]) -> dict[str, tuple[str, str]]:
+    return {key: (show(before.get(key, ABSENT)), show(after.get(key, ABSENT))) for key in {**before, **after}}
+
+
+def _counts(before: Mapping, after: Mapping) -> dict[str, tuple[str, str, str]]:
+    """Two sets of counts and what the second has more."""
+    pairs = {key: (before.get(key, 0), after.get(key, 0)) for key in {**before, **after}}
+    return {str(key): (f'{old:,}', f'{new:,}', f'{new - old:+,}') for key, (old, new) in pairs.items()}
+
+
+def _with_totals(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[str, str, str]]:
+    totals = ({'total': sum(counts.values())} for counts in (before, after))
+    return _counts(before, after) | _counts(*totals)
+
+
+def _as_written(value: Any) -> str:
+    """A setting as one would write it."""
+    return value if value is ABSENT else repr(value)

@@ -1,0 +1,247 @@
+"""Parameters and multiply-accumulates (MACs) of a model, part by part.
+
+Models are built and run on torch's meta device, which holds shapes and no numbers: any size costs no memory and
+next to no time. Counted are convolutions and matrix products, including the two of attention. Attention is
+counted in its plain form::
+
+    q @ k^T  and  maps @ v        N x N x d each, for every window and head
+    what a plug makes of the maps between them
+
+whatever form runs later: fused and plain forms give the same result, and which one runs depends on the machine.
+Papers call the same quantity FLOPs.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from mmengine.config import Config
+from mmengine.logging import MMLogger
+from mmengine.registry import MODELS, init_default_scope
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitplug.attention import fused_attention
+from vitplug.backbones.base import PluggedBackbone
+
+REST = 'rest'
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model costs.
+
+    Attributes:
+        parameters: Number of parameters of each part.
+        macs: Multiply-accumulates of each part that was run.
+    """
+
+    parameters: Mapping[str, int]
+    macs: Mapping[str, int]
+
+    @property
+    def total_parameters(self) -> int:
+        return sum(self.parameters.values())
+
+    @property
+    def total_macs(self) -> int:
+        return sum(self.macs.values())
+
+
+def build_model(cfg: Config) -> nn.Module:
+    """The model of a config on the meta device, in evaluation mode.
+
+    Raises:
+        ValueError: If the config has no model, or one that cannot be built; says why.
+    """
+    if 'model' not in cfg:
+        raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole model')
+    with without_remarks(), torch.device('meta'):
+        init_default_scope(cfg.default_scope)
+        try:
+            model = MODELS.build(cfg.model)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f'{cfg.filename}: the model cannot be built: {error}') from error
+    model.eval()
+    return model
+
+
+@contextmanager
+def without_remarks():
+    """Keeps back the log lines and warnings of a build, which are meant for a training."""
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    logger.setLevel('ERROR')
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: int = 1) -> Costs:
+    """Parameters and MACs of a model on the meta device.
+
+    Args:
+        model: The model in evaluation mode.
+        scope: ``'mmpretrain'``, ``'mmseg'`` or ``'mmdet'``, which decides what is run, see :data:`GRAPHS`.
+        chw: Channels, height and width of the images.
+        batch: Number of images.
+
+    Raises:
+        ValueError: If the model cannot be run on images of this size, or on shapes alone.
+    """
+    labels = label_parts(model)
+    images = torch.empty(batch, *chw, device='meta')
+    with without_remarks():
+        try:
+            macs = count_macs(labels, lambda: GRAPHS[scope].run(model, images))
+        except (RuntimeError, NotImplementedError) as error:
+            raise ValueError(f'the model cannot be run on images of {chw[1]}x{chw[2]}: {error}') from error
+    return Costs(count_parameters(model, labels), macs)
+
+
+def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> Counter[str]:
+    """MACs of a forward, by the innermost labelled module that was running."""
+    flops: Counter[str] = Counter()
+    running = [REST]
+    counter = FlopCounterMode(display=False)
+
+    def book() -> None:
+        flops[running[-1]] += counter.get_total_flops() - flops.total()
+
+    def enter(module: nn.Module, inputs: tuple) -> None:
+        book()
+        running.append(labels[module])
+
+    def leave(module: nn.Module, inputs: tuple, output: object) -> None:
+        book()
+        running.pop()
+
+    with ExitStack() as stack:
+        for module in labels:
+            for handle in (module.register_forward_pre_hook(enter), module.register_forward_hook(leave)):
+                stack.callback(handle.remove)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(fused_attention(False))
+        with counter:
+            forward()
+            book()
+    # A multiply-accumulate is two floating point operations.
+    return Counter({label: count // 2 for label, count in flops.items() if count})
+
+
+def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Counter[str]:
+    """Parameters, by the innermost labelled module that holds them; shared ones count once."""
+    counts: Counter[str] = Counter()
+    seen: set[nn.Parameter] = set()
+
+    def add(module: nn.Module, label: str) -> None:
+        label = labels.get(module, label)
+        own = set(module.parameters(recurse=False)) - seen
+        seen.update(own)
+        counts[label] += sum(parameter.numel() for parameter in own)
+        for child in module.children():
+            add(child, label)
+
+    add(model, REST)
+    return +counts
+
+
+# --- the parts ---
+
+
+def label_parts(model: nn.Module) -> dict[nn.Module, str]:
+    """The modules whose costs are told apart: the model's parts, and attention, MLPs and plugs of its backbone."""
+    labels: dict[nn.Module, str] = {}
+    _label_children(labels, model, '')
+    if hasattr(model, 'roi_head'):
+        _label_children(labels, model.roi_head, 'roi_head.')
+    backbone = getattr(model, 'backbone', None)
+    if isinstance(backbone, PluggedBackbone):
+        labels[backbone] = 'backbone.other'
+        for block in backbone.plugged_blocks():
+            labels |= {block.attn: 'backbone.attention', block.ffn: 'backbone.mlp'}
+        for plugs in (backbone.plugs, *(block.plugs for block in backbone.plugged_blocks())):
+            for name, sockets in plugs.items():
+                labels |= dict.fromkeys(sockets.values(), f'backbone.plugs.{name}')
+    return labels
+
+
+def _label_children(labels: dict[nn.Module, str], parent: nn.Module, prefix: str) -> None:
+    for name, child in parent.named_children():
+        # The stages of a cascade.
+        parts = child if isinstance(child, nn.ModuleList) else [child]
+        labels |= dict.fromkeys(parts, f'{prefix}{name}')
+
+
+# --- what inference runs, for each of the three libraries ---
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What is counted of a model.
+
+    Attributes:
+        run: Takes the model and images ``(B, C, H, W)``.
+        describe: Says of a model what that is.
+    """
+
+    run: Callable[[nn.Module, Tensor], object]
+    describe: Callable[[nn.Module], str]
+
+
+def _run_classifier(model: nn.Module, images: Tensor) -> None:
+    model(images, mode='tensor')
+
+
+def _run_segmentor(model: nn.Module, images: Tensor) -> None:
+    maps = model.extract_feat(images)
+    first, *cascaded = _stages(model.decode_head)
+    out = first(maps)
+    for head in cascaded:
+        out = head(maps, out)
+
+
+def _run_detector(model: nn.Module, images: Tensor) -> None:
+    maps = model.extract_feat(images)
+    if not hasattr(model, 'roi_head'):
+        model.bbox_head(maps)
+        return
+    model.rpn_head(maps)
+    for kind, count in _regions(model).items():
+        extractors = _stages(getattr(model.roi_head, f'{kind}_roi_extractor'))
+        for extractor, head in zip(extractors, _stages(getattr(model.roi_head, f'{kind}_head')), strict=True):
+            size = extractor.roi_layers[0].output_size
+            head(images.new_empty(len(images) * count, extractor.out_channels, *size))
+
+
+def _regions(model: nn.Module) -> dict[str, int]:
+    """How many regions of an image each kind of head is given: the most that ``test_cfg`` lets through."""
+    counts = {'bbox': model.test_cfg.rpn.max_per_img, 'mask': model.test_cfg.rcnn.max_per_img}
+    return {kind: count for kind, count in counts.items() if getattr(model.roi_head, f'with_{kind}')}
+
+
+def _stages(part: nn.Module) -> list[nn.Module]:
+    return list(part) if isinstance(part, nn.ModuleList) else [part]
+
+
+def _describe_detector(model: nn.Module) -> str:
+    if not hasattr(model, 'roi_head'):
+        return 'backbone, neck and head; without anchors and suppression'
+    heads = ' and '.join(f'{kind} heads on {count} regions' for kind, count in _regions(model).items())
+    return f'backbone, neck, RPN and {heads} an image; without anchors, suppression and RoIAlign'
+
+
+GRAPHS = {
+    'mmpretrain': Graph(_run_classifier, lambda model: 'backbone, neck and head'),
+    'mmseg': Graph(
+        _run_segmentor,
+        lambda model: 'backbone, neck and decode head; an auxiliary head is for training and has parameters only',
+    ),
+    'mmdet': Graph(_run_detector, _describe_detector),
+}

@@ -1,0 +1,89 @@
+"""The size of the images a config works with, read from the config."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from mmengine.config import Config
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """Height and width in pixels, where they come from, and the number of channels."""
+
+    height: int
+    width: int
+    source: str
+    channels: int = 3
+
+    @property
+    def chw(self) -> tuple[int, int, int]:
+        return self.channels, self.height, self.width
+
+    def __str__(self) -> str:
+        return f'{self.height}x{self.width} ({self.source})'
+
+
+def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSize:
+    """The size asked for, or the one the config says.
+
+    That is, whichever is there first: the size its preprocessor makes of crops, the largest image of its test
+    pipeline, the size its backbone is made for.
+
+    Args:
+        cfg: The config.
+        shape: Height and width, or one number for both.
+
+    Raises:
+        ValueError: If ``shape`` is no such thing, or the config says no size.
+    """
+    if shape is not None and (len(shape) not in (1, 2) or min(shape) < 1):
+        raise ValueError(f'--shape {" ".join(map(str, shape))}: expected height and width, or one number for both')
+    asked = shape and ImageSize(shape[0], shape[-1], '--shape')
+    for found in (asked, _size_of_crops(cfg), _size_of_test_images(cfg), _size_of_backbone(cfg)):
+        if found:
+            return replace(found, channels=_backbone(cfg).get('in_channels', 3))
+    raise ValueError(f'{cfg.filename}: the config says no image size; give one with --shape HEIGHT WIDTH')
+
+
+def _size_of_crops(cfg: Config) -> ImageSize | None:
+    size = _preprocessor(cfg).get('size')
+    return size and ImageSize(*size, 'model.data_preprocessor.size')
+
+
+def _size_of_test_images(cfg: Config) -> ImageSize | None:
+    dataset = (cfg.get('test_dataloader') or {}).get('dataset', {})
+    sizes = [READERS[step['type']](step) for step in dataset.get('pipeline', ()) if step['type'] in READERS]
+    if not sizes:
+        return None
+    divisor = _preprocessor(cfg).get('pad_size_divisor', 1)
+    height, width = (ceil(side / divisor) * divisor for side in sizes[-1])
+    padded = f', padded to multiples of {divisor}' if divisor > 1 else ''
+    return ImageSize(height, width, f'the largest of the test pipeline{padded}')
+
+
+def _size_of_backbone(cfg: Config) -> ImageSize | None:
+    size = _backbone(cfg).get('img_size')
+    return size and ImageSize(*_pair(size), 'model.backbone.img_size')
+
+
+def _preprocessor(cfg: Config) -> Mapping:
+    return cfg.model.get('data_preprocessor') or {}
+
+
+def _backbone(cfg: Config) -> Mapping:
+    return cfg.model.get('backbone') or {}
+
+
+def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+# Height and width that a transform leaves. mmcv's own take the width first, torchvision's the height.
+READERS: dict[str, Callable[[Mapping], tuple[int, int]]] = {
+    'Resize': lambda step: _pair(step['scale'])[::-1],
+    'CenterCrop': lambda step: _pair(step['crop_size'])[::-1],
+    'Pad': lambda step: _pair(step['size'])[::-1],
+    'torchvision/Resize': lambda step: _pair(step['size']),
+    'torchvision/CenterCrop': lambda step: _pair(step['size']),
+}

@@ -1,0 +1,327 @@
+"""Counted parameters and MACs of the papers' models beside the figures others give.
+
+Every row is built from a config of this repository, with a few settings changed where no config is the model.
+A reference is a count of somebody else's code, timm's or the paper's official one, or what the layers that the
+paper describes add up to; a count equals it if it does so in all its digits.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+import vitplug
+from vitplug.engine.atomic_files import AtomicBackend
+from vitplug.engine.cli import one_line_errors
+
+from .costs import Costs, build_model, count_costs
+from .image_size import read_image_size
+from .tables import markdown_table
+
+COMMAND = 'python tools/analysis_tools/model_table.py --out docs/models.md'
+TITLE = '# Models: counted and reference figures'
+HEADINGS = (
+    *('model', 'config', 'image', 'parameters', 'reference', 'paper', 'G MACs', 'reference', 'paper', 'equal?'),
+)
+NUMERIC = (3, 4, 5, 6, 7, 8)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model.
+
+    Attributes:
+        name: Name of the model.
+        config: Config below `configs/`, without suffix.
+        parameters: Reference of the parameters: their number, or millions with three or two decimals as text.
+        macs: Reference of the MACs, thousand millions with three decimals; None where nobody gives one.
+        paper: Parameters and FLOPs as the paper prints them.
+        changes: Settings that make the model of the config.
+        note: Why a count is not the reference, or what else there is to know.
+    """
+
+    name: str
+    config: str
+    parameters: int | str
+    macs: str | None = None
+    paper: tuple[str, str] = ('', '')
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ''
+
+    def read(self) -> Config:
+        """The config with the row's changes."""
+        cfg = Config.fromfile(find_configs() / f'{self.config}.py')
+        cfg.merge_from_dict(dict(self.changes))
+        return cfg
+
+    def count(self) -> tuple[Costs, str]:
+        """Its costs, and the size of the images."""
+        cfg = self.read()
+        # A model made for images of another size than its config's data set.
+        size = read_image_size(cfg, _as_list(self.changes.get('model.backbone.img_size')))
+        costs = count_costs(build_model(cfg), cfg.default_scope, size.chw)
+        return costs, f'{size.height}x{size.width}'
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text, in the order of `HEADINGS`."""
+        costs, size = self.count()
+        exact = isinstance(self.parameters, int)
+        parameters = f'{costs.total_parameters:,}'
+        rounded = parameters if exact else _round_like(self.parameters, costs.total_parameters / 1e6)
+        reference = f'{self.parameters:,}' if exact else self.parameters
+        macs = f'{costs.total_macs / 1e9:.3f}'
+        equal = rounded == reference and self.macs in (None, macs)
+        verdict = 'yes' if equal else 'no'
+        config = f'[{Path(self.config).name}](../configs/{self.config}.py)' + ', changed' * bool(self.changes)
+        return (
+            *(self.name, config, size, parameters, f'{reference}{"" if exact else " M"}', self.paper[0]),
+            *(macs, self.macs or '', self.paper[1], f'{verdict}: {self.note}' if self.note else verdict),
+        )
+
+
+def _as_list(size: int | None) -> list[int] | None:
+    return None if size is None else [size]
+
+
+def _round_like(reference: str, value: float) -> str:
+    decimals = len(reference.partition('.')[2])
+    return f'{value:.{decimals}f}'
+
+
+def find_configs() -> Path:
+    """The folder with the configs, in a checkout or an installed package.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    package = Path(vitplug.__file__).parent
+    for folder in (package.parent / 'configs', package / '.mim' / 'configs'):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f'no configs beside or in {package}: install vitplug from a wheel or from its repository')
+
+
+# --- the rows ---
+
+CB = 'context_broadcast'
+GAB = 'gaussian_bias'
+REFINER = 'refiner'
+RESIDUAL = 'residual_attention'
+BROAD = 'broad_attention'
+PLUGS = 'model.backbone.plugs'
+
+HOSTS = (
+    Row('DeiT-Ti', f'{CB}/deit-ti-p16_8xb128-300e_in1k', 5_717_416, '1.254', ('5.7 M', '1.2 to 1.3')),
+    Row('DeiT-S', f'{CB}/deit-s-p16_8xb128-300e_in1k', 22_050_664, '4.599', ('22 M', '4.6')),
+    Row('DeiT-B', f'{CB}/deit-b-p16_8xb128-300e_in1k', 86_567_656, '17.564', ('86 M', '17.6')),
+    Row(
+        'ViT-B at 384',
+        f'{CB}/deit-b-p16_8xb128-300e_in1k',
+        86_859_496,
+        '55.484',
+        ('86 M', '55.4'),
+        {'model.backbone.img_size': 384},
+    ),
+    Row('DeiT-Ti distilled', f'{CB}/deit-ti-distilled-p16_8xb128-300e_in1k', 5_910_800, '1.261', ('', '1.3')),
+    Row('DeiT-S distilled', f'{CB}/deit-s-distilled-p16_8xb128-300e_in1k', 22_436_432, '4.624', ('', '4.6')),
+    Row('DeiT-B distilled', f'{CB}/deit-b-distilled-p16_8xb128-300e_in1k', 87_338_192, '17.657', ('', '17.6')),
+    Row(
+        'ViT-L',
+        f'{CB}/deit-b-p16_8xb128-300e_in1k',
+        304_326_632,
+        '61.555',
+        changes={'model.backbone.arch': 'large', 'model.head.in_channels': 1024},
+    ),
+    Row('ViT-S (R)', f'{GAB}/vit-relpos-s-p16_8xb288-400e_in1k', 21_983_920, '4.583'),
+    Row('ViT-M (R)', f'{GAB}/vit-relpos-m-p16_8xb288-400e_in1k', 38_747_208, '7.960'),
+    Row('ViT-B (R)', f'{GAB}/vit-relpos-b-p16_8xb288-400e_in1k', 86_429_560, '17.487'),
+    Row('Swin-T', f'{RESIDUAL}/swin-t-p4-w7_8xb128-300e_in1k', 28_288_354, '4.491', ('29 M', '4.5')),
+    Row('Swin-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_606_258, '8.741', ('50 M', '8.7')),
+)
+
+SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
+POOLED = 'the paper calls the extra MACs negligible; these are those of its equations with the values pooled first'
+PLUGGED = (
+    Row('DeiT-Ti + CB', f'{CB}/deit-ti-p16-cb_8xb128-300e_in1k', 5_717_416, '1.254', ('', '1.3')),
+    Row('DeiT-S + CB', f'{CB}/deit-s-p16-cb_8xb128-300e_in1k', 22_050_664, '4.599', ('', '4.6')),
+    Row('DeiT-B + CB', f'{CB}/deit-b-p16-cb_8xb128-300e_in1k', 86_567_656, '17.564', ('', '17.6')),
+    Row('DeiT-Ti + CB_S', f'{CB}/deit-ti-p16-cb-scaled_8xb128-300e_in1k', 5_719_720, '1.254', ('', '1.3')),
+    Row('DeiT-S + CB_S', f'{CB}/deit-s-p16-cb-scaled_8xb128-300e_in1k', 22_055_272, '4.599', ('+0.02 %', '4.6')),
+    Row('DeiT-B + CB_S', f'{CB}/deit-b-p16-cb-scaled_8xb128-300e_in1k', 86_576_872, '17.564', ('', '17.6')),
+    Row('ViT-S (R) + GAB', f'{GAB}/vit-relpos-s-p16-gab_8xb288-400e_in1k', 21_983_944, '4.583', ('+24', '')),
+    Row('ViT-M (R) + GAB', f'{GAB}/vit-relpos-m-p16-gab_8xb288-400e_in1k', 38_747_232, '7.960', ('+24', '')),
+    Row('ViT-B (R) + GAB', f'{GAB}/vit-relpos-b-p16-gab_8xb288-400e_in1k', 86_429_584, '17.487', ('+24', '')),
+    Row('Swin-S + GAB', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_606_306, '8.741', ('+48', ''), SWIN_GAB),
+    Row(
+        'BViT-5M',
+        f'{BROAD}/deit-ti-p16-broad_8xb160-300e_in1k',
+        5_717_416,
+        '1.351',
+        ('5.7 M', '1.2'),
+        note=POOLED,
+    ),
+    Row(
+        'BViT-22M',
+        f'{BROAD}/deit-s-p16-broad_8xb64-300e_in1k',
+        22_050_664,
+        '4.793',
+        ('22.1 M', '4.7'),
+        note=POOLED,
+    ),
+    Row('BSwin-T', f'{BROAD}/swin-t-p4-w7-broad_8xb128-30e_in1k', 28_288_354, None, ('29.0 M', '4.5')),
+    Row('BSwin-S', f'{BROAD}/swin-s-p4-w7-broad_8xb128-30e_in1k', 49_606_258, None, ('50.0 M', '8.7')),
+    Row(
+        'ReViT-B',
+        f'{RESIDUAL}/vit-b-p16-residual_32xb128-300e_in1k',
+        86_566_121,
+        '17.472',
+        ('86 M', '17.5'),
+        note='the config keeps the class token of ViT-B, which the official code, next row, does not have',
+    ),
+    Row(
+        'ReViT-B, no class token',
+        f'{RESIDUAL}/vit-b-p16-residual_32xb128-300e_in1k',
+        86_566_121,
+        '17.472',
+        ('86 M', '17.5'),
+        {
+            'model.backbone.with_cls_token': False,
+            'model.backbone.out_type': 'featmap',
+            'model.neck': dict(_delete_=True, type='GlobalAveragePooling'),
+            'model.head.type': 'LinearClsHead',
+        },
+    ),
+    Row(
+        'ReSwin-T',
+        f'{RESIDUAL}/swin-t-p4-w7-residual-official_8xb128-300e_in1k',
+        28_288_354,
+        '4.491',
+        ('29 M', '4.5'),
+    ),
+)
+
+SCALES = 'the official code has one more scale for each channel of each MLP, {:,} in all'
+OFFICIAL = dict(type='Refiner', share=1, mode='mbconv', init='default')
+
+
+def _official(size: str, parameters: int, macs: str, scales: int) -> Row:
+    config = f'{REFINER}/convstem-vit-{size}-p16-refiner_8xb64-300e_in1k'
+    note = SCALES.format(scales)
+    return Row(
+        f'Refined-ViT-{size.upper()}, official form', config, parameters, macs, changes={PLUGS: [OFFICIAL]}, note=note
+    )
+
+
+def _unshared(size: str, parameters: str) -> Row:
+    config = f'{REFINER}/convstem-vit-{size}-p16-refiner_8xb64-300e_in1k'
+    return Row(
+        f'Refined-ViT-{size.upper()} without sharing', config, parameters, changes={PLUGS: [dict(type='Refiner')]}
+    )
+
+
+def _expanded(expansion: int, in_a_block: int) -> Row:
+    config = f'{REFINER}/vit-16x384-p16-refiner-r{expansion}_8xb32-300e_in1k'
+    return Row(f'ViT 16 x 384 + Refiner, r = {expansion}', config, 24_423_784 + 16 * in_a_block)
+
+
+REFINED = (
+    Row('ViT 12 x 768', f'{REFINER}/vit-b-p16_8xb32-300e_in1k', '86.568', None, ('86 M', '')),
+    Row('ViT 16 x 384', f'{REFINER}/vit-16x384-p16_8xb32-300e_in1k', '24.424', '5.183', ('24 M', '')),
+    Row('ViT 24 x 384', f'{REFINER}/vit-24x384-p16_8xb32-300e_in1k', '36.257', '7.745', ('36 M', '')),
+    Row('ViT 32 x 384', f'{REFINER}/vit-32x384-p16_8xb32-300e_in1k', '48.090', '10.308', ('48 M', '')),
+    _expanded(1, 396),
+    _expanded(6, 2376),
+    Row('Refined-ViT-Base', f'{REFINER}/vit-b-p16-refiner_8xb32-300e_in1k', '86.582', None, ('86 M', '')),
+    Row('Refined-ViT-S', f'{REFINER}/convstem-vit-s-p16-refiner_8xb64-300e_in1k', '25.016', None, ('25 M', '7.2')),
+    Row('Refined-ViT-M', f'{REFINER}/convstem-vit-m-p16-refiner_8xb64-300e_in1k', '55.013', None, ('55 M', '13.5')),
+    Row('Refined-ViT-L', f'{REFINER}/convstem-vit-l-p16-refiner_8xb64-300e_in1k', '80.617', None, ('81 M', '19.1')),
+    _official('s', 25_023_656, '6.742', 6_144),
+    _official('m', 55_029_932, '13.418', 13_440),
+    _official('l', 80_637_192, '19.086', 16_384),
+    _unshared('s', '27.39'),
+    _unshared('m', '60.69'),
+    _unshared('l', '89.05'),
+)
+
+UPERNET = (
+    Row('UPerNet, DeiT-Ti', f'{CB}/deit-ti-p16_upernet_8xb2-160k_ade20k-512x512', '34.063', None, ('34.1 M', '')),
+    Row('UPerNet, DeiT-S', f'{CB}/deit-s-p16_upernet_8xb2-160k_ade20k-512x512', '53.547', None, ('53.5 M', '')),
+    Row('UPerNet, DeiT-B', f'{CB}/deit-b-p16_upernet_8xb2-160k_ade20k-512x512', '127.020', None, ('127.0 M', '')),
+)
+
+SECTIONS: Mapping[str, Sequence[Row]] = {
+    'Hosts': HOSTS,
+    'With a plug': PLUGGED,
+    'Refiner': REFINED,
+    'Segmentation (ADE20K, 150 classes)': UPERNET,
+}
+
+
+# --- the document ---
+
+PREAMBLE = f"""{TITLE}
+
+Written by
+
+    {COMMAND}
+
+*Parameters* and *G MACs* are counted here: all parameters of the model that the config builds, and thousand millions
+of multiply-accumulates of convolutions and matrix products, attention included, for one image. *Reference* is a count
+of somebody else's code (timm 1.0.31 for the hosts; the official code for ReViT-B without class token, ReSwin-T and the
+official form of Refined-ViT) or, for all others, what the layers that the paper describes add up to; *paper* is what
+the paper prints. *Equal?* compares the counts with the references in all their digits. "Changed" configs have other
+settings, which [model_table.py](../vitplug/analysis/model_table.py) lists."""
+
+NOTES = """## Not in the tables
+
+SwinV2, PiT, MViTv2, T2T-ViT, LVT and Mixer, on which the papers also report, are no hosts here. BViT's official
+code puts a convolution with 3 channels before the patches and has no bias in q, k and v (5,710,948 and 22,037,284
+parameters); neither is in the paper, and its larger model cannot be run.
+
+Linear Refiner is counted as the one convolution that is computed, `9 H^2 N^2` a block for any expansion."""
+
+
+def write_document(show=lambda section, table: None) -> str:
+    """The document, Markdown.
+
+    Args:
+        show: Is called with the title and the table of every section as soon as it is counted.
+    """
+    parts = [PREAMBLE]
+    for title, rows in SECTIONS.items():
+        table = markdown_table([HEADINGS, *(row.cells() for row in rows)], NUMERIC)
+        show(title, table)
+        parts.append(f'## {title}\n\n{table}')
+    return '\n\n'.join((*parts, NOTES)) + '\n'
+
+
+def check_replaceable(path: Path) -> None:
+    """Checks that a file is not there, or was written by this command.
+
+    Raises:
+        FileExistsError: If it is something else.
+        FileNotFoundError: If its folder does not exist.
+    """
+    if path.is_file() and path.read_text(errors='replace').startswith(TITLE):
+        return
+    if path.exists():
+        raise FileExistsError(f'--out {path}: this is not a table of models, so it is not overwritten: choose another')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f'--out {path}: there is no folder {path.parent}; make it first')
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Prints the tables and writes the document. A wrong setting ends in one line and exit status 2."""
+    parser = argparse.ArgumentParser(description="Count the papers' models and compare them with reference figures.")
+    parser.add_argument('--out', type=Path, metavar='MD', help='write the tables into this Markdown file')
+    args = parser.parse_args(argv)
+    with one_line_errors(ValueError, OSError, ImportError):
+        if args.out:
+            check_replaceable(args.out)
+        text = write_document(lambda title, table: print(f'{title}\n\n{table}\n', flush=True))
+        if args.out:
+            AtomicBackend().put_text(text, args.out)
+            print(f'written to {args.out}')
