@@ -3,12 +3,29 @@
 import subprocess
 import sys
 
+import pytest
+import torch
+
+import vitplug.backbones
 from vitplug import doctor
+from vitplug.plugs import PLUG_TYPES
 
 
 def test_this_stack_is_in_order(capsys):
     assert doctor.main() == 0
-    assert 'the stack is in order' in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert 'the stack is in order' in out and 'BROKEN' not in out
+    for backbone in vitplug.backbones.__all__:
+        for plug in PLUG_TYPES:
+            [line] = [line for line in out.splitlines() if f' {backbone} with {plug.__name__} ' in f'{line} ']
+            assert 'refused' not in line
+    assert out.count('a step of') == 3 and 'loss' in out
+
+
+def test_quick_looks_at_imports_only(capsys):
+    assert doctor.main(['--quick']) == 0
+    out = capsys.readouterr().out
+    assert 'mmcv.ops' in out and 'a step of' not in out and 'with ContextBroadcast' not in out
 
 
 def test_missing_ops_are_named_with_their_remedy():
@@ -22,8 +39,10 @@ def test_missing_ops_are_named_with_their_remedy():
     )
     result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert result.returncode == 1
-    broken = [line.split()[1] for line in result.stdout.splitlines() if line.startswith('  BROKEN')]
-    assert 'mmcv.ops' in broken and 'torch' not in broken
+    broken = [line[10:55].strip() for line in result.stdout.splitlines() if line.startswith('  BROKEN')]
+    assert 'mmcv.ops' in broken and 'mmcv ops' in broken and 'a step of detection' in broken
+    assert 'torch' not in broken and 'a step of classification' not in broken
+    assert 'SwinTransformer with ContextBroadcast' not in broken
     assert '--no-build-isolation --no-cache-dir' in result.stdout
     assert 'the stack is not in order' in result.stdout
 
@@ -32,3 +51,39 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
     monkeypatch.setattr(doctor, 'NEEDS', (doctor.Need('no_such_package', 'tests', 'pip install it'),))
     assert doctor.main() == 1
     assert 'no_such_package' in (out := capsys.readouterr().out) and 'mend it: pip install it' in out
+
+
+def test_two_distributions_of_one_package_are_a_trap(monkeypatch):
+    installed = {'mmcv': '2.1.0', 'onedl-mmcv': '2.3.6', 'opencv-python': '4.12'}
+    monkeypatch.setattr(doctor, '_installed', lambda names: {n: installed[n] for n in names if n in installed})
+    with pytest.raises(ValueError, match=r'mmcv comes from onedl-mmcv 2\.3\.6 and mmcv 2\.1\.0'):
+        doctor.one_distribution_each()
+    installed.pop('mmcv')
+    assert doctor.one_distribution_each() == 'onedl-mmcv'
+    installed['opencv-python-headless'] = '4.11'
+    with pytest.raises(ValueError, match=r'cv2 comes from builds of different versions'):
+        doctor.one_distribution_each()
+
+
+def test_setuptools_without_pkg_resources(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'pkg_resources', None)
+    assert not doctor.report(iter(doctor.STACK[-1:]))
+    assert "pip install 'setuptools>=80,<82'" in capsys.readouterr().out
+
+
+def test_an_operator_of_another_build_is_found_though_it_imports(monkeypatch):
+    import torchvision
+
+    monkeypatch.setattr(torchvision.ops, 'nms', lambda boxes, scores, threshold: torch.tensor([0, 1]))
+    with pytest.raises(RuntimeError, match=r'keeps boxes \[0, 1\] instead of \[0, 2\]'):
+        doctor.torchvision_beside_torch()
+
+
+def test_a_refused_plug_is_no_fault():
+    assert doctor.plug_in_backbone('SwinTransformer', 'NoSuchPlug').startswith('refused')
+
+
+def test_gradients_that_are_not_finite_are_a_fault():
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(FloatingPointError):
+        doctor._check_finite(model(torch.ones(1, 1)).sum() * float('inf'), model)

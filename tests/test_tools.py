@@ -1,11 +1,14 @@
 """The tools as users call them: real trainings of two iterations, and errors that cost nothing."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
 
@@ -44,6 +47,11 @@ def run(digits, tmp_path):
         return subprocess.run([*map(str, command)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
 
     return run
+
+
+class Malicious:
+    def __reduce__(self):
+        return os.mkdir, ('harm',)
 
 
 def train(config, *options):
@@ -136,6 +144,39 @@ def test_train_resume_and_test(run, tmp_path, config):
     assert f'{METRICS[config]}: ' in tested.stdout
     assert (tmp_path / 'out.pkl').stat().st_size > 0
     assert list((tmp_path / 'pictures').rglob('*.png'))
+
+
+@pytest.mark.slow
+def test_sigterm_and_bad_files_at_once(run, tmp_path, digits):
+    """A scheduler's signal to all processes of the job, workers included, and a damaged image; then the same end."""
+    data = Path(shutil.copytree(digits, tmp_path / 'data'))
+    next((data / 'ade/images/training').iterdir()).write_bytes(b'')
+    options = ('--cfg-options', 'train_dataloader.batch_size=2', 'train_cfg.max_iters=6', 'train_cfg.val_interval=6')
+    env = {**os.environ, 'VITPLUG_DIGITS': str(data), 'OMP_NUM_THREADS': '1'}
+    killed = subprocess.Popen(
+        [*map(str, train(SEGMENTATION, *options, 'default_hooks.logger.interval=1', 'train_cfg.max_iters=500'))],
+        cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    for line in killed.stdout:
+        if 'Iter(train)' in line:
+            break
+    os.killpg(killed.pid, signal.SIGTERM)
+    _, errors = killed.communicate(timeout=120)
+    assert killed.returncode == 75, errors[-2000:]
+    assert errors.splitlines()[-1].startswith('error: stopped by SIGTERM') and '--resume' in errors
+    assert (tmp_path / 'work' / 'last_checkpoint').read_text().endswith('interrupted.pth')
+    again = run(*train(SEGMENTATION, '--resume', *options, 'train_cfg.max_iters=30'), VITPLUG_DIGITS=str(data))
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert 'samples replaced so far' in again.stdout or 'samples replaced so far' in again.stderr
+    assert not (tmp_path / 'work' / 'interrupted.pth').exists()
+
+
+@pytest.mark.slow
+def test_checkpoint_that_would_run_code_is_refused(run, tmp_path):
+    torch.save(dict(state_dict={}, extra=Malicious()), tmp_path / 'a.pth')
+    done = run(sys.executable, ROOT / 'tools' / 'test.py', CLASSIFICATION, tmp_path / 'a.pth')
+    assert done.returncode == 66 and 'Traceback' not in done.stderr
+    assert 'a.pth' in done.stderr and not (tmp_path / 'harm').exists()
 
 
 @pytest.mark.slow

@@ -1,17 +1,35 @@
-"""Checks that the stack vitplug stands on is in order, and says how to mend what is not.
+"""Checks that the stack vitplug stands on is in order and that vitplug works on it, and says how to mend what does not.
 
-Run ``python -m vitplug.doctor``; the exit status is 1 where something is missing.
+Run ``python -m vitplug.doctor``, or with ``--quick`` for the stack alone; the exit status is 1 where something is
+broken. Nothing is downloaded and nothing written.
 """
 
+import argparse
 import importlib
+import importlib.metadata
 import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 MMCV_OPS = (
     'mmcv has no compiled ops that fit this torch; build it beside the torch it will run with: '
     'pip install --no-build-isolation --no-cache-dir --no-deps --force-reinstall onedl-mmcv'
 )
 FROM_PIP = "pip install --no-build-isolation -e '.[onedl]'"
+TORCHVISION = 'pip install a torchvision build made for this very torch build (both CPU or both CUDA)'
+REPORT = 'everything above this line is in order, so this is a mistake in vitplug: report it with this output'
+
+# What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
+DISTRIBUTIONS = {
+    'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
+    'mmcv': ('onedl-mmcv', 'mmcv', 'mmcv-lite', 'mmcv-full', 'onedl-mmcv-lite'),
+    'mmdet': ('onedl-mmdetection', 'mmdet'),
+    'mmseg': ('onedl-mmsegmentation', 'mmsegmentation'),
+    'mmpretrain': ('onedl-mmpretrain', 'mmpretrain', 'mmcls'),
+}
+OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
 
 @dataclass(frozen=True)
@@ -23,13 +41,26 @@ class Need:
     remedy: str
 
 
+@dataclass(frozen=True)
+class Check:
+    """Something that has to work.
+
+    Attributes:
+        name: What is shown.
+        purpose: What does not work without it.
+        remedy: What to do where it does not.
+        run: Does it; returns what is shown beside the name, raises what is wrong.
+    """
+
+    name: str
+    purpose: str
+    remedy: str
+    run: Callable[[], str]
+
+
 NEEDS = (
     Need('torch', 'everything', 'pip install torch torchvision'),
-    Need(
-        'torchvision',
-        'images',
-        'pip install a torchvision build made for this very torch build (both CPU or both CUDA)',
-    ),
+    Need('torchvision', 'images', TORCHVISION),
     Need('mmengine', 'configs, runners', FROM_PIP),
     Need('mmcv', 'images, layers', 'pip install --no-build-isolation onedl-mmcv (after torch)'),
     Need('mmcv.ops', 'detection and segmentation', MMCV_OPS),
@@ -54,19 +85,376 @@ def version(module: str) -> str:
     return getattr(sys.modules.get(module), '__version__', '')
 
 
-def main() -> int:
-    """Prints one line for each need and returns the exit status."""
-    failed = False
+# --- the stack ---
+
+
+def numpy_beside_torch() -> str:
+    """Passes an array to torch and back, which a torch built for another numpy cannot.
+
+    Raises:
+        RuntimeError or ValueError: if that fails.
+    """
+    import numpy as np
+    import torch
+
+    array = torch.from_numpy(np.arange(3.0)).add(1).numpy()
+    if array.tolist() != [1, 2, 3]:
+        raise ValueError(f'[0, 1, 2] + 1 gives {array.tolist()}')
+    return f'numpy {np.__version__}, torch {torch.__version__}'
+
+
+def torchvision_beside_torch() -> str:
+    """Runs an operator of torchvision's.
+
+    Raises:
+        RuntimeError: if torchvision was built for another torch.
+    """
+    import torch
+    import torchvision
+
+    _check_nms(lambda boxes, scores: torchvision.ops.nms(boxes, scores, 0.5), torch)
+    return f'torchvision {torchvision.__version__}'
+
+
+def mmcv_ops_work() -> str:
+    """Runs a compiled operator of mmcv's: one built for another torch may import and still fail.
+
+    Raises:
+        RuntimeError or ImportError: if it does not run.
+    """
+    import mmcv
+    import torch
+    from mmcv.ops import nms
+
+    _check_nms(lambda boxes, scores: nms(boxes, scores, 0.5)[1], torch)
+    return f'mmcv {mmcv.__version__}'
+
+
+def _check_nms(nms: Callable, torch) -> None:
+    boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 9.0], [20.0, 20.0, 30.0, 30.0]])
+    kept = nms(boxes, torch.tensor([0.9, 0.8, 0.7])).tolist()
+    if kept != [0, 2]:
+        raise RuntimeError(f'non-maximum suppression keeps boxes {kept} instead of [0, 2]')
+
+
+def one_distribution_each() -> str:
+    """Looks for packages that are installed twice under different distribution names.
+
+    Raises:
+        ValueError: names them.
+    """
+    twice = {name: found for name, names in DISTRIBUTIONS.items() if len(found := _installed(names)) > 1}
+    if twice:
+        raise ValueError('; '.join(f'{name} comes from {_listed(found)}' for name, found in twice.items()))
+    opencv = _installed(OPENCV)
+    if len(set(opencv.values())) > 1:
+        raise ValueError(f'cv2 comes from builds of different versions: {_listed(opencv)}')
+    return ', '.join(name for names in DISTRIBUTIONS.values() for name in _installed(names))
+
+
+def _installed(names: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _listed(found: dict[str, str]) -> str:
+    return ' and '.join(f'{name} {number}' for name, number in found.items())
+
+
+def setuptools_has_pkg_resources() -> str:
+    """Looks for `pkg_resources`, which setuptools 82 dropped.
+
+    Raises:
+        ModuleNotFoundError: if it is not there.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # of its coming end
+        importlib.import_module('pkg_resources')
+    return f'setuptools {importlib.metadata.version("setuptools")}'
+
+
+STACK = (
+    Check('numpy and torch', 'everything', "pip install 'numpy<2' beside torch < 2.3, else any", numpy_beside_torch),
+    Check('torchvision ops', 'images, detection', TORCHVISION, torchvision_beside_torch),
+    Check('mmcv ops', 'detection and segmentation', MMCV_OPS, mmcv_ops_work),
+    Check(
+        'distribution names',
+        'every package that is there twice',
+        f'pip uninstall all of those names, then {FROM_PIP}',
+        one_distribution_each,
+    ),
+    Check(
+        'setuptools',
+        "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
+        "pip install 'setuptools>=80,<82'",
+        setuptools_has_pkg_resources,
+    ),
+)
+
+
+# --- the backbones with the plugs ---
+
+VIT = dict(
+    arch=dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=32),
+    img_size=32,
+    patch_size=8,
+    out_type='featmap',
+)
+TOYS = {
+    'VisionTransformer': VIT,
+    'DistilledVisionTransformer': VIT,
+    'SwinTransformer': dict(
+        arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
+    ),
+}
+# What a plug sits on where the backbone has none of its own.
+COMPANIONS = {
+    'GaussianAttentionBias': {'VisionTransformer': 'RelPosBias', 'DistilledVisionTransformer': 'RelPosBias'},
+}
+
+
+def plug_in_backbone(backbone: str, plug: str) -> str:
+    """Builds a small backbone with a plug and runs one image forwards and backwards.
+
+    Raises:
+        Exception: whatever a mistake in vitplug or a broken package gives.
+    """
+    import torch
+
+    from vitplug.registry import MODELS
+
+    plugs = [dict(type=name) for name in (COMPANIONS.get(plug, {}).get(backbone), plug) if name]
+    try:
+        model = MODELS.build(dict(type=backbone, plugs=plugs, **TOYS[backbone]))
+    except ValueError as refusal:  # a combination that makes no sense is refused with a reason
+        return f'refused: {" ".join(str(refusal).split())[:100]}'
+    outputs = model(torch.rand(1, 3, 32, 32, requires_grad=True))
+    _check_finite(sum(output.float().square().sum() for output in _flattened(outputs)), model)
+    return ''
+
+
+def _flattened(outputs) -> Iterator:
+    if isinstance(outputs, (tuple, list)):
+        for output in outputs:
+            yield from _flattened(output)
+    else:
+        yield outputs
+
+
+def _check_finite(loss, model) -> None:
+    loss.backward()
+    values = [loss, *(p.grad for p in model.parameters() if p.grad is not None)]
+    if not all(value.isfinite().all() for value in values):
+        raise FloatingPointError('the loss or its gradients are not finite')
+
+
+def backbone_checks() -> Iterator[Check]:
+    """A check for every registered backbone with every registered plug."""
+    from vitplug.registry import PLUGS
+
+    PLUGS.import_from_location()
+    for backbone in importlib.import_module('vitplug.backbones').__all__:
+        for plug in PLUGS.module_dict:
+            yield Check(f'{backbone} with {plug}', 'this plug', REPORT, partial(plug_in_backbone, backbone, plug))
+
+
+# --- one training step per task ---
+
+CLASSIFIER = dict(
+    type='ImageClassifier',
+    backbone=dict(type='vitplug.VisionTransformer', plugs=[dict(type='ContextBroadcast')], **VIT)
+    | dict(out_type='cls_token'),
+    head=dict(type='VisionTransformerClsHead', num_classes=3, in_channels=24),
+)
+SEGMENTOR = dict(
+    type='EncoderDecoder',
+    data_preprocessor=dict(type='SegDataPreProcessor', size=(32, 32)),
+    backbone=dict(type='vitplug.VisionTransformer', plugs=[dict(type='ContextBroadcast')], **VIT),
+    decode_head=dict(type='FCNHead', in_channels=24, channels=8, num_classes=3, num_convs=1),
+    train_cfg=dict(),
+    test_cfg=dict(mode='whole'),
+)
+ASSIGNMENT = dict(
+    assigner=dict(type='MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.5, min_pos_iou=0.0),
+    sampler=dict(type='RandomSampler', num=16, pos_fraction=0.5, neg_pos_ub=-1),
+    allowed_border=-1,
+    pos_weight=-1,
+    debug=False,
+)
+PROPOSALS = dict(nms_pre=20, max_per_img=10, nms=dict(type='nms', iou_threshold=0.7), min_bbox_size=0)
+DETECTOR = dict(
+    type='FasterRCNN',
+    data_preprocessor=dict(type='DetDataPreprocessor', pad_size_divisor=32),
+    backbone=dict(type='vitplug.SwinTransformer', plugs=[dict(type='ContextBroadcast')], **TOYS['SwinTransformer']),
+    neck=dict(type='FPN', in_channels=[24, 48], out_channels=8, num_outs=2),
+    rpn_head=dict(
+        type='RPNHead',
+        in_channels=8,
+        feat_channels=8,
+        anchor_generator=dict(type='AnchorGenerator', scales=[4], ratios=[1.0], strides=[4, 8]),
+        bbox_coder=dict(type='DeltaXYWHBBoxCoder'),
+        loss_cls=dict(type='CrossEntropyLoss', use_sigmoid=True),
+        loss_bbox=dict(type='L1Loss'),
+    ),
+    roi_head=dict(
+        type='StandardRoIHead',
+        bbox_roi_extractor=dict(
+            type='SingleRoIExtractor',
+            roi_layer=dict(type='RoIAlign', output_size=3, sampling_ratio=0),
+            out_channels=8,
+            featmap_strides=[4, 8],
+        ),
+        bbox_head=dict(
+            type='Shared2FCBBoxHead',
+            in_channels=8,
+            fc_out_channels=8,
+            roi_feat_size=3,
+            num_classes=3,
+            bbox_coder=dict(type='DeltaXYWHBBoxCoder'),
+            loss_cls=dict(type='CrossEntropyLoss'),
+            loss_bbox=dict(type='L1Loss'),
+        ),
+    ),
+    train_cfg=dict(rpn=ASSIGNMENT, rpn_proposal=PROPOSALS, rcnn=ASSIGNMENT),
+    test_cfg=dict(rpn=PROPOSALS, rcnn=dict(score_thr=0.0, nms=dict(type='nms', iou_threshold=0.5), max_per_img=5)),
+)
+
+
+def labelled_class():
+    """A sample of mmpretrain's."""
+    from mmpretrain.structures import DataSample
+
+    return DataSample().set_gt_label(1)
+
+
+def labelled_map():
+    """A sample of mmseg's."""
+    import torch
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    sample = SegDataSample(metainfo=dict(img_shape=(32, 32), ori_shape=(32, 32)))
+    return sample.set_data(dict(gt_sem_seg=PixelData(data=torch.ones(1, 32, 32, dtype=torch.long)))) or sample
+
+
+def labelled_boxes():
+    """A sample of mmdet's."""
+    import torch
+    from mmdet.structures import DetDataSample
+    from mmengine.structures import InstanceData
+
+    sample = DetDataSample(metainfo=dict(img_shape=(32, 32), ori_shape=(32, 32), scale_factor=(1.0, 1.0)))
+    sample.gt_instances = InstanceData(bboxes=torch.tensor([[4.0, 4.0, 20.0, 24.0]]), labels=torch.tensor([1]))
+    return sample
+
+
+def training_step(scope: str, model: dict, sample: Callable) -> str:
+    """Trains a small model for one step on noise.
+
+    Raises:
+        Exception: whatever a mistake in vitplug or a broken package gives.
+    """
+    import torch
+    from mmengine.config import ConfigDict
+    from mmengine.optim import OptimWrapper
+    from mmengine.registry import MODELS
+
+    torch.manual_seed(0)
+    model = MODELS.build(ConfigDict(_scope_=scope, **model))
+    optimizer = OptimWrapper(torch.optim.AdamW(model.parameters(), lr=1e-3))
+    images = [torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8) for _ in range(2)]
+    inputs = torch.stack(images).float() if scope == 'mmpretrain' else images
+    losses = model.train_step(dict(inputs=inputs, data_samples=[sample() for _ in images]), optimizer)
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise FloatingPointError('the step leaves weights that are not finite')
+    return f'loss {losses["loss"].item():.3f}'
+
+
+TASKS = (
+    Check(
+        'a step of classification', 'training classifiers', REPORT,
+        partial(training_step, 'mmpretrain', CLASSIFIER, labelled_class),
+    ),
+    Check(
+        'a step of segmentation', 'training segmentors', REPORT,
+        partial(training_step, 'mmseg', SEGMENTOR, labelled_map),
+    ),
+    Check(
+        'a step of detection', 'training detectors', REPORT,
+        partial(training_step, 'mmdet', DETECTOR, labelled_boxes),
+    ),
+)  # fmt: skip
+
+
+# --- the report ---
+
+
+def import_checks() -> Iterator[Check]:
+    """A check for every module that has to import."""
     for need in NEEDS:
-        error = check(need)
-        if error is None:
-            print(f'  ok      {need.module:18} {version(need.module)}')
-        else:
-            failed = True
-            print(f'  BROKEN  {need.module:18} (for {need.purpose}) {error}\n          mend it: {need.remedy}')
-    print('the stack is in order' if not failed else 'the stack is not in order: see above')
-    return int(failed)
+        yield Check(need.module, need.purpose, need.remedy, partial(_import, need))
+
+
+def _import(need: Need) -> str:
+    error = check(need)
+    if error is not None:
+        raise ImportError(error)
+    return version(need.module)
+
+
+def report(checks: Iterator[Check]) -> bool:
+    """Runs checks and prints a line for each; returns whether all passed."""
+    fine = True
+    for item in checks:
+        try:
+            print(f'  ok      {item.name:45} {item.run()}'.rstrip(), flush=True)
+        except Exception as error:  # a broken binary package can raise anything
+            fine = False
+            message = str(error) if isinstance(error, ImportError) else f'{type(error).__name__}: {error}'
+            print(f'  BROKEN  {item.name:45} (for {item.purpose}) {" ".join(message.split())}')
+            print(f'          mend it: {item.remedy}', flush=True)
+    return fine
+
+
+def main(argv: Sequence[str] = ()) -> int:
+    """Prints one line for each check and returns the exit status."""
+    parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to mend it.')
+    parser.add_argument('--quick', action='store_true', help='only check that everything imports')
+    args = parser.parse_args(argv)
+    fine = report(import_checks())
+    if not args.quick:
+        _quieten()
+        # Models are built on a stack with gaps as well: what one gap breaks and what it leaves working is told apart.
+        fine = report(iter(STACK)) and fine
+        fine = report(iter(TASKS)) and fine
+        fine = _backbones() and fine
+    print('the stack is in order' if fine else 'the stack is not in order: see above')
+    return int(not fine)
+
+
+def _quieten() -> None:
+    """Leaves the report free of the lines that building a model logs."""
+    warnings.simplefilter('ignore')
+    try:
+        from mmengine.logging import MMLogger
+    except Exception:  # reported above
+        return
+    MMLogger.get_current_instance().setLevel('ERROR')
+
+
+def _backbones() -> bool:
+    try:
+        checks = list(backbone_checks())
+    except Exception:  # the imports, reported above, are what is broken
+        print('  BROKEN  the backbones cannot be imported: see above')
+        return False
+    return report(iter(checks))
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

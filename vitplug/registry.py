@@ -5,8 +5,33 @@ names ``vitplug.X`` and hides any ImportError it meets, so a missing package wou
 show up as "X is not in the registry".
 """
 
+from mmengine.config.utils import MODULE2PACKAGE
+from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
 from mmengine.registry import Registry
 
-MODELS = Registry('model', parent=MMENGINE_MODELS, scope='vitplug', locations=['vitplug.backbones'])
+MODELS = Registry(
+    'model',
+    parent=MMENGINE_MODELS,
+    scope='vitplug',
+    locations=['vitplug.backbones', 'vitplug.necks', 'vitplug.classifiers'],
+)
 PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])
+OPTIM_WRAPPER_CONSTRUCTORS = Registry(
+    'optimizer wrapper constructor',
+    parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
+    scope='vitplug',
+    locations=['vitplug.engine.layer_decay'],
+)
+WEIGHT_INITIALIZERS = Registry(
+    'weight initializer',
+    parent=MMENGINE_WEIGHT_INITIALIZERS,
+    scope='vitplug',
+    locations=['vitplug.checkpoints'],
+)
+HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.engine.hooks'])
+
+# mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package.
+MODULE2PACKAGE['vitplug'] = 'vitplug'

@@ -57,6 +57,19 @@ def test_fresh_training_may_use_a_folder_with_logs_only(tmp_path):
     checks.check_unused(str(tmp_path))
 
 
+def test_work_dir_must_be_a_folder(tmp_path):
+    write(tmp_path / 'file')
+    with pytest.raises(NotADirectoryError, match=f'{tmp_path}/file is a file'):
+        checks.check_writable(str(tmp_path / 'file' / 'work'))
+    checks.check_writable(str(tmp_path / 'new' / 'work'))
+
+
+def test_work_dir_must_be_writable(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks.os, 'access', lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(PermissionError, match=f'cannot write into {tmp_path}'):
+        checks.check_writable(str(tmp_path / 'work'))
+
+
 def test_last_checkpoint_must_still_exist(tmp_path):
     write(tmp_path / 'last_checkpoint', str(tmp_path / 'moved.pth'))
     with pytest.raises(FileNotFoundError, match=r'moved\.pth.*--resume PATH'):

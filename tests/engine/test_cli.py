@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from vitplug.engine.cli import keep_parameter_lists_off_the_terminal, one_line_errors
+from vitplug.engine.cli import keep_parameter_lists_off_the_terminal, one_line_errors, statuses_of_stops
+from vitplug.engine.stops import BadSample, TrainingStopped
 
 
 def test_expected_errors_end_in_one_line(capsys):
@@ -35,3 +36,28 @@ def test_parameter_lists_go_to_the_file_only(tmp_path, capsys):
     logger.info('loss: 1')
     assert capsys.readouterr().err == 'loss: 1\n'
     assert 'paramwise_options' in (tmp_path / 'log').read_text()
+
+
+@pytest.fixture
+def silent():
+    """A logger that writes nowhere."""
+    logger = logging.Logger('silent')
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+@pytest.mark.parametrize('stop', TrainingStopped.__subclasses__())
+def test_every_stop_has_a_status_of_its_own(stop, silent, capsys):
+    with pytest.raises(SystemExit) as end, statuses_of_stops(silent):
+        raise stop('the reason')
+    assert end.value.code == stop.status
+    assert capsys.readouterr().err == 'error: the reason\n'
+    assert len({kind.status for kind in TrainingStopped.__subclasses__()} - {0, 1, 2}) == 5
+
+
+def test_stop_in_a_worker_is_one_line_too(silent, capsys):
+    """torch hands on the worker's traceback as the message."""
+    text = 'Caught BadSample in DataLoader worker process 0.\nOriginal Traceback:\n  File x\n'
+    with pytest.raises(SystemExit), statuses_of_stops(silent):
+        raise BadSample(f'{text}vitplug.engine.stops.BadSample: cannot use a.png\n')
+    assert capsys.readouterr().err == 'error: cannot use a.png\n'

@@ -36,6 +36,7 @@ def check_training(cfg) -> None:
     check_amp(cfg)
     check_launcher(cfg.launcher)
     check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
+    check_writable(cfg.work_dir)
     if not cfg.get('resume'):
         check_unused(cfg.work_dir)
     elif cfg.get('load_from') is None:
@@ -101,6 +102,20 @@ def check_unused(work_dir: str) -> None:
             f'{folder} already holds checkpoints of an earlier training: '
             'continue it with --resume, or choose another --work-dir'
         )
+
+
+def check_writable(work_dir: str) -> None:
+    """Checks that a training can write into its folder, or make it.
+
+    Raises:
+        PermissionError or NotADirectoryError: names the folder or file that is in the way.
+    """
+    folder = Path(work_dir).absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(f'--work-dir: {existing} is a file, not a folder: choose another --work-dir')
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f'--work-dir: cannot write into {existing}: choose another --work-dir')
 
 
 def check_last_checkpoint(work_dir: str) -> None:
@@ -202,7 +217,7 @@ def check_data(cfg, splits: tuple[str, ...]) -> None:
     try:
         for split in splits:
             loader = cfg.get(f'{split}_dataloader')
-            for dataset in _leaves(loader['dataset']) if loader else ():
+            for dataset in dataset_leaves(loader['dataset']) if loader else ():
                 check_dataset(dataset, cfg.default_scope)
             for metric in as_list(cfg.get(f'{split}_evaluator')):
                 _check_annotations_of(metric)
@@ -331,11 +346,11 @@ def _class_defaults(dataset: dict, scope: str) -> dict:
     return defaults
 
 
-def _leaves(dataset: dict) -> Iterator[dict]:
+def dataset_leaves(dataset: dict) -> Iterator[dict]:
     """The datasets inside wrappers such as RepeatDataset (`dataset`) and ConcatDataset (`datasets`)."""
     inner = [*as_list(dataset.get('datasets')), *as_list(dataset.get('dataset'))]
     for child in inner:
-        yield from _leaves(child)
+        yield from dataset_leaves(child)
     if not inner:
         yield dataset
 

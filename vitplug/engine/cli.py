@@ -13,16 +13,25 @@ from mmengine.runner import Runner
 from .checks import check_testing, check_training
 from .launch import start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
+from .safe_loading import refuse_pickled_code
+from .stops import TrainingStopped
 
 
 def train(argv: Sequence[str] | None = None) -> None:
-    """Trains the model of a config. A wrong setting ends in one line and exit status 2."""
+    """Trains the model of a config.
+
+    A wrong setting ends in one line and exit status 2, and a training that stops before its time in one line and the
+    status of its reason (`vitplug.engine.stops`).
+    """
     args = train_parser().parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         cfg = train_config(args)
         check_training(cfg)
+    if not args.unsafe_unpickle:
+        refuse_pickled_code()
     runner = build_runner(cfg)
-    runner.train()
+    with statuses_of_stops(runner.logger):
+        runner.train()
 
 
 def test(argv: Sequence[str] | None = None) -> None:
@@ -31,8 +40,11 @@ def test(argv: Sequence[str] | None = None) -> None:
     with one_line_errors(ValueError, OSError, ImportError):
         cfg = test_config(args)
         check_testing(cfg)
+    if not args.unsafe_unpickle:
+        refuse_pickled_code()
     runner = build_runner(cfg)
-    runner.test()
+    with statuses_of_stops(runner.logger):
+        runner.test()
 
 
 def build_runner(cfg: Config) -> Runner:
@@ -50,6 +62,20 @@ def keep_parameter_lists_off_the_terminal(logger: logging.Logger) -> None:
     for handler in logger.handlers:
         if not isinstance(handler, logging.FileHandler):
             handler.addFilter(lambda record: not record.getMessage().startswith('paramwise_options'))
+
+
+@contextmanager
+def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
+    """Turns an end before its time into one line in the log, one on stderr and its exit status."""
+    try:
+        yield
+    except TrainingStopped as stop:
+        # A worker of a loader hands its error on with a traceback; the message is its last line.
+        message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
+        logger.error(message)
+        if os.environ.get('RANK', '0') == '0':
+            print('error:', message, file=sys.stderr)
+        sys.exit(stop.status)
 
 
 @contextmanager

@@ -1,0 +1,133 @@
+"""One broken sample among many is replaced, noted and counted; many, or one where that is asked for, end a training."""
+
+import json
+
+import pytest
+import torch
+from mmengine.registry import METRICS
+from mmengine.structures import BaseDataElement, InstanceData, PixelData
+from toy_training import SAMPLES, ToyMetric, final_state, run_training, toy_config
+
+from vitplug.engine.bad_samples import BadSamples, check_sample
+from vitplug.engine.data_stream import TolerantDataset
+from vitplug.engine.hooks import BadSampleHook
+from vitplug.engine.stops import BadSample
+
+SINGLE = {
+    f'{split}_dataloader.{name}': value
+    for split in ('train', 'val')
+    for name, value in (('num_workers', 0), ('persistent_workers', False))
+}
+
+
+def train(work_dir, **settings):
+    cfg = toy_config(work_dir, 'iterations')
+    cfg.merge_from_dict(settings)
+    return run_training(cfg)
+
+
+def noted(work_dir):
+    return [json.loads(line) for line in (work_dir / 'bad_samples.jsonl').read_text().splitlines()]
+
+
+@pytest.mark.parametrize('workers', [SINGLE, {}], ids=['no workers', 'workers'])
+def test_a_broken_training_sample_is_replaced(tmp_path, mm_log, workers):
+    runner = train(tmp_path, **workers, **{'train_dataloader.dataset.broken': [5]})
+    assert runner.iter == 22
+    assert {(line['split'], line['index'], line['path']) for line in noted(tmp_path)} == {('train', 5, 'point_5.png')}
+    assert 'OSError: image file is truncated' in noted(tmp_path)[0]['error']
+    [hook] = [hook for hook in runner.hooks if isinstance(hook, BadSampleHook)]
+    assert 4 <= hook.training.count.value <= 6  # four passes over the points, and what the workers fetch ahead
+
+
+def test_replacements_do_not_depend_on_the_workers(tmp_path):
+    broken = {'train_dataloader.dataset.broken': [5, 6, 7]}
+    train(tmp_path / 'a', **SINGLE, **broken)
+    train(tmp_path / 'b', **broken)
+    ours, theirs = (final_state(tmp_path / name)['state_dict'] for name in 'ab')
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_strictness_names_the_first(tmp_path):
+    settings = {'train_dataloader.dataset.broken': [5], 'default_hooks.bad_samples.strict': True}
+    with pytest.raises(BadSample, match=r'point_5\.png: OSError: image file is truncated'):
+        train(tmp_path, **SINGLE, **settings)
+
+
+def test_nothing_but_broken_ones_end_the_training(tmp_path):
+    with pytest.raises(BadSample, match=r'20 samples drawn in a row.*truncated.*check_dataset\.py'):
+        train(tmp_path, **SINGLE, **{'train_dataloader.dataset.broken': list(range(SAMPLES))})
+
+
+@pytest.mark.parametrize('workers', [SINGLE, {}], ids=['no workers', 'workers'])
+def test_broken_validation_images_are_left_out_and_told(tmp_path, monkeypatch, workers):
+    counts = []
+
+    class CountingMetric(ToyMetric):
+        def compute_metrics(self, results):
+            counts.append(len(results))
+            return super().compute_metrics(results)
+
+    monkeypatch.setitem(METRICS._module_dict, 'ToyMetric', CountingMetric)
+    broken = [0, 1, 2, 3, 9]  # the whole first batch
+    train(tmp_path, **workers, **{'val_dataloader.dataset.broken': broken})
+    assert counts == [SAMPLES - 5] * 3
+    assert {line['index'] for line in noted(tmp_path) if line['split'] == 'val'} == set(broken)
+
+
+def test_earlier_notes_stay(tmp_path):
+    (tmp_path / 'bad_samples.jsonl').write_text('{"split": "train"}\n')
+    train(tmp_path, **SINGLE, **{'train_dataloader.dataset.broken': [5]})
+    assert len(noted(tmp_path)) == 2
+
+
+def test_proxy_passes_attributes_on(tmp_path):
+    class Data:
+        pipeline = 'a'
+
+        def __len__(self):
+            return 3
+
+    dataset = TolerantDataset(Data(), BadSamples(tmp_path / 'x', 'train'))
+    dataset.pipeline = 'b'
+    assert dataset.dataset.pipeline == dataset.pipeline == 'b' and len(dataset) == 3
+    with pytest.raises(AttributeError, match='nothing'):
+        _ = dataset.nothing
+
+
+def sample(**labels):
+    return dict(inputs=torch.zeros(3, 4, 6), data_samples=BaseDataElement(**labels))
+
+
+GOOD = [
+    sample(gt_label=torch.tensor([1])),
+    sample(gt_label=torch.tensor([0.5, 0.5])),
+    sample(gt_sem_seg=PixelData(data=torch.tensor([0, 1, 255]).repeat(1, 4, 2))),
+    sample(gt_instances=InstanceData(labels=torch.tensor([0, 1]))),
+    sample(gt_instances=InstanceData(labels=torch.zeros(0, dtype=torch.long))),
+    dict(inputs=torch.zeros(3, 4, 6)),
+    'anything else',
+]
+BAD = [
+    (sample(gt_label=torch.tensor([2])), r'labels \[2\] are outside of the 2 classes'),
+    (sample(gt_label=torch.tensor([-1])), r'labels \[-1\] are outside'),
+    (sample(gt_sem_seg=PixelData(data=torch.full((1, 4, 6), 9))), r'labels \[9\] are outside'),
+    (sample(gt_sem_seg=PixelData(data=torch.zeros(1, 6, 4))), r'label map has size \(6, 4\), the image \(4, 6\)'),
+    (sample(gt_instances=InstanceData(labels=torch.tensor([0, 5]))), r'labels \[5\] are outside'),
+]
+
+
+@pytest.mark.parametrize('good', GOOD)
+def test_good_samples_pass(good):
+    check_sample(good, 2)
+
+
+@pytest.mark.parametrize(('bad', 'message'), BAD)
+def test_bad_samples_are_refused(bad, message):
+    with pytest.raises(ValueError, match=message):
+        check_sample(bad, 2)
+
+
+def test_limit_must_be_positive():
+    with pytest.raises(ValueError, match='max_in_a_row = 0: must be at least 1'):
+        BadSampleHook(max_in_a_row=0)

@@ -1,0 +1,125 @@
+"""Samples that cannot be used: how they are found, noted and counted."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import torch
+
+from .stops import BadSample
+
+IGNORED_LABEL = 255
+RECORDS = 'bad_samples.jsonl'
+
+
+class BadSamples:
+    """Notes the samples of a data set that cannot be used, from all workers of a loader.
+
+    Every process adds a line to a file for each of them once: the split, the index, the path and the error.
+
+    Args:
+        path: The file. Lines are added to one that is there.
+        split: Name of the data set's part.
+        strict: Whether the first one is an error.
+        max_in_a_row: How many draws in a row may fail.
+    """
+
+    def __init__(self, path: Path, split: str, strict: bool = False, max_in_a_row: int = 20):
+        self.path, self.split, self.strict, self.max_in_a_row = path, split, strict, max_in_a_row
+        self.count = multiprocessing.Value('q', 0)
+        self._noted: set[int] = set()
+        self._last = ''
+
+    def note(self, dataset, index: int, error: Exception) -> None:
+        """Notes a sample and the error that it gave.
+
+        Raises:
+            BadSample: if it is an error already, with the path in its message.
+        """
+        source = path_of(dataset, index)
+        self._last = f'{source}: {one_line(error)}'
+        with self.count.get_lock():
+            self.count.value += 1
+        if index not in self._noted:
+            self._noted.add(index)
+            line = dict(split=self.split, index=index, path=source, error=one_line(error))
+            with self.path.open('a') as file:
+                file.write(json.dumps(line) + '\n')
+        if self.strict:
+            raise BadSample(
+                f'cannot use {self._last}; mend or remove it, or set default_hooks.bad_samples.strict=False'
+            )
+
+    def too_many(self) -> BadSample:
+        """The error for when one draw after another failed."""
+        return BadSample(
+            f'{self.max_in_a_row} samples drawn in a row cannot be used, the last is {self._last}; {self.path} names '
+            'them: python tools/misc/check_dataset.py CONFIG finds all of them'
+        )
+
+
+def path_of(dataset, index: int) -> str:
+    """Path of a sample's image, or its index where the data set does not tell."""
+    try:
+        info = dataset.get_data_info(index)
+    except Exception:  # wrappers and data sets of any kind
+        info = {}
+    return str(info.get('img_path') or f'sample {index}')
+
+
+def one_line(error: Exception) -> str:
+    """Type and message of an error on one line."""
+    return f'{type(error).__name__}: {" ".join(str(error).split())}'
+
+
+# --- what a pipeline lets through and a model fails on, on a GPU without a word on the cause ---
+
+
+def check_sample(sample, num_classes: int | None) -> None:
+    """Checks a training sample as a pipeline packs it; other forms of samples pass.
+
+    Args:
+        sample: `inputs`, an image of shape (channels, height, width), and `data_samples`, its labels.
+        num_classes: Number of classes, None if it is not known.
+
+    Raises:
+        ValueError: if a label map has another size than the image, or a label is outside of the classes.
+    """
+    labels = sample.get('data_samples') if isinstance(sample, dict) else None
+    for name, check in CHECKS.items():
+        if labels is not None and name in labels:
+            check(getattr(labels, name), sample['inputs'], num_classes)
+
+
+def check_labels(labels: torch.Tensor, num_classes: int | None, ignored: int | None = None) -> None:
+    """Checks labels, integers of any shape.
+
+    Raises:
+        ValueError: names those outside of the classes.
+    """
+    if num_classes is None:
+        return
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    wrong = wrong[wrong != ignored] if ignored is not None else wrong
+    if len(wrong):
+        raise ValueError(f'labels {wrong.unique().tolist()[:5]} are outside of the {num_classes} classes')
+
+
+def _check_class(label: torch.Tensor, inputs: torch.Tensor, num_classes: int | None) -> None:
+    if not label.is_floating_point():  # soft labels are shares
+        check_labels(label, num_classes)
+
+
+def _check_map(seg_map, inputs: torch.Tensor, num_classes: int | None) -> None:
+    if seg_map.data.shape[-2:] != inputs.shape[-2:]:
+        sizes = [tuple(tensor.shape[-2:]) for tensor in (seg_map.data, inputs)]
+        raise ValueError(f'the label map has size {sizes[0]}, the image {sizes[1]}')
+    check_labels(seg_map.data, num_classes, ignored=IGNORED_LABEL)
+
+
+def _check_instances(instances, inputs: torch.Tensor, num_classes: int | None) -> None:
+    check_labels(instances.labels, num_classes)
+
+
+# Under the names that mmpretrain, mmseg and mmdet give them.
+CHECKS = {'gt_label': _check_class, 'gt_sem_seg': _check_map, 'gt_instances': _check_instances}

@@ -1,0 +1,208 @@
+"""The stream of data: which samples come in which order, each with a seed of its own, and what if one is broken."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, count, islice
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from .bad_samples import BadSamples, check_sample
+from .randomness import own_randomness
+
+# What a loader keeps when its data set and its batches are replaced.
+KEPT_SETTINGS = (
+    'num_workers',
+    'collate_fn',
+    'pin_memory',
+    'timeout',
+    'worker_init_fn',
+    'multiprocessing_context',
+    'prefetch_factor',
+    'persistent_workers',
+)
+
+Draw = tuple[int, int, int]
+"""Index of a sample in the data set, iteration of the training, place in the batch."""
+
+
+class PositionedBatches:
+    """A batch sampler whose samples know their iteration and their place in the batch, and that can start anywhere.
+
+    Args:
+        batch_sampler: Yields batches of indices; its `sampler` may have `set_epoch`.
+        endless: Whether epoch follows epoch without end, as for a training by iterations.
+    """
+
+    def __init__(self, batch_sampler, endless: bool):
+        self.batch_sampler = batch_sampler
+        self.endless = endless
+        self.begin(epoch=0, iteration=0, skip=0)
+
+    @property
+    def sampler(self):
+        """The sampler inside, where mmengine's hooks look for it."""
+        return self.batch_sampler.sampler
+
+    def begin(self, epoch: int, iteration: int, skip: int) -> None:
+        """Says where the next pass starts.
+
+        Args:
+            epoch: Epoch of the pass, counted from 0.
+            iteration: Number of the first batch that is handed out.
+            skip: Number of batches of this pass before that one. Only their indices are drawn; nothing is loaded.
+        """
+        self.epoch, self.iteration, self.skip = epoch, iteration, skip
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        epochs = count(self.epoch) if self.endless else (self.epoch,)
+        batches = islice(chain.from_iterable(map(self._batches, epochs)), self.skip, None)
+        for iteration, batch in enumerate(batches, self.iteration):
+            yield [(index, iteration, place) for place, index in enumerate(batch)]
+
+    def _batches(self, epoch: int) -> Iterator[list[int]]:
+        if hasattr(self.sampler, 'set_epoch'):
+            self.sampler.set_epoch(epoch)
+        yield from self.batch_sampler
+
+
+class DatasetProxy:
+    """A data set that changes how samples are fetched, and nothing else.
+
+    Reading and setting of attributes goes to the data set inside: hooks look at its meta information and switch its
+    pipeline.
+
+    Args:
+        dataset: The data set inside.
+        **own: Attributes of the proxy itself.
+    """
+
+    def __init__(self, dataset, **own):
+        self.__dict__.update(dataset=dataset, **own)
+
+    def __getattr__(self, name: str):
+        if name.startswith('__') or 'dataset' not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value) -> None:
+        setattr(self.dataset, name, value)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+class SeededDataset(DatasetProxy):
+    """A data set whose samples draw random numbers that depend on their position only.
+
+    Args:
+        dataset: The data set.
+        key: Integers >= 0 that go into every seed, before the position.
+    """
+
+    def __init__(self, dataset, key: tuple[int, ...]):
+        super().__init__(dataset, key=key)
+
+    def __getitem__(self, draw: Draw):
+        index, *position = draw
+        with own_randomness(*self.key, *position):
+            return self.dataset[index]
+
+
+class TolerantDataset(DatasetProxy):
+    """A data set in which a sample that cannot be used is noted, and replaced by another one drawn at random.
+
+    Args:
+        dataset: The data set.
+        bad_samples: Where they are noted.
+    """
+
+    def __init__(self, dataset, bad_samples: BadSamples):
+        super().__init__(dataset, bad_samples=bad_samples)
+
+    def __getitem__(self, index: int):
+        for _ in range(self.bad_samples.max_in_a_row):
+            sample = self._sample(index)
+            if sample is not None:
+                return sample
+            index = int(np.random.randint(len(self.dataset)))
+        raise self.bad_samples.too_many()
+
+    def _sample(self, index: int):
+        try:
+            sample = self.dataset[index]
+            check_sample(sample, _num_classes(self.dataset))
+        # Files of any kind pass through transforms of any kind here. A mistake in the code or the config makes every
+        # sample fail, and shows itself after `max_in_a_row`.
+        except Exception as error:
+            self.bad_samples.note(self.dataset, index, error)
+            return None
+        return sample
+
+
+class GappyDataset(TolerantDataset):
+    """A data set for validation, in which a sample that cannot be read is noted and None: nothing can replace it."""
+
+    def __getitem__(self, index: int):
+        try:
+            return self.dataset[index]
+        except Exception as error:
+            self.bad_samples.note(self.dataset, index, error)
+            return None
+
+
+class GappyLoader(DataLoader):
+    """A loader over a `GappyDataset`: leaves gaps out of a batch, and a batch of gaps altogether."""
+
+    def __init__(self, *args, collate_fn, **kwargs):
+        super().__init__(*args, collate_fn=partial(_collate_rest, collate_fn), **kwargs)
+
+    def __iter__(self):
+        return (batch for batch in super().__iter__() if batch is not None)
+
+
+def _collate_rest(collate_fn, samples: list):
+    rest = [sample for sample in samples if sample is not None]
+    return collate_fn(rest) if rest else None
+
+
+def _num_classes(dataset) -> int | None:
+    classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
+    return len(classes) if classes else None
+
+
+class EndlessBatches:
+    """What `IterBasedTrainLoop` takes its batches from: never ends, and skips without loading.
+
+    Args:
+        loader: A loader over endless `PositionedBatches`.
+    """
+
+    def __init__(self, loader: DataLoader):
+        self.loader = loader
+        self.iterator = None
+
+    def __iter__(self) -> 'EndlessBatches':
+        return self
+
+    def __next__(self):
+        if self.iterator is None:
+            self.iterator = iter(self.loader)
+        return next(self.iterator)
+
+    def skip_iter(self, num_iters: int) -> None:
+        """Starts behind the first `num_iters` batches; mmengine's loop calls this when it resumes."""
+        self.loader.batch_sampler.begin(epoch=0, iteration=num_iters, skip=num_iters)
+
+
+def rebuilt_loader(loader: DataLoader, dataset, batch_sampler, kind: type[DataLoader] | None = None) -> DataLoader:
+    """A loader with the settings of another one, for another data set and other batches.
+
+    Its generator is its own: a loader that takes its base seed from the global one shifts the model's draws.
+    """
+    settings = {name: getattr(loader, name) for name in KEPT_SETTINGS}
+    return (kind or DataLoader)(dataset, batch_sampler=batch_sampler, generator=torch.Generator(), **settings)

@@ -1,0 +1,377 @@
+"""Looks at every file of a config's data before a training does: behind `tools/misc/check_dataset.py`."""
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing import Pool
+from pathlib import Path
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image, UnidentifiedImageError
+from tqdm import tqdm
+
+from .bad_samples import IGNORED_LABEL, check_sample, one_line, path_of
+from .checks import check_config_file, check_data, check_scope, dataset_leaves
+from .options import OptionsAction
+
+ERROR, NOTE = 'error', 'note'
+SHOWN_EXAMPLES = 3
+EXIF_ORIENTATION = 0x0112
+TURNED = (5, 6, 7, 8)  # the EXIF orientations that swap width and height
+
+# What is done with images that are not plain RGB (PIL's names of modes).
+CONVERTED = {
+    '1': 'black and white: loaded as three equal channels',
+    'L': 'grey: loaded as three equal channels',
+    'LA': 'grey with transparency: the transparency is dropped',
+    'P': 'palette: loaded as its colours',
+    'RGBA': 'transparency: dropped',
+    'I;16': '16 bit: cut to 8 bit',
+    'I;16B': '16 bit: cut to 8 bit',
+    'I': '32 bit: cut to 8 bit',
+    'CMYK': 'CMYK: converted',
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found.
+
+    Attributes:
+        severity: 'error' where training would refuse or replace the sample, 'note' where it is handled.
+        where: File, and line or id in it.
+        kind: What it is, the same for all findings alike.
+        detail: What there is to add.
+    """
+
+    severity: str
+    where: str
+    kind: str
+    detail: str = ''
+
+
+# --- single files ---
+
+
+def inspect_image(path: str, annotated_size: tuple[int, int] | None = None) -> Iterator[Finding]:
+    """Decodes an image completely, more strictly than training does, which takes a truncated JPEG as it is.
+
+    Args:
+        path: The file.
+        annotated_size: (width, height) that the annotations give.
+
+    Yields:
+        Findings: unreadable, truncated, other than RGB, turned by EXIF, or of another size.
+    """
+    opened = yield from _opened(path, 'image')
+    if opened is None:
+        return
+    mode, size, orientation = opened
+    if mode in CONVERTED:
+        yield Finding(NOTE, path, f'image with {CONVERTED[mode]}')
+    if orientation != 1:
+        yield Finding(
+            NOTE, path, 'image with EXIF orientation: applied when it is loaded', f'orientation {orientation}'
+        )
+    size = _as_loaded(size, orientation)
+    if annotated_size and size != tuple(annotated_size):
+        detail = f'{size[0]} x {size[1]} as loaded, annotated as {annotated_size[0]} x {annotated_size[1]}'
+        yield Finding(ERROR, path, 'image of another size than annotated', detail)
+
+
+def inspect_map(path: str, image_path: str, num_classes: int, info: dict) -> Iterator[Finding]:
+    """Compares a label map with its image and with the classes.
+
+    Args:
+        path: The label map.
+        image_path: Its image.
+        num_classes: Number of classes.
+        info: What mmseg knows of the sample: `reduce_zero_label` and `label_map`.
+
+    Yields:
+        Findings: unreadable, of another size, or with labels outside of the classes.
+    """
+    opened = yield from _opened(path, 'label map')
+    if opened is None:
+        return
+    try:
+        with Image.open(image_path) as image:
+            size = _as_loaded(image.size, image.getexif().get(EXIF_ORIENTATION, 1))
+    except (OSError, SyntaxError):
+        return  # found with the image
+    if opened[1] != size:
+        detail = f'{opened[1][0]} x {opened[1][1]}, its image {size[0]} x {size[1]} as loaded'
+        yield Finding(ERROR, path, 'label map of another size than its image', detail)
+    with Image.open(path) as seg_map:
+        values = np.unique(np.asarray(seg_map))
+    wrong = [int(value) for value in values if not _is_label(int(value), num_classes, info)]
+    if wrong:
+        yield Finding(ERROR, path, f'label map with labels outside of the {num_classes} classes', f'{wrong[:8]}')
+
+
+def _is_label(value: int, num_classes: int, info: dict) -> bool:
+    value = (info.get('label_map') or {}).get(value, value)
+    if info.get('reduce_zero_label'):
+        value = IGNORED_LABEL if value in (0, IGNORED_LABEL) else value - 1
+    return value < num_classes or value == IGNORED_LABEL
+
+
+def _opened(path: str, what: str) -> Iterator[Finding]:
+    """Decodes a picture; returns its mode, size and EXIF orientation, or None after a finding."""
+    file = Path(path)
+    if not file.is_file():
+        yield Finding(ERROR, path, f'{what} is missing')
+    elif not file.stat().st_size:
+        yield Finding(ERROR, path, f'{what} is empty', '0 bytes')
+    else:
+        try:
+            with Image.open(file) as image:
+                image.load()
+                return image.mode, image.size, image.getexif().get(EXIF_ORIENTATION, 1)
+        except UnidentifiedImageError:
+            yield Finding(ERROR, path, f'{what} is of no known format')
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            yield Finding(ERROR, path, f'{what} is damaged', one_line(error))
+    return None
+
+
+def _as_loaded(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    return size[::-1] if orientation in TURNED else size
+
+
+# --- COCO annotations ---
+
+
+def inspect_coco(path: Path, classes: Sequence[str]) -> Iterator[Finding]:
+    """Looks through a COCO file, before mmdet leaves out of it what it does not understand.
+
+    Args:
+        path: The JSON file.
+        classes: The classes of the config.
+
+    Yields:
+        Findings, each with the id of the annotation or image.
+    """
+    content = json.loads(path.read_bytes())
+    images, annotations = content.get('images', []), content.get('annotations', [])
+    categories = content.get('categories', [])
+    for key, entries in (('images', images), ('annotations', annotations), ('categories', categories)):
+        repeated = [str(id) for id, times in Counter(entry.get('id') for entry in entries).items() if times > 1]
+        if repeated:
+            yield Finding(ERROR, f'{path}, {key}', 'ids that occur more than once', ', '.join(repeated[:8]))
+    missing = sorted(set(classes) - {category.get('name') for category in categories})
+    if missing:
+        yield Finding(
+            ERROR, f'{path}, categories', "classes of the config's metainfo that the file lacks", f'{missing}'
+        )
+    sizes = {image.get('id'): (image.get('width'), image.get('height')) for image in images}
+    known = {category.get('id') for category in categories}
+    for annotation in annotations:
+        where = f'{path}, annotation {annotation.get("id")}'
+        for severity, kind, detail in _coco_complaints(annotation, sizes, known):
+            yield Finding(severity, where, kind, detail)
+    lonely = sizes.keys() - {annotation.get('image_id') for annotation in annotations}
+    if lonely:
+        kind = 'images without annotations: left out of training with filter_cfg.filter_empty_gt'
+        yield Finding(NOTE, f'{path}, images', kind, f'{len(lonely)}, e.g. {sorted(map(str, lonely))[:SHOWN_EXAMPLES]}')
+
+
+def _coco_complaints(annotation: dict, sizes: dict, categories: set) -> Iterator[tuple[str, str, str]]:
+    if annotation.get('image_id') not in sizes:
+        yield ERROR, 'annotation of an image that is not in the file', f'image_id {annotation.get("image_id")}'
+    if annotation.get('category_id') not in categories:
+        yield ERROR, 'annotation of an unknown category', f'category_id {annotation.get("category_id")}'
+    if not _is_finite(annotation.get('area')):
+        yield ERROR, 'annotation without an area, which mmdet asks for', f'area {annotation.get("area")}'
+        return
+    box = annotation.get('bbox')
+    if not (isinstance(box, list) and len(box) == 4 and all(_is_finite(number) for number in box)):
+        yield ERROR, 'box that is not four finite numbers', f'{box}'
+        return
+    for kind, applies in LEFT_OUT.items():
+        if applies(box, annotation, sizes.get(annotation.get('image_id'))):
+            yield NOTE, f'{kind}: left out when it is loaded', f'{box}'
+            return
+
+
+def _is_outside(box: list, annotation: dict, size: tuple | None) -> bool:
+    x, y, width, height = box
+    return bool(size and all(size)) and (x >= size[0] or y >= size[1] or x + width <= 0 or y + height <= 0)
+
+
+# The annotations that mmdet leaves out, by what is wrong with them.
+LEFT_OUT: dict[str, Callable[[list, dict, tuple | None], bool]] = {
+    'box narrower than a pixel': lambda box, annotation, size: min(box[2:]) < 1,
+    'box outside of its image': _is_outside,
+    'annotation with an area of zero or less': lambda box, annotation, size: annotation['area'] <= 0,
+}
+
+
+def _is_finite(number) -> bool:
+    return isinstance(number, (int, float)) and math.isfinite(number)
+
+
+# --- lists of images and labels, as mmpretrain reads them ---
+
+
+def inspect_label_list(path: Path, num_classes: int | None) -> Iterator[Finding]:
+    """Looks through a text file with a line `path label` for each image.
+
+    Yields:
+        Findings, each with the number of its line.
+    """
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        _, _, label = line.strip().rpartition(' ')
+        if not label.isdecimal():
+            yield Finding(ERROR, f'{path}, line {number}', 'line that is not a path and a label', repr(line[:80]))
+        elif num_classes is not None and int(label) >= num_classes:
+            yield Finding(ERROR, f'{path}, line {number}', f'label outside of the {num_classes} classes', label)
+
+
+# --- whole data sets ---
+
+
+class SampleInspector:
+    """Inspects the samples of a data set, by index, so that several processes can share the work."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+        self.classes = (dataset.metainfo or {}).get('classes') or ()
+
+    def __call__(self, index: int) -> list[Finding]:
+        findings = list(self.inspect_files(index))
+        if not any(finding.severity == ERROR for finding in findings):
+            findings.extend(self.run_pipeline(index))
+        return findings
+
+    def inspect_files(self, index: int) -> Iterator[Finding]:
+        """Inspects the image and, if there is one, the label map."""
+        info = self.dataset.get_data_info(index)
+        size = (info['width'], info['height']) if info.get('width') and info.get('height') else None
+        if info.get('img_path'):
+            yield from inspect_image(info['img_path'], size)
+        if info.get('seg_map_path'):
+            yield from inspect_map(info['seg_map_path'], info['img_path'], len(self.classes), info)
+
+    def run_pipeline(self, index: int) -> Iterator[Finding]:
+        """Makes the sample as training does."""
+        where = path_of(self.dataset, index)
+        try:
+            sample = self.dataset.prepare_data(index)
+            if sample is not None and not self.dataset.test_mode:
+                check_sample(sample, len(self.classes) or None)
+        except Exception as error:  # transforms of any kind
+            yield Finding(ERROR, where, 'the pipeline fails', one_line(error))
+            return
+        if sample is None:
+            yield Finding(NOTE, where, 'the pipeline leaves the sample out, and another one is taken')
+
+
+def inspect_annotations(settings: dict, dataset_type: str, classes: Sequence[str]) -> Iterator[Finding]:
+    """Inspects the annotation file of a data set's config, if it is of a kind that is known here."""
+    path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
+    for suffix, types, inspect in ANNOTATIONS:
+        if path.is_file() and path.suffix == suffix and dataset_type in types:
+            yield from inspect(path, classes)
+
+
+ANNOTATIONS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
+    ('.json', ('CocoDataset',), inspect_coco),
+    ('.txt', ('CustomDataset', 'ImageNet'), lambda path, classes: inspect_label_list(path, len(classes) or None)),
+)
+
+
+def inspect_split(cfg: Config, split: str, num_processes: int) -> Iterator[Finding]:
+    """Inspects the data sets of a split, with a progress bar on stderr."""
+    loader = cfg.get(f'{split}_dataloader')
+    for settings in dataset_leaves(loader['dataset']) if loader else ():
+        kind = settings['type'].rpartition('.')[2]
+        yield from inspect_annotations(settings, kind, settings.get('metainfo', {}).get('classes', ()))
+        where = f'{split}_dataloader ({kind})'
+        try:
+            dataset = DATASETS.build(settings)
+            dataset.full_init()
+        except Exception as error:  # data sets of any kind
+            yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
+            continue
+        if not hasattr(dataset, 'get_data_info'):
+            yield Finding(NOTE, where, 'the data set does not tell its files: only its annotations were looked at')
+            continue
+        yield from _inspect_samples(SampleInspector(dataset), f'{split} ({len(dataset)} samples)', num_processes)
+
+
+def _inspect_samples(inspector: SampleInspector, title: str, num_processes: int) -> Iterator[Finding]:
+    indices = range(len(inspector.dataset))
+    bar = dict(desc=title, total=len(indices), unit='sample', mininterval=1.0, disable=None)
+    if num_processes == 1:
+        for findings in tqdm(map(inspector, indices), **bar):
+            yield from findings
+        return
+    with Pool(num_processes) as pool:
+        for findings in tqdm(pool.imap(inspector, indices, chunksize=16), **bar):
+            yield from findings
+
+
+# --- the report ---
+
+
+def report_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """The findings by kind, errors first and the most frequent first, with a few examples each."""
+    by_kind = defaultdict(list)
+    for finding in findings:
+        by_kind[finding.severity, finding.kind].append(finding)
+    for (severity, kind), alike in sorted(by_kind.items(), key=lambda item: (item[0][0] != ERROR, -len(item[1]))):
+        yield f'{severity}  {len(alike)} x {kind}'
+        for finding in alike[:SHOWN_EXAMPLES]:
+            yield f'         {finding.where}' + (f' ({finding.detail})' if finding.detail else '')
+    errors = sum(finding.severity == ERROR for finding in findings)
+    yield f'{errors} errors, {len(findings) - errors} notes'
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Checks the data of a config.
+
+    Returns:
+        Exit status: 0 without errors, 1 with errors, 2 if the config or the arguments are wrong.
+    """
+    args = _parser().parse_args(argv)
+    if args.report and args.report.exists():
+        print(f'error: --report: {args.report} exists and is not overwritten: choose another name', file=sys.stderr)
+        return 2
+    try:
+        check_config_file(args.config)
+        cfg = Config.fromfile(args.config)
+        cfg.merge_from_dict(args.cfg_options or {})
+        check_scope(cfg)
+        init_default_scope(cfg.default_scope)
+    except (ValueError, OSError, ImportError) as error:
+        print('error:', ' '.join(str(error).split()), file=sys.stderr)
+        return 2
+    findings = []
+    for split in args.splits:
+        try:
+            check_data(cfg, (split,))
+        except (ValueError, OSError) as error:
+            findings.append(Finding(ERROR, f'{split}_dataloader', 'missing or unmatched files', one_line(error)))
+        findings.extend(inspect_split(cfg, split, args.workers))
+    print('\n'.join(report_lines(findings)))
+    if args.report:
+        args.report.write_text(''.join(json.dumps(asdict(finding)) + '\n' for finding in findings))
+        print(f'all of them: {args.report}')
+    return int(any(finding.severity == ERROR for finding in findings))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description='Look at every image and annotation of a config before training.')
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'))
+    parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes (default 1)')
+    parser.add_argument('--report', type=Path, metavar='FILE', help='write every finding into this file, JSON by line')
+    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE')
+    return parser

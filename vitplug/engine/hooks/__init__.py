@@ -1,0 +1,9 @@
+"""Hooks that let a long training survive; `configs/_base_/default_runtime_*.py` switch them on."""
+
+from .bad_samples import BadSampleHook
+from .checkpoint import CheckpointHook
+from .interruption import InterruptionHook
+from .non_finite import NonFiniteLossHook
+from .randomness import RandomnessHook
+
+__all__ = ['BadSampleHook', 'CheckpointHook', 'InterruptionHook', 'NonFiniteLossHook', 'RandomnessHook']

@@ -1,0 +1,77 @@
+"""Keeps one broken file among many from ending a training."""
+
+from pathlib import Path
+
+from mmengine.hooks import Hook
+from mmengine.runner.base_loop import BaseLoop
+
+from vitplug.registry import HOOKS
+
+from ..bad_samples import RECORDS, BadSamples
+from ..data_stream import GappyDataset, GappyLoader, TolerantDataset, rebuilt_loader
+
+
+@HOOKS.register_module()
+class BadSampleHook(Hook):
+    """Replaces training samples that cannot be used, leaves out such validation images, and counts both in the log.
+
+    A sample cannot be used if its pipeline raises an error (a file is missing, empty or cut short), its label map has
+    another size than its image, or a label is outside of the classes. `bad_samples.jsonl` in the work dir names each.
+    What the ecosystem handles itself stays as it is: boxes without area and images without boxes (mmdet leaves them
+    out), grey, transparent and 16-bit images (loaded as three channels of 8 bit), EXIF rotation (applied).
+
+    `tools/test.py` is always strict: a result over a part of the images is none.
+
+    Args:
+        strict: Whether the first bad sample ends the training.
+        max_in_a_row: How many draws in a row may fail until the training ends.
+
+    Raises:
+        ValueError: if `max_in_a_row` is less than 1.
+        BadSample: in training; names the file.
+    """
+
+    def __init__(self, strict: bool = False, max_in_a_row: int = 20):
+        if max_in_a_row < 1:
+            raise ValueError(f'max_in_a_row = {max_in_a_row!r}: must be at least 1')
+        self.settings = dict(strict=strict, max_in_a_row=max_in_a_row)
+        self.reported = {}
+
+    def before_run(self, runner) -> None:
+        """Wraps the data sets of a training, before `vitplug.RandomnessHook` seeds what comes out of them."""
+        path = Path(runner.work_dir, RECORDS)
+        self.training = BadSamples(path, 'train', **self.settings)
+        self.validation = BadSamples(path, 'val', **self.settings)
+        if not isinstance(runner._train_loop, BaseLoop):
+            return
+        _wrap(runner._train_loop, TolerantDataset, self.training)
+        if isinstance(runner._val_loop, BaseLoop):
+            _wrap(runner._val_loop, GappyDataset, self.validation, GappyLoader)
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        """Reports the 1st, 2nd, 4th, 8th ... replacement: often enough to be seen, too seldom to fill a log."""
+        count, reported = self.training.count.value, self.reported.get('train', 0)
+        if count >= max(1, 2 * reported):
+            self.reported['train'] = count
+            runner.logger.warning(f'{count} samples replaced so far that cannot be used: {self.training.path}')
+
+    def after_val_epoch(self, runner, metrics=None) -> None:
+        """Says over how many images the metrics are not."""
+        count, reported = self.validation.count.value, self.reported.get('val', 0)
+        self.reported['val'] = count
+        if count > reported:
+            runner.logger.warning(
+                f'{count - reported} of {len(runner.val_dataloader.dataset)} validation images cannot be read; '
+                f'the metrics above are those of the rest: {self.validation.path}'
+            )
+
+    def after_train(self, runner) -> None:
+        """Reports the final count."""
+        runner.logger.info(f'{self.training.count.value} training samples were replaced')
+
+
+def _wrap(loop, dataset_type, bad_samples: BadSamples, kind=None) -> None:
+    loader = loop.dataloader
+    loop.dataloader = rebuilt_loader(loader, dataset_type(loader.dataset, bad_samples), loader.batch_sampler, kind)
+    if hasattr(loop, 'dataloader_iterator'):
+        loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
