@@ -1,11 +1,18 @@
 """Packaging of vitplug. Versions are ranges here; requirements/constraints.txt pins a set that was tried."""
 
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+# What `mim` and `vitplug::...` look for below `vitplug/.mim` in an installed package.
+MIM_FOLDERS = ('configs', 'tools')
+MIM_INDEX = 'model-index.yml'
 
 ONEDL = [
     'torchvision',
+    'safetensors',
     'onedl-mmengine>=0.10.12',
     'onedl-mmcv>=2.3.6',
     'onedl-mmdetection>=3.5.1',
@@ -14,6 +21,7 @@ ONEDL = [
 ]
 OPENMMLAB = [
     'torchvision',
+    'safetensors',
     'numpy<2',
     'opencv-python<4.12',
     'setuptools<81',
@@ -27,6 +35,31 @@ OPENMMLAB = [
 ]
 TEST = ['hypothesis', 'pytest', 'pytest-xdist', 'ruff', 'scikit-learn', 'timm>=1.0.31']
 
+
+class BuildWithMim(build_py):
+    """Adds configs, tools and the index of models to the package: copies in a wheel, links in an editable install."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            self.link(Path('vitplug', '.mim'))
+        else:
+            self.copy(Path(self.build_lib, 'vitplug', '.mim'))
+
+    def copy(self, mim: Path) -> None:
+        # An earlier build may have left configs that are gone by now.
+        shutil.rmtree(mim, ignore_errors=True)
+        for folder in MIM_FOLDERS:
+            shutil.copytree(folder, mim / folder, ignore=shutil.ignore_patterns('__pycache__'))
+        shutil.copyfile(MIM_INDEX, mim / MIM_INDEX)
+
+    def link(self, mim: Path) -> None:
+        mim.mkdir(exist_ok=True)
+        for name in (*MIM_FOLDERS, MIM_INDEX):
+            if not (mim / name).is_symlink():
+                (mim / name).symlink_to(Path('..', '..', name))
+
+
 setup(
     name='vitplug',
     version='0.1.0',
@@ -36,6 +69,7 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['vitplug', 'vitplug.*']),
-    install_requires=['torch>=2.4,<2.14', 'numpy'],
+    cmdclass={'build_py': BuildWithMim},
+    install_requires=['torch>=2.5,<2.14', 'numpy'],
     extras_require={'onedl': ONEDL, 'openmmlab': OPENMMLAB, 'test': TEST},
 )

@@ -1,77 +1,507 @@
-"""Every config parses and builds, and an ablation changes its baseline's backbone and nothing else."""
+"""A walk over every config: it parses, builds, is what its name and its metafile say, and learns in all its parameters.
 
+Models are built on torch's meta device, which holds shapes and no numbers. For the forward and backward pass they
+are made small by :func:`small`, which says what it changes; configs that come out alike are run once.
+"""
+
+import json
 import re
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
-from mmengine.config import Config
+import timm
+import torch
+import yaml
+from mmengine.config import Config, ConfigDict
+from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import DATASETS, MODELS, init_default_scope
+from mmengine.registry import DATASETS, FUNCTIONS, MODELS, init_default_scope
 
-CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
+from vitplug.backbones import SwinTransformer, VisionTransformer
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = ROOT / 'configs'
 ALL = sorted(path for path in CONFIGS.rglob('*.py') if '_base_' not in path.parts)
-ABLATIONS = [path for path in ALL if re.search(r"^_base_ = '[^/]+'$", path.read_text(), re.MULTILINE)]
+DIGITS = [path for path in ALL if path.parent.name == 'digits']
+PAPERS = [path for path in ALL if path not in DIGITS]
+FOLDERS = sorted({path.parent for path in PAPERS})
+SINGLE_BASE = re.compile(r"^_base_ = '([^/'\n]+)'$", re.MULTILINE)
+ABLATIONS = [path for path in ALL if SINGLE_BASE.search(path.read_text()) and 'plugs=' in path.read_text()]
+
+# Parameters of whole models that the papers, or closed forms, give.
+EXACT = {
+    'deit-ti-p16_8xb128-300e_in1k': 5_717_416,
+    'deit-s-p16_8xb128-300e_in1k': 22_050_664,
+    'deit-b-p16_8xb128-300e_in1k': 86_567_656,
+    'deit-ti-p16-cb_8xb128-300e_in1k': 5_717_416,
+    'deit-ti-p16-cb-scaled_8xb128-300e_in1k': 5_719_720,
+    'deit-s-p16-cb-scaled_8xb128-300e_in1k': 22_055_272,
+    'deit-b-p16-cb-scaled_8xb128-300e_in1k': 86_576_872,
+    'deit-s-p16-se_8xb128-300e_in1k': 22_050_664 + 226_080,
+    'deit-ti-distilled-p16_8xb128-300e_in1k': 5_910_800,
+    'deit-s-distilled-p16_8xb128-300e_in1k': 22_436_432,
+    'deit-b-distilled-p16_8xb128-300e_in1k': 87_338_192,
+    'vit-relpos-s-p16_8xb288-400e_in1k': 21_983_920,
+    'vit-relpos-m-p16_8xb288-400e_in1k': 38_747_208,
+    'vit-relpos-b-p16_8xb288-400e_in1k': 86_429_560,
+    'vit-relpos-s-p16-gab_8xb288-400e_in1k': 21_983_944,
+    'vit-relpos-m-p16-gab_8xb288-400e_in1k': 38_747_232,
+    'vit-relpos-b-p16-gab_8xb288-400e_in1k': 86_429_584,
+    'deit-ti-p16-broad_8xb160-300e_in1k': 5_717_416,
+    'deit-s-p16-broad_8xb64-300e_in1k': 22_050_664,
+    'swin-t-p4-w7_8xb128-300e_in1k': 28_288_354,
+    'swin-t-p4-w7-residual-official_8xb128-300e_in1k': 28_288_354,
+    'swin-s-p4-w7_8xb128-30e_in1k': 49_606_258,
+    'vit-b-p16-residual_32xb128-300e_in1k': 86_567_657,
+}
+# The same in thousands, as far as they are known.
+ROUNDED = {
+    'vit-16x384-p16_8xb32-300e_in1k': 24_424,
+    'vit-24x384-p16_8xb32-300e_in1k': 36_257,
+    'vit-32x384-p16_8xb32-300e_in1k': 48_090,
+    'vit-b-p16-refiner_8xb32-300e_in1k': 86_582,
+    'convstem-vit-s-p16-refiner_8xb64-300e_in1k': 25_016,
+    'convstem-vit-m-p16-refiner_8xb64-300e_in1k': 55_013,
+    'convstem-vit-l-p16-refiner_8xb64-300e_in1k': 80_617,
+    'deit-ti-p16_upernet_8xb2-160k_ade20k-512x512': 34_063,
+    'deit-s-p16_upernet_8xb2-160k_ade20k-512x512': 53_547,
+    'deit-b-p16_upernet_8xb2-160k_ade20k-512x512': 127_020,
+}
 
 
 def names(paths):
     return [path.stem for path in paths]
 
 
-def test_there_are_configs_and_ablations():
-    assert len(ALL) >= 6 and len(ABLATIONS) >= 3
+@cache
+def load(path: Path) -> Config:
+    return Config.fromfile(path)
 
 
-@pytest.mark.parametrize('path', ALL, ids=names(ALL))
-def test_model_and_optimizer_build_and_decay_spares_scalars_and_tables(path):
-    cfg = Config.fromfile(path)
-    init_default_scope(cfg.default_scope)
-    model = MODELS.build(cfg.model)
-    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
-    decayed = {id(p) for group in optimizer.param_groups if group['weight_decay'] for p in group['params']}
-    backbone = dict(model.backbone.named_parameters())
-    spared = {name for name, p in backbone.items() if id(p) not in decayed}
-    tables = {name for name in backbone if re.search('pos_embed|cls_token|bias_table', name)}
-    assert spared == {name for name, p in backbone.items() if p.ndim <= 1} | tables
+def walk(node, key=''):
+    """All dicts below a config with the key each stands under."""
+    if isinstance(node, dict):
+        yield key, node
+        for name, value in node.items():
+            yield from walk(value, name)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from walk(value, key)
 
 
-@pytest.mark.parametrize('path', ALL, ids=names(ALL))
-def test_pipelines_build_and_never_flip(path):
-    cfg = Config.fromfile(path)
-    init_default_scope(cfg.default_scope)
-    for split in ('train', 'val', 'test'):
-        # Evaluators and image files wait until the first use.
-        DATASETS.build({**cfg[f'{split}_dataloader'].dataset, 'lazy_init': True})
-    assert 'Flip' not in str(cfg.train_dataloader)
+# --- what can be read in the files ---
 
 
-@pytest.mark.parametrize('path', ALL, ids=names(ALL))
-def test_runs_repeat_and_say_how_to_get_the_data(path):
-    cfg = Config.fromfile(path)
-    assert cfg.randomness.seed == 0
-    assert cfg.data_help.startswith('python tools/')
-    assert (CONFIGS.parent / cfg.data_help.split()[1]).is_file()
+def test_there_are_configs_and_ablations_of_every_paper():
+    assert len(DIGITS) >= 6 and len(ABLATIONS) >= 100
+    papers = {'broad_attention', 'context_broadcast', 'gaussian_bias', 'refiner', 'residual_attention', 'vitdet'}
+    assert {folder.name for folder in FOLDERS} == papers
 
 
 @pytest.mark.parametrize('path', ALL, ids=names(ALL))
 def test_header_gives_the_command(path):
-    assert f'python tools/train.py configs/{path.relative_to(CONFIGS)}' in path.read_text()
+    header = path.read_text().partition('_base_')[0]
+    assert f'# python tools/train.py configs/{path.relative_to(CONFIGS)}\n' in header
+    assert all(line.startswith('# ') for line in header.splitlines())
+
+
+@pytest.mark.parametrize('path', ALL, ids=names(ALL))
+def test_bases_are_our_own(path):
+    assert '::' not in path.read_text()
 
 
 @pytest.mark.parametrize('path', ALL, ids=names(ALL))
 def test_name_says_batch_and_schedule(path):
-    cfg = Config.fromfile(path)
-    batch, schedule = re.search(r'_1xb(\d+)-(\d+[ei])_', path.stem).groups()
+    cfg = load(path)
+    gpus, batch, schedule = re.search(r'_(\d+)xb(\d+)-(?:.+-)?(\d+[eik])_', path.stem).groups()
     assert cfg.train_dataloader.batch_size == int(batch)
-    assert schedule == (
-        f'{cfg.train_cfg.max_epochs}e' if cfg.train_cfg.get('by_epoch') else f'{cfg.train_cfg.max_iters}i'
-    )
+    length = cfg.train_cfg.get('max_epochs') or cfg.train_cfg.max_iters
+    if schedule == '100e':
+        # Counted in iterations of 64 images, of 118000.
+        assert length == 184375
+    else:
+        assert length == int(schedule[:-1]) * (1000 if schedule.endswith('k') else 1)
+        assert ('max_epochs' in cfg.train_cfg) == schedule.endswith('e')
+    if path in PAPERS:
+        assert cfg.auto_scale_lr.base_batch_size == int(gpus) * int(batch)
+        assert cfg.param_scheduler[-1].get('end', length) in (length, cfg.train_cfg.get('max_epochs'))
 
 
 @pytest.mark.parametrize('path', ABLATIONS, ids=names(ABLATIONS))
 def test_ablation_changes_the_plugs_only(path):
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith('#')]
-    child = Config.fromfile(path)
-    baseline = Config.fromfile(path.parent / re.search(r"_base_ = '(.+)'", path.read_text())[1])
-    assert child.model.backbone.pop('plugs')
-    assert child.to_dict() == baseline.to_dict()
+    child = load(path).to_dict()
+    baseline = load(path.parent / SINGLE_BASE.search(path.read_text())[1]).to_dict()
+    assert child['model']['backbone'].pop('plugs') != baseline['model']['backbone'].pop('plugs', [])
+    # A fine-tuning goes on from the training of the same network.
+    for model in (child['model'], baseline['model']):
+        if str(model.get('init_cfg', '')).count('work_dirs/'):
+            model['init_cfg'].pop('checkpoint')
+    assert child == baseline
     assert 2 <= len(lines) <= 6 and '_delete_' not in path.read_text()
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
+def test_checkpoints_have_a_known_place(path):
+    cfg = load(path)
+    assert cfg.load_from is None
+    for _, settings in walk(cfg.model.to_dict()):
+        if settings.get('type') == 'vitplug.Pretrained':
+            folder, name = Path(settings['checkpoint']).parts[:2]
+            assert folder in ('checkpoints', 'work_dirs')
+            if folder == 'work_dirs':
+                source = load(next(other for other in PAPERS if other.stem == name))
+                assert Path(settings['checkpoint']).name == f'epoch_{source.train_cfg.max_epochs}.pth'
+                assert source.model.backbone.get('plugs') == cfg.model.backbone.get('plugs')
+
+
+def test_every_base_is_used():
+    bases = {path.relative_to(CONFIGS) for path in (CONFIGS / '_base_').rglob('*.py')}
+    used = {
+        Path(path.parent, name).resolve().relative_to(CONFIGS)
+        for path in CONFIGS.rglob('*.py')
+        for name in re.findall(r"^(?:_base_ = |    )'([^']+\.py)'", path.read_text(), re.MULTILINE)
+    }
+    assert bases - used == set()
+
+
+@pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))
+def test_digit_runs_repeat_and_say_how_to_get_the_data(path):
+    cfg = load(path)
+    assert cfg.randomness.seed == 0
+    assert cfg.data_help.startswith('python tools/')
+    assert (ROOT / cfg.data_help.split()[1]).is_file()
+    assert 'Flip' not in str(cfg.train_dataloader)
+
+
+# --- metafiles ---
+
+
+@cache
+def metafiles() -> dict[Path, dict]:
+    """Every model of the metafiles that the index names, by config."""
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())
+    models = {}
+    for name in index['Import']:
+        content = yaml.safe_load((ROOT / name).read_text())
+        collections = {collection['Name'] for collection in content['Collections']}
+        for collection in content['Collections']:
+            assert (ROOT / collection['README']).is_file()
+        for model in content['Models']:
+            assert model['In Collection'] in collections
+            path = ROOT / model['Config']
+            assert path not in models and model['Name'] == path.stem
+            models[path] = model['Metadata']
+    return models
+
+
+def test_metafiles_list_every_config():
+    indexed = [path for path in ALL if path in PAPERS or (path.parent / 'metafile.yml').is_file()]
+    assert sorted(metafiles()) == indexed
+
+
+def test_readmes_list_every_config_with_the_figures_of_the_metafile():
+    for path in PAPERS:
+        row = re.search(rf'^\| \[{re.escape(path.stem)}\]\({re.escape(path.name)}\) .*$', read_me(path.parent), re.M)[0]
+        metadata = metafiles()[path]
+        assert f'| {metadata["Parameters"] / 1e6:.3f} M |' in row
+        assert f'{metadata.get("FLOPs", 0) / 1e9:.3f} G' in row or 'FLOPs' not in metadata
+        assert metadata.get("The paper's figure", '') in row
+
+
+def read_me(folder: Path) -> str:
+    return (folder / 'README.md').read_text()
+
+
+def test_papers_figures_are_the_same_in_header_and_metafile():
+    for path in PAPERS:
+        header = ' '.join(line.removeprefix('# ') for line in path.read_text().partition('_base_')[0].splitlines())
+        found = re.search(r"The paper's figure: (.+?)\. python tools", header)
+        assert (found and found[1]) == metafiles()[path].get("The paper's figure")
+
+
+def test_metafiles_have_the_known_counts():
+    counts = {path.stem: metadata['Parameters'] for path, metadata in metafiles().items()}
+    assert {name: counts[name] for name in EXACT} == EXACT
+    assert {name: round(counts[name] / 1000) for name in ROUNDED} == ROUNDED
+
+
+# --- models and optimizers at their true size ---
+
+
+def build(model: ConfigDict, scope: str, device: str):
+    init_default_scope(scope)
+    with torch.device(device):
+        return MODELS.build(model)
+
+
+def one_of_each(paths):
+    """The first config of each host and plugs, as a sample for the fast suite; the others are marked slow."""
+    seen = set()
+    for path in paths:
+        kind = (path.parent.name, path.stem.split('_')[0], path.stem.split('_')[1].split('-')[0])
+        kind = re.sub(r'-(ti|s|m|b|l|t|h\d+|\d+x384)-', '-', str(kind))
+        marks = [pytest.mark.slow] if kind in seen and path in PAPERS else []
+        seen.add(kind)
+        yield pytest.param(path, id=path.stem, marks=marks)
+
+
+@pytest.mark.parametrize('path', list(one_of_each(ALL)))
+def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
+    cfg = load(path)
+    model = build(cfg.model, cfg.default_scope, 'meta')
+    parameters = dict(model.named_parameters())
+    if path in DIGITS:
+        # Their heads have a learning rate of their own, which takes them out of the rule by shape.
+        parameters = {name: p for name, p in parameters.items() if name.startswith('backbone.')}
+    if path in metafiles():
+        assert sum(p.numel() for p in parameters.values()) == metafiles()[path]['Parameters']
+    groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
+    decayed = {id(p) for group in groups if group['weight_decay'] for p in group['params']}
+    spared = {name for name, p in parameters.items() if id(p) not in decayed}
+    tables = {name for name in parameters if re.search('pos_embed|cls_token|dist_token|bias_table|rel_pos_table', name)}
+    if cfg.optim_wrapper.optimizer.weight_decay:
+        assert spared == {name for name, p in parameters.items() if p.ndim <= 1} | tables
+    else:
+        assert spared == set(parameters)
+    if 'layer_decay_rate' in cfg.optim_wrapper.paramwise_cfg:
+        check_layer_decay(cfg.optim_wrapper, parameters, groups)
+
+
+def plain(cfg: Config) -> dict:
+    """The optimizer's wrapper without mixed precision, which needs an accelerator."""
+    settings = cfg.optim_wrapper.to_dict()
+    settings.pop('dtype', None)
+    return ConfigDict({**settings, 'type': 'OptimWrapper'})
+
+
+def check_layer_decay(settings, parameters, groups):
+    rates = {id(p): group['lr'] / settings.optimizer.lr for group in groups for p in group['params']}
+    rate = settings.paramwise_cfg.layer_decay_rate
+    for name, p in parameters.items():
+        block = re.match(r'backbone\.layers\.(\d+)\.', name)
+        depth = int(block[1]) + 1 if block else 0 if re.match(r'backbone\.(patch_embed|pos_embed)', name) else 13
+        assert rates[id(p)] == pytest.approx(rate ** (13 - depth)), name
+
+
+FSDP = next(path for path in PAPERS if '-fsdp-' in path.stem)
+
+
+def test_decay_of_fsdp_config_depends_on_no_shape():
+    """What a process holds of a parameter is one-dimensional, whatever the parameter's shape is."""
+    cfg = load(FSDP)
+    model = build(cfg.model, cfg.default_scope, 'meta')
+    for p in model.parameters():
+        p.data = p.data.flatten()
+    groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
+    whole = build(cfg.model, cfg.default_scope, 'meta')
+    expected = build_optim_wrapper(whole, plain(load(FSDP.parent / SINGLE_BASE.search(FSDP.read_text())[1])))
+    assert decays(model, groups) == decays(whole, expected.optimizer.param_groups)
+
+
+def decays(model, groups) -> dict[str, float]:
+    decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
+    return {name: decay[id(p)] for name, p in model.named_parameters()}
+
+
+def test_fsdp_config_wraps_blocks():
+    path = FSDP
+    wrapper = load(path).strategy.model_wrapper
+    assert load(path).runner_type == 'FlexibleRunner'
+    assert callable(FUNCTIONS.get(wrapper.auto_wrap_policy.type))
+    with torch.device('meta'):
+        block = VisionTransformer('base').layers[0]
+    assert sum(p.numel() for p in block.parameters()) > wrapper.auto_wrap_policy.min_num_params
+
+
+# --- small models, forward and backward ---
+
+
+NUM_CLASSES = 5
+
+
+def small(cfg: Config, teacher: str) -> ConfigDict:
+    """A model of the same structure, small enough to train on images of 64 x 64.
+
+    Heads stay as many and become 4 wide, so the network is narrow; MLPs are twice as wide as the tokens. Networks
+    that are not tapped inside have 4 blocks, or 2 in each stage. Windows have a side of 2 (Swin) or 3 (ViT, whose map
+    of 4 x 4 they do not divide). Task heads and necks have 16 channels and 5 classes. A teacher is timm's smallest
+    ResNet. No other checkpoint is read, images are not mixed, and no branch is dropped at random.
+    """
+    model = deepcopy(cfg.model)
+    model.pop('init_cfg', None)
+    model.train_cfg = None if cfg.default_scope == 'mmpretrain' else model.get('train_cfg')
+    if 'teacher' in model:
+        model.teacher.update(model_name='test_resnet', num_classes=NUM_CLASSES)
+        model.teacher_checkpoint = teacher
+    backbone = model.backbone
+    backbone.pop('init_cfg', None)
+    backbone.update(img_size=64, drop_path_rate=0.0)
+    shrink = small_swin if backbone.type.endswith('SwinTransformer') else small_vit
+    widths = shrink(backbone)
+    for _, settings in list(walk(model)):
+        for name, value in settings.items():
+            settings[name] = narrowed(name, value, widths)
+    return model
+
+
+def small_swin(backbone: ConfigDict) -> dict[int, int]:
+    arch = SwinTransformer.arch_zoo[backbone.arch]
+    before, after = arch['embed_dims'], 4 * arch['num_heads'][0]
+    backbone.arch = ConfigDict(embed_dims=after, depths=[2, 2, 2, 2], num_heads=arch['num_heads'])
+    backbone.window_size = 2
+    return {before * 2**stage: after * 2**stage for stage in range(4)}
+
+
+def small_vit(backbone: ConfigDict) -> dict[int, int]:
+    arch = VisionTransformer.arch_zoo[backbone.arch] if isinstance(backbone.arch, str) else backbone.arch
+    width = 4 * arch['num_heads']
+    tapped = 'out_indices' in backbone or 'global_blocks' in backbone
+    num_layers = arch['num_layers'] if tapped else 4
+    backbone.arch = ConfigDict(
+        embed_dims=width, num_layers=num_layers, num_heads=arch['num_heads'], feedforward_channels=2 * width
+    )
+    if 'window_size' in backbone:
+        backbone.window_size = 3
+    return {arch['embed_dims']: width}
+
+
+def narrowed(name: str, value, widths: dict[int, int]):
+    if name in ('in_channels', 'embed_dim', 'extra_head_dim'):
+        widths = {256: 16, **widths}
+        return [widths[v] for v in value] if isinstance(value, list) else widths.get(value, value)
+    if name == 'num_classes':
+        return NUM_CLASSES
+    return 16 if name.endswith('channels') and name != 'feedforward_channels' else value
+
+
+# Two random images and their annotations, as a model's preprocessor leaves them.
+
+
+def classification_batch(model):
+    from mmpretrain.structures import DataSample
+
+    return torch.randn(2, 3, 64, 64), [DataSample().set_gt_label(label) for label in (0, 3)]
+
+
+def segmentation_batch(model):
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.randint(0, NUM_CLASSES, (1, 64, 64)))) for _ in range(2)]
+    return torch.randn(2, 3, 64, 64), samples
+
+
+def detection_batch(model):
+    from mmdet.testing import demo_mm_inputs
+
+    packed = demo_mm_inputs(2, [[3, 64, 64]] * 2, num_items=[3, 3], num_classes=NUM_CLASSES, with_mask=True)
+    data = model.data_preprocessor(packed, training=True)
+    return data['inputs'], data['data_samples']
+
+
+BATCHES = {'mmpretrain': classification_batch, 'mmseg': segmentation_batch, 'mmdet': detection_batch}
+
+
+@pytest.fixture(scope='module')
+def teacher(tmp_path_factory):
+    """Weights of a teacher."""
+    path = tmp_path_factory.mktemp('teacher') / 'teacher.pth'
+    torch.save(timm.create_model('test_resnet', num_classes=NUM_CLASSES).state_dict(), path)
+    return str(path)
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
+def test_every_parameter_learns(path, teacher):
+    model = small(load(path), teacher)
+    assert without_gradient(load(path).default_scope, json.dumps(model.to_dict(), sort_keys=True)) == []
+
+
+@cache
+def without_gradient(scope: str, model: str) -> list[str]:
+    """Names of the parameters that a backward pass leaves without a gradient."""
+    torch.manual_seed(0)
+    model = build(ConfigDict(json.loads(model)), scope, 'cpu').train()
+    loss, _ = model.parse_losses(model(*BATCHES[scope](model), mode='loss'))
+    loss.backward()
+    assert loss.isfinite()
+    return [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+
+
+# --- data ---
+
+
+@pytest.fixture(scope='module')
+def picture(tmp_path_factory):
+    """A picture, a label map and an object, as the data sets hand them to their pipelines."""
+    folder = tmp_path_factory.mktemp('picture')
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    cv2.imwrite(str(folder / 'image.jpg'), image)
+    cv2.imwrite(str(folder / 'map.png'), rng.integers(0, 151, (300, 420), dtype=np.uint8))
+    path = str(folder / 'image.jpg')
+    outline = [[50.0, 50.0, 350.0, 50.0, 350.0, 250.0, 50.0, 250.0]]
+    instance = dict(bbox=[50, 50, 350, 250], bbox_label=3, mask=outline, ignore_flag=0)
+    return {
+        'mmpretrain': dict(img_path=path, img=image, gt_label=3),
+        'mmseg': dict(img_path=path, seg_map_path=str(folder / 'map.png'), reduce_zero_label=True, seg_fields=[]),
+        'mmdet': dict(img_path=path, img_id=0, instances=[instance], height=300, width=420),
+    }
+
+
+DATA = sorted(path for path in (CONFIGS / '_base_' / 'datasets').glob('*.py') if 'digits' not in path.stem)
+SCOPES = {'ade20k': 'mmseg', 'coco': 'mmdet'}
+
+
+@pytest.mark.parametrize('split', ['train', 'test'])
+@pytest.mark.parametrize('path', DATA, ids=names(DATA))
+def test_pipelines_give_images_of_the_size_in_the_name(path, split, picture):
+    scope = SCOPES.get(path.stem.split('_')[0], 'mmpretrain')
+    init_default_scope(scope)
+    np.random.seed(0)
+    packed = Compose(load(path)[f'{split}_dataloader'].dataset.pipeline)(picture[scope].copy())
+    CHECKS[scope](packed, path.stem, split)
+
+
+def check_image(packed, name, split):
+    size = int(name.rsplit('_', 1)[1])
+    assert packed['inputs'].shape == (3, size, size) and packed['data_samples'].gt_label == 3
+
+
+def check_segmentation(packed, name, split):
+    assert packed['data_samples'].gt_sem_seg.shape == ((512, 512) if split == 'train' else (300, 420))
+    assert min(packed['inputs'].shape[-2:]) == 512
+
+
+def check_detection(packed, name, split):
+    height, width = packed['inputs'].shape[-2:]
+    assert (height, width) == (1024, 1024) if '1024' in name else height <= 800 and width <= 1333
+    if split == 'test':
+        assert packed['data_samples'].gt_instances.masks.masks.shape[1:] == (300, 420)
+    else:
+        assert packed['data_samples'].gt_instances.masks is not None
+
+
+CHECKS = {'mmpretrain': check_image, 'mmseg': check_segmentation, 'mmdet': check_detection}
+
+
+@pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))
+def test_digit_pipelines_build(path):
+    cfg = load(path)
+    init_default_scope(cfg.default_scope)
+    for split in ('train', 'val', 'test'):
+        # Evaluators and image files wait until the first use.
+        DATASETS.build({**cfg[f'{split}_dataloader'].dataset, 'lazy_init': True})
+
+
+def test_data_sets_exist():
+    """Their classes, which CIFAR and others fill from files at once, are looked up and not built."""
+    types = {(load(path).default_scope, load(path).train_dataloader.dataset.type) for path in PAPERS}
+    assert len(types) >= 9
+    for scope, name in types:
+        with DATASETS.switch_scope_and_registry(scope) as registry:
+            assert registry.get(name), name

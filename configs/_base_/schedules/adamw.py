@@ -1,19 +1,7 @@
-# No weight decay for anything one-dimensional (biases, norms, the plugs' scalars), nor for tables and tokens.
-# The scalars are named as well: a rule by shape would silently stop holding if one of them became a vector.
+# AdamW as the digit configs use it.
+_base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='AdamW', lr=1.5e-3, betas=(0.9, 0.999), weight_decay=0.05),
     clip_grad=dict(max_norm=1.0),
-    paramwise_cfg=dict(
-        flat_decay_mult=0.0,
-        custom_keys={
-            'pos_embed': dict(decay_mult=0.0),
-            'cls_token': dict(decay_mult=0.0),
-            'relative_position_bias_table': dict(decay_mult=0.0),
-            'cb_scale': dict(decay_mult=0.0),
-            'gab_amplitude': dict(decay_mult=0.0),
-            'gab_sigma': dict(decay_mult=0.0),
-            'residual_alpha': dict(decay_mult=0.0),
-        },
-    ),
 )

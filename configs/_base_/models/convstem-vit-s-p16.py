@@ -1,0 +1,25 @@
+# The host of Refined-ViT-S: convolutional stem, 16 blocks, width 384, 12 heads, MLPs three times as wide.
+model = dict(
+    type='ImageClassifier',
+    backbone=dict(
+        type='vitplug.VisionTransformer',
+        arch=dict(embed_dims=384, num_layers=16, num_heads=12, feedforward_channels=1152),
+        img_size=224,
+        patch_size=16,
+        drop_path_rate=0.1,
+        stem='conv',
+    ),
+    neck=None,
+    head=dict(
+        type='VisionTransformerClsHead',
+        num_classes=1000,
+        in_channels=384,
+        loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
+    ),
+    data_preprocessor=dict(num_classes=1000, mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True),
+    init_cfg=[
+        dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
+        dict(type='Constant', layer='LayerNorm', val=1.0, bias=0.0),
+    ],
+    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
+)

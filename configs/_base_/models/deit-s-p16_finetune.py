@@ -1,0 +1,10 @@
+# DeiT-S from its ImageNet-1k weights, without mixing, smoothing and stochastic depth.
+_base_ = 'deit-s-p16.py'
+model = dict(
+    backbone=dict(
+        drop_path_rate=0.0,
+        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/deit_small_patch16_224-cd65a155.pth'),
+    ),
+    head=dict(loss=dict(_delete_=True, type='CrossEntropyLoss')),
+    train_cfg=None,
+)

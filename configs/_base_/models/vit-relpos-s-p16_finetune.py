@@ -1,0 +1,10 @@
+# ViT-S (R) from its ImageNet-1k weights, without mixing, smoothing and stochastic depth.
+_base_ = 'vit-relpos-s-p16.py'
+model = dict(
+    backbone=dict(
+        drop_path_rate=0.0,
+        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/vit_relpos_small_patch16_224.safetensors'),
+    ),
+    head=dict(loss=dict(_delete_=True, type='CrossEntropyLoss')),
+    train_cfg=None,
+)

@@ -1,0 +1,8 @@
+# 30 epochs at a constant, small learning rate, as BSwin is fine-tuned from Swin.
+_base_ = 'no_decay.py'
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-5, betas=(0.9, 0.999), weight_decay=1e-8))
+train_cfg = dict(by_epoch=True, max_epochs=30, val_interval=5)
+val_cfg = dict()
+test_cfg = dict()
+param_scheduler = [dict(type='ConstantLR', factor=1.0, by_epoch=True)]
+auto_scale_lr = dict(base_batch_size=1024)

@@ -1,0 +1,18 @@
+# No weight decay for anything one-dimensional (biases, norms, the plugs' scalars), nor for tables and tokens.
+# The scalars are named as well: a rule by shape would silently stop holding if one of them became a vector.
+optim_wrapper = dict(
+    paramwise_cfg=dict(
+        flat_decay_mult=0.0,
+        custom_keys={
+            'pos_embed': dict(decay_mult=0.0),
+            'cls_token': dict(decay_mult=0.0),
+            'dist_token': dict(decay_mult=0.0),
+            'relative_position_bias_table': dict(decay_mult=0.0),
+            'rel_pos_table': dict(decay_mult=0.0),
+            'cb_scale': dict(decay_mult=0.0),
+            'gab_amplitude': dict(decay_mult=0.0),
+            'gab_sigma': dict(decay_mult=0.0),
+            'residual_alpha': dict(decay_mult=0.0),
+        },
+    ),
+)

@@ -1,0 +1,15 @@
+# 300 epochs as ReViT-B is trained, with AdamW: the paper says Adam, whose decay of 0.3 would act as an L2 penalty.
+_base_ = 'no_decay.py'
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=1e-3, betas=(0.9, 0.999), weight_decay=0.3),
+    clip_grad=dict(max_norm=1.0),
+)
+train_cfg = dict(by_epoch=True, max_epochs=300, val_interval=10)
+val_cfg = dict()
+test_cfg = dict()
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=30, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=4.8e-6, by_epoch=True, begin=30, end=300, convert_to_iter_based=True),
+]
+auto_scale_lr = dict(base_batch_size=4096)

@@ -1,0 +1,8 @@
+# 200 epochs of SGD, half a cosine stepped after every epoch, as the GAB paper fine-tunes.
+_base_ = 'no_decay.py'
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=5e-4))
+train_cfg = dict(by_epoch=True, max_epochs=200, val_interval=1)
+val_cfg = dict()
+test_cfg = dict()
+param_scheduler = [dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, begin=0, end=200)]
+auto_scale_lr = dict(base_batch_size=128)

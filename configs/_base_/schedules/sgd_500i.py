@@ -1,0 +1,16 @@
+# 500 iterations of SGD as ViT is fine-tuned: half a cosine, no decay, clipped gradients.
+# The learning rate is one of ViT's grid, 0.001, 0.003, 0.01 and 0.03.
+_base_ = 'no_decay.py'
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.0),
+    clip_grad=dict(max_norm=1.0),
+)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=500, val_interval=100)
+val_cfg = dict()
+test_cfg = dict()
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=50),
+    dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=50, end=500),
+]
+auto_scale_lr = dict(base_batch_size=512)

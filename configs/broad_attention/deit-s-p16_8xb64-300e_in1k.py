@@ -1,0 +1,15 @@
+# ImageNet-1k classification with DeiT-S.
+# python tools/train.py configs/broad_attention/deit-s-p16_8xb64-300e_in1k.py
+_base_ = [
+    '../_base_/models/deit-s-p16.py',
+    '../_base_/datasets/imagenet_bs64_224.py',
+    '../_base_/schedules/bvit_300e.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]
+# 512 images a step, for which DeiT's rule gives 5e-4 and the paper's 5000 steps of warm-up are 2 epochs.
+optim_wrapper = dict(optimizer=dict(lr=5e-4))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=2, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=2, end=300, convert_to_iter_based=True),
+]
+auto_scale_lr = dict(base_batch_size=512)

@@ -1,0 +1,10 @@
+# Stanford Cars classification with ViT-B (R).
+# The paper's figure: top-1 80.154, on its own split.
+# python tools/train.py configs/gaussian_bias/vit-relpos-b-p16_1xb128-200e_cars.py
+_base_ = [
+    '../_base_/models/vit-relpos-b-p16_finetune.py',
+    '../_base_/datasets/cars_bs128_gab_224.py',
+    '../_base_/schedules/sgd_200e.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]
+model = dict(head=dict(num_classes=196))

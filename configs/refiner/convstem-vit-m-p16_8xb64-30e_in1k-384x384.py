@@ -1,0 +1,16 @@
+# ImageNet-1k fine-tuning at 384 x 384 of the host of Refined-ViT-M.
+# python tools/train.py configs/refiner/convstem-vit-m-p16_8xb64-30e_in1k-384x384.py
+_base_ = [
+    '../_base_/models/convstem-vit-m-p16.py',
+    '../_base_/datasets/imagenet_bs64_384.py',
+    '../_base_/schedules/finetune_size_30e.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]
+model = dict(
+    backbone=dict(img_size=384),
+    init_cfg=dict(
+        _delete_=True,
+        type='vitplug.Pretrained',
+        checkpoint='work_dirs/convstem-vit-m-p16_8xb64-300e_in1k/epoch_300.pth',
+    ),
+)

@@ -1,0 +1,4 @@
+# ImageNet-1k classification with ViT-B and residual attention with a fixed alpha.
+# python tools/train.py configs/residual_attention/vit-b-p16-residual-fixed_32xb128-300e_in1k.py
+_base_ = 'vit-b-p16_32xb128-300e_in1k.py'
+model = dict(backbone=dict(plugs=[dict(type='ResidualAttention', learnable=False)]))

@@ -1,0 +1,113 @@
+"""The wheel carries configs, tools and the index of models, and mmengine finds them there by `vitplug::` name."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ('setup.py', 'pyproject.toml', 'MANIFEST.in', 'README.md', 'LICENSE', 'model-index.yml')
+FOLDERS = ('vitplug', 'configs', 'tools', 'requirements')
+NAME = 'vitplug::refiner/vit-16x384-p16-refiner-share1_8xb32-300e_in1k.py'
+
+
+@pytest.fixture(scope='module')
+def source(tmp_path_factory):
+    """A copy of what a source distribution holds: a build leaves its traces there."""
+    folder = tmp_path_factory.mktemp('source')
+    for name in SOURCES:
+        shutil.copy(ROOT / name, folder)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__', '.mim'))
+    return folder
+
+
+@pytest.fixture(scope='module')
+def wheel(source, tmp_path_factory):
+    """The unpacked wheel. An earlier build has left a config that is gone since."""
+    stale = source / 'build' / 'lib' / 'vitplug' / '.mim' / 'configs' / 'gone.py'
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    out = tmp_path_factory.mktemp('wheel')
+    pip = [sys.executable, '-m', 'pip', 'wheel', '--no-deps', '--no-build-isolation', '--disable-pip-version-check']
+    done = subprocess.run([*pip, '-w', out, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (file,) = out.glob('vitplug-*.whl')
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(out / 'site-packages')
+    return out / 'site-packages'
+
+
+def files_in(folder: Path) -> set[str]:
+    files = (path for path in folder.rglob('*') if path.is_file() and '__pycache__' not in path.parts)
+    return {str(path.relative_to(folder)) for path in files}
+
+
+@pytest.mark.parametrize('folder', ['configs', 'tools'])
+def test_wheel_has_every_file_of(folder, wheel):
+    assert files_in(wheel / 'vitplug' / '.mim' / folder) == files_in(ROOT / folder)
+
+
+def test_wheel_has_the_index_and_nothing_beside_the_package(wheel):
+    index = wheel / 'vitplug' / '.mim' / 'model-index.yml'
+    assert index.read_text() == (ROOT / 'model-index.yml').read_text()
+    assert {path.name.partition('-')[0] for path in wheel.iterdir()} == {'vitplug'}
+
+
+def in_wheel(wheel: Path, code: str, cwd: Path) -> dict:
+    """What a program prints as JSON that has the wheel installed, as it were, before the working tree."""
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        env={**os.environ, 'PYTHONPATH': str(wheel)},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_configs_are_found_by_name(wheel, tmp_path):
+    (tmp_path / 'mine.py').write_text(f"_base_ = '{NAME}'\nmodel = dict(backbone=dict(drop_path_rate=0.3))\n")
+    code = (
+        'import json, vitplug.registry\n'
+        'from mmengine.config import Config\n'
+        'from mmengine.hub import get_config\n'
+        f'whole = get_config({NAME!r})\n'
+        "child = Config.fromfile('mine.py')\n"
+        'print(json.dumps(dict(origin=vitplug.__file__, file=whole.filename, '
+        'plugs=[cfg.model.backbone.plugs[0].share for cfg in (whole, child)], '
+        'rate=child.model.backbone.drop_path_rate)))\n'
+    )
+    found = in_wheel(wheel, code, tmp_path)
+    assert found['origin'].startswith(str(wheel)) and found['file'].startswith(str(wheel / 'vitplug' / '.mim'))
+    assert found['plugs'] == [1, 1] and found['rate'] == 0.3
+
+
+def test_every_config_of_the_index_parses_from_the_wheel(wheel, tmp_path):
+    code = (
+        'import json, yaml, vitplug.registry\n'
+        'from pathlib import Path\n'
+        'from mmengine.config import Config\n'
+        "mim = Path(vitplug.__file__).parent / '.mim'\n"
+        "index = yaml.safe_load((mim / 'model-index.yml').read_text())['Import']\n"
+        "names = [m['Config'] for f in index for m in yaml.safe_load((mim / f).read_text())['Models']]\n"
+        'print(json.dumps([Config.fromfile(mim / name).model.type for name in names]))\n'
+    )
+    types = in_wheel(wheel, code, tmp_path)
+    assert len(types) >= 200 and {'ImageClassifier', 'EncoderDecoder', 'MaskRCNN', 'CascadeRCNN'} <= set(types)
+
+
+def test_editable_install_links_to_the_working_tree(source, tmp_path):
+    build = f'from setuptools import build_meta; build_meta.build_editable({str(tmp_path)!r})'
+    for _ in range(2):
+        done = subprocess.run([sys.executable, '-c', build], cwd=source, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    mim = source / 'vitplug' / '.mim'
+    assert files_in(mim / 'configs') == files_in(source / 'configs')
+    assert (mim / 'model-index.yml').resolve() == (source / 'model-index.yml').resolve()
