@@ -12,7 +12,9 @@ MIM_INDEX = 'model-index.yml'
 
 ONEDL = [
     'torchvision',
+    'Pillow',
     'safetensors',
+    'tqdm',
     'onedl-mmengine>=0.10.12',
     'onedl-mmcv>=2.3.6',
     'onedl-mmdetection>=3.5.1',
@@ -21,7 +23,9 @@ ONEDL = [
 ]
 OPENMMLAB = [
     'torchvision',
+    'Pillow',
     'safetensors',
+    'tqdm',
     'numpy<2',
     'opencv-python<4.12',
     'setuptools<81',
@@ -33,7 +37,7 @@ OPENMMLAB = [
     'ftfy',
     'regex',
 ]
-TEST = ['hypothesis', 'pytest', 'pytest-xdist', 'ruff', 'scikit-learn', 'timm>=1.0.31']
+TEST = ['hypothesis', 'pytest', 'pytest-xdist', 'pyyaml', 'ruff', 'scikit-learn', 'scipy', 'timm>=1.0.31']
 
 
 class BuildWithMim(build_py):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
+import vitplug.registry
+
 from .checks import as_list, check_config_file, check_results_file
 
 
@@ -113,10 +115,24 @@ def _base_config(args: argparse.Namespace) -> Config:
     # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = Config.fromfile(args.config)
+    # mmengine marks what comes from `vitplug::...` with that scope, where the task's parts are not.
+    _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
     cfg.merge_from_dict(args.cfg_options or {})
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
     return cfg
+
+
+def _drop_scope(node, scope: str) -> None:
+    """Lets a config's parts be found in the default scope again, all the way down."""
+    if isinstance(node, dict):
+        if node.get('_scope_') == scope:
+            del node['_scope_']
+        for child in node.values():
+            _drop_scope(child, scope)
+    elif isinstance(node, list | tuple):
+        for child in node:
+            _drop_scope(child, scope)
 
 
 # --- what differs between the three libraries ---

@@ -3,7 +3,12 @@ _base_ = 'vit-relpos-b-p16.py'
 model = dict(
     backbone=dict(
         drop_path_rate=0.0,
-        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/vit_relpos_base_patch16_224.safetensors'),
+        init_cfg=dict(
+            type='vitplug.Pretrained',
+            checkpoint='checkpoints/vit_relpos_base_patch16_224.safetensors',
+            # The paper starts its position bias anew for every transfer.
+            reset=['rel_pos_mlp'],
+        ),
     ),
     head=dict(loss=dict(_delete_=True, type='CrossEntropyLoss')),
     train_cfg=None,
