@@ -16,7 +16,7 @@ from vitplug.attention.kernels import Attention, attend_by_rows, attend_to_blend
 def by_rows(monkeypatch):
     """Every attention that can go by rows does, in blocks of a few rows."""
     monkeypatch.setattr(Attention, 'goes_by_rows', lambda a, tokens: a.mask is None and not a.dropout_p)
-    monkeypatch.setattr(kernels, 'BLOCK', {'cpu': 50})
+    monkeypatch.setattr(kernels, 'BLOCK', 50)
 
 
 @st.composite
@@ -30,13 +30,13 @@ def attentions(draw, windows=st.integers(1, 2)):
     n, d, e = draw(st.integers(1, 13)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
     bias = bias_heads and leaf(bias_heads, n, n)
-    kernels.BLOCK['cpu'] = draw(st.integers(1, 60))
+    kernels.BLOCK = draw(st.integers(1, 60))
     return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, bias=bias), leaf
 
 
 @pytest.fixture(autouse=True)
 def _keep_block(monkeypatch):
-    monkeypatch.setattr(kernels, 'BLOCK', dict(kernels.BLOCK))
+    monkeypatch.setattr(kernels, 'BLOCK', kernels.BLOCK)
 
 
 def logits(a, scores):
@@ -161,3 +161,10 @@ def test_fast_forms_under_autocast(by_rows):
         out.float().sum().backward()
         assert (out - exact).abs().mean() / exact.abs().mean() < 16 * torch.finfo(torch.bfloat16).eps
         assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_without_values_on_the_meta_device(by_rows):
+    for plugs in ([dict(type='Refiner')], [dict(type='Refiner', expansion=0)], [dict(type='GaussianAttentionBias')]):
+        with torch.device('meta'):
+            (out,) = vit(plugs=plugs)(torch.empty(1, 3, 40, 56))
+        assert out.shape == (1, 24, 5, 7)

@@ -108,3 +108,13 @@ def test_pictures_go_where_the_user_says(config_file, scope, switch, place):
 
 def test_checkpoint_is_loaded(config_file):
     assert test(config_file()).load_from == 'a.pth'
+
+
+def test_bases_of_the_installed_package_build_in_the_tasks_scope(tmp_path):
+    """mmengine marks what comes from `vitplug::` with a scope in which the task's parts are not found."""
+    base, child = tmp_path / 'base.py', tmp_path / 'child.py'
+    base.write_text("model = dict(type='ImageClassifier', _scope_='vitplug', neck=[dict(type='N', _scope_='vitplug')])")
+    child.write_text("_base_ = 'base.py'\nother = dict(type='M', _scope_='mmdet')")
+    cfg = train_config(train_parser().parse_args([str(child)]))
+    assert cfg.model == dict(type='ImageClassifier', neck=[dict(type='N')])
+    assert cfg.other._scope_ == 'mmdet'

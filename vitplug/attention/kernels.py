@@ -14,13 +14,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .grids import TokenGrid
+from .precision import without_autocast
 
 # Tokens from which on going by rows pays because the maps of an image no longer stay in the cache.
 ROWS_FROM = 512
 # Tokens from which on it saves memory that matters, at some cost in time.
 SAVE_FROM = 2048
-# Entries of one block of rows: 1 MB in float32 in a processor's cache, more where launching is what costs.
-BLOCK = {'cpu': 1 << 18, 'cuda': 1 << 26}
+# Entries of one block of rows: 1 MB of float32 in a processor's cache; elsewhere launching is what costs.
+BLOCK = 1 << 18
+BLOCK_ELSEWHERE = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class _ByRows(torch.autograd.Function):
     def forward(ctx, q, k, v, bias, scale):
         ctx.scale = scale
         out = v.new_empty(v.shape)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             for g, rows in _blocks(q):
                 torch.mm(_probs(q[g, rows], k[g], _rows_of(bias, g, rows), scale).to(v.dtype), v[g], out=out[g, rows])
         ctx.save_for_backward(q, k, v, bias, out)
@@ -146,10 +148,14 @@ class _ByRows(torch.autograd.Function):
 def _blocks(q: Tensor) -> Iterator[tuple[int, slice]]:
     """Index of an attention and a block of its query rows."""
     count, tokens, _ = q.shape
-    rows = max(1, BLOCK[q.device.type] // tokens)
+    rows = max(1, _block(q) // tokens)
     for g in range(count):
         for start in range(0, tokens, rows):
             yield g, slice(start, min(start + rows, tokens))
+
+
+def _block(q: Tensor) -> int:
+    return BLOCK if q.device.type == 'cpu' else BLOCK_ELSEWHERE
 
 
 def _rows_of(bias: Tensor | None, g: int, rows: slice) -> Tensor | None:
@@ -193,7 +199,7 @@ class _ToBlend(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         share = 1.0 if before is None else float(alpha)
         out, scores = v.new_empty(v.shape), q.new_empty(*q.shape[:2], k.shape[1])
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             for g, rows in _blocks(q):
                 part = scores[g, rows]
                 start = part if before is None else before[g, rows]
@@ -265,7 +271,7 @@ class _ToConvolved(torch.autograd.Function):
     def forward(ctx, q, k, v, bias, kernel, scale):
         ctx.scale = scale
         out = v.new_empty(v.shape)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             for b, rows, wide, pad in _bands(q, kernel):
                 probs = _band_probs(q[b, :, wide], k[b], bias, wide, scale, pad)
                 maps = _convolved(probs, kernel)
@@ -302,7 +308,7 @@ def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple
     batch, heads, tokens, _ = q.shape
     half = kernel.shape[-2] // 2
     # The rows beside a block are computed twice, so that blocks are larger here.
-    count = max(8 * half, 4 * BLOCK[q.device.type] // (heads * tokens), 1)
+    count = max(8 * half, 4 * _block(q) // (heads * tokens), 1)
     for b in range(batch):
         for start in range(0, tokens, count):
             stop = min(start + count, tokens)

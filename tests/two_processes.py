@@ -1,0 +1,42 @@
+"""What each of two processes runs in a test: a module of its own, for processes import it anew."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from cases import images, randomize, swin, vit
+from torch.nn.parallel import DistributedDataParallel
+
+TOGETHER = [
+    dict(type='ContextBroadcast', scaled=True, scale_init_value=0.3),
+    dict(type='RelPosMlp', hidden_dims=8, drop_rate=0.0),
+    dict(type='GaussianAttentionBias'),
+    dict(type='ResidualAttention'),
+    dict(type='BroadAttention'),
+    dict(type='Refiner'),
+]
+HOSTS = {'vit': vit, 'swin': swin}
+
+
+def loss_of(model, x):
+    return sum(out.square().mean() for out in model(x))
+
+
+def build(host):
+    return randomize(HOSTS[host](plugs=[dict(plug) for plug in TOGETHER])).double()
+
+
+def half_step(rank, port, host, path):
+    """One of two processes; the first writes the mean loss and the gradients."""
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo', rank=rank, world_size=2)
+    # Every parameter must take part: unused ones would make this fail.
+    model = DistributedDataParallel(build(host), find_unused_parameters=False)
+    loss = loss_of(model, images(32, 40, batch=4)[2 * rank : 2 * rank + 2])
+    loss.backward()
+    dist.all_reduce(loss.data)
+    if rank == 0:
+        grads = {name: p.grad for name, p in model.module.named_parameters()}
+        torch.save((loss.data / 2, grads), path)
+    dist.destroy_process_group()
