@@ -24,6 +24,21 @@ def _fresh_dynamo():
     torch._dynamo.reset()
 
 
+@pytest.fixture(autouse=True)
+def _own_mmengine_globals():
+    """The current scope, logger and the like of one test must not be those of the next."""
+    from mmengine.logging import MessageHub, MMLogger
+    from mmengine.registry import DefaultScope
+    from mmengine.visualization import Visualizer
+
+    managers = (DefaultScope, MMLogger, MessageHub, Visualizer)
+    before = [dict(manager._instance_dict) for manager in managers]
+    yield
+    for manager, instances in zip(managers, before, strict=True):
+        manager._instance_dict.clear()
+        manager._instance_dict.update(instances)
+
+
 @pytest.fixture
 def mm_log(caplog):
     """What is logged through mmengine, whichever logger is current."""

@@ -2,7 +2,8 @@
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,7 +44,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.error(f'--parts {" ".join(parts)}: only attention can be measured without the OpenMMLab packages')
     if args.threads:
         torch.set_num_threads(args.threads)
+    with quiet():
+        measure_parts(args, parts)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the lines that models log about themselves out of the tables."""
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
+    """Measures some parts, prints their tables and writes the files."""
     where = machine(args.device)
     print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds\n', flush=True)
     tables, growths = [], []
