@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+import test_compile as compiling
 import test_contract as contract
 import torch
 import torch.nn.functional as F
@@ -524,7 +525,7 @@ CLAUSES = {
     'autocast bfloat16': lambda h, p: contract.test_autocast_to_rounding(h, p, torch.bfloat16),
     'checkpointing': contract.test_checkpointing_changes_nothing,
     'gradients': contract.test_every_parameter_gets_a_gradient,
-    'compile': contract.test_compiles_to_one_graph_once,
+    'compile': compiling.test_compiles_to_one_graph_once,
     'frozen': contract.test_frozen_stages,
     'depths': contract.test_every_parameter_has_a_depth,
     'averaging': contract.test_weight_averaging,
