@@ -7,7 +7,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing import Pool
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import numpy as np
@@ -238,7 +238,7 @@ def inspect_label_list(path: Path, num_classes: int | None) -> Iterator[Finding]
 
 
 class SampleInspector:
-    """Inspects the samples of a data set, by index, so that several processes can share the work."""
+    """Inspects the samples of a data set, by index, so that several threads can share the work."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -287,7 +287,7 @@ ANNOTATIONS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
 )
 
 
-def inspect_split(cfg: Config, split: str, num_processes: int) -> Iterator[Finding]:
+def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding]:
     """Inspects the data sets of a split, with a progress bar on stderr."""
     loader = cfg.get(f'{split}_dataloader')
     for settings in dataset_leaves(loader['dataset']) if loader else ():
@@ -303,17 +303,18 @@ def inspect_split(cfg: Config, split: str, num_processes: int) -> Iterator[Findi
         if not hasattr(dataset, 'get_data_info'):
             yield Finding(NOTE, where, 'the data set does not tell its files: only its annotations were looked at')
             continue
-        yield from _inspect_samples(SampleInspector(dataset), f'{split} ({len(dataset)} samples)', num_processes)
+        yield from _inspect_samples(SampleInspector(dataset), f'{split} ({len(dataset)} samples)', num_threads)
 
 
-def _inspect_samples(inspector: SampleInspector, title: str, num_processes: int) -> Iterator[Finding]:
+def _inspect_samples(inspector: SampleInspector, title: str, num_threads: int) -> Iterator[Finding]:
     indices = range(len(inspector.dataset))
     bar = dict(desc=title, total=len(indices), unit='sample', mininterval=1.0, disable=None)
-    if num_processes == 1:
+    if num_threads == 1:
         for findings in tqdm(map(inspector, indices), **bar):
             yield from findings
         return
-    with Pool(num_processes) as pool:
+    # Threads, for decoding leaves Python's lock alone, and forked processes would inherit torch's locks.
+    with ThreadPool(num_threads) as pool:
         for findings in tqdm(pool.imap(inspector, indices, chunksize=16), **bar):
             yield from findings
 
@@ -371,7 +372,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Look at every image and annotation of a config before training.')
     parser.add_argument('config', help='config file')
     parser.add_argument('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'))
-    parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes (default 1)')
+    parser.add_argument('--workers', type=int, default=1, metavar='N', help='threads (default 1)')
     parser.add_argument('--report', type=Path, metavar='FILE', help='write every finding into this file, JSON by line')
     parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE')
     return parser
