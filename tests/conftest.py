@@ -31,12 +31,13 @@ def _own_mmengine_globals():
     from mmengine.registry import DefaultScope
     from mmengine.visualization import Visualizer
 
+    # Before as well as after: a fixture that several tests share may have set them.
     managers = (DefaultScope, MMLogger, MessageHub, Visualizer)
-    before = [dict(manager._instance_dict) for manager in managers]
-    yield
-    for manager, instances in zip(managers, before, strict=True):
+    for manager in managers:
         manager._instance_dict.clear()
-        manager._instance_dict.update(instances)
+    yield
+    for manager in managers:
+        manager._instance_dict.clear()
 
 
 @pytest.fixture
