@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch import distributed
 
 from .checks import check_testing, check_training
 from .launch import start_cpu_processes
@@ -32,6 +33,7 @@ def train(argv: Sequence[str] | None = None) -> None:
     runner = build_runner(cfg)
     with statuses_of_stops(runner.logger):
         runner.train()
+    leave_process_group()
 
 
 def test(argv: Sequence[str] | None = None) -> None:
@@ -45,6 +47,14 @@ def test(argv: Sequence[str] | None = None) -> None:
     runner = build_runner(cfg)
     with statuses_of_stops(runner.logger):
         runner.test()
+    leave_process_group()
+
+
+def leave_process_group() -> None:
+    """Lets all processes end together: gloo aborts one whose peer is gone before it."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 def build_runner(cfg: Config) -> Runner:
