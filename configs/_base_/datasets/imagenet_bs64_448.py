@@ -1,46 +1,10 @@
 # ImageNet-1k at 448 for fine-tuning, without erasing; whole images are tested.
-data_root = 'data/imagenet'
-data_preprocessor = dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
-bgr_mean = data_preprocessor['mean'][::-1]
-bgr_std = data_preprocessor['std'][::-1]
-
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='RandomResizedCrop', scale=448, backend='pillow', interpolation='bicubic'),
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(
-        type='RandAugment',
-        policies='timm_increasing',
-        num_policies=2,
-        total_level=10,
-        magnitude_level=9,
-        magnitude_std=0.5,
-        hparams=dict(pad_val=[round(channel) for channel in bgr_mean], interpolation='bicubic'),
-    ),
-    dict(type='PackInputs'),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=448, edge='short', backend='pillow', interpolation='bicubic'),
-    dict(type='CenterCrop', crop_size=448),
-    dict(type='PackInputs'),
-]
-train_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(type='ImageNet', data_root=data_root, split='train', pipeline=train_pipeline),
-)
-val_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(type='ImageNet', data_root=data_root, split='val', pipeline=test_pipeline),
-)
+_base_ = 'imagenet_bs64_384.py'
+train_pipeline = _base_.train_pipeline
+train_pipeline[1].scale = 448
+test_pipeline = _base_.test_pipeline
+test_pipeline[1].scale = 448
+test_pipeline[2].crop_size = 448
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator
