@@ -1,15 +1,25 @@
 """The fast forms against their equations: values and gradients, at sizes that cut blocks everywhere."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import PLUGS, images, randomize, vit
+from cases import PLUGS, images, randomize, swin, vit
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention, kernels
-from vitplug.attention.kernels import Attention, attend_by_rows, attend_to_blend, attend_to_convolved
+from vitplug.attention.kernels import (
+    Attention,
+    attend_by_rows,
+    attend_to_blend,
+    attend_to_convolved,
+    call_by_image,
+    call_windows_as_heads,
+    form_maps,
+)
 
 
 @pytest.fixture
@@ -47,17 +57,39 @@ def scores(a):
     return a.scale * a.q @ a.k.mT
 
 
-def assert_same(got, expected, leaves):
+def assert_same(got, expected, leaves, keep=False):
     assert_close(got, expected)
     weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in got]
     leaves = [leaf for leaf in leaves if leaf is not None]
-    assert_close(torch.autograd.grad(got, leaves, weights), torch.autograd.grad(expected, leaves, weights))
+    wanted = torch.autograd.grad(expected, leaves, weights, retain_graph=keep)
+    assert_close(torch.autograd.grad(got, leaves, weights, retain_graph=keep), wanted)
 
 
 @given(attentions())
 def test_by_rows(drawn):
     a, _ = drawn
     assert_same([attend_by_rows(a)], [logits(a, scores(a)).softmax(-1) @ a.v], [a.q, a.k, a.v, a.bias])
+
+
+@given(attentions())
+def test_windows_with_masks_of_their_own(drawn):
+    """As a batch image by image, as heads all at once, and with maps formed."""
+    a, leaf = drawn
+    windows, n = a.q.shape[1], a.q.shape[-2]
+    mask = leaf(windows, n, n).detach()
+    masked = replace(a, mask=mask)
+    both = mask[:, None] if a.bias is None else mask[:, None] + a.bias
+    expected = [(scores(a) + both).softmax(-1) @ a.v]
+    for got in (call_by_image(masked, both), call_windows_as_heads(masked, both), form_maps(masked)):
+        assert_same([got], expected, [a.q, a.k, a.v, a.bias], keep=True)
+
+
+def test_masked_windows_of_a_whole_model_in_inference():
+    model, x = randomize(swin()).double().eval(), images(40, 56)
+    with torch.no_grad(), fused_attention(False):
+        expected = model(x)
+    with torch.no_grad():
+        assert_close(model(x), expected)
 
 
 @given(attentions(), st.booleans())

@@ -19,7 +19,7 @@ from torch import Tensor
 from .carry import Carry
 from .grids import TokenGrid
 from .intermediates import LayerRecord
-from .kernels import Attention, fused
+from .kernels import Attention, fused, scores_of, softmax
 from .precision import without_autocast
 
 _fused_enabled = True
@@ -86,7 +86,7 @@ def attend(
     wants_maps = record is not None and record.wants_maps
     if wants_maps and q_BWHNd.shape[2]:
         # A block that reuses an earlier one's maps has no q and k, and so nothing before the maps.
-        record.add(scores=_scores(q_BWHNd, k_BWHNd, scale), bias=bias_HNN)
+        record.add(scores=scores_of(q_BWHNd, k_BWHNd, scale), bias=bias_HNN)
     unrolls = _fused_enabled and plugs.unrolls(grid)
     if unrolls:
         q_BWHNd, k_BWHNd, bias_HNN, carry = plugs.unroll(q_BWHNd, k_BWHNd, bias_HNN, grid, carry)
@@ -95,7 +95,7 @@ def attend(
     form = plugs.fast_form(inputs, unrolls) if _fused_enabled else None
     if form is None or wants_maps:
         blend = _add_bias if unrolls else plugs.blend_scores
-        logits, next_carry = blend(_scores(q_BWHNd, k_BWHNd, scale), bias_HNN, grid, carry)
+        logits, next_carry = blend(scores_of(q_BWHNd, k_BWHNd, scale), bias_HNN, grid, carry)
         # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
         drop = dropout_p if form is None else 0.0
         maps, next_carry = _maps(logits, grid, plugs, next_carry, mask_WNN, drop, record)
@@ -134,11 +134,6 @@ def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
         return F.softmax(scores, dim=-1)
 
 
-def _scores(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
-    """Scaled dot products, ``(B, W, H, N, N)``."""
-    return (q_BWHNd * scale) @ k_BWHNd.transpose(-2, -1)
-
-
 def _add_bias(scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
     """The logits where nothing blends the scores, and the carry as it is."""
     return (scores if bias_HNN is None else scores + bias_HNN), carry
@@ -148,9 +143,7 @@ def _maps(logits, grid, plugs, carry, mask_WNN, dropout_p, record):
     """The attention maps that multiply v, ``(B, W, H, N, N)``, and the next carry."""
     if mask_WNN is not None:
         logits = logits + mask_WNN[:, None].to(logits.dtype)
-    # What the map socket makes of the probabilities should not start from ones rounded to half precision.
-    half = logits.dtype in (torch.float16, torch.bfloat16)
-    probs = F.softmax(logits, dim=-1, dtype=torch.float32 if half else None)
+    probs = softmax(logits)
     dropped = F.dropout(probs, dropout_p) if dropout_p else probs
     maps, carry = plugs.refine_map(dropped, mask_WNN, grid, carry)
     if record is not None:

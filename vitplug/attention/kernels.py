@@ -68,24 +68,39 @@ def fused(a: Attention) -> Tensor:
 
 def form_maps(a: Attention) -> Tensor:
     """What torch's fused call does as well where it forms the maps, in fewer passes over them."""
-    logits = (a.q * a.scale) @ a.k.transpose(-2, -1)
+    logits = scores_of(a.q, a.k, a.scale)
     if a.bias is not None:
         logits = logits + a.bias.to(logits.dtype)
     if a.mask is not None:
         logits = logits + a.mask[:, None].to(logits.dtype)
-    probs = _softmax(logits, None)
-    return F.dropout(probs, a.dropout_p).to(a.v.dtype) @ a.v
+    return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype) @ a.v
+
+
+def scores_of(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """Scaled dot products ``(..., N, N)`` of ``(..., N, d)``."""
+    return (q * scale) @ k.transpose(-2, -1)
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Probabilities in float32 at least: what is made of them should not start from ones rounded to half precision."""
+    return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
-    if a.mask is None:
-        dims, additive = (0, 1), a.bias
-    else:
+    if a.mask is not None:
         both_WHNN = a.mask[:, None] if a.bias is None else a.mask[:, None] + a.bias
-        if a.q.device.type == 'cpu' and not torch.compiler.is_compiling():
-            return _by_image(a, both_WHNN)
-        dims, additive = (1, 2), both_WHNN.expand(-1, a.q.shape[2], -1, -1).flatten(0, 1)
+        on_cpu = a.q.device.type == 'cpu' and not torch.compiler.is_compiling()
+        return call_by_image(a, both_WHNN) if on_cpu else call_windows_as_heads(a, both_WHNN)
+    return _call(a, (0, 1), a.bias)
+
+
+def call_windows_as_heads(a: Attention, additive_WHNN: Tensor) -> Tensor:
+    """One call for all images, each window's heads being heads of their own."""
+    return _call(a, (1, 2), additive_WHNN.expand(-1, a.q.shape[2], -1, -1).flatten(0, 1))
+
+
+def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tensor:
     q, k, v = (t.flatten(*dims) for t in (a.q, a.k, a.v))
     if additive is not None:
         additive = additive.to(q.dtype)[None]
@@ -93,7 +108,7 @@ def call_fused(a: Attention) -> Tensor:
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])
 
 
-def _by_image(a: Attention, additive_WHNN: Tensor) -> Tensor:
+def call_by_image(a: Attention, additive_WHNN: Tensor) -> Tensor:
     """One call for each image, its windows being the batch: on a CPU copies cost more than calls."""
     additive = additive_WHNN.to(a.q.dtype)
     return torch.stack(
@@ -165,7 +180,7 @@ def _rows_of(bias: Tensor | None, g: int, rows: slice) -> Tensor | None:
 def _probs(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
     """The probabilities of some query rows, in float32 at least."""
     scores = torch.mm(q, k.T).mul_(scale) if bias is None else torch.addmm(bias, q, k.T, alpha=scale)
-    return scores.to(torch.promote_types(q.dtype, torch.float32)).softmax(-1)
+    return softmax(scores)
 
 
 def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -205,7 +220,7 @@ class _ToBlend(torch.autograd.Function):
                 start = part if before is None else before[g, rows]
                 keep = 0.0 if before is None else 1 - share
                 torch.addmm(start, q[g, rows], k[g].T, beta=keep, alpha=share * scale, out=part)
-                torch.mm(_softmax(part, _rows_of(bias, g, rows)).to(v.dtype), v[g], out=out[g, rows])
+                torch.mm(_biased_probs(part, _rows_of(bias, g, rows)).to(v.dtype), v[g], out=out[g, rows])
         ctx.share, ctx.scale, ctx.alpha_dtype = share, scale, alpha.dtype if alpha is not None else None
         ctx.save_for_backward(q, k, v, bias, before, scores, out)
         return out, scores
@@ -221,7 +236,7 @@ class _ToBlend(torch.autograd.Function):
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out
         inner = (grad_out * out).sum(-1, keepdim=True)
         for g, rows in _blocks(q):
-            probs = _softmax(scores[g, rows], _rows_of(bias, g, rows))
+            probs = _biased_probs(scores[g, rows], _rows_of(bias, g, rows))
             grad = grad_out[g, rows]
             grad_v[g].addmm_(probs.to(v.dtype).T, grad)
             grad_scores = torch.mm(grad, v[g].T).sub_(inner[g, rows]).to(probs.dtype).mul_(probs).to(q.dtype)
@@ -242,9 +257,8 @@ class _ToBlend(torch.autograd.Function):
         return grad_q.mul_(ctx.share * ctx.scale), grad_k, grad_v, grad_bias, grad_before, grad_alpha, None
 
 
-def _softmax(scores: Tensor, bias: Tensor | None) -> Tensor:
-    logits = scores if bias is None else scores + bias
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
+def _biased_probs(scores: Tensor, bias: Tensor | None) -> Tensor:
+    return softmax(scores if bias is None else scores + bias)
 
 
 def attend_to_convolved(a: Attention, kernel: Tensor) -> Tensor:
@@ -318,8 +332,7 @@ def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple
 
 def _band_probs(q, k, bias, rows: slice, scale: float, pad: tuple[int, int]) -> Tensor:
     """Probabilities ``(H, rows, N)`` with rows of zeros where the plane ends."""
-    scores = (q * scale) @ k.mT
-    probs = _softmax(scores, None if bias is None else bias[:, rows])
+    probs = _biased_probs(scores_of(q, k, scale), None if bias is None else bias[:, rows])
     return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
 
 
