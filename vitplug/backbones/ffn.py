@@ -1,5 +1,8 @@
 """The MLP branch of a block, with its token sockets."""
 
+from collections.abc import Callable
+
+import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from mmcv.cnn.bricks.scale import LayerScale
@@ -8,6 +11,9 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from vitplug.plugs import LayerPlugs
+
+# Hidden activations of one block of tokens, 8 MB of float32: smaller ones make the products slower.
+BLOCK = 1 << 21
 
 
 class PluggedFFN(FFN):
@@ -20,14 +26,18 @@ class PluggedFFN(FFN):
 
     def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs) -> Tensor:
         """``identity + drop_path(layer_scale(mlp(x)))`` of tokens ``(B, N, D)``."""
-        *hidden, last, dropout = self.layers
-        x = plugs.tokens('mlp_front', x)
-        for layer in hidden:
-            x = layer(x)
-        x = plugs.tokens('mlp_mid', x)
-        x = plugs.tokens('mlp_end', dropout(last(x)))
+        x = feed_forward(self._hidden, self._out, x, self, plugs)
         x = self.dropout_layer(self.gamma2(x))
         return identity + x if self.add_identity else x
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        for layer in self.layers[:-2]:
+            x = layer(x)
+        return x
+
+    def _out(self, x: Tensor) -> Tensor:
+        last, dropout = self.layers[-2:]
+        return dropout(last(x))
 
 
 class PluggedSwiGLU(BaseModule):
@@ -48,9 +58,29 @@ class PluggedSwiGLU(BaseModule):
 
     def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs) -> Tensor:
         """As :meth:`PluggedFFN.forward`."""
-        a, b = self.w12(plugs.tokens('mlp_front', x)).chunk(2, dim=-1)
-        x = plugs.tokens('mlp_mid', self.norm(F.silu(a) * b))
-        return identity + self.gamma2(plugs.tokens('mlp_end', self.w3(x)))
+        return identity + self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs))
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        a, b = self.w12(x).chunk(2, dim=-1)
+        return self.norm(F.silu(a) * b)
+
+
+def feed_forward(
+    hidden: Callable[[Tensor], Tensor], out: Callable[[Tensor], Tensor], x: Tensor, mlp: nn.Module, plugs: LayerPlugs
+) -> Tensor:
+    """The two halves of an MLP between its three sockets.
+
+    In inference on a CPU, many tokens go through both by blocks whose hidden activations stay in the processor's
+    cache. Autograd would keep those of all tokens anyway, and a graph that is being compiled is torch's to cut.
+    """
+    x = plugs.tokens('mlp_front', x)
+    plain = torch.is_grad_enabled() or mlp.training or torch.compiler.is_compiling() or x.device.type != 'cpu'
+    tokens, block = x.flatten(0, -2), max(1, BLOCK // mlp.hidden_dims)
+    if plain or len(tokens) < 2 * block or plugs.at('mlp_mid'):
+        x = out(plugs.tokens('mlp_mid', hidden(x)))
+    else:
+        x = torch.cat([out(hidden(part)) for part in tokens.split(block)]).view(x.shape)
+    return plugs.tokens('mlp_end', x)
 
 
 def layer_scale(dims: int, init_value: float) -> nn.Module:
@@ -59,5 +89,12 @@ def layer_scale(dims: int, init_value: float) -> nn.Module:
 
 
 def layer_norm(norm_cfg: dict, dims: int) -> nn.Module:
-    """The norm layer of a config."""
-    return build_norm_layer(norm_cfg, dims)[1]
+    """The norm layer of a config.
+
+    Raises:
+        ValueError: If it cannot be built for so many channels.
+    """
+    try:
+        return build_norm_layer(norm_cfg, dims)[1]
+    except (TypeError, LookupError, AttributeError, RuntimeError, ValueError) as error:
+        raise ValueError(f'norm_cfg={norm_cfg!r}: no norm of {dims} channels: {error}') from error

@@ -4,36 +4,32 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vitplug.analysis.tables import markdown_table
+
 from .measure import Table
 
 
 def as_text(table: Table) -> str:
     """A Markdown table."""
-    lines = [f'### {table.title}', '', f'| | ms | ratio to {table.reference} | aimed for |', '|---|---:|---:|---:|']
+    rows = [('', 'ms', f'ratio to {table.reference}', 'aimed for')]
     for row in table.rows:
         target = '' if row.target is None else f'<= {row.target:.2f}'
-        lines.append(f'| {row.name} | {row.seconds * 1e3:.1f} | {row.ratio:.3f} | {target} |')
-    return '\n'.join(lines)
+        rows.append((row.name, f'{row.seconds * 1e3:.1f}', f'{row.ratio:.3f}', target))
+    return f'### {table.title}\n\n{markdown_table(rows, numeric=range(1, 4))}'
 
 
 def growth_as_text(growths: Sequence) -> str:
     """A Markdown table of memory and time by tokens."""
     if not growths:
         return ''
-    tokens = growths[0].tokens
-    lines = [
-        '### Growth of a DeiT-S training step, batch 1',
-        '',
-        f'| | {" | ".join(f"{n} tokens" for n in tokens)} | slope of time | slope of memory | aimed for |',
-        '|---|' + '---:|' * (len(tokens) + 3),
-    ]
+    sizes = [f'{n} tokens' for n in growths[0].tokens]
+    rows = [('', *sizes, 'slope of time', 'slope of memory', 'aimed for')]
     for growth in growths:
         pairs = zip(growth.seconds, growth.gigabytes, strict=True)
-        cells = ' | '.join(f'{seconds:.1f} s, {memory:.2f} GB' for seconds, memory in pairs)
-        target = '' if growth.target is None else f'<= {growth.target}'
-        slopes = f'{growth.slope(growth.seconds):.2f} | {growth.slope(growth.gigabytes):.2f}'
-        lines.append(f'| {growth.name} | {cells} | {slopes} | {target} |')
-    return '\n'.join(lines)
+        cells = [f'{seconds:.1f} s, {memory:.2f} GB' for seconds, memory in pairs]
+        slopes = [f'{growth.slope(values):.2f}' for values in (growth.seconds, growth.gigabytes)]
+        rows.append((growth.name, *cells, *slopes, '' if growth.target is None else f'<= {growth.target}'))
+    return f'### Growth of a DeiT-S training step, batch 1\n\n{markdown_table(rows, numeric=range(1, len(rows[0])))}'
 
 
 def save(folder: Path, machine: Mapping[str, str], tables: Sequence[Table], growths: Sequence) -> list[Path]:
