@@ -79,7 +79,7 @@ def test_report_of_an_added_plug():
     assert line_of(macs, 'total')[-1] == f'+{after.costs.macs["backbone.plugs.refiner"]:,}'
     assert 'image of 32x32' in macs
     assert line_of(text, 'BASE ')[-1] == 'fused'
-    assert 'plain on blocks' in next(line for line in text.splitlines() if line.startswith('CHILD '))
+    assert 'fused but on blocks' in next(line for line in text.splitlines() if line.startswith('CHILD '))
 
 
 def test_equal_configs_have_no_change_and_no_difference():

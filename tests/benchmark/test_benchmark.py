@@ -12,6 +12,7 @@ from vitplug.benchmark import attention, cli, measure
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.growth import Growth
 from vitplug.benchmark.measure import Case, compare
+from vitplug.benchmark.profile import by_kind, shares
 from vitplug.benchmark.report import as_text, growth_as_text
 
 SIZES = Sizes(layers=3, heads=2, dims=4, height=3, width=4, prefix=1)
@@ -82,6 +83,15 @@ def test_command_writes_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     assert content['machine']['torch'] == torch.__version__
     assert [row['name'] for row in content['tables'][0]['rows']][:3] == ['plain', 'Refiner', 'Refiner, literal']
     assert (tmp_path / 'bench.png').stat().st_size > 1000
+
+
+def test_profile_counts_every_operation_once():
+    linear = torch.nn.Linear(64, 64)
+    table = shares('title', lambda: linear(torch.ones(100, 64)).exp().add(1).sum().backward(), 'cpu')
+    found = {row.name: row.ratio for row in table.rows}
+    assert sum(found.values()) == pytest.approx(1)
+    assert found['matrix products'] > 0 and found['sums and products by element'] > 0 and found['GELU'] == 0
+    assert by_kind({'aten::mm': 2.0, 'aten::addmm': 3.0, 'aten::exp': 1.0})['matrix products'] == 5
 
 
 @pytest.mark.parametrize('argv', [['--rounds', '0'], ['--batch', '-1'], ['--parts', 'speed'], ['--device', 'tpu']])

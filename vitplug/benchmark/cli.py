@@ -14,7 +14,7 @@ from .measure import machine
 from .report import as_text, growth_as_text, save
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
-PARTS = ('attention', 'models', 'growth', 'tasks')
+PARTS = ('attention', 'models', 'profile', 'growth', 'tasks')
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,6 +90,12 @@ def _models(args) -> list:
     return Suite(args.rounds, args.device, DTYPES[args.dtype], args.batch, _say).run()
 
 
+def _profile(args) -> list:
+    from .profile import run
+
+    return run(args.device, DTYPES[args.dtype], _say)
+
+
 def _growth(args) -> list:
     from .growth import run
 
@@ -102,4 +108,4 @@ def _tasks(args) -> list:
     return run(2 * args.rounds, args.device, Path('configs'), _say)
 
 
-RUNNERS = dict(zip(PARTS, (_attention, _models, _growth, _tasks), strict=True))
+RUNNERS = dict(zip(PARTS, (_attention, _models, _profile, _growth, _tasks), strict=True))

@@ -159,7 +159,7 @@ class PlugSet:
         if not plain:
             return f'plugs: {"; ".join(parts)}; attention: fused'
         takers = {name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part}
-        why = f'plain on blocks {_ranges(plain)} ({", ".join(sorted(takers))} changes scores or maps)'
+        why = f'fused but on blocks {_ranges(plain)} ({", ".join(sorted(takers))} changes scores or maps)'
         return f'plugs: {"; ".join(parts)}; attention: {why}'
 
 

@@ -1,0 +1,61 @@
+"""Where the time of a step of Swin-T goes, by kind of operation: what is left to gain, and what is not."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from .measure import Row, Table
+from .models import MODES, mmpretrain_swin, swin
+
+SHAPE = (1, 3, 512, 512)
+STEPS = 3
+# Kinds by the beginnings of operations' names; the first that fits counts.
+KINDS = {
+    'matrix products': ('aten::addmm', 'aten::mm', 'aten::bmm', 'aten::baddbmm'),
+    'fused attention': ('aten::_scaled_dot_product',),
+    'softmax': ('aten::_softmax', 'aten::_safe_softmax'),
+    'copies': ('aten::copy_', 'aten::cat', 'aten::index', 'aten::fill_', 'aten::roll', 'aten::constant_pad'),
+    'layer norm': ('aten::native_layer_norm',),
+    'GELU': ('aten::gelu',),
+    'sums and products by element': ('aten::add', 'aten::mul', 'aten::sum', 'aten::masked_fill', 'aten::div'),
+}
+REST = 'everything else'
+
+
+def run(device: str, dtype: torch.dtype, say) -> list[Table]:
+    """Tables for vitplug's Swin-T and mmpretrain's, training step and inference."""
+    tables = []
+    for mode, build_step in MODES.items():
+        for name, build in {'vitplug': swin, 'mmpretrain': mmpretrain_swin}.items():
+            say(f'profile: {name}, {mode}')
+            step = build_step(build(), SHAPE, device, dtype)
+            title = f"Where the time of {name}'s plain Swin-T goes, 512 x 512, batch 1, {mode}"
+            tables.append(shares(title, step, device))
+    return tables
+
+
+def shares(title: str, step: Callable[[], None], device: str) -> Table:
+    """Time of a step by kind of operation, and its share of the whole."""
+    step()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == 'cuda' else [])]
+    with profile(activities=activities) as found:
+        for _ in range(STEPS):
+            step()
+    times = by_kind({event.key: _microseconds(event, device) for event in found.key_averages()})
+    whole = sum(times.values())
+    rows = [Row(kind, time / STEPS / 1e6, time / whole) for kind, time in times.items()]
+    return Table(title, 'the whole step', rows)
+
+
+def by_kind(times: Mapping[str, float]) -> dict[str, float]:
+    """Times of operations summed up by :data:`KINDS`."""
+    found = Counter()
+    for operation, time in times.items():
+        found[next((kind for kind, starts in KINDS.items() if operation.startswith(starts)), REST)] += time
+    return {kind: found[kind] for kind in (*KINDS, REST)}
+
+
+def _microseconds(event, device: str) -> float:
+    return event.self_device_time_total if device == 'cuda' else event.self_cpu_time_total
