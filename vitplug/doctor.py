@@ -7,19 +7,12 @@ broken. Nothing is downloaded and nothing written.
 import argparse
 import importlib
 import importlib.metadata
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-
-MMCV_OPS = (
-    'mmcv has no compiled ops that fit this torch; build it beside the torch it will run with: '
-    'pip install --no-build-isolation --no-cache-dir --no-deps --force-reinstall onedl-mmcv'
-)
-FROM_PIP = "pip install --no-build-isolation -e '.[onedl]'"
-TORCHVISION = 'pip install a torchvision build made for this very torch build (both CPU or both CUDA)'
-REPORT = 'everything above this line is in order, so this is a mistake in vitplug: report it with this output'
 
 # What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
 DISTRIBUTIONS = {
@@ -30,6 +23,52 @@ DISTRIBUTIONS = {
     'mmpretrain': ('onedl-mmpretrain', 'mmpretrain', 'mmcls'),
 }
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
+
+
+# --- what mends what: lines for a shell ---
+
+
+def installed(names: Sequence[str]) -> dict[str, str]:
+    """Those of the distributions that are there, with their versions."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def build_ops() -> str:
+    """Builds mmcv with its ops, under the name and version it has here: under another name it would be there twice."""
+    pip, note = 'pip install --no-build-isolation --no-cache-dir', '# compiles ops for the torch here, ten minutes'
+    found = installed(DISTRIBUTIONS['mmcv'])
+    if not found:
+        return f'{pip} onedl-mmcv  {note}'
+    name, number = next(iter(found.items()))
+    full = name.removesuffix('-lite')
+    drop = '' if name == full else f'pip uninstall -y {name} && '
+    return f'{drop}{pip} --no-deps --force-reinstall {full}=={number}  {note}'
+
+
+def fit_torchvision() -> str:
+    """Installs the torchvision of this torch: 0.20 goes with 2.5, 0.21 with 2.6 and so on, both CPU or both CUDA."""
+    number = installed(('torch',)).get('torch', '')
+    if not number:
+        return 'pip install torch torchvision'
+    match = re.fullmatch(r'2\.(\d+)\.(\d+)(?:\+(\w+))?', number)
+    if match is None:
+        return f'install the torchvision that was built beside torch {number}'
+    minor, patch, kind = match.groups()
+    index = f' --index-url https://download.pytorch.org/whl/{kind}' if kind else ''
+    return f'pip install --no-deps --force-reinstall torchvision==0.{int(minor) + 15}.{patch}{index}'
+
+
+FROM_PIP = "pip install --no-build-isolation -e '.[onedl]'  # in the folder of vitplug"
+NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
+# What runs on the stack is to blame only where the stack is in order.
+REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
+STACK_FIRST = 'mend what is broken above, then run this again'
 
 
 @dataclass(frozen=True)
@@ -58,12 +97,20 @@ class Check:
     run: Callable[[], str]
 
 
+class Broken(ValueError):
+    """Something is wrong whose remedy depends on what was found."""
+
+    def __init__(self, message: str, remedy: str):
+        super().__init__(message)
+        self.remedy = remedy
+
+
 NEEDS = (
     Need('torch', 'everything', 'pip install torch torchvision'),
-    Need('torchvision', 'images', TORCHVISION),
+    Need('torchvision', 'images', fit_torchvision()),
     Need('mmengine', 'configs, runners', FROM_PIP),
-    Need('mmcv', 'images, layers', 'pip install --no-build-isolation onedl-mmcv (after torch)'),
-    Need('mmcv.ops', 'detection and segmentation', MMCV_OPS),
+    Need('mmcv', 'images, layers', build_ops()),
+    Need('mmcv.ops', 'detection and segmentation', build_ops()),
     Need('mmdet', 'detection', FROM_PIP),
     Need('mmseg', 'segmentation', FROM_PIP),
     Need('mmpretrain', 'classification', FROM_PIP),
@@ -141,25 +188,20 @@ def one_distribution_each() -> str:
     """Looks for packages that are installed twice under different distribution names.
 
     Raises:
-        ValueError: names them.
+        Broken: names them.
     """
-    twice = {name: found for name, names in DISTRIBUTIONS.items() if len(found := _installed(names)) > 1}
+    twice = {name: found for name, names in DISTRIBUTIONS.items() if len(found := installed(names)) > 1}
     if twice:
-        raise ValueError('; '.join(f'{name} comes from {_listed(found)}' for name, found in twice.items()))
-    opencv = _installed(OPENCV)
+        message = '; '.join(f'{name} comes from {_listed(found)}' for name, found in twice.items())
+        raise Broken(message, _install_anew(name for found in twice.values() for name in found))
+    opencv = installed(OPENCV)
     if len(set(opencv.values())) > 1:
-        raise ValueError(f'cv2 comes from builds of different versions: {_listed(opencv)}')
-    return ', '.join(name for names in DISTRIBUTIONS.values() for name in _installed(names))
+        raise Broken(f'cv2 comes from builds of different versions: {_listed(opencv)}', _install_anew(opencv))
+    return ', '.join(name for names in DISTRIBUTIONS.values() for name in installed(names))
 
 
-def _installed(names: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+def _install_anew(names: Iterable[str]) -> str:
+    return f'pip uninstall -y {" ".join(names)} && {FROM_PIP}'
 
 
 def _listed(found: dict[str, str]) -> str:
@@ -179,15 +221,10 @@ def setuptools_has_pkg_resources() -> str:
 
 
 STACK = (
-    Check('numpy and torch', 'everything', "pip install 'numpy<2' beside torch < 2.3, else any", numpy_beside_torch),
-    Check('torchvision ops', 'images, detection', TORCHVISION, torchvision_beside_torch),
-    Check('mmcv ops', 'detection and segmentation', MMCV_OPS, mmcv_ops_work),
-    Check(
-        'distribution names',
-        'every package that is there twice',
-        f'pip uninstall all of those names, then {FROM_PIP}',
-        one_distribution_each,
-    ),
+    Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
+    Check('torchvision ops', 'images, detection', fit_torchvision(), torchvision_beside_torch),
+    Check('mmcv ops', 'detection and segmentation', build_ops(), mmcv_ops_work),
+    Check('distribution names', 'every package that is there twice', FROM_PIP, one_distribution_each),
     Check(
         'setuptools',
         "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
@@ -254,13 +291,22 @@ def _check_finite(loss, model) -> None:
 
 
 def backbone_checks() -> Iterator[Check]:
-    """A check for every registered backbone with every registered plug."""
-    from vitplug.registry import PLUGS
+    """A check for every registered backbone with every registered plug; one that fails where these do not import."""
+    try:
+        from vitplug.registry import PLUGS
 
-    PLUGS.import_from_location()
-    for backbone in importlib.import_module('vitplug.backbones').__all__:
+        PLUGS.import_from_location()
+        backbones = importlib.import_module('vitplug.backbones').__all__
+    except Exception as error:  # a broken binary package can raise anything
+        yield Check('backbones with plugs', 'everything', REPORT, partial(_raise, error))
+        return
+    for backbone in backbones:
         for plug in PLUGS.module_dict:
             yield Check(f'{backbone} with {plug}', 'this plug', REPORT, partial(plug_in_backbone, backbone, plug))
+
+
+def _raise(error: Exception) -> str:
+    raise error
 
 
 # --- one training step per task ---
@@ -407,18 +453,18 @@ def _import(need: Need) -> str:
     return version(need.module)
 
 
-def report(checks: Iterator[Check]) -> bool:
-    """Runs checks and prints a line for each; returns whether all passed."""
-    fine = True
+def report(checks: Iterable[Check]) -> list[str]:
+    """Runs checks and prints a line for each; returns the remedies for those that failed."""
+    remedies = []
     for item in checks:
         try:
             print(f'  ok      {item.name:45} {item.run()}'.rstrip(), flush=True)
         except Exception as error:  # a broken binary package can raise anything
-            fine = False
-            message = str(error) if isinstance(error, ImportError) else f'{type(error).__name__}: {error}'
+            remedies.append(getattr(error, 'remedy', item.remedy))
+            message = str(error) if isinstance(error, ImportError | Broken) else f'{type(error).__name__}: {error}'
             print(f'  BROKEN  {item.name:45} (for {item.purpose}) {" ".join(message.split())}')
-            print(f'          mend it: {item.remedy}', flush=True)
-    return fine
+            print(f'          mend it: {remedies[-1]}', flush=True)
+    return remedies
 
 
 def main(argv: Sequence[str] = ()) -> int:
@@ -426,34 +472,31 @@ def main(argv: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to mend it.')
     parser.add_argument('--quick', action='store_true', help='only check that everything imports')
     args = parser.parse_args(argv)
-    fine = report(import_checks())
+    # Packages guess at what is missing when they are imported, and guess wrong.
+    warnings.simplefilter('ignore')
+    remedies = report(import_checks())
     if not args.quick:
+        remedies += report(STACK)
         _quieten()
         # Models are built on a stack with gaps as well: what one gap breaks and what it leaves working is told apart.
-        fine = report(iter(STACK)) and fine
-        fine = report(iter(TASKS)) and fine
-        fine = _backbones() and fine
-    print('the stack is in order' if fine else 'the stack is not in order: see above')
-    return int(not fine)
+        remedy = STACK_FIRST if remedies else REPORT
+        remedies += report(replace(item, remedy=remedy) for item in (*TASKS, *backbone_checks()))
+    if not remedies:
+        print('the stack is in order')
+        return 0
+    culprit = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
+    print(f'{culprit} is not in order ({len(remedies)} failed); to mend it, with the pip of {sys.executable}:')
+    print('\n'.join(f'  {remedy}' for remedy in dict.fromkeys(remedies) if remedy != STACK_FIRST))
+    return 1
 
 
 def _quieten() -> None:
     """Leaves the report free of the lines that building a model logs."""
-    warnings.simplefilter('ignore')
     try:
         from mmengine.logging import MMLogger
     except Exception:  # reported above
         return
     MMLogger.get_current_instance().setLevel('ERROR')
-
-
-def _backbones() -> bool:
-    try:
-        checks = list(backbone_checks())
-    except Exception:  # the imports, reported above, are what is broken
-        print('  BROKEN  the backbones cannot be imported: see above')
-        return False
-    return report(iter(checks))
 
 
 if __name__ == '__main__':
