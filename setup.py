@@ -37,7 +37,7 @@ OPENMMLAB = [
     'ftfy',
     'regex',
 ]
-TEST = ['hypothesis', 'pytest', 'pytest-xdist', 'pyyaml', 'ruff', 'scikit-learn', 'scipy', 'timm>=1.0.31']
+TEST = ['hypothesis', 'psutil', 'pytest', 'pytest-xdist', 'pyyaml', 'ruff', 'scikit-learn', 'scipy', 'timm>=1.0.31']
 
 
 class BuildWithMim(build_py):
