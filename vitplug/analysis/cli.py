@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from mmengine.config import Config
 
-from vitplug.engine.checks import check_config_file, check_scope
+from vitplug.engine.checks import check_scope
 from vitplug.engine.cli import one_line_errors
-from vitplug.engine.options import OptionsAction
+from vitplug.engine.options import OptionsAction, read_config
 
 from .config_diff import report_difference
 from .costs import GRAPHS, build_model, count_costs
@@ -79,25 +79,6 @@ def report_costs(cfg: Config, shape: Sequence[int] | None = None, batch: int = 1
         'plain form); norms, activations, softmax, pooling and interpolation are not counted',
     )
     return '\n'.join(lines)
-
-
-def read_config(path: str, options: dict | None = None) -> Config:
-    """The config of a file with everything it inherits, and the settings that win over it.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is no config.
-    """
-    check_config_file(path)
-    try:
-        cfg = Config.fromfile(path)
-    except (SyntaxError, NameError, KeyError, TypeError) as error:
-        raise ValueError(f'{path} is no config: {error}') from error
-    try:
-        cfg.merge_from_dict(options or {})
-    except (KeyError, TypeError) as error:
-        raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
-    return cfg
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:

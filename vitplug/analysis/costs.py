@@ -26,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
 from vitplug.backbones.base import PluggedBackbone
+from vitplug.engine.culprit import failing_part
 
 REST = 'rest'
 
@@ -100,8 +101,9 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
     with without_remarks():
         try:
             macs = count_macs(labels, lambda: GRAPHS[scope].run(model, images))
-        except (RuntimeError, NotImplementedError) as error:
-            raise ValueError(f'the model cannot be run on images of {chw[1]}x{chw[2]}: {error}') from error
+        except (ValueError, RuntimeError) as error:
+            part = failing_part(error, model)
+            raise ValueError(f'the model cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}') from error
     return Costs(count_parameters(model, labels), macs)
 
 

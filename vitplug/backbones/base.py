@@ -13,7 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from vitplug.attention import Carry, Recorder, TokenGrid
 from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.plugs import LayerPlan, Plug, PlugSet
+from vitplug.plugs.checks import check_integer
 from vitplug.registry import PLUGS
+
+from .checks import check_arguments, check_images
 
 
 class PluggedBackbone(BaseModule):
@@ -22,7 +25,16 @@ class PluggedBackbone(BaseModule):
     A host gives its blocks (:meth:`plugged_blocks`), a forward (:meth:`run`) that takes them one by one
     through :meth:`run_block`, and :meth:`freeze`. A block has ``plugs`` and ``with_cp`` and is called as
     ``block(tokens, layout, carry, record) -> (tokens, carry)``, the layout being the host's own.
+
+    Raises:
+        TypeError: If a host is given an argument it has not.
+        ValueError: If a value is refused; names the argument, its value and what is allowed.
     """
+
+    def __new__(cls, *args, **kwargs):
+        # Here, so that every host's arguments are looked at before any of them is used.
+        check_arguments(cls, args, kwargs)
+        return super().__new__(cls)
 
     @property
     def is_pretrained(self) -> bool:
@@ -51,7 +63,12 @@ class PluggedBackbone(BaseModule):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``."""
+        """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``.
+
+        Raises:
+            ValueError: If the images have other channels, another type, or are too small.
+        """
+        check_images(self.patch_embed, x)
         return self.run(x, None)
 
     def forward_intermediates(
@@ -80,6 +97,7 @@ class PluggedBackbone(BaseModule):
         names = (names,) if isinstance(names, str) else tuple(names)
         layers = range(num_layers) if layers == 'all' else tuple(layers)
         recorder = Recorder(names, layers, num_layers)
+        check_images(self.patch_embed, x)
         return self.run(x, recorder), recorder.collect()
 
     def run_block(
@@ -136,8 +154,12 @@ def _build_plug(cfg: Mapping) -> Plug:
         raise ValueError(f"plugs: {cfg!r} is no plug; expected a dict such as dict(type='ContextBroadcast')")
     settings = {key: value for key, value in cfg.items() if key not in ('type', '_scope_')}
     name = cfg['type']
-    plug_class = name if isinstance(name, type) else PLUGS.get(str(name))
-    if plug_class is None:
+    try:
+        plug_class = name if isinstance(name, type) else PLUGS.get(str(name))
+    except RuntimeError:  # how mmengine answers to some of the names it does not know
+        plug_class = None
+    # The registry takes the path of anything for a name, and what is found there would be called.
+    if not inspect.isclass(plug_class) or not issubclass(plug_class, Plug):
         raise ValueError(f'plugs: type={name!r} is no plug; choose from {sorted(PLUGS.module_dict)}')
     allowed = list(inspect.signature(plug_class).parameters)
     unknown = sorted(set(settings) - set(allowed))
@@ -163,7 +185,21 @@ def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str])
         return zoo[arch.lower()]
     if not isinstance(arch, Mapping) or not keys <= set(arch):
         raise ValueError(f'arch={arch!r}: expected a name or a dict with the keys {sorted(keys)}')
+    _check_arch(arch, next(iter(zoo.values())))
     return arch
+
+
+def _check_arch(arch: Mapping, known: Mapping) -> None:
+    """Checks that the settings are positive integers, or lists of one length, where those of a known one are."""
+    lists = {key: arch[key] for key, value in known.items() if not isinstance(value, int)}
+    for key, value in lists.items():
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError(f'arch: {key}={value!r}: expected a list with a positive integer for each stage')
+    if len({len(value) for value in lists.values()}) > 1:
+        raise ValueError(f'arch: {lists} differ in length: expected an entry for each stage')
+    for key in known:
+        for value in lists.get(key, [arch[key]]):
+            check_integer(f'arch: {key}', value, least=1)
 
 
 def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_indices') -> list[int]:
@@ -172,7 +208,10 @@ def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_in
     Raises:
         ValueError: If one is outside the backbone.
     """
-    indices = [indices] if isinstance(indices, int) else list(indices)
+    given = [indices] if isinstance(indices, int) else indices
+    if not isinstance(given, Sequence) or not all(type(i) is int for i in given):
+        raise ValueError(f'{name}={indices!r}: expected an index or a list of them, from 0 to {count - 1}')
+    indices = list(given)
     outside = [i for i in indices if not -count <= i < count]
     if outside:
         raise ValueError(f'{name}={indices}: {outside} outside; this backbone has indices 0 to {count - 1}')

@@ -70,7 +70,7 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
     Raises:
         ValueError: If the stem is unknown or no patch fits into the image.
     """
-    if stem not in STEMS:
+    if not isinstance(stem, str) or stem not in STEMS:
         raise ValueError(f'stem={stem!r}: expected one of {list(STEMS)}')
     sizes = (img_size, settings['kernel_size'], settings['stride'])
     if not all(_is_size(size) for size in sizes):
@@ -78,7 +78,11 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
             f'img_size={img_size!r}, patch size {settings["kernel_size"]!r}, stride {settings["stride"]!r}: '
             'expected positive integers or pairs of them'
         )
-    embed = STEMS[stem](input_size=img_size, **settings)
+    try:
+        embed = STEMS[stem](input_size=img_size, **settings)
+    except (TypeError, AttributeError, LookupError, AssertionError, RuntimeError) as error:
+        raise ValueError(f'patch_cfg: {settings} makes no patch embedding: {error}') from error
+    embed.image_channels = settings['in_channels']
     check_patches(embed, to_2tuple(img_size))
     return embed
 

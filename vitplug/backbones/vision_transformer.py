@@ -271,7 +271,13 @@ class VisionTransformer(PluggedBackbone):
         self.layers = ModuleList()
         for index, layer_cfg in enumerate(per_item(layer_cfgs, self.num_layers, 'layer_cfgs')):
             settings = {**defaults, 'drop_path_rate': rates[index], **layer_cfg}
-            self.layers.append(TransformerLayer(**settings, reshape=partial(plug_set.shape_block, index=index)))
+            settings |= dict(reshape=partial(plug_set.shape_block, index=index))
+            try:
+                self.layers.append(TransformerLayer(**settings))
+            except (ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError) as error:
+                if not layer_cfg:
+                    raise
+                raise ValueError(f'layer_cfgs={layer_cfg!r} makes no block: {error}') from error
         self.pre_norm = layer_norm(norm_cfg, self.embed_dims) if pre_norm else nn.Identity()
         if final_norm:
             self.ln1 = layer_norm(norm_cfg, self.embed_dims)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitplug.engine.cli import one_line_errors
 
-from .files import check_new, find_weights, read_checkpoint, write_new
+from .files import check_new, find_meta, find_weights, read_checkpoint, write_new
 from .formats import TARGETS, convert
 from .publish import publish
 
@@ -56,5 +56,5 @@ def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_
     except (ValueError, RuntimeError) as error:
         raise ValueError(f'{source}: {error}') from error
     # timm's own files are bare state dicts.
-    write_new(converted, target, meta=(content.get('meta') or {}) if to == 'vitplug' else None)
+    write_new(converted, target, meta=find_meta(content, source) if to == 'vitplug' else None)
     return f'{target}: {len(converted)} tensors, from {found} to {to}'

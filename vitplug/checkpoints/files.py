@@ -41,7 +41,9 @@ def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False) -> d
     check_weights(str(path), option='checkpoint')
     if path.stat().st_size == 0:
         raise ValueError(f'{path} is empty (0 bytes): copy or download it again')
+    check_packed(path)
     content = READERS.get(path.suffix, _read_torch)(path, unsafe_unpickle)
+    check_sizes(content, path)
     if not isinstance(content, Mapping):
         raise ValueError(
             f'{path} holds a {type(content).__name__}: expected a state dict, or a dict with one under any of '
@@ -76,6 +78,18 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
     return state, '.'.join(keys)
 
 
+def find_meta(content: Mapping, path: str | os.PathLike) -> Mapping:
+    """What a checkpoint says of itself beside its weights.
+
+    Raises:
+        ValueError: If that is no dict.
+    """
+    meta = content.get('meta') or {}
+    if not isinstance(meta, Mapping):
+        raise ValueError(f'{path}: its meta is a {type(meta).__name__}: expected a dict')
+    return meta
+
+
 def _weight_key(content: Mapping) -> str | None:
     return next((key for key in WEIGHT_KEYS if isinstance(content.get(key), Mapping)), None)
 
@@ -100,6 +114,57 @@ def local_file(checkpoint: str | os.PathLike) -> Path:
         named_hash = torch.hub.HASH_REGEX.search(cached.name)
         torch.hub.download_url_to_file(str(checkpoint), str(cached), named_hash and named_hash.group(1), progress=False)
     return cached
+
+
+# --- what a small file may not become ---
+
+# How many times its file a checkpoint may fill in memory: tensors may share what they hold, but not for ever.
+MOST_SHARED = 10
+ALWAYS_ALLOWED = 64 * 2**20  # bytes
+
+
+def check_packed(path: Path) -> None:
+    """Checks that a file in torch's format is no zip bomb: torch.save packs nothing.
+
+    Raises:
+        ValueError: If it is larger inside than outside.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as file:
+            inside = sum(entry.file_size for entry in file.infolist())
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise _unreadable(path, error) from error
+    if inside > path.stat().st_size:
+        raise ValueError(f'{path} {_swollen(path, inside)}: torch.save writes no such file; get another one')
+
+
+def check_sizes(content: object, path: str | os.PathLike) -> None:
+    """Checks that the tensors in a checkpoint do not say that they are far larger than the file.
+
+    Raises:
+        ValueError: If they do: to copy them would fill the memory.
+    """
+    seen: set[int] = set()
+    waiting, total = [content], 0
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Tensor):
+            total += part.nelement() * part.element_size()
+        elif isinstance(part, Mapping):
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
+    if total > ALWAYS_ALLOWED + MOST_SHARED * Path(path).stat().st_size:
+        raise ValueError(f'{path} {_swollen(path, total)}: no training writes such tensors; get another file')
+
+
+def _swollen(path: str | os.PathLike, inside: int) -> str:
+    return f'has {Path(path).stat().st_size:,} bytes and would fill {inside:,} in memory'
 
 
 # --- reading ---
@@ -173,8 +238,13 @@ def _blank(*_):
     """Stands for a function that no weights depend on."""
 
 
-def _called(path: str, function: Callable) -> Callable:
-    """A global that files know as ``path``. The pair ``(function, path)`` would do, but for older torch."""
+def allowed_as(path: str, function: Callable) -> Callable:
+    """A global that files know as ``path``. The pair ``(function, path)`` would do, but for older torch.
+
+    Args:
+        path: Module and name in the files.
+        function: What is called, or built, in its place.
+    """
     module, _, name = path.rpartition('.')
     if isinstance(function, type):
         return type(name, (function,), {'__module__': module, '__qualname__': name})
@@ -195,11 +265,11 @@ def _harmless_globals() -> list[Callable]:
         np.ndarray,
         np.dtype,
         *{type(np.dtype(code)) for code in codes},
-        *(_called(f'{core}.multiarray._reconstruct', rebuild) for core in cores),
-        *(_called(f'{core}.multiarray.scalar', scalar) for core in cores),
-        _called('mmengine.logging.history_buffer.HistoryBuffer', _Blank),
-        _called('argparse.Namespace', _Blank),
-        _called('builtins.getattr', _blank),
+        *(allowed_as(f'{core}.multiarray._reconstruct', rebuild) for core in cores),
+        *(allowed_as(f'{core}.multiarray.scalar', scalar) for core in cores),
+        allowed_as('mmengine.logging.history_buffer.HistoryBuffer', _Blank),
+        allowed_as('argparse.Namespace', _Blank),
+        allowed_as('builtins.getattr', _blank),
     ]
 
 

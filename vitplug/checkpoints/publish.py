@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from .files import WEIGHT_KEYS, check_new, find_weights, read_checkpoint, write_new
+from .files import WEIGHT_KEYS, check_new, find_meta, find_weights, read_checkpoint, write_new
 
 # Where the weights that were not averaged lie in files that have both. mmengine swaps them when it saves: its
 # `state_dict` has the averages, and `ema_state_dict` what the optimizer works on, under the name of a wrapper.
@@ -43,7 +43,7 @@ def publish(
     state, place = find_weights(content, source)
     if not averaged:
         state |= _plain_weights(content, place, source)
-    return write_new(state, target, meta=content.get('meta') or {}, add_hash=True)
+    return write_new(state, target, meta=find_meta(content, source), add_hash=True)
 
 
 def _plain_weights(content: Mapping, place: str, path: str | os.PathLike) -> dict[str, Tensor]:

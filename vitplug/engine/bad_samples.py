@@ -10,6 +10,8 @@ from .stops import BadSample
 
 IGNORED_LABEL = 255
 RECORDS = 'bad_samples.jsonl'
+# What can be done beside mending a sample, by split; elsewhere, strictness is a choice.
+ADVICE = {'test': 'test on a list without it: a result over a part of the images is none'}
 
 
 class BadSamples:
@@ -46,9 +48,8 @@ class BadSamples:
             with self.path.open('a') as file:
                 file.write(json.dumps(line) + '\n')
         if self.strict:
-            raise BadSample(
-                f'cannot use {self._last}; mend or remove it, or set default_hooks.bad_samples.strict=False'
-            )
+            choice = ADVICE.get(self.split, 'set default_hooks.bad_samples.strict=False')
+            raise BadSample(f'cannot use {self._last}; mend or remove it, or {choice}')
 
     def too_many(self) -> BadSample:
         """The error for when one draw after another failed."""

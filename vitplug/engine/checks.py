@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mmengine.device import get_device
-from mmengine.registry import DATASETS
+from mmengine.registry import DATASETS, OPTIMIZERS, Registry
+from mmengine.utils import get_object_from_string
 
 TASK_SCOPES = {'mmpretrain': 'classification', 'mmseg': 'segmentation', 'mmdet': 'detection'}
 NEEDS_OPS = ('mmseg', 'mmdet')
@@ -33,6 +34,7 @@ def check_training(cfg) -> None:
         ValueError, OSError or ImportError: as the single checks below say.
     """
     check_scope(cfg)
+    check_optimizer(cfg)
     check_amp(cfg)
     check_launcher(cfg.launcher)
     check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
@@ -131,6 +133,110 @@ def check_last_checkpoint(work_dir: str) -> None:
         )
 
 
+# --- the config as a whole ---
+
+# What mmengine takes as a dict, or as None where it is not used.
+PARTS = (
+    'model',
+    *(f'{split}_{part}' for split in ('train', 'val', 'test') for part in ('cfg', 'dataloader')),
+    'optim_wrapper',
+    'default_hooks',
+    'env_cfg',
+    'visualizer',
+)
+# Files that mmengine reads with loaders that build any object.
+RUN_WHEN_READ = ('.pkl', '.pickle', '.yaml', '.yml')
+# Packages whose classes a config may name by their path.
+PACKAGES = ('vitplug', 'mmengine', 'mmcv', 'mmpretrain', 'mmseg', 'mmdet', 'torch', 'torchvision', 'timm')
+
+
+def check_parts(cfg) -> None:
+    """Checks the kinds of a config's main parts.
+
+    Raises:
+        ValueError: names the part, what it is and what is expected.
+    """
+    for name in PARTS:
+        part = cfg.get(name)
+        if part is not None and not isinstance(part, dict):
+            raise ValueError(f'{name} = {part!r}: expected a dict')
+        if name.endswith('_dataloader') and part is not None and not isinstance(part.get('dataset'), dict):
+            raise ValueError(f'{name}.dataset = {part.get("dataset")!r}: expected a dict with the type of a data set')
+
+
+def check_option_names(cfg, options: dict) -> None:
+    """Checks that no setting of the command line only nearly has the name of a part, which would have no effect.
+
+    Raises:
+        ValueError: names the setting and the part.
+    """
+    for option in options:
+        name = option.partition('.')[0]
+        close = difflib.get_close_matches(name, cfg.keys(), n=1, cutoff=0.8)
+        if name not in cfg and name not in PARTS and close:
+            raise ValueError(f'--cfg-options {option}: the config has no {name!r}; did you mean {close[0]!r}?')
+
+
+def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) -> None:
+    """Checks that no part of a config names code outside of the packages a training is made of.
+
+    mmengine takes ``type='os.system'`` as a part to be built, and calls it. Packages of one's own are named in
+    ``custom_imports``.
+
+    Raises:
+        ValueError: names the setting, the module and what to do.
+    """
+    if imports is None:
+        named = as_list((node.get('custom_imports') or {}).get('imports'))
+        imports = tuple(str(module).partition('.')[0] for module in named)
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+        here = f'{path}.{key}' if path else str(key)
+        if key == 'type' and isinstance(child, str) and not _is_part(child, (*PACKAGES, *imports)):
+            raise ValueError(
+                f'{here} = {child!r}: no class of {", ".join(PACKAGES)}; if you mean and trust it, name its module in '
+                'custom_imports = dict(imports=[...])'
+            )
+        if isinstance(child, dict | list | tuple):
+            check_types(child, here, imports)
+
+
+def check_no_pickles(cfg) -> None:
+    """Checks that no data set reads a file that can hold code.
+
+    Raises:
+        ValueError: names the setting, the file and what to do.
+    """
+    for split in ('train', 'val', 'test'):
+        for path, value in _strings(cfg.get(f'{split}_dataloader') or {}, f'{split}_dataloader'):
+            if value.endswith(RUN_WHEN_READ):
+                raise ValueError(
+                    f'{path} = {value!r}: a pickle or YAML file can run code when it is read: convert it to JSON; only '
+                    'if you trust its author, pass --unsafe-unpickle'
+                )
+
+
+def _strings(node, path: str) -> Iterator[tuple[str, str]]:
+    """All strings in a part of a config, with the names of the settings."""
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(child, str):
+            yield f'{path}.{key}', child
+        elif isinstance(child, dict | list | tuple):
+            yield from _strings(child, f'{path}.{key}')
+
+
+def _is_part(name: str, packages: tuple[str, ...]) -> bool:
+    """Whether a type is the name of a registered class, or the path of a class."""
+    if '.' not in name:
+        return True
+    if name.partition('.')[0] not in packages:
+        return False
+    found = get_object_from_string(name)
+    # What a module of theirs has imported from elsewhere can be named through it.
+    home = getattr(found, '__module__', None) or ''
+    is_class = inspect.isclass(found) and home.partition('.')[0] in packages
+    return found is None or is_class or home.startswith('torch.distributed.fsdp.')
+
+
 # --- what is installed ---
 
 
@@ -170,6 +276,21 @@ def check_ops() -> None:
             f"mmcv's compiled ops do not load ({error}): run make setup, or pip install --no-build-isolation "
             '--no-cache-dir --force-reinstall --no-deps onedl-mmcv'
         ) from error
+
+
+def check_optimizer(cfg) -> None:
+    """Checks the name of the optimizer, of which mmengine says only that None is not callable.
+
+    Raises:
+        ValueError: if there is none of this name.
+    """
+    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer')
+    if optimizer is not None and (
+        not isinstance(optimizer, dict) or _registered(OPTIMIZERS, optimizer.get('type'), cfg.default_scope) is None
+    ):
+        raise ValueError(
+            f'optim_wrapper.optimizer = {optimizer!r}: expected a dict with the type of an optimizer, such as AdamW'
+        )
 
 
 # --- the machine ---
@@ -337,13 +458,27 @@ def _check_annotations_of(settings: dict, root: str = '') -> None:
 
 def _class_defaults(dataset: dict, scope: str) -> dict:
     """The constructor defaults of a dataset's class, such as the file name endings of Cityscapes."""
-    with DATASETS.switch_scope_and_registry(scope) as registry:
-        dataset_class = registry.get(dataset['type'])
+    dataset_class = _registered(DATASETS, dataset.get('type'), scope)
+    if dataset_class is None:
+        raise ValueError(
+            f'dataset.type = {dataset.get("type")!r}: {scope} has no such data set; its settings are {dataset}'
+        )
     defaults = {}
     for base in reversed(inspect.getmro(dataset_class) if dataset_class else ()):
         parameters = inspect.signature(base.__init__).parameters.values()
         defaults |= {p.name: p.default for p in parameters if p.default is not p.empty}
     return defaults
+
+
+def _registered(registry: Registry, kind, scope: str):
+    """The class that a type names in a scope, None if there is none."""
+    if inspect.isclass(kind):
+        return kind
+    try:
+        with registry.switch_scope_and_registry(scope) as local:
+            return local.get(kind)
+    except (TypeError, RuntimeError):
+        return None
 
 
 def dataset_leaves(dataset: dict) -> Iterator[dict]:

@@ -5,17 +5,24 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.logging import MMLogger
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
-from .checks import check_testing, check_training
+from .checks import check_no_pickles, check_testing, check_training
+from .culprit import failing_part
 from .launch import start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
 from .safe_loading import refuse_pickled_code
 from .stops import TrainingStopped
+
+# What wrong settings end in, mmengine's errors included.
+SETTINGS = (ValueError, OSError, ImportError, TypeError, LookupError, AttributeError, AssertionError, RuntimeError)
 
 
 def train(argv: Sequence[str] | None = None) -> None:
@@ -25,13 +32,15 @@ def train(argv: Sequence[str] | None = None) -> None:
     status of its reason (`vitplug.engine.stops`).
     """
     args = train_parser().parse_args(argv)
-    with one_line_errors(ValueError, OSError, ImportError):
+    with one_line_errors(*SETTINGS):
         cfg = train_config(args)
         check_training(cfg)
+        if not args.unsafe_unpickle:
+            check_no_pickles(cfg)
     if not args.unsafe_unpickle:
         refuse_pickled_code()
     runner = build_runner(cfg)
-    with statuses_of_stops(runner.logger):
+    with statuses_of_stops(runner.logger), settings_errors(runner):
         runner.train()
     leave_process_group()
 
@@ -39,13 +48,15 @@ def train(argv: Sequence[str] | None = None) -> None:
 def test(argv: Sequence[str] | None = None) -> None:
     """Evaluates a checkpoint. A wrong setting ends in one line and exit status 2."""
     args = test_parser().parse_args(argv)
-    with one_line_errors(ValueError, OSError, ImportError):
+    with one_line_errors(*SETTINGS):
         cfg = test_config(args)
         check_testing(cfg)
+        if not args.unsafe_unpickle:
+            check_no_pickles(cfg)
     if not args.unsafe_unpickle:
         refuse_pickled_code()
     runner = build_runner(cfg)
-    with statuses_of_stops(runner.logger):
+    with statuses_of_stops(runner.logger), settings_errors(runner):
         runner.test()
     leave_process_group()
 
@@ -60,8 +71,9 @@ def leave_process_group() -> None:
 def build_runner(cfg: Config) -> Runner:
     """Builds mmengine's runner, or the one named by `runner_type`."""
     start_cpu_processes(cfg)
-    # Only the build is covered: it fails on settings, while a failing training needs its traceback.
-    with one_line_errors(ValueError):
+    with one_line_errors(*SETTINGS):
+        if 'model' not in cfg:
+            raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     keep_parameter_lists_off_the_terminal(runner.logger)
     return runner
@@ -94,6 +106,59 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        if os.environ.get('RANK', '0') == '0':
-            print('error:', ' '.join(str(error).split()), file=sys.stderr)
-        sys.exit(2)
+        fail(error)
+
+
+def fail(error: Exception, part: str = '') -> NoReturn:
+    """Ends with one line on stderr and exit status 2; the traceback goes to the log file, where there is one already.
+
+    Args:
+        error: What went wrong.
+        part: Where in the model.
+    """
+    # The type is told where the message may not say enough by itself.
+    kind = '' if isinstance(error, ValueError | OSError | ImportError) else f'{type(error).__name__}: '
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    if os.environ.get('RANK', '0') == '0':
+        print('error:', part + kind + ' '.join(text.split()) + _log_traceback(error), file=sys.stderr)
+    sys.exit(2)
+
+
+def _log_traceback(error: Exception) -> str:
+    """Writes a traceback into the log files and names them, or nothing where none is needed or there are none."""
+    logger = MMLogger.get_current_instance()
+    files = [handler for handler in logger.handlers if isinstance(handler, logging.FileHandler)]
+    trace = (type(error), error, error.__traceback__)
+    for file in files:
+        file.handle(logger.makeRecord(logger.name, logging.ERROR, __file__, 0, 'nothing was run', (), trace))
+    return f' (more in {", ".join(os.path.relpath(file.baseFilename) for file in files)})' if files else ''
+
+
+class FirstBatch(Hook):
+    """Notes when the first batch of a training or a test is through, and so every setting was of use."""
+
+    priority = 'LOWEST'
+    done = False
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        self.done = True
+
+    def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        self.done = True
+
+
+@contextmanager
+def settings_errors(runner: Runner) -> Iterator[None]:
+    """Turns what fails up to the first batch into one line that names the part of the model.
+
+    Settings fail there: mmengine builds most parts late, and that two do not fit shows when they are run. What fails
+    later keeps its traceback.
+    """
+    first_batch = FirstBatch()
+    runner.register_hook(first_batch)
+    try:
+        yield
+    except SETTINGS as error:
+        if first_batch.done or isinstance(error, TrainingStopped):
+            raise
+        fail(error, failing_part(error, runner.model))

@@ -17,8 +17,8 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from .bad_samples import IGNORED_LABEL, check_sample, one_line, path_of
-from .checks import check_config_file, check_data, check_scope, dataset_leaves
-from .options import OptionsAction
+from .checks import check_data, check_no_pickles, check_scope, dataset_leaves
+from .options import OptionsAction, read_config
 
 ERROR, NOTE = 'error', 'note'
 SHOWN_EXAMPLES = 3
@@ -278,7 +278,10 @@ def inspect_annotations(settings: dict, dataset_type: str, classes: Sequence[str
     path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
     for suffix, types, inspect in ANNOTATIONS:
         if path.is_file() and path.suffix == suffix and dataset_type in types:
-            yield from inspect(path, classes)
+            try:
+                yield from inspect(path, classes)
+            except (ValueError, TypeError, AttributeError) as error:  # not JSON, or other things in it than expected
+                yield Finding(ERROR, str(path), 'annotation file of another form than expected', one_line(error))
 
 
 ANNOTATIONS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
@@ -291,8 +294,8 @@ def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding
     """Inspects the data sets of a split, with a progress bar on stderr."""
     loader = cfg.get(f'{split}_dataloader')
     for settings in dataset_leaves(loader['dataset']) if loader else ():
-        kind = settings['type'].rpartition('.')[2]
-        yield from inspect_annotations(settings, kind, settings.get('metainfo', {}).get('classes', ()))
+        kind = str(settings.get('type')).rpartition('.')[2]
+        yield from inspect_annotations(settings, kind, (settings.get('metainfo') or {}).get('classes', ()))
         where = f'{split}_dataloader ({kind})'
         try:
             dataset = DATASETS.build(settings)
@@ -342,14 +345,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 without errors, 1 with errors, 2 if the config or the arguments are wrong.
     """
     args = _parser().parse_args(argv)
-    if args.report and args.report.exists():
-        print(f'error: --report: {args.report} exists and is not overwritten: choose another name', file=sys.stderr)
-        return 2
     try:
-        check_config_file(args.config)
-        cfg = Config.fromfile(args.config)
-        cfg.merge_from_dict(args.cfg_options or {})
+        _check_arguments(args)
+        cfg = read_config(args.config, args.cfg_options)
         check_scope(cfg)
+        if not args.unsafe_unpickle:
+            check_no_pickles(cfg)
         init_default_scope(cfg.default_scope)
     except (ValueError, OSError, ImportError) as error:
         print('error:', ' '.join(str(error).split()), file=sys.stderr)
@@ -368,11 +369,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(any(finding.severity == ERROR for finding in findings))
 
 
+def _check_arguments(args: argparse.Namespace) -> None:
+    if args.workers < 1:
+        raise ValueError(f'--workers {args.workers}: expected at least 1')
+    if args.report and args.report.exists():
+        raise FileExistsError(f'--report: {args.report} exists and is not overwritten: choose another name')
+    if args.report and not args.report.parent.is_dir():
+        raise FileNotFoundError(f'--report: {args.report}: there is no folder {args.report.parent}; make it first')
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Look at every image and annotation of a config before training.')
     parser.add_argument('config', help='config file')
     parser.add_argument('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'))
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='threads (default 1)')
     parser.add_argument('--report', type=Path, metavar='FILE', help='write every finding into this file, JSON by line')
+    parser.add_argument('--unsafe-unpickle', action='store_true', help='let annotation files run code of their own')
     parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE')
     return parser

@@ -8,7 +8,15 @@ from mmengine.config import Config, DictAction
 
 import vitplug.registry
 
-from .checks import as_list, check_config_file, check_results_file
+from .checks import (
+    as_list,
+    check_config_file,
+    check_option_names,
+    check_parts,
+    check_results_file,
+    check_scope,
+    check_types,
+)
 
 
 class OptionsAction(DictAction):
@@ -17,8 +25,8 @@ class OptionsAction(DictAction):
     def __call__(self, parser, namespace, values, option_string=None):
         try:
             super().__call__(parser, namespace, values, option_string)
-        except ValueError:
-            parser.error(f'{option_string} takes KEY=VALUE pairs, but got {" ".join(values)}')
+        except (ValueError, RecursionError):  # the latter for a value such as dict(a=1,b=2)
+            parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {" ".join(values)}')
 
 
 def train_parser() -> argparse.ArgumentParser:
@@ -98,6 +106,7 @@ def test_config(args: argparse.Namespace) -> Config:
     """
     check_results_file(args.out)
     cfg = _base_config(args)
+    check_scope(cfg)
     cfg.load_from = args.checkpoint
     if args.out:
         dump = dict(type=RESULT_DUMPS[cfg.default_scope], out_file_path=args.out)
@@ -111,15 +120,36 @@ def test_config(args: argparse.Namespace) -> Config:
 
 
 def _base_config(args: argparse.Namespace) -> Config:
-    check_config_file(args.config)
     # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = Config.fromfile(args.config)
-    # mmengine marks what comes from `vitplug::...` with that scope, where the task's parts are not.
-    _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
-    cfg.merge_from_dict(args.cfg_options or {})
+    cfg = read_config(args.config, args.cfg_options)
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
+    return cfg
+
+
+def read_config(path: str, options: dict | None = None) -> Config:
+    """The config of a file with everything it inherits, and the settings that win over it.
+
+    Raises:
+        FileNotFoundError: if the file does not exist.
+        ValueError: if it is no config, a setting does not fit it, or a part is no dict or of a foreign module.
+    """
+    check_config_file(path)
+    try:
+        cfg = Config.fromfile(path)
+    except Exception as error:  # a config is a program, and can fail with any
+        reason = str(error).partition(', the current sys.path')[0]
+        raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
+    # mmengine marks what comes from `vitplug::...` with that scope, where the task's parts are not.
+    _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
+    check_option_names(cfg, options or {})
+    try:
+        cfg.merge_from_dict(options or {})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
+    check_parts(cfg)
+    check_types(cfg._cfg_dict)
     return cfg
 
 

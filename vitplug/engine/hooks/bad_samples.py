@@ -38,10 +38,12 @@ class BadSampleHook(Hook):
         self.reported = {}
 
     def before_run(self, runner) -> None:
-        """Wraps the data sets of a training, before `vitplug.RandomnessHook` seeds what comes out of them."""
+        """Wraps the data sets of a training or a test, before `vitplug.RandomnessHook` seeds what comes out of them."""
         path = Path(runner.work_dir, RECORDS)
         self.training = BadSamples(path, 'train', **self.settings)
         self.validation = BadSamples(path, 'val', **self.settings)
+        if isinstance(runner._test_loop, BaseLoop):
+            _wrap(runner._test_loop, GappyDataset, BadSamples(path, 'test', strict=True))
         if not isinstance(runner._train_loop, BaseLoop):
             return
         _wrap(runner._train_loop, TolerantDataset, self.training)

@@ -13,6 +13,7 @@ from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 from vitplug.registry import HOOKS
 
 from ..atomic_files import AtomicBackend, remove_partial_files
+from ..checkpoint_fit import check_checkpoint
 from ..stops import CheckpointNotWritten
 
 INTERRUPTED = 'interrupted.pth'
@@ -25,6 +26,7 @@ class CheckpointHook(MMEngineCheckpointHook):
     - A checkpoint and `last_checkpoint` are written beside their place and renamed once complete.
     - `last_checkpoint` is written after its checkpoint, and old checkpoints are removed last of all.
     - Gradients that wait for more in gradient accumulation are saved as well (of one process).
+    - A checkpoint that does not fit the model is refused, where mmengine would leave weights at random.
     - `save_interrupted` saves between the regular checkpoints; the next regular one replaces that file.
 
     Args:
@@ -33,6 +35,7 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     Raises:
         CheckpointNotWritten: if a checkpoint cannot be written; names the last good one.
+        CheckpointNotRead: if the one to be loaded does not fit the model or the training.
     """
 
     def __init__(self, *args, **kwargs):
@@ -65,7 +68,8 @@ class CheckpointHook(MMEngineCheckpointHook):
             checkpoint['gradients'] = {name: p.grad.cpu() for name, p in parameters if p.grad is not None}
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Takes the summed gradients of a training that is resumed."""
+        """Refuses a checkpoint of another model, and takes the summed gradients of a training that is resumed."""
+        check_checkpoint(runner, checkpoint)
         if runner._resume:
             self.gradients = checkpoint.get('gradients', {})
 

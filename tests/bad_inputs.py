@@ -1,0 +1,1078 @@
+"""Bad inputs of every kind, what a user does with them and what he is told.
+
+`python tests/bad_inputs.py --out docs/bad_input.md` runs all of them and writes the table.
+"""
+
+import argparse
+import contextlib
+import functools
+import io
+import json
+import os
+import pickle
+import re
+import shlex
+import shutil
+import struct
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+from mmengine.logging import MMLogger
+from mmengine.runner import runner as mmengine_runner
+from mmengine.runner.checkpoint import CheckpointLoader
+from mmengine.utils import ManagerMixin
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS = {path.name: path for path in (ROOT / 'tools').rglob('*.py')}
+
+# --- running ---
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended: its exit status, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+@functools.cache
+def _main(tool: str) -> Callable[[], object]:
+    """The function behind a tool, as its file runs it."""
+    spec = spec_from_file_location(Path(tool).stem, TOOLS[tool])
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    code = TOOLS[tool].read_text().partition("if __name__ == '__main__':\n")[2].strip()
+    return functools.partial(eval, compile(code, tool, 'eval'), vars(module))
+
+
+@contextlib.contextmanager
+def own_process(folder: Path) -> Iterator[None]:
+    """Makes a command in this process leave nothing behind: folder, loaders of checkpoints, what mmengine keeps."""
+    before, schemes, threads = Path.cwd(), dict(CheckpointLoader._schemes), torch.get_num_threads()
+    environment = {**os.environ, 'LOCAL_RANK': '0', 'COLUMNS': '120', 'TORCH_HOME': str(folder)}
+    os.chdir(folder)
+    try:
+        # What mmengine prints of the machine takes a second of compilers' version numbers.
+        with mock.patch.dict(os.environ, environment), mock.patch.object(mmengine_runner, 'collect_env', dict):
+            yield
+    finally:
+        os.chdir(before)
+        CheckpointLoader._schemes = schemes
+        torch.set_num_threads(threads)
+        for handler in (handler for logger in MMLogger._instance_dict.values() for handler in logger.handlers):
+            handler.close()
+        for manager in (ManagerMixin, *_subclasses(ManagerMixin)):
+            manager._instance_dict.clear()
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    for child in kind.__subclasses__():
+        yield from (child, *_subclasses(child))
+
+
+def run(command: str, folder: Path) -> Outcome:
+    """Runs the command of a row, such as ``train.py tiny.py``, in a folder."""
+    tool, *arguments = shlex.split(command)
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with (
+        own_process(folder),
+        mock.patch.object(sys, 'argv', [tool, *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            _main(tool)()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Outcome(status, out.getvalue(), err.getvalue())
+
+
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    """Every file of a folder."""
+    return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+
+
+# --- what every row finds in its folder ---
+
+PIPELINE = "[dict(type='LoadImageFromFile'), dict(type='Resize', scale=(16, 16)), dict(type='PackInputs')]"
+CLASSIFIER = f"""
+_base_ = '{ROOT}/configs/_base_/default_runtime_mmpretrain.py'
+default_scope = 'mmpretrain'
+work_dir = 'work'
+_settings = dict(type='CustomDataset', data_root='data', metainfo=dict(classes=('cat', 'dog')), pipeline={PIPELINE})
+_loader = dict(batch_size=2, num_workers=0, collate_fn=dict(type='default_collate'))
+_ordered = dict(type='DefaultSampler', shuffle=False)
+train_dataloader = dict(**_loader, sampler=_ordered, dataset=dict(**_settings, data_prefix='train'))
+val_dataloader = dict(**_loader, sampler=_ordered, dataset=dict(**_settings, data_prefix='val'))
+test_dataloader = val_dataloader
+val_evaluator = dict(type='Accuracy')
+test_evaluator = val_evaluator
+model = dict(
+    type='ImageClassifier',
+    data_preprocessor=dict(type='ClsDataPreprocessor', num_classes=2, mean=[127.5] * 3, std=[64.0] * 3),
+    backbone=dict(
+        type='vitplug.VisionTransformer',
+        arch=dict(embed_dims=8, num_layers=2, num_heads=2, feedforward_channels=16),
+        img_size=16,
+        patch_size=8,
+        out_type='avg_featmap',
+        with_cls_token=False,
+    ),
+    head=dict(type='LinearClsHead', num_classes=2, in_channels=8),
+)
+optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.01))
+train_cfg = dict(by_epoch=True, max_epochs=1)
+val_cfg = dict()
+test_cfg = dict()
+log_level = 'WARNING'
+"""
+SWIN = """
+_base_ = 'tiny.py'
+model = dict(
+    backbone=dict(
+        _delete_=True,
+        type='vitplug.SwinTransformer',
+        arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2]),
+        img_size=32,
+        window_size=4,
+        out_indices=(1,),
+    ),
+    neck=dict(type='GlobalAveragePooling'),
+    head=dict(in_channels=16),
+)
+"""
+SEGMENTOR = """
+default_scope = 'mmseg'
+train_dataloader = dict(
+    dataset=dict(
+        type='BaseSegDataset',
+        data_root='ade',
+        img_suffix='.png',
+        data_prefix=dict(img_path='images', seg_map_path='maps'),
+        metainfo=dict(classes=('cat', 'dog')),
+        pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), dict(type='PackSegInputs')],
+    )
+)
+"""
+DETECTOR = """
+default_scope = 'mmdet'
+train_dataloader = dict(
+    dataset=dict(
+        type='CocoDataset',
+        data_root='coco',
+        ann_file='train.json',
+        data_prefix=dict(img='train'),
+        metainfo=dict(classes=('cat', 'dog')),
+        pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)],
+    )
+)
+"""
+IMAGES = (
+    *(f'data/{split}/{kind}/{number}.png' for split in ('train', 'val') for kind in ('cat', 'dog') for number in '01'),
+    *(f'{folder}/{number}.png' for folder in ('ade/images', 'coco/train') for number in '01'),
+)
+
+
+def coco_file(**annotation) -> dict:
+    """A COCO file of two images with an annotation each, the second changed."""
+    first = dict(id=0, image_id=0, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0)
+    images = [dict(id=number, file_name=f'{number}.png', width=20, height=16) for number in range(2)]
+    categories = [dict(id=1, name='cat'), dict(id=2, name='dog')]
+    second = {**first, 'id': 1, 'image_id': 1, **annotation}
+    return dict(images=images, categories=categories, annotations=[first, second])
+
+
+@functools.cache
+def _template() -> Path:
+    """A folder with tiny configs, their data and the checkpoint of a training."""
+    folder = Path(tempfile.mkdtemp(prefix='bad_inputs_'))
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 20, 3), np.uint8)
+    for name in IMAGES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / name)
+    (folder / 'ade/maps').mkdir()
+    for number in '01':
+        Image.fromarray(pixels[..., 0] % 2).save(folder / f'ade/maps/{number}.png')
+    (folder / 'coco/train.json').write_text(json.dumps(coco_file()))
+    (folder / 'tiny.py').write_text(CLASSIFIER)
+    (folder / 'swin.py').write_text(SWIN)
+    (folder / 'segment.py').write_text(SEGMENTOR)
+    (folder / 'detect.py').write_text(DETECTOR)
+    done = run('train.py tiny.py --work-dir trained', folder)
+    assert done.status == 0, done.text
+    shutil.copy(folder / 'trained/epoch_1.pth', folder / 'good.pth')
+    shutil.rmtree(folder / 'trained')
+    return folder
+
+
+def prepare(folder: Path) -> Path:
+    """Fills a folder for a row."""
+    return Path(shutil.copytree(_template(), folder, dirs_exist_ok=True))
+
+
+def clean() -> None:
+    """Removes what the rows were copied from."""
+    if _template.cache_info().currsize:
+        shutil.rmtree(_template())
+        _template.cache_clear()
+
+
+# --- how things are made bad ---
+
+Make = Callable[[Path], object]
+
+
+def write(name: str, content: str | bytes) -> Make:
+    """Puts a file there."""
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def child(text: str, name: str = 'child.py') -> Make:
+    """Puts a config there that inherits the tiny classifier."""
+    return write(name, f"_base_ = 'tiny.py'\n{text}\n")
+
+
+def starting(checkpoint: str, settings: str = '', wider: str = '') -> Make:
+    """Puts a config there whose backbone starts from a checkpoint."""
+    init_cfg = f"init_cfg=dict(type='vitplug.Pretrained', checkpoint='{checkpoint}', {settings})"
+    return child(f'model = dict(backbone=dict({init_cfg}, {wider}))')
+
+
+def cut(name: str, size: int) -> Make:
+    """Keeps the first bytes of a file."""
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def picture(name: str, pixels: np.ndarray) -> Make:
+    return lambda folder: Image.fromarray(pixels).save(folder / name)
+
+
+def remove(name: str) -> Make:
+    return lambda folder: (shutil.rmtree if (folder / name).is_dir() else os.remove)(folder / name)
+
+
+def empty(name: str) -> Make:
+    """Leaves a folder without its files."""
+
+    def make(folder: Path) -> None:
+        shutil.rmtree(folder / name)
+        (folder / name).mkdir()
+
+    return make
+
+
+def annotation(**changes) -> Make:
+    return write('coco/train.json', json.dumps(coco_file(**changes)))
+
+
+def saved(content, name: str = 'bad.pth') -> Make:
+    return lambda folder: torch.save(content, folder / name)
+
+
+def changed(change: Callable[[dict], object], name: str = 'bad.pth') -> Make:
+    """Saves what a function makes of the checkpoint of a training."""
+
+    def make(folder: Path) -> None:
+        content = torch.load(folder / 'good.pth', weights_only=False)
+        result = change(content)
+        torch.save(content if result is None else result, folder / name)
+
+    return make
+
+
+def both(*makes: Make) -> Make:
+    return lambda folder: [make(folder) for make in makes]
+
+
+# --- files that are meant to do harm; `harm` is what none of them may leave behind ---
+
+
+class Malicious:
+    """Makes a folder when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ('harm',)
+
+
+def _repacked(folder: Path, name: str, program: bytes | None = None, kind: int = zipfile.ZIP_STORED) -> None:
+    """Writes a file of torch anew: with another pickle in it, or packed."""
+    with zipfile.ZipFile(folder / name) as source:
+        parts = {entry: source.read(entry) for entry in source.namelist()}
+    with zipfile.ZipFile(folder / name, 'w', kind) as target:
+        for entry, content in parts.items():
+            target.writestr(entry, program if program and entry.endswith('data.pkl') else content)
+
+
+def zip_bomb(folder: Path) -> None:
+    """80 MB of zeros in a file of 80 kB."""
+    torch.save(dict(state_dict={'w': torch.zeros(20_000_000)}), folder / 'bad.pth')
+    _repacked(folder, 'bad.pth', kind=zipfile.ZIP_DEFLATED)
+
+
+def expanding_bomb(folder: Path) -> None:
+    """One number that says it is 4 TB."""
+    torch.save(dict(state_dict={'w': torch.zeros(1).expand(10**12)}), folder / 'bad.pth')
+
+
+def fetched_code(folder: Path) -> None:
+    """A pickle of nothing but names that mmengine lists as safe, which together run a line of Python.
+
+    It fetches `exec` with getattr and puts it where a class of mmengine looks for a function of numpy.
+    """
+
+    def text(value: str) -> bytes:
+        return b'X' + struct.pack('<I', len(value)) + value.encode()
+
+    def fetched(thing: bytes, name: str) -> bytes:
+        return b'cbuiltins\ngetattr\n' + thing + text(name) + b'\x86R'
+
+    buffer = b'cmmengine.logging.history_buffer\nHistoryBuffer\n'
+    run_text = fetched(fetched(b'cbuiltins\ngetattr\n', '__self__'), 'exec')
+    numpy = buffer + b')\x81}' + text('array') + run_text + b'sb'
+    names = fetched(fetched(buffer, 'update'), '__globals__')
+    code = "import os; os.mkdir('harm')"
+    call = buffer + text(code) + text('x' * len(code)) + b'\x86R'
+    program = b'\x80\x02}' + text('a') + names + text('np') + numpy + b'ss' + text('b') + call + b's.'
+    torch.save({}, folder / 'bad.pth')
+    _repacked(folder, 'bad.pth', program)
+
+
+def code_in_meta(content: dict) -> None:
+    """A config in the place from which mmengine runs it when a training is resumed."""
+    content['meta']['config'] = "import os\nos.mkdir('harm')\n"
+
+
+def lying_header(shape: Sequence[int], end: int, name: str = 'bad.safetensors') -> Make:
+    """A safetensors file of 8 bytes of numbers that says otherwise."""
+    text = json.dumps(dict(w=dict(dtype='F32', shape=shape, data_offsets=[0, end]))).encode()
+    return write(name, struct.pack('<Q', len(text)) + text + bytes(8))
+
+
+UNTRUSTED: dict[str, Make] = {
+    'a pickle that would make a folder': saved(dict(state_dict={}, extra=Malicious())),
+    'a pickle without torch around it': write('bad.pth', pickle.dumps(dict(state_dict={}, extra=Malicious()))),
+    'a pickle of names that are listed as safe': fetched_code,
+    'a zip bomb of tensors': zip_bomb,
+    'a tensor that says it is 4 TB': expanding_bomb,
+}
+
+# --- the rows ---
+
+
+@dataclass(frozen=True)
+class Row:
+    """One bad input.
+
+    Attributes:
+        title: What is wrong.
+        command: What the user types, without `python tools/...`.
+        error: What must be in the message, a regular expression; it names the culprit.
+        make: Makes it bad.
+        status: The exit status.
+    """
+
+    title: str
+    command: str
+    error: str
+    make: Make = lambda folder: None
+    status: int = 2
+
+
+def _set(option: str, command: str = 'get_flops.py tiny.py') -> str:
+    return f'{command} --cfg-options {shlex.quote(option)}'
+
+
+def _backbone(option: str, command: str = 'get_flops.py tiny.py') -> str:
+    return _set(f'model.backbone.{option}', command)
+
+
+def _plugs(title: str, plugs: str, error: str) -> 'Row':
+    return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict(plugs=[{plugs}]))'))
+
+
+CHECK = 'check_dataset.py {}.py --splits train'
+CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
+TRAIN, TEST = 'train.py tiny.py', 'test.py tiny.py bad.pth'
+SMALL = np.zeros((4, 4), np.uint8)
+
+DATA = (
+    Row('image folder is missing', TRAIN, r'no such data folder: .*data/train', remove('data/train')),
+    Row('image folder is empty', TRAIN, r'the data folder is empty: .*data/train', empty('data/train')),
+    Row('image of 0 bytes', CLASSIFY, r'image is empty\n.*data/train/cat/0\.png', cut('data/train/cat/0.png', 0), 1),
+    Row('image cut short', CLASSIFY, r'image is damaged\n.*data/train/cat/0\.png', cut('data/train/cat/0.png', 300), 1),
+    Row(
+        'text with the name of an image',
+        CLASSIFY,
+        r'of no known format\n.*cat/0\.png',
+        write('data/train/cat/0.png', '<html>404</html>'),
+        1,
+    ),
+    Row('grey image', CLASSIFY, r'1 x image with grey.*\n.*cat/0\.png', picture('data/train/cat/0.png', SMALL), 0),
+    Row(
+        'image of 16 bit',
+        CLASSIFY,
+        r'1 x image with 16 bit.*\n.*cat/0\.png',
+        picture('data/train/cat/0.png', np.zeros((4, 4), np.uint16)),
+        0,
+    ),
+    Row(
+        'label map is missing',
+        SEGMENT,
+        r'2 images \*\.png in .*1 without a partner, e\.g\. 1',
+        remove('ade/maps/1.png'),
+        1,
+    ),
+    Row(
+        'label map of another size',
+        SEGMENT,
+        r'another size than its image\n.*ade/maps/1\.png \(4 x 4',
+        picture('ade/maps/1.png', SMALL),
+        1,
+    ),
+    Row(
+        'label map with labels that are no classes',
+        SEGMENT,
+        r'labels outside of the 2 classes\n.*maps/1\.png \(\[9\]\)',
+        picture('ade/maps/1.png', np.full((16, 20), 9, np.uint8)),
+        1,
+    ),
+    Row('COCO file is missing', DETECT, r'no such annotation file: .*coco/train\.json', remove('coco/train.json'), 1),
+    Row('COCO file of 0 bytes', DETECT, r'annotation file is empty: .*coco/train\.json', cut('coco/train.json', 0), 1),
+    Row('COCO file cut short', DETECT, r'not valid JSON: .*coco/train\.json', cut('coco/train.json', 90), 1),
+    Row(
+        'COCO file with a list in it',
+        DETECT,
+        r'another form than expected\n.*coco/train\.json',
+        write('coco/train.json', '[1, 2]'),
+        1,
+    ),
+    Row(
+        'COCO file without annotations',
+        DETECT,
+        r'has no annotations: .*coco/train\.json',
+        write('coco/train.json', json.dumps(coco_file() | dict(annotations=[]))),
+        1,
+    ),
+    Row(
+        'box of three numbers',
+        DETECT,
+        r'four finite numbers\n.*annotation 1 \(\[1, 1, 4\]',
+        annotation(bbox=[1, 1, 4]),
+        1,
+    ),
+    Row(
+        'box that is not finite',
+        DETECT,
+        r'four finite numbers\n.*annotation 1',
+        annotation(bbox=[1, 1, float('nan'), 4]),
+        1,
+    ),
+    Row(
+        'box without width',
+        DETECT,
+        r'narrower than a pixel: left out.*\n.*annotation 1',
+        annotation(bbox=[1, 1, 0, 4]),
+        0,
+    ),
+    Row(
+        'box outside of its image',
+        DETECT,
+        r'outside of its image: left out.*\n.*annotation 1',
+        annotation(bbox=[90, 1, 4, 4]),
+        0,
+    ),
+    Row(
+        'annotation of an unknown class',
+        DETECT,
+        r'unknown category\n.*annotation 1 \(category_id 7',
+        annotation(category_id=7),
+        1,
+    ),
+    Row(
+        'annotation of an unknown image',
+        DETECT,
+        r'not in the file\n.*annotation 1 \(image_id 7',
+        annotation(image_id=7),
+        1,
+    ),
+    Row('two annotations of one id', DETECT, r'more than once\n.*train\.json, annotations \(0\)', annotation(id=0), 1),
+    Row(
+        'annotations in a pickle',
+        _set('train_dataloader.dataset.ann_file=list.pkl', TRAIN),
+        r"ann_file = 'list\.pkl'.*pickle.*--unsafe-unpickle",
+        write('data/list.pkl', pickle.dumps(Malicious())),
+    ),
+    Row(
+        'line of an image list without a label',
+        _set('train_dataloader.dataset.ann_file=list.txt', CLASSIFY),
+        r'not a path and a label\n.*data/list\.txt, line 2',
+        write('data/list.txt', 'cat/0.png 0\ncat/1.png\n'),
+        1,
+    ),
+    Row(
+        'label of an image list that is no class',
+        _set('train_dataloader.dataset.ann_file=list.txt', CLASSIFY),
+        r'outside of the 2 classes\n.*data/list\.txt, line 2',
+        write('data/list.txt', 'cat/0.png 0\ncat/1.png 7\n'),
+        1,
+    ),
+    Row(
+        'image list in another encoding',
+        _set('train_dataloader.dataset.ann_file=list.txt', CLASSIFY),
+        r'another form than expected\n.*data/list\.txt',
+        write('data/list.txt', b'\xff\xfe\xfa 0\n'),
+        1,
+    ),
+    Row(
+        'damaged image in a training',
+        TRAIN,
+        r'\d samples replaced so far that cannot be used: .*work/bad_samples\.jsonl',
+        cut('data/train/cat/0.png', 0),
+        0,
+    ),
+    Row(
+        'damaged image in a validation',
+        TRAIN,
+        r'1 of 4 validation images cannot be read.*bad_samples\.jsonl',
+        cut('data/val/cat/0.png', 0),
+        0,
+    ),
+    Row(
+        'damaged image where none is allowed',
+        _set('default_hooks.bad_samples.strict=True', TRAIN),
+        r'cannot use data/train/cat/0\.png: .*mend or remove it',
+        cut('data/train/cat/0.png', 0),
+        65,
+    ),
+    Row(
+        'nothing but damaged images',
+        TRAIN,
+        r'20 samples drawn in a row cannot be used, the last is data/train/',
+        both(*(cut(name, 0) for name in IMAGES if 'data/train' in name)),
+        65,
+    ),
+    Row(
+        'damaged image in a test',
+        'test.py tiny.py good.pth',
+        r'cannot use data/val/cat/0\.png: .*test on a list without it',
+        cut('data/val/cat/0.png', 0),
+        65,
+    ),
+    Row(
+        'loss that is not finite',
+        f'{_set("optim_wrapper.optimizer.lr=1e38", TRAIN)} default_hooks.non_finite.max_consecutive=1',
+        r'loss or gradients of iteration 2 are not finite.*loss = nan; images: data/train/',
+        status=70,
+    ),
+)
+
+CONFIG = (
+    Row('config is missing', 'train.py tinny.py', r'no such config: tinny\.py \(did you mean tiny\.py\?\)'),
+    Row('syntax error', 'train.py bad.py', r'bad\.py is no config \(SyntaxError', write('bad.py', 'model = dict(')),
+    Row(
+        'name that is not defined',
+        'train.py bad.py',
+        r"bad\.py is no config .*'nothing'",
+        write('bad.py', 'a = nothing'),
+    ),
+    Row(
+        'base is missing',
+        'get_flops.py bad.py',
+        r'bad\.py is no config .*nowhere\.py',
+        write('bad.py', "_base_ = 'nowhere.py'"),
+    ),
+    Row(
+        'base of a missing package',
+        'train.py bad.py',
+        r'bad\.py is no config .*nopackage',
+        write('bad.py', "_base_ = 'nopackage::vit/a.py'"),
+    ),
+    Row(
+        'import of a missing package',
+        'train.py bad.py',
+        r'Failed to import nopackage in bad\.py, line 1',
+        write('bad.py', 'import nopackage'),
+    ),
+    Row(
+        'custom_imports of a missing module',
+        'train.py child.py',
+        r'child\.py is no config .*nopackage',
+        child("custom_imports = dict(imports=['nopackage'])"),
+    ),
+    Row('config that is another file', 'train.py notes.txt', r'notes\.txt is no config', write('notes.txt', 'hello')),
+    Row('broken JSON config', 'print_config.py bad.json', r'bad\.json is no config', write('bad.json', '{"model": ')),
+    Row('no default_scope', 'train.py bad.py', r'sets no default_scope: set it to one of', write('bad.py', 'a = 1')),
+    Row('unknown default_scope', _set('default_scope=mmnothing', TRAIN), r"default_scope = 'mmnothing' is unknown"),
+    Row('no model', 'train.py bad.py', r'no `?model', write('bad.py', "default_scope = 'mmpretrain'")),
+    Row('model that is no dict', _set('model=vit', TRAIN), r"model = 'vit': expected a dict"),
+    Row('unknown model', _set('model.type=Classifier', TRAIN), r'Classifier is not in the '),
+    Row(
+        'model that names a function of another module',
+        _set('model.type=os.system', TRAIN),
+        r"model\.type = 'os\.system'.*custom_imports",
+    ),
+    Row(
+        'hook that names a class of another module',
+        'train.py child.py',
+        r"custom_hooks\.0\.type = 'subprocess\.Popen'",
+        child("custom_hooks = [dict(type='subprocess.Popen', args=['mkdir', 'harm'])]"),
+    ),
+    Row(
+        'model that names a function of a known module',
+        _set('model.type=mmengine.load', TRAIN),
+        r"model\.type = 'mmengine\.load': no class of",
+    ),
+    Row(
+        'class of another module behind a known one',
+        _set('model.type=mmengine.runner.checkpoint.TemporaryDirectory', TRAIN),
+        r"model\.type = 'mmengine\.runner\.checkpoint\.TemporaryDirectory': no class of",
+    ),
+    _plugs(
+        'plug that names a function of another module',
+        "dict(type='os.mkdir', path='harm')",
+        r"plugs\.0\.type = 'os\.mkdir'",
+    ),
+    Row('unknown backbone', _backbone('type=vitplug.VisionTransfomer'), r'VisionTransfomer'),
+    Row('unknown size of a backbone', _backbone('arch=deit-huge'), r"arch='deit-huge': unknown; choose from"),
+    Row(
+        'size of a backbone without the heads',
+        _backbone('arch.num_heads=None'),
+        r'arch: num_heads=None: expected an integer',
+    ),
+    Row(
+        'backbone of no blocks',
+        _backbone('arch.num_layers=0'),
+        r'arch: num_layers=0: expected an integer of at least 1',
+    ),
+    Row(
+        'heads that do not divide the width',
+        _backbone('arch.num_heads=3'),
+        r'embed_dims=8 is no multiple of num_heads=3',
+    ),
+    Row(
+        'argument that a backbone has not',
+        _backbone('widow_size=7'),
+        r"VisionTransformer has no argument \['widow_size'\]; it takes",
+    ),
+    Row('patches of size 0', _backbone('patch_size=0'), r'patch size 0.*expected positive integers'),
+    Row(
+        'patches larger than the image',
+        f'{_backbone("patch_cfg.padding=0")} --shape 4',
+        r'image size \(4, 4\) is smaller than the patch size \(8, 8\)',
+    ),
+    Row(
+        'drop rate above 1',
+        _backbone('drop_path_rate=1.5'),
+        r'drop_path_rate=1\.5: expected a number at least 0\.0 and below 1\.0',
+    ),
+    Row('flag that is a word', _backbone('with_cp=yes'), r"with_cp='yes': expected True or False"),
+    Row('unknown norm', _backbone('norm_cfg.type=LNN'), r"norm_cfg=\{'type': 'LNN'.*no norm"),
+    Row(
+        'output of a block that is not there',
+        _backbone('out_indices=[2]'),
+        r'out_indices=\[2\]: \[2\] outside; .* 0 to 1',
+    ),
+    Row(
+        'class token in windows',
+        _backbone('window_size=2') + ' model.backbone.with_cls_token=True',
+        r'window_size=2: a class token lies in no window',
+    ),
+    Row(
+        'Swin with heads for another number of stages',
+        _backbone('arch.depths=[1]', 'get_flops.py swin.py'),
+        r"arch: .*'depths': \[1\].* differ in length",
+    ),
+    Row(
+        'Swin with a window of 0',
+        _backbone('window_size=0', 'get_flops.py swin.py'),
+        r'window_size=0: expected a positive integer',
+    ),
+    Row(
+        'Swin on maps smaller than a window',
+        'get_flops.py swin.py --shape 24',
+        r'feature map \(3, 3\) is smaller than the window \(4\): set pad_small_map',
+    ),
+    Row(
+        'plugs that are no list',
+        _backbone('plugs=ContextBroadcast'),
+        r"plugs='ContextBroadcast': expected a list of dicts",
+    ),
+    _plugs('plug without a type', 'dict(sigma=2)', r"plugs: \{'sigma': 2\} is no plug"),
+    _plugs('unknown plug', "dict(type='Nothing')", r"type='Nothing' is no plug; choose from .*'Refiner'"),
+    _plugs(
+        'argument that a plug has not',
+        "dict(type='Refiner', kernel=3)",
+        r"Refiner has no argument \['kernel'\]; it takes",
+    ),
+    _plugs(
+        'value out of range in a plug',
+        "dict(type='GaussianAttentionBias', sigma=-1)",
+        r'GaussianAttentionBias: sigma=-1: expected a number at least 0\.01',
+    ),
+    _plugs(
+        'plug on a block that is not there',
+        "dict(type='RelPosBias', layers=[5])",
+        r'RelPosBias: layers=\[5\]: expected different block indices from 0 to 1',
+    ),
+    _plugs(
+        'plug given twice', "dict(type='RelPosBias'), dict(type='RelPosBias')", r"\['RelPosBias'\] occur more than once"
+    ),
+    Row('unknown data set', _set('train_dataloader.dataset.type=Nothing', TRAIN), r"dataset\.type = 'Nothing'"),
+    Row(
+        'loader without a data set',
+        _set('train_dataloader.dataset=None', TRAIN),
+        r'train_dataloader\.dataset = None: expected a dict',
+    ),
+    Row(
+        'unknown transform',
+        'train.py child.py',
+        r'Nothing is not in the ',
+        child("train_dataloader = dict(dataset=dict(pipeline=[dict(type='Nothing')]))"),
+    ),
+    Row('unknown metric', _set('val_evaluator.type=Nothing', TRAIN), r'Nothing is not in the '),
+    Row(
+        'unknown optimizer',
+        _set('optim_wrapper.optimizer.type=Nothing', TRAIN),
+        r"optim_wrapper\.optimizer = .*'Nothing'.*such as AdamW",
+    ),
+    Row('negative learning rate', _set('optim_wrapper.optimizer.lr=-1.0', TRAIN), r'Invalid learning rate: -1'),
+    Row('argument that an optimizer has not', _set('optim_wrapper.optimizer.beta=1', TRAIN), r"SGD.*'beta'"),
+    Row('argument that a loop has not', _set('train_cfg.max_epoch=3', TRAIN), r"'max_epoch'"),
+    Row('unknown hook', _set('default_hooks.mine.type=Nothing', TRAIN), r'Nothing is not in the '),
+    Row(
+        'value out of range in a hook',
+        _set('default_hooks.bad_samples.max_in_a_row=0', TRAIN),
+        r'max_in_a_row = 0: must be at least 1',
+    ),
+    Row('head for another width', _set('model.head.in_channels=9'), r'16x16: head\.fc \(Linear\)'),
+    Row(
+        'head for another width, in a training',
+        _set('model.head.in_channels=9', TRAIN),
+        r'error: head\.fc \(Linear\): RuntimeError',
+    ),
+)
+
+CHECKPOINT = (
+    Row('checkpoint of 0 bytes', TEST, r'bad\.pth is empty \(0 bytes\)', write('bad.pth', ''), 66),
+    Row(
+        'checkpoint cut short',
+        'train.py tiny.py --resume bad.pth',
+        r'bad\.pth is truncated',
+        both(changed(lambda c: None), cut('bad.pth', 2000)),
+        66,
+    ),
+    Row(
+        'web page with the name of a checkpoint',
+        _set('load_from=bad.pth', TRAIN),
+        r'bad\.pth is truncated or no checkpoint',
+        write('bad.pth', '<html>404</html>'),
+        66,
+    ),
+    *(
+        Row(title, command, r'bad\.pth (is|has|would|holds).*', make, status)
+        for (title, make), (command, status) in zip(
+            UNTRUSTED.items(),
+            (
+                (TEST, 66),
+                ('convert.py bad.pth new.pth', 2),
+                ('train.py tiny.py --resume bad.pth', 66),
+                (_set('load_from=bad.pth', TRAIN), 66),
+                ('publish_model.py bad.pth new.pth', 2),
+            ),
+            strict=True,
+        )
+    ),
+    Row(
+        'safetensors file that says it has 4 TB',
+        'convert.py bad.safetensors new.pth',
+        r'bad\.safetensors is truncated',
+        lying_header([10**12], 4 * 10**12),
+    ),
+    Row(
+        'safetensors file that says another shape',
+        'publish_model.py bad.safetensors new.safetensors',
+        r'bad\.safetensors is truncated',
+        lying_header([3], 8),
+    ),
+    Row(
+        'file without weights',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth holds no weights: its keys are lr',
+        saved(dict(lr=0.1)),
+    ),
+    Row(
+        'file with a list',
+        'publish_model.py bad.pth new.pth',
+        r'bad\.pth holds a list: expected a state dict',
+        saved([1]),
+    ),
+    Row('weights of no known model', 'convert.py bad.pth new.pth', r'bad\.pth: ', saved({'a': torch.zeros(1)})),
+    Row(
+        'meta that is no dict',
+        'publish_model.py bad.pth new.pth',
+        r'bad\.pth: its meta is a str',
+        changed(lambda c: c.update(meta='x')),
+    ),
+    Row(
+        'test of a checkpoint of another model',
+        TEST,
+        r'bad\.pth does not fit .* of its \d+ parameters.*backbone',
+        saved(dict(state_dict={'a': torch.zeros(1)})),
+        66,
+    ),
+    Row(
+        'test of a checkpoint of another width',
+        _set('model.head.in_channels=8', 'test.py wide.py good.pth'),
+        r'good\.pth does not fit',
+        child('model = dict(backbone=dict(arch=dict(feedforward_channels=24)))', 'wide.py'),
+        66,
+    ),
+    Row(
+        'start from a checkpoint of another model',
+        _set('load_from=bad.pth', TRAIN),
+        r'bad\.pth does not fit',
+        saved(dict(state_dict={'a': torch.zeros(1)})),
+        66,
+    ),
+    Row(
+        'resume from weights alone',
+        'train.py tiny.py --resume bad.pth',
+        r'bad\.pth has no optimizer, message_hub, so no training',
+        changed(lambda c: {k: c[k] for k in ('meta', 'state_dict')}),
+        66,
+    ),
+    Row(
+        'resume from a checkpoint without a position',
+        'train.py tiny.py --resume bad.pth',
+        r'bad\.pth has no meta\.iter',
+        changed(lambda c: c['meta'].pop('iter') and None),
+        66,
+    ),
+    Row(
+        'init_cfg with a checkpoint of another width',
+        'train.py child.py',
+        r'good\.pth: \d+ tensors do not fit this model: pos_embed has shape',
+        starting('good.pth', wider='arch=dict(embed_dims=16)'),
+    ),
+    Row(
+        'init_cfg with a missing checkpoint',
+        'train.py child.py',
+        r'no such checkpoint: god\.pth \(did you mean good\.pth',
+        starting('god.pth'),
+    ),
+    Row(
+        'init_cfg with a share above 1',
+        'train.py child.py',
+        r'min_coverage=2: expected a share',
+        starting('good.pth', 'min_coverage=2'),
+    ),
+    Row(
+        'checkpoint in a bucket',
+        _set('load_from=s3://bucket/a.pth', TRAIN),
+        r"checkpoint='s3://bucket/a\.pth': expected a path or an address",
+        status=66,
+    ),
+)
+
+ARGUMENT = (
+    Row('no config', 'train.py', r'arguments are required: config'),
+    Row('unknown option', 'train.py tiny.py --epochs 3', r'unrecognized arguments: --epochs 3'),
+    Row('setting without a value', 'train.py tiny.py --cfg-options lr', r'KEY=VALUE pairs of plain values, but got lr'),
+    Row(
+        'setting that is no plain value',
+        _set('model.backbone=dict(a=1,b=2)'),
+        r'pairs of plain values, but got model\.backbone=dict',
+    ),
+    Row(
+        'setting below a word',
+        _set('default_scope.name=a', TRAIN),
+        r'--cfg-options does not fit tiny\.py: .*default_scope',
+    ),
+    Row(
+        'setting with a slip in its name',
+        _set('train_dataloder.batch_size=2', TRAIN),
+        r"train_dataloder.*did you mean 'train_dataloader'",
+    ),
+    Row(
+        'mixed precision without a GPU',
+        'train.py tiny.py --amp',
+        r'--amp.*needs an accelerator, but the device here is cpu',
+    ),
+    Row(
+        '--auto-scale-lr without a base',
+        'train.py tiny.py --auto-scale-lr',
+        r'--auto-scale-lr needs auto_scale_lr\.base_batch_size',
+    ),
+    Row(
+        'launcher that did not start the process',
+        'train.py tiny.py --launcher slurm',
+        r'--launcher slurm needs the environment variables SLURM',
+    ),
+    Row(
+        'work dir with checkpoints',
+        TRAIN,
+        r'work already holds checkpoints.*--resume',
+        lambda folder: [(folder / 'work').mkdir(), (folder / 'work/epoch_1.pth').write_text('precious')],
+    ),
+    Row('work dir that is a file', 'train.py tiny.py --work-dir good.pth', r'--work-dir: .*good\.pth is a file'),
+    Row(
+        'resume from a missing checkpoint',
+        'train.py tiny.py --resume god.pth',
+        r'--resume: no such checkpoint: god\.pth .*good\.pth',
+    ),
+    Row(
+        'resume in a folder that was moved',
+        'train.py tiny.py --resume',
+        r'work/last_checkpoint names a missing file, old/epoch_1\.pth',
+        lambda folder: [(folder / 'work').mkdir(), (folder / 'work/last_checkpoint').write_text('old/epoch_1.pth')],
+    ),
+    Row(
+        'test of a missing checkpoint',
+        'test.py tiny.py god.pth',
+        r'CHECKPOINT: no such checkpoint: god\.pth .*good\.pth',
+    ),
+    Row(
+        'results into a file of another kind',
+        'test.py tiny.py good.pth --out a.json',
+        r'--out: a\.json must end in \.pkl',
+    ),
+    Row(
+        'pictures without the hook for them',
+        'test.py child.py good.pth --show-dir a',
+        r'--show-dir need default_hooks\.visualization',
+        child("default_hooks = dict(_delete_=True, timer=dict(type='IterTimerHook'))"),
+    ),
+    Row('unknown keys to convert to', 'convert.py good.pth a.pth --to keras', r"--to: invalid choice: 'keras'"),
+    Row(
+        'conversion into a file that exists',
+        'convert.py good.pth tiny.pth',
+        r'tiny\.pth exists and is not overwritten',
+        write('tiny.pth', 'precious'),
+    ),
+    Row(
+        'conversion into a file of another kind',
+        'convert.py good.pth a.npz',
+        r"a\.npz: unknown suffix '\.npz'; choose from",
+    ),
+    Row('conversion into a missing folder', 'convert.py good.pth nowhere/a.pth', r'there is no folder nowhere'),
+    Row(
+        'conversion of keys that are not there',
+        'convert.py good.pth a.pth --prefix nothing.',
+        r"good\.pth: .*'?nothing\.",
+    ),
+    Row(
+        'publishing into a file that exists',
+        'publish_model.py good.pth a.pth',
+        r'a\.pth exists and is not overwritten',
+        write('a.pth', 'precious'),
+    ),
+    Row(
+        'publishing plain weights that are not there',
+        'publish_model.py good.pth a.pth --no-ema',
+        r'good\.pth has no plain weights',
+    ),
+    Row(
+        'report into a file that exists',
+        f'{CLASSIFY} --report tiny.py',
+        r'--report: tiny\.py exists and is not overwritten',
+    ),
+    Row('report into a missing folder', f'{CLASSIFY} --report nowhere/a', r'--report: .*no folder nowhere'),
+    Row('check with no thread', f'{CLASSIFY} --workers 0', r'--workers 0: expected at least 1'),
+    Row('check of an unknown split', 'check_dataset.py tiny.py --splits dev', r"--splits: invalid choice: 'dev'"),
+    Row('images of size 0', 'get_flops.py tiny.py --shape 0', r'--shape 0: expected height and width'),
+    Row('batch of 0', 'get_flops.py tiny.py --batch 0', r'--batch 0: expected at least 1'),
+    Row('neither a config nor two to compare', 'print_config.py', r'give a config file, or --diff BASE CHILD'),
+    Row('comparison with a missing config', 'print_config.py --diff tiny.py tinny.py', r'no such config: tinny\.py'),
+    Row(
+        'table into another document',
+        'model_table.py --out notes.md',
+        r'notes\.md: this is not a table of models',
+        write('notes.md', 'mine'),
+    ),
+    Row('measuring no rounds', 'benchmark.py --rounds 0', r'--rounds 0 .*expected positive numbers'),
+    Row('digits with fewer images than classes', 'make_digit_scenes.py --out digits --num-cls-train 3', r'3'),
+    Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be a new, an empty'),
+    Row('dogs from a missing folder', 'stanford_dogs.py nowhere', r'nowhere', status=1),
+)
+
+ROWS = {'data': DATA, 'config': CONFIG, 'checkpoint': CHECKPOINT, 'argument': ARGUMENT}
+
+# --- the document ---
+
+COMMAND = 'python tests/bad_inputs.py --out docs/bad_input.md'
+PREAMBLE = f"""# Bad inputs and what they give
+
+Written by
+
+    {COMMAND}
+
+which runs every command of the tables on tiny data and notes what it prints. The tools are in `tools/` and the
+folders below it. *Status* is the exit status: 2 is a wrong setting; 1 bad data that `check_dataset.py` has found; 65
+bad data, 66 an unreadable checkpoint and 70 a loss that is not finite in a training or a test; 0 means that the input
+is handled, and counted in the log. Long lines are cut short here, and the names
+of log files, which hold the tracebacks, are left out. `tests/test_bad_inputs.py` runs all of them as tests
+and also compares the files before and after: none is changed."""
+LONGEST = 260
+
+
+def said(row: Row, outcome: Outcome, folder: Path) -> str:
+    """The lines of an outcome that the row is about, without the folder, on one line."""
+    told = outcome.err if re.search(row.error, outcome.err) else outcome.out
+    text = told.replace(f'{folder}/', '').replace(f'{ROOT}/', '')
+    found = re.search(row.error, text)
+    start = text.rfind('\n', 0, found.start()) + 1
+    end = text.find('\n', found.end())
+    line = ' '.join(text[start : end if end >= 0 else None].split())
+    line = re.sub(r'^(\S+: )?error: |^.* - mmengine - \w+ - | \(more in [^)]*\)', '', line)
+    return line if len(line) <= LONGEST else f'{line[:LONGEST]} ...'
+
+
+def _cell(text: str) -> str:
+    return text.replace('|', '\\|').replace('<', '&lt;')
+
+
+def document() -> str:
+    """The tables, Markdown."""
+    parts = [PREAMBLE]
+    for kind, rows in ROWS.items():
+        lines = [f'## {kind.capitalize()}', '', '| input | command | status | what is said |', '|---|---|---|---|']
+        for row in rows:
+            with tempfile.TemporaryDirectory() as name:
+                folder = prepare(Path(name).resolve())
+                row.make(folder)
+                outcome = run(row.command, folder)
+                cells = (row.title, f'`{row.command}`', str(outcome.status), said(row, outcome, folder))
+                lines.append(f'| {" | ".join(map(_cell, cells))} |')
+        parts.append('\n'.join(lines))
+    return '\n\n'.join(parts) + '\n'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description='Write the table of bad inputs and what they give.')
+    parser.add_argument('--out', type=Path, required=True, metavar='MD')
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        args.out.write_text(document())
+    finally:
+        clean()
+
+
+if __name__ == '__main__':
+    main()

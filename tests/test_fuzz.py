@@ -1,0 +1,165 @@
+"""Configs and images of every wrong kind: only documented errors come out, and they name what is wrong."""
+
+import inspect
+import math
+
+import pytest
+import torch
+from cases import PLUGS as PLUG_CASES
+from cases import swin, vit, vit_without_class_token
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones.vision_transformer import TransformerLayer
+from vitplug.plugs import PLUG_TYPES
+
+HOSTS = {'vit': (vit, VisionTransformer), 'swin': (swin, SwinTransformer)}
+# What a config file can hold.
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 12),
+    st.floats(-2.0, 2.0),
+    st.sampled_from([math.nan, math.inf, -math.inf, '', 'all', 'upper', 'mean', 'featmap', '3', 'yes', 'GELU']),
+)
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=3),
+    st.dictionaries(st.sampled_from(['type', 'eps', 'foo']), SCALARS, max_size=2),
+)
+
+
+def arguments(kind: type) -> list[str]:
+    """Names of the arguments of a class."""
+    return [name for name in inspect.signature(kind.__init__).parameters if name != 'self']
+
+
+def refused(build, names) -> None:
+    """Builds; an error must be a documented one that names one of the settings, or what is in it."""
+    try:
+        build()
+    except (ValueError, TypeError) as error:
+        assert any(name in str(error) for name in names), f'{type(error).__name__}: {error}'
+
+
+# Settings that are nested, or told by other names.
+SAID = {'stem': ['stem', 'patch'], 'patch_size': ['patch size'], 'img_size': ['img_size', 'image size']}
+
+
+def names_of(key: str, value) -> list[str]:
+    inside = [str(part) for part in value] if isinstance(value, dict) else []
+    return [key, *SAID.get(key, ()), *inside]
+
+
+@pytest.mark.parametrize('host', HOSTS)
+@settings(max_examples=500)
+@given(data=st.data())
+def test_any_value_of_a_backbone(host, data):
+    build, kind = HOSTS[host]
+    key = data.draw(st.sampled_from(arguments(kind)))
+    value = data.draw(VALUES)
+    refused(lambda: build(**{key: value}), names_of(key, value))
+
+
+@pytest.mark.parametrize('host', HOSTS)
+@settings(max_examples=200)
+@given(data=st.data())
+def test_any_architecture(host, data):
+    """Missing and unknown keys, and values of any kind in the known ones."""
+    build, _ = HOSTS[host]
+    arch = dict(build().arch_settings)
+    key = data.draw(st.sampled_from([*arch, 'foo']))
+    if data.draw(st.booleans()):
+        arch.pop(key, None)
+    else:
+        arch[key] = data.draw(VALUES)
+    refused(lambda: build(arch=arch), [key, 'embed_dims', 'num_heads'])
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_any_setting_of_a_block(data):
+    key = data.draw(st.sampled_from([*arguments(TransformerLayer), 'foo']))
+    value = data.draw(VALUES)
+    refused(lambda: vit(layer_cfgs={key: value}), ['layer_cfgs', *names_of(key, value)])
+
+
+@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('plug', PLUG_TYPES, ids=lambda plug: plug.__name__)
+@settings(max_examples=50)
+@given(data=st.data())
+def test_any_value_of_a_plug(host, plug, data):
+    """Every argument, drawn by its name; one that is not there; no type, and a type that is none."""
+    build, _ = HOSTS[host]
+    key = data.draw(st.sampled_from([*arguments(plug), 'foo', 'type']))
+    value = data.draw(VALUES)
+    cfg = {'type': plug.__name__, key: value}
+    refused(lambda: build(plugs=[cfg]), [key, plug.__name__, 'plugs'])
+
+
+@settings(max_examples=60)
+@given(value=VALUES)
+def test_any_list_of_plugs(value):
+    refused(lambda: vit(plugs=value), ['plugs'])
+
+
+# --- images ---
+
+SIZES = st.sampled_from([0, 1, 3, 7, 8, 15, 16, 17, 31, 33, 40])
+SHAPES = st.one_of(
+    st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 3, 4]), SIZES, SIZES),
+    st.tuples(st.just(1), st.just(3), SIZES, SIZES),
+    st.lists(SIZES, max_size=3).map(tuple),
+    st.tuples(st.just(1), st.just(3), st.just(8), st.just(8), st.just(8)),
+)
+DTYPES = st.sampled_from(
+    [torch.float32] * 4
+    + [torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int64, torch.bool, torch.complex64]
+)
+FILLS = st.sampled_from([0.0, 1.0, math.nan, math.inf])
+MODELS = {
+    'vit': vit(),
+    'vit without class token': vit_without_class_token(patch_cfg=dict(padding=0)),
+    'vit with plugs': vit(plugs=[*PLUG_CASES['cb-scaled'], *PLUG_CASES['residual-token'], *PLUG_CASES['rel-pos-bias']]),
+    'swin': swin(),
+    'swin with plugs': swin(pad_small_map=True, plugs=[*PLUG_CASES['refiner'], *PLUG_CASES['gab']]),
+}
+
+
+def expected(name: str, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Shapes of the outputs for images of a shape."""
+    batch, _, height, width = shape
+    if name.startswith('swin'):
+        maps = [(-(-height // side), -(-width // side)) for side in (4, 8)]
+        return [(batch, width, *hw) for width, hw in zip((12, 24), maps, strict=True)]
+    round_up = 'without' not in name
+    hw = tuple((-(-side // 8)) if round_up else side // 8 for side in (height, width))
+    return [(batch, 24, *hw)]
+
+
+@pytest.mark.parametrize('name', MODELS)
+@settings(max_examples=120)
+@given(shape=SHAPES, dtype=DTYPES, fill=FILLS)
+def test_any_images(name, shape, dtype, fill):
+    finite = fill if dtype.is_floating_point or dtype.is_complex else 1
+    images = torch.full(shape, finite, dtype=dtype)
+    try:
+        with torch.no_grad():
+            outs = MODELS[name](images)
+    except ValueError as error:
+        assert any(word in str(error) for word in ('images of', 'image size', 'feature map')), str(error)
+    else:
+        assert [tuple(out.shape) for out in outs] == expected(name, shape)
+
+
+@pytest.mark.parametrize('images', [None, 'a.png', [torch.zeros(3, 32, 40)]])
+def test_no_tensor(images):
+    with pytest.raises(ValueError, match=r'images: got a .*; expected a tensor \(B, C, H, W\)'):
+        vit()(images)
+
+
+@pytest.mark.parametrize('dtype', [torch.uint8, torch.int64, torch.bool])
+def test_images_that_were_not_normalised(dtype):
+    with pytest.raises(ValueError, match='normalise them, as a data_preprocessor does'):
+        vit()(torch.zeros(1, 3, 32, 40, dtype=dtype))

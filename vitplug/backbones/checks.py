@@ -1,0 +1,128 @@
+"""Checks of what the hosts are given: their arguments before anything is built, and the images."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
+
+
+def check_settings(name: str, value: Any) -> None:
+    """Checks a dict of further settings.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f'{name}={value!r}: expected a dict')
+
+
+def check_many_settings(name: str, value: Any) -> None:
+    """Checks one dict of further settings, or a list of them.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    is_list = isinstance(value, Sequence) and all(isinstance(entry, Mapping) for entry in value)
+    if not isinstance(value, Mapping) and (not is_list or isinstance(value, str)):
+        raise ValueError(f'{name}={value!r}: expected a dict, or a list of dicts')
+
+
+def check_norm(name: str, value: Any) -> None:
+    """Checks the settings of a norm, or None for no norm; whether it can be built shows later."""
+    if value is not None:
+        check_settings(name, value)
+
+
+def check_window(name: str, value: Any) -> None:
+    """Checks the side of a window.
+
+    Raises:
+        ValueError: If it is no positive integer.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f'{name}={value!r}: expected a positive integer')
+
+
+_FLAGS = (
+    *('qkv_bias', 'final_norm', 'with_cls_token', 'pre_norm', 'use_abs_pos_embed', 'with_cp'),
+    *('out_after_downsample', 'norm_eval', 'pad_small_map'),
+)
+
+#: What is checked of an argument of this name. Hosts check the others, and what depends on several of them.
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    'in_channels': partial(check_integer, least=1),
+    'window_size': check_window,
+    'drop_rate': partial(check_number, least=0.0, most=1.0),
+    # At 1 nothing is left to be scaled up.
+    'drop_path_rate': partial(check_number, least=0.0, below=1.0),
+    'layer_scale_init_value': partial(check_number, least=0.0),
+    'interpolate_mode': partial(check_choice, allowed=('bicubic', 'bilinear')),
+    'norm_cfg': check_norm,
+    'patch_cfg': check_settings,
+    'layer_cfgs': check_many_settings,
+    'stage_cfgs': check_many_settings,
+    'init_cfg': check_many_settings,
+    **dict.fromkeys(_FLAGS, check_flag),
+}
+
+
+def check_arguments(host: type, args: Sequence, kwargs: Mapping[str, Any]) -> None:
+    """Checks the arguments of a host.
+
+    Raises:
+        TypeError: If the host has no such argument; names those it has.
+        ValueError: If a value is of another type or out of range; names the argument and what is allowed.
+    """
+    known = {name: default for base in reversed(host.__mro__) for name, default in _parameters(base).items()}
+    parameters = inspect.signature(host.__init__).parameters.values()
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    unknown = [name for name in kwargs if name not in known]
+    if unknown and not takes_any:
+        raise TypeError(f'{host.__name__} has no argument {unknown}; it takes {list(known)}')
+    for name, value in {**dict(zip(_parameters(host), args, strict=False)), **kwargs}.items():
+        if name in CHECKS and not (value is None and known.get(name, value) is None):
+            CHECKS[name](name, value)
+
+
+def _parameters(host: type) -> dict[str, Any]:
+    """Names and defaults of the arguments that a class's own ``__init__`` takes."""
+    parameters = inspect.signature(host.__init__).parameters.values() if '__init__' in vars(host) else ()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {p.name: p.default for p in parameters if p.kind in named and p.name != 'self'}
+
+
+def check_images(embed: nn.Module, images: Tensor) -> None:
+    """Checks an image batch before its first convolution.
+
+    Args:
+        embed: The patch embedding that takes it.
+        images: The batch.
+
+    Raises:
+        ValueError: If it is no batch of float images with the channels the backbone is made for.
+    """
+    if not isinstance(images, Tensor):
+        raise ValueError(f'images: got a {type(images).__name__}; expected a tensor (B, C, H, W)')
+    shape = tuple(images.shape)
+    if images.ndim != 4 or 0 in shape:
+        raise ValueError(f'images of shape {shape}: expected (B, C, H, W), none of them 0')
+    if shape[1] != embed.image_channels:
+        raise ValueError(
+            f'images of shape {shape}: they have {shape[1]} channels, the backbone in_channels={embed.image_channels}; '
+            'load them with that many, or set in_channels'
+        )
+    own = embed.projection.weight.dtype
+    if not images.is_floating_point():
+        raise ValueError(f'images of {images.dtype}: expected {own}; normalise them, as a data_preprocessor does')
+    if images.dtype != own and not _casts(images.device.type):
+        raise ValueError(f'images of {images.dtype}, but weights of {own}: convert one of them, or use autocast')
+
+
+def _casts(device: str) -> bool:
+    """Whether autocast is on for a kind of device."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
