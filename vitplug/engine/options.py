@@ -69,7 +69,9 @@ def _parser(description: str) -> argparse.ArgumentParser:
         help='settings that win over the config',
     )
     parser.add_argument(
-        '--unsafe-unpickle', action='store_true', help='let checkpoints run code of their own; only if you trust them'
+        '--unsafe-unpickle',
+        action='store_true',
+        help='let checkpoints and annotation files run code of their own; only if you trust them',
     )
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')

@@ -20,7 +20,7 @@ All three are linear and without bias, hence together one dense convolution H ->
 
     K_eff[h, g] = sum_h' W_R[h, h'] K[h'] W_E[h', g]        (k x k each)
 
-That form is computed: it never holds the H' maps, and is faster than the chain for every r.
+That form is computed: it never holds the H' maps, and its cost does not depend on r.
 """
 
 from collections.abc import Mapping, Sequence

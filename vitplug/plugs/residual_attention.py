@@ -15,8 +15,7 @@ heads are those of all these blocks side by side::
 
     S_l = [c_0 Q_0, ..., c_l Q_l] [K_0, ..., K_l]^T      c_l = alpha, earlier ones times 1 - alpha at each block
 
-That form keeps no N x N tensor and needs l + 1 times the products. The recursion is faster as long as its
-maps fit.
+That form keeps no N x N tensor and needs l + 1 times the products; `low_memory` chooses it.
 """
 
 from collections.abc import Mapping, Sequence
