@@ -8,7 +8,7 @@ ends. Resident memory is read from outside, of the training process and of each 
 of a new step; every sample goes to `memory.jsonl` in the work dir.
 
 The bound is 17 KB a step. One gray image of the batch, kept as the network sees it, is 64 KB, and the graph of one loss
-many MB. What comes and goes within a step is up to 50 MB, of which medians and a fitted line show less than 10. The exit
+many MB. What comes and goes within a step is up to 50 MB, of which medians and a fitted line show little. The exit
 status is 1 if the training fails, or if it or a worker grows by more than the bound after warm-up.
 """
 
