@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from vitplug.benchmark import attention, cli, measure
+from vitplug.benchmark import attention, cli, measure, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.growth import Growth
 from vitplug.benchmark.measure import Case, compare
@@ -92,6 +93,20 @@ def test_profile_counts_every_operation_once():
     assert sum(found.values()) == pytest.approx(1)
     assert found['matrix products'] > 0 and found['sums and products by element'] > 0 and found['GELU'] == 0
     assert by_kind({'aten::mm': 2.0, 'aten::addmm': 3.0, 'aten::exp': 1.0})['matrix products'] == 5
+
+
+def test_parts_that_are_measured_survive_one_that_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, 'SHAPES', {5: (1, 2, 2, 2)})
+    monkeypatch.setitem(cli.RUNNERS, 'tasks', lambda args: pytest.fail('no data'))
+    with pytest.raises(pytest.fail.Exception):
+        cli.main(['--parts', 'attention', 'tasks', '--rounds', '1', '--batch', '1', '--out', str(tmp_path)])
+    assert len(json.loads((tmp_path / 'bench.json').read_text())['tables']) == 1
+
+
+def test_tasks_bring_their_data(tmp_path, monkeypatch):
+    monkeypatch.setenv('VITPLUG_DIGITS', 'nowhere')
+    found = tasks.run(1, 'cpu', Path(__file__).parents[2] / 'configs', tmp_path / 'digits', lambda text: None)
+    assert [[row.name for row in table.rows] for table in found] == [['vitplug', 'mmpretrain']] * 2
 
 
 @pytest.mark.parametrize('argv', [['--rounds', '0'], ['--batch', '-1'], ['--parts', 'speed'], ['--device', 'tpu']])

@@ -121,22 +121,22 @@ def call_by_image(a: Attention, additive_WHNN: Tensor) -> Tensor:
 
 def attend_by_rows(a: Attention) -> Tensor:
     """:func:`fused` by blocks of query rows. Besides what goes in and out it keeps nothing for backward."""
-    # G counts images, windows and heads.
-    q, k, v = (t.flatten(0, 2) for t in (a.q, a.k, a.v))
+    # G counts images and windows.
+    q, k, v = (t.flatten(0, 1) for t in (a.q, a.k, a.v))
     bias = None if a.bias is None else a.bias.to(q.dtype)
-    return _ByRows.apply(q, k, v, bias, a.scale).unflatten(0, a.q.shape[:3])
+    return _ByRows.apply(q, k, v, bias, a.scale).unflatten(0, a.q.shape[:2])
 
 
 class _ByRows(torch.autograd.Function):
-    """Attention of q, k ``(G, N, d)`` and v ``(G, N, e)`` with a bias ``(H or 1, N, N)``."""
+    """Attention of q, k ``(G, H, N, d)`` and v ``(G, H, N, e)`` with a bias ``(H or 1, N, N)``."""
 
     @staticmethod
     def forward(ctx, q, k, v, bias, scale):
         ctx.scale = scale
         out = v.new_empty(v.shape)
         with without_autocast(q.device):
-            for g, rows in _blocks(q):
-                torch.mm(_probs(q[g, rows], k[g], _rows_of(bias, g, rows), scale).to(v.dtype), v[g], out=out[g, rows])
+            for g, rows in _blocks_of_all_heads(q):
+                out[g, :, rows] = _probs(q[g, :, rows], k[g], bias, rows, scale).to(v.dtype) @ v[g]
         ctx.save_for_backward(q, k, v, bias, out)
         return out
 
@@ -148,16 +148,30 @@ class _ByRows(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         # sum_j P_ij dP_ij of every row, from what is at hand.
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, rows in _blocks(q):
-            probs = _probs(q[g, rows], k[g], _rows_of(bias, g, rows), ctx.scale)
-            grad = grad_out[g, rows]
-            grad_v[g].addmm_(probs.to(v.dtype).T, grad)
-            grad_scores = torch.mm(grad, v[g].T).sub_(inner[g, rows]).to(probs.dtype).mul_(probs).to(q.dtype)
-            if grad_bias is not None:
-                _rows_of(grad_bias, g, rows).add_(grad_scores)
-            torch.mm(grad_scores, k[g], out=grad_q[g, rows])
-            grad_k[g].addmm_(grad_scores.T, q[g, rows], alpha=ctx.scale)
+        for g, rows in _blocks_of_all_heads(q):
+            probs = _probs(q[g, :, rows], k[g], bias, rows, ctx.scale)
+            grad = grad_out[g, :, rows]
+            grad_v[g].baddbmm_(probs.to(v.dtype).mT, grad)
+            grad_scores = torch.bmm(grad, v[g].mT).sub_(inner[g, :, rows]).to(probs.dtype).mul_(probs).to(q.dtype)
+            _add_rows(grad_bias, rows, grad_scores)
+            grad_q[g, :, rows] = torch.bmm(grad_scores, k[g])
+            grad_k[g].baddbmm_(grad_scores.mT, q[g, :, rows], alpha=ctx.scale)
         return grad_q.mul_(ctx.scale), grad_k, grad_v, grad_bias, None
+
+
+def _blocks_of_all_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
+    """Index of an image or window, and a block of its query rows: a product for each head keeps all threads busy."""
+    count, heads, tokens, _ = q.shape
+    rows = max(1, 2 * _block(q) // (heads * tokens))
+    for g in range(count):
+        for start in range(0, tokens, rows):
+            yield g, slice(start, min(start + rows, tokens))
+
+
+def _add_rows(grad_bias: Tensor | None, rows: slice, grad_scores: Tensor) -> None:
+    """Adds the gradient of some rows of all heads to that of a bias ``(H or 1, N, N)``, if it is wanted."""
+    if grad_bias is not None:
+        grad_bias[:, rows] += grad_scores.sum(0, keepdim=True) if len(grad_bias) == 1 else grad_scores
 
 
 def _blocks(q: Tensor) -> Iterator[tuple[int, slice]]:
@@ -177,10 +191,11 @@ def _rows_of(bias: Tensor | None, g: int, rows: slice) -> Tensor | None:
     return None if bias is None else bias[g % len(bias), rows]
 
 
-def _probs(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """The probabilities of some query rows, in float32 at least."""
-    scores = torch.mm(q, k.T).mul_(scale) if bias is None else torch.addmm(bias, q, k.T, alpha=scale)
-    return softmax(scores)
+def _probs(q: Tensor, k: Tensor, bias: Tensor | None, rows: slice, scale: float) -> Tensor:
+    """The probabilities ``(H, rows, N)`` of some query rows, in float32 at least."""
+    if bias is None:
+        return softmax(torch.bmm(q, k.mT).mul_(scale))
+    return softmax(torch.baddbmm(bias[:, rows], q, k.mT, alpha=scale))
 
 
 def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -310,8 +325,7 @@ class _ToConvolved(torch.autograd.Function):
             probs, grad_probs = probs[:, inside], _convolved(grad_maps, backwards)
             inner = (grad_probs * probs).sum(-1, keepdim=True)
             grad_scores = grad_probs.sub_(inner).mul_(probs).to(q.dtype)
-            if grad_bias is not None:
-                grad_bias[:, rows] += grad_scores.sum(0, keepdim=True) if len(bias) == 1 else grad_scores
+            _add_rows(grad_bias, rows, grad_scores)
             grad_q[b, :, rows] = grad_scores @ k[b]
             grad_k[b] += grad_scores.mT @ q[b, :, rows]
         return grad_q.mul_(ctx.scale), grad_k.mul_(ctx.scale), grad_v, grad_bias, grad_kernel, None

@@ -10,6 +10,12 @@ from torch import Tensor, nn
 
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
 
+#: What wrong settings end in inside of mmcv, mmengine and torch.
+WRONG_SETTINGS = (
+    *(ValueError, TypeError, LookupError, AttributeError),
+    *(AssertionError, ArithmeticError, RuntimeError),
+)
+
 
 def check_settings(name: str, value: Any) -> None:
     """Checks a dict of further settings.

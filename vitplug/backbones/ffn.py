@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from vitplug.plugs import LayerPlugs
 
+from .checks import WRONG_SETTINGS
+
 # Hidden activations of one block of tokens, 8 MB of float32: smaller ones make the products slower.
 BLOCK = 1 << 21
 
@@ -96,5 +98,5 @@ def layer_norm(norm_cfg: dict, dims: int) -> nn.Module:
     """
     try:
         return build_norm_layer(norm_cfg, dims)[1]
-    except (TypeError, LookupError, AttributeError, RuntimeError, ValueError) as error:
+    except WRONG_SETTINGS as error:
         raise ValueError(f'norm_cfg={norm_cfg!r}: no norm of {dims} channels: {error}') from error

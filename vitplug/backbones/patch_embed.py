@@ -8,6 +8,8 @@ from mmcv.cnn.bricks.transformer import PatchEmbed
 from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
+from .checks import WRONG_SETTINGS
+
 
 class ConvStem(PatchEmbed):
     """Three small convolutions, the first halving the image, before patches of half the size.
@@ -80,7 +82,7 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
         )
     try:
         embed = STEMS[stem](input_size=img_size, **settings)
-    except (TypeError, AttributeError, LookupError, AssertionError, RuntimeError) as error:
+    except WRONG_SETTINGS as error:
         raise ValueError(f'patch_cfg: {settings} makes no patch embedding: {error}') from error
     embed.image_channels = settings['in_channels']
     check_patches(embed, to_2tuple(img_size))

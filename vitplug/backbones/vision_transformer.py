@@ -31,6 +31,7 @@ from .base import (
     per_item,
     resize_position_table,
 )
+from .checks import WRONG_SETTINGS
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 from .patch_embed import build_patch_embed, check_patches
 
@@ -274,7 +275,7 @@ class VisionTransformer(PluggedBackbone):
             settings |= dict(reshape=partial(plug_set.shape_block, index=index))
             try:
                 self.layers.append(TransformerLayer(**settings))
-            except (ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError) as error:
+            except WRONG_SETTINGS as error:
                 if not layer_cfg:
                     raise
                 raise ValueError(f'layer_cfgs={layer_cfg!r} makes no block: {error}') from error

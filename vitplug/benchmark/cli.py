@@ -63,16 +63,15 @@ def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
     """Measures some parts, prints their tables and writes the files."""
     where = machine(args.device)
     print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds\n', flush=True)
-    tables, growths = [], []
-    for part in PARTS:
-        for found in RUNNERS[part](args) if part in parts else []:
-            is_growth = part == 'growth'
-            (growths if is_growth else tables).append(found)
-            if not is_growth:
-                print(as_text(found) + '\n', flush=True)
-    if growths:
-        print(growth_as_text(growths) + '\n')
-    for path in save(args.out, where, tables, growths):
+    tables, growths, written = [], [], []
+    for part in (part for part in PARTS if part in parts):
+        found = RUNNERS[part](args)
+        is_growth = part == 'growth'
+        (growths if is_growth else tables).extend(found)
+        print((growth_as_text(found) if is_growth else '\n\n'.join(map(as_text, found))) + '\n', flush=True)
+        # After every part: should a later one fail, nothing measured is lost.
+        written = save(args.out, where, tables, growths)
+    for path in written:
         print(f'written: {path}')
 
 
@@ -105,7 +104,7 @@ def _growth(args) -> list:
 def _tasks(args) -> list:
     from .tasks import run
 
-    return run(2 * args.rounds, args.device, Path('configs'), _say)
+    return run(2 * args.rounds, args.device, Path('configs'), args.out.absolute() / 'digits', _say)
 
 
 RUNNERS = dict(zip(PARTS, (_attention, _models, _profile, _growth, _tasks), strict=True))

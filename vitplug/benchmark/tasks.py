@@ -1,5 +1,6 @@
 """Whole tasks: a training iteration of the digits configs with vitplug's backbone and with the stock one."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
+from vitplug.datasets.digit_scenes import make_digit_scenes
+
 from .measure import Case, Table, compare
 
 CONFIGS = {
@@ -17,8 +20,10 @@ CONFIGS = {
 }
 
 
-def run(rounds: int, device: str, configs: Path, say) -> list[Table]:
-    """One table for each task."""
+def run(rounds: int, device: str, configs: Path, data: Path, say) -> list[Table]:
+    """One table for each task, on a few scenes that are made in a folder of their own."""
+    make_digit_scenes(data, num_classification=(10, 10), num_scenes=(16, 1), log=say)
+    os.environ['VITPLUG_DIGITS'] = str(data)
     return [_task(title, configs / 'digits' / name, rounds, device, say) for title, name in CONFIGS.items()]
 
 
