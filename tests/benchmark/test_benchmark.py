@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitplug.benchmark import attention, cli, measure, tasks
+from vitplug.benchmark import attention, cli, growth, measure, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.growth import Growth
 from vitplug.benchmark.measure import Case, compare
@@ -70,9 +70,18 @@ def test_ratios_are_medians_of_rounds_beside_the_fastest_reference(monkeypatch):
 
 
 def test_slopes():
-    growth = Growth('CB', [1024, 4096], seconds=[1.0, 8.0], gigabytes=[1.0, 4.0], target=1.2)
-    assert growth.slope(growth.gigabytes) == pytest.approx(1.0) and growth.slope(growth.seconds) == pytest.approx(1.5)
-    assert '| 1.50 | 1.00 | <= 1.2 |' in growth_as_text([growth])
+    found = Growth('CB', [1024, 4096], seconds=[1.0, 8.0], gigabytes=[1.0, 4.0], target=1.2)
+    assert found.slope(found.gigabytes) == pytest.approx(1.0) and found.slope(found.seconds) == pytest.approx(1.5)
+    assert '| 1.50 | 1.00 | <= 1.2 |' in growth_as_text([found])
+
+
+def test_memory_of_a_step_is_its_own(monkeypatch):
+    """And not that of the process that measures, which is larger."""
+    held = torch.ones(400_000_000)  # 1.6 GB
+    monkeypatch.setattr(growth, 'SIDES', (8, 16))
+    monkeypatch.setattr(growth, 'SLOPES', {'plain': None})
+    (found,) = growth.run('cpu', lambda text: None)
+    assert 0.05 < found.gigabytes[-1] < 1 and held[0] == 1
 
 
 def test_command_writes_tables_and_a_picture(tmp_path, monkeypatch, capsys):
