@@ -99,6 +99,7 @@ PLUGS = {
     'se': [dict(type='SqueezeExcite', reduction=4)],
     'gab': [dict(type='GaussianAttentionBias', sigma=2.0)],
     'gab-per-head-relative': [dict(type='GaussianAttentionBias', per_head=True, coord='relative', sigma=1.5)],
+    'gab-shared': [dict(type='GaussianAttentionBias', share_layers=True, sigma=2.0)],
     'rel-pos-bias': [dict(type='RelPosBias')],
     'rel-pos-mlp-and-gab': [dict(type='RelPosMlp', hidden_dims=8, drop_rate=0.0), dict(type='GaussianAttentionBias')],
     'residual': [dict(type='ResidualAttention')],

@@ -57,6 +57,9 @@ EXACT = {
     'swin-t-p4-w7-residual-official_8xb128-300e_in1k': 28_288_354,
     'swin-s-p4-w7_8xb128-30e_in1k': 49_606_258,
     'vit-b-p16-residual_32xb128-300e_in1k': 86_567_657,
+    'convstem-vit-s-p16-refiner-official_8xb64-300e_in1k': 25_023_656,
+    'convstem-vit-m-p16-refiner-official_8xb64-300e_in1k': 55_029_932,
+    'convstem-vit-l-p16-refiner-official_8xb64-300e_in1k': 80_637_192,
 }
 # The same in thousands, as far as they are known.
 ROUNDED = {

@@ -1,5 +1,6 @@
 """Position biases against their equations, pair by pair."""
 
+import copy
 import itertools
 import math
 
@@ -142,6 +143,82 @@ def test_biases_reach_the_scores(host):
     own = stock['bias'][0] if 'bias' in stock else 0
     assert_close(found['bias'][0], own + extra)
     assert_close(found['logits'][0], stock['scores'][0] + own + extra)
+
+
+def load_shared(separate, shared):
+    """Every block's Gaussian set to the shared one."""
+    state = shared.state_dict()
+    owned = {key.split('.')[-1]: state.pop(key) for key in list(state) if 'gab.shared' in key}
+    assert set(owned) == {'gab_amplitude', 'gab_sigma'}
+    for key in separate.state_dict():
+        if 'gab.bias' in key:
+            state[key] = owned[key.split('.')[-1]]
+    separate.load_state_dict(state)
+
+
+def gab_gradients(model, x):
+    """Outputs, and the gradients of every A and of every sigma, summed over the blocks that have one."""
+    outs = model(x)
+    sum((out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum() for out in outs).backward()
+    grads = {'gab_amplitude': [], 'gab_sigma': []}
+    for name, parameter in model.named_parameters():
+        if 'gab' in name:
+            grads[name.split('.')[-1]].append(parameter.grad)
+    return outs, {name: sum(found) for name, found in grads.items()}, len(grads['gab_sigma'])
+
+
+@pytest.mark.parametrize(
+    ('host', 'settings'),
+    [
+        ('vit', dict()),
+        ('vit', dict(per_head=True, layers=[0, 2, 3])),
+        ('vit-no-cls', dict(per_head=True, coord='relative')),
+        ('vit-windows', dict()),
+        ('swin', dict()),
+        ('swin', dict(per_head=True, coord='relative', layers=[2, 3])),
+    ],
+    ids=str,
+)
+def test_shared_gaussian_is_one_for_all_blocks(host, settings):
+    """The same value as equal ones in all blocks, and the sum of their gradients."""
+    plugs = [dict(type='GaussianAttentionBias', **settings)]
+    shared = randomize(HOSTS[host](plugs=[dict(plugs[0], share_layers=True)])).double().eval()
+    separate = HOSTS[host](plugs=plugs).double().eval()
+    load_shared(separate, shared)
+    outs, grads, owners = gab_gradients(shared, images(37, 51))
+    expected, sums, blocks = gab_gradients(separate, images(37, 51))
+    assert owners == 1 < blocks == len(settings.get('layers', range(4)))
+    assert_close(outs, expected, rtol=1e-10, atol=1e-10)
+    assert_close(grads, sums, rtol=1e-8, atol=1e-10)
+
+
+def test_shared_gaussian_is_owned_by_the_network():
+    """Frozen blocks leave it alone, and a copy has its own."""
+    model = vit(plugs=[dict(type='GaussianAttentionBias', share_layers=True)], frozen_stages=1)
+    names = [name for name in model.state_dict() if 'gab' in name]
+    assert names == ['plugs.gab.shared.gab_amplitude', 'plugs.gab.shared.gab_sigma']
+    assert all(p.requires_grad for p in model.plugs.parameters())
+    twin = copy.deepcopy(model)
+    for one in (model, twin):
+        assert all(block.plugs['gab']['bias'].owned[0] is one.plugs['gab']['shared'] for block in one.layers)
+
+
+@pytest.mark.parametrize(
+    ('host', 'settings', 'message'),
+    [
+        (swin, dict(per_head=True), r'share_layers=True with per_head=True .* \[2, 4\] heads; set per_head=False, or'),
+        (
+            HOSTS['vit-windows'],
+            dict(coord='relative'),
+            r"share_layers=True with coord='relative' .* \[\(3, 3\), \(4, 5\)\]; set coord='token', or layers",
+        ),
+        (vit, dict(share_layers='all'), r"share_layers='all': expected True or False"),
+    ],
+    ids=['heads', 'grids', 'no bool'],
+)
+def test_blocks_that_cannot_share_a_gaussian(host, settings, message):
+    with pytest.raises(ValueError, match=message):
+        host(plugs=[dict(type='GaussianAttentionBias', **{'share_layers': True, **settings})])
 
 
 @pytest.mark.parametrize('host', HOSTS)

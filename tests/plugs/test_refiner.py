@@ -18,6 +18,7 @@ from vitplug.plugs import LayerPlugs, Refiner, UniformHead
 from vitplug.plugs.refiner import BottleneckRefine, LinearRefine
 
 MBCONV = dict(mode='mbconv', init='default')
+OFFICIAL = dict(scheme='official', share=1, **MBCONV)
 
 # --- the oracle: every entry of every map written out; maps are (B, W, H, N, N) ---
 
@@ -516,6 +517,7 @@ SHARINGS = {
         dict(type='Refiner', share=2, layers=[1, 2, 3], reduction=False, value_split=True, expansion=4)
     ],
     'refiner-share-mbconv': [dict(type='Refiner', share=1, **MBCONV)],
+    'refiner-official': [dict(type='Refiner', **OFFICIAL)],
     'refiner-share-uniform': [dict(type='UniformHead'), dict(type='Refiner', share=1), dict(type='ContextBroadcast')],
 }
 VIT_HOSTS = ['vit', 'vit-no-cls']
@@ -578,6 +580,83 @@ def test_blocks_share_a_map(share, owners, values):
         expected, maps = block_by_hand(block, expected, grid, maps, copies, values.get('value_split', False))
     leaves = [x, *model.layers.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
+
+
+def official_oracle(blocks, x, training):
+    """The official code's blocks: norms of halved tokens, branches divided by a half, maps refined where reused."""
+    heads, dims = VIT_ARCH['num_heads'], x.shape[-1]
+    scale, handed = (dims // heads) ** -0.5, None
+
+    def per_head(t):
+        return t.unflatten(-1, (heads, -1)).transpose(1, 2)[:, None]
+
+    def norm(layer, t):
+        return F.layer_norm(t / 2, (dims,), layer.weight, layer.bias, eps=1e-6)
+
+    for i, block in enumerate(blocks):
+        *qk, v = (per_head(t) for t in block.attn.qkv(norm(block.ln1, x)).split(dims, dim=-1))
+        assert len(qk) == (0 if i % 2 else 2)
+        if i % 2 == 0:
+            own = ((scale**0.5 * qk[0]) @ (scale**0.5 * qk[1]).mT).softmax(-1)
+            maps = handed = own if handed is None else own + scale * handed
+        else:
+            maps = scale * bottleneck_oracle(block.plugs['refiner']['map'], handed, None, training)
+        x = x + block.attn.proj((maps @ v)[:, 0].transpose(1, 2).flatten(2)) / 0.5
+        (fc1, act, _), fc2, _ = block.ffn.layers
+        x = x + block.plugs['refiner']['mlp_end'].scale * fc2(act(fc1(norm(block.ln2, x)))) / 0.5
+    return x
+
+
+@pytest.mark.parametrize('training', [True, False])
+@pytest.mark.parametrize(('num_layers', 'expansion', 'side'), [(4, 3, 3), (6, 2, 5)])
+def test_official_scheme_is_the_description(num_layers, expansion, side, training):
+    norm_cfg = dict(type='LN', eps=4e-6)
+    model = randomize(
+        vit(
+            arch=dict(VIT_ARCH, num_layers=num_layers),
+            img_size=(16, 24),
+            layer_cfgs=dict(norm_cfg=norm_cfg),
+            plugs=[plugged(expansion=expansion, kernel_size=side, **OFFICIAL)],
+        )
+    )
+    model = model.double().train(training)
+    for i, norm in enumerate(norms(model.layers)):
+        norm.running_mean += 0.1 * noise(norm.num_features, seed=i)
+        norm.running_var *= 0.5 + noise(norm.num_features, seed=i).abs()
+    # Small tokens, whose variance the epsilon changes.
+    grid, x = TokenGrid(2, 3, 1), (0.01 * noise(2, 7, VIT_ARCH['embed_dims'])).requires_grad_()
+    expected = official_oracle(model.layers, x, training)
+    got, carry = x, {}
+    for block in model.layers:
+        got, carry = block(got, grid, carry)
+    leaves = [x, *model.layers.parameters()]
+    assert_close(with_gradients(got, leaves), with_gradients(expected, leaves), rtol=1e-6, atol=1e-7)
+
+
+def test_official_scheme_starts_with_faint_mlps():
+    model = vit(plugs=[plugged(**OFFICIAL)])
+    for layer in model.layers:
+        assert torch.equal(layer.plugs['refiner']['mlp_end'].scale, torch.full((VIT_ARCH['embed_dims'],), 1e-5))
+
+
+def test_official_scheme_refines_in_every_second_block():
+    """Not in those that compute the map, as the paper's scheme; and every block has a scale per channel more."""
+    paper, official = (vit(plugs=[plugged(share=1, **MBCONV | more)]) for more in ({}, dict(scheme='official')))
+    refiner = count(paper.layers[0].plugs)
+    assert [count(layer.plugs) for layer in paper.layers] == [refiner, 0, refiner, 0]
+    dims = VIT_ARCH['embed_dims']
+    assert [count(layer.plugs) for layer in official.layers] == [dims, dims + refiner, dims, dims + refiner]
+
+
+def test_official_pairs_hand_on_what_dropout_left():
+    torch.manual_seed(0)
+    model = vit(plugs=[plugged(**OFFICIAL)], layer_cfgs=dict(attn_drop_rate=0.5)).train()
+    _, found = model.forward_intermediates(images(32, 40, dtype=torch.float32), ('probs', 'maps'))
+    first, second = found['maps'][0], found['maps'][2] - 8**-0.5 * found['maps'][0]
+    for maps, probs in ((first, found['probs'][0]), (second, found['probs'][2])):
+        dropped = maps.abs() < 1e-7
+        assert 0.4 < dropped.float().mean() < 0.6
+        assert_close(maps, torch.where(dropped, 0, 2 * probs), rtol=1e-4, atol=1e-6)
 
 
 def test_sharing_blocks_have_neither_q_nor_k_nor_refiner():
@@ -682,6 +761,9 @@ BAD_ARGUMENTS = {
     'mbconv spatial': (dict(constraint='spatial', **MBCONV), r"it needs constraint='none'$"),
     'mbconv no reduction': (dict(reduction=False, **MBCONV), r'it needs reduction=True$'),
     'mbconv dla': (dict(expansion=0, **MBCONV), r'it needs expansion of at least 1$'),
+    'scheme': (dict(scheme='code'), r"scheme='code': expected one of \['paper', 'official'\]"),
+    'official linear': (dict(scheme='official', share=1), r"scheme='official' goes with mode='mbconv' and share=1"),
+    'official share': (OFFICIAL | dict(share=2), r"share=1 only, not 'mbconv' and 2$"),
     'layers': (dict(layers='lower'), r"layers='lower': expected"),
 }
 
@@ -700,6 +782,14 @@ def plugged(**arguments):
 BAD_COMBINATIONS = {
     'share on windows': (swin, [plugged(share=1)], r'share=1 is not for windowed attention: .*set share=0'),
     'gap in a group': (vit, [plugged(share=1, layers=[0, 2])], r'groups of 2 blocks in a row, but block 2 .* block 0'),
+    'no pairs': (vit, [plugged(layers=[0, 1, 2], **OFFICIAL)], r"scheme='official' pairs blocks, and 3 are odd"),
+    'gap in a pair': (vit, [plugged(layers=[0, 2], **OFFICIAL)], r'block 2 does not follow block 0'),
+    'official windows': (swin, [plugged(**OFFICIAL)], r'share=1 is not for windowed attention'),
+    'pairs of other heads': (
+        vit,
+        [dict(type='UniformHead', layers=[2, 3]), plugged(**OFFICIAL)],
+        r'adds up the maps of all pairs, but those of blocks 0 and 2 are of other tokens or heads',
+    ),
     'split does not divide': (vit, [plugged(reduction=False, value_split=True)], r'8 wide, into expansion=3 slices'),
     'bias without q and k': (
         vit,

@@ -203,16 +203,10 @@ PLUGGED = (
     ),
 )
 
-SCALES = 'the official code has one more scale for each channel of each MLP, {:,} in all'
-OFFICIAL = dict(type='Refiner', share=1, mode='mbconv', init='default')
 
-
-def _official(size: str, parameters: int, macs: str, scales: int) -> Row:
-    config = f'{REFINER}/convstem-vit-{size}-p16-refiner_8xb64-300e_in1k'
-    note = SCALES.format(scales)
-    return Row(
-        f'Refined-ViT-{size.upper()}, official form', config, parameters, macs, changes={PLUGS: [OFFICIAL]}, note=note
-    )
+def _official(size: str, parameters: int, macs: str) -> Row:
+    config = f'{REFINER}/convstem-vit-{size}-p16-refiner-official_8xb64-300e_in1k'
+    return Row(f'Refined-ViT-{size.upper()}, official form', config, parameters, macs)
 
 
 def _unshared(size: str, parameters: str) -> Row:
@@ -238,9 +232,9 @@ REFINED = (
     Row('Refined-ViT-S', f'{REFINER}/convstem-vit-s-p16-refiner_8xb64-300e_in1k', '25.016', None, ('25 M', '7.2')),
     Row('Refined-ViT-M', f'{REFINER}/convstem-vit-m-p16-refiner_8xb64-300e_in1k', '55.013', None, ('55 M', '13.5')),
     Row('Refined-ViT-L', f'{REFINER}/convstem-vit-l-p16-refiner_8xb64-300e_in1k', '80.617', None, ('81 M', '19.1')),
-    _official('s', 25_023_656, '6.742', 6_144),
-    _official('m', 55_029_932, '13.418', 13_440),
-    _official('l', 80_637_192, '19.086', 16_384),
+    _official('s', 25_023_656, '6.742'),
+    _official('m', 55_029_932, '13.418'),
+    _official('l', 80_637_192, '19.086'),
     _unshared('s', '27.39'),
     _unshared('m', '60.69'),
     _unshared('l', '89.05'),

@@ -23,6 +23,8 @@ Sockets of the whole network::
 
     start       the carry the first block receives           module(carry) -> carry
     finish      tokens after the last block                  module(tokens, grid, carry, record) -> tokens
+
+It also owns what modules of many blocks use, under ``shared``, which is never called.
 """
 
 import inspect
@@ -129,6 +131,10 @@ class Plug:
     def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
         """The shape block ``index`` is to be built with; asked for every block."""
         return shape
+
+    def build(self, plans: Sequence[LayerPlan]) -> tuple[Sequence[Mapping[str, nn.Module]], Mapping[str, nn.Module]]:
+        """The modules for the plug's blocks and those for the network, for plugs in which the two belong together."""
+        return self.build_layers(plans), self.build_network(plans)
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
         """The modules for the plug's blocks, for plugs whose blocks depend on each other."""

@@ -142,10 +142,10 @@ class PlugSet:
         self.plans = plans
         network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
         for plug, indices in self.indices.items():
-            own_plans = [plans[index] for index in indices]
-            for index, built in zip(indices, plug.build_layers(own_plans), strict=True):
+            by_layer, of_network = plug.build([plans[index] for index in indices])
+            for index, built in zip(indices, by_layer, strict=True):
                 _insert(layers[index], plug, built)
-            _insert(network, plug, plug.build_network(own_plans))
+            _insert(network, plug, of_network)
         for plan, layer in zip(plans, layers, strict=True):
             _check_together(plan, layer)
         return network, layers

@@ -21,6 +21,17 @@ All three are linear and without bias, hence together one dense convolution H ->
     K_eff[h, g] = sum_h' W_R[h, h'] K[h'] W_E[h', g]        (k x k each)
 
 That form is computed: it never holds the H' maps, and its cost does not depend on r.
+
+The official code (https://github.com/zhoudaquan/Refiner_ViT, models/refined_transformer.py) goes another way, which
+is ``scheme='official'``. Its blocks form pairs; with s = d^-0.5 and the bottleneck chain B, maps of pair i are::
+
+    A_i   = softmax(s q k^T) + s A_(i-1)     (H, N, N)   in the first block; the first pair has nothing to add
+    A~_i  = s B(A_i)                         (H, N, N)   in the second, which has neither q nor k
+
+and A_i, neither refined nor scaled, is what the next pair adds. The branches of all its blocks weigh twice, the MLP's
+times a learned scale of every channel, ``(D,)``, which starts at 1e-5::
+
+    x + 2 MSA(LN x)        x + 2 scale MLP(LN x)
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +50,7 @@ from .plug import BlockShape, LayerPlan, Plug
 
 KEY = 'refiner'
 NOISE_STD = 0.02
+SCALE_START = 1e-5
 
 
 class Refiner(Plug):
@@ -70,10 +82,16 @@ class Refiner(Plug):
             whether they are multiplied by N over a reference. None: in evaluation only, the reference being
             the N of the last training forward (before any, that of the configured image size), so that
             nothing changes at that N. True: always, the reference being the configured N. False: never.
+        scheme: ``'paper'``: a refined map is what its block uses and what is reused. ``'official'``: what the
+            official Refined-ViT-S/M/L compute, see above; for ``mode='mbconv'`` and ``share=1``. Their blocks'
+            norms see ``x / 2``, which is a LayerNorm of 4 times the epsilon and the host's to have:
+            ``layer_cfgs=dict(norm_cfg=dict(type='LN', eps=4e-6))``. Of the drop rates, ``attn_drop_rate`` alone
+            differs: here the softmax is dropped, there the sum with the map handed on.
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
-        ValueError: If an argument is none of these, or arguments exclude each other.
+        ValueError: If an argument is none of these, arguments exclude each other, or blocks cannot use each
+            other's maps.
     """
 
     name = KEY
@@ -91,6 +109,7 @@ class Refiner(Plug):
         rowcol_mode: str = 'sum',
         value_split: bool = False,
         rescale_by_tokens: bool | None = None,
+        scheme: str = 'paper',
         layers: str | Sequence[int] = 'all',
     ):
         super().__init__(layers)
@@ -104,6 +123,7 @@ class Refiner(Plug):
         self.rowcol_mode = check_choice('rowcol_mode', rowcol_mode, ('sum', 'sequential'))
         self.value_split = check_flag('value_split', value_split)
         self.rescale_by_tokens = check_choice('rescale_by_tokens', rescale_by_tokens, (None, True, False))
+        self.scheme = check_choice('scheme', scheme, ('paper', 'official'))
         if kernel_size % 2 == 0:
             raise ValueError(f'kernel_size={kernel_size}: expected an odd integer')
         if not reduction and expansion == 0:
@@ -116,6 +136,8 @@ class Refiner(Plug):
             self._check_mbconv()
         elif rescale_by_tokens is not None:
             raise ValueError(f"rescale_by_tokens={rescale_by_tokens} goes with mode='mbconv' only, not {mode!r}")
+        if scheme == 'official' and (mode, share) != ('mbconv', 1):
+            raise ValueError(f"scheme='official' goes with mode='mbconv' and share=1 only, not {mode!r} and {share}")
 
     def _check_mbconv(self) -> None:
         wanted = dict(constraint='none', reduction=True, init='default')
@@ -140,6 +162,8 @@ class Refiner(Plug):
         return replace(shape, map_heads=0) if reuses else shape
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        if self.scheme == 'official':
+            return self._build_official(plans)
         built = []
         for i, plan in enumerate(plans):
             turn = i % (1 + self.share)
@@ -147,7 +171,31 @@ class Refiner(Plug):
             built.append({'map': module})
         return built
 
+    def _build_official(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        if len(plans) % 2:
+            raise ValueError(f"Refiner: scheme='official' pairs blocks, and {len(plans)} are odd; choose other layers")
+        built = []
+        for first, second in zip(plans[::2], plans[1::2], strict=True):
+            self._check_refinable(first)
+            self._check_addable(first, plans[0])
+            self._check_reusable(second, first, turn=1)
+            scale = first.shape.head_dims**-0.5
+            refine = RefinedReuse(first.num_heads, first.grid.num_tokens, scale, self)
+            for module in (ResidualMap(scale), refine):
+                built.append({'map': module, 'msa': Doubled(), 'mlp_end': DoubledScale(first.embed_dims)})
+        return built
+
     def _build_refine(self, plan: LayerPlan) -> nn.Module:
+        self._check_refinable(plan)
+        if self.mode == 'mbconv':
+            return BottleneckRefine(plan.num_heads, plan.grid.num_tokens, self)
+        return LinearRefine(plan.num_heads, self)
+
+    def _build_reuse(self, plan: LayerPlan, source: LayerPlan, turn: int) -> nn.Module:
+        self._check_reusable(plan, source, turn)
+        return ReusedMap(self)
+
+    def _check_refinable(self, plan: LayerPlan) -> None:
         if self.share and plan.grid.layout is not None:
             raise ValueError(
                 f'Refiner: share={self.share} is not for windowed attention: regular and shifted windows hold other '
@@ -160,11 +208,15 @@ class Refiner(Plug):
                 f'Refiner: value_split=True cannot cut the heads of block {plan.index}, {plan.shape.head_dims} wide, '
                 f'into expansion={self.expansion} slices; choose an expansion that divides the width'
             )
-        if self.mode == 'mbconv':
-            return BottleneckRefine(plan.num_heads, plan.grid.num_tokens, self)
-        return LinearRefine(plan.num_heads, self)
 
-    def _build_reuse(self, plan: LayerPlan, source: LayerPlan, turn: int) -> nn.Module:
+    def _check_addable(self, plan: LayerPlan, source: LayerPlan) -> None:
+        if (plan.num_heads, plan.grid) != (source.num_heads, source.grid):
+            raise ValueError(
+                f"Refiner: scheme='official' adds up the maps of all pairs, but those of blocks {source.index} and "
+                f"{plan.index} are of other tokens or heads; choose other layers or scheme='paper'"
+            )
+
+    def _check_reusable(self, plan: LayerPlan, source: LayerPlan, turn: int) -> None:
         if plan.index != source.index + turn:
             raise ValueError(
                 f'Refiner: share={self.share} makes groups of {1 + self.share} blocks in a row, but block {plan.index} '
@@ -176,7 +228,6 @@ class Refiner(Plug):
                 f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its tokens or heads are '
                 'others; choose other layers or share=0'
             )
-        return ReusedMap(self)
 
 
 class Matched(nn.Module):
@@ -305,7 +356,7 @@ class LinearRefine(Refine):
             return None
         if self.expand is None and inputs.goes_by_rows(ROWS_FROM):
             return self._on_values
-        return self._by_rows if inputs.q.shape[1] == 1 and inputs.goes_by_rows(2 * ROWS_FROM) else None
+        return self._by_rows if inputs.q.shape[1] == 1 and inputs.goes_by_rows(ROWS_FROM) else None
 
     def _by_rows(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         return attend_to_convolved(inputs, self.fold(self.dla())), carry
@@ -384,6 +435,51 @@ class BottleneckRefine(Refine):
         if self.rescale or (self.rescale is None and not self.training):
             return maps_BHNN * (tokens / self.reference_tokens.to(maps_BHNN.dtype))
         return maps_BHNN
+
+
+class ResidualMap(nn.Module):
+    """First block of an official pair: its maps ``(B, W, H, N, N)`` plus ``scale`` times those of the pair before."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The sum, which is used and handed on; at the first pair the maps as they are."""
+        maps = torch.add(probs, carry[KEY], alpha=self.scale) if KEY in carry else probs
+        return maps, carrying(carry, KEY, maps)
+
+
+class RefinedReuse(BottleneckRefine):
+    """Second block of an official pair: ``scale`` times the refined maps of the first, which stay in the carry."""
+
+    def __init__(self, heads: int, num_tokens: int, scale: float, settings: Refiner):
+        super().__init__(heads, num_tokens, settings)
+        self.scale = scale
+
+    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The maps that multiply the values, and the carry as it was; ``probs`` has no head."""
+        maps, _ = super().forward(carry[KEY], mask_WNN, grid, carry)
+        return self.scale * maps, carry
+
+
+class Doubled(nn.Module):
+    """``2 x`` of a branch's tokens ``(B, N, D)``."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return 2 * x_BND
+
+
+class DoubledScale(nn.Module):
+    """``2 scale x`` of a branch's tokens ``(B, N, D)``, ``scale`` of shape ``(D,)`` starting at 1e-5."""
+
+    def __init__(self, dims: int):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((dims,), SCALE_START))
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        # In the precision of the scale, as LayerScale does: half precision has few digits left for such small numbers.
+        return x_BND * (2 * self.scale)
 
 
 def convolve(maps: Tensor, kernel: Tensor) -> Tensor:

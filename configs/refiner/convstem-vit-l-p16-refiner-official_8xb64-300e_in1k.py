@@ -1,0 +1,4 @@
+# ImageNet-1k classification with the host of Refined-ViT-L and Refiner as in its official code.
+# python tools/train.py configs/refiner/convstem-vit-l-p16-refiner-official_8xb64-300e_in1k.py
+_base_ = 'convstem-vit-l-p16_8xb64-300e_in1k.py'
+model = dict(backbone=dict(plugs=[dict(type='Refiner', scheme='official', mode='mbconv', init='default', share=1)]))
