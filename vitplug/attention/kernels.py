@@ -7,6 +7,7 @@ processor's cache; backward forms them again, so that memory grows with N.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -128,14 +129,17 @@ def attend_by_rows(a: Attention) -> Tensor:
 
 
 class _ByRows(torch.autograd.Function):
-    """Attention of q, k ``(G, H, N, d)`` and v ``(G, H, N, e)`` with a bias ``(H or 1, N, N)``."""
+    """Attention of q, k ``(G, H, N, d)`` and v ``(G, H, N, e)`` with a bias ``(H or 1, N, N)``.
+
+    All heads of a block go together: a product for each keeps all threads busy.
+    """
 
     @staticmethod
     def forward(ctx, q, k, v, bias, scale):
         ctx.scale = scale
         out = v.new_empty(v.shape)
         with without_autocast(q.device):
-            for g, rows in _blocks_of_all_heads(q):
+            for g, rows in _blocks(q, 2 * _block(q)):
                 out[g, :, rows] = _probs(q[g, :, rows], k[g], bias, rows, scale).to(v.dtype) @ v[g]
         ctx.save_for_backward(q, k, v, bias, out)
         return out
@@ -148,7 +152,7 @@ class _ByRows(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         # sum_j P_ij dP_ij of every row, from what is at hand.
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, rows in _blocks_of_all_heads(q):
+        for g, rows in _blocks(q, 2 * _block(q)):
             probs = _probs(q[g, :, rows], k[g], bias, rows, ctx.scale)
             grad = grad_out[g, :, rows]
             grad_v[g].baddbmm_(probs.to(v.dtype).mT, grad)
@@ -159,26 +163,17 @@ class _ByRows(torch.autograd.Function):
         return grad_q.mul_(ctx.scale), grad_k, grad_v, grad_bias, None
 
 
-def _blocks_of_all_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
-    """Index of an image or window, and a block of its query rows: a product for each head keeps all threads busy."""
-    count, heads, tokens, _ = q.shape
-    rows = max(1, 2 * _block(q) // (heads * tokens))
-    for g in range(count):
-        for start in range(0, tokens, rows):
-            yield g, slice(start, min(start + rows, tokens))
-
-
 def _add_rows(grad_bias: Tensor | None, rows: slice, grad_scores: Tensor) -> None:
     """Adds the gradient of some rows of all heads to that of a bias ``(H or 1, N, N)``, if it is wanted."""
     if grad_bias is not None:
         grad_bias[:, rows] += grad_scores.sum(0, keepdim=True) if len(grad_bias) == 1 else grad_scores
 
 
-def _blocks(q: Tensor) -> Iterator[tuple[int, slice]]:
-    """Index of an attention and a block of its query rows."""
-    count, tokens, _ = q.shape
-    rows = max(1, _block(q) // tokens)
-    for g in range(count):
+def _blocks(q: Tensor, entries: int) -> Iterator[tuple[int, slice]]:
+    """Index into the first axis of ``(G, ..., N, d)``, and a block of query rows with about so many entries of maps."""
+    tokens = q.shape[-2]
+    rows = max(1, entries // prod(q.shape[1:-1]))
+    for g in range(len(q)):
         for start in range(0, tokens, rows):
             yield g, slice(start, min(start + rows, tokens))
 
@@ -230,7 +225,7 @@ class _ToBlend(torch.autograd.Function):
         share = 1.0 if before is None else float(alpha)
         out, scores = v.new_empty(v.shape), q.new_empty(*q.shape[:2], k.shape[1])
         with without_autocast(q.device):
-            for g, rows in _blocks(q):
+            for g, rows in _blocks(q, _block(q)):
                 part = scores[g, rows]
                 start = part if before is None else before[g, rows]
                 keep = 0.0 if before is None else 1 - share
@@ -250,7 +245,7 @@ class _ToBlend(torch.autograd.Function):
         towards_before = 0.0
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, rows in _blocks(q):
+        for g, rows in _blocks(q, _block(q)):
             probs = _biased_probs(scores[g, rows], _rows_of(bias, g, rows))
             grad = grad_out[g, rows]
             grad_v[g].addmm_(probs.to(v.dtype).T, grad)
@@ -333,20 +328,16 @@ class _ToConvolved(torch.autograd.Function):
 
 def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple[int, int]]]:
     """Image, rows, the same rows with those the kernel sees beside them, and how many of these are missing."""
-    batch, heads, tokens, _ = q.shape
-    half = kernel.shape[-2] // 2
+    half, tokens = kernel.shape[-2] // 2, q.shape[-2]
     # The rows beside a block are computed twice, so that blocks are larger here.
-    count = max(8 * half, 4 * _block(q) // (heads * tokens), 1)
-    for b in range(batch):
-        for start in range(0, tokens, count):
-            stop = min(start + count, tokens)
-            low, high = max(0, start - half), min(tokens, stop + half)
-            yield b, slice(start, stop), slice(low, high), (low - start + half, stop + half - high)
+    for b, rows in _blocks(q, max(8 * half * prod(q.shape[1:-1]), 4 * _block(q))):
+        low, high = max(0, rows.start - half), min(tokens, rows.stop + half)
+        yield b, rows, slice(low, high), (low - rows.start + half, rows.stop + half - high)
 
 
 def _band_probs(q, k, bias, rows: slice, scale: float, pad: tuple[int, int]) -> Tensor:
     """Probabilities ``(H, rows, N)`` with rows of zeros where the plane ends."""
-    probs = _biased_probs(scores_of(q, k, scale), None if bias is None else bias[:, rows])
+    probs = _probs(q, k, bias, rows, scale)
     return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
 
 
