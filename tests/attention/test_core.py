@@ -32,28 +32,30 @@ def attention_oracle(q, k, v, scale, bias, mask):
     batch=st.integers(1, 2),
     windows=st.integers(1, 3),
     heads=st.integers(1, 3),
-    n=st.integers(1, 4),
+    sides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    prefix=st.integers(0, 1),
     width=st.integers(1, 3),
     bias_heads=st.sampled_from([None, 'one', 'all']),
     masked=st.booleans(),
     fused=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_attention_is_its_equation(batch, windows, heads, n, width, bias_heads, masked, fused, seed):
+def test_attention_is_its_equation(batch, windows, heads, sides, prefix, width, bias_heads, masked, fused, seed):
     generator = torch.Generator().manual_seed(seed)
 
     def leaf(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
+    grid = TokenGrid(*sides, prefix)
+    n = grid.num_tokens
     q, k, v = (leaf(batch, windows, heads, n, width) for _ in range(3))
-    bias = None if bias_heads is None else leaf(1 if bias_heads == 'one' else heads, n, n)
+    offsets = (2 * grid.height - 1, 2 * grid.width - 1)
+    bias = None if bias_heads is None else leaf(1 if bias_heads == 'one' else heads, *offsets)
     mask = torch.randn(windows, n, n, generator=generator, dtype=torch.float64) if masked else None
     leaves = [t for t in (q, k, v, bias) if t is not None]
     with fused_attention(fused):
-        got, carry = attend(
-            q, k, v, scale=0.7, grid=TokenGrid(1, n), plugs=LayerPlugs(), carry={}, bias_HNN=bias, mask_WNN=mask
-        )
-    expected = attention_oracle(q, k, v, 0.7, bias, mask)
+        got, carry = attend(q, k, v, scale=0.7, grid=grid, plugs=LayerPlugs(), carry={}, bias_Hyx=bias, mask_WNN=mask)
+    expected = attention_oracle(q, k, v, 0.7, None if bias is None else grid.expand_offsets(bias), mask)
     assert carry == {}
     assert_close(got, expected)
     g = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)

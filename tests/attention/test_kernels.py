@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import fused_attention, kernels
+from vitplug.attention import TokenGrid, fused_attention, kernels
 from vitplug.attention.kernels import (
     Attention,
     attend_by_rows,
@@ -27,6 +27,7 @@ def by_rows(monkeypatch):
     """Every attention that can go by rows does, in blocks of a few rows."""
     monkeypatch.setattr(Attention, 'goes_by_rows', lambda a, tokens: a.mask is None and not a.dropout_p)
     monkeypatch.setattr(kernels, 'BLOCK', 50)
+    monkeypatch.setattr(kernels, 'ROWS_OF_CALL', 7)
 
 
 @st.composite
@@ -37,20 +38,22 @@ def attentions(draw, windows=st.integers(1, 2)):
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     lead = (draw(st.integers(1, 2)), draw(windows), draw(st.integers(1, 3)))
-    n, d, e = draw(st.integers(1, 13)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    grid = TokenGrid(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 2)))
+    n, d, e = grid.num_tokens, draw(st.integers(1, 4)), draw(st.integers(1, 4))
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
-    bias = bias_heads and leaf(bias_heads, n, n)
-    kernels.BLOCK = draw(st.integers(1, 60))
-    return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, bias=bias), leaf
+    bias = bias_heads and leaf(bias_heads, 2 * grid.height - 1, 2 * grid.width - 1)
+    kernels.BLOCK, kernels.ROWS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 9))
+    return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, grid, bias), leaf
 
 
 @pytest.fixture(autouse=True)
-def _keep_block(monkeypatch):
-    monkeypatch.setattr(kernels, 'BLOCK', kernels.BLOCK)
+def _keep_blocks(monkeypatch):
+    for name in ('BLOCK', 'ROWS_OF_CALL'):
+        monkeypatch.setattr(kernels, name, getattr(kernels, name))
 
 
 def logits(a, scores):
-    return scores if a.bias is None else scores + a.bias
+    return scores if a.bias is None else scores + a.grid.expand_offsets(a.bias)
 
 
 def scores(a):
@@ -78,7 +81,7 @@ def test_windows_with_masks_of_their_own(drawn):
     windows, n = a.q.shape[1], a.q.shape[-2]
     mask = leaf(windows, n, n).detach()
     masked = replace(a, mask=mask)
-    both = mask[:, None] if a.bias is None else mask[:, None] + a.bias
+    both = mask[:, None] if a.bias is None else mask[:, None] + a.grid.expand_offsets(a.bias)
     expected = [(scores(a) + both).softmax(-1) @ a.v]
     for got in (call_by_image(masked, both), call_windows_as_heads(masked, both), form_maps(masked)):
         assert_same([got], expected, [a.q, a.k, a.v, a.bias], keep=True)

@@ -49,7 +49,7 @@ def attend(
     grid: TokenGrid,
     plugs,
     carry: Carry,
-    bias_HNN: Tensor | None = None,
+    bias_Hyx: Tensor | None = None,
     mask_WNN: Tensor | None = None,
     dropout_p: float = 0.0,
     record: LayerRecord | None = None,
@@ -73,7 +73,7 @@ def attend(
         grid: How the N tokens lie in the image.
         plugs: The layer's :class:`~vitplug.plugs.LayerPlugs`.
         carry: What earlier layers handed over.
-        bias_HNN: The host's own additive position bias.
+        bias_Hyx: The host's own additive position bias ``(H or 1, 2h-1, 2w-1)``, one value for every offset.
         mask_WNN: Additive mask of shifted or padded windows; added last, never handed over.
         dropout_p: Drop rate of the probabilities, 0 outside training.
         record: Takes the intermediates that were asked for.
@@ -82,20 +82,20 @@ def attend(
         The output ``(B, W, H, N, d)`` and the carry for the next layer.
     """
     carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, grid, carry)
-    bias_HNN = plugs.add_bias(bias_HNN, grid)
+    bias_Hyx = plugs.add_bias(bias_Hyx, grid)
     wants_maps = record is not None and record.wants_maps
     if wants_maps and q_BWHNd.shape[2]:
         # A block that reuses an earlier one's maps has no q and k, and so nothing before the maps.
-        record.add(scores=scores_of(q_BWHNd, k_BWHNd, scale), bias=bias_HNN)
+        record.add(scores=scores_of(q_BWHNd, k_BWHNd, scale), bias=_expand(bias_Hyx, grid))
     unrolls = _fused_enabled and plugs.unrolls(grid)
     if unrolls:
-        q_BWHNd, k_BWHNd, bias_HNN, carry = plugs.unroll(q_BWHNd, k_BWHNd, bias_HNN, grid, carry)
+        q_BWHNd, k_BWHNd, bias_Hyx, carry = plugs.unroll(q_BWHNd, k_BWHNd, bias_Hyx, grid, carry)
     heads = q_BWHNd.shape[2]
-    inputs = Attention(q_BWHNd, k_BWHNd, v_BWHNd[:, :, :heads], scale, grid, bias_HNN, mask_WNN, dropout_p)
+    inputs = Attention(q_BWHNd, k_BWHNd, v_BWHNd[:, :, :heads], scale, grid, bias_Hyx, mask_WNN, dropout_p)
     form = plugs.fast_form(inputs, unrolls) if _fused_enabled else None
     if form is None or wants_maps:
         blend = _add_bias if unrolls else plugs.blend_scores
-        logits, next_carry = blend(scores_of(q_BWHNd, k_BWHNd, scale), bias_HNN, grid, carry)
+        logits, next_carry = blend(scores_of(q_BWHNd, k_BWHNd, scale), _expand(bias_Hyx, grid), grid, carry)
         # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
         drop = dropout_p if form is None else 0.0
         maps, next_carry = _maps(logits, grid, plugs, next_carry, mask_WNN, drop, record)
@@ -132,6 +132,10 @@ def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
     with without_autocast(q_BWHNd.device):
         scores = (q_BWHNd.to(wide) * scale) @ k_BWHNd.to(wide).transpose(-2, -1)
         return F.softmax(scores, dim=-1)
+
+
+def _expand(bias_Hyx: Tensor | None, grid: TokenGrid) -> Tensor | None:
+    return None if bias_Hyx is None else grid.expand_offsets(bias_Hyx)
 
 
 def _add_bias(scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:

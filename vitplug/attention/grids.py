@@ -1,5 +1,6 @@
 """Where tokens lie: the grid that travels with them, and the windows a feature map is cut into."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -117,6 +118,35 @@ class TokenGrid:
         slid = table_Hyx.unfold(1, self.height, 1).unfold(2, self.width, 1)
         pairs_HNN = slid.flip(3, 4).flatten(3, 4).flatten(1, 2)
         return F.pad(pairs_HNN, (self.num_prefix, 0, self.num_prefix, 0)) if self.num_prefix else pairs_HNN
+
+    def to_strips(self, table_Hyx: Tensor) -> Tensor:
+        """What :meth:`add_strips` cuts the rows of :meth:`expand_offsets` from, in far less memory.
+
+        Returns:
+            ``(H, w, (2h-1) * w)``: for a column of queries, the values of all keys above and below in reading order.
+        """
+        slid_Hyxx = table_Hyx.flip(1, 2).unfold(2, self.width, 1)
+        return slid_Hyxx.flip(2).transpose(1, 2).flatten(2)
+
+    def add_strips(self, pairs: Tensor, strips: Tensor, rows: slice) -> None:
+        """Adds some rows of :meth:`expand_offsets` to ``(H, rows, N)``."""
+        for places, columns, keys in self._cuts(rows):
+            pairs[:, places, self.num_prefix :] += strips[:, columns, keys]
+
+    def add_to_strips(self, strips: Tensor, rows: slice, pairs: Tensor) -> None:
+        """Adds ``(H, rows, N)`` to where :meth:`add_strips` takes rows from: its transpose."""
+        for places, columns, keys in self._cuts(rows):
+            strips[:, columns, keys] += pairs[:, places, self.num_prefix :]
+
+    def _cuts(self, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
+        """For every row of the grid that some query rows touch: where it is among them, its columns, and its keys."""
+        low, high = max(0, rows.start - self.num_prefix), rows.stop - self.num_prefix
+        before = rows.start - self.num_prefix
+        for y in range(low // self.width, -(-high // self.width)):
+            start = y * self.width
+            first, last = max(low, start), min(high, start + self.width)
+            keys = slice((self.height - 1 - y) * self.width, (2 * self.height - 1 - y) * self.width)
+            yield slice(first - before, last - before), slice(first - start, last - start), keys
 
     @property
     def windows(self) -> tuple[int, int]:

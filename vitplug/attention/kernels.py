@@ -7,7 +7,6 @@ processor's cache; backward forms them again, so that memory grows with N.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -21,14 +20,20 @@ from .precision import without_autocast
 ROWS_FROM = 512
 # Tokens from which on it saves memory that matters, at some cost in time.
 SAVE_FROM = 2048
-# Entries of one block of rows: 1 MB of float32 in a processor's cache; elsewhere launching is what costs.
+# Entries of one block of rows of one head: 1 MB of float32 in a processor's cache; elsewhere, where launching is what
+# costs, of all heads.
 BLOCK = 1 << 18
 BLOCK_ELSEWHERE = 1 << 26
+# Query rows of one fused call whose bias is formed for it alone.
+ROWS_OF_CALL = 512
 
 
 @dataclass(frozen=True)
 class Attention:
-    """What one attention is computed from; see :func:`~vitplug.attention.core.attend` for the shapes."""
+    """What one attention is computed from; see :func:`~vitplug.attention.core.attend` for the shapes.
+
+    A position bias comes as its values for all offsets, because what goes by rows never needs all pairs at once.
+    """
 
     q: Tensor
     k: Tensor
@@ -38,6 +43,10 @@ class Attention:
     bias: Tensor | None = None
     mask: Tensor | None = None
     dropout_p: float = 0.0
+
+    def expand_bias(self) -> Tensor | None:
+        """The position bias ``(H or 1, N, N)`` in the precision of the scores, None where there is none."""
+        return None if self.bias is None else self.grid.expand_offsets(self.bias.to(self.q.dtype))
 
     def goes_by_rows(self, tokens: int) -> bool:
         """Whether there are that many tokens, and going by rows is possible.
@@ -71,7 +80,7 @@ def form_maps(a: Attention) -> Tensor:
     """What torch's fused call does as well where it forms the maps, in fewer passes over them."""
     logits = scores_of(a.q, a.k, a.scale)
     if a.bias is not None:
-        logits = logits + a.bias.to(logits.dtype)
+        logits = logits + a.expand_bias()
     if a.mask is not None:
         logits = logits + a.mask[:, None].to(logits.dtype)
     return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype) @ a.v
@@ -90,10 +99,10 @@ def softmax(logits: Tensor) -> Tensor:
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
     if a.mask is not None:
-        both_WHNN = a.mask[:, None] if a.bias is None else a.mask[:, None] + a.bias
+        both_WHNN = a.mask[:, None] if a.bias is None else a.mask[:, None] + a.expand_bias()
         on_cpu = a.q.device.type == 'cpu' and not torch.compiler.is_compiling()
         return call_by_image(a, both_WHNN) if on_cpu else call_windows_as_heads(a, both_WHNN)
-    return _call(a, (0, 1), a.bias)
+    return _call(a, (0, 1), a.expand_bias())
 
 
 def call_windows_as_heads(a: Attention, additive_WHNN: Tensor) -> Tensor:
@@ -122,75 +131,111 @@ def call_by_image(a: Attention, additive_WHNN: Tensor) -> Tensor:
 
 def attend_by_rows(a: Attention) -> Tensor:
     """:func:`fused` by blocks of query rows. Besides what goes in and out it keeps nothing for backward."""
-    # G counts images and windows.
-    q, k, v = (t.flatten(0, 1) for t in (a.q, a.k, a.v))
-    bias = None if a.bias is None else a.bias.to(q.dtype)
-    return _ByRows.apply(q, k, v, bias, a.scale).unflatten(0, a.q.shape[:2])
+    return _ByRows.apply(*_scaled(a), _strips_of(a), a.grid).unflatten(0, a.q.shape[:2])
 
 
 class _ByRows(torch.autograd.Function):
-    """Attention of q, k ``(G, H, N, d)`` and v ``(G, H, N, e)`` with a bias ``(H or 1, N, N)``.
-
-    All heads of a block go together: a product for each keeps all threads busy.
-    """
+    """Attention of scaled q and k ``(G, H, N, d)`` and v ``(G, H, N, e)``, with the strips of a bias."""
 
     @staticmethod
-    def forward(ctx, q, k, v, bias, scale):
-        ctx.scale = scale
-        out = v.new_empty(v.shape)
+    def forward(ctx, q, k, v, strips, grid):
         with without_autocast(q.device):
-            for g, rows in _blocks(q, 2 * _block(q)):
-                out[g, :, rows] = _probs(q[g, :, rows], k[g], bias, rows, scale).to(v.dtype) @ v[g]
-        ctx.save_for_backward(q, k, v, bias, out)
+            out = _call_by_rows(q, k, v, strips, grid) if q.shape == v.shape else _weigh_by_rows(q, k, v, strips, grid)
+        ctx.grid = grid
+        ctx.save_for_backward(q, k, v, strips, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out):
-        q, k, v, bias, out = ctx.saved_tensors
+        q, k, v, strips, out = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        grad_strips = torch.zeros_like(strips) if ctx.needs_input_grad[3] else None
+        grad_out = grad_out.contiguous()
         # sum_j P_ij dP_ij of every row, from what is at hand.
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, rows in _blocks(q, 2 * _block(q)):
-            probs = _probs(q[g, :, rows], k[g], bias, rows, ctx.scale)
-            grad = grad_out[g, :, rows]
-            grad_v[g].baddbmm_(probs.to(v.dtype).mT, grad)
-            grad_scores = torch.bmm(grad, v[g].mT).sub_(inner[g, :, rows]).to(probs.dtype).mul_(probs).to(q.dtype)
-            _add_rows(grad_bias, rows, grad_scores)
-            grad_q[g, :, rows] = torch.bmm(grad_scores, k[g])
-            grad_k[g].baddbmm_(grad_scores.mT, q[g, :, rows], alpha=ctx.scale)
-        return grad_q.mul_(ctx.scale), grad_k, grad_v, grad_bias, None
+        for g, heads, rows in _blocks(q):
+            here, there = (g, heads, rows), (g, heads)
+            probs = softmax(_logits(q[here], k[there], _of_heads(strips, heads), ctx.grid, rows))
+            grad_v[there].baddbmm_(probs.to(v.dtype).mT, grad_out[here])
+            grad_scores = torch.bmm(grad_out[here], v[there].mT).sub_(inner[here]).mul_(probs)
+            _add_rows(_of_heads(grad_strips, heads), ctx.grid, rows, grad_scores)
+            grad_q[here] = torch.bmm(grad_scores, k[there])
+            grad_k[there].baddbmm_(grad_scores.mT, q[here])
+        return grad_q, grad_k, grad_v, grad_strips, None
 
 
-def _add_rows(grad_bias: Tensor | None, rows: slice, grad_scores: Tensor) -> None:
-    """Adds the gradient of some rows of all heads to that of a bias ``(H or 1, N, N)``, if it is wanted."""
-    if grad_bias is not None:
-        grad_bias[:, rows] += grad_scores.sum(0, keepdim=True) if len(grad_bias) == 1 else grad_scores
+def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
+    """By torch's fused call, so that only some rows of the bias are there at a time."""
+    out = torch.empty_like(q)
+    for rows in _cut(q.shape[-2], ROWS_OF_CALL):
+        bias = None
+        if strips is not None:
+            bias = strips.new_zeros(1, len(strips), rows.stop - rows.start, k.shape[-2])
+            grid.add_strips(bias[0], strips, rows)
+        out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias, scale=1.0)
+    return out
 
 
-def _blocks(q: Tensor, entries: int) -> Iterator[tuple[int, slice]]:
-    """Index into the first axis of ``(G, ..., N, d)``, and a block of query rows with about so many entries of maps."""
-    tokens = q.shape[-2]
-    rows = max(1, entries // prod(q.shape[1:-1]))
+def _weigh_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
+    """By maps, because torch's fused call would form all of them where widths differ."""
+    out = torch.empty_like(v)
+    for g, heads, rows in _blocks(q):
+        logits = _logits(q[g, heads, rows], k[g, heads], _of_heads(strips, heads), grid, rows)
+        out[g, heads, rows] = torch.bmm(softmax(logits).to(v.dtype), v[g, heads])
+    return out
+
+
+def _scaled(a: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """q, scaled, k and v, each ``(G, H, N, width)`` in one piece; G counts images and windows."""
+    q, k, v = (t.flatten(0, 1).contiguous() for t in (a.q * a.scale, a.k, a.v))
+    return q, k, v
+
+
+def _blocks(q: Tensor) -> Iterator[tuple[int, slice, slice]]:
+    """Index into the first axis of ``(G, H, N, d)``, some heads and some query rows.
+
+    On a CPU there is a head for every thread: a product of one head keeps no two busy, and the maps of more heads
+    leave the cache before the next step meets them.
+    """
+    heads, tokens = q.shape[1:3]
+    on_cpu = q.device.type == 'cpu'
+    together = min(heads, torch.get_num_threads()) if on_cpu else heads
+    rows = max(1, BLOCK // tokens if on_cpu else BLOCK_ELSEWHERE // (heads * tokens))
     for g in range(len(q)):
-        for start in range(0, tokens, rows):
-            yield g, slice(start, min(start + rows, tokens))
+        for some_rows in _cut(tokens, rows):
+            for some_heads in _cut(heads, together):
+                yield g, some_heads, some_rows
 
 
-def _block(q: Tensor) -> int:
-    return BLOCK if q.device.type == 'cpu' else BLOCK_ELSEWHERE
+def _cut(length: int, size: int) -> Iterator[slice]:
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))
 
 
-def _rows_of(bias: Tensor | None, g: int, rows: slice) -> Tensor | None:
-    return None if bias is None else bias[g % len(bias), rows]
+def _logits(q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, rows: slice) -> Tensor:
+    """The logits ``(H, rows, N)`` of some query rows, from scaled q."""
+    logits = torch.bmm(q, k.mT)
+    if strips is not None:
+        grid.add_strips(logits, strips, rows)
+    return logits
 
 
-def _probs(q: Tensor, k: Tensor, bias: Tensor | None, rows: slice, scale: float) -> Tensor:
-    """The probabilities ``(H, rows, N)`` of some query rows, in float32 at least."""
-    if bias is None:
-        return softmax(torch.bmm(q, k.mT).mul_(scale))
-    return softmax(torch.baddbmm(bias[:, rows], q, k.mT, alpha=scale))
+def _strips_of(a: Attention) -> Tensor | None:
+    """What rows of the bias are cut from, None where there is none."""
+    return None if a.bias is None else a.grid.to_strips(a.bias.to(a.q.dtype))
+
+
+def _of_heads(strips: Tensor | None, heads: slice) -> Tensor | None:
+    """Those of some heads; those of all heads together serve any."""
+    return strips if strips is None or len(strips) == 1 else strips[heads]
+
+
+def _add_rows(grad_strips: Tensor | None, grid: TokenGrid | None, rows: slice, grad_logits: Tensor) -> None:
+    """Adds the gradient ``(H, rows, N)`` of some rows to that of the bias, if it is wanted."""
+    if grad_strips is not None:
+        one_for_all = len(grad_strips) < len(grad_logits)
+        grid.add_to_strips(grad_strips, rows, grad_logits.sum(0, keepdim=True) if one_for_all else grad_logits)
 
 
 def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -209,66 +254,68 @@ def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -
     Returns:
         The output ``(B, W, H, N, d)`` and the scores ``(B, W, H, N, N)``.
     """
-    q, k, v = (t.flatten(0, 2) for t in (a.q, a.k, a.v))
-    bias = None if a.bias is None else a.bias.to(q.dtype)
-    before = None if before is None else before.to(q.dtype).flatten(0, 2)
-    out, scores = _ToBlend.apply(q, k, v, bias, before, alpha, a.scale)
-    return out.unflatten(0, a.q.shape[:3]), scores.unflatten(0, a.q.shape[:3])
+    before = None if before is None else before.to(a.q.dtype).flatten(0, 1)
+    out, scores = _ToBlend.apply(*_scaled(a), _strips_of(a), before, alpha, a.grid)
+    return out.unflatten(0, a.q.shape[:2]), scores.unflatten(0, a.q.shape[:2])
 
 
 class _ToBlend(torch.autograd.Function):
-    """:func:`attend_to_blend` of ``(G, N, d)``, a bias ``(H or 1, N, N)`` and scores ``(G, N, N)``."""
+    """:func:`attend_to_blend` of scaled q, k and v ``(G, H, N, d)``, strips of a bias, and scores ``(G, H, N, N)``."""
 
     @staticmethod
-    def forward(ctx, q, k, v, bias, before, alpha, scale):
+    def forward(ctx, q, k, v, strips, before, alpha, grid):
         ctx.set_materialize_grads(False)
         share = 1.0 if before is None else float(alpha)
-        out, scores = v.new_empty(v.shape), q.new_empty(*q.shape[:2], k.shape[1])
+        out, scores = torch.empty_like(v), q.new_empty(*q.shape[:3], k.shape[2])
         with without_autocast(q.device):
-            for g, rows in _blocks(q, _block(q)):
-                part = scores[g, rows]
-                start = part if before is None else before[g, rows]
-                keep = 0.0 if before is None else 1 - share
-                torch.addmm(start, q[g, rows], k[g].T, beta=keep, alpha=share * scale, out=part)
-                torch.mm(_biased_probs(part, _rows_of(bias, g, rows)).to(v.dtype), v[g], out=out[g, rows])
-        ctx.share, ctx.scale, ctx.alpha_dtype = share, scale, alpha.dtype if alpha is not None else None
-        ctx.save_for_backward(q, k, v, bias, before, scores, out)
+            for g, heads, rows in _blocks(q):
+                here, there = (g, heads, rows), (g, heads)
+                if before is None:
+                    logits = torch.bmm(q[here], k[there].mT)
+                else:
+                    logits = torch.mul(before[here], 1 - share).baddbmm_(q[here], k[there].mT, alpha=share)
+                scores[here] = logits
+                if strips is not None:
+                    grid.add_strips(logits, _of_heads(strips, heads), rows)
+                out[here] = torch.bmm(softmax(logits).to(v.dtype), v[there])
+        ctx.share, ctx.grid = share, grid
+        ctx.alpha_dtype = alpha.dtype if alpha is not None else None
+        ctx.save_for_backward(q, k, v, strips, before, scores, out)
         return out, scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out, grad_handed):
-        q, k, v, bias, before, scores, out = ctx.saved_tensors
+        q, k, v, strips, before, scores, out = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        grad_strips = torch.zeros_like(strips) if ctx.needs_input_grad[3] else None
         grad_before = None if before is None else torch.empty_like(before)
         towards_before = 0.0
-        grad_out = torch.zeros_like(out) if grad_out is None else grad_out
+        grad_out = torch.zeros_like(out) if grad_out is None else grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, rows in _blocks(q, _block(q)):
-            probs = _biased_probs(scores[g, rows], _rows_of(bias, g, rows))
-            grad = grad_out[g, rows]
-            grad_v[g].addmm_(probs.to(v.dtype).T, grad)
-            grad_scores = torch.mm(grad, v[g].T).sub_(inner[g, rows]).to(probs.dtype).mul_(probs).to(q.dtype)
-            if grad_bias is not None:
-                _rows_of(grad_bias, g, rows).add_(grad_scores)
+        for g, heads, rows in _blocks(q):
+            here, there = (g, heads, rows), (g, heads)
+            logits = scores[here]
+            if strips is not None:
+                logits = logits.clone()
+                ctx.grid.add_strips(logits, _of_heads(strips, heads), rows)
+            probs = softmax(logits)
+            grad_v[there].baddbmm_(probs.to(v.dtype).mT, grad_out[here])
+            grad_scores = torch.bmm(grad_out[here], v[there].mT).sub_(inner[here]).mul_(probs)
+            _add_rows(_of_heads(grad_strips, heads), ctx.grid, rows, grad_scores)
             if grad_handed is not None:
-                grad_scores.add_(grad_handed[g, rows])
+                grad_scores.add_(grad_handed[here])
             if before is not None:
-                towards_before += torch.dot(grad_scores.flatten(), before[g, rows].flatten()).double()
-                torch.mul(grad_scores, 1 - ctx.share, out=grad_before[g, rows])
-            torch.mm(grad_scores, k[g], out=grad_q[g, rows])
-            grad_k[g].addmm_(grad_scores.T, q[g, rows], alpha=ctx.share * ctx.scale)
+                towards_before += torch.dot(grad_scores.flatten(), before[here].flatten()).double()
+                torch.mul(grad_scores, 1 - ctx.share, out=grad_before[here])
+            grad_q[here] = torch.bmm(grad_scores, k[there])
+            grad_k[there].baddbmm_(grad_scores.mT, q[here], alpha=ctx.share)
         grad_alpha = None
         if before is not None and ctx.needs_input_grad[5]:
             # The gradient towards the own scores needs no pass of its own: sum_ij g_ij q_i k_j = sum_i q_i (g k)_i.
-            towards_own = ctx.scale * (grad_q.double() * q.double()).sum()
+            towards_own = (grad_q.double() * q.double()).sum()
             grad_alpha = (towards_own - towards_before).to(ctx.alpha_dtype).view(1)
-        return grad_q.mul_(ctx.share * ctx.scale), grad_k, grad_v, grad_bias, grad_before, grad_alpha, None
-
-
-def _biased_probs(scores: Tensor, bias: Tensor | None) -> Tensor:
-    return softmax(scores if bias is None else scores + bias)
+        return grad_q.mul_(ctx.share), grad_k, grad_v, grad_strips, grad_before, grad_alpha, None
 
 
 def attend_to_convolved(a: Attention, kernel: Tensor) -> Tensor:
@@ -283,36 +330,33 @@ def attend_to_convolved(a: Attention, kernel: Tensor) -> Tensor:
     Returns:
         The output ``(B, 1, H, N, d)``.
     """
-    q, k, v = (t.flatten(0, 1) for t in (a.q, a.k, a.v))
-    bias = None if a.bias is None else a.bias.to(q.dtype)
-    return _ToConvolved.apply(q, k, v, bias, kernel, a.scale).unflatten(0, a.q.shape[:2])
+    return _ToConvolved.apply(*_scaled(a), _strips_of(a), kernel, a.grid).unflatten(0, a.q.shape[:2])
 
 
 class _ToConvolved(torch.autograd.Function):
-    """:func:`attend_to_convolved` of ``(B, H, N, d)``, with a bias ``(H or 1, N, N)``."""
+    """:func:`attend_to_convolved` of scaled q, k and v ``(B, H, N, d)``, with the strips of a bias."""
 
     @staticmethod
-    def forward(ctx, q, k, v, bias, kernel, scale):
-        ctx.scale = scale
-        out = v.new_empty(v.shape)
+    def forward(ctx, q, k, v, strips, kernel, grid):
+        ctx.grid = grid
+        out = torch.empty_like(v)
         with without_autocast(q.device):
             for b, rows, wide, pad in _bands(q, kernel):
-                probs = _band_probs(q[b, :, wide], k[b], bias, wide, scale, pad)
-                maps = _convolved(probs, kernel)
+                maps = _convolved(_band_probs(q[b], k[b], strips, grid, wide, pad), kernel)
                 out[b, :, rows] = maps.to(v.dtype) @ v[b]
-        ctx.save_for_backward(q, k, v, bias, kernel)
+        ctx.save_for_backward(q, k, v, strips, kernel)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out):
-        q, k, v, bias, kernel = ctx.saved_tensors
+        q, k, v, strips, kernel = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        grad_strips = torch.zeros_like(strips) if ctx.needs_input_grad[3] else None
         grad_kernel = torch.zeros_like(kernel)
         backwards = _transposed(kernel)
         for b, rows, wide, pad in _bands(q, kernel):
-            probs = _band_probs(q[b, :, wide], k[b], bias, wide, ctx.scale, pad)
+            probs = _band_probs(q[b], k[b], strips, ctx.grid, wide, pad)
             grad_maps = F.pad((grad_out[b, :, wide] @ v[b].mT).to(probs.dtype), (0, 0, *pad))
             inside = slice(kernel.shape[-2] // 2, probs.shape[1] - kernel.shape[-2] // 2)
             grad_v[b] += _convolved(probs, kernel).to(v.dtype).mT @ grad_out[b, :, rows]
@@ -320,24 +364,26 @@ class _ToConvolved(torch.autograd.Function):
             probs, grad_probs = probs[:, inside], _convolved(grad_maps, backwards)
             inner = (grad_probs * probs).sum(-1, keepdim=True)
             grad_scores = grad_probs.sub_(inner).mul_(probs).to(q.dtype)
-            _add_rows(grad_bias, rows, grad_scores)
+            _add_rows(grad_strips, ctx.grid, rows, grad_scores)
             grad_q[b, :, rows] = grad_scores @ k[b]
             grad_k[b] += grad_scores.mT @ q[b, :, rows]
-        return grad_q.mul_(ctx.scale), grad_k.mul_(ctx.scale), grad_v, grad_bias, grad_kernel, None
+        return grad_q, grad_k, grad_v, grad_strips, grad_kernel, None
 
 
 def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple[int, int]]]:
     """Image, rows, the same rows with those the kernel sees beside them, and how many of these are missing."""
-    half, tokens = kernel.shape[-2] // 2, q.shape[-2]
-    # The rows beside a block are computed twice, so that blocks are larger here.
-    for b, rows in _blocks(q, max(8 * half * prod(q.shape[1:-1]), 4 * _block(q))):
-        low, high = max(0, rows.start - half), min(tokens, rows.stop + half)
-        yield b, rows, slice(low, high), (low - rows.start + half, rows.stop + half - high)
+    half, (heads, tokens) = kernel.shape[-2] // 2, q.shape[1:3]
+    # All heads at once, and the rows beside a block are computed twice: blocks are larger here.
+    entries = 4 * BLOCK if q.device.type == 'cpu' else BLOCK_ELSEWHERE
+    for b in range(len(q)):
+        for rows in _cut(tokens, max(1, 8 * half, entries // (heads * tokens))):
+            low, high = max(0, rows.start - half), min(tokens, rows.stop + half)
+            yield b, rows, slice(low, high), (low - rows.start + half, rows.stop + half - high)
 
 
-def _band_probs(q, k, bias, rows: slice, scale: float, pad: tuple[int, int]) -> Tensor:
-    """Probabilities ``(H, rows, N)`` with rows of zeros where the plane ends."""
-    probs = _probs(q, k, bias, rows, scale)
+def _band_probs(q, k, strips: Tensor | None, grid: TokenGrid | None, rows: slice, pad: tuple[int, int]) -> Tensor:
+    """Probabilities ``(H, rows, N)`` of some rows, with rows of zeros where the plane ends."""
+    probs = softmax(_logits(q[:, rows], k, strips, grid, rows))
     return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
 
 

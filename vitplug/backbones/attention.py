@@ -51,7 +51,7 @@ class SelfAttention(BaseModule):
             grid=layout.grid,
             plugs=plugs,
             carry=carry,
-            bias_HNN=self.bias(),
+            bias_Hyx=self.bias(),
             mask_WNN=layout.mask(x_BND.device),
             dropout_p=self.dropout_p,
             record=record,
@@ -60,7 +60,7 @@ class SelfAttention(BaseModule):
         return plugs.tokens('msa', self.proj_drop(tokens)), carry
 
     def bias(self) -> Tensor | None:
-        """The host's own position bias ``(H, N, N)``, None where it has none."""
+        """The host's own position bias ``(H, 2h-1, 2w-1)``, one value for every offset; None where it has none."""
         return None
 
     def split_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

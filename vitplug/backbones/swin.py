@@ -51,8 +51,9 @@ class WindowAttention(SelfAttention):
 
     def __init__(self, embed_dims: int, shape: BlockShape, window_size: int, **settings):
         super().__init__(embed_dims, shape, **settings)
-        offsets = (2 * window_size - 1) ** 2
-        self.relative_position_bias_table = nn.Parameter(torch.zeros(offsets, shape.map_heads))
+        #: Offsets along one axis.
+        self.offsets = 2 * window_size - 1
+        self.relative_position_bias_table = nn.Parameter(torch.zeros(self.offsets**2, shape.map_heads))
         # In the state dict because the host's checkpoints have it there.
         self.register_buffer('relative_position_index', relative_position_index(window_size, window_size))
         self.register_load_state_dict_pre_hook(_fit_bias_table)
@@ -62,8 +63,8 @@ class WindowAttention(SelfAttention):
         trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def bias(self) -> Tensor:
-        """The position bias ``(H, N, N)`` of one window."""
-        return self.relative_position_bias_table[self.relative_position_index].permute(2, 0, 1)
+        """The position bias ``(H, 2 * window - 1, 2 * window - 1)`` of one window."""
+        return self.relative_position_bias_table.T.unflatten(1, (self.offsets, self.offsets))
 
 
 class ShiftWindowAttention(BaseModule):

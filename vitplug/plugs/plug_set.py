@@ -39,10 +39,10 @@ class LayerPlugs(nn.ModuleDict):
         """Whether what changes the scores prefers to change queries, keys and bias on this grid."""
         return any(hasattr(module, 'unrolls') and module.unrolls(grid) for module in self.at('scores'))
 
-    def unroll(self, q, k, bias_HNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+    def unroll(self, q, k, bias_Hyx, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
         """Queries, keys and bias whose plain scores are the blended ones, and the next carry."""
         (module,) = self.at('scores')
-        return module.unroll(q, k, bias_HNN, grid, carry)
+        return module.unroll(q, k, bias_Hyx, grid, carry)
 
     def at(self, socket: str) -> list[nn.Module]:
         """The modules in one socket."""
@@ -60,13 +60,11 @@ class LayerPlugs(nn.ModuleDict):
             carry = module(q, k, v, grid, carry)
         return carry
 
-    def add_bias(self, bias_HNN: Tensor | None, grid: TokenGrid) -> Tensor | None:
-        """The host's position bias plus those of the plugs, expanded together."""
-        tables = [module(grid) for module in self.at('bias')]
-        if not tables:
-            return bias_HNN
-        extra_HNN = grid.expand_offsets(sum(tables[1:], start=tables[0]))
-        return extra_HNN if bias_HNN is None else bias_HNN + extra_HNN
+    def add_bias(self, bias_Hyx: Tensor | None, grid: TokenGrid) -> Tensor | None:
+        """The host's position bias plus those of the plugs, one value for every offset."""
+        own = [] if bias_Hyx is None else [bias_Hyx]
+        tables = own + [module(grid) for module in self.at('bias')]
+        return sum(tables[1:], start=tables[0]) if tables else None
 
     def blend_scores(self, scores, bias_HNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
         """Logits from scores and bias."""

@@ -222,7 +222,7 @@ class Blend(nn.Module):
         return grid.num_tokens >= self.unroll_from
 
     def unroll(
-        self, q: Tensor, k: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry
+        self, q: Tensor, k: Tensor, bias_Hyx: Tensor | None, grid: TokenGrid, carry: Carry
     ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
         """Queries and keys ``(B, W, H, N, (l + 1) d)`` and the bias whose sum are the blended scores."""
         terms, handed_bias = ((1.0, q, k),), None
@@ -231,14 +231,14 @@ class Blend(nn.Module):
             before, handed_bias = carry[self.stream]
             terms = (*((c * (1 - alpha), *qk) for c, *qk in before), (alpha, q, k))
             handed_bias = None if handed_bias is None else (1 - alpha) * handed_bias
-            if self.bias_mode == 'blend' and bias_HNN is not None:
-                bias_HNN = alpha * bias_HNN
+            if self.bias_mode == 'blend' and bias_Hyx is not None:
+                bias_Hyx = alpha * bias_Hyx
         if handed_bias is not None:
-            bias_HNN = handed_bias if bias_HNN is None else bias_HNN + handed_bias
-        handed_on = (terms, None if self.bias_mode == 'after' else bias_HNN)
+            bias_Hyx = handed_bias if bias_Hyx is None else bias_Hyx + handed_bias
+        handed_on = (terms, None if self.bias_mode == 'after' else bias_Hyx)
         all_q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
         all_k = torch.cat([k for *_, k in terms], dim=-1)
-        return all_q, all_k, bias_HNN, carrying(carry, self.stream, handed_on)
+        return all_q, all_k, bias_Hyx, carrying(carry, self.stream, handed_on)
 
     def fast_form(self, inputs: Attention):
         """Blending by rows on a CPU, where the scores are handed on as they are; None elsewhere."""
