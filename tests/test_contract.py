@@ -93,7 +93,7 @@ def test_huge_scores_stay_finite_in_half_precision(host, plugs):
         attention = getattr(block.attn, 'w_msa', block.attn)
         tokens = torch.randn(64, attention.qkv.in_features)
         with torch.no_grad():
-            q, k, _ = attention.split_qkv(tokens)
+            q, k, _ = attention.split_heads(attention.qkv(tokens))
             largest = (q.transpose(0, 1) @ k.permute(1, 2, 0)).abs().max() * attention.scale
             attention.qkv.weight[: 2 * attention.shape.map_heads * attention.shape.head_dims] *= (1e4 / largest).sqrt()
     x = images(*SIZE, dtype=torch.float32)

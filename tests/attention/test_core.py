@@ -92,14 +92,26 @@ def test_attention_dropout_draws_in_both_forms():
 sides = st.integers(1, 13)
 
 
-@given(height=sides, width=sides, window=st.integers(1, 5), shift=st.integers(0, 4), seed=st.integers(0, 9))
-def test_windows_are_cut_and_put_back(height, width, window, shift, seed):
+@given(
+    height=sides,
+    width=sides,
+    window=st.integers(1, 5),
+    shift=st.integers(0, 4),
+    padded=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_windows_are_cut_and_put_back(height, width, window, shift, padded, seed):
     layout = WindowLayout(height, width, window, shift % window)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(2, height * width, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    got = layout.to_windows(x)
+    padding = torch.randn(1, 3, generator=generator, dtype=torch.float64, requires_grad=True) if padded else None
+    got = layout.to_windows(x, padding)
     padded_h, padded_w = layout.padded
+    assert layout.is_padded == (layout.padded != (height, width))
     moved = F.pad(x.unflatten(1, (height, width)), (0, 0, 0, padded_w - width, 0, padded_h - height))
+    if padded:
+        is_token = F.pad(torch.ones(height, width), (0, padded_w - width, 0, padded_h - height))[..., None]
+        moved = moved + (1 - is_token) * padding
     moved = moved.roll((-layout.shift, -layout.shift), (1, 2))
     windows = [
         moved[:, r : r + window, c : c + window].flatten(1, 2)
@@ -110,10 +122,11 @@ def test_windows_are_cut_and_put_back(height, width, window, shift, seed):
     assert torch.equal(got, expected)
     assert torch.equal(layout.from_windows(got), x)
     weights = torch.randn(got.shape, generator=generator, dtype=torch.float64)
-    assert_close(torch.autograd.grad(got, x, weights), torch.autograd.grad(expected, x, weights))
+    leaves = [x, padding] if padded else [x]
+    assert_close(torch.autograd.grad(got, leaves, weights), torch.autograd.grad(expected, leaves, weights))
     full = weights.clone().requires_grad_()
     (grad,) = torch.autograd.grad(layout.from_windows(full), full, x.detach())
-    assert torch.equal(grad, got.detach())
+    assert torch.equal(grad, layout.to_windows(x).detach())
 
 
 @given(height=sides, width=sides, window=st.integers(2, 5), shift=st.integers(1, 4))

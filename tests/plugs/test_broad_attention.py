@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import LayerRecord, TokenGrid, WindowLayout, fused_attention
+from vitplug.backbones.attention import SelfAttention
 from vitplug.plugs import BlockShape, BroadAttention, LayerPlan, Plug, PlugSet
 
 # --- the equations ---
@@ -245,12 +247,14 @@ def complete(settings):
 
 def qkv_of(model, x):
     """The output, and what the projections to q, k and v give, ``(B, W, N, C)`` each, block by block."""
-    seen = []
-    blocks = [getattr(block.attn, 'w_msa', block.attn) for block in model.plugged_blocks()]
-    hooks = [attn.qkv.register_forward_hook(lambda module, args, out: seen.append(out)) for attn in blocks]
-    out = model(x)[-1]
-    for hook in hooks:
-        hook.remove()
+    seen, project = [], SelfAttention.project
+
+    def projecting(attention, *args):
+        seen.append(project(attention, *args))
+        return seen[-1]
+
+    with patch.object(SelfAttention, 'project', projecting):
+        out = model(x)[-1]
     return out, [t.chunk(3, dim=-1) for t in seen]
 
 

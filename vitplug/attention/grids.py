@@ -42,20 +42,25 @@ class WindowLayout:
         """The grid one window's attention sees."""
         return TokenGrid(self.window, self.window, layout=self)
 
-    def slots(self, device: torch.device) -> Tensor:
-        """The place of every token ``(h * w,)`` among those of all windows, after padding and shift."""
+    @property
+    def is_padded(self) -> bool:
+        return self.padded != (self.height, self.width)
+
+    def slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The place among those of all windows, after shift: of every token ``(h * w,)``, and of the padding."""
         build = _slots if torch.compiler.is_compiling() else _cached_slots
         return build(self, device)
 
-    def to_windows(self, x_BND: Tensor) -> Tensor:
-        """Tokens ``(B, h * w, D)`` to those of windows ``(B, W, N, D)``, padded with zeros, in one copy."""
+    def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
+        """Tokens ``(B, h * w, D)`` to those of windows ``(B, W, N, D)`` in one copy, padded with zeros or a token."""
+        padding_1D = x_BND.new_zeros(1, x_BND.shape[-1]) if padding_1D is None else padding_1D
         rows, cols = self.windows
-        count = rows * cols * self.window**2
-        return _Scatter.apply(x_BND, self.slots(x_BND.device), count).unflatten(1, (rows * cols, self.window**2))
+        windows = _Scatter.apply(x_BND, padding_1D, *self.slots(x_BND.device))
+        return windows.unflatten(1, (rows * cols, self.window**2))
 
     def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`; what lies on padding is dropped."""
-        return _Gather.apply(x_BWND.flatten(1, 2), self.slots(x_BWND.device))
+        return _Gather.apply(x_BWND.flatten(1, 2), *self.slots(x_BWND.device))
 
     def mask(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N, N)`` that keeps regions of a shifted window apart; None without shift.
@@ -93,6 +98,10 @@ class TokenGrid:
     def grid(self) -> 'TokenGrid':
         """The grid global attention sees: this one."""
         return self
+
+    @property
+    def is_padded(self) -> bool:
+        return False
 
     def to_windows(self, x_BND: Tensor) -> Tensor:
         """``(B, N, D)`` to ``(B, 1, N, D)``: the image is the only window."""
@@ -175,21 +184,21 @@ def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor
     return region.view(-1, window)
 
 
-def _slots(layout: WindowLayout, device: torch.device) -> Tensor:
+def _slots(layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
     # Inference tensors could not be used by a later training forward.
     with torch.inference_mode(False):
-        (row, y), (col, x) = (
-            _window_and_place(size, padded, layout, device)
-            for size, padded in zip((layout.height, layout.width), layout.padded, strict=True)
-        )
+        (row, y), (col, x) = (_window_and_place(padded, layout, device) for padded in layout.padded)
         window_hw = row[:, None] * layout.windows[1] + col[None, :]
         place_hw = y[:, None] * layout.window + x[None, :]
-        return (window_hw * layout.window**2 + place_hw).flatten()
+        slots_hw = window_hw * layout.window**2 + place_hw
+        below, beside = slots_hw[layout.height :], slots_hw[: layout.height, layout.width :]
+        tokens = slots_hw[: layout.height, : layout.width]
+        return tokens.flatten(), torch.cat((below.flatten(), beside.flatten()))
 
 
-def _window_and_place(size: int, padded: int, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
+def _window_and_place(padded: int, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
     """Window and place inside it of every position along one axis."""
-    position = (torch.arange(size, device=device) - layout.shift) % padded
+    position = (torch.arange(padded, device=device) - layout.shift) % padded
     return position // layout.window, position % layout.window
 
 
@@ -197,30 +206,33 @@ _cached_slots = lru_cache(maxsize=64)(_slots)
 
 
 class _Scatter(torch.autograd.Function):
-    """Tokens to their slots, zeros elsewhere. The gradient of one is the other; autograd's own would add."""
+    """Tokens to their slots, padding to the others. The gradient of one is the other; autograd's own would add."""
 
     @staticmethod
-    def forward(ctx, x_BND, slots, count):
-        ctx.save_for_backward(slots)
-        return x_BND.new_zeros(x_BND.shape[0], count, x_BND.shape[2]).index_copy_(1, slots, x_BND)
+    def forward(ctx, x_BND, padding_1D, slots, pads):
+        ctx.save_for_backward(slots, pads)
+        windows_BSD = x_BND.new_empty(x_BND.shape[0], len(slots) + len(pads), x_BND.shape[2])
+        windows_BSD.index_copy_(1, slots, x_BND)
+        return windows_BSD.index_copy_(1, pads, padding_1D.expand(len(x_BND), len(pads), -1))
 
     @staticmethod
     def backward(ctx, grad):
-        return _Gather.apply(grad, *ctx.saved_tensors), None, None
+        slots, pads = ctx.saved_tensors
+        grad_padding = grad.index_select(1, pads).sum((0, 1))[None] if ctx.needs_input_grad[1] else None
+        return _Gather.apply(grad, slots, pads), grad_padding, None, None
 
 
 class _Gather(torch.autograd.Function):
     """Tokens from their slots."""
 
     @staticmethod
-    def forward(ctx, x_BSD, slots):
-        ctx.save_for_backward(slots)
-        ctx.count = x_BSD.shape[1]
+    def forward(ctx, x_BSD, slots, pads):
+        ctx.save_for_backward(slots, pads)
         return x_BSD.index_select(1, slots)
 
     @staticmethod
     def backward(ctx, grad):
-        return _Scatter.apply(grad, *ctx.saved_tensors, ctx.count), None
+        return _Scatter.apply(grad, grad.new_zeros(1, grad.shape[-1]), *ctx.saved_tensors), None, None
 
 
 # Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.

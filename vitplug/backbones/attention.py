@@ -46,7 +46,7 @@ class SelfAttention(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         out_BWHNd, carry = attend(
-            *(t.transpose(2, 3) for t in self.split_qkv(layout.to_windows(x_BND))),
+            *(t.transpose(2, 3) for t in self.split_heads(self.project(x_BND, layout))),
             scale=self.scale,
             grid=layout.grid,
             plugs=plugs,
@@ -63,10 +63,17 @@ class SelfAttention(BaseModule):
         """The host's own position bias ``(H, 2h-1, 2w-1)``, one value for every offset; None where it has none."""
         return None
 
-    def split_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens ``(..., D)`` to q, k and v, each ``(..., heads, d)``."""
+    def project(self, x_BND: Tensor, layout: TokenGrid | WindowLayout) -> Tensor:
+        """q, k and v of tokens in windows, side by side, ``(B, W, N, heads * d)``."""
+        if not layout.is_padded:
+            return self.qkv(layout.to_windows(x_BND))
+        # Padding, which is zeros, needs no products but one token's.
+        return layout.to_windows(self.qkv(x_BND), self.qkv(x_BND.new_zeros(1, x_BND.shape[-1])))
+
+    def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v, each ``(..., heads, d)``."""
         heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
-        return self.qkv(x).unflatten(-1, (-1, self.shape.head_dims)).split(heads, dim=-2)
+        return qkv.unflatten(-1, (-1, self.shape.head_dims)).split(heads, dim=-2)
 
 
 def _fit_heads(attention: SelfAttention, state_dict, prefix, *_) -> None:

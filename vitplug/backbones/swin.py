@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 import torch
 from mmcv.cnn.bricks.drop import build_dropout
-from mmcv.cnn.bricks.transformer import PatchMerging
 from mmengine.model import BaseModule, ModuleList
 from mmengine.model.weight_init import trunc_normal_
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
@@ -37,6 +36,7 @@ from .base import (
 )
 from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed, check_patches
+from .patch_merging import FastPatchMerging
 
 
 class WindowAttention(SelfAttention):
@@ -196,7 +196,7 @@ class SwinStage(BaseModule):
             settings = {**shared, 'shift': index % 2 == 1, 'drop_path': drop_paths[index], **block_cfg}
             self.blocks.append(SwinBlock(**settings, reshape=partial(reshape, index=index)))
         merging = dict(in_channels=embed_dims, out_channels=2 * embed_dims, norm_cfg=dict(type='LN'))
-        self.downsample = PatchMerging(**{**merging, **downsample_cfg}) if downsample else None
+        self.downsample = FastPatchMerging(**{**merging, **downsample_cfg}) if downsample else None
 
     @property
     def out_channels(self) -> int:
