@@ -12,10 +12,11 @@ from torch.testing import assert_close
 from vitplug.benchmark import attention, cli, growth, measure, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.growth import Growth
-from vitplug.benchmark.measure import Case, compare
+from vitplug.benchmark.measure import Case, Timer
 from vitplug.benchmark.profile import by_kind, shares
 from vitplug.benchmark.report import as_text, growth_as_text
 
+QUICK = ['--rounds', '1', '--seconds', '0', '--batch', '1', '--parts', 'attention']
 SIZES = Sizes(layers=3, heads=2, dims=4, height=3, width=4, prefix=1)
 
 
@@ -55,18 +56,27 @@ def test_literal_chains_are_what_the_plugs_compute(name):
 
 
 def test_ratios_are_medians_of_rounds_beside_the_fastest_reference(monkeypatch):
-    # The first round warms up; the machine is three times slower in the last one.
-    times = {'own': [9, 2, 2, 6], 'slow': [9, 5, 5, 15], 'fast': [9, 4, 4, 12]}
+    # The first round warms up; the machine is three times slower in the last one, and own a little more.
+    times = {'own': [9, 2, 2, 9], 'slow': [9, 5, 5, 15], 'fast': [9, 4, 4, 12]}
     monkeypatch.setitem(measure.CLOCKS, 'cpu', lambda step: step())
     cases = [Case(name, iter(values).__next__, 0.6 if name == 'own' else None) for name, values in times.items()]
-    table = compare('title', cases, ['slow', 'fast'], 3, 'cpu')
+    table = Timer('cpu', rounds=3).compare('title', cases, ['slow', 'fast'])
+    assert table.title == 'title, 3 rounds'
     assert table.reference == 'fast'
     assert [(row.name, row.seconds, row.ratio) for row in table.rows] == [
         ('own', 2, 0.5),
         ('slow', 5, 1.25),
         ('fast', 4, 1.0),
     ]
-    assert '| own | 2000.0 | 0.500 | <= 0.60 |' in as_text(table)
+    assert '| own | 2000.0 | 0.500 | 0.50 to 0.62 | <= 0.60 |' in as_text(table)
+
+
+def test_quick_steps_get_more_rounds_and_each_order(monkeypatch):
+    ran = []
+    monkeypatch.setitem(measure.CLOCKS, 'cpu', lambda step: step())
+    cases = [Case(name, lambda name=name: ran.append(name) or 2.0) for name in 'ab']
+    assert Timer('cpu', rounds=2, seconds=9.0).compare('title', cases, ['a']).title == 'title, 3 rounds'
+    assert ''.join(ran) == 'ab' + 'ba' + 'ab' + 'ba'
 
 
 def test_slopes():
@@ -86,7 +96,7 @@ def test_memory_of_a_step_is_its_own(monkeypatch):
 
 def test_command_writes_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attention, 'SHAPES', {17: (2, 4, 4, 4)})
-    cli.main(['--parts', 'attention', '--rounds', '1', '--batch', '1', '--device', 'cpu', '--out', str(tmp_path)])
+    cli.main([*QUICK, '--device', 'cpu', '--out', str(tmp_path)])
     printed = capsys.readouterr().out
     assert 'Refiner, literal' in printed and 'ratio to plain' in printed
     content = json.loads((tmp_path / 'bench.json').read_text())
@@ -108,17 +118,19 @@ def test_parts_that_are_measured_survive_one_that_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(attention, 'SHAPES', {5: (1, 2, 2, 2)})
     monkeypatch.setitem(cli.RUNNERS, 'tasks', lambda args: pytest.fail('no data'))
     with pytest.raises(pytest.fail.Exception):
-        cli.main(['--parts', 'attention', 'tasks', '--rounds', '1', '--batch', '1', '--out', str(tmp_path)])
+        cli.main([*QUICK, 'tasks', '--out', str(tmp_path)])
     assert len(json.loads((tmp_path / 'bench.json').read_text())['tables']) == 1
 
 
 def test_tasks_bring_their_data(tmp_path, monkeypatch):
     monkeypatch.setenv('VITPLUG_DIGITS', 'nowhere')
-    found = tasks.run(1, 'cpu', Path(__file__).parents[2] / 'configs', tmp_path / 'digits', lambda text: None)
+    found = tasks.run(Timer('cpu', rounds=1), Path(__file__).parents[2] / 'configs', tmp_path / 'digits')
     assert [[row.name for row in table.rows] for table in found] == [['vitplug', 'mmpretrain']] * 2
 
 
-@pytest.mark.parametrize('argv', [['--rounds', '0'], ['--batch', '-1'], ['--parts', 'speed'], ['--device', 'tpu']])
+@pytest.mark.parametrize(
+    'argv', [['--rounds', '0'], ['--batch', '-1'], ['--seconds', 'nan'], ['--parts', 'speed'], ['--device', 'tpu']]
+)
 def test_bad_options(argv, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(argv)
@@ -137,7 +149,7 @@ import vitplug.benchmark.cli as cli
 from vitplug.benchmark import attention
 cli.find_spec = lambda name: None
 attention.SHAPES = {5: (1, 2, 2, 2)}
-cli.main(['--rounds', '1', '--out', sys.argv[1]])
+cli.main(['--rounds', '1', '--seconds', '0', '--out', sys.argv[1]])
 """
     result = subprocess.run([sys.executable, '-c', code, str(tmp_path)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -22,7 +22,7 @@ from vitplug.plugs import (
     ResidualAttention,
 )
 
-from .measure import Case, Table, compare
+from .measure import Case, Table, Timer
 
 
 @dataclass(frozen=True)
@@ -170,17 +170,17 @@ WANTED = {
 SHAPES = {197: (12, 32, 14, 14), 785: (12, 32, 28, 28), 1025: (6, 64, 32, 32)}
 
 
-def run(rounds: int, device: str, dtype: torch.dtype, batch: int, say) -> list[Table]:
+def run(timer: Timer, dtype: torch.dtype, batch: int) -> list[Table]:
     """Tables for 197, 785 and 1025 tokens, the literal chains with the ratio aimed for as their target."""
     tables = []
     for tokens, (heads, dims, height, width) in SHAPES.items():
         sizes = Sizes(12, heads, dims, height, width, 1, batch)
-        cases = [Case('plain', Stack(sizes, [], device, dtype).step)]
+        cases = [Case('plain', Stack(sizes, [], timer.device, dtype).step)]
         for name, (plug, settings, chain, parameters) in PAIRS.items():
-            cases.append(Case(name, Stack(sizes, [plug(**settings)], device, dtype).step))
-            literal = Literal(sizes, chain, parameters(sizes), device, dtype)
+            cases.append(Case(name, Stack(sizes, [plug(**settings)], timer.device, dtype).step))
+            literal = Literal(sizes, chain, parameters(sizes), timer.device, dtype)
             cases.append(Case(f'{name}, literal', literal.step))
-        table = compare(f'Attention, forward and backward: {sizes}', cases, ['plain'], rounds, device, say)
+        table = timer.compare(f'Attention, forward and backward: {sizes}', cases, ['plain'])
         _set_targets(table, tokens)
         tables.append(table)
     return tables

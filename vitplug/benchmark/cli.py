@@ -5,12 +5,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 
 import torch
 
 from . import attention
-from .measure import machine
+from .measure import Timer, machine
 from .report import as_text, growth_as_text, save
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -24,7 +25,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
     options.add_argument('--dtype', choices=tuple(DTYPES), default='fp32', help='precision, by autocast for models')
     options.add_argument('--batch', type=int, default=8, help='images at 224 x 224; default 8')
-    options.add_argument('--rounds', type=int, default=5, help='rounds that count; default 5')
+    options.add_argument('--rounds', type=int, default=5, help='rounds that count, at least; default 5')
+    options.add_argument('--seconds', type=float, default=60, help='what they take, at least; default 60 a table')
     options.add_argument('--threads', type=int, help='CPU threads; default as torch has it')
     options.add_argument('--out', type=Path, default=Path('work_dirs/bench'), help='folder; default work_dirs/bench')
     return options
@@ -36,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = options.parse_args(argv)
     if args.rounds < 1 or args.batch < 1:
         options.error(f'--rounds {args.rounds} --batch {args.batch}: expected positive numbers')
+    if not 0 <= args.seconds < inf:
+        options.error(f'--seconds {args.seconds}: expected a number from 0 on')
     if args.device == 'cuda' and not torch.cuda.is_available():
         options.error('--device cuda: torch sees no GPU here')
     has_openmmlab = all(find_spec(name) for name in ('mmengine', 'mmcv', 'mmpretrain', 'mmdet', 'mmseg'))
@@ -62,7 +66,7 @@ def quiet() -> Iterator[None]:
 def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
     """Measures some parts, prints their tables and writes the files."""
     where = machine(args.device)
-    print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds\n', flush=True)
+    print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds or more\n', flush=True)
     tables, growths, written = [], [], []
     for part in (part for part in PARTS if part in parts):
         found = RUNNERS[part](args)
@@ -79,14 +83,18 @@ def _say(text: str) -> None:
     print(f'\r{text:<110}', end='\r', flush=True)
 
 
+def _timer(args) -> Timer:
+    return Timer(args.device, args.rounds, args.seconds, _say)
+
+
 def _attention(args) -> list:
-    return attention.run(args.rounds, args.device, DTYPES[args.dtype], max(1, args.batch // 4), _say)
+    return attention.run(_timer(args), DTYPES[args.dtype], max(1, args.batch // 4))
 
 
 def _models(args) -> list:
     from .models import Suite
 
-    return Suite(args.rounds, args.device, DTYPES[args.dtype], args.batch, _say).run()
+    return Suite(_timer(args), DTYPES[args.dtype], args.batch).run()
 
 
 def _profile(args) -> list:
@@ -104,7 +112,7 @@ def _growth(args) -> list:
 def _tasks(args) -> list:
     from .tasks import run
 
-    return run(2 * args.rounds, args.device, Path('configs'), args.out.absolute() / 'digits', _say)
+    return run(_timer(args), Path('configs'), args.out.absolute() / 'digits')
 
 
 RUNNERS = dict(zip(PARTS, (_attention, _models, _profile, _growth, _tasks), strict=True))

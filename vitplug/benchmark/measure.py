@@ -2,9 +2,9 @@
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import median, quantiles
 
 import torch
 
@@ -33,12 +33,14 @@ class Row:
         seconds: Median of its rounds.
         ratio: Median over the rounds of its time over the reference's in the same round.
         target: Largest ratio aimed for.
+        quartiles: Between which half of the rounds' ratios lie.
     """
 
     name: str
     seconds: float
     ratio: float
     target: float | None = None
+    quartiles: tuple[float, float] | None = None
 
 
 @dataclass
@@ -59,37 +61,51 @@ class Table:
         return asdict(self)
 
 
-def compare(
-    title: str, cases: Sequence[Case], references: Sequence[str], rounds: int, device: str, say=lambda text: None
-) -> Table:
-    """Times cases in turn, round by round, after one round that does not count.
+@dataclass(frozen=True)
+class Timer:
+    """Times what is compared, case by case and round by round.
 
     Args:
-        title: What is compared.
-        cases: The cases.
-        references: Names of those that count as 1. Of several, the one with the smallest median does.
-        rounds: Rounds that count.
         device: ``'cpu'`` or ``'cuda'``.
+        rounds: Rounds that count, at least.
+        seconds: What they take together, at least: the quicker a step, the more rounds a steady median needs.
         say: Takes a line about what is going on.
-
-    Returns:
-        The table, in the order of the cases.
     """
-    clock = CLOCKS[device]
-    times: dict[str, list[float]] = {case.name: [] for case in cases}
-    for index in range(rounds + 1):
-        say(f'{title}: round {index} of {rounds}')
-        for case in cases:
-            seconds = clock(case.step)
-            if index:
-                times[case.name].append(seconds)
-    reference = min(references, key=lambda name: median(times[name]))
-    rows = [
-        Row(case.name, median(own), median(t / r for t, r in zip(own, times[reference], strict=True)), case.target)
-        for case in cases
-        for own in [times[case.name]]
-    ]
-    return Table(title, reference, rows)
+
+    device: str
+    rounds: int
+    seconds: float = 0.0
+    say: Callable[[str], None] = lambda text: None
+
+    def compare(self, title: str, cases: Sequence[Case], references: Sequence[str]) -> Table:
+        """Times cases in turn, after one round that does not count; every other round in reverse order.
+
+        Args:
+            title: What is compared.
+            cases: The cases.
+            references: Names of those that count as 1. Of several, the one with the smallest median does.
+
+        Returns:
+            The table, in the order of the cases.
+        """
+        self._round(f'{title}: warming up', cases)
+        rounds: list[dict[str, float]] = []
+        while len(rounds) < self.rounds or sum(sum(times.values()) for times in rounds) < self.seconds:
+            # What ran before leaves its traces in caches and memory: each case is to follow either neighbour.
+            order = cases if len(rounds) % 2 else cases[::-1]
+            rounds.append(self._round(f'{title}: round {len(rounds) + 1}', order))
+        reference = min(references, key=lambda name: median(times[name] for times in rounds))
+        return Table(f'{title}, {len(rounds)} rounds', reference, [_row(case, rounds, reference) for case in cases])
+
+    def _round(self, text: str, cases: Sequence[Case]) -> dict[str, float]:
+        self.say(text)
+        return {case.name: CLOCKS[self.device](case.step) for case in cases}
+
+
+def _row(case: Case, rounds: Sequence[Mapping[str, float]], reference: str) -> Row:
+    ratios = [times[case.name] / times[reference] for times in rounds]
+    low, middle, high = quantiles(ratios, n=4, method='inclusive') if len(ratios) > 1 else 3 * ratios
+    return Row(case.name, median(times[case.name] for times in rounds), middle, case.target, (low, high))
 
 
 def _time_on_cpu(step: Callable) -> float:

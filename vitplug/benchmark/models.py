@@ -7,7 +7,7 @@ from torch import nn
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
 
-from .measure import Case, Table, compare
+from .measure import Case, Table, Timer
 
 PLUGS = {
     'CB': [dict(type='ContextBroadcast')],
@@ -102,15 +102,13 @@ class Suite:
     """The tables of whole models.
 
     Args:
-        rounds: Rounds that count.
-        device: ``'cpu'`` or ``'cuda'``.
+        timer: Times them.
         dtype: float32, or the precision of autocast.
         batch: Images in a batch at 224 x 224; at 512 x 512 a quarter of them.
-        say: Takes a line about what is going on.
     """
 
-    def __init__(self, rounds: int, device: str, dtype: torch.dtype, batch: int, say):
-        self.rounds, self.device, self.dtype, self.batch, self.say = rounds, device, dtype, batch, say
+    def __init__(self, timer: Timer, dtype: torch.dtype, batch: int):
+        self.timer, self.dtype, self.batch = timer, dtype, batch
 
     def run(self) -> list[Table]:
         """All tables."""
@@ -122,12 +120,12 @@ class Suite:
     def table(self, title: str, mode: str, models: Mapping[str, nn.Module], shape, references, targets) -> Table:
         """One table of models that all take the same images."""
         cases = [
-            Case(name, MODES[mode](model, shape, self.device, self.dtype), targets.get(name))
+            Case(name, MODES[mode](model, shape, self.timer.device, self.dtype), targets.get(name))
             for name, model in models.items()
         ]
         batch, _, height, width = shape
         title = f'{title}, {height} x {width}, batch {batch}, {mode}'
-        return compare(title, cases, references, self.rounds, self.device, self.say)
+        return self.timer.compare(title, cases, references)
 
     def plain_deit(self, mode: str) -> Table:
         models = {'vitplug': deit(224), 'mmpretrain': mmpretrain_deit(224), 'timm': timm_deit(224)}

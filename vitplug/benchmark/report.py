@@ -11,11 +11,12 @@ from .measure import Table
 
 def as_text(table: Table) -> str:
     """A Markdown table."""
-    rows = [('', 'ms', f'ratio to {table.reference}', 'aimed for')]
+    rows = [('', 'ms', f'ratio to {table.reference}', 'half of the rounds', 'aimed for')]
     for row in table.rows:
         target = '' if row.target is None else f'<= {row.target:.2f}'
-        rows.append((row.name, f'{row.seconds * 1e3:.1f}', f'{row.ratio:.3f}', target))
-    return f'### {table.title}\n\n{markdown_table(rows, numeric=range(1, 4))}'
+        spread = '' if row.quartiles is None else f'{row.quartiles[0]:.2f} to {row.quartiles[1]:.2f}'
+        rows.append((row.name, f'{row.seconds * 1e3:.1f}', f'{row.ratio:.3f}', spread, target))
+    return f'### {table.title}\n\n{markdown_table(rows, numeric=range(1, 5))}'
 
 
 def growth_as_text(growths: Sequence) -> str:

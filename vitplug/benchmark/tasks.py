@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
 
-from .measure import Case, Table, compare
+from .measure import Case, Table, Timer
 
 CONFIGS = {
     'Digits segmentation, UPerNet on ViT': 'vit-mini-p8_upernet_1xb8-1200i_digits-128x128.py',
@@ -20,26 +20,26 @@ CONFIGS = {
 }
 
 
-def run(rounds: int, device: str, configs: Path, data: Path, say) -> list[Table]:
+def run(timer: Timer, configs: Path, data: Path) -> list[Table]:
     """One table for each task, on a few scenes that are made in a folder of their own."""
-    make_digit_scenes(data, num_classification=(10, 10), num_scenes=(16, 1), log=say)
+    make_digit_scenes(data, num_classification=(10, 10), num_scenes=(16, 1), log=timer.say)
     os.environ['VITPLUG_DIGITS'] = str(data)
-    return [_task(title, configs / 'digits' / name, rounds, device, say) for title, name in CONFIGS.items()]
+    return [_task(title, configs / 'digits' / name, timer) for title, name in CONFIGS.items()]
 
 
-def _task(title: str, path: Path, rounds: int, device: str, say) -> Table:
+def _task(title: str, path: Path, timer: Timer) -> Table:
     cfg = Config.fromfile(path)
     init_default_scope(cfg.default_scope)
     loader = Runner.build_dataloader({**cfg.train_dataloader, 'num_workers': 0, 'persistent_workers': False}, seed=0)
     batch = next(iter(loader))
     backbone = cfg.model.backbone
-    steps = {'vitplug': _iteration(cfg, batch, device)}
+    steps = {'vitplug': _iteration(cfg, batch, timer.device)}
     backbone.type = backbone.type.replace('vitplug.', 'mmpretrain.')
-    steps['mmpretrain'] = _iteration(cfg, batch, device)
+    steps['mmpretrain'] = _iteration(cfg, batch, timer.device)
     targets = {'vitplug': 1.0 if 'Swin' in title else None}
     cases = [Case(name, step, targets.get(name)) for name, step in steps.items()]
     title = f'{title}, training iteration, batch {cfg.train_dataloader.batch_size}'
-    return compare(title, cases, ['mmpretrain'], rounds, device, say)
+    return timer.compare(title, cases, ['mmpretrain'])
 
 
 def _iteration(cfg: Config, batch: dict, device: str) -> Callable[[], None]:
