@@ -390,7 +390,8 @@ def _band_probs(q, k, strips: Tensor | None, grid: TokenGrid | None, rows: slice
 def _convolved(maps: Tensor, kernel: Tensor) -> Tensor:
     """Maps ``(H, rows + k - 1, N)`` to ``(H, rows, N)``."""
     groups = len(maps) // kernel.shape[1]
-    return F.conv2d(maps[None], kernel.to(maps.dtype), padding=(0, kernel.shape[-1] // 2), groups=groups)[0]
+    maps, padding = channels_last(maps[None]), (0, kernel.shape[-1] // 2)
+    return F.conv2d(maps, kernel.to(maps.dtype), padding=padding, groups=groups)[0].contiguous()
 
 
 def _transposed(kernel: Tensor) -> Tensor:
@@ -402,4 +403,10 @@ def _transposed(kernel: Tensor) -> Tensor:
 def _kernel_grad(maps: Tensor, grad: Tensor, kernel: Tensor) -> Tensor:
     """Gradient of the kernel from maps ``(H, rows + k - 1, N)`` and that of the convolved ones ``(H, rows, N)``."""
     groups, half = len(maps) // kernel.shape[1], kernel.shape[-1] // 2
-    return torch.nn.grad.conv2d_weight(maps[None], kernel.shape, grad[None], padding=(0, half), groups=groups)
+    maps, grad = channels_last(maps[None]), channels_last(grad[None])
+    return torch.nn.grad.conv2d_weight(maps, kernel.shape, grad, padding=(0, half), groups=groups)
+
+
+def channels_last(maps: Tensor) -> Tensor:
+    """Maps ``(B, H, rows, N)`` in the layout in which a CPU convolves few channels fastest, up to three times so."""
+    return maps.contiguous(memory_format=torch.channels_last) if maps.device.type == 'cpu' else maps

@@ -43,7 +43,7 @@ from torch import Tensor, nn
 
 from ..attention.carry import Carry, carrying
 from ..attention.grids import TokenGrid
-from ..attention.kernels import ROWS_FROM, Attention, attend_to_convolved, fused
+from ..attention.kernels import ROWS_FROM, Attention, attend_to_convolved, channels_last, fused
 from ..attention.precision import without_autocast
 from .checks import check_choice, check_flag, check_integer
 from .plug import BlockShape, LayerPlan, Plug
@@ -390,7 +390,7 @@ class LinearRefine(Refine):
         kernel = self.fold(self.dla())
         maps_BHNN = maps_BHNN.to(kernel.dtype)
         if self.constraint != 'spatial':
-            return convolve(maps_BHNN, kernel)
+            return convolve(channels_last(maps_BHNN), kernel).contiguous()
         keys_BHNhw = maps_BHNN[..., grid.num_prefix :].unflatten(-1, (grid.height, grid.width))
         refined = convolve(keys_BHNhw, kernel[:, :, None]).flatten(-2)
         if not grid.num_prefix:
