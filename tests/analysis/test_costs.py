@@ -107,8 +107,8 @@ def closed_form(side):
     for own, dims in maps:
         padded = -(-own // 4) * 4
         products = 2 * (padded // 4) ** 2 * 16**2 * dims
-        # q, k and v are those of padded windows, the projection is that of the map.
-        found['backbone.attention'] += 2 * (3 * padded**2 * dims**2 + own**2 * dims**2 + products)
+        # All of the padding is projected once.
+        found['backbone.attention'] += 2 * (4 * own**2 * dims**2 + 3 * (padded > own) * dims**2 + products)
         found['backbone.mlp'] += 2 * own**2 * 8 * dims**2
     return found
 
