@@ -6,7 +6,7 @@ processor's cache; backward forms them again, so that memory grows with N.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +48,11 @@ class Attention:
         """The position bias ``(H or 1, N, N)`` in the precision of the scores, None where there is none."""
         return None if self.bias is None else self.grid.expand_offsets(self.bias.to(self.q.dtype))
 
+    def of_windows(self, some: slice) -> 'Attention':
+        """That inside some of the windows."""
+        q, k, v = (t[:, some] for t in (self.q, self.k, self.v))
+        return replace(self, q=q, k=k, v=v, mask=None if self.mask is None else self.mask[some])
+
     def goes_by_rows(self, tokens: int) -> bool:
         """Whether there are that many tokens, and going by rows is possible.
 
@@ -73,17 +78,27 @@ def fused(a: Attention) -> Tensor:
         return call_fused(a)
     if pays or saves:
         return attend_by_rows(a)
-    return form_maps(a) if needs_bias_grad else call_fused(a)
+    if needs_bias_grad:
+        return form_maps(a)
+    is_windowed = a.q.shape[1] > 1 and not torch.compiler.is_compiling()
+    return form_maps_by_windows(a) if is_windowed else call_fused(a)
 
 
 def form_maps(a: Attention) -> Tensor:
     """What torch's fused call does as well where it forms the maps, in fewer passes over them."""
     logits = scores_of(a.q, a.k, a.scale)
     if a.bias is not None:
-        logits = logits + a.expand_bias()
+        logits.add_(a.expand_bias())
     if a.mask is not None:
-        logits = logits + a.mask[:, None].to(logits.dtype)
+        logits.add_(a.mask[:, None])
     return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype) @ a.v
+
+
+def form_maps_by_windows(a: Attention) -> Tensor:
+    """The same for some windows at a time, whose maps stay in the processor's cache."""
+    images, windows, heads, tokens, _ = a.q.shape
+    together = max(1, BLOCK // (images * heads * tokens**2))
+    return torch.cat([form_maps(a.of_windows(some)) for some in _cut(windows, together)], dim=1)
 
 
 def scores_of(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -98,16 +113,10 @@ def softmax(logits: Tensor) -> Tensor:
 
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
-    if a.mask is not None:
-        both_WHNN = a.mask[:, None] if a.bias is None else a.mask[:, None] + a.expand_bias()
-        on_cpu = a.q.device.type == 'cpu' and not torch.compiler.is_compiling()
-        return call_by_image(a, both_WHNN) if on_cpu else call_windows_as_heads(a, both_WHNN)
-    return _call(a, (0, 1), a.expand_bias())
-
-
-def call_windows_as_heads(a: Attention, additive_WHNN: Tensor) -> Tensor:
-    """One call for all images, each window's heads being heads of their own."""
-    return _call(a, (1, 2), additive_WHNN.expand(-1, a.q.shape[2], -1, -1).flatten(0, 1))
+    if a.mask is None:
+        return _call(a, (0, 1), a.expand_bias())
+    both_WHNN = a.mask[:, None] if a.bias is None else a.mask[:, None] + a.expand_bias()
+    return _call(a, (1, 2), both_WHNN.expand(-1, a.q.shape[2], -1, -1).flatten(0, 1))
 
 
 def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tensor:
@@ -116,17 +125,6 @@ def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tenso
         additive = additive.to(q.dtype)[None]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])
-
-
-def call_by_image(a: Attention, additive_WHNN: Tensor) -> Tensor:
-    """One call for each image, its windows being the batch: on a CPU copies cost more than calls."""
-    additive = additive_WHNN.to(a.q.dtype)
-    return torch.stack(
-        [
-            F.scaled_dot_product_attention(*qkv, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
-            for qkv in zip(a.q, a.k, a.v, strict=True)
-        ]
-    )
 
 
 def attend_by_rows(a: Attention) -> Tensor:
@@ -152,17 +150,24 @@ class _ByRows(torch.autograd.Function):
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_strips = torch.zeros_like(strips) if ctx.needs_input_grad[3] else None
         grad_out = grad_out.contiguous()
-        # sum_j P_ij dP_ij of every row, from what is at hand.
         inner = (grad_out * out).sum(-1, keepdim=True)
         for g, heads, rows in _blocks(q):
             here, there = (g, heads, rows), (g, heads)
             probs = softmax(_logits(q[here], k[there], _of_heads(strips, heads), ctx.grid, rows))
-            grad_v[there].baddbmm_(probs.to(v.dtype).mT, grad_out[here])
-            grad_scores = torch.bmm(grad_out[here], v[there].mT).sub_(inner[here]).mul_(probs)
+            grad_scores = _grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
             _add_rows(_of_heads(grad_strips, heads), ctx.grid, rows, grad_scores)
             grad_q[here] = torch.bmm(grad_scores, k[there])
             grad_k[there].baddbmm_(grad_scores.mT, q[here])
         return grad_q, grad_k, grad_v, grad_strips, None
+
+
+def _grad_scores(probs: Tensor, v: Tensor, grad_out: Tensor, inner: Tensor, grad_v: Tensor) -> Tensor:
+    """Gradient ``(H, rows, N)`` of the scores of some query rows; that of v is added to ``grad_v``.
+
+    ``inner`` is ``sum_j P_ij dP_ij`` of every row, which is the product of the output with its gradient.
+    """
+    grad_v.baddbmm_(probs.to(v.dtype).mT, grad_out)
+    return torch.bmm(grad_out, v.mT).sub_(inner).mul_(probs)
 
 
 def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
@@ -300,8 +305,7 @@ class _ToBlend(torch.autograd.Function):
                 logits = logits.clone()
                 ctx.grid.add_strips(logits, _of_heads(strips, heads), rows)
             probs = softmax(logits)
-            grad_v[there].baddbmm_(probs.to(v.dtype).mT, grad_out[here])
-            grad_scores = torch.bmm(grad_out[here], v[there].mT).sub_(inner[here]).mul_(probs)
+            grad_scores = _grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
             _add_rows(_of_heads(grad_strips, heads), ctx.grid, rows, grad_scores)
             if grad_handed is not None:
                 grad_scores.add_(grad_handed[here])
