@@ -28,6 +28,7 @@ def by_rows(monkeypatch):
     monkeypatch.setattr(Attention, 'goes_by_rows', lambda a, tokens: a.mask is None and not a.dropout_p)
     monkeypatch.setattr(kernels, 'BLOCK', 50)
     monkeypatch.setattr(kernels, 'ROWS_OF_CALL', 7)
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
 
 
 @st.composite
@@ -43,6 +44,9 @@ def attentions(draw, windows=st.integers(1, 2)):
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
     bias = bias_heads and leaf(bias_heads, 2 * grid.height - 1, 2 * grid.width - 1)
     kernels.BLOCK, kernels.ROWS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 9))
+    # As many heads go together as there are threads. Really starting some would make later tests hang that fork.
+    threads = draw(st.integers(1, 2))
+    torch.get_num_threads = lambda: threads
     return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, grid, bias), leaf
 
 
@@ -50,6 +54,7 @@ def attentions(draw, windows=st.integers(1, 2)):
 def _keep_blocks(monkeypatch):
     for name in ('BLOCK', 'ROWS_OF_CALL'):
         monkeypatch.setattr(kernels, name, getattr(kernels, name))
+    monkeypatch.setattr(torch, 'get_num_threads', torch.get_num_threads)
 
 
 def logits(a, scores):

@@ -172,7 +172,7 @@ def _grad_scores(probs: Tensor, v: Tensor, grad_out: Tensor, inner: Tensor, grad
 
 def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
     """By torch's fused call, so that only some rows of the bias are there at a time."""
-    out = torch.empty_like(q)
+    out = _empty_out(v)
     for rows in _cut(q.shape[-2], ROWS_OF_CALL):
         bias = None
         if strips is not None:
@@ -184,7 +184,7 @@ def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: 
 
 def _weigh_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
     """By maps, because torch's fused call would form all of them where widths differ."""
-    out = torch.empty_like(v)
+    out = _empty_out(v)
     for g, heads, rows in _blocks(q):
         logits = _logits(q[g, heads, rows], k[g, heads], _of_heads(strips, heads), grid, rows)
         out[g, heads, rows] = torch.bmm(softmax(logits).to(v.dtype), v[g, heads])
@@ -195,6 +195,12 @@ def _scaled(a: Attention) -> tuple[Tensor, Tensor, Tensor]:
     """q, scaled, k and v, each ``(G, H, N, width)`` in one piece; G counts images and windows."""
     q, k, v = (t.flatten(0, 1).contiguous() for t in (a.q * a.scale, a.k, a.v))
     return q, k, v
+
+
+def _empty_out(v: Tensor) -> Tensor:
+    """Room for ``(G, H, N, e)``, token by token in memory: what joins the heads then needs no copy."""
+    images, heads, tokens, width = v.shape
+    return v.new_empty(images, tokens, heads, width).transpose(1, 2)
 
 
 def _blocks(q: Tensor) -> Iterator[tuple[int, slice, slice]]:
@@ -271,7 +277,7 @@ class _ToBlend(torch.autograd.Function):
     def forward(ctx, q, k, v, strips, before, alpha, grid):
         ctx.set_materialize_grads(False)
         share = 1.0 if before is None else float(alpha)
-        out, scores = torch.empty_like(v), q.new_empty(*q.shape[:3], k.shape[2])
+        out, scores = _empty_out(v), q.new_empty(*q.shape[:3], k.shape[2])
         with without_autocast(q.device):
             for g, heads, rows in _blocks(q):
                 here, there = (g, heads, rows), (g, heads)
@@ -343,7 +349,7 @@ class _ToConvolved(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, strips, kernel, grid):
         ctx.grid = grid
-        out = torch.empty_like(v)
+        out = _empty_out(v)
         with without_autocast(q.device):
             for b, rows, wide, pad in _bands(q, kernel):
                 maps = _convolved(_band_probs(q[b], k[b], strips, grid, wide, pad), kernel)
