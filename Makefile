@@ -1,6 +1,6 @@
 # make demo   train and evaluate three small models on real images, print a table, write pictures
 # make test   lint and run the test suite
-# make bench  measure what every plug costs, side by side (half an hour, wants a quiet machine)
+# make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
 # Each sets up $(VENV) first; a step that is done is not done again.
 
 VENV   ?= .venv

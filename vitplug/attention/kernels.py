@@ -138,7 +138,8 @@ class _ByRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, strips, grid):
         with without_autocast(q.device):
-            out = _call_by_rows(q, k, v, strips, grid) if q.shape == v.shape else _weigh_by_rows(q, k, v, strips, grid)
+            fuses = strips is not None and q.shape == v.shape
+            out = (_call_by_rows if fuses else _weigh_by_rows)(q, k, v, strips, grid)
         ctx.grid = grid
         ctx.save_for_backward(q, k, v, strips, out)
         return out
@@ -170,15 +171,13 @@ def _grad_scores(probs: Tensor, v: Tensor, grad_out: Tensor, inner: Tensor, grad
     return torch.bmm(grad_out, v.mT).sub_(inner).mul_(probs)
 
 
-def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
+def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor, grid: TokenGrid) -> Tensor:
     """By torch's fused call, so that only some rows of the bias are there at a time."""
     out = _empty_out(v)
     for rows in _cut(q.shape[-2], ROWS_OF_CALL):
-        bias = None
-        if strips is not None:
-            bias = strips.new_zeros(1, len(strips), rows.stop - rows.start, k.shape[-2])
-            grid.add_strips(bias[0], strips, rows)
-        out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias, scale=1.0)
+        bias = strips.new_zeros(len(strips), rows.stop - rows.start, k.shape[-2])
+        grid.add_strips(bias, strips, rows)
+        out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias[None], scale=1.0)
     return out
 
 
