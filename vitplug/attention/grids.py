@@ -140,12 +140,12 @@ class TokenGrid:
     def add_strips(self, pairs: Tensor, strips: Tensor, rows: slice) -> None:
         """Adds some rows of :meth:`expand_offsets` to ``(H, rows, N)``."""
         for places, columns, keys in self._cuts(rows):
-            pairs[:, places, self.num_prefix :] += strips[:, columns, keys]
+            pairs[:, places, self.num_prefix : self.num_tokens].add_(strips[:, columns, keys])
 
     def add_to_strips(self, strips: Tensor, rows: slice, pairs: Tensor) -> None:
         """Adds ``(H, rows, N)`` to where :meth:`add_strips` takes rows from: its transpose."""
         for places, columns, keys in self._cuts(rows):
-            strips[:, columns, keys] += pairs[:, places, self.num_prefix :]
+            strips[:, columns, keys].add_(pairs[:, places, self.num_prefix : self.num_tokens])
 
     def _cuts(self, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
         """For every row of the grid that some query rows touch: where it is among them, its columns, and its keys."""

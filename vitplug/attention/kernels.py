@@ -26,6 +26,8 @@ BLOCK = 1 << 18
 BLOCK_ELSEWHERE = 1 << 26
 # Query rows of one fused call whose bias is formed for it alone.
 ROWS_OF_CALL = 512
+# Entries of float32 in a line of a processor's cache.
+CACHE_LINE = 16
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tenso
 
 def attend_by_rows(a: Attention) -> Tensor:
     """:func:`fused` by blocks of query rows. Besides what goes in and out it keeps nothing for backward."""
-    return _ByRows.apply(*_scaled(a), _strips_of(a), a.grid).unflatten(0, a.q.shape[:2])
+    q, k, v = _scaled(a)
+    return _ByRows.apply(q, _pad_keys(k), _pad_keys(v), _strips_of(a), a.grid).unflatten(0, a.q.shape[:2])
 
 
 class _ByRows(torch.autograd.Function):
@@ -138,7 +141,7 @@ class _ByRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, strips, grid):
         with without_autocast(q.device):
-            fuses = strips is not None and q.shape == v.shape
+            fuses = strips is not None and q.shape[3] == v.shape[3]
             out = (_call_by_rows if fuses else _weigh_by_rows)(q, k, v, strips, grid)
         ctx.grid = grid
         ctx.save_for_backward(q, k, v, strips, out)
@@ -152,9 +155,9 @@ class _ByRows(torch.autograd.Function):
         grad_strips = torch.zeros_like(strips) if ctx.needs_input_grad[3] else None
         grad_out = grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, heads, rows in _blocks(q):
+        for g, heads, rows in _blocks(q, k):
             here, there = (g, heads, rows), (g, heads)
-            probs = softmax(_logits(q[here], k[there], _of_heads(strips, heads), ctx.grid, rows))
+            probs = _probs(q[here], k[there], _of_heads(strips, heads), ctx.grid, rows, q.shape[2])
             grad_scores = _grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
             _add_rows(_of_heads(grad_strips, heads), ctx.grid, rows, grad_scores)
             grad_q[here] = torch.bmm(grad_scores, k[there])
@@ -173,9 +176,10 @@ def _grad_scores(probs: Tensor, v: Tensor, grad_out: Tensor, inner: Tensor, grad
 
 def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor, grid: TokenGrid) -> Tensor:
     """By torch's fused call, so that only some rows of the bias are there at a time."""
-    out = _empty_out(v)
-    for rows in _cut(q.shape[-2], ROWS_OF_CALL):
-        bias = strips.new_zeros(len(strips), rows.stop - rows.start, k.shape[-2])
+    out, tokens = _empty_out(q, v), q.shape[2]
+    k, v = (t[:, :, :tokens] for t in (k, v))
+    for rows in _cut(tokens, ROWS_OF_CALL):
+        bias = strips.new_zeros(len(strips), rows.stop - rows.start, tokens)
         grid.add_strips(bias, strips, rows)
         out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias[None], scale=1.0)
     return out
@@ -183,10 +187,10 @@ def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor, grid: TokenGr
 
 def _weigh_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
     """By maps, because torch's fused call would form all of them where widths differ."""
-    out = _empty_out(v)
-    for g, heads, rows in _blocks(q):
-        logits = _logits(q[g, heads, rows], k[g, heads], _of_heads(strips, heads), grid, rows)
-        out[g, heads, rows] = torch.bmm(softmax(logits).to(v.dtype), v[g, heads])
+    out = _empty_out(q, v)
+    for g, heads, rows in _blocks(q, k):
+        probs = _probs(q[g, heads, rows], k[g, heads], _of_heads(strips, heads), grid, rows, q.shape[2])
+        out[g, heads, rows] = torch.bmm(probs.to(v.dtype), v[g, heads])
     return out
 
 
@@ -196,22 +200,35 @@ def _scaled(a: Attention) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def _empty_out(v: Tensor) -> Tensor:
+def _pad_keys(x: Tensor) -> Tensor:
+    """Keys or values ``(G, H, N, width)`` with some of zeros after them, where that makes products faster.
+
+    On a CPU products of maps are up to 1.4 times as fast if the rows of these begin with a cache line, and not all
+    with lines that go to one place in the cache.
+    """
+    if x.device.type != 'cpu':
+        return x
+    more = -x.shape[2] % CACHE_LINE
+    collides = (x.shape[2] + more) % (16 * CACHE_LINE) == 0
+    return F.pad(x, (0, 0, 0, more + CACHE_LINE if collides else more))
+
+
+def _empty_out(q: Tensor, v: Tensor) -> Tensor:
     """Room for ``(G, H, N, e)``, token by token in memory: what joins the heads then needs no copy."""
-    images, heads, tokens, width = v.shape
-    return v.new_empty(images, tokens, heads, width).transpose(1, 2)
+    images, heads, tokens, _ = q.shape
+    return v.new_empty(images, tokens, heads, v.shape[3]).transpose(1, 2)
 
 
-def _blocks(q: Tensor) -> Iterator[tuple[int, slice, slice]]:
+def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[int, slice, slice]]:
     """Index into the first axis of ``(G, H, N, d)``, some heads and some query rows.
 
     On a CPU there is a head for every thread: a product of one head keeps no two busy, and the maps of more heads
     leave the cache before the next step meets them.
     """
     heads, tokens = q.shape[1:3]
-    on_cpu = q.device.type == 'cpu'
+    on_cpu, keys = q.device.type == 'cpu', k.shape[2]
     together = min(heads, torch.get_num_threads()) if on_cpu else heads
-    rows = max(1, BLOCK // tokens if on_cpu else BLOCK_ELSEWHERE // (heads * tokens))
+    rows = max(1, BLOCK // keys if on_cpu else BLOCK_ELSEWHERE // (heads * keys))
     for g in range(len(q)):
         for some_rows in _cut(tokens, rows):
             for some_heads in _cut(heads, together):
@@ -223,12 +240,13 @@ def _cut(length: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, length))
 
 
-def _logits(q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, rows: slice) -> Tensor:
-    """The logits ``(H, rows, N)`` of some query rows, from scaled q."""
+def _probs(q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, rows: slice, tokens: int) -> Tensor:
+    """Probabilities ``(H, rows, keys)`` of some query rows, from scaled q; keys after the tokens get none."""
     logits = torch.bmm(q, k.mT)
+    logits[..., tokens:] = -torch.inf
     if strips is not None:
         grid.add_strips(logits, strips, rows)
-    return logits
+    return softmax(logits)
 
 
 def _strips_of(a: Attention) -> Tensor | None:
@@ -276,9 +294,9 @@ class _ToBlend(torch.autograd.Function):
     def forward(ctx, q, k, v, strips, before, alpha, grid):
         ctx.set_materialize_grads(False)
         share = 1.0 if before is None else float(alpha)
-        out, scores = _empty_out(v), q.new_empty(*q.shape[:3], k.shape[2])
+        out, scores = _empty_out(q, v), q.new_empty(*q.shape[:3], k.shape[2])
         with without_autocast(q.device):
-            for g, heads, rows in _blocks(q):
+            for g, heads, rows in _blocks(q, k):
                 here, there = (g, heads, rows), (g, heads)
                 if before is None:
                     logits = torch.bmm(q[here], k[there].mT)
@@ -303,7 +321,7 @@ class _ToBlend(torch.autograd.Function):
         towards_before = 0.0
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, heads, rows in _blocks(q):
+        for g, heads, rows in _blocks(q, k):
             here, there = (g, heads, rows), (g, heads)
             logits = scores[here]
             if strips is not None:
@@ -339,7 +357,9 @@ def attend_to_convolved(a: Attention, kernel: Tensor) -> Tensor:
     Returns:
         The output ``(B, 1, H, N, d)``.
     """
-    return _ToConvolved.apply(*_scaled(a), _strips_of(a), kernel, a.grid).unflatten(0, a.q.shape[:2])
+    q, k, v = _scaled(a)
+    out = _ToConvolved.apply(q, _pad_keys(k), _pad_keys(v), _strips_of(a), kernel, a.grid)
+    return out.unflatten(0, a.q.shape[:2])
 
 
 class _ToConvolved(torch.autograd.Function):
@@ -348,7 +368,7 @@ class _ToConvolved(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, strips, kernel, grid):
         ctx.grid = grid
-        out = _empty_out(v)
+        out = _empty_out(q, v)
         with without_autocast(q.device):
             for b, rows, wide, pad in _bands(q, kernel):
                 maps = _convolved(_band_probs(q[b], k[b], strips, grid, wide, pad), kernel)
@@ -392,7 +412,7 @@ def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple
 
 def _band_probs(q, k, strips: Tensor | None, grid: TokenGrid | None, rows: slice, pad: tuple[int, int]) -> Tensor:
     """Probabilities ``(H, rows, N)`` of some rows, with rows of zeros where the plane ends."""
-    probs = softmax(_logits(q[:, rows], k, strips, grid, rows))
+    probs = _probs(q[:, rows], k, strips, grid, rows, q.shape[1])
     return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
 
 
