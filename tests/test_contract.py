@@ -13,6 +13,7 @@ from mmengine.model import ExponentialMovingAverage
 
 from vitplug.attention import fused_attention
 from vitplug.attention.intermediates import MAPS
+from vitplug.backbones import parts
 
 SIZE = (32, 48)
 
@@ -55,6 +56,14 @@ def test_fused_and_plain_are_twins(host, plugs, size):
     with fused_attention(False):
         plain = run_both_ways(model, x)
     assert_same(fused, plain)
+
+
+def test_inference_by_parts_changes_nothing(host, plugs, monkeypatch):
+    model, x = build(host, plugs), images(40, 56)
+    expected = tuple(out.detach() for out in model(x))
+    monkeypatch.setattr(parts, 'TOKENS', 6)
+    with torch.inference_mode():
+        assert_same(model(x), expected)
 
 
 def test_checkpointing_changes_nothing(host, plugs):

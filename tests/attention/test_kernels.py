@@ -18,7 +18,6 @@ from vitplug.attention.kernels import (
     attend_to_convolved,
     call_fused,
     form_maps,
-    form_maps_by_windows,
 )
 
 
@@ -81,14 +80,14 @@ def test_by_rows(drawn):
 
 @given(attentions())
 def test_windows_with_masks_of_their_own(drawn):
-    """As heads all at once, with maps formed, and with those of some windows at a time."""
+    """As heads all at once, and with maps formed."""
     a, leaf = drawn
     windows, n = a.q.shape[1], a.q.shape[-2]
     mask = leaf(windows, n, n).detach()
     masked = replace(a, mask=mask)
     both = mask[:, None] if a.bias is None else mask[:, None] + a.grid.expand_offsets(a.bias)
     expected = [(scores(a) + both).softmax(-1) @ a.v]
-    for got in (call_fused(masked), form_maps(masked), form_maps_by_windows(masked)):
+    for got in (call_fused(masked), form_maps(masked)):
         assert_same([got], expected, [a.q, a.k, a.v, a.bias], keep=True)
 
 

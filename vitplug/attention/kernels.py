@@ -6,7 +6,7 @@ processor's cache; backward forms them again, so that memory grows with N.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -50,11 +50,6 @@ class Attention:
         """The position bias ``(H or 1, N, N)`` in the precision of the scores, None where there is none."""
         return None if self.bias is None else self.grid.expand_offsets(self.bias.to(self.q.dtype))
 
-    def of_windows(self, some: slice) -> 'Attention':
-        """That inside some of the windows."""
-        q, k, v = (t[:, some] for t in (self.q, self.k, self.v))
-        return replace(self, q=q, k=k, v=v, mask=None if self.mask is None else self.mask[some])
-
     def goes_by_rows(self, tokens: int) -> bool:
         """Whether there are that many tokens, and going by rows is possible.
 
@@ -80,10 +75,8 @@ def fused(a: Attention) -> Tensor:
         return call_fused(a)
     if pays or saves:
         return attend_by_rows(a)
-    if needs_bias_grad:
-        return form_maps(a)
     is_windowed = a.q.shape[1] > 1 and not torch.compiler.is_compiling()
-    return form_maps_by_windows(a) if is_windowed else call_fused(a)
+    return form_maps(a) if needs_bias_grad or is_windowed else call_fused(a)
 
 
 def form_maps(a: Attention) -> Tensor:
@@ -94,13 +87,6 @@ def form_maps(a: Attention) -> Tensor:
     if a.mask is not None:
         logits.add_(a.mask[:, None])
     return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype) @ a.v
-
-
-def form_maps_by_windows(a: Attention) -> Tensor:
-    """The same for some windows at a time, whose maps stay in the processor's cache."""
-    images, windows, heads, tokens, _ = a.q.shape
-    together = max(1, BLOCK // (images * heads * tokens**2))
-    return torch.cat([form_maps(a.of_windows(some)) for some in _cut(windows, together)], dim=1)
 
 
 def scores_of(q: Tensor, k: Tensor, scale: float) -> Tensor:

@@ -1,11 +1,16 @@
 """The attention branch, which all hosts have alike."""
 
+from itertools import repeat
+from math import prod
+
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, TokenGrid, WindowLayout, attend
 from vitplug.plugs import BlockShape, LayerPlugs
+
+from .parts import num_parts
 
 
 class SelfAttention(BaseModule):
@@ -45,19 +50,36 @@ class SelfAttention(BaseModule):
         record: LayerRecord | None = None,
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
+        out_BWNe, carry = self._in_windows(x_BND, layout, plugs, carry, record)
+        tokens = self.proj(layout.from_windows(out_BWNe))
+        return plugs.tokens('msa', self.proj_drop(tokens)), carry
+
+    def _in_windows(self, x_BND, layout, plugs, carry, record) -> tuple[Tensor, Carry]:
+        """Outputs of the heads, side by side, ``(B, W, N, heads * d)``, and the carry; in inference by some windows."""
+        mask_WNN = layout.mask(x_BND.device)
+        apart = plugs.keeps_windows_apart and record is None
+        parts = min(num_parts(x_BND, self), prod(layout.windows)) if apart else 1
+        if parts == 1:
+            return self._attend(self.project(x_BND, layout), layout.grid, plugs, carry, mask_WNN, record)
+        masks = repeat(None) if mask_WNN is None else mask_WNN.chunk(parts)
+        windows = zip(layout.to_windows(x_BND).chunk(parts, dim=1), masks, strict=False)
+        outs = [self._attend(self.qkv(some), layout.grid, plugs, carry, mask)[0] for some, mask in windows]
+        return torch.cat(outs, dim=1), carry
+
+    def _attend(self, qkv, grid, plugs, carry, mask_WNN, record=None) -> tuple[Tensor, Carry]:
+        """The same from q, k and v of windows, side by side."""
         out_BWHNd, carry = attend(
-            *(t.transpose(2, 3) for t in self.split_heads(self.project(x_BND, layout))),
+            *(t.transpose(2, 3) for t in self.split_heads(qkv)),
             scale=self.scale,
-            grid=layout.grid,
+            grid=grid,
             plugs=plugs,
             carry=carry,
             bias_Hyx=self.bias(),
-            mask_WNN=layout.mask(x_BND.device),
+            mask_WNN=mask_WNN,
             dropout_p=self.dropout_p,
             record=record,
         )
-        tokens = self.proj(layout.from_windows(out_BWHNd.transpose(2, 3).flatten(3)))
-        return plugs.tokens('msa', self.proj_drop(tokens)), carry
+        return out_BWHNd.transpose(2, 3).flatten(3), carry
 
     def bias(self) -> Tensor | None:
         """The host's own position bias ``(H, 2h-1, 2w-1)``, one value for every offset; None where it has none."""

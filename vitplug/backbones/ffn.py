@@ -13,9 +13,7 @@ from torch import Tensor, nn
 from vitplug.plugs import LayerPlugs
 
 from .checks import WRONG_SETTINGS
-
-# Hidden activations of one block of tokens, 8 MB of float32: smaller ones make the products slower.
-BLOCK = 1 << 21
+from .parts import num_parts
 
 
 class PluggedFFN(FFN):
@@ -70,18 +68,13 @@ class PluggedSwiGLU(BaseModule):
 def feed_forward(
     hidden: Callable[[Tensor], Tensor], out: Callable[[Tensor], Tensor], x: Tensor, mlp: nn.Module, plugs: LayerPlugs
 ) -> Tensor:
-    """The two halves of an MLP between its three sockets.
-
-    In inference on a CPU, many tokens go through both by blocks whose hidden activations stay in the processor's
-    cache. Autograd would keep those of all tokens anyway, and a graph that is being compiled is torch's to cut.
-    """
+    """The two halves of an MLP between its three sockets."""
     x = plugs.tokens('mlp_front', x)
-    plain = torch.is_grad_enabled() or mlp.training or torch.compiler.is_compiling() or x.device.type != 'cpu'
-    tokens, block = x.flatten(0, -2), max(1, BLOCK // mlp.hidden_dims)
-    if plain or len(tokens) < 2 * block or plugs.at('mlp_mid'):
+    parts = 1 if plugs.at('mlp_mid') else num_parts(x, mlp)
+    if parts == 1:
         x = out(plugs.tokens('mlp_mid', hidden(x)))
     else:
-        x = torch.cat([out(hidden(part)) for part in tokens.split(block)]).view(x.shape)
+        x = torch.cat([out(hidden(part)) for part in x.flatten(0, -2).chunk(parts)]).view(x.shape)
     return plugs.tokens('mlp_end', x)
 
 

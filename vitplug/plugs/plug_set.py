@@ -35,6 +35,11 @@ class LayerPlugs(nn.ModuleDict):
             return takers[0].fast_form(inputs)
         return None
 
+    @property
+    def keeps_windows_apart(self) -> bool:
+        """Whether some windows may go through attention without the others."""
+        return not any(self.at(socket) for socket in ('tap', *EXCLUSIVE_SOCKETS))
+
     def unrolls(self, grid: TokenGrid) -> bool:
         """Whether what changes the scores prefers to change queries, keys and bias on this grid."""
         return any(hasattr(module, 'unrolls') and module.unrolls(grid) for module in self.at('scores'))
