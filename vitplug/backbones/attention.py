@@ -89,8 +89,9 @@ class SelfAttention(BaseModule):
         """q, k and v of tokens in windows, side by side, ``(B, W, N, heads * d)``."""
         if not layout.is_padded:
             return self.qkv(layout.to_windows(x_BND))
-        # Padding, which is zeros, needs no products but one token's.
-        return layout.to_windows(self.qkv(x_BND), self.qkv(x_BND.new_zeros(1, x_BND.shape[-1])))
+        # Padding, which is zeros, needs no products: the bias is what comes of it.
+        qkv, bias = self.qkv(x_BND), self.qkv.bias
+        return layout.to_windows(qkv, None if bias is None else bias[None].to(qkv.dtype))
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v, each ``(..., heads, d)``."""
