@@ -107,8 +107,8 @@ def closed_form(side):
     for own, dims in maps:
         padded = -(-own // 4) * 4
         products = 2 * (padded // 4) ** 2 * 16**2 * dims
-        # All of the padding is projected once.
-        found['backbone.attention'] += 2 * (4 * own**2 * dims**2 + 3 * (padded > own) * dims**2 + products)
+        # Padding takes part in the products of the windows, but is not projected.
+        found['backbone.attention'] += 2 * (4 * own**2 * dims**2 + products)
         found['backbone.mlp'] += 2 * own**2 * 8 * dims**2
     return found
 

@@ -75,6 +75,7 @@ def fused(a: Attention) -> Tensor:
         return call_fused(a)
     if pays or saves:
         return attend_by_rows(a)
+    # Maps of windows are small, and hosts bring few windows at a time where all of them would leave the cache.
     is_windowed = a.q.shape[1] > 1 and not torch.compiler.is_compiling()
     return form_maps(a) if needs_bias_grad or is_windowed else call_fused(a)
 
