@@ -138,7 +138,7 @@ class TokenGrid:
         return slid_Hyxx.flip(2).transpose(1, 2).flatten(2)
 
     def add_strips(self, pairs: Tensor, strips: Tensor, rows: slice) -> None:
-        """Adds some rows of :meth:`expand_offsets` to ``(H, rows, N)``."""
+        """Adds some rows of :meth:`expand_offsets` to ``(H, rows, N)``; keys after the N are left alone."""
         for places, columns, keys in self._cuts(rows):
             pairs[:, places, self.num_prefix : self.num_tokens].add_(strips[:, columns, keys])
 
