@@ -18,6 +18,7 @@ from vitplug.attention.kernels import (
     attend_to_convolved,
     call_fused,
     form_maps,
+    fused,
 )
 
 
@@ -26,7 +27,7 @@ def by_rows(monkeypatch):
     """Every attention that can go by rows does, in blocks of a few rows."""
     monkeypatch.setattr(Attention, 'goes_by_rows', lambda a, tokens: a.mask is None and not a.dropout_p)
     monkeypatch.setattr(kernels, 'BLOCK', 50)
-    monkeypatch.setattr(kernels, 'ROWS_OF_CALL', 7)
+    monkeypatch.setattr(kernels, 'BIAS_OF_CALL', 50)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
 
 
@@ -42,7 +43,7 @@ def attentions(draw, windows=st.integers(1, 2)):
     n, d, e = grid.num_tokens, draw(st.integers(1, 4)), draw(st.integers(1, 4))
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
     bias = bias_heads and leaf(bias_heads, 2 * grid.height - 1, 2 * grid.width - 1)
-    kernels.BLOCK, kernels.ROWS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 9))
+    kernels.BLOCK, kernels.BIAS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 60))
     # As many heads go together as there are threads. Really starting some would make later tests hang that fork.
     threads = draw(st.integers(1, 2))
     torch.get_num_threads = lambda: threads
@@ -51,7 +52,7 @@ def attentions(draw, windows=st.integers(1, 2)):
 
 @pytest.fixture(autouse=True)
 def _keep_blocks(monkeypatch):
-    for name in ('BLOCK', 'ROWS_OF_CALL'):
+    for name in ('BLOCK', 'BIAS_OF_CALL'):
         monkeypatch.setattr(kernels, name, getattr(kernels, name))
     monkeypatch.setattr(torch, 'get_num_threads', torch.get_num_threads)
 
@@ -76,6 +77,28 @@ def assert_same(got, expected, leaves, keep=False):
 def test_by_rows(drawn):
     a, _ = drawn
     assert_same([attend_by_rows(a)], [logits(a, scores(a)).softmax(-1) @ a.v], [a.q, a.k, a.v, a.bias])
+
+
+@given(attentions())
+def test_maps_with_more_keys_than_tokens(drawn):
+    a = replace(drawn[0], bias=None)
+    padded = kernels._pad_keys(a)
+    assert padded.k.shape[-2] % kernels.CACHE_LINE == 0
+    assert_same([form_maps(padded)], [scores(a).softmax(-1) @ a.v], [a.q, a.k, a.v])
+
+
+@pytest.mark.parametrize('dims', [(3, 3), (6, 3), (3, 6)], ids=['even', 'wide', 'narrow'])
+@pytest.mark.parametrize('bias', [None, 1, 2])
+@pytest.mark.parametrize('side', [3, 23])
+def test_whichever_form_serves(dims, bias, side):
+    generator, grid = torch.Generator().manual_seed(0), TokenGrid(side, side, 1)
+
+    def leaf(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    q, k, v = (leaf(1, 1, 2, grid.num_tokens, d) for d in (dims[0], dims[0], dims[1]))
+    a = Attention(q, k, v, 0.7, grid, bias and leaf(bias, 2 * side - 1, 2 * side - 1))
+    assert_same([fused(a)], [logits(a, scores(a)).softmax(-1) @ v], [q, k, v, a.bias])
 
 
 @given(attentions())

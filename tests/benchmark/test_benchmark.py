@@ -1,8 +1,11 @@
 """What is compared computes the same, and the arithmetic of the tables."""
 
 import json
+import logging
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from vitplug.benchmark import attention, cli, growth, measure, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.growth import Growth
 from vitplug.benchmark.measure import Case, Timer
+from vitplug.benchmark.processes import in_own_process
 from vitplug.benchmark.profile import by_kind, shares
 from vitplug.benchmark.report import as_text, growth_as_text
 
@@ -94,6 +98,16 @@ def test_memory_of_a_step_is_its_own(monkeypatch):
     assert 0.02 < found.gigabytes[-1] < 1 and held[0] == 1
 
 
+def test_tables_have_processes_of_their_own_with_the_threads_and_silence_of_this_one(monkeypatch):
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: 3)
+    with cli.quiet():
+        assert in_own_process(partial(measure.machine, 'cpu'))['device'].endswith(', 3 threads')
+        assert not in_own_process(partial(logging.getLogger().isEnabledFor, logging.WARNING))
+    assert in_own_process(os.getpid) != os.getpid()
+    with pytest.raises(FileNotFoundError):
+        in_own_process(Path('nowhere').read_text)
+
+
 def test_command_writes_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attention, 'SHAPES', {17: (2, 4, 4, 4)})
     cli.main([*QUICK, '--device', 'cpu', '--out', str(tmp_path)])
@@ -139,18 +153,18 @@ def test_bad_options(argv, capsys):
 
 def test_attention_part_needs_torch_alone(tmp_path):
     code = """
-import importlib.abc, sys
-class NoOpenMMLab(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] in ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'matplotlib'):
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, NoOpenMMLab())
+import sys
 import vitplug.benchmark.cli as cli
 from vitplug.benchmark import attention
 cli.find_spec = lambda name: None
 attention.SHAPES = {5: (1, 2, 2, 2)}
 cli.main(['--rounds', '1', '--seconds', '0', '--out', sys.argv[1]])
 """
-    result = subprocess.run([sys.executable, '-c', code, str(tmp_path)], capture_output=True, text=True)
+    # Not the module finder of one process: tables have processes of their own.
+    for name in ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'matplotlib'):
+        (tmp_path / f'{name}.py').write_text(f'raise ModuleNotFoundError({name!r}, name={name!r})')
+    paths = os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])
+    command = [sys.executable, '-c', code, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': paths})
     assert result.returncode == 0, result.stderr
     assert (tmp_path / 'bench.json').is_file() and not (tmp_path / 'bench.png').exists()

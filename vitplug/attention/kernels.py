@@ -5,8 +5,10 @@ can. Where it cannot without forming all N x N maps, attention goes by blocks of
 processor's cache; backward forms them again, so that memory grows with N.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -20,12 +22,12 @@ from .precision import without_autocast
 ROWS_FROM = 512
 # Tokens from which on it saves memory that matters, at some cost in time.
 SAVE_FROM = 2048
-# Entries of one block of rows of one head: 1 MB of float32 in a processor's cache; elsewhere, where launching is what
+# Entries of one block of rows of one head: 2 MB of float32 near a processor's cores; elsewhere, where launching is what
 # costs, of all heads.
-BLOCK = 1 << 18
+BLOCK = 1 << 19
 BLOCK_ELSEWHERE = 1 << 26
-# Query rows of one fused call whose bias is formed for it alone.
-ROWS_OF_CALL = 512
+# Entries of the rows of a bias that are formed for one fused call: 32 MB of float32.
+BIAS_OF_CALL = 1 << 23
 # Entries of float32 in a line of a processor's cache.
 CACHE_LINE = 16
 
@@ -65,28 +67,39 @@ def fused(a: Attention) -> Tensor:
     Returns:
         ``(B, W, H, N, width of v)``.
     """
+    if a.q.device.type != 'cpu':
+        return call_fused(a)
     # On a CPU torch's fused call forms the maps if widths differ or the bias needs a gradient. Wide queries make
     # forming them twice dear.
     narrow, wide = a.q.shape[-1] < a.v.shape[-1], a.q.shape[-1] > a.v.shape[-1]
     needs_bias_grad = torch.is_grad_enabled() and a.bias is not None and a.bias.requires_grad
     pays = (narrow or needs_bias_grad) and a.goes_by_rows(ROWS_FROM)
     saves = wide and a.goes_by_rows(SAVE_FROM)
-    if a.q.device.type != 'cpu':
-        return call_fused(a)
     if pays or saves:
         return attend_by_rows(a)
+    if torch.compiler.is_compiling():
+        return form_maps(a) if needs_bias_grad else call_fused(a)
+    # Not in half precision, whose scores it sums up in float32.
+    if wide and a.bias is None and a.q.dtype == _wide(a.q.dtype) and a.goes_by_rows(ROWS_FROM):
+        return form_maps(_pad_keys(a))
     # Maps of windows are small, and hosts bring few windows at a time where all of them would leave the cache.
-    is_windowed = a.q.shape[1] > 1 and not torch.compiler.is_compiling()
+    is_windowed = a.q.shape[1] > 1
     return form_maps(a) if needs_bias_grad or is_windowed else call_fused(a)
 
 
 def form_maps(a: Attention) -> Tensor:
-    """What torch's fused call does as well where it forms the maps, in fewer passes over them."""
-    logits = scores_of(a.q, a.k, a.scale)
+    """What torch's fused call does as well where it forms the maps, in fewer passes over them.
+
+    There may be more keys than tokens, of zeros, where there is neither bias nor mask.
+    """
+    logits, tokens = scores_of(a.q, a.k, a.scale), a.q.shape[-2]
     if a.bias is not None:
         logits.add_(a.expand_bias())
     if a.mask is not None:
         logits.add_(a.mask[:, None])
+    if logits.shape[-1] > tokens:
+        # In place by a sum, not by setting entries, whose gradient would be a copy of them all.
+        logits.add_(F.pad(logits.new_zeros(tokens), (0, logits.shape[-1] - tokens), value=-torch.inf))
     return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype) @ a.v
 
 
@@ -95,9 +108,13 @@ def scores_of(q: Tensor, k: Tensor, scale: float) -> Tensor:
     return (q * scale) @ k.transpose(-2, -1)
 
 
-def softmax(logits: Tensor) -> Tensor:
+def softmax(logits: Tensor, out: Tensor | None = None) -> Tensor:
     """Probabilities in float32 at least: what is made of them should not start from ones rounded to half precision."""
-    return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    return torch.softmax(logits, -1, dtype=_wide(logits.dtype), out=out)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def call_fused(a: Attention) -> Tensor:
@@ -141,42 +158,31 @@ class _ByRows(torch.autograd.Function):
         grad_strips = torch.zeros_like(strips) if ctx.needs_input_grad[3] else None
         grad_out = grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, heads, rows in _blocks(q, k):
-            here, there = (g, heads, rows), (g, heads)
-            probs = _probs(q[here], k[there], _of_heads(strips, heads), ctx.grid, rows, q.shape[2])
-            grad_scores = _grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
-            _add_rows(_of_heads(grad_strips, heads), ctx.grid, rows, grad_scores)
-            grad_q[here] = torch.bmm(grad_scores, k[there])
-            grad_k[there].baddbmm_(grad_scores.mT, q[here])
+        for group in _groups(q, k, strips, ctx.grid, grad_strips):
+            for here, there in group.blocks():
+                probs = group.probs(q[here], k[there])
+                grad_scores = group.grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
+                torch.bmm(grad_scores, k[there], out=grad_q[here])
+                grad_k[there].baddbmm_(grad_scores.mT, q[here])
         return grad_q, grad_k, grad_v, grad_strips, None
-
-
-def _grad_scores(probs: Tensor, v: Tensor, grad_out: Tensor, inner: Tensor, grad_v: Tensor) -> Tensor:
-    """Gradient ``(H, rows, N)`` of the scores of some query rows; that of v is added to ``grad_v``.
-
-    ``inner`` is ``sum_j P_ij dP_ij`` of every row, which is the product of the output with its gradient.
-    """
-    grad_v.baddbmm_(probs.to(v.dtype).mT, grad_out)
-    return torch.bmm(grad_out, v.mT).sub_(inner).mul_(probs)
 
 
 def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor, grid: TokenGrid) -> Tensor:
     """By torch's fused call, so that only some rows of the bias are there at a time."""
     out, tokens = _empty_out(q, v), q.shape[2]
     k, v = (t[:, :, :tokens] for t in (k, v))
-    for rows in _cut(tokens, ROWS_OF_CALL):
-        bias = strips.new_zeros(len(strips), rows.stop - rows.start, tokens)
-        grid.add_strips(bias, strips, rows)
-        out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias[None], scale=1.0)
+    for rows in _cut(tokens, max(1, BIAS_OF_CALL // (len(strips) * tokens))):
+        bias = _bias_rows(strips, grid, rows, tokens)[None]
+        out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias, scale=1.0)
     return out
 
 
 def _weigh_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
     """By maps, because torch's fused call would form all of them where widths differ."""
     out = _empty_out(q, v)
-    for g, heads, rows in _blocks(q, k):
-        probs = _probs(q[g, heads, rows], k[g, heads], _of_heads(strips, heads), grid, rows, q.shape[2])
-        out[g, heads, rows] = torch.bmm(probs.to(v.dtype), v[g, heads])
+    for group in _groups(q, k, strips, grid):
+        for here, there in group.blocks():
+            torch.bmm(group.probs(q[here], k[there]).to(v.dtype), v[there], out=out[here])
     return out
 
 
@@ -207,34 +213,108 @@ def _empty_out(q: Tensor, v: Tensor) -> Tensor:
     return v.new_empty(images, tokens, heads, v.shape[3]).transpose(1, 2)
 
 
-def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[int, slice, slice]]:
-    """Index into the first axis of ``(G, H, N, d)``, some heads and some query rows.
+@dataclass
+class _Group:
+    """Blocks of maps with the same rows of the bias, which are formed once, or all blocks where there is no bias.
 
-    On a CPU there is a head for every thread: a product of one head keeps no two busy, and the maps of more heads
-    leave the cache before the next step meets them.
+    Args:
+        images: How many images and windows.
+        tokens: How many tokens; keys after these are padding.
+        heads: The heads of the blocks.
+        rows: Their query rows.
+        rooms: Memory for two blocks of maps. The next block uses it again: it lies in the cache then.
+        bias: ``(H or 1, rows, keys)``, None for none.
+        grad_bias: Takes its gradient, ``(heads of a block, rows, keys)``; None where it is not wanted.
     """
-    heads, tokens = q.shape[1:3]
+
+    images: int
+    tokens: int
+    heads: Sequence[slice]
+    rows: Sequence[slice]
+    rooms: tuple[Tensor, Tensor]
+    bias: Tensor | None = None
+    grad_bias: Tensor | None = None
+
+    def blocks(self) -> Iterator[tuple[tuple[int, slice, slice], tuple[int, slice]]]:
+        """Indices of a block's queries, and of its keys, into the first axes of ``(G, H, N, d)``."""
+        for g, heads, rows in product(range(self.images), self.heads, self.rows):
+            yield (g, heads, rows), (g, heads)
+
+    def probs(self, q: Tensor, k: Tensor) -> Tensor:
+        """Probabilities ``(H, rows, keys)`` of a block, from scaled q; keys after the tokens get none."""
+        logits = self.products(q, k)
+        logits[..., self.tokens :] = -torch.inf
+        return self.softmax(self.add_bias(logits))
+
+    def add_bias(self, logits: Tensor) -> Tensor:
+        """Adds the bias to logits ``(H, rows, keys)``, in place."""
+        return logits if self.bias is None else logits.add_(self.bias)
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        """The probabilities, in memory of the group."""
+        return softmax(logits, out=_view(self.rooms[1], logits.shape))
+
+    def grad_scores(self, probs: Tensor, v: Tensor, grad_out: Tensor, inner: Tensor, grad_v: Tensor) -> Tensor:
+        """Gradient ``(H, rows, keys)`` of the scores of a block; those of v and of the bias are added to theirs.
+
+        ``inner`` is ``sum_j P_ij dP_ij`` of every row, which is the product of the output with its gradient.
+        """
+        grad_v.baddbmm_(probs.to(v.dtype).mT, grad_out)
+        grad_scores = self.products(grad_out, v).sub_(inner).mul_(probs)
+        if self.grad_bias is not None:
+            self.grad_bias[: len(grad_scores)].add_(grad_scores)
+        return grad_scores
+
+    def products(self, q: Tensor, k: Tensor, before: Tensor | None = None, share: float = 1.0) -> Tensor:
+        """``q @ k^T``, or its share beside what was before, in memory of the group."""
+        room = _view(self.rooms[0], (*q.shape[:2], k.shape[1]))
+        if before is None:
+            return torch.bmm(q, k.mT, out=room)
+        return torch.mul(before, 1 - share, out=room).baddbmm_(q, k.mT, alpha=share)
+
+
+def _groups(q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, grad_strips=None) -> Iterator[_Group]:
+    """All blocks of attention of scaled q ``(G, H, N, d)`` and k ``(G, H, keys, d)``, by groups.
+
+    On a CPU a block has a head for every thread: a product of one head keeps no two busy, and the maps of more heads
+    leave the cache before the next step meets them. What a group adds to the gradient of its rows of the bias goes
+    to ``grad_strips`` before the next group comes.
+    """
+    images, heads, tokens, _ = q.shape
     on_cpu, keys = q.device.type == 'cpu', k.shape[2]
     together = min(heads, torch.get_num_threads()) if on_cpu else heads
-    rows = max(1, BLOCK // keys if on_cpu else BLOCK_ELSEWHERE // (heads * keys))
-    for g in range(len(q)):
-        for some_rows in _cut(tokens, rows):
-            for some_heads in _cut(heads, together):
-                yield g, some_heads, some_rows
+    size = min(tokens, max(1, BLOCK // keys if on_cpu else BLOCK_ELSEWHERE // (heads * keys)))
+    rooms = tuple(q.new_empty(together * size * keys, dtype=dtype) for dtype in (q.dtype, _wide(q.dtype)))
+    all_heads, all_rows = list(_cut(heads, together)), list(_cut(tokens, size))
+    if strips is None:
+        yield _Group(images, tokens, all_heads, all_rows, rooms)
+        return
+    alike = [all_heads] if len(strips) == 1 else [[some] for some in all_heads]
+    for rows, some in product(all_rows, alike):
+        those = slice(some[0].start, some[-1].stop)
+        bias = _bias_rows(strips[those], grid, rows, keys)
+        grad_bias = None if grad_strips is None else bias.new_zeros(some[0].stop - some[0].start, *bias.shape[1:])
+        yield _Group(images, tokens, some, [rows], rooms, bias, grad_bias)
+        if grad_strips is not None:
+            _add_rows(grad_strips[those], grid, rows, grad_bias)
 
 
 def _cut(length: int, size: int) -> Iterator[slice]:
-    for start in range(0, length, size):
-        yield slice(start, min(start + size, length))
+    """Pieces of at most that size, as even as can be: a last one of few rows costs as many steps as a large one."""
+    even = -(-length // -(-length // size))
+    for start in range(0, length, even):
+        yield slice(start, min(start + even, length))
 
 
-def _probs(q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, rows: slice, tokens: int) -> Tensor:
-    """Probabilities ``(H, rows, keys)`` of some query rows, from scaled q; keys after the tokens get none."""
-    logits = torch.bmm(q, k.mT)
-    logits[..., tokens:] = -torch.inf
-    if strips is not None:
-        grid.add_strips(logits, strips, rows)
-    return softmax(logits)
+def _view(room: Tensor, shape: Sequence[int]) -> Tensor:
+    return room[: prod(shape)].view(shape)
+
+
+def _bias_rows(strips: Tensor, grid: TokenGrid, rows: slice, keys: int) -> Tensor:
+    """Some rows of a bias ``(H or 1, rows, keys)``."""
+    bias = strips.new_zeros(len(strips), rows.stop - rows.start, keys)
+    grid.add_strips(bias, strips, rows)
+    return bias
 
 
 def _strips_of(a: Attention) -> Tensor | None:
@@ -242,16 +322,10 @@ def _strips_of(a: Attention) -> Tensor | None:
     return None if a.bias is None else a.grid.to_strips(a.bias.to(a.q.dtype))
 
 
-def _of_heads(strips: Tensor | None, heads: slice) -> Tensor | None:
-    """Those of some heads; those of all heads together serve any."""
-    return strips if strips is None or len(strips) == 1 else strips[heads]
-
-
-def _add_rows(grad_strips: Tensor | None, grid: TokenGrid | None, rows: slice, grad_logits: Tensor) -> None:
-    """Adds the gradient ``(H, rows, N)`` of some rows to that of the bias, if it is wanted."""
-    if grad_strips is not None:
-        one_for_all = len(grad_strips) < len(grad_logits)
-        grid.add_to_strips(grad_strips, rows, grad_logits.sum(0, keepdim=True) if one_for_all else grad_logits)
+def _add_rows(grad_strips: Tensor, grid: TokenGrid, rows: slice, grad_bias: Tensor) -> None:
+    """Adds the gradient ``(H, rows, N)`` of some rows of the bias to that of its strips, which may serve all heads."""
+    one_for_all = len(grad_strips) < len(grad_bias)
+    grid.add_to_strips(grad_strips, rows, grad_bias.sum(0, keepdim=True) if one_for_all else grad_bias)
 
 
 def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -284,16 +358,11 @@ class _ToBlend(torch.autograd.Function):
         share = 1.0 if before is None else float(alpha)
         out, scores = _empty_out(q, v), q.new_empty(*q.shape[:3], k.shape[2])
         with without_autocast(q.device):
-            for g, heads, rows in _blocks(q, k):
-                here, there = (g, heads, rows), (g, heads)
-                if before is None:
-                    logits = torch.bmm(q[here], k[there].mT)
-                else:
-                    logits = torch.mul(before[here], 1 - share).baddbmm_(q[here], k[there].mT, alpha=share)
-                scores[here] = logits
-                if strips is not None:
-                    grid.add_strips(logits, _of_heads(strips, heads), rows)
-                out[here] = torch.bmm(softmax(logits).to(v.dtype), v[there])
+            for group in _groups(q, k, strips, grid):
+                for here, there in group.blocks():
+                    logits = group.products(q[here], k[there], None if before is None else before[here], share)
+                    scores[here] = logits
+                    torch.bmm(group.softmax(group.add_bias(logits)).to(v.dtype), v[there], out=out[here])
         ctx.share, ctx.grid = share, grid
         ctx.alpha_dtype = alpha.dtype if alpha is not None else None
         ctx.save_for_backward(q, k, v, strips, before, scores, out)
@@ -309,22 +378,18 @@ class _ToBlend(torch.autograd.Function):
         towards_before = 0.0
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for g, heads, rows in _blocks(q, k):
-            here, there = (g, heads, rows), (g, heads)
-            logits = scores[here]
-            if strips is not None:
-                logits = logits.clone()
-                ctx.grid.add_strips(logits, _of_heads(strips, heads), rows)
-            probs = softmax(logits)
-            grad_scores = _grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
-            _add_rows(_of_heads(grad_strips, heads), ctx.grid, rows, grad_scores)
-            if grad_handed is not None:
-                grad_scores.add_(grad_handed[here])
-            if before is not None:
-                towards_before += torch.dot(grad_scores.flatten(), before[here].flatten()).double()
-                torch.mul(grad_scores, 1 - ctx.share, out=grad_before[here])
-            grad_q[here] = torch.bmm(grad_scores, k[there])
-            grad_k[there].baddbmm_(grad_scores.mT, q[here], alpha=ctx.share)
+        for group in _groups(q, k, strips, ctx.grid, grad_strips):
+            for here, there in group.blocks():
+                logits = scores[here] if strips is None else group.add_bias(scores[here].clone())
+                probs = group.softmax(logits)
+                grad_scores = group.grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
+                if grad_handed is not None:
+                    grad_scores.add_(grad_handed[here])
+                if before is not None:
+                    towards_before += torch.dot(grad_scores.flatten(), before[here].flatten()).double()
+                    torch.mul(grad_scores, 1 - ctx.share, out=grad_before[here])
+                torch.bmm(grad_scores, k[there], out=grad_q[here])
+                grad_k[there].baddbmm_(grad_scores.mT, q[here], alpha=ctx.share)
         grad_alpha = None
         if before is not None and ctx.needs_input_grad[5]:
             # The gradient towards the own scores needs no pass of its own: sum_ij g_ij q_i k_j = sum_i q_i (g k)_i.
@@ -379,7 +444,8 @@ class _ToConvolved(torch.autograd.Function):
             probs, grad_probs = probs[:, inside], _convolved(grad_maps, backwards)
             inner = (grad_probs * probs).sum(-1, keepdim=True)
             grad_scores = grad_probs.sub_(inner).mul_(probs).to(q.dtype)
-            _add_rows(grad_strips, ctx.grid, rows, grad_scores)
+            if grad_strips is not None:
+                _add_rows(grad_strips, ctx.grid, rows, grad_scores)
             grad_q[b, :, rows] = grad_scores @ k[b]
             grad_k[b] += grad_scores.mT @ q[b, :, rows]
         return grad_q, grad_k, grad_v, grad_strips, grad_kernel, None
@@ -389,7 +455,7 @@ def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple
     """Image, rows, the same rows with those the kernel sees beside them, and how many of these are missing."""
     half, (heads, tokens) = kernel.shape[-2] // 2, q.shape[1:3]
     # All heads at once, and the rows beside a block are computed twice: blocks are larger here.
-    entries = 4 * BLOCK if q.device.type == 'cpu' else BLOCK_ELSEWHERE
+    entries = 2 * BLOCK if q.device.type == 'cpu' else BLOCK_ELSEWHERE
     for b in range(len(q)):
         for rows in _cut(tokens, max(1, 8 * half, entries // (heads * tokens))):
             low, high = max(0, rows.start - half), min(tokens, rows.stop + half)
@@ -398,7 +464,11 @@ def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple
 
 def _band_probs(q, k, strips: Tensor | None, grid: TokenGrid | None, rows: slice, pad: tuple[int, int]) -> Tensor:
     """Probabilities ``(H, rows, N)`` of some rows, with rows of zeros where the plane ends."""
-    probs = _probs(q[:, rows], k, strips, grid, rows, q.shape[1])
+    logits = torch.bmm(q[:, rows], k.mT)
+    logits[..., q.shape[1] :] = -torch.inf
+    if strips is not None:
+        grid.add_strips(logits, strips, rows)
+    probs = softmax(logits)
     return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
 
 

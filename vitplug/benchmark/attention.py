@@ -3,8 +3,9 @@
 Needs torch only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,7 @@ from vitplug.plugs import (
 )
 
 from .measure import Case, Table, Timer
+from .processes import in_own_process
 
 
 @dataclass(frozen=True)
@@ -170,20 +172,26 @@ WANTED = {
 SHAPES = {197: (12, 32, 14, 14), 785: (12, 32, 28, 28), 1025: (6, 64, 32, 32)}
 
 
-def run(timer: Timer, dtype: torch.dtype, batch: int) -> list[Table]:
-    """Tables for 197, 785 and 1025 tokens, the literal chains with the ratio aimed for as their target."""
-    tables = []
+def run(timer: Timer, dtype: torch.dtype, batch: int) -> Iterator[Table]:
+    """Tables for 197, 785 and 1025 tokens, the plugs with the ratio that is aimed for as their target.
+
+    The batch is that of images of 224 x 224, which are 197 tokens; of more tokens there is a quarter of it.
+    """
     for tokens, (heads, dims, height, width) in SHAPES.items():
-        sizes = Sizes(12, heads, dims, height, width, 1, batch)
-        cases = [Case('plain', Stack(sizes, [], timer.device, dtype).step)]
-        for name, (plug, settings, chain, parameters) in PAIRS.items():
-            cases.append(Case(name, Stack(sizes, [plug(**settings)], timer.device, dtype).step))
-            literal = Literal(sizes, chain, parameters(sizes), timer.device, dtype)
-            cases.append(Case(f'{name}, literal', literal.step))
-        table = timer.compare(f'Attention, forward and backward: {sizes}', cases, ['plain'])
-        _set_targets(table, tokens)
-        tables.append(table)
-    return tables
+        sizes = Sizes(12, heads, dims, height, width, 1, batch if tokens <= 197 else max(1, batch // 4))
+        yield in_own_process(partial(compare, timer, dtype, sizes))
+
+
+def compare(timer: Timer, dtype: torch.dtype, sizes: Sizes) -> Table:
+    """The table of one size."""
+    cases = [Case('plain', Stack(sizes, [], timer.device, dtype).step)]
+    for name, (plug, settings, chain, parameters) in PAIRS.items():
+        cases.append(Case(name, Stack(sizes, [plug(**settings)], timer.device, dtype).step))
+        literal = Literal(sizes, chain, parameters(sizes), timer.device, dtype)
+        cases.append(Case(f'{name}, literal', literal.step))
+    table = timer.compare(f'Attention, forward and backward: {sizes}', cases, ['plain'])
+    _set_targets(table, sizes.tokens)
+    return table
 
 
 def _set_targets(table: Table, tokens: int) -> None:

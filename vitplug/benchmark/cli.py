@@ -69,12 +69,16 @@ def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
     print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds or more\n', flush=True)
     tables, growths, written = [], [], []
     for part in (part for part in PARTS if part in parts):
-        found = RUNNERS[part](args)
-        is_growth = part == 'growth'
-        (growths if is_growth else tables).extend(found)
-        print((growth_as_text(found) if is_growth else '\n\n'.join(map(as_text, found))) + '\n', flush=True)
-        # After every part: should a later one fail, nothing measured is lost.
-        written = save(args.out, where, tables, growths)
+        for found in RUNNERS[part](args):
+            if part == 'growth':
+                growths.append(found)
+            else:
+                tables.append(found)
+                print(f'{as_text(found)}\n', flush=True)
+            # After every table: should a later one fail, nothing measured is lost.
+            written = save(args.out, where, tables, growths)
+    if growths:
+        print(f'{growth_as_text(growths)}\n')
     for path in written:
         print(f'written: {path}')
 
@@ -87,29 +91,29 @@ def _timer(args) -> Timer:
     return Timer(args.device, args.rounds, args.seconds, _say)
 
 
-def _attention(args) -> list:
-    return attention.run(_timer(args), DTYPES[args.dtype], max(1, args.batch // 4))
+def _attention(args) -> Iterator:
+    return attention.run(_timer(args), DTYPES[args.dtype], args.batch)
 
 
-def _models(args) -> list:
+def _models(args) -> Iterator:
     from .models import Suite
 
     return Suite(_timer(args), DTYPES[args.dtype], args.batch).run()
 
 
-def _profile(args) -> list:
+def _profile(args) -> Iterator:
     from .profile import run
 
     return run(args.device, DTYPES[args.dtype], _say)
 
 
-def _growth(args) -> list:
+def _growth(args) -> Iterator:
     from .growth import run
 
     return run(args.device, _say)
 
 
-def _tasks(args) -> list:
+def _tasks(args) -> Iterator:
     from .tasks import run
 
     return run(_timer(args), Path('configs'), args.out.absolute() / 'digits')

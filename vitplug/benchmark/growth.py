@@ -3,14 +3,12 @@
 Every size runs in a process of its own, whose highest memory tells what the step needed.
 """
 
-import json
 import math
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +16,7 @@ import torch
 from vitplug.backbones import VisionTransformer
 
 from .models import PLUGS, training
+from .processes import in_own_process
 
 SIDES = (32, 48, 64)
 # Steepest growth of memory that is aimed for, as the slope of its logarithm over that of the tokens.
@@ -52,31 +51,19 @@ class Growth:
         return {**asdict(self), **slopes}
 
 
-def run(device: str, say) -> list[Growth]:
+def run(device: str, say) -> Iterator[Growth]:
     """Growth of DeiT-S at batch 1 for every plug, residual attention in its low-memory form."""
-    found = []
+    tokens = [side * side for side in SIDES]
     for name, target in SLOPES.items():
         say(f'growth: {name}')
-        results = [_in_own_process(name, side, device) for side in SIDES]
-        tokens = [side * side for side in SIDES]
-        found.append(Growth(name, tokens, *map(list, zip(*results, strict=True)), target))
-    return found
+        results = [in_own_process(partial(measure, name, side, device)) for side in SIDES]
+        yield Growth(name, tokens, *map(list, zip(*results, strict=True)), target)
 
 
-def _in_own_process(name: str, side: int, device: str) -> tuple[float, float]:
-    settings = json.dumps(dict(plugs=LEAN[name], side=side, device=device, threads=torch.get_num_threads()))
-    command = [sys.executable, '-m', __name__, settings]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        raise RuntimeError(f'growth of {name} at {side} x {side} tokens failed:\n{result.stderr[-2000:]}')
-    return tuple(json.loads(result.stdout.splitlines()[-1]))
-
-
-def measure(settings: Mapping) -> tuple[float, float]:
-    """Seconds and gigabytes of one training step."""
-    torch.set_num_threads(settings['threads'])
-    device, size = settings['device'], 16 * settings['side']
-    model = VisionTransformer(arch='deit-small', img_size=size, plugs=settings['plugs'])
+def measure(name: str, side: int, device: str) -> tuple[float, float]:
+    """Seconds and gigabytes of one training step with a plug, images of ``side`` x ``side`` tokens."""
+    size = 16 * side
+    model = VisionTransformer(arch='deit-small', img_size=size, plugs=LEAN[name])
     # A small step first: it loads what every step needs.
     training(model, (1, 3, 64, 64), device, torch.float32)()
     step = training(model, (1, 3, size, size), device, torch.float32)
@@ -100,6 +87,3 @@ def _cuda_peak() -> float:
 
 
 MEMORIES = {'cpu': _cpu_peak, 'cuda': _cuda_peak}
-
-if __name__ == '__main__':
-    print(json.dumps(measure(json.loads(sys.argv[1]))))

@@ -61,6 +61,10 @@ class Table:
         return asdict(self)
 
 
+def silent(text: str) -> None:
+    """Says nothing."""
+
+
 @dataclass(frozen=True)
 class Timer:
     """Times what is compared, case by case and round by round.
@@ -69,13 +73,13 @@ class Timer:
         device: ``'cpu'`` or ``'cuda'``.
         rounds: Rounds that count, at least.
         seconds: What they take together, at least: the quicker a step, the more rounds a steady median needs.
-        say: Takes a line about what is going on.
+        say: Takes a line about what is going on; a function that can be pickled, for tables have their own processes.
     """
 
     device: str
     rounds: int
     seconds: float = 0.0
-    say: Callable[[str], None] = lambda text: None
+    say: Callable[[str], None] = silent
 
     def compare(self, title: str, cases: Sequence[Case], references: Sequence[str]) -> Table:
         """Times cases in turn, after one round that does not count; every other round in reverse order.

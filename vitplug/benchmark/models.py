@@ -1,6 +1,7 @@
 """Whole models, training step and inference, against their plain hosts and the stock ones of the ecosystem."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import nn
@@ -8,6 +9,7 @@ from torch import nn
 from vitplug.backbones import SwinTransformer, VisionTransformer
 
 from .measure import Case, Table, Timer
+from .processes import in_own_process
 
 PLUGS = {
     'CB': [dict(type='ContextBroadcast')],
@@ -110,12 +112,13 @@ class Suite:
     def __init__(self, timer: Timer, dtype: torch.dtype, batch: int):
         self.timer, self.dtype, self.batch = timer, dtype, batch
 
-    def run(self) -> list[Table]:
+    def run(self) -> Iterator[Table]:
         """All tables."""
-        tables = [self.plain_deit(mode) for mode in MODES]
-        tables += [self.plain_swin(mode, size) for size in ((512, 512), (800, 1216)) for mode in MODES]
-        tables += [self.plugged_deit(mode, size) for size in TARGETS for mode in MODES]
-        return [*tables, self.revit(), *(self.refined(mode) for mode in MODES)]
+        jobs = [partial(self.plain_deit, mode) for mode in MODES]
+        jobs += [partial(self.plain_swin, mode, size) for size in ((512, 512), (800, 1216)) for mode in MODES]
+        jobs += [partial(self.plugged_deit, mode, size) for size in TARGETS for mode in MODES]
+        jobs += [self.revit, *(partial(self.refined, mode) for mode in MODES)]
+        return map(in_own_process, jobs)
 
     def table(self, title: str, mode: str, models: Mapping[str, nn.Module], shape, references, targets) -> Table:
         """One table of models that all take the same images."""

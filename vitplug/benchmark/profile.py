@@ -1,16 +1,19 @@
 """Where the time of a step of Swin-T goes, by kind of operation: what is left to gain, and what is not."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from .measure import Row, Table
 from .models import MODES, mmpretrain_swin, swin
+from .processes import in_own_process
 
 SHAPE = (1, 3, 512, 512)
 STEPS = 3
+MODELS = {'vitplug': swin, 'mmpretrain': mmpretrain_swin}
 # Kinds by the beginnings of operations' names; the first that fits counts.
 KINDS = {
     'matrix products': ('aten::addmm', 'aten::mm', 'aten::bmm', 'aten::baddbmm'),
@@ -24,16 +27,18 @@ KINDS = {
 REST = 'everything else'
 
 
-def run(device: str, dtype: torch.dtype, say) -> list[Table]:
+def run(device: str, dtype: torch.dtype, say) -> Iterator[Table]:
     """Tables for vitplug's Swin-T and mmpretrain's, training step and inference."""
-    tables = []
-    for mode, build_step in MODES.items():
-        for name, build in {'vitplug': swin, 'mmpretrain': mmpretrain_swin}.items():
+    for mode in MODES:
+        for name in MODELS:
             say(f'profile: {name}, {mode}')
-            step = build_step(build(), SHAPE, device, dtype)
-            title = f"Where the time of {name}'s plain Swin-T goes, 512 x 512, batch 1, {mode}"
-            tables.append(shares(title, step, device))
-    return tables
+            yield in_own_process(partial(table, name, mode, device, dtype))
+
+
+def table(name: str, mode: str, device: str, dtype: torch.dtype) -> Table:
+    """The table of one model."""
+    title = f"Where the time of {name}'s plain Swin-T goes, 512 x 512, batch 1, {mode}"
+    return shares(title, MODES[mode](MODELS[name](), SHAPE, device, dtype), device)
 
 
 def shares(title: str, step: Callable[[], None], device: str) -> Table:
