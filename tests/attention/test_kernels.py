@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid, fused_attention, kernels
+from vitplug.attention import TokenGrid, blocks, fused_attention, kernels
 from vitplug.attention.kernels import (
     Attention,
     attend_by_rows,
@@ -26,7 +26,7 @@ from vitplug.attention.kernels import (
 def by_rows(monkeypatch):
     """Every attention that can go by rows does, in blocks of a few rows."""
     monkeypatch.setattr(Attention, 'goes_by_rows', lambda a, tokens: a.mask is None and not a.dropout_p)
-    monkeypatch.setattr(kernels, 'BLOCK', 50)
+    monkeypatch.setattr(blocks, 'BLOCK', 50)
     monkeypatch.setattr(kernels, 'BIAS_OF_CALL', 50)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
 
@@ -43,7 +43,7 @@ def attentions(draw, windows=st.integers(1, 2)):
     n, d, e = grid.num_tokens, draw(st.integers(1, 4)), draw(st.integers(1, 4))
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
     bias = bias_heads and leaf(bias_heads, 2 * grid.height - 1, 2 * grid.width - 1)
-    kernels.BLOCK, kernels.BIAS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 60))
+    blocks.BLOCK, kernels.BIAS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 60))
     # As many heads go together as there are threads. Really starting some would make later tests hang that fork.
     threads = draw(st.integers(1, 2))
     torch.get_num_threads = lambda: threads
@@ -52,8 +52,8 @@ def attentions(draw, windows=st.integers(1, 2)):
 
 @pytest.fixture(autouse=True)
 def _keep_blocks(monkeypatch):
-    for name in ('BLOCK', 'BIAS_OF_CALL'):
-        monkeypatch.setattr(kernels, name, getattr(kernels, name))
+    for module, name in ((blocks, 'BLOCK'), (kernels, 'BIAS_OF_CALL')):
+        monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.setattr(torch, 'get_num_threads', torch.get_num_threads)
 
 

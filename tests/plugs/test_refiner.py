@@ -14,7 +14,8 @@ from torch.testing import assert_close
 
 from vitplug.attention import TokenGrid, attend
 from vitplug.attention.grids import MASKED
-from vitplug.plugs import LayerPlugs, Refiner, UniformHead
+from vitplug.attention.kernels import attend_to_convolved
+from vitplug.plugs import LayerPlugs, Refiner, UniformHead, refiner
 from vitplug.plugs.refiner import BottleneckRefine, LinearRefine
 
 MBCONV = dict(mode='mbconv', init='default')
@@ -294,6 +295,23 @@ def test_rowcol_is_values_and_outputs_convolved(tokens, side, seed):
     keys, queries, half = module.along_keys.flatten(), module.along_queries.flatten(), side // 2
     got = a @ sum(keys[b] * shifted(v, half - b) for b in range(side))
     assert_close(got + sum(queries[i] * shifted(a @ v, i - half) for i in range(side)), expected)
+
+
+@pytest.mark.parametrize('arguments', [{}, dict(expansion=0), dict(constraint='rowcol')], ids=str)
+@pytest.mark.parametrize('batch', [1, 2])
+def test_inference_by_images_is_that_by_batches(arguments, batch, monkeypatch):
+    model, x = randomize(vit(plugs=[dict(type='Refiner', **arguments)])).double().eval(), images(40, 56, batch)
+    ran = []
+    monkeypatch.setattr(refiner, 'attend_to_convolved', lambda *args: ran.append(1) or attend_to_convolved(*args))
+    with torch.no_grad():
+        expected = model(x)
+        monkeypatch.setattr(refiner, 'MAPS_IN_CACHE', 1)
+        assert not ran
+        assert_close(model(x), expected)
+    assert bool(ran) == (batch > 1)
+    ran.clear()
+    model(x)
+    assert not ran
 
 
 @settings(deadline=None)

@@ -19,8 +19,8 @@ from torch import Tensor
 from .carry import Carry
 from .grids import TokenGrid
 from .intermediates import LayerRecord
-from .kernels import Attention, fused, scores_of, softmax
-from .precision import without_autocast
+from .kernels import Attention, fused, scores_of
+from .precision import softmax, without_autocast
 
 _fused_enabled = True
 

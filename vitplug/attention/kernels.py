@@ -5,27 +5,22 @@ can. Where it cannot without forming all N x N maps, attention goes by blocks of
 processor's cache; backward forms them again, so that memory grows with N.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
-from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .blocks import add_rows, bias_rows, block_groups, cut, num_rows
 from .grids import TokenGrid
-from .precision import without_autocast
+from .precision import at_least_float32, softmax, without_autocast
 
 # Tokens from which on going by rows pays because the maps of an image no longer stay in the cache.
 ROWS_FROM = 512
 # Tokens from which on it saves memory that matters, at some cost in time.
 SAVE_FROM = 2048
-# Entries of one block of rows of one head: 2 MB of float32 near a processor's cores; elsewhere, where launching is what
-# costs, of all heads.
-BLOCK = 1 << 19
-BLOCK_ELSEWHERE = 1 << 26
 # Entries of the rows of a bias that are formed for one fused call: 32 MB of float32.
 BIAS_OF_CALL = 1 << 23
 # Entries of float32 in a line of a processor's cache.
@@ -80,7 +75,7 @@ def fused(a: Attention) -> Tensor:
     if torch.compiler.is_compiling():
         return form_maps(a) if needs_bias_grad else call_fused(a)
     # Not in half precision, whose scores it sums up in float32.
-    if wide and a.bias is None and a.q.dtype == _wide(a.q.dtype) and a.goes_by_rows(ROWS_FROM):
+    if wide and a.bias is None and a.q.dtype == at_least_float32(a.q.dtype) and a.goes_by_rows(ROWS_FROM):
         return form_maps(_pad_keys(a))
     # Maps of windows are small, and hosts bring few windows at a time where all of them would leave the cache.
     is_windowed = a.q.shape[1] > 1
@@ -106,15 +101,6 @@ def form_maps(a: Attention) -> Tensor:
 def scores_of(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """Scaled dot products ``(..., N, N)`` of ``(..., N, d)``."""
     return (q * scale) @ k.transpose(-2, -1)
-
-
-def softmax(logits: Tensor, out: Tensor | None = None) -> Tensor:
-    """Probabilities in float32 at least: what is made of them should not start from ones rounded to half precision."""
-    return torch.softmax(logits, -1, dtype=_wide(logits.dtype), out=out)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 def call_fused(a: Attention) -> Tensor:
@@ -158,7 +144,7 @@ class _ByRows(torch.autograd.Function):
         grad_strips = torch.zeros_like(strips) if ctx.needs_input_grad[3] else None
         grad_out = grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for group in _groups(q, k, strips, ctx.grid, grad_strips):
+        for group in block_groups(q, k, strips, ctx.grid, grad_strips):
             for here, there in group.blocks():
                 probs = group.probs(q[here], k[there])
                 grad_scores = group.grad_scores(probs, v[there], grad_out[here], inner[here], grad_v[there])
@@ -171,8 +157,8 @@ def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor, grid: TokenGr
     """By torch's fused call, so that only some rows of the bias are there at a time."""
     out, tokens = _empty_out(q, v), q.shape[2]
     k, v = (t[:, :, :tokens] for t in (k, v))
-    for rows in _cut(tokens, max(1, BIAS_OF_CALL // (len(strips) * tokens))):
-        bias = _bias_rows(strips, grid, rows, tokens)[None]
+    for rows in cut(tokens, max(1, BIAS_OF_CALL // (len(strips) * tokens))):
+        bias = bias_rows(strips, grid, rows, tokens)[None]
         out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias, scale=1.0)
     return out
 
@@ -180,7 +166,7 @@ def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor, grid: TokenGr
 def _weigh_by_rows(q: Tensor, k: Tensor, v: Tensor, strips: Tensor | None, grid: TokenGrid | None) -> Tensor:
     """By maps, because torch's fused call would form all of them where widths differ."""
     out = _empty_out(q, v)
-    for group in _groups(q, k, strips, grid):
+    for group in block_groups(q, k, strips, grid):
         for here, there in group.blocks():
             torch.bmm(group.probs(q[here], k[there]).to(v.dtype), v[there], out=out[here])
     return out
@@ -213,119 +199,9 @@ def _empty_out(q: Tensor, v: Tensor) -> Tensor:
     return v.new_empty(images, tokens, heads, v.shape[3]).transpose(1, 2)
 
 
-@dataclass
-class _Group:
-    """Blocks of maps with the same rows of the bias, which are formed once, or all blocks where there is no bias.
-
-    Args:
-        images: How many images and windows.
-        tokens: How many tokens; keys after these are padding.
-        heads: The heads of the blocks.
-        rows: Their query rows.
-        rooms: Memory for two blocks of maps. The next block uses it again: it lies in the cache then.
-        bias: ``(H or 1, rows, keys)``, None for none.
-        grad_bias: Takes its gradient, ``(heads of a block, rows, keys)``; None where it is not wanted.
-    """
-
-    images: int
-    tokens: int
-    heads: Sequence[slice]
-    rows: Sequence[slice]
-    rooms: tuple[Tensor, Tensor]
-    bias: Tensor | None = None
-    grad_bias: Tensor | None = None
-
-    def blocks(self) -> Iterator[tuple[tuple[int, slice, slice], tuple[int, slice]]]:
-        """Indices of a block's queries, and of its keys, into the first axes of ``(G, H, N, d)``."""
-        for g, heads, rows in product(range(self.images), self.heads, self.rows):
-            yield (g, heads, rows), (g, heads)
-
-    def probs(self, q: Tensor, k: Tensor) -> Tensor:
-        """Probabilities ``(H, rows, keys)`` of a block, from scaled q; keys after the tokens get none."""
-        logits = self.products(q, k)
-        logits[..., self.tokens :] = -torch.inf
-        return self.softmax(self.add_bias(logits))
-
-    def add_bias(self, logits: Tensor) -> Tensor:
-        """Adds the bias to logits ``(H, rows, keys)``, in place."""
-        return logits if self.bias is None else logits.add_(self.bias)
-
-    def softmax(self, logits: Tensor) -> Tensor:
-        """The probabilities, in memory of the group."""
-        return softmax(logits, out=_view(self.rooms[1], logits.shape))
-
-    def grad_scores(self, probs: Tensor, v: Tensor, grad_out: Tensor, inner: Tensor, grad_v: Tensor) -> Tensor:
-        """Gradient ``(H, rows, keys)`` of the scores of a block; those of v and of the bias are added to theirs.
-
-        ``inner`` is ``sum_j P_ij dP_ij`` of every row, which is the product of the output with its gradient.
-        """
-        grad_v.baddbmm_(probs.to(v.dtype).mT, grad_out)
-        grad_scores = self.products(grad_out, v).sub_(inner).mul_(probs)
-        if self.grad_bias is not None:
-            self.grad_bias[: len(grad_scores)].add_(grad_scores)
-        return grad_scores
-
-    def products(self, q: Tensor, k: Tensor, before: Tensor | None = None, share: float = 1.0) -> Tensor:
-        """``q @ k^T``, or its share beside what was before, in memory of the group."""
-        room = _view(self.rooms[0], (*q.shape[:2], k.shape[1]))
-        if before is None:
-            return torch.bmm(q, k.mT, out=room)
-        return torch.mul(before, 1 - share, out=room).baddbmm_(q, k.mT, alpha=share)
-
-
-def _groups(q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, grad_strips=None) -> Iterator[_Group]:
-    """All blocks of attention of scaled q ``(G, H, N, d)`` and k ``(G, H, keys, d)``, by groups.
-
-    On a CPU a block has a head for every thread: a product of one head keeps no two busy, and the maps of more heads
-    leave the cache before the next step meets them. What a group adds to the gradient of its rows of the bias goes
-    to ``grad_strips`` before the next group comes.
-    """
-    images, heads, tokens, _ = q.shape
-    on_cpu, keys = q.device.type == 'cpu', k.shape[2]
-    together = min(heads, torch.get_num_threads()) if on_cpu else heads
-    size = min(tokens, max(1, BLOCK // keys if on_cpu else BLOCK_ELSEWHERE // (heads * keys)))
-    rooms = tuple(q.new_empty(together * size * keys, dtype=dtype) for dtype in (q.dtype, _wide(q.dtype)))
-    all_heads, all_rows = list(_cut(heads, together)), list(_cut(tokens, size))
-    if strips is None:
-        yield _Group(images, tokens, all_heads, all_rows, rooms)
-        return
-    alike = [all_heads] if len(strips) == 1 else [[some] for some in all_heads]
-    for rows, some in product(all_rows, alike):
-        those = slice(some[0].start, some[-1].stop)
-        bias = _bias_rows(strips[those], grid, rows, keys)
-        grad_bias = None if grad_strips is None else bias.new_zeros(some[0].stop - some[0].start, *bias.shape[1:])
-        yield _Group(images, tokens, some, [rows], rooms, bias, grad_bias)
-        if grad_strips is not None:
-            _add_rows(grad_strips[those], grid, rows, grad_bias)
-
-
-def _cut(length: int, size: int) -> Iterator[slice]:
-    """Pieces of at most that size, as even as can be: a last one of few rows costs as many steps as a large one."""
-    even = -(-length // -(-length // size))
-    for start in range(0, length, even):
-        yield slice(start, min(start + even, length))
-
-
-def _view(room: Tensor, shape: Sequence[int]) -> Tensor:
-    return room[: prod(shape)].view(shape)
-
-
-def _bias_rows(strips: Tensor, grid: TokenGrid, rows: slice, keys: int) -> Tensor:
-    """Some rows of a bias ``(H or 1, rows, keys)``."""
-    bias = strips.new_zeros(len(strips), rows.stop - rows.start, keys)
-    grid.add_strips(bias, strips, rows)
-    return bias
-
-
 def _strips_of(a: Attention) -> Tensor | None:
     """What rows of the bias are cut from, None where there is none."""
     return None if a.bias is None else a.grid.to_strips(a.bias.to(a.q.dtype))
-
-
-def _add_rows(grad_strips: Tensor, grid: TokenGrid, rows: slice, grad_bias: Tensor) -> None:
-    """Adds the gradient ``(H, rows, N)`` of some rows of the bias to that of its strips, which may serve all heads."""
-    one_for_all = len(grad_strips) < len(grad_bias)
-    grid.add_to_strips(grad_strips, rows, grad_bias.sum(0, keepdim=True) if one_for_all else grad_bias)
 
 
 def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -358,7 +234,7 @@ class _ToBlend(torch.autograd.Function):
         share = 1.0 if before is None else float(alpha)
         out, scores = _empty_out(q, v), q.new_empty(*q.shape[:3], k.shape[2])
         with without_autocast(q.device):
-            for group in _groups(q, k, strips, grid):
+            for group in block_groups(q, k, strips, grid):
                 for here, there in group.blocks():
                     logits = group.products(q[here], k[there], None if before is None else before[here], share)
                     scores[here] = logits
@@ -378,7 +254,7 @@ class _ToBlend(torch.autograd.Function):
         towards_before = 0.0
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for group in _groups(q, k, strips, ctx.grid, grad_strips):
+        for group in block_groups(q, k, strips, ctx.grid, grad_strips):
             for here, there in group.blocks():
                 logits = scores[here] if strips is None else group.add_bias(scores[here].clone())
                 probs = group.softmax(logits)
@@ -445,7 +321,7 @@ class _ToConvolved(torch.autograd.Function):
             inner = (grad_probs * probs).sum(-1, keepdim=True)
             grad_scores = grad_probs.sub_(inner).mul_(probs).to(q.dtype)
             if grad_strips is not None:
-                _add_rows(grad_strips, ctx.grid, rows, grad_scores)
+                add_rows(grad_strips, ctx.grid, rows, grad_scores)
             grad_q[b, :, rows] = grad_scores @ k[b]
             grad_k[b] += grad_scores.mT @ q[b, :, rows]
         return grad_q, grad_k, grad_v, grad_strips, grad_kernel, None
@@ -455,9 +331,9 @@ def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple
     """Image, rows, the same rows with those the kernel sees beside them, and how many of these are missing."""
     half, (heads, tokens) = kernel.shape[-2] // 2, q.shape[1:3]
     # All heads at once, and the rows beside a block are computed twice: blocks are larger here.
-    entries = 2 * BLOCK if q.device.type == 'cpu' else BLOCK_ELSEWHERE
+    size = max(8 * half, num_rows(q.device, heads * tokens, blocks=2))
     for b in range(len(q)):
-        for rows in _cut(tokens, max(1, 8 * half, entries // (heads * tokens))):
+        for rows in cut(tokens, size):
             low, high = max(0, rows.start - half), min(tokens, rows.stop + half)
             yield b, rows, slice(low, high), (low - rows.start + half, rows.stop + half - high)
 

@@ -1,8 +1,9 @@
-"""Where a computation must keep its own precision."""
+"""Where a computation must keep its own precision, or have more."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import Tensor
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
@@ -10,3 +11,13 @@ def without_autocast(device: torch.device) -> AbstractContextManager:
     if not torch.amp.is_autocast_available(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
+
+
+def softmax(logits: Tensor, out: Tensor | None = None) -> Tensor:
+    """Probabilities in float32 at least: what is made of them should not start from ones rounded to half precision."""
+    return torch.softmax(logits, -1, dtype=at_least_float32(logits.dtype), out=out)
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """float32 for half precision, any other as it is."""
+    return torch.promote_types(dtype, torch.float32)

@@ -51,6 +51,8 @@ from .plug import BlockShape, LayerPlan, Plug
 KEY = 'refiner'
 NOISE_STD = 0.02
 SCALE_START = 1e-5
+# Entries of the maps of one image that fill a processor's cache: 1 MB of float32.
+MAPS_IN_CACHE = 1 << 18
 
 
 class Refiner(Plug):
@@ -356,7 +358,8 @@ class LinearRefine(Refine):
             return None
         if self.expand is None and inputs.goes_by_rows(ROWS_FROM):
             return self._on_values
-        return self._by_rows if inputs.q.shape[1] == 1 and inputs.goes_by_rows(ROWS_FROM) else None
+        pays = inputs.goes_by_rows(ROWS_FROM) or _pays_by_images(inputs)
+        return self._by_rows if inputs.q.shape[1] == 1 and pays else None
 
     def _by_rows(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         return attend_to_convolved(inputs, self.fold(self.dla())), carry
@@ -397,6 +400,13 @@ class LinearRefine(Refine):
             return refined
         mixing = self.fold(torch.ones_like(self.local[..., :1, :1]))
         return torch.cat((convolve(maps_BHNN[..., : grid.num_prefix], mixing), refined), dim=-1)
+
+
+def _pays_by_images(inputs: Attention) -> bool:
+    """Whether a CPU had better go image by image: with nothing to keep for backward, maps that fill its cache alone."""
+    images, _, heads, tokens, _ = inputs.q.shape
+    on_cpu = inputs.q.device.type == 'cpu' and not torch.is_grad_enabled()
+    return on_cpu and images > 1 and heads * tokens**2 >= MAPS_IN_CACHE and inputs.goes_by_rows(0)
 
 
 class BottleneckRefine(Refine):
