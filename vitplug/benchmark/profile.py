@@ -1,19 +1,28 @@
-"""Where the time of a step of Swin-T goes, by kind of operation: what is left to gain, and what is not."""
+"""Where the time of a step goes, by kind of operation: what is left to gain, and what is not."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from .measure import Row, Table
-from .models import MODES, mmpretrain_swin, swin
+from .models import MODES, PLUGS, deit, mmpretrain_swin, swin
 from .processes import in_own_process
 
-SHAPE = (1, 3, 512, 512)
+SIZE = (512, 512)
 STEPS = 3
-MODELS = {'vitplug': swin, 'mmpretrain': mmpretrain_swin}
+# For each table: whose time, the model, the batch, and the mode.
+CASES = [
+    ("vitplug's plain Swin-T", swin, 1, 'training'),
+    ("mmpretrain's plain Swin-T", mmpretrain_swin, 1, 'training'),
+    ("vitplug's plain Swin-T", swin, 1, 'inference'),
+    ("mmpretrain's plain Swin-T", mmpretrain_swin, 1, 'inference'),
+    ('plain DeiT-S', partial(deit, SIZE[0]), 2, 'training'),
+    ('DeiT-S with GAB', partial(deit, SIZE[0], PLUGS['GAB']), 2, 'training'),
+]
 # Kinds by the beginnings of operations' names; the first that fits counts.
 KINDS = {
     'matrix products': ('aten::addmm', 'aten::mm', 'aten::bmm', 'aten::baddbmm'),
@@ -22,23 +31,23 @@ KINDS = {
     'copies': ('aten::copy_', 'aten::cat', 'aten::index', 'aten::fill_', 'aten::roll', 'aten::constant_pad'),
     'layer norm': ('aten::native_layer_norm',),
     'GELU': ('aten::gelu',),
-    'sums and products by element': ('aten::add', 'aten::mul', 'aten::sum', 'aten::masked_fill', 'aten::div'),
+    'sums by element': ('aten::add', 'aten::sub', 'aten::sum'),
+    'products by element': ('aten::mul', 'aten::masked_fill', 'aten::div'),
 }
 REST = 'everything else'
 
 
 def run(device: str, dtype: torch.dtype, say) -> Iterator[Table]:
-    """Tables for vitplug's Swin-T and mmpretrain's, training step and inference."""
-    for mode in MODES:
-        for name in MODELS:
-            say(f'profile: {name}, {mode}')
-            yield in_own_process(partial(table, name, mode, device, dtype))
+    """Tables of the cases."""
+    for name, build, batch, mode in CASES:
+        title = f'Where the time of {name} goes, {SIZE[0]} x {SIZE[1]}, batch {batch}, {mode}'
+        say(f'profile: {title}')
+        yield in_own_process(partial(table, title, build, (batch, 3, *SIZE), mode, device, dtype))
 
 
-def table(name: str, mode: str, device: str, dtype: torch.dtype) -> Table:
+def table(title: str, build: Callable[[], nn.Module], shape, mode: str, device: str, dtype: torch.dtype) -> Table:
     """The table of one model."""
-    title = f"Where the time of {name}'s plain Swin-T goes, 512 x 512, batch 1, {mode}"
-    return shares(title, MODES[mode](MODELS[name](), SHAPE, device, dtype), device)
+    return shares(title, MODES[mode](build(), shape, device, dtype), device)
 
 
 def shares(title: str, step: Callable[[], None], device: str) -> Table:
