@@ -82,7 +82,9 @@ class Group:
         return torch.mul(before, 1 - share, out=room).baddbmm_(q, k.mT, alpha=share)
 
 
-def block_groups(q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, grad_strips=None):
+def block_groups(
+    q: Tensor, k: Tensor, strips: Tensor | None, grid: TokenGrid | None, grad_strips: Tensor | None = None
+) -> Iterator[Group]:
     """All blocks of attention of scaled q ``(G, H, N, d)`` and k ``(G, H, keys, d)``, by groups.
 
     On a CPU a block has a head for every thread: a product of one head keeps no two busy, and the maps of more heads
