@@ -136,6 +136,13 @@ def test_parts_that_are_measured_survive_one_that_fails(tmp_path, monkeypatch):
     assert len(json.loads((tmp_path / 'bench.json').read_text())['tables']) == 1
 
 
+def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(cli.RUNNERS, 'growth', lambda args: [Growth('CB', [1, 4], [1.0, 8.0], [1.0, 4.0])])
+    cli.main([*QUICK[:-1], 'growth', '--out', str(tmp_path)])
+    assert '| CB | 1.0 s' in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ['bench.json']
+
+
 def test_tasks_bring_their_data(tmp_path, monkeypatch):
     monkeypatch.setenv('VITPLUG_DIGITS', 'nowhere')
     found = tasks.run(Timer('cpu', rounds=1), Path(__file__).parents[2] / 'configs', tmp_path / 'digits')

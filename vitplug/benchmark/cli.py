@@ -12,7 +12,7 @@ import torch
 
 from . import attention
 from .measure import Timer, machine
-from .report import as_text, growth_as_text, save
+from .report import as_text, draw, growth_as_text, save
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
 PARTS = ('attention', 'models', 'profile', 'growth', 'tasks')
@@ -67,7 +67,7 @@ def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
     """Measures some parts, prints their tables and writes the files."""
     where = machine(args.device)
     print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds or more\n', flush=True)
-    tables, growths, written = [], [], []
+    tables, growths = [], []
     for part in (part for part in PARTS if part in parts):
         for found in RUNNERS[part](args):
             if part == 'growth':
@@ -76,10 +76,10 @@ def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
                 tables.append(found)
                 print(f'{as_text(found)}\n', flush=True)
             # After every table: should a later one fail, nothing measured is lost.
-            written = save(args.out, where, tables, growths)
+            save(args.out, where, tables, growths)
     if growths:
         print(f'{growth_as_text(growths)}\n')
-    for path in written:
+    for path in (save(args.out, where, tables, growths), *draw(args.out, where, tables)):
         print(f'written: {path}')
 
 

@@ -33,19 +33,26 @@ def growth_as_text(growths: Sequence) -> str:
     return f'### Growth of a DeiT-S training step, batch 1\n\n{markdown_table(rows, numeric=range(1, len(rows[0])))}'
 
 
-def save(folder: Path, machine: Mapping[str, str], tables: Sequence[Table], growths: Sequence) -> list[Path]:
-    """Writes ``bench.json`` and, where matplotlib is installed, ``bench.png``; returns what was written."""
+def save(folder: Path, machine: Mapping[str, str], tables: Sequence[Table], growths: Sequence) -> Path:
+    """Writes ``bench.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     content = dict(machine=machine, tables=[t.as_dict() for t in tables], growth=[g.as_dict() for g in growths])
-    written = [folder / 'bench.json']
-    written[0].write_text(json.dumps(content, indent=2), encoding='utf-8')
+    path = folder / 'bench.json'
+    path.write_text(json.dumps(content, indent=2), encoding='utf-8')
+    return path
+
+
+def draw(folder: Path, machine: Mapping[str, str], tables: Sequence[Table]) -> list[Path]:
+    """Writes ``bench.png`` where there are tables and matplotlib is installed; what was written."""
     try:
         import matplotlib
     except ImportError:
-        return written
+        return []
+    if not tables:
+        return []
     matplotlib.use('Agg')
     _draw(folder / 'bench.png', machine, tables)
-    return [*written, folder / 'bench.png']
+    return [folder / 'bench.png']
 
 
 def _draw(path: Path, machine: Mapping[str, str], tables: Sequence[Table]) -> None:
