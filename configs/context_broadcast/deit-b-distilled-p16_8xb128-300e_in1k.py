@@ -1,5 +1,5 @@
 # ImageNet-1k classification with a distilled DeiT-B.
-# The paper's figure: top-1 83.4.
+# The paper's figures: top-1 83.4.
 # python tools/train.py configs/context_broadcast/deit-b-distilled-p16_8xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/deit-b-distilled-p16.py',

@@ -1,5 +1,5 @@
 # ImageNet-1k classification with DeiT-B.
-# The paper's figure: top-1 81.8.
+# The paper's figures: top-1 81.8.
 # python tools/train.py configs/context_broadcast/deit-b-p16_8xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/deit-b-p16.py',

@@ -1,5 +1,5 @@
 # ImageNet-1k classification with a distilled DeiT-S and Context Broadcasting.
-# The paper's figure: top-1 81.3.
+# The paper's figures: top-1 81.3.
 # python tools/train.py configs/context_broadcast/deit-s-distilled-p16-cb_8xb128-300e_in1k.py
 _base_ = 'deit-s-distilled-p16_8xb128-300e_in1k.py'
 model = dict(backbone=dict(plugs=[dict(type='ContextBroadcast')]))

@@ -1,5 +1,5 @@
 # ImageNet-1k classification with a distilled DeiT-S.
-# The paper's figure: top-1 81.2.
+# The paper's figures: top-1 81.2.
 # python tools/train.py configs/context_broadcast/deit-s-distilled-p16_8xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/deit-s-distilled-p16.py',

@@ -1,5 +1,5 @@
 # ImageNet-1k classification with DeiT-S.
-# The paper's figure: top-1 79.9.
+# The paper's figures: top-1 79.9.
 # python tools/train.py configs/context_broadcast/deit-s-p16_8xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/deit-s-p16.py',

@@ -1,5 +1,5 @@
 # ImageNet-1k classification with a distilled DeiT-Ti.
-# The paper's figure: top-1 74.5.
+# The paper's figures: top-1 74.5.
 # python tools/train.py configs/context_broadcast/deit-ti-distilled-p16_8xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/deit-ti-distilled-p16.py',

@@ -1,5 +1,5 @@
 # Stanford Dogs classification with ViT-B (R).
-# The paper's figure: top-1 89.256, on its own split.
+# The paper's figures: top-1 89.256, on its own split.
 # python tools/train.py configs/gaussian_bias/vit-relpos-b-p16_1xb128-200e_dogs.py
 _base_ = [
     '../_base_/models/vit-relpos-b-p16_finetune.py',

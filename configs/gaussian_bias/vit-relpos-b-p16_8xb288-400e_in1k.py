@@ -1,5 +1,5 @@
 # ImageNet-1k classification with ViT-B (R).
-# The paper's figure: top-1 81.381.
+# The paper's figures: top-1 81.381.
 # python tools/train.py configs/gaussian_bias/vit-relpos-b-p16_8xb288-400e_in1k.py
 _base_ = [
     '../_base_/models/vit-relpos-b-p16.py',

@@ -1,5 +1,5 @@
 # Caltech-101 classification with ViT-M (R).
-# The paper's figure: top-1 89.132, on its own split.
+# The paper's figures: top-1 89.132, on its own split.
 # python tools/train.py configs/gaussian_bias/vit-relpos-m-p16_1xb128-200e_caltech101.py
 _base_ = [
     '../_base_/models/vit-relpos-m-p16_finetune.py',

@@ -1,5 +1,5 @@
 # Stanford Cars classification with ViT-M (R).
-# The paper's figure: top-1 80.731, on its own split.
+# The paper's figures: top-1 80.731, on its own split.
 # python tools/train.py configs/gaussian_bias/vit-relpos-m-p16_1xb128-200e_cars.py
 _base_ = [
     '../_base_/models/vit-relpos-m-p16_finetune.py',

@@ -1,5 +1,5 @@
 # Oxford-IIIT Pet classification with ViT-M (R).
-# The paper's figure: top-1 92.810, on its own split.
+# The paper's figures: top-1 92.810, on its own split.
 # python tools/train.py configs/gaussian_bias/vit-relpos-m-p16_1xb128-200e_pets.py
 _base_ = [
     '../_base_/models/vit-relpos-m-p16_finetune.py',

@@ -1,5 +1,5 @@
 # ImageNet-1k classification with ViT-M (R).
-# The paper's figure: top-1 81.224.
+# The paper's figures: top-1 81.224.
 # python tools/train.py configs/gaussian_bias/vit-relpos-m-p16_8xb288-400e_in1k.py
 _base_ = [
     '../_base_/models/vit-relpos-m-p16.py',

@@ -1,5 +1,5 @@
 # Stanford Dogs classification with ViT-S (R).
-# The paper's figure: top-1 81.535, on its own split.
+# The paper's figures: top-1 81.535, on its own split.
 # python tools/train.py configs/gaussian_bias/vit-relpos-s-p16_1xb128-200e_dogs.py
 _base_ = [
     '../_base_/models/vit-relpos-s-p16_finetune.py',

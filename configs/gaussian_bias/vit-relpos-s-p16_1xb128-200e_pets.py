@@ -1,5 +1,5 @@
 # Oxford-IIIT Pet classification with ViT-S (R).
-# The paper's figure: top-1 91.486, on its own split.
+# The paper's figures: top-1 91.486, on its own split.
 # python tools/train.py configs/gaussian_bias/vit-relpos-s-p16_1xb128-200e_pets.py
 _base_ = [
     '../_base_/models/vit-relpos-s-p16_finetune.py',

@@ -1,5 +1,5 @@
 # ImageNet-1k classification with ViT-S (R).
-# The paper's figure: top-1 80.576.
+# The paper's figures: top-1 80.576.
 # python tools/train.py configs/gaussian_bias/vit-relpos-s-p16_8xb288-400e_in1k.py
 _base_ = [
     '../_base_/models/vit-relpos-s-p16.py',

@@ -1,5 +1,5 @@
 # ImageNet-1k fine-tuning at 448 x 448 of the host of Refined-ViT-L and Refiner, Refined-ViT-L.
-# The paper's figure: top-1 85.9, with token labelling.
+# The paper's figures: top-1 85.9, with token labelling.
 # python tools/train.py configs/refiner/convstem-vit-l-p16-refiner_8xb64-30e_in1k-448x448.py
 _base_ = 'convstem-vit-l-p16_8xb64-30e_in1k-448x448.py'
 model = dict(

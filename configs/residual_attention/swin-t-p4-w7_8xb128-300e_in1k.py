@@ -1,5 +1,5 @@
 # ImageNet-1k classification with Swin-T.
-# The paper's figure: top-1 81.3.
+# The paper's figures: top-1 81.3.
 # python tools/train.py configs/residual_attention/swin-t-p4-w7_8xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/swin-t-p4-w7.py',

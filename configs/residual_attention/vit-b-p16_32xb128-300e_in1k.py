@@ -1,5 +1,5 @@
 # ImageNet-1k classification with ViT-B.
-# The paper's figure: top-1 77.8, taken from the original ViT.
+# The paper's figures: top-1 77.8, taken from the original ViT.
 # python tools/train.py configs/residual_attention/vit-b-p16_32xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/deit-b-p16.py',
