@@ -50,7 +50,9 @@ def root(tmp_path: Path) -> Path:
     (folder / 'metafile.yml').write_text(METAFILE)
     (folder / 'README.md').write_text(f'# Paper\n\n{BEGIN}\n{END}\n\nMore.\n')
     for name in ('small', 'plain'):
-        (folder / f'{name}.py').write_text(f'# A model.\n# python tools/train.py configs/paper/{name}.py\nmodel = dict()\n')
+        (folder / f'{name}.py').write_text(
+            f'# A model.\n# python tools/train.py configs/paper/{name}.py\nmodel = dict()\n'
+        )
     return tmp_path
 
 
@@ -65,7 +67,8 @@ def test_table_and_header_have_the_figures_as_printed(root, capsys):
         f'{END}\n\nMore.\n'
     )
     assert (root / 'configs/paper/small.py').read_text() == (
-        f"# A model.\n# The paper's figures: {FIGURES}.\n# python tools/train.py configs/paper/small.py\nmodel = dict()\n"
+        f"# A model.\n# The paper's figures: {FIGURES}.\n"
+        '# python tools/train.py configs/paper/small.py\nmodel = dict()\n'
     )
     assert (root / 'configs/paper/plain.py').read_text().startswith('# A model.\n# python tools/')
 

@@ -230,9 +230,11 @@ def write_counts(metafile: Path, root: Path) -> str:
     """The text of a metafile with counts made anew."""
     text = metafile.read_text()
     for model, parameters, macs in count_models(metafile, root):
+        config = re.escape(model.config.relative_to(root).as_posix())
         for key, value in (('Parameters', parameters), ('FLOPs', macs)):
-            entry = rf'(Config: {re.escape(model.config.relative_to(root).as_posix())}\n(?:(?!  - Name:).*\n)*? +{key}: )\d+'
-            text = re.sub(entry, rf'\g<1>{value}', text)
+            # From the line of the config to that of the key, without passing into the next model.
+            before = rf'Config: {config}\n(?:(?!  - Name:).*\n)*? +{key}: '
+            text = re.sub(rf'({before})\d+', rf'\g<1>{value}', text)
     return text
 
 
@@ -273,7 +275,9 @@ def _compare(texts: dict[Path, str], root: Path) -> None:
     different = {path: text for path, text in texts.items() if path.read_text() != text}
     for path, text in different.items():
         name = str(path.relative_to(root))
-        lines = difflib.unified_diff(path.read_text().splitlines(), text.splitlines(), name, 'metafile', lineterm='', n=0)
+        lines = difflib.unified_diff(
+            path.read_text().splitlines(), text.splitlines(), name, 'metafile', lineterm='', n=0
+        )
         print('\n'.join(lines))
     if different:
         sys.exit(f'{len(different)} files differ from their metafile: run {COMMAND}')

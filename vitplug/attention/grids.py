@@ -198,7 +198,8 @@ def _slots(layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def _window_and_place(padded: int, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
     """Window and place inside it of every position along one axis."""
-    position = (torch.arange(padded, device=device) - layout.shift) % padded
+    # No negative numbers before the remainder: inductor cannot bound the indices that come of them.
+    position = (torch.arange(padded, device=device) + (padded - layout.shift)) % padded
     return position // layout.window, position % layout.window
 
 
