@@ -223,6 +223,9 @@ RECIPES = {
         'test_pipeline.1.scale': 256,
         'param_scheduler.1.eta_min': 1e-5,
     },
+    # ViT's fine-tuning, which both papers refer to, starts a new head at zero.
+    'broad_attention/deit-s-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
+    'residual_attention/vit-b-*i_*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     # DeiT's optimiser, which BViT takes over with its averaged weights (section IV-A).
     'broad_attention/deit-*_in1k*': {
         'optim_wrapper.clip_grad': None,
