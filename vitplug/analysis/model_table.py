@@ -183,16 +183,10 @@ PLUGGED = (
     ),
     Row(
         'ReViT-B, no class token',
-        f'{RESIDUAL}/vit-b-p16-residual_32xb128-300e_in1k',
+        f'{RESIDUAL}/vit-b-p16-residual-official_32xb128-300e_in1k',
         86_566_121,
         '17.472',
         ('86 M', '17.5'),
-        {
-            'model.backbone.with_cls_token': False,
-            'model.backbone.out_type': 'featmap',
-            'model.neck': dict(_delete_=True, type='GlobalAveragePooling'),
-            'model.head.type': 'LinearClsHead',
-        },
     ),
     Row(
         'ReSwin-T',
