@@ -68,6 +68,11 @@ ROUNDED = {
     'vit-24x384-p16_8xb32-300e_in1k': 36_257,
     'vit-32x384-p16_8xb32-300e_in1k': 48_090,
     'vit-b-p16-refiner_8xb32-300e_in1k': 86_582,
+    'convstem-vit-b-p16_8xb32-300e_in1k': 92_367,
+    'convstem-vit-b-p16-refiner_8xb32-300e_in1k': 85_287,
+    'convstem-vit-s-p16-refiner_8xb32-300e_in1k': 25_016,
+    'convstem-vit-s-p16-refiner-r1_8xb32-300e_in1k': 25_010,
+    'convstem-vit-s-p16-refiner-r6_8xb32-300e_in1k': 25_025,
     'convstem-vit-s-p16-refiner_8xb64-300e_in1k': 25_016,
     'convstem-vit-m-p16-refiner_8xb64-300e_in1k': 55_013,
     'convstem-vit-l-p16-refiner_8xb64-300e_in1k': 80_617,
@@ -482,6 +487,20 @@ def check_detection(packed, name, split):
 
 
 CHECKS = {'mmpretrain': check_image, 'mmseg': check_segmentation, 'mmdet': check_detection}
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
+def test_images_are_filled_with_the_mean_that_is_subtracted(path):
+    cfg = load(path)
+    if cfg.default_scope != 'mmpretrain':
+        return
+    normalisation = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
+    bgr_mean, bgr_std = list(normalisation.mean)[::-1], list(normalisation.std)[::-1]
+    for transform in cfg.train_dataloader.dataset.pipeline:
+        if transform.type == 'RandAugment':
+            assert transform.hparams.pad_val == [round(channel) for channel in bgr_mean]
+        if transform.type == 'RandomErasing':
+            assert (transform.fill_color, transform.fill_std) == (bgr_mean, bgr_std)
 
 
 @pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))
