@@ -90,8 +90,8 @@ class Refiner(Plug):
             of the official Refined-ViT-S/M/L compute, see above; for ``mode='mbconv'`` and ``share=1``. Their
             norms see ``x / 2``, which is a LayerNorm of 4 times the epsilon and the host's to have:
             ``layer_cfgs=dict(norm_cfg=dict(type='LN', eps=4e-6))``. Of the drop rates, ``attn_drop_rate`` alone
-            differs: here the softmax is dropped, there the sum with the map handed on. The code's losses, dense
-            head and weight initialisation are not the plug's.
+            differs: here the softmax is dropped, there the sum with the map handed on. The code's losses
+            and dense head are not the plug's.
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:

@@ -9,6 +9,7 @@ model = dict(
         patch_size=16,
         drop_path_rate=0.1 * 16 / 12,
         stem='conv',
+        layer_cfgs=dict(init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0)),
     ),
     neck=None,
     head=dict(
@@ -16,6 +17,7 @@ model = dict(
         num_classes=1000,
         in_channels=384,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
     ),
     init_cfg=[
         dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
