@@ -154,6 +154,20 @@ def test_ablation_changes_the_plugs_only(path):
     assert 2 <= len(lines) <= 6 and '_delete_' not in path.read_text()
 
 
+@pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
+def test_checkpoints_have_a_known_place(path):
+    cfg = load(path)
+    assert cfg.load_from is None
+    for _, settings in walk(cfg.model.to_dict()):
+        if settings.get('type') == 'vitplug.Pretrained':
+            folder, name = Path(settings['checkpoint']).parts[:2]
+            assert folder in ('checkpoints', 'work_dirs')
+            if folder == 'work_dirs':
+                source = load(next(other for other in PAPERS if other.stem == name))
+                assert Path(settings['checkpoint']).name == f'epoch_{source.train_cfg.max_epochs}.pth'
+                assert source.model.backbone.get('plugs') == cfg.model.backbone.get('plugs')
+
+
 REFINER = [path for path in ALL if path.parent.name == 'refiner']
 # Token labels bring their own mixing of images.
 REFINER_TRAININGS = [path for path in REFINER if '-300e_' in path.stem and 'token-labels' not in path.stem]
@@ -189,20 +203,6 @@ def test_refiner_is_fine_tuned_as_deit(path):
     assert warm_up.end == flat.begin == 5 and warm_up.start_factor * optimizer.lr == pytest.approx(1e-6)
     assert flat.factor == 1 and cfg.custom_hooks == [dict(type='EMAHook', momentum=4e-5, priority='ABOVE_NORMAL')]
     assert cfg.train_dataloader.sampler.type == 'RepeatAugSampler' and cfg.train_pipeline[4].erase_prob == 0.25
-
-
-@pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
-def test_checkpoints_have_a_known_place(path):
-    cfg = load(path)
-    assert cfg.load_from is None
-    for _, settings in walk(cfg.model.to_dict()):
-        if settings.get('type') == 'vitplug.Pretrained':
-            folder, name = Path(settings['checkpoint']).parts[:2]
-            assert folder in ('checkpoints', 'work_dirs')
-            if folder == 'work_dirs':
-                source = load(next(other for other in PAPERS if other.stem == name))
-                assert Path(settings['checkpoint']).name == f'epoch_{source.train_cfg.max_epochs}.pth'
-                assert source.model.backbone.get('plugs') == cfg.model.backbone.get('plugs')
 
 
 def test_every_base_is_used():
