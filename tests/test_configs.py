@@ -74,6 +74,11 @@ ROUNDED = {
     'vit-24x384-p16_8xb32-300e_in1k': 36_257,
     'vit-32x384-p16_8xb32-300e_in1k': 48_090,
     'vit-b-p16-refiner_8xb32-300e_in1k': 86_582,
+    'convstem-vit-b-p16_8xb32-300e_in1k': 92_367,
+    'convstem-vit-b-p16-refiner_8xb32-300e_in1k': 85_287,
+    'convstem-vit-s-p16-refiner_8xb32-300e_in1k': 25_016,
+    'convstem-vit-s-p16-refiner-r1_8xb32-300e_in1k': 25_010,
+    'convstem-vit-s-p16-refiner-r6_8xb32-300e_in1k': 25_025,
     'convstem-vit-s-p16-refiner_8xb64-300e_in1k': 25_016,
     'convstem-vit-m-p16-refiner_8xb64-300e_in1k': 55_013,
     'convstem-vit-l-p16-refiner_8xb64-300e_in1k': 80_617,
@@ -266,6 +271,43 @@ def test_checkpoints_have_a_known_place(path):
                 source = load(next(other for other in PAPERS if other.stem == name))
                 assert Path(settings['checkpoint']).name == f'epoch_{source.train_cfg.max_epochs}.pth'
                 assert source.model.backbone.get('plugs') == cfg.model.backbone.get('plugs')
+
+
+REFINER = [path for path in ALL if path.parent.name == 'refiner']
+# Token labels bring their own mixing of images.
+REFINER_TRAININGS = [path for path in REFINER if '-300e_' in path.stem and 'token-labels' not in path.stem]
+REFINER_TUNINGS = [path for path in REFINER if '-30e_' in path.stem]
+
+
+@pytest.mark.parametrize('path', REFINER_TRAININGS, ids=names(REFINER_TRAININGS))
+def test_refiner_recipes(path):
+    """Refiner, Table 8: the standard recipe at 256 images a step, the advanced one at 512; DeiT's at 1024."""
+    cfg = load(path)
+    arch = cfg.model.backbone.arch
+    blocks = 12 if isinstance(arch, str) else arch.num_layers
+    drop_path, mixup, cutmix, lr, sampler = {
+        256: (0.1, 0.2, None, 5e-4, 'DefaultSampler'),
+        512: (0.1 * blocks / 12, 0.8, 1.0, 5e-4, 'DefaultSampler'),
+        1024: (0.1, 0.8, 1.0, 1e-3, 'RepeatAugSampler'),
+    }[cfg.auto_scale_lr.base_batch_size]
+    augments = {augment.type: augment.alpha for augment in cfg.model.train_cfg.augments}
+    assert (augments.get('Mixup'), augments.get('CutMix')) == (mixup, cutmix)
+    assert cfg.model.backbone.drop_path_rate == pytest.approx(drop_path)
+    assert cfg.optim_wrapper.optimizer.lr == lr and cfg.optim_wrapper.optimizer.weight_decay == 0.05
+    assert cfg.param_scheduler[0].end == 5 and cfg.train_dataloader.sampler.type == sampler
+    assert cfg.train_pipeline[4].erase_prob == 0.25
+
+
+@pytest.mark.parametrize('path', REFINER_TUNINGS, ids=names(REFINER_TUNINGS))
+def test_refiner_is_fine_tuned_as_deit(path):
+    """DeiT's command for 384 x 384 changes rate, decay, epochs and size, and nothing else of its recipe."""
+    cfg = load(path)
+    warm_up, flat = cfg.param_scheduler
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.lr, optimizer.weight_decay, cfg.train_cfg.max_epochs) == (5e-6, 1e-8, 30)
+    assert warm_up.end == flat.begin == 5 and warm_up.start_factor * optimizer.lr == pytest.approx(1e-6)
+    assert flat.factor == 1 and cfg.custom_hooks == [dict(type='EMAHook', momentum=4e-5, priority='ABOVE_NORMAL')]
+    assert cfg.train_dataloader.sampler.type == 'RepeatAugSampler' and cfg.train_pipeline[4].erase_prob == 0.25
 
 
 def test_every_base_is_used():
@@ -607,6 +649,20 @@ def check_detection(packed, name, split):
 
 
 CHECKS = {'mmpretrain': check_image, 'mmseg': check_segmentation, 'mmdet': check_detection}
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
+def test_images_are_filled_with_the_mean_that_is_subtracted(path):
+    cfg = load(path)
+    if cfg.default_scope != 'mmpretrain':
+        return
+    normalisation = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
+    bgr_mean, bgr_std = list(normalisation.mean)[::-1], list(normalisation.std)[::-1]
+    for transform in cfg.train_dataloader.dataset.pipeline:
+        if transform.type == 'RandAugment':
+            assert transform.hparams.pad_val == [round(channel) for channel in bgr_mean]
+        if transform.type == 'RandomErasing':
+            assert (transform.fill_color, transform.fill_std) == (bgr_mean, bgr_std)
 
 
 @pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))

@@ -1,5 +1,5 @@
-# ImageNet-1k at 448 for fine-tuning, without erasing; whole images are tested.
-_base_ = 'imagenet_bs64_384.py'
+# ImageNet-1k at 448 for fine-tuning: as at 384.
+_base_ = 'imagenet_bs64_refiner_384.py'
 train_pipeline = _base_.train_pipeline
 train_pipeline[1].scale = 448
 test_pipeline = _base_.test_pipeline
