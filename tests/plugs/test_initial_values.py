@@ -12,7 +12,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.attention import TokenGrid
-from vitplug.plugs import LayerPlugs, Plug
+from vitplug.plugs import Plug
 from vitplug.registry import MODELS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
@@ -116,23 +116,23 @@ def test_loaded_plugs_are_not_drawn_again(tmp_path):
         assert_close(model.state_dict(), source.state_dict())
 
 
-class Quiet(nn.Module):
-    """A layer that starts at zero, by its own rule."""
+class Quiet(Plug):
+    """Sets the values of a layer of torch where it is built."""
 
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.reset_parameters()
+    name = 'quiet'
 
-    def reset_parameters(self):
-        nn.init.zeros_(self.linear.weight)
+    def build_layer(self, plan):
+        linear = nn.Linear(plan.embed_dims, plan.embed_dims)
+        nn.init.zeros_(linear.weight)
+        nn.init.constant_(linear.bias, 0.5)
+        return {'msa': linear}
 
 
-def test_own_rule_of_a_plug_comes_after_that_of_its_layers():
-    plugs = LayerPlugs({'quiet': nn.ModuleDict({'msa': Quiet()})})
-    with torch.no_grad():
-        plugs['quiet']['msa'].linear.weight.fill_(REACHED)
-        plugs['quiet']['msa'].linear.bias.fill_(REACHED)
-    plugs.init_weights()
-    linear = plugs['quiet']['msa'].linear
-    assert linear.weight.eq(0).all() and linear.bias.abs().max() < 1
+def test_values_set_by_a_plug_stay():
+    model = vit(plugs=[dict(type=Quiet)], init_cfg=EVERYWHERE)
+    model.init_weights()
+    for block in model.plugged_blocks():
+        linear = block.plugs['quiet']['msa']
+        assert linear.weight.eq(0).all() and linear.bias.eq(0.5).all()
+    # The noted values take no memory any longer.
+    assert all(not block.plugs._start for block in model.plugged_blocks())

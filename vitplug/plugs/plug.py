@@ -26,8 +26,8 @@ Sockets of the whole network::
 
 It also owns what modules of many blocks use, under ``shared``, which is never called.
 
-Layers of torch start by their ``reset_parameters``, again once a model's ``init_cfg`` has been through; a module that
-starts them otherwise has a ``reset_parameters`` of its own, which follows theirs.
+Its modules start as their constructors leave them: a model's ``init_cfg``, which reaches layers by class name, does not
+change them.
 """
 
 import inspect

@@ -1,8 +1,9 @@
 """All plugs of one backbone: what they make of its blocks, and the proof that they go together."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
@@ -20,20 +21,30 @@ def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
 
 
 class PlugModules(nn.ModuleDict):
-    """Plug modules, which start as their own code has them whatever a model's ``init_cfg`` says of its layers."""
+    """Plug modules, which start as their constructors leave them whatever a model's ``init_cfg`` says of its layers."""
 
     #: mmengine's mark of an initialised module: loaded weights are not drawn again.
     is_init = False
 
+    def __init__(self, modules: Mapping[str, nn.Module] | None = None):
+        super().__init__(modules)
+        self._start: dict[str, Tensor] = {}
+
+    def keep_start(self) -> None:
+        """Notes the values that the modules have now."""
+        self._start = {name: value.detach().clone() for name, value in self.state_dict().items()}
+
+    @torch.no_grad()
     def init_weights(self) -> None:
-        """Starts the modules anew by their ``reset_parameters``, inner ones first.
+        """Gives the modules the noted values back.
 
         mmengine calls this after the ``init_cfg`` of everything around the plugs, which reaches their ``nn.Linear``,
-        ``nn.BatchNorm2d`` and so on by class name. Parameters of a plug's own classes are out of its reach.
+        ``nn.BatchNorm2d`` and so on by class name.
         """
-        for module in reversed([*self.modules()]):
-            if hasattr(module, 'reset_parameters'):
-                module.reset_parameters()
+        values = self.state_dict()
+        for name, start in self._start.items():
+            values[name].copy_(start)
+        self._start = {}
         self.is_init = True
 
 
@@ -177,6 +188,8 @@ class PlugSet:
             _insert(network, plug, of_network)
         for plan, layer in zip(plans, layers, strict=True):
             _check_together(plan, layer)
+        for modules in (network, *layers):
+            modules.keep_start()
         return network, layers
 
     def summarize(self, layers: Sequence[LayerPlugs]) -> str:
