@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.dataset import default_collate
 from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.datasets import CustomDataset
 from mmpretrain.structures import DataSample
+from PIL import Image
+from torch.utils.data import DataLoader
 from torchvision.ops import roi_align
 
 from vitplug.classifiers.token_labels import Box, draw_box, make_targets
@@ -220,6 +224,32 @@ OFFICIAL_SIZES = {
     'm': (55_029_932, 55_450_932),
     'l': (80_637_192, 81_150_192),
 }
+
+
+def test_a_training_step_from_files_through_the_configs_pipeline(tmp_path):
+    """Images and label maps from disk, workers' collation, preprocessing, both losses and a gradient everywhere."""
+    cfg = Config.fromfile(CONFIGS / 'convstem-vit-s-p16-refiner-token-labels_8xb64-300e_in1k.py')
+    (tmp_path / 'train' / 'cat').mkdir(parents=True)
+    (tmp_path / 'labels' / 'cat').mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for i in range(2):
+        Image.fromarray(rng.integers(0, 256, (90, 120, 3), dtype=np.uint8)).save(
+            tmp_path / 'train' / 'cat' / f'{i}.JPEG'
+        )
+        labels = torch.stack((torch.randn(5, 18, 18), torch.randint(0, 1000, (5, 18, 18)).float())).half()
+        torch.save(labels, tmp_path / 'labels' / 'cat' / f'{i}.pt')
+    pipeline = cfg.train_pipeline
+    next(step for step in pipeline if step.type == 'vitplug.LoadTokenLabels').root = tmp_path / 'labels'
+    cfg.model.backbone.arch = dict(embed_dims=384, num_layers=2, num_heads=12, feedforward_channels=8)
+    init_default_scope('mmpretrain')
+    dataset = CustomDataset(data_root=str(tmp_path / 'train'), pipeline=pipeline)
+    model = MODELS.build(cfg.model).train()
+    loader = DataLoader(dataset, batch_size=2, collate_fn=default_collate)
+    batch = model.data_preprocessor(next(iter(loader)), training=True)
+    loss, logged = model.parse_losses(model(**batch, mode='loss'))
+    loss.backward()
+    assert set(logged) == {'loss', 'loss_cls', 'loss_tokens'} and loss.isfinite()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
 @pytest.mark.parametrize('size', OFFICIAL_SIZES)

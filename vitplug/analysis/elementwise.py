@@ -18,10 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 ELEMENTWISE = 'elementwise'
 REDUCTION = 'reduction'
 REDUCTIONS = frozenset(('amax', 'amin', 'max', 'mean', 'min', 'sum', 'var', 'var_mean', '_softmax', '_log_softmax'))
-FREE = frozenset(
-    'add add_ sub sub_ rsub neg abs clone copy_ _to_copy where masked_fill masked_fill_ clamp clamp_ minimum maximum '
-    'eq ne lt le gt ge logical_not fill fill_ floor_divide remainder relu relu_'.split()
-)
+# fmt: off
+FREE = frozenset((
+    'add', 'add_', 'sub', 'sub_', 'rsub', 'neg', 'abs', 'clone', 'copy_', '_to_copy', 'where', 'masked_fill',
+    'masked_fill_', 'clamp', 'clamp_', 'minimum', 'maximum', 'eq', 'ne', 'lt', 'le', 'gt', 'ge', 'logical_not',
+    'fill', 'fill_', 'floor_divide', 'remainder', 'relu', 'relu_',
+))
+# fmt: on
 
 
 class ElementCounter(TorchDispatchMode):
