@@ -733,6 +733,20 @@ CONFIG = (
     _plugs(
         'plug given twice', "dict(type='RelPosBias'), dict(type='RelPosBias')", r"\['RelPosBias'\] occur more than once"
     ),
+    Row(
+        'plug on a block that lacks its branch',
+        'get_flops.py child.py',
+        r"plugs: \['cb'\] change the MLP branch of block 1, which has none; take the block out of their layers",
+        child(
+            "model = dict(backbone=dict(layer_cfgs=[{}, dict(with_ffn=False)], plugs=[dict(type='ContextBroadcast')]))"
+        ),
+    ),
+    Row(
+        'block without a branch',
+        'get_flops.py child.py',
+        r'with_attn=False and with_ffn=False leave nothing of the block',
+        child('model = dict(backbone=dict(layer_cfgs=dict(with_attn=False, with_ffn=False)))'),
+    ),
     Row('unknown data set', _set('train_dataloader.dataset.type=Nothing', TRAIN), r"dataset\.type = 'Nothing'"),
     Row(
         'loader without a data set',

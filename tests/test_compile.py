@@ -7,6 +7,8 @@ import torch
 from cases import HOSTS, PLUGS, images, randomize
 from torch.testing import assert_close
 
+from vitplug.attention import WindowLayout
+
 SIZE = (32, 48)
 
 
@@ -20,3 +22,13 @@ def test_compiles_to_one_graph_once(host, plugs):
     with torch._dynamo.config.patch(error_on_recompile=True):
         x = images(*SIZE, seed=2)
         assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_shifted_windows_compile_with_inductor_for_inference():
+    """Its code generator bounds every index by the range of what it is computed from."""
+    layout = WindowLayout(6, 5, window=4, shift=2)
+    compiled = torch.compile(lambda x: layout.from_windows(2 * layout.to_windows(x)))
+    x = torch.randn(2, 30, 8)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), 2 * x)

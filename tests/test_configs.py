@@ -8,6 +8,7 @@ import json
 import re
 from copy import deepcopy
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import cv2
@@ -47,6 +48,10 @@ EXACT = {
     'deit-ti-distilled-p16_8xb128-300e_in1k': 5_910_800,
     'deit-s-distilled-p16_8xb128-300e_in1k': 22_436_432,
     'deit-b-distilled-p16_8xb128-300e_in1k': 87_338_192,
+    'deit-ti-h12-p16-cb_8xb128-300e_in1k': 5_717_416,
+    # DeiT-Ti without 4 of its 12 blocks, which have 444,864 parameters, with one branch of a block.
+    'vit-8x192-msa-p16_8xb128-300e_in1k': 5_717_416 - 4 * 444_864 + 148_608,
+    'vit-8x192-mlp-p16_8xb128-300e_in1k': 5_717_416 - 4 * 444_864 + 296_256,
     'vit-relpos-s-p16_8xb288-400e_in1k': 21_983_920,
     'vit-relpos-m-p16_8xb288-400e_in1k': 38_747_208,
     'vit-relpos-b-p16_8xb288-400e_in1k': 86_429_560,
@@ -59,6 +64,7 @@ EXACT = {
     'swin-t-p4-w7-residual-official_8xb128-300e_in1k': 28_288_354,
     'swin-s-p4-w7_8xb128-30e_in1k': 49_606_258,
     'vit-b-p16-residual_32xb128-300e_in1k': 86_567_657,
+    'vit-b-p16-residual-official_32xb128-300e_in1k': 86_566_121,
     'convstem-vit-s-p16-refiner-official_8xb64-300e_in1k': 25_023_656,
     'convstem-vit-m-p16-refiner-official_8xb64-300e_in1k': 55_029_932,
     'convstem-vit-l-p16-refiner-official_8xb64-300e_in1k': 80_637_192,
@@ -69,6 +75,11 @@ ROUNDED = {
     'vit-24x384-p16_8xb32-300e_in1k': 36_257,
     'vit-32x384-p16_8xb32-300e_in1k': 48_090,
     'vit-b-p16-refiner_8xb32-300e_in1k': 86_582,
+    'convstem-vit-b-p16_8xb32-300e_in1k': 92_367,
+    'convstem-vit-b-p16-refiner_8xb32-300e_in1k': 85_287,
+    'convstem-vit-s-p16-refiner_8xb32-300e_in1k': 25_016,
+    'convstem-vit-s-p16-refiner-r1_8xb32-300e_in1k': 25_010,
+    'convstem-vit-s-p16-refiner-r6_8xb32-300e_in1k': 25_025,
     'convstem-vit-s-p16-refiner_8xb64-300e_in1k': 25_016,
     'convstem-vit-m-p16-refiner_8xb64-300e_in1k': 55_013,
     'convstem-vit-l-p16-refiner_8xb64-300e_in1k': 80_617,
@@ -150,6 +161,105 @@ def test_ablation_changes_the_plugs_only(path):
     assert 2 <= len(lines) <= 6 and '_delete_' not in path.read_text()
 
 
+# Configs whose header says in what they differ from another: "Differs from other.py in: model.backbone.arch, ...."
+DIFFERS = re.compile(r'Differs from (\S+\.py) in: (.+?)\.(?: |$)')
+
+
+def difference(path: Path) -> tuple[str, list[str]] | None:
+    """The config that a header compares its own with, and the settings that it names."""
+    header = path.read_text().partition('_base_')[0]
+    found = DIFFERS.search(' '.join(line.removeprefix('# ') for line in header.splitlines()))
+    return found and (found[1], found[2].split(', '))
+
+
+DIFFERENT = [path for path in ALL if difference(path)]
+
+
+def changed(before, after, key='') -> list[str]:
+    """Keys of the settings in which two configs differ; lists are compared as a whole."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return [] if before == after else [key]
+    keys = [*before, *(name for name in after if name not in before)]
+    parts = [changed(before.get(name), after.get(name), f'{key}.{name}'.lstrip('.')) for name in keys]
+    return [*chain.from_iterable(parts)]
+
+
+def test_configs_with_plugs_are_ablations_or_say_how_else_they_differ():
+    with_plugs = [path for path in PAPERS if 'plugs=' in path.read_text()]
+    assert set(with_plugs) <= {*ABLATIONS, *DIFFERENT}
+
+
+@pytest.mark.parametrize('path', DIFFERENT, ids=names(DIFFERENT))
+def test_header_names_all_differences(path):
+    other, named = difference(path)
+    found = changed(load(path.parent / other).to_dict(), load(path).to_dict())
+    below = {name: [key for key in found if f'{key}.'.startswith(f'{name}.')] for name in named}
+    assert [name for name, keys in below.items() if not keys] == []
+    assert set(found) == set(chain.from_iterable(below.values()))
+
+
+# Context Broadcasting, appendix A.3: DeiT's recipe, but no repeated augmentation for ViT-Ti and ViT-S with CB, and a
+# warm-up of 10 epochs in place of 5 and more stochastic depth (0.2 with distillation) for ViT-B with CB.
+CB_TRAININGS = [path for path in ALL if path.parent.name == 'context_broadcast' and path.stem.endswith('in1k')]
+
+
+@pytest.mark.parametrize('path', CB_TRAININGS, ids=names(CB_TRAININGS))
+def test_cb_recipes(path):
+    cfg, is_base = load(path), '-b-' in path.stem
+    has_module = any(word in path.stem for word in ('-cb', '-se', '-uniform'))
+    warm_up = cfg.param_scheduler[0].end
+    repeats = cfg.train_dataloader.sampler.type == 'RepeatAugSampler'
+    assert (warm_up, cfg.model.backbone.drop_path_rate) == ((10, 0.2) if is_base and has_module else (5, 0.1))
+    assert repeats == (is_base or not has_module)
+
+
+# What else the papers say of recipes, and where: configs by a piece of their path.
+RECIPES = {
+    # XCiT's UPerNets, after which CB's are trained (section 3.3); it has no model of the size of DeiT-B.
+    'context_broadcast/deit-ti-*_upernet_*': {'model.backbone.drop_path_rate': 0.0},
+    'context_broadcast/deit-s-*_upernet_*': {'model.backbone.drop_path_rate': 0.05},
+    # Swin's recipe, which ReSwin-T follows (section 4.2).
+    'residual_attention/swin-t-p4-w7*_in1k*': {
+        'model.backbone.drop_path_rate': 0.2,
+        'model.train_cfg.augments': [dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)],
+        'model.train_cfg.probs': None,
+        'optim_wrapper.clip_grad.max_norm': 5.0,
+        'train_pipeline.3.num_policies': 2,
+        'train_pipeline.4.erase_prob': 0.25,
+        'test_pipeline.1.scale': 256,
+        'param_scheduler.1.eta_min': 1e-5,
+    },
+    # ViT's fine-tuning, which both papers refer to, starts a new head at zero.
+    'broad_attention/deit-s-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
+    'residual_attention/vit-b-*i_*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
+    # DeiT's optimiser, which BViT takes over with its averaged weights (section IV-A).
+    'broad_attention/deit-*_in1k*': {
+        'optim_wrapper.clip_grad': None,
+        'optim_wrapper.optimizer.eps': None,
+        'custom_hooks.0.type': 'EMAHook',
+        'custom_hooks.0.momentum': 4e-5,
+    },
+}
+
+
+@pytest.mark.parametrize('pattern', RECIPES)
+def test_recipes(pattern):
+    paths = [path for path in CONFIGS.glob(pattern) if '-official' not in path.stem]
+    assert paths
+    for path in paths:
+        cfg = load(path)
+        assert {key: setting(cfg, key) for key in RECIPES[pattern]} == RECIPES[pattern], path.stem
+
+
+def setting(node, key: str):
+    """A setting by its path, None where there is none."""
+    for name in key.split('.'):
+        node = node[int(name)] if name.isdecimal() else node.get(name)
+        if node is None:
+            return None
+    return node.to_dict() if isinstance(node, ConfigDict) else node
+
+
 @pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
 def test_checkpoints_have_a_known_place(path):
     cfg = load(path)
@@ -162,6 +272,43 @@ def test_checkpoints_have_a_known_place(path):
                 source = load(next(other for other in PAPERS if other.stem == name))
                 assert Path(settings['checkpoint']).name == f'epoch_{source.train_cfg.max_epochs}.pth'
                 assert source.model.backbone.get('plugs') == cfg.model.backbone.get('plugs')
+
+
+REFINER = [path for path in ALL if path.parent.name == 'refiner']
+# Token labels bring their own mixing of images.
+REFINER_TRAININGS = [path for path in REFINER if '-300e_' in path.stem and 'token-labels' not in path.stem]
+REFINER_TUNINGS = [path for path in REFINER if '-30e_' in path.stem]
+
+
+@pytest.mark.parametrize('path', REFINER_TRAININGS, ids=names(REFINER_TRAININGS))
+def test_refiner_recipes(path):
+    """Refiner, Table 8: the standard recipe at 256 images a step, the advanced one at 512; DeiT's at 1024."""
+    cfg = load(path)
+    arch = cfg.model.backbone.arch
+    blocks = 12 if isinstance(arch, str) else arch.num_layers
+    drop_path, mixup, cutmix, lr, sampler = {
+        256: (0.1, 0.2, None, 5e-4, 'DefaultSampler'),
+        512: (0.1 * blocks / 12, 0.8, 1.0, 5e-4, 'DefaultSampler'),
+        1024: (0.1, 0.8, 1.0, 1e-3, 'RepeatAugSampler'),
+    }[cfg.auto_scale_lr.base_batch_size]
+    augments = {augment.type: augment.alpha for augment in cfg.model.train_cfg.augments}
+    assert (augments.get('Mixup'), augments.get('CutMix')) == (mixup, cutmix)
+    assert cfg.model.backbone.drop_path_rate == pytest.approx(drop_path)
+    assert cfg.optim_wrapper.optimizer.lr == lr and cfg.optim_wrapper.optimizer.weight_decay == 0.05
+    assert cfg.param_scheduler[0].end == 5 and cfg.train_dataloader.sampler.type == sampler
+    assert cfg.train_pipeline[4].erase_prob == 0.25
+
+
+@pytest.mark.parametrize('path', REFINER_TUNINGS, ids=names(REFINER_TUNINGS))
+def test_refiner_is_fine_tuned_as_deit(path):
+    """DeiT's command for 384 x 384 changes rate, decay, epochs and size, and nothing else of its recipe."""
+    cfg = load(path)
+    warm_up, flat = cfg.param_scheduler
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.lr, optimizer.weight_decay, cfg.train_cfg.max_epochs) == (5e-6, 1e-8, 30)
+    assert warm_up.end == flat.begin == 5 and warm_up.start_factor * optimizer.lr == pytest.approx(1e-6)
+    assert flat.factor == 1 and cfg.custom_hooks == [dict(type='EMAHook', momentum=4e-5, priority='ABOVE_NORMAL')]
+    assert cfg.train_dataloader.sampler.type == 'RepeatAugSampler' and cfg.train_pipeline[4].erase_prob == 0.25
 
 
 def test_every_base_is_used():
@@ -268,6 +415,25 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
         check_layer_decay(cfg.optim_wrapper, parameters, groups)
 
 
+@pytest.mark.parametrize('name', ['deit-ti-p16', 'deit-ti-distilled-p16', 'vit-8x192-msa-p16', 'vit-8x192-mlp-p16'])
+def test_deit_starts_as_deit(name):
+    """Every linear layer by a normal distribution of 0.02, bias 0; mmpretrain's MLPs and heads start otherwise."""
+    cfg = deepcopy(load(CONFIGS / 'context_broadcast' / f'{name}_8xb128-300e_in1k.py'))
+    arch = dict(embed_dims=192, num_layers=9 if '8x192' in name else 2, num_heads=3, feedforward_channels=768)
+    cfg.model.backbone.arch = ConfigDict(arch)
+    cfg.model.pop('teacher', None)
+    cfg.model.pop('teacher_checkpoint', None)
+    cfg.model.type = 'ImageClassifier'
+    model = build(cfg.model, 'mmpretrain', 'cpu')
+    torch.manual_seed(0)
+    model.init_weights()
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    assert len(layers) == 4 * arch['num_layers'] - 2 * ('8x192' in name) + (2 if 'distilled' in name else 1)
+    for layer in layers:
+        assert layer.bias.abs().max() == 0
+        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
 def plain(cfg: Config) -> dict:
     """The optimizer's wrapper without mixed precision, which needs an accelerator."""
     settings = cfg.optim_wrapper.to_dict()
@@ -324,9 +490,10 @@ def small(cfg: Config, teacher: str) -> ConfigDict:
     """A model of the same structure, small enough to train on images of 64 x 64.
 
     Heads stay as many and become 4 wide, so the network is narrow; MLPs are twice as wide as the tokens. Networks
-    that are not tapped inside have 4 blocks, or 2 in each stage. Windows have a side of 2 (Swin) or 3 (ViT, whose map
-    of 4 x 4 they do not divide). Task heads and necks have 16 channels and 5 classes. A teacher is timm's smallest
-    ResNet. No other checkpoint is read, images are not mixed, and no branch is dropped at random.
+    that are not tapped inside have 4 blocks, or 2 in each stage, but where the config tells blocks apart. Windows have
+    a side of 2 (Swin) or 3 (ViT, whose map of 4 x 4 they do not divide). Task heads and necks have 16 channels and 5
+    classes. A teacher is timm's smallest ResNet. No other checkpoint is read, images are not mixed, and no branch is
+    dropped at random.
     """
     model = deepcopy(cfg.model)
     model.pop('init_cfg', None)
@@ -358,7 +525,7 @@ def small_swin(backbone: ConfigDict) -> dict[int, int]:
 def small_vit(backbone: ConfigDict) -> dict[int, int]:
     arch = VisionTransformer.arch_zoo[backbone.arch] if isinstance(backbone.arch, str) else backbone.arch
     width = 4 * arch['num_heads']
-    tapped = 'out_indices' in backbone or 'global_blocks' in backbone
+    tapped = 'out_indices' in backbone or 'global_blocks' in backbone or isinstance(backbone.get('layer_cfgs'), list)
     num_layers = arch['num_layers'] if tapped else 4
     backbone.arch = ConfigDict(
         embed_dims=width, num_layers=num_layers, num_heads=arch['num_heads'], feedforward_channels=2 * width
@@ -495,6 +662,20 @@ def check_detection(packed, name, split):
 
 
 CHECKS = {'mmpretrain': check_image, 'mmseg': check_segmentation, 'mmdet': check_detection}
+
+
+@pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
+def test_images_are_filled_with_the_mean_that_is_subtracted(path):
+    cfg = load(path)
+    if cfg.default_scope != 'mmpretrain':
+        return
+    normalisation = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
+    bgr_mean, bgr_std = list(normalisation.mean)[::-1], list(normalisation.std)[::-1]
+    for transform in cfg.train_dataloader.dataset.pipeline:
+        if transform.type == 'RandAugment':
+            assert transform.hparams.pad_val == [round(channel) for channel in bgr_mean]
+        if transform.type == 'RandomErasing':
+            assert (transform.fill_color, transform.fill_std) == (bgr_mean, bgr_std)
 
 
 @pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ('setup.py', 'pyproject.toml', 'MANIFEST.in', 'README.md', 'LICENSE', 'model-index.yml')
 FOLDERS = ('vitplug', 'configs', 'tools', 'requirements')
-NAME = 'vitplug::refiner/vit-16x384-p16-refiner-share1_8xb32-300e_in1k.py'
+NAME = 'vitplug::refiner/convstem-vit-s-p16-refiner_8xb32-300e_in1k.py'
 
 
 @pytest.fixture(scope='module')

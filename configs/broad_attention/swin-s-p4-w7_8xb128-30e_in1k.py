@@ -1,5 +1,5 @@
 # ImageNet-1k fine-tuning of Swin-S.
-# The paper's figures: top-1 83.0, before fine-tuning.
+# The paper's figures: top-1 83.0, before fine-tuning (Table V).
 # python tools/train.py configs/broad_attention/swin-s-p4-w7_8xb128-30e_in1k.py
 _base_ = [
     '../_base_/models/swin-s-p4-w7.py',

@@ -1,5 +1,13 @@
 # ImageNet-1k classification with a distilled DeiT-B and Context Broadcasting.
-# The paper's figures: top-1 83.5.
+# The paper's figures: top-1 83.5, top-5 96.5; ImageNet-V2 top-1 72.3; ImageNet-ReaL top-1 88.1 (Table 6).
 # python tools/train.py configs/context_broadcast/deit-b-distilled-p16-cb_8xb128-300e_in1k.py
-_base_ = 'deit-b-distilled-p16_8xb128-300e_in1k.py'
-model = dict(backbone=dict(plugs=[dict(type='ContextBroadcast')]))
+# Differs from deit-b-distilled-p16_8xb128-300e_in1k.py in: model.backbone.drop_path_rate, model.backbone.plugs,
+# param_scheduler.
+_base_ = [
+    '../_base_/models/deit-b-distilled-p16.py',
+    '../_base_/datasets/imagenet_bs128_repeated_224.py',
+    '../_base_/schedules/cb_300e_warmup10.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]
+# Appendix A.3 of the paper: ViT-B with CB warms up for 10 epochs, not 5, and drops more paths.
+model = dict(backbone=dict(drop_path_rate=0.2, plugs=[dict(type='ContextBroadcast')]))

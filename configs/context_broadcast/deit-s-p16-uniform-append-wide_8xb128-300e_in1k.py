@@ -1,5 +1,5 @@
 # ImageNet-1k classification with DeiT-S and a branch of uniform attention as wide as all heads.
-# The paper's figures: top-1 80.6, 29 M parameters.
+# The paper's figures: top-1 80.6, 29 M parameters (Table 1).
 # python tools/train.py configs/context_broadcast/deit-s-p16-uniform-append-wide_8xb128-300e_in1k.py
-_base_ = 'deit-s-p16_8xb128-300e_in1k.py'
+_base_ = 'deit-s-p16-cb_8xb128-300e_in1k.py'
 model = dict(backbone=dict(plugs=[dict(type='UniformHead', mode='append', extra_head_dim=384)]))

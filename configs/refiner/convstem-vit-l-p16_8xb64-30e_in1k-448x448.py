@@ -2,7 +2,7 @@
 # python tools/train.py configs/refiner/convstem-vit-l-p16_8xb64-30e_in1k-448x448.py
 _base_ = [
     '../_base_/models/convstem-vit-l-p16.py',
-    '../_base_/datasets/imagenet_bs64_448.py',
+    '../_base_/datasets/imagenet_bs64_refiner_448.py',
     '../_base_/schedules/finetune_size_30e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]

@@ -2,7 +2,7 @@
 # python tools/train.py configs/refiner/convstem-vit-m-p16_8xb64-300e_in1k.py
 _base_ = [
     '../_base_/models/convstem-vit-m-p16.py',
-    '../_base_/datasets/imagenet_bs64_224.py',
+    '../_base_/datasets/imagenet_bs64_refiner_224.py',
     '../_base_/schedules/refiner_300e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]

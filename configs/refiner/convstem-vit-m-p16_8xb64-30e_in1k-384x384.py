@@ -2,7 +2,7 @@
 # python tools/train.py configs/refiner/convstem-vit-m-p16_8xb64-30e_in1k-384x384.py
 _base_ = [
     '../_base_/models/convstem-vit-m-p16.py',
-    '../_base_/datasets/imagenet_bs64_384.py',
+    '../_base_/datasets/imagenet_bs64_refiner_384.py',
     '../_base_/schedules/finetune_size_30e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]

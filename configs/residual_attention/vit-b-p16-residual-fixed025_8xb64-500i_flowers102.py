@@ -1,4 +1,5 @@
 # Flowers-102 classification with ViT-B and residual attention with alpha fixed at 0.25.
+# The paper's figures: drawn without printed values (Figure 9).
 # python tools/train.py configs/residual_attention/vit-b-p16-residual-fixed025_8xb64-500i_flowers102.py
 _base_ = 'vit-b-p16_8xb64-500i_flowers102.py'
 model = dict(backbone=dict(plugs=[dict(type='ResidualAttention', alpha=0.25, learnable=False)]))

@@ -1,5 +1,5 @@
 # CIFAR-100 classification with ViT-B and residual attention with alpha fixed at 0.75.
-# The paper's figures: best of its scan from 0 to 1.
+# The paper's figures: best of the scan, which is drawn without printed values (Figure 9).
 # python tools/train.py configs/residual_attention/vit-b-p16-residual-fixed075_8xb64-10000i_cifar100.py
 _base_ = 'vit-b-p16_8xb64-10000i_cifar100.py'
 model = dict(backbone=dict(plugs=[dict(type='ResidualAttention', alpha=0.75, learnable=False)]))

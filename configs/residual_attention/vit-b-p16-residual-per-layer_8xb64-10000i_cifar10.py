@@ -1,4 +1,5 @@
 # CIFAR-10 classification with ViT-B and residual attention with an alpha for every block.
+# The paper's figures: as with one alpha (Section 5.2).
 # python tools/train.py configs/residual_attention/vit-b-p16-residual-per-layer_8xb64-10000i_cifar10.py
 _base_ = 'vit-b-p16_8xb64-10000i_cifar10.py'
 model = dict(backbone=dict(plugs=[dict(type='ResidualAttention', per_layer=True)]))

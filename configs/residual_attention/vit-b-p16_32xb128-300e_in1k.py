@@ -1,5 +1,5 @@
 # ImageNet-1k classification with ViT-B.
-# The paper's figures: top-1 77.8, taken from the original ViT.
+# The paper's figures: top-1 77.8, quoted from the original ViT, which was trained otherwise (Table 2).
 # python tools/train.py configs/residual_attention/vit-b-p16_32xb128-300e_in1k.py
 _base_ = [
     '../_base_/models/deit-b-p16.py',
@@ -7,5 +7,5 @@ _base_ = [
     '../_base_/schedules/revit_300e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
-# The paper names neither stochastic depth nor Mixup; its code has 0.2 and none.
+# The paper names neither stochastic depth nor Mixup; its code has 0.2 and, in one of two published versions, no mixing.
 model = dict(backbone=dict(drop_path_rate=0.2), train_cfg=None)

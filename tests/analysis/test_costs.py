@@ -94,6 +94,12 @@ def test_shared_map_has_no_query_and_key():
     assert vit(dict(type='Refiner', share=2, expansion=0))['backbone.attention'] == ATTENTION - saved
 
 
+def test_blocks_that_lack_a_branch():
+    found = vit(layer_cfgs=[dict(with_attn=False), dict(with_ffn=False), {}])
+    shares = {'backbone.attention': 2, 'backbone.mlp': 2}
+    assert found == {part: macs * shares.get(part, 3) // 3 for part, macs in PLAIN.items()}
+
+
 # --- the hierarchical host ---
 
 SWIN = dict(arch=dict(embed_dims=16, depths=[2, 2], num_heads=[2, 4]), window_size=4, out_indices=(1,))

@@ -102,6 +102,15 @@ def test_parts_that_are_missing_are_initialised_as_ever(saved):
     assert torch.equal(model.layers[2].ffn.layers[1].bias, stock['layers.2.ffn.layers.1.bias'])
 
 
+def test_comes_after_the_start_of_the_blocks(saved):
+    stock = randomize(vit()).state_dict()
+    model = vit(
+        init_cfg=pretrained(saved(stock)), layer_cfgs=dict(init_cfg=dict(type='Constant', layer='Linear', val=1.0))
+    )
+    model.init_weights()
+    assert_loaded(model, stock)
+
+
 def test_must_come_last(saved):
     path = saved(vit())
     others = dict(type='Constant', layer='Linear', val=0.0)

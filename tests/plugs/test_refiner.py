@@ -535,6 +535,7 @@ SHARINGS = {
         dict(type='Refiner', share=2, layers=[1, 2, 3], reduction=False, value_split=True, expansion=4)
     ],
     'refiner-share-mbconv': [dict(type='Refiner', share=1, **MBCONV)],
+    'unrefined-share': [dict(type='Refiner', mode='none', share=2, layers=[1, 2, 3])],
     'refiner-official': [dict(type='Refiner', **OFFICIAL)],
     'refiner-share-uniform': [dict(type='UniformHead'), dict(type='Refiner', share=1), dict(type='ContextBroadcast')],
 }
@@ -568,14 +569,15 @@ def test_sharing_keeps_the_contract(plugs, host, clause, monkeypatch):
     CLAUSES[clause](host, plugs)
 
 
-def block_by_hand(block, x, grid, maps, copies, split):
-    """A pre-norm ViT block that computes and refines a map, or takes the given one."""
+def block_by_hand(block, x, grid, maps, copies=1, split=False, refined=True):
+    """A pre-norm ViT block that computes a map, refined if ``refined``, or takes the given one."""
     heads, dims = VIT_ARCH['num_heads'], x.shape[-1]
     *qk, v = block.attn.qkv(block.ln1(x)).split(dims, dim=-1)
     q, k, v = ((t.unflatten(-1, (heads, -1)).transpose(1, 2)[:, None]) for t in (*qk, v)) if qk else (None, None, v)
     if maps is None:
+        maps = ((q @ k.mT) * (dims // heads) ** -0.5).softmax(-1)
         module = block.plugs['refiner']['map']
-        maps = refine_oracle(module, ((q @ k.mT) * (dims // heads) ** -0.5).softmax(-1), grid)
+        maps = refine_oracle(module, maps, grid) if refined else maps
     else:
         v = v.unflatten(-1, (heads, -1)).transpose(1, 2)[:, None]
     out = weigh_oracle(maps, v, copies, split)[:, 0].transpose(1, 2).flatten(2)
@@ -598,6 +600,21 @@ def test_blocks_share_a_map(share, owners, values):
         expected, maps = block_by_hand(block, expected, grid, maps, copies, values.get('value_split', False))
     leaves = [x, *model.layers.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
+
+
+@pytest.mark.parametrize(('share', 'owners'), [(1, [0, 2]), (2, [0, 3]), (3, [0])])
+def test_blocks_share_a_map_of_plain_attention(share, owners):
+    model = randomize(vit(plugs=[dict(type='Refiner', mode='none', share=share)])).double()
+    grid, x = TokenGrid(2, 3, 1), noise(2, 7, VIT_ARCH['embed_dims']).requires_grad_()
+    got, carry = x, {}
+    expected, maps = x, None
+    for i, block in enumerate(model.layers):
+        got, carry = block(got, grid, carry)
+        expected, maps = block_by_hand(block, expected, grid, None if i in owners else maps, refined=False)
+    leaves = [x, *model.layers.parameters()]
+    assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
+    assert count(model.layers) == count(vit().layers) - (4 - len(owners)) * 2 * x.shape[-1] * (x.shape[-1] + 1)
+    assert not any('refiner' in name for name in model.state_dict())
 
 
 def official_oracle(blocks, x, training):
@@ -765,7 +782,7 @@ BAD_ARGUMENTS = {
     'kernel a pair': (dict(kernel_size=(3, 3)), r'kernel_size=\(3, 3\): expected an integer'),
     'reduction no bool': (dict(reduction=1), r'reduction=1: expected True or False'),
     'constraint': (dict(constraint='row+col'), r"constraint='row\+col': expected one of .*'rowcol'"),
-    'mode': (dict(mode='conv'), r"mode='conv': expected one of \['linear', 'mbconv'\]"),
+    'mode': (dict(mode='conv'), r"mode='conv': expected one of \['linear', 'mbconv', 'none'\]"),
     'share negative': (dict(share=-1), r'share=-1: expected an integer of at least 0'),
     'init': (dict(init='zeros'), r"init='zeros': expected one of \['identity', 'default'\]"),
     'rowcol mode': (dict(rowcol_mode='mean'), r"rowcol_mode='mean': expected one of"),
@@ -779,6 +796,13 @@ BAD_ARGUMENTS = {
     'mbconv spatial': (dict(constraint='spatial', **MBCONV), r"it needs constraint='none'$"),
     'mbconv no reduction': (dict(reduction=False, **MBCONV), r'it needs reduction=True$'),
     'mbconv dla': (dict(expansion=0, **MBCONV), r'it needs expansion of at least 1$'),
+    'none without sharing': (dict(mode='none'), r"mode='none' changes nothing with share=0: .* at least 1$"),
+    'none refines': (dict(mode='none', share=1, expansion=2), r"mode='none' refines nothing: leave out expansion=2$"),
+    'none official': (
+        dict(mode='none', share=1, scheme='official', kernel_size=5),
+        r"leave out kernel_size=5, scheme='official'$",
+    ),
+    'none rescales': (dict(mode='none', share=1, rescale_by_tokens=True), r'leave out rescale_by_tokens=True$'),
     'scheme': (dict(scheme='code'), r"scheme='code': expected one of \['paper', 'official'\]"),
     'official linear': (dict(scheme='official', share=1), r"scheme='official' goes with mode='mbconv' and share=1"),
     'official share': (OFFICIAL | dict(share=2), r"share=1 only, not 'mbconv' and 2$"),
@@ -799,6 +823,7 @@ def plugged(**arguments):
 
 BAD_COMBINATIONS = {
     'share on windows': (swin, [plugged(share=1)], r'share=1 is not for windowed attention: .*set share=0'),
+    'plain maps on windows': (swin, [plugged(share=1, mode='none')], r'share=1 is not for windowed attention'),
     'gap in a group': (vit, [plugged(share=1, layers=[0, 2])], r'groups of 2 blocks in a row, but block 2 .* block 0'),
     'no pairs': (vit, [plugged(layers=[0, 1, 2], **OFFICIAL)], r"scheme='official' pairs blocks, and 3 are odd"),
     'gap in a pair': (vit, [plugged(layers=[0, 2], **OFFICIAL)], r'block 2 does not follow block 0'),

@@ -212,7 +212,9 @@ def label_parts(model: nn.Module) -> dict[nn.Module, str]:
     if isinstance(backbone, PluggedBackbone):
         labels[backbone] = 'backbone.other'
         for block in backbone.plugged_blocks():
-            labels |= {block.attn: 'backbone.attention', block.ffn: 'backbone.mlp'}
+            branches = {'backbone.attention': block.attn, 'backbone.mlp': block.ffn}
+            # A block may lack a branch.
+            labels |= {module: label for label, module in branches.items() if module is not None}
         for plugs in (backbone.plugs, *(block.plugs for block in backbone.plugged_blocks())):
             for name, sockets in plugs.items():
                 labels |= dict.fromkeys(sockets.values(), f'{PLUGS}{name}')

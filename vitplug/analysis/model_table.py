@@ -183,16 +183,10 @@ PLUGGED = (
     ),
     Row(
         'ReViT-B, no class token',
-        f'{RESIDUAL}/vit-b-p16-residual_32xb128-300e_in1k',
+        f'{RESIDUAL}/vit-b-p16-residual-official_32xb128-300e_in1k',
         86_566_121,
         '17.472',
         ('86 M', '17.5'),
-        {
-            'model.backbone.with_cls_token': False,
-            'model.backbone.out_type': 'featmap',
-            'model.neck': dict(_delete_=True, type='GlobalAveragePooling'),
-            'model.head.type': 'LinearClsHead',
-        },
     ),
     Row(
         'ReSwin-T',
@@ -217,10 +211,11 @@ def _unshared(size: str, parameters: str) -> Row:
 
 
 def _expanded(expansion: int, in_a_block: int) -> Row:
-    config = f'{REFINER}/vit-16x384-p16-refiner-r{expansion}_8xb32-300e_in1k'
-    return Row(f'ViT 16 x 384 + Refiner, r = {expansion}', config, 24_423_784 + 16 * in_a_block)
+    config = f'{REFINER}/convstem-vit-s-p16-refiner-r{expansion}_8xb32-300e_in1k'
+    return Row(f'Refined-ViT 16 x 384, r = {expansion}', config, 25_006_472 + 8 * in_a_block, paper=('25 M', ''))
 
 
+NO_86_M = 'as in all rows of Table 11, the paper prints the 86 M of ViT-B'
 REFINED = (
     Row('ViT 12 x 768', f'{REFINER}/vit-b-p16_8xb32-300e_in1k', '86.568', None, ('86 M', '')),
     Row('ViT 16 x 384', f'{REFINER}/vit-16x384-p16_8xb32-300e_in1k', '24.424', '5.183', ('24 M', '')),
@@ -229,6 +224,20 @@ REFINED = (
     _expanded(1, 396),
     _expanded(6, 2376),
     Row('Refined-ViT-Base', f'{REFINER}/vit-b-p16-refiner_8xb32-300e_in1k', '86.582', None, ('86 M', '')),
+    Row(
+        'ViT-Base, convolutional stem',
+        f'{REFINER}/convstem-vit-b-p16_8xb32-300e_in1k',
+        92_366_600,
+        paper=('86 M', ''),
+        note=NO_86_M,
+    ),
+    Row(
+        'Refined-ViT-Base, convolutional stem',
+        f'{REFINER}/convstem-vit-b-p16-refiner_8xb32-300e_in1k',
+        85_286_624,
+        paper=('86 M', ''),
+        note=NO_86_M,
+    ),
     Row('Refined-ViT-S', f'{REFINER}/convstem-vit-s-p16-refiner_8xb64-300e_in1k', '25.016', None, ('25 M', '7.2')),
     Row('Refined-ViT-M', f'{REFINER}/convstem-vit-m-p16-refiner_8xb64-300e_in1k', '55.013', None, ('55 M', '13.5')),
     Row('Refined-ViT-L', f'{REFINER}/convstem-vit-l-p16-refiner_8xb64-300e_in1k', '80.617', None, ('81 M', '19.1')),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
+from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
@@ -68,11 +69,17 @@ class ScaledAttention(SelfAttention):
 class TransformerLayer(BaseModule):
     """One pre-norm block: attention, then MLP.
 
-    The arguments are those of mmpretrain's encoder layer, so that its ``layer_cfgs`` work here, and
-    ``reshape``, what the plugs make of the block's shape.
+    The arguments are those of mmpretrain's encoder layer, so that its ``layer_cfgs`` work here, and these:
+
+    Args:
+        with_attn: Whether there is an attention branch.
+        with_ffn: Whether there is an MLP branch.
+        reshape: What the plugs make of the block's shape.
+        init_cfg: How the block's weights start. None is mmpretrain's start: an MLP by Xavier, attention by what is
+            said of the network around.
 
     Raises:
-        ValueError: If the width is no multiple of the heads, or ``ffn_type`` is unknown.
+        ValueError: If the width is no multiple of the heads, ``ffn_type`` is unknown, or no branch is left.
     """
 
     def __init__(
@@ -90,42 +97,47 @@ class TransformerLayer(BaseModule):
         act_cfg=dict(type='GELU'),
         norm_cfg=dict(type='LN'),
         with_cp=False,
+        with_attn=True,
+        with_ffn=True,
         init_cfg=None,
         reshape=lambda shape: shape,
     ):
         super().__init__(init_cfg)
         self.with_cp = with_cp
-        shape = reshape(BlockShape.stock(embed_dims, num_heads, feedforward_channels))
-        self.ln1 = layer_norm(norm_cfg, embed_dims)
-        self.attn = ScaledAttention(
-            embed_dims,
-            shape,
-            drop_path_rate,
-            layer_scale_init_value,
-            qkv_bias=qkv_bias,
-            attn_drop=attn_drop_rate,
-            proj_drop=drop_rate,
-        )
-        self.ln2 = layer_norm(norm_cfg, embed_dims)
-        if ffn_type == 'origin':
-            self.ffn = PluggedFFN(
+        shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
+        shape = reshape(_with_branches(shape, with_attn, with_ffn))
+        self.ln1 = self.attn = self.ln2 = self.ffn = None
+        if with_attn:
+            self.ln1 = layer_norm(norm_cfg, embed_dims)
+            self.attn = ScaledAttention(
+                embed_dims,
+                shape,
+                drop_path_rate,
+                layer_scale_init_value,
+                qkv_bias=qkv_bias,
+                attn_drop=attn_drop_rate,
+                proj_drop=drop_rate,
+            )
+        if with_ffn:
+            self.ln2 = layer_norm(norm_cfg, embed_dims)
+            self.ffn = _build_ffn(
+                ffn_type,
                 embed_dims,
                 shape.hidden_dims,
+                layer_scale_init_value,
                 num_fcs=num_fcs,
                 ffn_drop=drop_rate,
                 dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate),
                 act_cfg=act_cfg,
-                layer_scale_init_value=layer_scale_init_value,
             )
-        elif ffn_type == 'swiglu_fused':
-            self.ffn = PluggedSwiGLU(embed_dims, shape.hidden_dims, layer_scale_init_value)
-        else:
-            raise ValueError(f"ffn_type={ffn_type!r}: expected 'origin' or 'swiglu_fused'")
-        self.shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
+            shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
+        self.shape = shape
         self.plugs = LayerPlugs()
 
     def init_weights(self):
         super().init_weights()
+        if self.init_cfg or self.ffn is None:
+            return
         for module in self.ffn.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -135,9 +147,36 @@ class TransformerLayer(BaseModule):
         self, x_BND: Tensor, layout: TokenGrid | WindowLayout, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        branch, carry = self.attn(self.ln1(x_BND), layout, self.plugs, carry, record)
-        x_BND = x_BND + branch
-        return self.ffn(self.ln2(x_BND), x_BND, self.plugs), carry
+        if self.attn is not None:
+            branch, carry = self.attn(self.ln1(x_BND), layout, self.plugs, carry, record)
+            x_BND = x_BND + branch
+        if self.ffn is not None:
+            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs)
+        return x_BND, carry
+
+
+def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockShape:
+    """The shape of a block that has these branches only.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    branches = [check_flag('with_attn', with_attn), check_flag('with_ffn', with_ffn)]
+    if not any(branches):
+        raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
+    if not with_attn:
+        shape = replace(shape, map_heads=0, value_heads=0, out_heads=0)
+    return shape if with_ffn else replace(shape, hidden_dims=0)
+
+
+def _build_ffn(
+    ffn_type: str, embed_dims: int, hidden_dims: int, layer_scale_init_value: float, **settings
+) -> PluggedFFN | PluggedSwiGLU:
+    if ffn_type == 'origin':
+        return PluggedFFN(embed_dims, hidden_dims, layer_scale_init_value=layer_scale_init_value, **settings)
+    if ffn_type == 'swiglu_fused':
+        return PluggedSwiGLU(embed_dims, hidden_dims, layer_scale_init_value)
+    raise ValueError(f"ffn_type={ffn_type!r}: expected 'origin' or 'swiglu_fused'")
 
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
@@ -172,7 +211,8 @@ class VisionTransformer(PluggedBackbone):
         interpolate_mode: How the position table is resized.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
-        layer_cfgs: More settings of the blocks: one dict for all or a list with one for each.
+        layer_cfgs: More settings of the blocks (:class:`TransformerLayer`): one dict for all or a list with one for
+            each. ``with_attn=False`` or ``with_ffn=False`` leaves a branch out.
         pre_norm: Whether the tokens are normalised before the first block.
         use_abs_pos_embed: Whether there is a table of absolute positions. Without one, a plug such as
             ``RelPosMlp`` tells the blocks where tokens lie.

@@ -36,6 +36,8 @@ from torch import nn
 from ..attention.grids import TokenGrid
 
 TOKEN_SOCKETS = ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')
+# The sockets of each branch of a block.
+BRANCHES = {'attention': ('tap', 'bias', 'scores', 'map', 'msa'), 'MLP': ('mlp_front', 'mlp_mid', 'mlp_end')}
 # Only one plug can say what the logits, or the maps, are.
 EXCLUSIVE_SOCKETS = ('scores', 'map')
 # What a block without q and k, which reuses a map, does not have.
@@ -49,9 +51,9 @@ class BlockShape:
     Args:
         head_dims: Width of one head, ``d``.
         map_heads: Heads that have q and k, and so an attention map. 0: the block reuses a map.
-        value_heads: Heads that have v. Those beyond the maps attend uniformly.
+        value_heads: Heads that have v. Those beyond the maps attend uniformly. 0: the block has no attention.
         out_heads: Heads of width ``d`` that enter the projection.
-        hidden_dims: Width inside the MLP.
+        hidden_dims: Width inside the MLP. 0: the block has none.
         repeats: How many outputs of each head that has a map enter the projection, side by side.
     """
 
@@ -72,6 +74,12 @@ class BlockShape:
         if embed_dims % num_heads:
             raise ValueError(f'embed_dims={embed_dims} is no multiple of num_heads={num_heads}')
         return cls(embed_dims // num_heads, num_heads, num_heads, num_heads, hidden_dims)
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """The branches the block has, keys of :data:`BRANCHES`."""
+        sizes = {'attention': self.value_heads, 'MLP': self.hidden_dims}
+        return tuple(branch for branch, size in sizes.items() if size)
 
 
 @dataclass(frozen=True)

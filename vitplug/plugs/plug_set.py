@@ -9,7 +9,7 @@ from ..attention.carry import Carry
 from ..attention.grids import TokenGrid
 from ..attention.intermediates import LayerRecord
 from ..attention.kernels import Attention, fused
-from .plug import EXCLUSIVE_SOCKETS, QK_SOCKETS, BlockShape, LayerPlan, Plug
+from .plug import BRANCHES, EXCLUSIVE_SOCKETS, QK_SOCKETS, BlockShape, LayerPlan, Plug
 
 # Attention and carry to the output (B, W, H, N, d) and the next carry.
 FastForm = Callable[[Attention, Carry], tuple[Tensor, Carry]]
@@ -131,9 +131,17 @@ class PlugSet:
         self.indices = {plug: plug.layer_indices(num_layers) for plug in sorted(plugs, key=lambda plug: plug.name)}
 
     def shape_block(self, shape: BlockShape, index: int) -> BlockShape:
-        """The shape block ``index`` is to be built with."""
+        """The shape block ``index`` is to be built with.
+
+        Raises:
+            ValueError: If a plug would change a branch that the block lacks.
+        """
         for plug in sorted(self.indices, key=lambda plug: plug.shape_rank):
-            shape = plug.shape_block(shape, index, self.num_layers)
+            wanted = plug.shape_block(shape, index, self.num_layers)
+            added = [branch for branch in wanted.branches if branch not in shape.branches]
+            if added:
+                raise ValueError(_without_branch([plug.name], added[0], index))
+            shape = wanted
         return shape
 
     def build(self, plans: Sequence[LayerPlan]) -> tuple[NetworkPlugs, list[LayerPlugs]]:
@@ -167,6 +175,10 @@ class PlugSet:
 
 
 def _check_together(plan: LayerPlan, layer: LayerPlugs) -> None:
+    for branch in BRANCHES.keys() - plan.shape.branches:
+        needy = [name for name, part in layer.items() if not part.keys().isdisjoint(BRANCHES[branch])]
+        if needy:
+            raise ValueError(_without_branch(needy, branch, plan.index))
     for socket in EXCLUSIVE_SOCKETS:
         owners = [name for name, part in layer.items() if socket in part]
         if len(owners) > 1:
@@ -177,6 +189,11 @@ def _check_together(plan: LayerPlan, layer: LayerPlugs) -> None:
             f'plugs: {needy} need q and k of block {plan.index}, which has none because it reuses the map of an '
             'earlier block; take the block out of their layers, or let it have its own map (share=0)'
         )
+
+
+def _without_branch(names: Sequence[str], branch: str, index: int) -> str:
+    change = f'plugs: {names} change the {branch} branch of block {index}, which has none'
+    return f'{change}; take the block out of their layers'
 
 
 def _insert(modules: nn.ModuleDict, plug: Plug, built) -> None:

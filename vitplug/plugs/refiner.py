@@ -34,6 +34,7 @@ times a learned scale of every channel, ``(D,)``, which starts at 1e-5::
     x + 2 MSA(LN x)        x + 2 scale MLP(LN x)
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -68,7 +69,8 @@ class Refiner(Plug):
             columns of prefix keys being mixed but not convolved; ``'rowcol'``: a line of k keys and a line
             of k queries.
         mode: ``'linear'`` (paper) or ``'mbconv'``, the inverted bottleneck of the official code: a batch norm
-            after each convolution, ReLU6 after the first two, a shortcut and one more batch norm.
+            after each convolution, ReLU6 after the first two, a shortcut and one more batch norm. ``'none'``:
+            maps are not refined and have no parameters; only ``share`` acts (plain attention in Table 13).
         share: Blocks after a refined one that reuse its refined map: they have neither q, k nor a Refiner.
             The plug's blocks form groups of ``1 + share``. Not for windowed hosts.
         init: ``'identity'`` starts as the plain host, with noise that cancels out but sets the r copies of a
@@ -84,11 +86,12 @@ class Refiner(Plug):
             whether they are multiplied by N over a reference. None: in evaluation only, the reference being
             the N of the last training forward (before any, that of the configured image size), so that
             nothing changes at that N. True: always, the reference being the configured N. False: never.
-        scheme: ``'paper'``: a refined map is what its block uses and what is reused. ``'official'``: what the
-            official Refined-ViT-S/M/L compute, see above; for ``mode='mbconv'`` and ``share=1``. Their blocks'
+        scheme: ``'paper'``: a refined map is what its block uses and what is reused. ``'official'``: what the blocks
+            of the official Refined-ViT-S/M/L compute, see above; for ``mode='mbconv'`` and ``share=1``. Their
             norms see ``x / 2``, which is a LayerNorm of 4 times the epsilon and the host's to have:
             ``layer_cfgs=dict(norm_cfg=dict(type='LN', eps=4e-6))``. Of the drop rates, ``attn_drop_rate`` alone
-            differs: here the softmax is dropped, there the sum with the map handed on.
+            differs: here the softmax is dropped, there the sum with the map handed on. The code's losses
+            and dense head are not the plug's.
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
@@ -119,7 +122,7 @@ class Refiner(Plug):
         self.kernel_size = check_integer('kernel_size', kernel_size, least=1)
         self.reduction = check_flag('reduction', reduction)
         self.constraint = check_choice('constraint', constraint, ('none', 'spatial', 'rowcol'))
-        self.mode = check_choice('mode', mode, ('linear', 'mbconv'))
+        self.mode = check_choice('mode', mode, ('linear', 'mbconv', 'none'))
         self.share = check_integer('share', share, least=0)
         self.init = check_choice('init', init, ('identity', 'default'))
         self.rowcol_mode = check_choice('rowcol_mode', rowcol_mode, ('sum', 'sequential'))
@@ -134,7 +137,9 @@ class Refiner(Plug):
             raise ValueError('value_split=True goes with reduction=False only')
         if rowcol_mode != 'sum' and constraint != 'rowcol':
             raise ValueError(f"rowcol_mode={rowcol_mode!r} goes with constraint='rowcol' only, not {constraint!r}")
-        if mode == 'mbconv':
+        if mode == 'none':
+            self._check_none()
+        elif mode == 'mbconv':
             self._check_mbconv()
         elif rescale_by_tokens is not None:
             raise ValueError(f"rescale_by_tokens={rescale_by_tokens} goes with mode='mbconv' only, not {mode!r}")
@@ -147,6 +152,15 @@ class Refiner(Plug):
         wrong += ['expansion of at least 1'] * (self.expansion == 0)
         if wrong:
             raise ValueError(f"mode='mbconv' has no such variant: it needs {', '.join(wrong)}")
+
+    def _check_none(self) -> None:
+        defaults = {key: p.default for key, p in inspect.signature(Refiner).parameters.items()}
+        others = defaults.keys() - {'mode', 'share', 'layers'}
+        wrong = [f'{key}={getattr(self, key)!r}' for key in sorted(others) if getattr(self, key) != defaults[key]]
+        if wrong:
+            raise ValueError(f"mode='none' refines nothing: leave out {', '.join(wrong)}")
+        if not self.share:
+            raise ValueError("mode='none' changes nothing with share=0: expected share of at least 1")
 
     @property
     def copies(self) -> int:
@@ -189,6 +203,8 @@ class Refiner(Plug):
 
     def _build_refine(self, plan: LayerPlan) -> nn.Module:
         self._check_refinable(plan)
+        if self.mode == 'none':
+            return UnrefinedMap(self)
         if self.mode == 'mbconv':
             return BottleneckRefine(plan.num_heads, plan.grid.num_tokens, self)
         return LinearRefine(plan.num_heads, self)
@@ -283,6 +299,13 @@ class Refine(Matched):
             # The convolution has carried probability over to pairs of tokens that must not see each other.
             maps = maps.masked_fill((mask_WNN != 0)[:, None], 0)
         return maps, carrying(carry, KEY, maps) if self.hands_over else carry
+
+
+class UnrefinedMap(Refine):
+    """Hands a map over as it is."""
+
+    def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
+        return maps_BHNN
 
 
 class LinearRefine(Refine):

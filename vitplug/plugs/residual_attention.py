@@ -149,8 +149,9 @@ class ResidualAttention(Plug):
         """What brings the source's scores to this block's windows and heads."""
         same_stage = source.stage == plan.stage
         align = WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
-        # A block that reuses a map has no heads; the plug set refuses it with what to change.
-        if align is resize_flat or source.num_heads in (0, plan.num_heads):
+        # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it with what to change.
+        heads = {source.num_heads, plan.num_heads}
+        if align is resize_flat or len(heads) == 1 or 0 in heads:
             return align
         if self.head_transition == 'repeat' and plan.num_heads % source.num_heads:
             raise ValueError(

@@ -1,4 +1,4 @@
-# DeiT-S with a distillation token, taught by a convolutional network (hard labels).
+# DeiT-S with a distillation token, taught by a convolutional network (hard labels). All linear layers start as DeiT's.
 model = dict(
     type='vitplug.DistilledClassifier',
     backbone=dict(
@@ -7,6 +7,7 @@ model = dict(
         img_size=224,
         patch_size=16,
         drop_path_rate=0.1,
+        layer_cfgs=dict(init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0)),
     ),
     neck=None,
     head=dict(
@@ -14,6 +15,7 @@ model = dict(
         num_classes=1000,
         in_channels=384,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
     ),
     teacher=dict(type='TimmClassifier', model_name='regnety_160', loss=dict(type='CrossEntropyLoss')),
     teacher_checkpoint='checkpoints/regnety_160-a5fe301d.pth',

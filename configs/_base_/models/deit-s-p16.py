@@ -1,4 +1,5 @@
-# DeiT-S: 12 blocks, width 384, 6 heads, a class token.
+# DeiT-S: 12 blocks, width 384, 6 heads, a class token. All linear layers start as DeiT's, which mmpretrain's MLPs
+# (Xavier) and heads (zeros) do not by themselves.
 model = dict(
     type='ImageClassifier',
     backbone=dict(
@@ -7,6 +8,7 @@ model = dict(
         img_size=224,
         patch_size=16,
         drop_path_rate=0.1,
+        layer_cfgs=dict(init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0)),
     ),
     neck=None,
     head=dict(
@@ -14,6 +16,7 @@ model = dict(
         num_classes=1000,
         in_channels=384,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
     ),
     init_cfg=[
         dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),

@@ -1,10 +1,14 @@
-# DeiT-S from its ImageNet-1k weights, without mixing, smoothing and stochastic depth.
+# DeiT-S from its ImageNet-1k weights, without mixing, smoothing and stochastic depth. The new head starts at
+# zero, as ViT is fine-tuned.
 _base_ = 'deit-s-p16.py'
 model = dict(
     backbone=dict(
         drop_path_rate=0.0,
         init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/deit_small_patch16_224-cd65a155.pth'),
     ),
-    head=dict(loss=dict(_delete_=True, type='CrossEntropyLoss')),
+    head=dict(
+        loss=dict(_delete_=True, type='CrossEntropyLoss'),
+        init_cfg=dict(_delete_=True, type='Constant', layer='Linear', val=0.0),
+    ),
     train_cfg=None,
 )

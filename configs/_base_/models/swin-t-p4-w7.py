@@ -13,6 +13,7 @@ model = dict(
         num_classes=1000,
         in_channels=768,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
     ),
     init_cfg=[
         dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),

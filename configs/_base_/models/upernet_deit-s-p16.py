@@ -1,5 +1,6 @@
-# UPerNet on DeiT-S. The maps after blocks 4, 8 and so on, all of one resolution, become a pyramid by transposed
-# convolutions and pooling. All sizes of DeiT have 512 channels in the decoder: so the paper's parameter counts say.
+# UPerNet on DeiT-S as XCiT has it. The maps after blocks 4, 6, 8 and 12, all of one resolution, become a pyramid by
+# transposed convolutions and pooling. All sizes of DeiT have 512 channels in the decoder: so the paper's parameter
+# counts say. Stochastic depth is that of XCiT's small model with 12 blocks.
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
     type='EncoderDecoder',
@@ -18,7 +19,7 @@ model = dict(
         arch='deit-s',
         img_size=224,
         patch_size=16,
-        drop_path_rate=0.1,
+        drop_path_rate=0.05,
         out_indices=[3, 5, 7, 11],
         out_type='featmap',
         final_norm=False,

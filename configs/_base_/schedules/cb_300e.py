@@ -1,4 +1,4 @@
-# 300 epochs of AdamW as the CB paper trains its DeiTs: 5 epochs of warm-up, half a cosine, no clipping.
+# 300 epochs of AdamW as DeiT is trained: 5 epochs of warm-up, half a cosine, no clipping.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

@@ -1,8 +1,12 @@
-# 30 epochs at a constant, small learning rate, as DeiT is fine-tuned at a higher resolution.
+# 30 epochs as DeiT is fine-tuned at a higher resolution: after a warm-up from 1e-6, a constant and small learning rate.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=5e-6, betas=(0.9, 0.999), weight_decay=1e-8))
 train_cfg = dict(by_epoch=True, max_epochs=30, val_interval=5)
 val_cfg = dict()
 test_cfg = dict()
-param_scheduler = [dict(type='ConstantLR', factor=1.0, by_epoch=True)]
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.2, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
+    dict(type='ConstantLR', factor=1.0, by_epoch=True, begin=5, end=30),
+]
 auto_scale_lr = dict(base_batch_size=512)
+custom_hooks = [dict(type='EMAHook', momentum=4e-5, priority='ABOVE_NORMAL')]

@@ -1,4 +1,5 @@
-# 300 epochs of AdamW as ReSwin-T is trained; the norm that gradients are clipped to is that of Swin.
+# 300 epochs of AdamW as Swin is trained, and ReSwin-T after it. The smallest learning rate is Swin's 5e-6 for 512
+# images, scaled to 1024 as the largest is.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

@@ -1,0 +1,11 @@
+# ImageNet-1k at 224 with the augmentation of DeiT, 64 images a GPU, normalised by mean = std = 0.5 of the range as
+# Refiner's code does. What RandAugment and random erasing fill in has this mean (and deviation), as timm does it.
+_base_ = 'imagenet_bs128_224.py'
+data_preprocessor = dict(mean=[127.5] * 3, std=[127.5] * 3)
+bgr_mean = data_preprocessor['mean']
+bgr_std = data_preprocessor['std']
+
+train_pipeline = _base_.train_pipeline
+train_pipeline[3].hparams.pad_val = [round(channel) for channel in bgr_mean]
+train_pipeline[4].update(fill_color=bgr_mean, fill_std=bgr_std)
+train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))

@@ -1,0 +1,10 @@
+# ImageNet-1k classification with ViT-B behind a convolutional stem.
+# The paper's figures: top-1 82.2, 86 M parameters (Table 11).
+# python tools/train.py configs/refiner/convstem-vit-b-p16_8xb32-300e_in1k.py
+_base_ = [
+    '../_base_/models/convstem-vit-b-p16.py',
+    '../_base_/datasets/imagenet_bs32_refiner_224.py',
+    '../_base_/schedules/refiner_300e.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]
+model = dict(train_cfg=dict(augments=[dict(type='Mixup', alpha=0.2)]))

@@ -1,0 +1,4 @@
+# ImageNet-1k classification with the host of Refined-ViT-S and Refiner with a kernel of 5 x 5.
+# python tools/train.py configs/refiner/convstem-vit-s-p16-refiner-k5_8xb32-300e_in1k.py
+_base_ = 'convstem-vit-s-p16_8xb32-300e_in1k.py'
+model = dict(backbone=dict(plugs=[dict(type='Refiner', kernel_size=5, share=1)]))

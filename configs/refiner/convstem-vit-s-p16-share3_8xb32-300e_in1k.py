@@ -1,0 +1,5 @@
+# ImageNet-1k classification with the host of Refined-ViT-S, each map of plain attention reused by 3 blocks.
+# The paper's figures: NAN (Table 13).
+# python tools/train.py configs/refiner/convstem-vit-s-p16-share3_8xb32-300e_in1k.py
+_base_ = 'convstem-vit-s-p16_8xb32-300e_in1k.py'
+model = dict(backbone=dict(plugs=[dict(type='Refiner', mode='none', share=3)]))

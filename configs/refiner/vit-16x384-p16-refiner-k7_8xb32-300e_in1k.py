@@ -1,4 +1,0 @@
-# ImageNet-1k classification with a ViT of 16 blocks and Refiner with a kernel of 7 x 7.
-# python tools/train.py configs/refiner/vit-16x384-p16-refiner-k7_8xb32-300e_in1k.py
-_base_ = 'vit-16x384-p16_8xb32-300e_in1k.py'
-model = dict(backbone=dict(plugs=[dict(type='Refiner', kernel_size=7)]))

@@ -1,4 +1,0 @@
-# ImageNet-1k classification with a ViT of 32 blocks and Refiner.
-# python tools/train.py configs/refiner/vit-32x384-p16-refiner_8xb32-300e_in1k.py
-_base_ = 'vit-32x384-p16_8xb32-300e_in1k.py'
-model = dict(backbone=dict(plugs=[dict(type='Refiner')]))
