@@ -1022,7 +1022,13 @@ ARGUMENT = (
     Row('measuring no rounds', 'benchmark.py --rounds 0', r'--rounds 0 .*expected positive numbers'),
     Row('digits with fewer images than classes', 'make_digit_scenes.py --out digits --num-cls-train 3', r'3'),
     Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be a new, an empty'),
-    Row('dogs from a missing folder', 'stanford_dogs.py nowhere', r'nowhere', status=1),
+    Row(
+        'lists of a missing data set',
+        'pooled_splits.py dogs nowhere',
+        r'no such folder: .*nowhere/Images; unpack images',
+        status=1,
+    ),
+    Row('lists of an unknown data set', 'pooled_splits.py birds nowhere', r"invalid choice: 'birds'"),
 )
 
 ROWS = {'data': DATA, 'config': CONFIG, 'checkpoint': CHECKPOINT, 'argument': ARGUMENT}

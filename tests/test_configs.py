@@ -21,10 +21,13 @@ from mmengine.config import Config, ConfigDict
 from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, FUNCTIONS, MODELS, init_default_scope
+from PIL import Image
+from torchvision import transforms
 
 from vitplug.analysis.paper_tables import generate
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
+from vitplug.datasets.pooled_splits import POOLS
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs'
@@ -407,6 +410,9 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
         # Neck and head of the segmentation are spared as a whole.
         heads = {name for name in parameters if 'upernet' in path.stem and not name.startswith('backbone.')}
         assert spared == {name for name, p in parameters.items() if p.ndim <= 1} | tables | heads
+    elif '1xb128-200e' in path.stem:
+        # The GAB paper's transfers: everything but A and sigma decays.
+        assert spared == {name for name in parameters if re.search('gab_(amplitude|sigma)$', name)}
     elif cfg.optim_wrapper.optimizer.weight_decay:
         assert spared == {name for name, p in parameters.items() if p.ndim <= 1} | tables
     else:
@@ -687,10 +693,73 @@ def test_digit_pipelines_build(path):
         DATASETS.build({**cfg[f'{split}_dataloader'].dataset, 'lazy_init': True})
 
 
+TRANSFERS = sorted({path for path in DATA if '_gab_' in path.stem and 'imagenet' not in path.stem})
+
+
+def by_the_papers_script(split: str):
+    """The transforms of the GAB paper's script, on an image that Pillow has read."""
+    if split != 'train':
+        return transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
+    return transforms.Compose(
+        [
+            transforms.RandomResizedCrop(256, scale=(0.8, 1.0)),
+            transforms.RandomRotation(15),
+            transforms.ColorJitter(0.4, 0.4, 0.4),
+            transforms.RandomHorizontalFlip(),
+            transforms.CenterCrop(224),
+        ]
+    )
+
+
+@pytest.mark.parametrize('split', ['train', 'val', 'test'])
+@pytest.mark.parametrize('path', TRANSFERS, ids=names(TRANSFERS))
+def test_gab_transfers_see_the_images_of_the_papers_script(path, split, picture):
+    init_default_scope('mmpretrain')
+    pipeline = Compose(load(path)[f'{split}_dataloader'].dataset.pipeline)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        image = by_the_papers_script(split)(Image.open(picture['mmpretrain']['img_path']).convert('RGB'))
+        torch.manual_seed(seed)
+        packed = pipeline(dict(img_path=picture['mmpretrain']['img_path'], gt_label=3))
+        assert np.array_equal(packed['inputs'].permute(1, 2, 0).flip(-1).numpy(), np.asarray(image))
+
+
+@pytest.mark.parametrize('path', TRANSFERS, ids=names(TRANSFERS))
+def test_gab_transfers_use_the_pooled_lists_of_their_own_data(path):
+    """Each part its own list, made by the tool that the config names, and the best validation epoch is kept."""
+    cfg = load(path)
+    tool, name, root = cfg.data_help.split()[1:]
+    assert (ROOT / tool).is_file() and POOLS[name].num_classes == cfg.data_preprocessor.num_classes
+    for split in ('train', 'val', 'test'):
+        dataset = cfg[f'{split}_dataloader'].dataset
+        assert (dataset.data_root, dataset.data_prefix) == (root, POOLS[name].folder)
+        assert dataset.ann_file == f'meta/pooled_{split}.txt'
+        assert dataset.get('test_mode', False) == (split != 'train')
+    users = [load(other) for other in PAPERS if load(other).get('data_help') == cfg.data_help]
+    assert len(users) == 7
+    for user in users:
+        assert user.model.head.num_classes == POOLS[name].num_classes
+        assert user.default_hooks.checkpoint.save_best == 'accuracy/top1' and user.train_cfg.val_interval == 1
+
+
+@pytest.mark.parametrize('size', ['s', 'm', 'b'])
+def test_gab_on_imagenet_normalises_and_crops_as_timm(size):
+    theirs = timm.get_pretrained_cfg(f'vit_relpos_{dict(s="small", m="medium", b="base")[size]}_patch16_224')
+    cfg = load(CONFIGS / 'gaussian_bias' / f'vit-relpos-{size}-p16-gab_8xb288-400e_in1k.py')
+    for key in ('mean', 'std'):
+        assert cfg.data_preprocessor[key] == [255 * value for value in getattr(theirs, key)]
+    erasing = next(step for step in cfg.train_dataloader.dataset.pipeline if step.type == 'RandomErasing')
+    assert (erasing.fill_color, erasing.fill_std) == (cfg.data_preprocessor.mean, cfg.data_preprocessor.std)
+    for split in ('val', 'test'):
+        resize, crop = cfg[f'{split}_dataloader'].dataset.pipeline[1:3]
+        assert (resize.scale, resize.interpolation) == (int(224 / theirs.crop_pct), theirs.interpolation)
+        assert crop.crop_size == 224
+
+
 def test_data_sets_exist():
     """Their classes, which CIFAR and others fill from files at once, are looked up and not built."""
     types = {(load(path).default_scope, load(path).train_dataloader.dataset.type) for path in PAPERS}
-    assert len(types) >= 9
+    assert len(types) >= 8
     for scope, name in types:
         with DATASETS.switch_scope_and_registry(scope) as registry:
             assert registry.get(name), name

@@ -1,5 +1,5 @@
 # ADE20K segmentation with UPerNet on Swin-S.
-# The paper's figures: mIoU 46.16.
+# The paper's figures: mIoU 46.16, aAcc 81.82 (Table 4).
 # python tools/train.py configs/gaussian_bias/swin-s-p4-w7_upernet_8xb2-160k_ade20k-512x512.py
 _base_ = [
     '../_base_/models/upernet_swin-s-p4-w7.py',

@@ -1,5 +1,5 @@
 # Caltech-101 classification with ViT-B (R) and a Gaussian attention bias.
-# The paper's figures: top-1 89.570, on its own split.
+# The paper's figures: top-1 89.570 (Table 3); mean A 1.918 and sigma 5.014 after training (supplement).
 # python tools/train.py configs/gaussian_bias/vit-relpos-b-p16-gab_1xb128-200e_caltech101.py
 _base_ = 'vit-relpos-b-p16_1xb128-200e_caltech101.py'
 model = dict(backbone=dict(plugs=[dict(type='RelPosMlp'), dict(type='GaussianAttentionBias')]))

@@ -1,5 +1,5 @@
 # Stanford Dogs classification with ViT-B (R) and a Gaussian attention bias.
-# The paper's figures: top-1 90.185, on its own split.
+# The paper's figures: top-1 90.185 (Table 3); mean A 1.895 and sigma 5.006 after training (supplement).
 # python tools/train.py configs/gaussian_bias/vit-relpos-b-p16-gab_1xb128-200e_dogs.py
 _base_ = 'vit-relpos-b-p16_1xb128-200e_dogs.py'
 model = dict(backbone=dict(plugs=[dict(type='RelPosMlp'), dict(type='GaussianAttentionBias')]))

@@ -1,1 +1,1 @@
-"""Data sets that vitplug makes itself, so that its examples run without a download."""
+"""Data that vitplug makes: scenes of digits, so that its examples run without a download, and image lists."""

@@ -25,6 +25,9 @@ Sockets of the whole network::
     finish      tokens after the last block                  module(tokens, grid, carry, record) -> tokens
 
 It also owns what modules of many blocks use, under ``shared``, which is never called.
+
+Layers of torch start by their ``reset_parameters``, again once a model's ``init_cfg`` has been through; a module that
+starts them otherwise has a ``reset_parameters`` of its own, which follows theirs.
 """
 
 import inspect

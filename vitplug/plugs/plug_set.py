@@ -19,7 +19,25 @@ def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
     return fused(inputs), carry
 
 
-class LayerPlugs(nn.ModuleDict):
+class PlugModules(nn.ModuleDict):
+    """Plug modules, which start as their own code has them whatever a model's ``init_cfg`` says of its layers."""
+
+    #: mmengine's mark of an initialised module: loaded weights are not drawn again.
+    is_init = False
+
+    def init_weights(self) -> None:
+        """Starts the modules anew by their ``reset_parameters``, inner ones first.
+
+        mmengine calls this after the ``init_cfg`` of everything around the plugs, which reaches their ``nn.Linear``,
+        ``nn.BatchNorm2d`` and so on by class name. Parameters of a plug's own classes are out of its reach.
+        """
+        for module in reversed([*self.modules()]):
+            if hasattr(module, 'reset_parameters'):
+                module.reset_parameters()
+        self.is_init = True
+
+
+class LayerPlugs(PlugModules):
     """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
 
     def fuses(self, grid: TokenGrid) -> bool:
@@ -92,7 +110,7 @@ class LayerPlugs(nn.ModuleDict):
         return maps @ v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
 
 
-class NetworkPlugs(nn.ModuleDict):
+class NetworkPlugs(PlugModules):
     """The plug modules of the whole network: plug name -> socket -> module."""
 
     def start(self) -> Carry:

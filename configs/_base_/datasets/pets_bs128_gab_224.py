@@ -1,11 +1,15 @@
-# Oxford-IIIT Pet at 224 with the transforms of the GAB paper, on the data set's own split.
+# Oxford-IIIT Pet at 224, split and transformed as by the script of the GAB paper: all images pooled and cut
+# 70 : 15 : 15, torchvision's transforms with their default interpolation (bilinear, nearest for the rotation).
+data_help = 'python tools/dataset_converters/pooled_splits.py pets data/oxford_pets'
+data_root = 'data/oxford_pets'
 data_preprocessor = dict(num_classes=37, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
 
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='RandomResizedCrop', scale=256, crop_ratio_range=(0.8, 1.0), backend='pillow', interpolation='bicubic'),
+    # As ImageFolder loads: Pillow, whatever the file format, and no turn by EXIF.
+    dict(type='LoadImageFromFile', color_type='color_ignore_orientation', imdecode_backend='pillow'),
     dict(type='NumpyToPIL', to_rgb=True),
-    dict(type='torchvision/RandomRotation', degrees=15, interpolation='bilinear'),
+    dict(type='torchvision/RandomResizedCrop', size=256, scale=(0.8, 1.0)),
+    dict(type='torchvision/RandomRotation', degrees=15),
     dict(type='torchvision/ColorJitter', brightness=0.4, contrast=0.4, saturation=0.4),
     dict(type='torchvision/RandomHorizontalFlip'),
     dict(type='torchvision/CenterCrop', size=224),
@@ -13,9 +17,11 @@ train_pipeline = [
     dict(type='PackInputs'),
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=256, edge='short', backend='pillow', interpolation='bicubic'),
-    dict(type='CenterCrop', crop_size=224),
+    dict(type='LoadImageFromFile', color_type='color_ignore_orientation', imdecode_backend='pillow'),
+    dict(type='NumpyToPIL', to_rgb=True),
+    dict(type='torchvision/Resize', size=256),
+    dict(type='torchvision/CenterCrop', size=224),
+    dict(type='PILToNumpy', to_bgr=True),
     dict(type='PackInputs'),
 ]
 train_dataloader = dict(
@@ -24,7 +30,13 @@ train_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
     collate_fn=dict(type='default_collate'),
-    dataset=dict(type='OxfordIIITPet', data_root='data/oxford_pets', split='trainval', pipeline=train_pipeline),
+    dataset=dict(
+        type='CustomDataset',
+        data_root=data_root,
+        data_prefix='images',
+        ann_file='meta/pooled_train.txt',
+        pipeline=train_pipeline,
+    ),
 )
 val_dataloader = dict(
     batch_size=100,
@@ -32,8 +44,29 @@ val_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     collate_fn=dict(type='default_collate'),
-    dataset=dict(type='OxfordIIITPet', data_root='data/oxford_pets', split='test', pipeline=test_pipeline),
+    dataset=dict(
+        type='CustomDataset',
+        data_root=data_root,
+        data_prefix='images',
+        ann_file='meta/pooled_val.txt',
+        pipeline=test_pipeline,
+        test_mode=True,
+    ),
 )
-test_dataloader = val_dataloader
+test_dataloader = dict(
+    batch_size=100,
+    num_workers=8,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='CustomDataset',
+        data_root=data_root,
+        data_prefix='images',
+        ann_file='meta/pooled_test.txt',
+        pipeline=test_pipeline,
+        test_mode=True,
+    ),
+)
 val_evaluator = dict(type='Accuracy', topk=(1, 5))
 test_evaluator = val_evaluator

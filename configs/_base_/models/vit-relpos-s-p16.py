@@ -1,4 +1,5 @@
-# ViT-S (R): relative positions by a small network, no absolute ones, no class token, norm after the average.
+# ViT-S (R): relative positions by a small network, no absolute ones, no class token, norm after the average. As with
+# timm, which draws nothing of it anew, layers start as torch's do; MLPs start as mmpretrain's.
 model = dict(
     type='ImageClassifier',
     backbone=dict(
@@ -21,10 +22,7 @@ model = dict(
         num_classes=1000,
         in_channels=384,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
+        init_cfg=None,
     ),
-    init_cfg=[
-        dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
-        dict(type='Constant', layer='LayerNorm', val=1.0, bias=0.0),
-    ],
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.2), dict(type='CutMix', alpha=1.0)]),
 )

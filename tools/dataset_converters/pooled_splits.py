@@ -1,17 +1,19 @@
-"""Write the image lists of Stanford Dogs for mmpretrain; images.tar and lists.tar must be unpacked in its folder."""
+"""Write the image lists of the GAB paper's transfer experiments: all images of a data set, cut 70 : 15 : 15."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from vitplug.datasets.stanford_dogs import list_stanford_dogs
+from vitplug.datasets.pooled_splits import POOLS, write_pooled_lists
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('root', nargs='?', default='data/stanford_dogs', help='folder with Images and the two lists')
-    parser.add_argument('--seed', type=int, default=0, help='seed of the pooled split, at least 0')
+    parser.add_argument('name', choices=list(POOLS), help='the data set')
+    parser.add_argument('root', help='folder with its images, such as data/stanford_dogs')
+    parser.add_argument('--seed', type=int, default=0, help="seed of the shuffling; 0 is the paper's")
+    parser.add_argument('--images', type=int, help='number of images to expect, if not that of the whole data set')
     parser.add_argument('--overwrite', action='store_true', help='replace lists of other content')
     return parser
 
@@ -20,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
     try:
-        counts = list_stanford_dogs(args.root, args.seed, args.overwrite)
+        counts = write_pooled_lists(args.name, args.root, args.seed, args.images, args.overwrite)
     except ValueError as error:
         parser.error(str(error))
     except (ImportError, OSError) as error:

@@ -1,0 +1,266 @@
+"""The pooled lists of four data sets: found, checked, cut as the paper's script cuts them, and read by mmpretrain."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+from torchvision.datasets import ImageFolder
+
+from vitplug.datasets.pooled_splits import POOLS, split_pool, write_pooled_lists
+
+TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'dataset_converters' / 'pooled_splits.py'
+PARTS = ('train', 'val', 'test')
+# Capitals sort before small letters, and 10 before 2, as they do in ImageFolder.
+BREEDS = [f'{"Dn"[i % 2]}{20000 + i:08d}-Breed_{i}' for i in range(120)]
+CATEGORIES = ['BACKGROUND_Google', 'Faces', *(f'animal_{i}' for i in range(100))]
+PETS = [f'{"Ba"[i % 2]}reed_{i}' for i in range(37)]
+NUMBERS = (1, 2, 10)
+
+
+def touch(path, content=b'x'):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def make_dogs(root):
+    for breed in BREEDS:
+        for i in NUMBERS:
+            touch(root / 'Images' / breed / f'{breed}_{i}.jpg')
+
+
+def make_caltech101(root):
+    for category in CATEGORIES:
+        for i in NUMBERS:
+            touch(root / '101_ObjectCategories' / category / f'image_{i:04d}.jpg')
+    touch(root / '101_ObjectCategories' / 'BACKGROUND_Google' / 'tmp')
+
+
+def make_pets(root):
+    for breed in PETS:
+        for i in NUMBERS:
+            touch(root / 'images' / f'{breed}_{i}.jpg')
+    touch(root / 'images' / f'{PETS[0]}_1.mat')
+
+
+def make_cars(root):
+    """Every third image is of the same class, so that the order of files is not that of classes."""
+    annotations = np.zeros(196 * 3, dtype=[('relative_im_path', object), ('class', object), ('test', object)])
+    for i in range(len(annotations)):
+        annotations[i] = (f'car_ims/{i + 1:06d}.jpg', i % 196 + 1, i % 2)
+        touch(root / 'car_ims' / f'{i + 1:06d}.jpg')
+    savemat(root / 'cars_annos.mat', {'annotations': annotations})
+
+
+MAKERS = {'pets': make_pets, 'caltech101': make_caltech101, 'cars': make_cars, 'dogs': make_dogs}
+COUNTS = {'pets': 37 * 3, 'caltech101': 102 * 3, 'cars': 196 * 3, 'dogs': 120 * 3}
+
+
+@pytest.fixture(params=MAKERS)
+def data(request, tmp_path):
+    """Name and root of a small data set."""
+    MAKERS[request.param](tmp_path)
+    return request.param, tmp_path
+
+
+@pytest.fixture
+def dogs(tmp_path):
+    make_dogs(tmp_path)
+    return tmp_path
+
+
+def write(name, root, **settings):
+    return write_pooled_lists(name, root, **{'num_images': COUNTS[name], **settings})
+
+
+def entries_of(root, part):
+    return [line.rsplit(' ', 1) for line in (root / 'meta' / f'pooled_{part}.txt').read_text().splitlines()]
+
+
+def parts_of(samples):
+    """The three parts of the paper's script, by its own steps."""
+    count = len(samples)
+    train, val, test = int(count * 0.7), int(count * 0.15), int(count * 0.15)
+    np.random.seed(0)
+    indices = np.arange(0, count)
+    np.random.shuffle(indices)
+    ends = (train, train + val, train + val + test)
+    return [[samples[i] for i in indices[begin:end]] for begin, end in zip((0, *ends), ends, strict=False)]
+
+
+def test_lists_are_those_of_the_papers_script_on_an_image_folder(data, tmp_path_factory):
+    """Pets and Cars are first sorted into a folder for each class."""
+    name, root = data
+    counts = write(name, root)
+    folder = root / POOLS[name].folder
+    if name in ('pets', 'cars'):
+        folder = tmp_path_factory.mktemp('folders')
+        for image in (root / POOLS[name].folder).glob('*.jpg'):
+            key = image.stem.rsplit('_', 1)[0] if name == 'pets' else f'{(int(image.stem) - 1) % 196 + 1:03d}'
+            touch(folder / key / image.name)
+    # As ImageFolder goes by names only, the files may be empty of pictures.
+    samples = [(Path(path), str(label)) for path, label in ImageFolder(str(folder)).samples]
+    assert len(samples) == COUNTS[name]
+    for part, expected in zip(PARTS, parts_of(samples), strict=True):
+        got = [[Path(image).name, label] for image, label in entries_of(root, part)]
+        assert got == [[path.name, label] for path, label in expected]
+        assert counts[f'pooled_{part}'] == len(expected) > 0
+
+
+def test_sizes_of_the_whole_data_sets():
+    """The paper's script says 9144 and 6400 for Caltech-101; 0.7 * 20580 is a little less than 14406 in floats."""
+    sizes = {
+        name: [len(part) for part in split_pool([None] * pool.num_images, 0).values()] for name, pool in POOLS.items()
+    }
+    assert sizes == {
+        'pets': [5173, 1108, 1108],
+        'caltech101': [6400, 1371, 1371],
+        'cars': [11329, 2427, 2427],
+        'dogs': [14405, 3087, 3087],
+    }
+
+
+def test_parts_share_no_image_and_leave_two_at_most(data):
+    name, root = data
+    write(name, root)
+    images = [image for part in PARTS for image, _ in entries_of(root, part)]
+    assert len(images) == len(set(images)) and COUNTS[name] - len(images) in (0, 1, 2)
+    assert all((root / POOLS[name].folder / image).is_file() for image in images)
+
+
+def test_other_seeds_give_other_splits(dogs):
+    write('dogs', dogs)
+    first = entries_of(dogs, 'train')
+    write('dogs', dogs, seed=1, overwrite=True)
+    assert entries_of(dogs, 'train') != first
+    write('dogs', dogs, overwrite=True)
+    assert entries_of(dogs, 'train') == first
+
+
+def test_mmpretrain_reads_the_lists(data):
+    from mmpretrain.datasets import CustomDataset
+
+    name, root = data
+    counts = write(name, root)
+    for part in PARTS:
+        folder, lines = POOLS[name].folder, entries_of(root, part)
+        dataset = CustomDataset(
+            data_root=str(root), data_prefix=folder, ann_file=f'meta/pooled_{part}.txt', pipeline=[]
+        )
+        assert len(dataset) == counts[f'pooled_{part}']
+        info = dataset.get_data_info(3)
+        assert info['gt_label'] == int(lines[3][1]) and Path(info['img_path']) == root / folder / lines[3][0]
+
+
+def no_folder(root):
+    (root / 'Images').rename(root / 'images')
+
+
+def a_class_less(root):
+    for image in (root / 'Images' / BREEDS[3]).iterdir():
+        image.unlink()
+
+
+def an_image_less(root):
+    (root / 'Images' / BREEDS[3] / f'{BREEDS[3]}_1.jpg').unlink()
+
+
+def empty_image(root):
+    (root / 'Images' / BREEDS[3] / f'{BREEDS[3]}_1.jpg').write_bytes(b'')
+
+
+def missing_car(root):
+    (root / 'car_ims' / '000007.jpg').unlink()
+
+
+def no_list(root):
+    (root / 'cars_annos.mat').unlink()
+
+
+def truncated_list(root):
+    path = root / 'cars_annos.mat'
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def other_list(root):
+    savemat(root / 'cars_annos.mat', {'labels': np.arange(3)})
+
+
+def class_that_is_no_number(root):
+    annotations = np.zeros(196, dtype=[('relative_im_path', object), ('class', object)])
+    for i in range(196):
+        annotations[i] = (f'car_ims/{i + 1:06d}.jpg', 'Audi')
+    savemat(root / 'cars_annos.mat', {'annotations': annotations})
+
+
+BROKEN = {
+    no_folder: ('dogs', FileNotFoundError, r'no such folder: .*Images; unpack images\.tar of http.* in '),
+    a_class_less: ('dogs', ValueError, r'119 classes instead of 120: unpack images\.tar'),
+    an_image_less: ('dogs', ValueError, r'359 images instead of 360: unpack images\.tar.* or give --images 359'),
+    empty_image: ('dogs', ValueError, rf'1 empty images: {BREEDS[3]}/{BREEDS[3]}_1\.jpg; unpack images\.tar'),
+    missing_car: ('cars', FileNotFoundError, r'car_ims lacks 1 of 588 images: 000007\.jpg; unpack car_ims\.tgz'),
+    no_list: ('cars', FileNotFoundError, r'no such list: .*cars_annos\.mat'),
+    truncated_list: ('cars', ValueError, r'cars_annos\.mat is no list of Stanford Cars or is damaged .*anew'),
+    other_list: ('cars', ValueError, r'cars_annos\.mat is no list of Stanford Cars or is damaged .*anew'),
+    class_that_is_no_number: ('cars', ValueError, r'cars_annos\.mat is no list .*Audi.*anew'),
+}
+
+
+@pytest.mark.parametrize('damage', BROKEN, ids=lambda damage: damage.__name__)
+def test_damage_is_named_and_nothing_is_written(damage, tmp_path):
+    name, error, message = BROKEN[damage]
+    MAKERS[name](tmp_path)
+    damage(tmp_path)
+    with pytest.raises(error, match=message):
+        write(name, tmp_path)
+    assert not (tmp_path / 'meta').exists()
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (dict(name='birds'), r"name='birds': expected one of \['pets', 'caltech101', 'cars', 'dogs'\]"),
+        (dict(seed=-1), r'seed=-1: expected an integer from 0 to 4294967295'),
+        (dict(seed=2**32), r'seed=4294967296: expected'),
+        (dict(num_images=None), r'360 images instead of 20580'),
+    ],
+    ids=str,
+)
+def test_bad_arguments(dogs, settings, message):
+    with pytest.raises(ValueError, match=message):
+        write_pooled_lists(**{'name': 'dogs', 'root': dogs, 'num_images': 360, **settings})
+
+
+def test_other_lists_are_kept_unless_overwritten(dogs):
+    write('dogs', dogs)
+    mine = dogs / 'meta' / 'pooled_val.txt'
+    mine.write_text('my own list\n')
+    with pytest.raises(FileExistsError, match=r'pooled_val\.txt.*--overwrite'):
+        write('dogs', dogs)
+    assert mine.read_text() == 'my own list\n'
+    write('dogs', dogs, overwrite=True)
+    assert len(entries_of(dogs, 'val')) == 54
+    write('dogs', dogs)
+
+
+def test_tool_prints_the_counts(dogs, capsys, monkeypatch):
+    monkeypatch.setattr(sys, 'argv', [str(TOOL), 'dogs', str(dogs), '--images', '360'])
+    runpy.run_path(str(TOOL), run_name='__main__')
+    assert f'{dogs}/meta/pooled_val.txt: 54 images' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'status', 'message'),
+    [
+        (['dogs', 'nowhere'], 1, 'no such folder'),
+        (['dogs', '.', '--seed', '-1'], 2, 'seed=-1'),
+        (['birds', '.'], 2, 'birds'),
+    ],
+    ids=str,
+)
+def test_tool_ends_in_one_line(arguments, status, message, tmp_path):
+    done = subprocess.run([sys.executable, str(TOOL), *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == status and message in done.stderr and 'Traceback' not in done.stderr
