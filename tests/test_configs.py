@@ -26,6 +26,7 @@ from torchvision import transforms
 
 from vitplug.analysis.paper_tables import generate
 from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.classifiers import TokenLabelClassifier
 from vitplug.datasets.pooled_splits import POOLS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -503,6 +504,8 @@ def small(cfg: Config, teacher: str) -> ConfigDict:
     model = deepcopy(cfg.model)
     model.pop('init_cfg', None)
     model.train_cfg = None if cfg.default_scope == 'mmpretrain' else model.get('train_cfg')
+    if model.get('diversity'):
+        model.diversity.layers = [0, 2]
     if 'teacher' in model:
         model.teacher.update(model_name='test_resnet', num_classes=NUM_CLASSES)
         model.teacher_checkpoint = teacher
@@ -553,7 +556,12 @@ def narrowed(name: str, value, widths: dict[int, int]):
 def classification_batch(model):
     from mmpretrain.structures import DataSample
 
-    return torch.randn(2, 3, 64, 64), [DataSample().set_gt_label(label) for label in (0, 3)]
+    samples = [DataSample().set_gt_label(label) for label in (0, 3)]
+    if isinstance(model, TokenLabelClassifier):
+        for sample in samples:
+            sample.token_labels = torch.randint(0, NUM_CLASSES, (2, 2, 3, 3)).float()
+            sample.token_places = torch.rand(8, 8, 2)
+    return torch.randn(2, 3, 64, 64), samples
 
 
 def segmentation_batch(model):
@@ -611,6 +619,7 @@ def picture(tmp_path_factory):
     image = rng.integers(0, 256, (300, 420, 3), dtype=np.uint8)
     cv2.imwrite(str(folder / 'image.jpg'), image)
     cv2.imwrite(str(folder / 'map.png'), rng.integers(0, 151, (300, 420), dtype=np.uint8))
+    torch.save(torch.randint(0, 9, (2, 5, 18, 18)), folder / 'image.pt')
     path = str(folder / 'image.jpg')
     outline = [[50.0, 50.0, 350.0, 50.0, 350.0, 250.0, 50.0, 250.0]]
     instance = dict(bbox=[50, 50, 350, 250], bbox_label=3, mask=outline, ignore_flag=0)
@@ -631,7 +640,11 @@ def test_pipelines_give_images_of_the_size_in_the_name(path, split, picture):
     scope = SCOPES.get(path.stem.split('_')[0], 'mmpretrain')
     init_default_scope(scope)
     np.random.seed(0)
-    packed = Compose(load(path)[f'{split}_dataloader'].dataset.pipeline)(picture[scope].copy())
+    pipeline = deepcopy(load(path)[f'{split}_dataloader'].dataset.pipeline)
+    for step in pipeline:
+        if step.type == 'vitplug.LoadTokenLabels':
+            step.root = Path(picture[scope]['img_path']).parents[1]
+    packed = Compose(pipeline)(picture[scope].copy())
     CHECKS[scope](packed, path.stem, split)
 
 

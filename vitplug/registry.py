@@ -9,6 +9,7 @@ from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
 from mmengine.registry import Registry
 
@@ -30,6 +31,9 @@ WEIGHT_INITIALIZERS = Registry(
     parent=MMENGINE_WEIGHT_INITIALIZERS,
     scope='vitplug',
     locations=['vitplug.checkpoints'],
+)
+TRANSFORMS = Registry(
+    'transform', parent=MMENGINE_TRANSFORMS, scope='vitplug', locations=['vitplug.datasets.token_labels']
 )
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.engine.hooks'])
 

@@ -10,7 +10,8 @@ from vitplug.engine.cli import one_line_errors
 from vitplug.engine.options import OptionsAction, read_config
 
 from .config_diff import report_difference
-from .costs import GRAPHS, build_model, count_costs
+from .costs import GRAPHS, Costs, build_model, count_costs
+from .elementwise import ELEMENTWISE, REDUCTION
 from .image_size import read_image_size
 from .tables import format_table
 
@@ -66,19 +67,29 @@ def report_costs(cfg: Config, shape: Sequence[int] | None = None, batch: int = 1
     size = read_image_size(cfg, shape)
     model = build_model(cfg)
     costs = count_costs(model, cfg.default_scope, size.chw, batch)
-    parts = {**costs.parameters, **costs.macs}
-    rows = [(part, f'{costs.parameters.get(part, 0):,}', f'{costs.macs.get(part, 0):,}') for part in parts]
-    total = ('total', f'{costs.total_parameters:,}', f'{costs.total_macs:,}')
     lines = (
-        format_table([('part', 'parameters', 'MACs'), *rows, total], numeric=(1, 2)),
+        format_table(_cost_rows(costs), numeric=(1, 2, 3, 4)),
         '',
         f'{costs.total_parameters / 1e6:.3f} M parameters, {costs.total_macs / 1e9:.3f} G MACs',
         f'images: {batch} of {size}',
         f'counted: {GRAPHS[cfg.default_scope].describe(model)}',
         'a MAC is one multiply-accumulate of a convolution or a matrix product, those of attention included (in its',
-        'plain form); norms, activations, softmax, pooling and interpolation are not counted',
+        'plain form); norms, activations, softmax, pooling and interpolation are not counted, but for those of plugs:',
+        'elementwise counts each element of a product, quotient or exponential (an addition counts with the product',
+        'before it), reduction each element that goes into a mean, sum, maximum or softmax',
     )
     return '\n'.join(lines)
+
+
+def _cost_rows(costs: Costs) -> list[tuple[str, ...]]:
+    """Parts and their costs with headings and totals; what plugs do beside products in columns of its own."""
+    kinds = (ELEMENTWISE, REDUCTION)
+    rows = [('part', 'parameters', 'MACs', *kinds)]
+    for part in {**costs.parameters, **costs.macs, **costs.elements}:
+        elements = [f'{costs.elements[part][kind]:,}' if part in costs.elements else '' for kind in kinds]
+        rows.append((part, f'{costs.parameters.get(part, 0):,}', f'{costs.macs.get(part, 0):,}', *elements))
+    totals = [f'{sum(counts[kind] for counts in costs.elements.values()):,}' for kind in kinds]
+    return [*rows, ('total', f'{costs.total_parameters:,}', f'{costs.total_macs:,}', *totals)]
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:

@@ -8,13 +8,13 @@ counted in its plain form::
     what a plug makes of the maps between them
 
 whatever form runs later: fused and plain forms give the same result, and which one runs depends on the machine.
-Papers call the same quantity FLOPs.
+Papers call the same quantity FLOPs. Elementwise operations and reductions are counted for plugs alone, apart from MACs.
 """
 
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +28,11 @@ from vitplug.attention import fused_attention
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.engine.culprit import failing_part
 
+from .elementwise import ElementCounter
+
 REST = 'rest'
+PLUGS = 'backbone.plugs.'
+MACS = 'macs'
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,12 @@ class Costs:
     Attributes:
         parameters: Number of parameters of each part.
         macs: Multiply-accumulates of each part that was run.
+        elements: Elementwise operations and reductions of each plug that was run and has some.
     """
 
     parameters: Mapping[str, int]
     macs: Mapping[str, int]
+    elements: Mapping[str, Mapping[str, int]]
 
     @property
     def total_parameters(self) -> int:
@@ -97,24 +103,64 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
         ValueError: If the model cannot be run on images of this size, or on shapes alone.
     """
     labels = label_parts(model)
+    plugged = any(label.startswith(PLUGS) for label in labels.values())
     images = torch.empty(batch, *chw, device='meta')
+
+    def forward() -> None:
+        GRAPHS[scope].run(model, images)
+
     with without_remarks():
         try:
-            macs = count_macs(labels, lambda: GRAPHS[scope].run(model, images))
+            macs = count_macs(labels, forward)
+            elements = count_elements(labels, forward) if plugged else {}
         except (ValueError, RuntimeError) as error:
             part = failing_part(error, model)
             raise ValueError(f'the model cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}') from error
-    return Costs(count_parameters(model, labels), macs)
+    of_plugs = {part: counts for part, counts in elements.items() if part.startswith(PLUGS)}
+    return Costs(count_parameters(model, labels), macs, of_plugs)
 
 
 def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> Counter[str]:
     """MACs of a forward, by the innermost labelled module that was running."""
-    flops: Counter[str] = Counter()
-    running = [REST]
     counter = FlopCounterMode(display=False)
+    flops = _count(labels, forward, counter, lambda: Counter({MACS: counter.get_total_flops()}))
+    # A multiply-accumulate is two floating point operations.
+    return Counter({label: counts[MACS] // 2 for label, counts in flops.items()})
+
+
+def count_elements(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> dict[str, Counter[str]]:
+    """Elementwise operations and reductions of a forward, by the innermost labelled module that was running.
+
+    Returns:
+        Of each part that has some, the counts that :mod:`.elementwise` describes: ``'elementwise'``, ``'reduction'``.
+    """
+    counter = ElementCounter()
+    return _count(labels, forward, counter, lambda: Counter(counter.counts))
+
+
+def _count(
+    labels: Mapping[nn.Module, str],
+    forward: Callable[[], object],
+    mode: AbstractContextManager,
+    read: Callable[[], Counter[str]],
+) -> dict[str, Counter[str]]:
+    """What a mode counts during a forward, by the innermost labelled module that was running.
+
+    Args:
+        labels: Labels of modules.
+        forward: Runs the model.
+        mode: Counts while it is entered.
+        read: Its counts so far.
+    """
+    counts: dict[str, Counter[str]] = {}
+    running = [REST]
+    booked: Counter[str] = Counter()
 
     def book() -> None:
-        flops[running[-1]] += counter.get_total_flops() - flops.total()
+        nonlocal booked
+        now = read()
+        counts.setdefault(running[-1], Counter()).update(now - booked)
+        booked = now
 
     def enter(module: nn.Module, inputs: tuple) -> None:
         book()
@@ -130,11 +176,10 @@ def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -
                 stack.callback(handle.remove)
         stack.enter_context(torch.no_grad())
         stack.enter_context(fused_attention(False))
-        with counter:
+        with mode:
             forward()
             book()
-    # A multiply-accumulate is two floating point operations.
-    return Counter({label: count // 2 for label, count in flops.items() if count})
+    return {label: found for label, found in counts.items() if found}
 
 
 def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Counter[str]:
@@ -172,7 +217,7 @@ def label_parts(model: nn.Module) -> dict[nn.Module, str]:
             labels |= {module: label for label, module in branches.items() if module is not None}
         for plugs in (backbone.plugs, *(block.plugs for block in backbone.plugged_blocks())):
             for name, sockets in plugs.items():
-                labels |= dict.fromkeys(sockets.values(), f'backbone.plugs.{name}')
+                labels |= dict.fromkeys(sockets.values(), f'{PLUGS}{name}')
     return labels
 
 

@@ -62,17 +62,21 @@ class PluggedBackbone(BaseModule):
         """The host's forward."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor, **settings) -> tuple[Tensor, ...]:
         """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``.
+
+        Args:
+            x: The images.
+            settings: Further arguments of the host's :meth:`run`.
 
         Raises:
             ValueError: If the images have other channels, another type, or are too small.
         """
         check_images(self.patch_embed, x)
-        return self.run(x, None)
+        return self.run(x, None, **settings)
 
     def forward_intermediates(
-        self, x: Tensor, names: Iterable[str] = ('block',), layers: str | Sequence[int] = 'all'
+        self, x: Tensor, names: Iterable[str] = ('block',), layers: str | Sequence[int] = 'all', **settings
     ) -> tuple[tuple[Tensor, ...], dict[str, dict[int, Tensor]]]:
         """The features, and intermediates by name and block.
 
@@ -86,6 +90,7 @@ class PluggedBackbone(BaseModule):
                 ``(B, windows, heads, N, N)``, bias without the first two), ``'block'`` ``(B, N, D)`` and,
                 at the last block, ``'broad_probs'`` ``(B, 1, heads, N, N)``.
             layers: Block indices through all stages, or ``'all'``.
+            settings: Further arguments of the host's :meth:`run`.
 
         Returns:
             What ``forward`` returns, and ``{name: {block index: tensor}}``.
@@ -98,7 +103,7 @@ class PluggedBackbone(BaseModule):
         layers = range(num_layers) if layers == 'all' else tuple(layers)
         recorder = Recorder(names, layers, num_layers)
         check_images(self.patch_embed, x)
-        return self.run(x, recorder), recorder.collect()
+        return self.run(x, recorder, **settings), recorder.collect()
 
     def run_block(
         self, index: int, block: nn.Module, x: Tensor, layout, carry: Carry, recorder: Recorder | None

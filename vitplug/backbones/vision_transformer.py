@@ -4,7 +4,7 @@
 of mmpretrain's class of the same name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -353,9 +353,12 @@ class VisionTransformer(PluggedBackbone):
         if self.pos_embed is not None and not self.is_pretrained:
             trunc_normal_(self.pos_embed, std=0.02)
 
-    def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
+    def run(
+        self, x: Tensor, recorder: Recorder | None, mix: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, ...]:
+        """The forward; ``mix`` changes the patch tokens ``(B, h, w, D)`` before positions are added."""
         check_patches(self.patch_embed, x.shape[-2:])
-        x_BND, hw = self._embed(x)
+        x_BND, hw = self._embed(x, mix)
         carry = self.plugs.start()
         outs = []
         for index, layer in enumerate(self.layers):
@@ -367,9 +370,11 @@ class VisionTransformer(PluggedBackbone):
                 outs.append(self._format(x_BND, hw))
         return tuple(outs)
 
-    def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    def _embed(self, x: Tensor, mix: Callable[[Tensor], Tensor] | None) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
         x_BND, hw = self.patch_embed(x)
+        if mix is not None:
+            x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
         if self.prefix_names:
             prefix = [getattr(self, name).expand(len(x_BND), -1, -1) for name in self.prefix_names]
             x_BND = torch.cat((*prefix, x_BND), dim=1)

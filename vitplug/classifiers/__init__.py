@@ -7,5 +7,7 @@ __all__ = []
 # Who has mmdet or mmseg alone must still find the backbones in the registry.
 if find_spec('mmpretrain'):
     from .distilled import DistilledClassifier
+    from .diversity import DiverseClassifier
+    from .token_labels import TokenLabelClassifier, TokenLabelHead
 
-    __all__ += [DistilledClassifier.__name__]
+    __all__ += ['DistilledClassifier', 'DiverseClassifier', 'TokenLabelClassifier', 'TokenLabelHead']

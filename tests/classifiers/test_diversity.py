@@ -1,0 +1,98 @@
+"""The loss on attention maps that are alike against the official code's sum, written out, in float64."""
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.structures import DataSample
+
+from vitplug.attention import fused_attention
+
+OFFICIAL = dict(type='Refiner', scheme='official', mode='mbconv', init='default', share=1)
+
+
+def build(plugs, diversity, layers=4):
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    arch = dict(embed_dims=16, num_layers=layers, num_heads=2, feedforward_channels=32)
+    return MODELS.build(
+        dict(
+            type='vitplug.DiverseClassifier',
+            backbone=dict(type='vitplug.VisionTransformer', arch=arch, img_size=32, patch_size=16, plugs=plugs),
+            head=dict(type='VisionTransformerClsHead', num_classes=3, in_channels=16),
+            diversity=diversity,
+        )
+    ).double()
+
+
+def batch():
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return images, [DataSample().set_gt_label(label) for label in (0, 2)]
+
+
+def cosine(a, b):
+    """Of maps ``(B, H, N, N)``, over their heads."""
+    total = 0
+    for image in range(a.shape[0]):
+        for i in range(a.shape[2]):
+            for j in range(a.shape[3]):
+                u, v = a[image, :, i, j], b[image, :, i, j]
+                total = total + (u @ v) / (u.norm() * v.norm())
+    return total / (a.shape[0] * a.shape[2] * a.shape[3])
+
+
+def maps_of(model, images, layers):
+    with fused_attention(False):
+        _, found = model.backbone.forward_intermediates(images, ('maps',), layers)
+    return [found['maps'][i][:, 0] for i in layers]
+
+
+@pytest.mark.parametrize('plugs', [[], [dict(type='Refiner')], [OFFICIAL]], ids=['plain', 'refiner', 'official'])
+def test_loss_is_the_mean_cosine_of_neighbours(plugs):
+    model = build(plugs, dict(weight=0.3, layers=[0, 2, 3])).train()
+    images, samples = batch()
+    losses = model.loss(images, samples)
+    # Batch norms have seen the images once, which changes no batch statistics.
+    first, second, third = maps_of(model, images, [0, 2, 3])
+    wanted = 0.3 * (cosine(first, second) + cosine(second, third)) / 2
+    torch.testing.assert_close(losses['loss_diversity'], wanted, atol=1e-10, rtol=0)
+    attention = model.backbone.layers[0].attn.qkv.weight
+    found, expected = (torch.autograd.grad(loss, attention)[0] for loss in (losses['loss_diversity'], wanted))
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    assert found.abs().max() > 0
+
+
+def test_official_sum_has_the_gradient_of_half_the_weight():
+    """0.1 times the mean over consecutive blocks, the second of each pair handing on the map of the first."""
+    model = build([OFFICIAL], dict(weight=0.05, layers=[0, 2, 4]), layers=6).train()
+    images, samples = batch()
+    ours = model.loss(images, samples)['loss_diversity']
+    own = maps_of(model, images, [0, 2, 4])
+    handed_on = [m for m in own for _ in (0, 1)]
+    pairs = [cosine(handed_on[i], handed_on[i + 1]) for i in range(4)]
+    theirs = 0.1 * sum(pairs) / 4
+    torch.testing.assert_close(theirs, ours + 0.05, atol=1e-10, rtol=0)
+    attention = model.backbone.layers[0].attn.qkv.weight
+    found, expected = (torch.autograd.grad(loss, attention)[0] for loss in (ours, theirs))
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+
+def test_without_diversity_it_is_the_plain_classifier():
+    model = build([], None).train()
+    images, samples = batch()
+    losses = model.loss(images, samples)
+    assert losses.keys() == model.head.loss(model.extract_feat(images), samples).keys()
+
+
+@pytest.mark.parametrize(
+    ('diversity', 'words'),
+    [
+        (dict(weight=0.1), r'expected dict\(weight=..., layers=\[...\]\)'),
+        (dict(weight=0.1, layers=[2]), 'two or more block indices'),
+        (dict(weight=0.1, layers=[2, 1]), 'growing order'),
+        (dict(weight=0.1, layers=[0, 9]), 'blocks 0 to 3'),
+        (dict(weight='much', layers=[0, 1]), "weight='much'"),
+    ],
+)
+def test_wrong_settings_are_refused(diversity, words):
+    with pytest.raises(ValueError, match=words):
+        build([], diversity)

@@ -1,0 +1,292 @@
+"""Token labelling against slow oracles in float64, torchvision's RoIAlign, and the counts of the official models."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.dataset import default_collate
+from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.datasets import CustomDataset
+from mmpretrain.structures import DataSample
+from PIL import Image
+from torch.utils.data import DataLoader
+from torchvision.ops import roi_align
+
+from vitplug.classifiers.token_labels import Box, draw_box, make_targets
+
+CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'refiner'
+CLASSES, SMOOTHING = 7, 0.1
+
+
+def sample(labels, places):
+    return DataSample(token_labels=labels, token_places=places)
+
+
+def random_sample(generator, size=(3, 4), grid=(5, 6)):
+    scores = torch.randn(3, *grid, generator=generator, dtype=torch.float64)
+    classes = torch.rand(CLASSES, *grid, generator=generator).argsort(dim=0)[:3].double()
+    places = 2 * torch.rand(2 * size[0], 2 * size[1], 2, generator=generator, dtype=torch.float64) - 1
+    return sample(torch.stack((scores, classes)), places)
+
+
+def crop_places(box, size):
+    """Places of tokens of a crop, ``box`` being left, top, right and bottom from 0 to 1."""
+    left, top, right, bottom = box
+    x = left + (right - left) * (torch.arange(2 * size).double() + 0.5) / (2 * size)
+    y = top + (bottom - top) * (torch.arange(2 * size).double() + 0.5) / (2 * size)
+    return 2 * torch.stack(torch.meshgrid(y, x, indexing='ij')[::-1], dim=-1) - 1
+
+
+# --- targets ---
+
+
+def oracle_targets(data_sample):
+    """Bilinear samples of the map of all classes, one place at a time."""
+    (scores, classes), places = data_sample.token_labels, data_sample.token_places
+    height, width = scores.shape[1:]
+    rows, columns = places.shape[:2]
+    found = torch.zeros(rows, columns, CLASSES, dtype=torch.float64)
+    for i in range(rows):
+        for j in range(columns):
+            if places[i, j].isnan().any():
+                continue
+            x = (float(places[i, j, 0]) + 1) / 2 * width - 0.5
+            y = (float(places[i, j, 1]) + 1) / 2 * height - 0.5
+            x, y = min(max(x, 0), width - 1), min(max(y, 0), height - 1)
+            for row in range(height):
+                for column in range(width):
+                    weight = max(0, 1 - abs(y - row)) * max(0, 1 - abs(x - column))
+                    for k in range(len(scores)):
+                        found[i, j, int(classes[k, row, column])] += weight * scores[k, row, column]
+    image = found.mean(dim=(0, 1)).softmax(-1)
+    tokens = torch.stack([
+        torch.stack([
+            found[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].mean(dim=(0, 1)).softmax(-1) for j in range(columns // 2)
+        ])
+        for i in range(rows // 2)
+    ])  # fmt: skip
+    return ((1 - SMOOTHING) * t + SMOOTHING / CLASSES for t in (image, tokens))
+
+
+def test_targets_are_the_oracles():
+    generator = torch.Generator().manual_seed(0)
+    samples = [random_sample(generator) for _ in range(2)]
+    samples[1].token_places[:3, :2] = torch.nan
+    targets = make_targets(samples, CLASSES, SMOOTHING)
+    for i, data_sample in enumerate(samples):
+        image, tokens = oracle_targets(data_sample)
+        torch.testing.assert_close(targets.image[i], image, atol=1e-12, rtol=0)
+        torch.testing.assert_close(targets.tokens[i], tokens, atol=1e-12, rtol=0)
+    torch.testing.assert_close(targets.tokens.sum(-1), torch.ones(2, 3, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize('box', [(0.0, 0.0, 1.0, 1.0), (0.2, 0.4, 0.9, 0.7), (0.55, 0.1, 0.95, 0.99)])
+def test_tokens_of_a_crop_are_roi_aligned(box):
+    """LV-ViT cuts the tokens' labels of a crop out of the map by RoIAlign, here with 2 x 2 samples of each token."""
+    data_sample = random_sample(torch.Generator().manual_seed(1), grid=(18, 18))
+    data_sample.token_places = crop_places(box, 14)
+    dense = torch.zeros(1, CLASSES, 18, 18, dtype=torch.float64)
+    dense[0].scatter_(0, data_sample.token_labels[1].long(), data_sample.token_labels[0])
+    corners = torch.tensor([[0.0, *(18 * side - 0.5 for side in box)]], dtype=torch.float64)
+    found = roi_align(dense, corners, (14, 14), sampling_ratio=2).softmax(dim=1)[0].permute(1, 2, 0)
+    targets = make_targets([data_sample], CLASSES, 0.0)
+    torch.testing.assert_close(targets.tokens[0], found, atol=1e-9, rtol=0)
+
+
+def test_images_without_labels_and_labels_of_other_classes_are_refused():
+    with pytest.raises(ValueError, match=r"PackInputs\(algorithm_keys=\('token_labels', 'token_places'\)\)"):
+        make_targets([DataSample()], CLASSES, 0.1)
+    with pytest.raises(ValueError, match='token labels with class 6: the head has num_classes=3'):
+        make_targets([sample(torch.full((2, 1, 2, 2), 6.0), torch.zeros(4, 4, 2))], 3, 0.1)
+
+
+# --- MixToken ---
+
+
+def test_boxes_are_inside_and_of_every_size():
+    np.random.seed(0)
+    boxes = [draw_box((5, 9)) for _ in range(300)]
+    assert all(0 <= b.top <= b.bottom <= 5 and 0 <= b.left <= b.right <= 9 for b in boxes)
+    areas = {b.area for b in boxes}
+    assert 0 in areas and max(areas) >= 20 and len(areas) > 10
+
+
+def test_swapping_twice_changes_nothing():
+    x = torch.randn(4, 5, 6, 3)
+    box = Box(1, 2, 4, 6)
+    mixed = box.swap(x)
+    assert torch.equal(box.swap(mixed), x)
+    assert torch.equal(mixed[0, 1:4, 2:6], x[3, 1:4, 2:6]) and torch.equal(mixed[0, :1], x[0, :1])
+
+
+# --- the classifier ---
+
+
+def model_cfg(**settings):
+    arch = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
+    backbone = dict(
+        type='vitplug.VisionTransformer', arch=arch, img_size=(48, 64), patch_size=16, out_type='raw',
+        plugs=[dict(type='Refiner')],
+    )  # fmt: skip
+    head = dict(type='vitplug.TokenLabelHead', num_classes=CLASSES, in_channels=16)
+    return {**dict(type='vitplug.TokenLabelClassifier', backbone=backbone, head=head), **settings}
+
+
+def build(cfg):
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    model = MODELS.build(cfg).double()
+    with torch.no_grad():
+        for p in model.head.parameters():
+            p.normal_(std=0.5)
+    return model
+
+
+def batch():
+    generator = torch.Generator().manual_seed(2)
+    samples = [random_sample(generator) for _ in range(2)]
+    return torch.randn(2, 3, 48, 64, generator=generator, dtype=torch.float64), samples
+
+
+def cross_entropy(scores, target):
+    return -(target * (scores - scores.logsumexp(-1, keepdim=True))).sum(-1).mean()
+
+
+def oracle_losses(model, images, samples, box):
+    """The losses written out: patch tokens swapped one by one, the blocks run by hand."""
+    backbone, head = model.backbone, model.head
+    tokens, _ = backbone.patch_embed(images)
+    tokens = tokens.unflatten(1, (3, 4)).clone()
+    swapped = tokens.clone()
+    for row in range(box.top, box.bottom):
+        for column in range(box.left, box.right):
+            swapped[0, row, column], swapped[1, row, column] = tokens[1, row, column], tokens[0, row, column]
+    x = torch.cat((backbone.cls_token.expand(2, -1, -1), swapped.flatten(1, 2)), dim=1) + backbone.pos_embed
+    carry = backbone.plugs.start()
+    for index, layer in enumerate(backbone.layers):
+        x, carry = layer(x, backbone._layout(index, (3, 4)), carry)
+    x = backbone.ln1(x)
+    targets = [tuple(oracle_targets(s)) for s in samples]
+    cls = head.layers.head(x[:, 0])
+    aux = head.aux_head(x[:, 1:]).unflatten(1, (3, 4))
+    share = (box.bottom - box.top) * (box.right - box.left) / 12
+    image = torch.stack([(1 - share) * targets[i][0] + share * targets[1 - i][0] for i in (0, 1)])
+    dense = 0
+    for i in (0, 1):
+        for row in range(3):
+            for column in range(4):
+                inside = box.top <= row < box.bottom and box.left <= column < box.right
+                owner = 1 - i if inside else i
+                dense = dense + cross_entropy(aux[i, row, column][None], targets[owner][1][row, column][None]) / 24
+    return cross_entropy(cls, image), dense / 2
+
+
+@pytest.mark.parametrize('box', [Box(0, 0, 0, 0), Box(1, 0, 3, 2), Box(0, 0, 3, 4)])
+def test_losses_and_gradients_are_the_oracles(monkeypatch, box):
+    monkeypatch.setattr('vitplug.classifiers.token_labels.draw_box', lambda hw: box)
+    model = build(model_cfg()).train()
+    images, samples = batch()
+    losses = model.loss(images, samples)
+    wanted = oracle_losses(model, images, samples, box)
+    found = (losses['loss_cls'], losses['loss_tokens'])
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+    parameters = list(model.parameters())
+    for a, b in zip(
+        torch.autograd.grad(sum(found), parameters), torch.autograd.grad(sum(wanted), parameters), strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-9, rtol=0)
+
+
+def test_without_mixing_no_box_is_drawn(monkeypatch):
+    monkeypatch.setattr('vitplug.classifiers.token_labels.draw_box', lambda hw: pytest.fail('a box was drawn'))
+    model = build(model_cfg(mix_token=False)).train()
+    images, samples = batch()
+    losses = model.loss(images, samples)
+    wanted = oracle_losses(model, images, samples, Box(0, 0, 0, 0))
+    torch.testing.assert_close(losses['loss_cls'] + losses['loss_tokens'], sum(wanted), atol=1e-10, rtol=0)
+
+
+def test_scores_add_half_of_the_best_token():
+    model = build(model_cfg()).eval()
+    images, _ = batch()
+    (tokens,) = model.backbone(images)
+    wanted = model.head.layers.head(tokens[:, 0]) + model.head.aux_head(tokens[:, 1:]).max(dim=1)[0] / 2
+    torch.testing.assert_close(model(images, mode='tensor'), wanted)
+    assert len(model(images, [DataSample(), DataSample()], mode='predict')) == 2
+
+
+# Refined-ViT in the official form without and with the dense head, counted from the official code.
+OFFICIAL_SIZES = {
+    's': (25_023_656, 25_408_656),
+    'm': (55_029_932, 55_450_932),
+    'l': (80_637_192, 81_150_192),
+}
+
+
+def test_a_training_step_from_files_through_the_configs_pipeline(tmp_path):
+    """Images and label maps from disk, workers' collation, preprocessing, both losses and a gradient everywhere."""
+    cfg = Config.fromfile(CONFIGS / 'convstem-vit-s-p16-refiner-token-labels_8xb64-300e_in1k.py')
+    (tmp_path / 'train' / 'cat').mkdir(parents=True)
+    (tmp_path / 'labels' / 'cat').mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for i in range(2):
+        Image.fromarray(rng.integers(0, 256, (90, 120, 3), dtype=np.uint8)).save(
+            tmp_path / 'train' / 'cat' / f'{i}.JPEG'
+        )
+        labels = torch.stack((torch.randn(5, 18, 18), torch.randint(0, 1000, (5, 18, 18)).float())).half()
+        torch.save(labels, tmp_path / 'labels' / 'cat' / f'{i}.pt')
+    pipeline = cfg.train_pipeline
+    next(step for step in pipeline if step.type == 'vitplug.LoadTokenLabels').root = tmp_path / 'labels'
+    cfg.model.backbone.arch = dict(embed_dims=384, num_layers=2, num_heads=12, feedforward_channels=8)
+    init_default_scope('mmpretrain')
+    dataset = CustomDataset(data_root=str(tmp_path / 'train'), pipeline=pipeline)
+    model = MODELS.build(cfg.model).train()
+    loader = DataLoader(dataset, batch_size=2, collate_fn=default_collate)
+    batch = model.data_preprocessor(next(iter(loader)), training=True)
+    loss, logged = model.parse_losses(model(**batch, mode='loss'))
+    loss.backward()
+    assert set(logged) == {'loss', 'loss_cls', 'loss_tokens'} and loss.isfinite()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize('size', OFFICIAL_SIZES)
+def test_dense_heads_of_the_configs_have_the_official_size(size):
+    official, dense = (
+        Config.fromfile(CONFIGS / f'convstem-vit-{size}-p16-refiner-{kind}_8xb64-300e_in1k.py').model
+        for kind in ('official', 'token-labels')
+    )
+    dense.backbone.plugs = official.backbone.plugs
+    init_default_scope('mmpretrain')
+    with torch.device('meta'):
+        counts = [sum(p.numel() for p in MODELS.build(model).parameters()) for model in (official, dense)]
+    assert tuple(counts) == OFFICIAL_SIZES[size]
+
+
+@pytest.mark.parametrize(
+    ('change', 'words'),
+    [
+        (dict(train_cfg=dict(augments=dict(type='Mixup', alpha=0.8))), 'Mixup and CutMix do not mix token labels'),
+        (dict(head=dict(type='LinearClsHead', num_classes=7, in_channels=16)), 'TokenLabelHead'),
+        (dict(head=dict(type='vitplug.TokenLabelHead', num_classes=7, in_channels=16, smoothing=1.0)), 'smoothing=1.0'),
+        (
+            dict(head=dict(type='vitplug.TokenLabelHead', num_classes=7, in_channels=16, dense_weight=-1)),
+            'dense_weight',
+        ),
+        (dict(backbone=dict(type='vitplug.VisionTransformer', arch='deit-tiny')), "out_type='raw'"),
+    ],
+)
+def test_wrong_settings_are_refused(change, words):
+    init_default_scope('mmpretrain')
+    with pytest.raises(ValueError, match=words):
+        MODELS.build(model_cfg(**change))
+
+
+def test_labels_of_another_number_of_tokens_are_named():
+    model = build(model_cfg()).train()
+    images, _ = batch()
+    samples = [random_sample(torch.Generator().manual_seed(0), size=(2, 2)) for _ in range(2)]
+    with pytest.raises(ValueError, match='labels of 2 x 2 tokens, but the backbone gives 13'):
+        model.loss(images, samples)

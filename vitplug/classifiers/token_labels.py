@@ -1,0 +1,217 @@
+"""Token labelling: every token learns what is at its place, as Refined-ViT-S, M and L may have been trained.
+
+*All Tokens Matter: Token Labeling for Training Better Vision Transformers* (LV-ViT) and its official code, to which the
+appendix of *Refiner* (A.1) refers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mmpretrain.models import VisionTransformerClsHead
+from mmpretrain.structures import DataSample
+from torch import Tensor, nn
+
+from vitplug.registry import MODELS
+
+from .diversity import DiverseClassifier
+
+
+class Box(NamedTuple):
+    """A box of tokens, from the first row and column to those behind the last."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def area(self) -> int:
+        return (self.bottom - self.top) * (self.right - self.left)
+
+    def swap(self, x_BhwD: Tensor) -> Tensor:
+        """Tokens ``(B, h, w, D)`` whose box is that of the batch in reverse order. Twice, it changes nothing."""
+        rows, columns = slice(self.top, self.bottom), slice(self.left, self.right)
+        swapped = x_BhwD.clone()
+        swapped[:, rows, columns] = x_BhwD.flip(0)[:, rows, columns]
+        return swapped
+
+
+def draw_box(hw: tuple[int, int]) -> Box:
+    """The box of MixToken: its share of the grid is uniform in [0, 1], its centre anywhere; cut off at the borders."""
+    side = np.sqrt(1.0 - np.random.uniform())
+    centre = [np.random.randint(length) for length in hw]
+    reach = [int(length * side) // 2 for length in hw]
+    low = [max(c - r, 0) for c, r in zip(centre, reach, strict=True)]
+    high = [min(c + r, length) for c, r, length in zip(centre, reach, hw, strict=True)]
+    return Box(*low, *high)
+
+
+class MixToken:
+    """Swaps a random box of the patch tokens ``(B, h, w, D)`` of one forward; ``box`` says which it was."""
+
+    box: Box | None = None
+
+    def __call__(self, x_BhwD: Tensor) -> Tensor:
+        self.box = draw_box(tuple(x_BhwD.shape[1:3]))
+        return self.box.swap(x_BhwD)
+
+
+class TokenTargets(NamedTuple):
+    """What a batch is to be classified as: ``image`` ``(B, C)``, ``tokens`` ``(B, h, w, C)``, each summing to one."""
+
+    image: Tensor
+    tokens: Tensor
+
+
+def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing: float) -> TokenTargets:
+    """The targets of images from their label maps and from where their tokens lie in them.
+
+    Of each token the scores at its places are averaged, of the image those of all its places; both then go through
+    the softmax and are smoothed by ``smoothing``. Scores of classes that the label map leaves out are 0, as are those
+    of places outside of the image.
+
+    Args:
+        data_samples: Each has ``token_labels`` ``(2, k, h, w)`` and ``token_places`` ``(2 h, 2 w, 2)``,
+            see :mod:`vitplug.datasets.token_labels`.
+        num_classes: Number of classes.
+        smoothing: Share of a target that all classes get alike.
+
+    Raises:
+        ValueError: If a sample has no token labels, or labels of other classes.
+    """
+    missing = [sample for sample in data_samples if not {'token_labels', 'token_places'} <= set(sample.keys())]
+    if missing:
+        raise ValueError(
+            "images without token labels: put vitplug's LoadTokenLabels and SampleTokenPlaces into the training "
+            "pipeline, and PackInputs(algorithm_keys=('token_labels', 'token_places')) at its end"
+        )
+    places = torch.stack([sample.token_places for sample in data_samples])
+    maps = torch.stack([_spread(sample.token_labels, num_classes) for sample in data_samples])
+    outside = places.isnan().any(dim=-1)
+    found = F.grid_sample(maps, places.nan_to_num(), mode='bilinear', padding_mode='border', align_corners=False)
+    found = found.masked_fill(outside[:, None], 0.0)
+    image = _smooth(found.mean(dim=(2, 3)).softmax(dim=1), smoothing)
+    tokens = _smooth(F.avg_pool2d(found, 2).softmax(dim=1), smoothing)
+    return TokenTargets(image, tokens.permute(0, 2, 3, 1))
+
+
+def _spread(labels: Tensor, num_classes: int) -> Tensor:
+    """The best k of each place as scores of all classes, ``(C, h, w)``."""
+    scores, classes = labels[0], labels[1].long()
+    if int(classes.max()) >= num_classes:
+        raise ValueError(f'token labels with class {int(classes.max())}: the head has num_classes={num_classes}')
+    return scores.new_zeros(num_classes, *scores.shape[1:]).scatter_(0, classes, scores)
+
+
+def _smooth(target: Tensor, smoothing: float) -> Tensor:
+    return (1 - smoothing) * target + smoothing / target.shape[1]
+
+
+@MODELS.register_module()
+class TokenLabelHead(VisionTransformerClsHead):
+    """A classifier of the class token, and one of every other token beside it::
+
+        loss    cls_weight * CE(class token, image's target) + dense_weight * mean_i CE(token i, its target)
+        scores  head(class token) + max_i aux_head(token i) / 2
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Width of a token.
+        dense_weight: Weight of the tokens' loss.
+        cls_weight: Weight of the class token's loss.
+        smoothing: Share of each target that all classes get alike.
+        settings: Further arguments of mmpretrain's ``VisionTransformerClsHead``.
+
+    Raises:
+        ValueError: If a weight is negative or ``smoothing`` is outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        dense_weight: float = 0.5,
+        cls_weight: float = 1.0,
+        smoothing: float = 0.1,
+        **settings,
+    ):
+        super().__init__(num_classes, in_channels, **settings)
+        for name, weight in dict(dense_weight=dense_weight, cls_weight=cls_weight).items():
+            if weight < 0:
+                raise ValueError(f'{name}={weight}: expected a number of at least 0')
+        if not 0 <= smoothing < 1:
+            raise ValueError(f'smoothing={smoothing}: expected a number from 0 to below 1')
+        self.dense_weight, self.cls_weight, self.smoothing = dense_weight, cls_weight, smoothing
+        self.aux_head = nn.Linear(in_channels, num_classes)
+
+    def pre_logits(self, feats: Sequence[Tensor]) -> Tensor:
+        """The class token ``(B, D)`` before its classifier."""
+        return super().pre_logits((feats[-1][:, 0],))
+
+    def forward(self, feats: Sequence[Tensor]) -> Tensor:
+        """Scores ``(B, C)`` from tokens ``(B, 1 + N, D)``, the class token first."""
+        tokens = self.aux_head(feats[-1][:, 1:])
+        return super().forward(feats) + tokens.amax(dim=1) / 2
+
+    def loss(self, feats: Sequence[Tensor], data_samples: Sequence[DataSample], box: Box | None = None) -> dict:
+        """The two losses.
+
+        Args:
+            feats: Tokens ``(B, 1 + h * w, D)``, the class token first.
+            data_samples: The images' labels, see :func:`make_targets`.
+            box: The box of tokens that was swapped before the first block.
+        """
+        targets = make_targets(data_samples, self.num_classes, self.smoothing)
+        hw = targets.tokens.shape[1:3]
+        if feats[-1].shape[1] != 1 + hw[0] * hw[1]:
+            raise ValueError(
+                f'SampleTokenPlaces makes labels of {hw[0]} x {hw[1]} tokens, but the backbone gives '
+                f'{feats[-1].shape[1]}: it needs a class token and that many patches'
+            )
+        tokens = self.aux_head(feats[-1][:, 1:]).unflatten(1, hw)
+        image = targets.image
+        if box is not None:
+            # Back to the images their tokens are of; the class token has seen both.
+            tokens = box.swap(tokens)
+            image = torch.lerp(image, image.flip(0), box.area / (hw[0] * hw[1]))
+        scores = super().forward(feats)
+        return dict(
+            loss_cls=self.cls_weight * F.cross_entropy(scores, image),
+            loss_tokens=self.dense_weight * F.cross_entropy(tokens.flatten(0, 2), targets.tokens.flatten(0, 2)),
+        )
+
+
+@MODELS.register_module()
+class TokenLabelClassifier(DiverseClassifier):
+    """A classifier trained with token labels and MixToken.
+
+    MixToken swaps a box of patch tokens with those of the batch in reverse order, before the positions are added, and
+    swaps the outputs back: a token is classified by what is at its own place, the class token by both images.
+
+    Args:
+        mix_token: Whether tokens are mixed. Mixup and CutMix, which mix images and not their label maps, are refused.
+        settings: Arguments of :class:`DiverseClassifier`. The backbone is a ViT with ``out_type='raw'`` and one class
+            token, the head a :class:`TokenLabelHead`.
+
+    Raises:
+        ValueError: If backbone, head or ``train_cfg`` are others.
+    """
+
+    def __init__(self, *, mix_token: bool = True, diversity: Mapping | None = None, **settings):
+        super().__init__(diversity=diversity, **settings)
+        if getattr(self.data_preprocessor, 'batch_augments', None) is not None:
+            raise ValueError('train_cfg.augments: Mixup and CutMix do not mix token labels; leave them out')
+        if not isinstance(self.head, TokenLabelHead):
+            raise ValueError(f"head: expected 'vitplug.TokenLabelHead', not {type(self.head).__name__!r}")
+        if getattr(self.backbone, 'out_type', None) != 'raw' or self.backbone.num_extra_tokens != 1:
+            raise ValueError("backbone: token labels need a ViT with out_type='raw' and one class token")
+        self.mix_token = mix_token
+
+    def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
+        """The losses of images ``(B, C, H, W)``."""
+        mix = MixToken() if self.mix_token else None
+        feats, diversity = self.run_backbone(inputs, mix)
+        return dict(self.head.loss(feats, data_samples, mix.box if mix else None), **diversity)

@@ -1,0 +1,179 @@
+"""A label for every token, as token labelling trains with: reading, and following what augmentation does to an image.
+
+*All Tokens Matter: Token Labeling for Training Better Vision Transformers* (LV-ViT). Another network has classified
+each place of each training image beforehand; of its scores a file holds the best k, ``(2, k, h, w)``, scores first and
+classes second::
+
+    data/imagenet/train/n01440764/n01440764_10026.JPEG     the image
+    data/token_labels/n01440764/n01440764_10026.pt         its file, as LV-ViT's authors give it away
+
+While an image is cropped, flipped, rotated, sheared and moved, the places of its pixels go along::
+
+    token_places  (H, W, 3)     x and y in the unchanged image, from 0 to 1, and a mark of what is inside of it
+
+The transforms here have the names and arguments of mmpretrain's. The published code exchanges x and y where it cuts the
+label map of a crop; here the label of a token is that of its own place.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from mmcv.transforms import BaseTransform
+from mmcv.transforms import RandomFlip as PlainFlip
+from mmpretrain.datasets.transforms import auto_augment as plain
+from mmpretrain.datasets.transforms.processing import RandomResizedCrop as PlainCrop
+
+from vitplug.registry import TRANSFORMS
+
+LABELS = 'token_labels'
+PLACES = 'token_places'
+# Padding of an image is at most 255, so a place with another mark is not of the image.
+INSIDE = 1000.0
+# Samples of the label map for each token and axis, as RoIAlign takes on maps about as fine as the tokens.
+SAMPLES = 2
+
+
+@TRANSFORMS.register_module()
+class LoadTokenLabels(BaseTransform):
+    """Reads the token labels of an image and starts to follow its pixels.
+
+    Required keys: ``img``, ``img_path``. Added keys: ``token_labels`` ``(2, k, h, w)``, ``token_places`` ``(H, W, 3)``.
+
+    Args:
+        root: Folder with a folder for each class.
+
+    Raises:
+        FileNotFoundError: If an image has no file there.
+        ValueError: If a file does not hold token labels.
+    """
+
+    def __init__(self, root: str | Path):
+        self.root = Path(root)
+
+    def transform(self, results: dict) -> dict:
+        image = Path(results['img_path'])
+        results[LABELS] = read_token_labels(self.root / image.parent.name / f'{image.stem}.pt')
+        height, width = results['img'].shape[:2]
+        y, x = np.mgrid[:height, :width].astype(np.float32)
+        inside = np.full_like(x, INSIDE)
+        results[PLACES] = np.stack(((x + 0.5) / width, (y + 0.5) / height, inside), axis=-1)
+        return results
+
+
+def read_token_labels(path: Path) -> torch.Tensor:
+    """Scores and classes of one image, ``(2, k, h, w)`` float32.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it holds something else.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f'no token labels: {path}; LoadTokenLabels(root=...) needs a file for every image')
+    try:
+        labels = torch.load(path, map_location='cpu', weights_only=True)
+    except Exception as error:
+        raise ValueError(f'{path}: no file of token labels: {str(error).splitlines()[0]}') from error
+    shape = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__
+    if not isinstance(labels, torch.Tensor) or labels.ndim != 4 or len(labels) != 2 or not labels.numel():
+        raise ValueError(f'{path}: expected scores and classes of shape (2, k, h, w), found {shape}')
+    labels = labels.float()
+    classes = labels[1]
+    if not labels.isfinite().all() or (classes < 0).any() or (classes != classes.round()).any():
+        raise ValueError(f'{path}: expected finite scores and classes that are integers from 0')
+    return labels
+
+
+class Followed:
+    """Does to the places of an image's pixels, where they are followed, what the next class does to the image."""
+
+    def transform(self, results: dict) -> dict:
+        before = np.random.get_state()
+        results = super().transform(results)
+        if PLACES in results:
+            after = np.random.get_state()
+            np.random.set_state(before)
+            results[PLACES] = self.follow(results[PLACES])
+            np.random.set_state(after)
+        return results
+
+    def follow(self, places: np.ndarray) -> np.ndarray:
+        """The places ``(H, W, 3)`` after the same random draws."""
+        return super().transform(dict(img=places))['img']
+
+
+@TRANSFORMS.register_module()
+class RandomResizedCrop(Followed, PlainCrop):
+    """mmpretrain's ``RandomResizedCrop``, which token labels follow."""
+
+    def follow(self, places: np.ndarray) -> np.ndarray:
+        top, left, height, width = self.rand_crop_params(places)
+        size = (self.scale[1], self.scale[0])
+        # mmcv's Pillow backend takes bytes only.
+        return cv2.resize(places[top : top + height, left : left + width], size, interpolation=cv2.INTER_LINEAR)
+
+
+@TRANSFORMS.register_module()
+class RandomFlip(Followed, PlainFlip):
+    """mmcv's ``RandomFlip``, which token labels follow."""
+
+
+@TRANSFORMS.register_module()
+class Rotate(Followed, plain.Rotate):
+    """mmpretrain's ``Rotate``, which token labels follow."""
+
+
+@TRANSFORMS.register_module()
+class Shear(Followed, plain.Shear):
+    """mmpretrain's ``Shear``, which token labels follow."""
+
+
+@TRANSFORMS.register_module()
+class Translate(Followed, plain.Translate):
+    """mmpretrain's ``Translate``, which token labels follow."""
+
+
+@TRANSFORMS.register_module()
+class RandAugment(plain.RandAugment):
+    """mmpretrain's ``RandAugment``, whose geometric operations token labels follow.
+
+    Args:
+        policies: As mmpretrain's: the name of a list of operations, or the list.
+        settings: mmpretrain's further arguments.
+    """
+
+    MOVING = ('Rotate', 'Shear', 'Translate')
+
+    def __init__(self, policies: str | Sequence[dict], **settings):
+        if isinstance(policies, str) and policies in plain.RANDAUG_POLICIES:
+            policies = plain.RANDAUG_POLICIES[policies]
+        if not isinstance(policies, str):
+            policies = [
+                {**p, 'type': f'vitplug.{p["type"]}' if p['type'] in self.MOVING else p['type']} for p in policies
+            ]
+        super().__init__(policies, **settings)
+
+
+@TRANSFORMS.register_module()
+class SampleTokenPlaces(BaseTransform):
+    """The places of an image's tokens in place of those of its pixels.
+
+    Modified key: ``token_places``, then ``(2 h, 2 w, 2)``: x and y from -1 to 1 of 2 x 2 places of each token, NaN
+    outside of the image.
+
+    Args:
+        size: Tokens of a side, or ``(h, w)``.
+    """
+
+    def __init__(self, size: int | Sequence[int]):
+        self.size = (size, size) if isinstance(size, int) else tuple(size)
+
+    def transform(self, results: dict) -> dict:
+        height, width = (SAMPLES * side for side in self.size)
+        sampled = cv2.resize(results[PLACES], (width, height), interpolation=cv2.INTER_LINEAR)
+        outside = np.abs(sampled[..., 2] - INSIDE) > 0.5
+        sampled[outside] = np.nan
+        results[PLACES] = torch.from_numpy(2 * sampled[..., :2] - 1)
+        return results
