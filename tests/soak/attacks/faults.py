@@ -18,8 +18,9 @@ SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
 TRAIN = 'train.py {config}.py --work-dir work'
 RESUME = f'{TRAIN} --resume'
-# What a resumed training may do to the files of the work dir: replace what it names and write logs.
 IN_WORK_DIR = ('sandbox/work/*',)
+# What a training that is resumed writes anew even if it is refused in the end; its checkpoints stay.
+REWRITTEN = ('sandbox/work/last_checkpoint', 'sandbox/work/*.py')
 KILLED = frozenset({-signal.SIGKILL})
 
 
@@ -305,8 +306,7 @@ def last_checkpoint(scene: Scene) -> Trial:
     kinds[kind]()
     base = f'half {config}'
     # The checkpoints stay: none may be overwritten where the training cannot go on from them.
-    return Trial(one(line), f'{config}: {kind}', ('last_checkpoint', '.pth', 'work'), SAME, base,
-                 may_change=('sandbox/work/last_checkpoint',))  # fmt: skip
+    return Trial(one(line), f'{config}: {kind}', ('last_checkpoint', '.pth', 'work'), SAME, base, may_change=REWRITTEN)
 
 
 @fault
@@ -326,7 +326,7 @@ def shared_out_dir(scene: Scene) -> Trial:
     config, line = _line(scene)
     scene.make()
     option = ' --cfg-options default_hooks.checkpoint.out_dir=shared'
-    second = line.replace('--work-dir work', '--work-dir second') + option
+    second = line.replace('--work-dir work', '--work-dir second/work') + option
     if scene.draw.random() < 0.5:  # another rate, so that the files differ
         second += ' optim_wrapper.optimizer.lr=0.5'
     trial_of_both = [[Command(line + option)], [Command(second)]]
@@ -369,7 +369,7 @@ def two_trainings(scene: Scene) -> Trial:
     pause = scene.draw.choice([0.0, 0.0, 0.3, 0.7]) * seconds
     steps = [[Command(line), Command(other, partial(time.sleep, pause))]]
     damage = f'{config}: a second training after {pause:.2f} s'
-    return Trial(steps, damage, ('work',), SAME, clean=(line, other), may_change=IN_WORK_DIR)
+    return Trial(steps, damage, ('work',), SAME, clean=(line, other), alone=True)
 
 
 @fault
@@ -410,8 +410,8 @@ def removed_while_it_runs(scene: Scene) -> Trial:
     own = (f'sandbox/{data}*',) if 'data' in kind else (f'sandbox/{config}.py',) if 'config' in kind else ()
     # What is left after that is no training to be compared: nothing else may be lost, and a message says what is gone.
     names = ('work', data, f'{config}.py', 'no such', 'No such')
-    return Trial(one(line, fault=at_write(moment, kinds[kind])), f'{config}: {kind} at write {moment}', names, ANY,
-                 may_change=own)  # fmt: skip
+    steps = one(line, fault=at_write(moment, lambda path: kinds[kind]()))
+    return Trial(steps, f'{config}: {kind} at write {moment}', names, ANY, may_change=own)
 
 
 # --- numbers ---
@@ -436,4 +436,6 @@ def diverging(scene: Scene) -> Trial:
         line = f'{TRAIN.format(config=config)} --cfg-options optim_wrapper.optimizer.lr={rate}'
     names = ('not finite', 'lr', 'learning rate', '.pth')
     # Weights that are large but finite may be what is wished.
-    return Trial(one(line), f'{config}: {"huge weights" if resumed else f"lr {rate}"}', names, ANY, base)
+    return Trial(
+        one(line), f'{config}: {"huge weights" if resumed else f"lr {rate}"}', names, ANY, base, may_change=REWRITTEN
+    )

@@ -209,10 +209,14 @@ def silently_wrong(trial: Trial, seen: Observation, clean: Sequence[Mapping[str,
     ended_well = [run for run in seen.runs[-1] if run.status == 0]
     if not ended_well:
         return ''
+    if trial.alone and len(ended_well) > 1:
+        return 'status 0 of two that cannot both have what they wrote'
     if trial.accept is Accept.REFUSED:
         return 'status 0 for what has to be refused'
     try:
         found = sandbox.results(seen.folder, seen.all_runs)
+        if skipped := sandbox.skipped_at_the_end(seen.folder):
+            return f'status 0, but {skipped}'
     except Exception as error:
         return f'status 0, but what it wrote cannot be read: {type(error).__name__}: {error}'
     if trial.accept is Accept.ANY or not clean:

@@ -78,7 +78,7 @@ class Writes:
         folder: The folder; what is written elsewhere does not count.
         file: Where the count goes.
         at: The number of the moment, from 1.
-        act: What happens then; an exception makes the operation fail with it.
+        act: What happens then, called with the path; an exception makes the operation fail with it.
         always: Whether it happens at every later moment too.
     """
 
@@ -89,32 +89,33 @@ class Writes:
         self.count, self.acting = 0, False
 
     def __call__(self, event: str, arguments: tuple) -> None:
-        if self.acting or not self._is_write(event, arguments):
+        if self.acting or (path := self._written(event, arguments)) is None:
             return
         self.count += 1
         os.pwrite(self.file, f'{self.count}'.encode(), 0)
         if self.act is not None and (self.count == self.at or (self.always and self.count > self.at)):
             self.acting = True
             try:
-                self.act()
+                self.act(path)
             finally:
                 self.acting = False
 
-    def _is_write(self, event: str, arguments: tuple) -> bool:
+    def _written(self, event: str, arguments: tuple) -> str | None:
         if event == 'open':
             path, _, flags = arguments
             if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-                return False
+                return None
         elif event in self.CHANGES:
             path = arguments[0]
         else:
-            return False
+            return None
         if isinstance(path, int):
-            return False
-        return os.path.abspath(os.fsdecode(path)).startswith(self.folder + os.sep)
+            return None
+        path = os.fsdecode(path)
+        return path if os.path.abspath(path).startswith(self.folder + os.sep) else None
 
 
-def at_write(number: int, act: Callable[[], object], always: bool = False) -> Callable[[], None]:
+def at_write(number: int, act: Callable[[str], object], always: bool = False) -> Callable[[], None]:
     """A fault right before the n-th moment of writing."""
 
     def fault() -> None:
@@ -124,17 +125,19 @@ def at_write(number: int, act: Callable[[], object], always: bool = False) -> Ca
     return fault
 
 
-def fail_with(number: int) -> Callable[[], None]:
+def fail_with(number: int) -> Callable[[str], None]:
     """Lets an operation on a file fail with an error number."""
 
-    def act() -> None:
-        raise OSError(number, os.strerror(number))
+    def act(path: str) -> None:
+        raise OSError(number, os.strerror(number), path)
 
     return act
 
 
-def kill_self(number: int, times: int = 1) -> Callable[[], None]:
-    def act() -> None:
+def kill_self(number: int, times: int = 1) -> Callable[[str], None]:
+    """Sends a signal to this process."""
+
+    def act(path: str) -> None:
         for _ in range(times):
             os.kill(os.getpid(), number)
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ model = dict(
     backbone=dict(plugs=[dict(type='ContextBroadcast', scaled=True), dict(type='RelPosBias'),
                          dict(type='GaussianAttentionBias')])
 )
-default_hooks = dict(ema=dict(type='EMAHook', momentum=0.1), checkpoint=dict(save_best='auto', max_keep_ckpts=1))
+default_hooks = dict(ema=dict(type='EMAHook', momentum=0.1), checkpoint=dict(save_best='auto'))
 """
 LABELS = """
 _base_ = 'classify.py'
@@ -330,13 +331,13 @@ BASES: dict[str, Callable[[Path, str], None]] = {
 
 # --- results ---
 
+TIME = re.compile(r'\(t=[\d.]+s\)')
+
 
 def results(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
     """What commands have left: weights of the last checkpoints, predictions, metrics, converted files, tables."""
     found: dict[str, Any] = {}
-    notes = [path for path in folder.glob('*/last_checkpoint') if not path.parent.name.startswith('trained_')]
-    for note in sorted(notes):
-        content = torch.load(folder / note.read_text().strip(), weights_only=False)
+    for note, content in _last_checkpoints(folder):
         found |= flatten(content['state_dict'], f'{note.parent.name}: weights ')
         found |= flatten(content.get('optimizer', {}), f'{note.parent.name}: optimizer ')
     for path in sorted(folder.glob('pred*.pkl')):
@@ -350,8 +351,38 @@ def results(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
         elif path.is_file():
             content = torch.load(path, weights_only=False)
             found |= flatten(content.get('state_dict', content), 'file ')
+    for path in sorted(folder.glob('work/*/vis_data/scalars.json')):
+        for record in map(_record, path.read_text().splitlines()):
+            if 'loss' not in record and 'step' in record:
+                metrics = {key: value for key, value in record.items() if 'time' not in key}
+                found |= flatten(metrics, f'validation {record["step"]} ')
     tables = [run for run in runs if run.line.split()[0] in ('get_flops.py', 'print_config.py', 'check_dataset.py')]
-    return found | {f'output {number}': run.out for number, run in enumerate(tables)}
+    return found | {f'output {number}': TIME.sub('', run.out) for number, run in enumerate(tables)}
+
+
+def _last_checkpoints(folder: Path) -> Iterator[tuple[Path, dict]]:
+    """The files that name the last checkpoint of a training, and what is in it."""
+    for note in sorted(folder.glob('*/last_checkpoint')):
+        if not note.parent.name.startswith('trained_'):
+            yield note, torch.load(folder / note.read_text().strip(), weights_only=False)
+
+
+def _record(line: str) -> dict:
+    """A line of a log, {} where a kill left half of one."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {}
+
+
+def skipped_at_the_end(folder: Path) -> str:
+    """Whether the loss of a training's last iteration was not finite, or ''."""
+    for note, content in _last_checkpoints(folder):
+        records = note.with_name('non_finite.jsonl')
+        lines = records.read_text().splitlines() if records.is_file() else []
+        if lines and _record(lines[-1]).get('iteration') == content['meta']['iter']:
+            return f'the loss of its last iteration, {content["meta"]["iter"]}, was not finite'
+    return ''
 
 
 def flatten(node: Any, name: str) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Trial:
         base: The sound sandbox, a key of `sandbox.BASES`.
         clean: Lines whose results in the sound sandbox are legitimate; by default those of the last step.
         may_change: Patterns of files, from the sandbox's parent, that may change or vanish.
+        alone: Whether no more than one command of the last step may end with status 0.
     """
 
     steps: Sequence[Sequence[Command]]
@@ -60,6 +61,7 @@ class Trial:
     base: str = 'plain'
     clean: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def commands(self) -> list[Command]:
