@@ -24,6 +24,7 @@ from .trials import Command
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG, CLONE_NEWNS, MS_PRIVATE_RECURSIVE = 1, 0x00020000, (1 << 18) | (1 << 14)
+WEIGHED_EVERY = 0.1  # seconds
 CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -229,7 +230,7 @@ class Child:
         streams.mkdir(parents=True)
         sys.stdout.flush()
         sys.stderr.flush()
-        self.begin, self.over, self.status = time.monotonic(), '', None
+        self.begin, self.weighed, self.over, self.status = time.monotonic(), 0.0, '', None
         self.signals = sorted(command.signals)
         # Pipes: what limits files, or fills a disk, does not keep a tool from speaking.
         pipes = {name: os.pipe() for name in ('out', 'err')}
@@ -265,8 +266,9 @@ class Child:
             os.kill(self.pid, self.signals.pop(0)[1])
         if age > self.limits.seconds:
             self.over = 'time'
-        elif self._memory() > self.limits.memory:
-            self.over = 'memory'
+        elif age > self.weighed + WEIGHED_EVERY:
+            self.weighed = age
+            self.over = 'memory' if self._memory() > self.limits.memory else ''
         if self.over:
             self._kill_all()
         return False
