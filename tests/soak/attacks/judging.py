@@ -197,7 +197,7 @@ def judge(trial: Trial, seen: Observation, clean: Sequence[Mapping[str, Any]]) -
         return Verdict(Kind.SILENT, wrong)
     for command, run in zip(trial.commands, seen.all_runs, strict=True):
         if (run.status == 0 or run.status not in command.ends) and (poor := poor_message(run, trial.names)):
-            return Verdict(Kind.POOR, f'{run.line[:200]}: {poor}')
+            return Verdict(Kind.POOR, f'{run.line[:200]}: {poor}; it says: {last_line(run)}')
     last = seen.runs[-1][-1]
     if any(run.status == 0 for run in seen.runs[-1]):
         return Verdict(Kind.HANDLED, 'ended with status 0')
