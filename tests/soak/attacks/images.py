@@ -356,6 +356,8 @@ def another_mode(path: Path, draw: random.Random) -> Spoilt:
         found.save(path)
     elif mode == 'F':
         Image.fromarray(labels.astype(np.float32)).save(path, 'TIFF')
+    elif mode == '1':
+        Image.fromarray(labels > 0).save(path)
     else:
         Image.fromarray(labels).convert(mode).save(path, 'PNG')
     return Spoilt(TOLD, f'as {mode}', checked=TOLD if 'large' in mode else ANY)
