@@ -18,8 +18,13 @@ processes forked from this one, which has imported everything, under limits of t
     named refusal    an error that names the culprit
     handled          status 0 with legitimate results
 
-by comparing all files before and after and the results with those of the sound input. A line per case goes to
-`--out`; finished cases are not run again. The exit status is 1 if any case is of the first five kinds.
+by comparing all files before and after and the results (weights, predictions, metrics, converted files, tables) with
+those of the sound input. What no tool can know is legitimate: a changed bit that leaves finite numbers where no checksum
+is (safetensors, JPEG, JSON), another value that a config or annotation might well have, rounded weights, a converted or
+published copy that is true to its source, and a training that starts from a part of a checkpoint.
+
+A line per case goes to `--out`; finished cases are not run again. A number stands for the same case as long as the
+attacks are the same. The exit status is 1 if any case is of the first five kinds.
 """
 
 import argparse
@@ -115,7 +120,7 @@ class Campaign:
         for index, step in enumerate(trial.steps):
             runs.append(self.sandboxes.run(step, scene.folder, root / 'streams' / str(index)))
         after = snapshot(root)
-        clean = [self.sandboxes.clean_results(trial.base, line) for line in trial.clean_lines if trial.is_compared]
+        clean = [self.sandboxes.sound(trial.base, line) for line in trial.clean_lines if trial.is_compared]
         verdict = judge(trial, Observation(root, runs, before, after), clean)
         last = runs[-1][-1]
         return dict(

@@ -52,6 +52,8 @@ def fail(*lines, status=2):
     'not finite': lambda: checkpoint(float('nan')),
     'finite': lambda: checkpoint(1.0),
     'another result, told': lambda: print('bad.txt is left out'),
+    'another result, told always': lambda: print('reading bad.txt'),
+    'nothing': lambda: print('reading bad.txt'),
     'raises': lambda: 1 / 0,
     'unknown status': lambda: fail('error: bad.txt', status=3),
     'no error line': lambda: fail('bad.txt'),
@@ -98,6 +100,7 @@ def verdict(sandboxes, what, accept=Accept.SAME, **settings):
         ('another result', Accept.TOLD, Kind.SILENT),
         ('another result', Accept.ANY, Kind.HANDLED),
         ('another result, told', Accept.TOLD, Kind.HANDLED),
+        ('another result, told always', Accept.TOLD, Kind.SILENT),
         ('another result, told', Accept.SAME, Kind.SILENT),
         ('nothing', Accept.REFUSED, Kind.SILENT),
         ('not finite', Accept.ANY, Kind.SILENT),
@@ -178,7 +181,7 @@ def test_signal_from_outside(sandboxes):
 
 
 def test_moments_of_writing_are_counted(sandboxes):
-    assert sandboxes.clean_writes('plain', 'test.py finite')[0] == 3
+    assert sandboxes.sound('plain', 'test.py finite').run.writes == 3
 
 
 def test_two_at_a_time(sandboxes):
@@ -263,8 +266,8 @@ def template(tmp_path_factory):
 class Untrained(Sandboxes):
     """Sandboxes whose commands are not run."""
 
-    def clean_writes(self, base, line):
-        return 20, 1.0
+    def sound(self, base, line):
+        return sandbox.Sound({}, attack.Run(line, 0, '', '', 1.0, writes=20))
 
     def run(self, commands, folder, streams):
         return [attack.Run(command.line, 0, '', '', 0.0) for command in commands]

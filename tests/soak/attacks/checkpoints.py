@@ -428,29 +428,22 @@ def of_another_model(path: Path, draw: random.Random) -> Change:
     return Change(REFUSED, f'that of {other.stem}', starts=ANY, copies=ANY)
 
 
-def _another_config(scene: Scene) -> Trial:
+def used_with_another_config(scene: Scene) -> Trial:
     """A config with settings that change the model or its training and no shape of a tensor."""
     config = scene.draw.choice(CLASSIFIERS)
     base = f'checkpoint {config}'
     scene.make(base)
-    heads = '[1,1]' if config == 'windows' else '4'
-    options = {
-        'heads': f'model.backbone.arch.num_heads={heads}',
-        'plug without weights': 'model.backbone.plugs=[{type:ContextBroadcast}]',
-        'activation': 'model.backbone.layer_cfgs.act_cfg.type=ReLU' if config != 'windows' else '',
-        'window': 'model.backbone.window_size=4' if config == 'windows' else '',
-        'normalisation': 'model.data_preprocessor.mean=[0.0,0.0,0.0]',
-    }
-    kind = scene.draw.choice([key for key, option in options.items() if option and '{' not in option])
-    line = f'{USES[scene.draw.choice(list(USES))]} --cfg-options {options[kind]}'.format(config=config, file='bad.pth')
-    names = ('bad.pth', options[kind].partition('=')[0].rpartition('.')[2])
-    return Trial(one(line), f'another {kind}', names, TOLD, base, clean=(line.partition(' --cfg-options')[0],))
+    options = ['model.data_preprocessor.mean=[0.0,0.0,0.0]', *OTHER_SETTINGS['swin' if config == 'windows' else 'vit']]
+    option = scene.draw.choice(options)
+    line = USES[scene.draw.choice(list(USES))].format(config=config, file='bad.pth')
+    names = ('bad.pth', option.partition('=')[0].rpartition('.')[2])
+    return Trial(one(f'{line} --cfg-options {option}'), option, names, TOLD, base, clean=(line,))
 
 
-def used_with_another_config(scene: Scene) -> Trial:
-    return _another_config(scene)
-
-
+OTHER_SETTINGS = {
+    'vit': ['model.backbone.arch.num_heads=4', 'model.backbone.layer_cfgs.act_cfg.type=ReLU'],
+    'swin': ['model.backbone.arch.num_heads=[1,1]', 'model.backbone.window_size=4'],
+}
 REGISTRY.add('checkpoint', used_with_another_config)
 
 

@@ -198,7 +198,8 @@ def deep(settings: dict, draw: random.Random):
 # --- files ---
 
 
-def _text(scene: Scene) -> Trial:
+def text(scene: Scene) -> Trial:
+    """Files that are no config."""
     folder = scene.make()
     harm = f'import os\nos.mkdir({str(scene.harm)!r})\n'
     texts = {
@@ -231,16 +232,12 @@ def _text(scene: Scene) -> Trial:
         'deep Python': ('bad.py', 'a = ' + '[' * 5000 + ']' * 5000),
     }  # fmt: skip
     kind = scene.draw.choice(list(texts))
-    name, text = texts[kind]
-    (folder / name).write_bytes(text.encode('latin1'))
+    name, content = texts[kind]
+    (folder / name).write_bytes(content.encode('latin1'))
     (folder / 'worse.py').write_text("_base_ = 'bad.py'")
     reader = scene.draw.choice(['train', 'test', 'flops', 'print', 'check'])
     line = READERS[reader].format(file=name, config='classify')
     return Trial(one(line), kind, (name, 'default_scope', 'model'), ANY if reader == 'print' else REFUSED)
-
-
-def text(scene: Scene) -> Trial:
-    return _text(scene)
 
 
 REGISTRY.add('config', text)

@@ -43,7 +43,7 @@ def _then_resumed(first: Command, config: str, damage: str, **settings) -> Trial
 
 def _moment(scene: Scene, line: str) -> int:
     """A moment of writing of a sound training."""
-    return scene.draw.randint(1, scene.sandboxes.clean_writes('plain', line)[0])
+    return scene.draw.randint(1, scene.sandboxes.sound('plain', line).run.writes)
 
 
 @fault
@@ -69,7 +69,7 @@ def killed_in_a_write(scene: Scene) -> Trial:
 @fault
 def killed_at_any_time(scene: Scene) -> Trial:
     config, line = _line(scene)
-    seconds = scene.draw.uniform(0, 1.2) * scene.sandboxes.clean_writes('plain', line)[1]
+    seconds = scene.draw.uniform(0, 1.2) * scene.sandboxes.sound('plain', line).run.seconds
     scene.make()
     command = Command(line, signals=((seconds, signal.SIGKILL),), ends=KILLED)
     return _then_resumed(command, config, f'{config}: killed after {seconds:.2f} s')
@@ -106,7 +106,7 @@ def signalled_at_a_write(scene: Scene) -> Trial:
 @fault
 def signalled_at_any_time(scene: Scene) -> Trial:
     config, line = _line(scene)
-    seconds = scene.sandboxes.clean_writes('plain', line)[1]
+    seconds = scene.sandboxes.sound('plain', line).run.seconds
     number, after = scene.draw.choice(SIGNALS), scene.draw.uniform(0.3, 1) * seconds
     signals = tuple((after + 0.05 * count, number) for count in range(scene.draw.choice([1, 1, 2])))
     scene.make()
@@ -364,7 +364,7 @@ def two_trainings(scene: Scene) -> Trial:
     """Two trainings in one work dir, the second a moment after the first."""
     config, line = _line(scene)
     scene.make()
-    seconds = scene.sandboxes.clean_writes('plain', line)[1]
+    seconds = scene.sandboxes.sound('plain', line).run.seconds
     other = f'{line} --cfg-options optim_wrapper.optimizer.lr=0.02'
     pause = scene.draw.choice([0.0, 0.0, 0.3, 0.7]) * seconds
     steps = [[Command(line), Command(other, partial(time.sleep, pause))]]
@@ -377,7 +377,7 @@ def resumed_beside(scene: Scene) -> Trial:
     """A training is resumed while it still runs."""
     config, line = _line(scene)
     scene.make()
-    seconds = scene.sandboxes.clean_writes('plain', line)[1]
+    seconds = scene.sandboxes.sound('plain', line).run.seconds
     pause = scene.draw.uniform(0.2, 0.9) * seconds
     steps = [[Command(line), Command(RESUME.format(config=config), partial(time.sleep, pause))]]
     return Trial(steps, f'{config}: resumed after {pause:.2f} s while it runs', ('work',), SAME, clean=(line,))

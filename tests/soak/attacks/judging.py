@@ -10,10 +10,10 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from . import sandbox
 from .processes import Run
+from .sandbox import Sound
 from .trials import Accept, Trial
 
 
@@ -172,13 +172,13 @@ class Observation:
         return self.root / 'sandbox'
 
 
-def judge(trial: Trial, seen: Observation, clean: Sequence[Mapping[str, Any]]) -> Verdict:
+def judge(trial: Trial, seen: Observation, clean: Sequence[Sound]) -> Verdict:
     """Says what came of a trial.
 
     Args:
         trial: The trial.
         seen: What was seen.
-        clean: The results that are legitimate.
+        clean: The runs of sound inputs whose results are legitimate.
     """
     if (seen.root / 'harm').exists() or (seen.folder / 'harm').exists():
         return Verdict(Kind.CODE, 'code of a file was run')
@@ -204,7 +204,7 @@ def judge(trial: Trial, seen: Observation, clean: Sequence[Mapping[str, Any]]) -
     return Verdict(Kind.REFUSED, last_line(last))
 
 
-def silently_wrong(trial: Trial, seen: Observation, clean: Sequence[Mapping[str, Any]]) -> str:
+def silently_wrong(trial: Trial, seen: Observation, clean: Sequence[Sound]) -> str:
     """What is wrong with the results of a last step that ended with status 0, or ''."""
     ended_well = [run for run in seen.runs[-1] if run.status == 0]
     if not ended_well:
@@ -221,8 +221,8 @@ def silently_wrong(trial: Trial, seen: Observation, clean: Sequence[Mapping[str,
         return f'status 0, but what it wrote cannot be read: {type(error).__name__}: {error}'
     if trial.accept is Accept.ANY or not clean:
         return sandbox.not_finite(found)
-    differences = [sandbox.difference(found, results) for results in clean]
-    told = trial.accept is Accept.TOLD and _is_told(trial, seen)
+    differences = [sandbox.difference(found, sound.results) for sound in clean]
+    told = trial.accept is Accept.TOLD and _is_told(trial, seen, clean)
     if trial.accept is Accept.TOLD and ended_well[0].line.startswith('check_dataset.py'):
         # Its results are what it tells.
         return '' if told and all(differences) else 'the check of the data set does not tell of it'
@@ -233,7 +233,13 @@ def silently_wrong(trial: Trial, seen: Observation, clean: Sequence[Mapping[str,
     return f'status 0 and another result than that of the sound input: {differences[0]}'
 
 
-def _is_told(trial: Trial, seen: Observation) -> bool:
-    texts = [run.text for run in seen.runs[-1]]
-    texts += [path.read_text(errors='replace') for path in seen.folder.glob('*/bad_samples.jsonl')]
-    return any(name in text for name in trial.names for text in texts)
+def _is_told(trial: Trial, seen: Observation, clean: Sequence[Sound]) -> bool:
+    """Whether a line names the damage that is not printed for sound inputs too, whatever its numbers."""
+    usual = {DIGITS.sub('0', line) for sound in clean for line in sound.run.text.splitlines()}
+    lines = [line for run in seen.runs[-1] for line in run.text.splitlines()]
+    for path in seen.folder.glob('*/bad_samples.jsonl'):
+        lines += path.read_text(errors='replace').splitlines()
+    return any(name in line for line in lines if DIGITS.sub('0', line) not in usual for name in trial.names)
+
+
+DIGITS = re.compile(r'\d+')

@@ -1,11 +1,13 @@
 """Sound inputs that attacks damage, and what tools make of them: a folder with configs, data sets and checkpoints."""
 
 import fcntl
+import hashlib
 import json
 import pickle
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +206,7 @@ def coco_file() -> dict:
 
 
 class Sandboxes:
-    """Makes sound sandboxes, and knows the results of commands in them.
+    """Makes sound sandboxes, and knows what commands make of them.
 
     Args:
         folder: Where the originals are kept.
@@ -255,31 +257,32 @@ class Sandboxes:
         BASES[family](folder, argument)
         return folder
 
-    def clean_results(self, base: str, line: str) -> dict[str, Any]:
-        """The results of a command in a sound sandbox; it is run once.
+    def sound(self, base: str, line: str) -> 'Sound':
+        """A command in a sound sandbox; it is run once.
 
         Raises:
             RuntimeError: if it does not end with status 0.
         """
-        name = f'{base} -- {line}'.replace('/', '_').replace('.', '_')[:200]
-        kept, building = self.folder / 'clean' / f'{name}.pkl', self.folder / 'clean' / f'{name}.lock'
+        root = self.folder / 'clean' / hashlib.sha256(f'{base} {line}'.encode()).hexdigest()[:20]
+        kept = root.with_suffix('.pkl')
         kept.parent.mkdir(exist_ok=True)
-        with Lock(building):
+        with Lock(root.with_suffix('.lock')):
             if not kept.exists():
-                root = self.folder / 'clean' / name
                 folder = self.make(root, base)
                 (run,) = self.run([Command(line)], folder, root / 'streams')
                 if run.status != 0:
                     raise RuntimeError(f'{base}: {line} ended with {run.status}:\n{run.text}')
-                kept.write_bytes(pickle.dumps((results(folder, [run]), run.writes, run.seconds)))
+                kept.write_bytes(pickle.dumps(Sound(results(folder, [run]), run)))
                 shutil.rmtree(root)
-        return pickle.loads(kept.read_bytes())[0]
+        return pickle.loads(kept.read_bytes())
 
-    def clean_writes(self, base: str, line: str) -> tuple[int, float]:
-        """How many moments of writing a command in a sound sandbox has, and how many seconds it takes."""
-        self.clean_results(base, line)
-        name = f'{base} -- {line}'.replace('/', '_').replace('.', '_')[:200]
-        return pickle.loads((self.folder / 'clean' / f'{name}.pkl').read_bytes())[1:]
+
+@dataclass(frozen=True)
+class Sound:
+    """What a command made of a sound sandbox: its results by name, and its run."""
+
+    results: Mapping[str, Any]
+    run: Run
 
 
 class Lock:
