@@ -285,11 +285,15 @@ FORMS = {
 }
 
 
+COPIED = ('integers', 'booleans', 'bytes', 'float8')  # which a copy can be true to
+
+
 @checkpoint
 def tensor_of_another_form(path: Path, draw: random.Random) -> Change:
     form = draw.choice(list(FORMS))
     key = _changed_tensor(path, draw, FORMS[form])
-    return Change(REFUSED, f'{key}: {form}', starts=TOLD, names=(key,))
+    copies = ANY if form in COPIED else REFUSED
+    return Change(REFUSED, f'{key}: {form}', starts=TOLD, copies=copies, names=(key,))
 
 
 @checkpoint
