@@ -20,8 +20,8 @@ processes forked from this one, which has imported everything, under limits of t
 
 by comparing all files before and after and the results (weights, predictions, metrics, converted files, tables) with
 those of the sound input. What no tool can know is legitimate: a changed bit that leaves finite numbers where there is
-no checksum (safetensors, JPEG, JSON), another value that a config or annotation might well have, rounded weights, a converted or
-published copy that is true to its source, and a training that starts from a part of a checkpoint.
+no checksum (safetensors, JPEG, JSON), another value that a config or annotation might well have, rounded weights, a
+converted or published copy that is true to its source, and a training that starts from a part of a checkpoint.
 
 A line per case goes to `--out`; finished cases are not run again. A number stands for the same case as long as the
 attacks are the same. The exit status is 1 if any case is of the first five kinds.
