@@ -233,8 +233,8 @@ def planted_links(scene: Scene) -> Trial:
     (folder / 'work').mkdir()
     first = first_checkpoint(folder / f'trained_{config}').name
     names = [f'.{first}.partial', '.last_checkpoint.partial', 'last_checkpoint', first, 'bad_samples.jsonl',
-             'non_finite.jsonl', f'{config}.py', 'interrupted.pth', '.interrupted.pth.partial', '.lock', 'lock',
-             '.work_dir.lock']  # fmt: skip
+             'non_finite.jsonl', f'{config}.py', 'interrupted.pth', '.interrupted.pth.partial', '.training.lock',
+             '.lock']  # fmt: skip
     name = scene.draw.choice(names)
     target = scene.draw.choice(['../../precious/notes.txt', '../../precious/new', '../../precious', name, '/dev/full'])
     kind = scene.draw.choice(['symbolic', 'symbolic', 'hard'])
