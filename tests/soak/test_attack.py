@@ -160,7 +160,10 @@ def test_kill_at_a_write(sandboxes):
 def test_signal_that_was_not_sent_is_a_crash(sandboxes):
     kill = at_write(1, kill_self(signal.SIGTERM))
     assert faulty(sandboxes, kill)['outcome'] == Kind.CRASH.value
-    assert faulty(sandboxes, kill, asked=signal.SIGTERM)['outcome'] == Kind.POOR.value
+    # There is nothing to save before the first checkpoint.
+    assert faulty(sandboxes, kill, asked=signal.SIGTERM)['outcome'] == Kind.REFUSED.value
+    late = at_write(3, kill_self(signal.SIGTERM))
+    assert faulty(sandboxes, late, asked=signal.SIGTERM)['outcome'] == Kind.POOR.value
 
 
 def test_error_at_a_write(sandboxes):

@@ -40,7 +40,7 @@ def _places(scene: Scene) -> dict[str, str]:
         'nothing': '',
         'here': '.',
         'long': 'x' * 300,
-        'deep': '/'.join(['d'] * 3000),
+        'deep': '/'.join(['d'] * 600),
         'escape': '\x1b[31mred',
         'line': 'a\nb',
         'no text': '\udcff',
@@ -53,7 +53,8 @@ def _places(scene: Scene) -> dict[str, str]:
 
 def _trial(scene: Scene, line: str, place: str, path: str, accept: Accept = ANY, **settings) -> Trial:
     # The head is what a message may show of a long path.
-    names = tuple({path[:100], Path(path).name[:100], path.split('\n')[0], 'work-dir', '--'} - {''})
+    printable = path.encode('ascii', 'backslashreplace').decode()
+    names = tuple({path[:100], Path(path).name[:100], path.split('\n')[0], printable[:100], 'work-dir', '--'} - {''})
     return Trial(one(line), f'{place}: {line[:120]}', names, accept, **settings)
 
 

@@ -97,9 +97,7 @@ def signalled_at_a_write(scene: Scene) -> Trial:
     moment, number = _moment(scene, line), scene.draw.choice(SIGNALS)
     times = scene.draw.choice([1, 1, 2])
     scene.make()
-    # Before the training has begun to listen nothing is lost by an end without a word.
-    early = frozenset({-number}) if moment <= 3 else frozenset()
-    command = Command(line, at_write(moment, kill_self(number, times)), ends=early, asked=number)
+    command = Command(line, at_write(moment, kill_self(number, times)), asked=number)
     return _then_resumed(command, config, f'{config}: {times} x {number.name} at write {moment}')
 
 
@@ -110,8 +108,7 @@ def signalled_at_any_time(scene: Scene) -> Trial:
     number, after = scene.draw.choice(SIGNALS), scene.draw.uniform(0.3, 1) * seconds
     signals = tuple((after + 0.05 * count, number) for count in range(scene.draw.choice([1, 1, 2])))
     scene.make()
-    early = frozenset({-number}) if after < 0.6 * seconds else frozenset()
-    command = Command(line, signals=signals, ends=early, asked=number)
+    command = Command(line, signals=signals, asked=number)
     return _then_resumed(command, config, f'{config}: {len(signals)} x {number.name} after {after:.2f} s')
 
 

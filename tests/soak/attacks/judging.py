@@ -14,7 +14,7 @@ from pathlib import Path
 from . import sandbox
 from .processes import Run
 from .sandbox import Sound
-from .trials import Accept, Trial
+from .trials import Accept, Command, Trial
 
 
 class Kind(enum.Enum):
@@ -200,12 +200,20 @@ def judge(trial: Trial, seen: Observation, clean: Sequence[Sound]) -> Verdict:
     if wrong := silently_wrong(trial, seen, clean):
         return Verdict(Kind.SILENT, wrong)
     for command, run in zip(trial.commands, seen.all_runs, strict=True):
-        if (run.status == 0 or run.status not in command.ends) and (poor := poor_message(run, trial.names)):
+        if is_judged(command, run) and (poor := poor_message(run, trial.names)):
             return Verdict(Kind.POOR, f'{run.line[:200]}: {poor}; it says: {last_line(run)}')
     last = seen.runs[-1][-1]
     if any(run.status == 0 for run in seen.runs[-1]):
         return Verdict(Kind.HANDLED, 'ended with status 0')
     return Verdict(Kind.REFUSED, last_line(last))
+
+
+def is_judged(command: Command, run: Run) -> bool:
+    """Whether a command should have ended with a message: one that a fault killed should not, nor one that was
+    asked to end before it had anything to save."""
+    if command.asked is not None and run.status == -command.asked and not run.checkpoints:
+        return False
+    return run.status == 0 or run.status not in command.ends
 
 
 def silently_wrong(trial: Trial, seen: Observation, clean: Sequence[Sound]) -> str:

@@ -54,6 +54,7 @@ class Run:
         seconds: How long it took.
         over: The limit that it went over, 'time' or 'memory', or ''.
         writes: How often it opened a file for writing, renamed or removed one in its folder, before the fault.
+        checkpoints: How many the work dir held when it ended.
     """
 
     line: str
@@ -63,6 +64,7 @@ class Run:
     seconds: float
     over: str = ''
     writes: int = 0
+    checkpoints: int = 0
 
     @property
     def text(self) -> str:
@@ -226,7 +228,7 @@ class Child:
     """A tool in a forked process, and all that it starts."""
 
     def __init__(self, command: Command, tools: Mapping[str, Path], folder: Path, streams: Path, limits: Limits):
-        self.command, self.streams, self.limits = command, streams, limits
+        self.command, self.folder, self.streams, self.limits = command, folder, streams, limits
         streams.mkdir(parents=True)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -259,6 +261,7 @@ class Child:
         if pid:
             self.status = os.waitstatus_to_exitcode(raw)
             self.seconds = time.monotonic() - self.begin
+            self.checkpoints = len(list(self.folder.glob('work/*.pth')))
             self._kill_all()
             return True
         age = time.monotonic() - self.begin
@@ -309,7 +312,9 @@ class Child:
         if self.status == -signal.SIGXCPU:
             self.over = 'time'
         writes = (self.streams / 'writes').read_text() if (self.streams / 'writes').exists() else ''
-        return Run(self.command.line, self.status, out, err, self.seconds, self.over, int(writes or 0))
+        return Run(
+            self.command.line, self.status, out, err, self.seconds, self.over, int(writes or 0), self.checkpoints
+        )
 
 
 def run_together(
