@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -63,12 +64,12 @@ cli.train()
 """
 
 
-def start(task: str, work_dir: Path, resume: bool, slow: bool) -> subprocess.Popen:
+def start(task: str, work_dir: Path, resume: Sequence[str] = (), slow: bool = False) -> subprocess.Popen:
     """Starts a training; its output goes to `train.log` in the work dir."""
     config, options = TASKS[task]
     program = ['-c', SLOW_TRAIN] if slow else [str(ROOT / 'tools' / 'train.py')]
     command = [sys.executable, *program, str(CONFIGS / config), '--work-dir', str(work_dir)]
-    command += [*(['--resume'] if resume else []), '--cfg-options', *options, *WORKERS, *SHARED]
+    command += [*resume, '--cfg-options', *options, *WORKERS, *SHARED]
     work_dir.mkdir(parents=True, exist_ok=True)
     with (work_dir / 'train.log').open('a') as log:
         return subprocess.Popen(command, stdout=log, stderr=log, cwd=work_dir)
@@ -85,6 +86,16 @@ def kill(training: subprocess.Popen, work_dir: Path, writing: bool, after: float
             return 'writing' if is_writing else 'running'
         time.sleep(0.01)
     return f'ended by itself with status {training.returncode}'
+
+
+def finish(task: str, work_dir: Path) -> int:
+    """Resumes a training until it ends, and returns its status.
+
+    One that was killed between its first checkpoint and the file that names it may ask for the checkpoint's name.
+    """
+    status = start(task, work_dir, ['--resume']).wait()
+    unnamed = sorted(work_dir.glob('*.pth')) if not (work_dir / 'last_checkpoint').exists() else []
+    return start(task, work_dir, ['--resume', str(unnamed[0])]).wait() if status == 2 and unnamed else status
 
 
 def last_checkpoint(work_dir: Path) -> dict:
@@ -123,10 +134,10 @@ def one_kill(task: str, work_dir: Path, reference: Path, writing: bool, seconds:
     """Trains with one kill and compares the end with the undisturbed training's."""
     shutil.rmtree(work_dir, ignore_errors=True)
     after = draw.uniform(0.3, 0.9) * seconds
-    outcome = kill(start(task, work_dir, False, slow=writing), work_dir, writing, after)
+    outcome = kill(start(task, work_dir, slow=writing), work_dir, writing, after)
     if (work_dir / 'last_checkpoint').exists():
         last_checkpoint(work_dir)
-    resumed = start(task, work_dir, True, slow=False).wait()
+    resumed = finish(task, work_dir)
     ours, theirs = last_checkpoint(work_dir), last_checkpoint(reference)
     wrong = [line for name in COMPARED for line in differences(ours.get(name), theirs.get(name), name)]
     wrong += ['metrics'] if metrics(work_dir) != metrics(reference) else []
@@ -153,7 +164,7 @@ def main() -> int:
         reference = folder / task / 'undisturbed'
         shutil.rmtree(reference, ignore_errors=True)
         begin = time.monotonic()
-        if start(task, reference, False, slow=False).wait():
+        if start(task, reference).wait():
             print(f'the undisturbed training failed: {reference / "train.log"}')
             return 1
         seconds[task] = time.monotonic() - begin
