@@ -22,8 +22,8 @@ LARGEST = 64 * 2**30  # bytes
 CHUNK = 2**20  # bytes
 
 DIGITS = 16  # of a SHA-256, in names of files and folders
-# As torch.hub has it: `deit_small-cd65a155.pth` promises how the file's SHA-256 begins.
-PROMISED = re.compile(r'-([0-9a-f]{8,64})\.[^.]+$')
+# As torch.hub has it: `deit_small-cd65a155.pth` promises how the file's SHA-256 begins. A date promises nothing.
+PROMISED = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.[^.]+$')
 
 
 def fetch(address: str) -> Path:
@@ -82,7 +82,9 @@ def _download(address: str, folder: Path, name: str) -> Path:
     with tempfile.NamedTemporaryFile(dir=folder, prefix='.', suffix='.part', delete=False) as file:
         part = Path(file.name)
         try:
-            with urllib.request.urlopen(address, timeout=TIMEOUT) as response:
+            # Some servers refuse the name that urllib gives itself.
+            request = urllib.request.Request(address, headers={'User-Agent': 'vitplug'})
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
                 _copy(response, file)
             file.flush()
             os.fsync(file.fileno())

@@ -14,7 +14,8 @@ from .stops import NotWritten, TrainingStopped
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM = os.strerror(errno.ENOSPC)
 SHARED_MEMORY = '/dev/shm'
-OUT_OF_SHARED_MEMORY = re.compile(r'/torch_\d|shared memory|bus error', re.IGNORECASE)
+# What torch says where a batch, or a page of one, finds no room there.
+OUT_OF_SHARED_MEMORY = re.compile(r'</torch_.*(No space left|Cannot allocate)|killed by signal: Bus error', re.DOTALL)
 ALMOST_NONE = 2**20  # bytes
 
 
@@ -45,16 +46,17 @@ def explained_writes(work_dir: str | None = None) -> Iterator[None]:
 
 def _reason(error: OSError | RuntimeError, work_dir: str | None) -> str | None:
     """What a full disk or a full shared memory is told as; None for other errors."""
-    places = [error.filename] if getattr(error, 'filename', None) else [work_dir, tempfile.tempdir, SHARED_MEMORY]
-    full = [place for place in places if place and _is_full(place)]
-    if OUT_OF_SHARED_MEMORY.search(str(error)) or (full == [SHARED_MEMORY] and _no_room(error)):
+    # A write into an open file fails without its name; then the disk that is full tells it.
+    named = getattr(error, 'filename', None)
+    places = [place for place in (work_dir, tempfile.tempdir, SHARED_MEMORY) if place]
+    place = named or next(filter(_is_full, places), work_dir or 'a file')
+    if OUT_OF_SHARED_MEMORY.search(str(error)) or (place == SHARED_MEMORY and _no_room(error)):
         return (
             f'{SHARED_MEMORY}: no room for the batches of the loaders ({free_space(SHARED_MEMORY)}): enlarge it '
             '(docker run --shm-size), or lower num_workers or batch_size'
         )
     if not _no_room(error):
         return None
-    place = ' or '.join(full) or places[0] or 'a file'
     return f'cannot write {place}: {NO_ROOM} ({free_space(place)}): make room, or choose another place'
 
 
