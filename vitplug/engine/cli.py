@@ -124,8 +124,7 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
         # A worker of a loader hands its error on with a traceback; the message is its last line.
         message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
         logger.error(message)
-        if os.environ.get('RANK', '0') == '0':
-            print('error:', message, file=sys.stderr)
+        tell(message)
         sys.exit(stop.status)
 
 
@@ -149,9 +148,18 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     """
     kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    if os.environ.get('RANK', '0') == '0':
-        print('error:', part + kind + ' '.join(text.split()) + _log_traceback(error), file=sys.stderr)
+    tell(part + kind + ' '.join(text.split()) + _log_traceback(error))
     sys.exit(error.status if isinstance(error, TrainingStopped) else 2)
+
+
+def tell(message: str) -> None:
+    """Prints the one line of an error, in the first process only."""
+    if os.environ.get('RANK', '0') != '0':
+        return
+    try:
+        print('error:', message, file=sys.stderr, flush=True)
+    except OSError:  # The terminal was closed; what still waits to be printed would change the exit status.
+        sys.stdout = sys.stderr = open(os.devnull, 'w')  # noqa: SIM115
 
 
 def _log_traceback(error: Exception) -> str:
