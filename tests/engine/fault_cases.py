@@ -16,6 +16,7 @@ import pytest
 import torch
 from bad_inputs import Outcome, prepare, run, snapshot
 
+from vitplug.engine.atomic_files import AtomicBackend
 from vitplug.engine.hooks.interruption import SIGNALS
 
 ENDLESS = 'train.py tiny.py --cfg-options train_cfg.max_epochs=100000'
@@ -180,6 +181,39 @@ def test_test_may_share_a_work_dir(folder, training):
     assert training('test.py tiny.py good.pth').outcome().status == 0
     endless.send('SIGTERM')
     assert endless.outcome().status == 75
+
+
+# --- kills ---
+
+
+def killed_before(place: str):
+    """Kills the process before it writes a file of this name."""
+
+    def patch():
+        put = AtomicBackend.put
+
+        def kill_or_put(self, content, path):
+            if Path(path).name == place:
+                os.kill(os.getpid(), signal.SIGKILL)
+            put(self, content, path)
+
+        AtomicBackend.put = kill_or_put
+
+    return patch
+
+
+@pytest.mark.parametrize('place', ['.first_checkpoint', 'epoch_1.pth', 'last_checkpoint'])
+def test_training_killed_around_its_first_checkpoint_resumes(place, folder, training):
+    """Without a note of it: it is not taken for one whose note is lost."""
+    assert training('train.py tiny.py', killed_before(place)).wait() == -signal.SIGKILL
+    assert not (folder / 'work/last_checkpoint').exists()
+    options = '--cfg-options train_cfg.max_epochs=2 log_level=INFO'
+    again = training(f'train.py tiny.py --resume {options}').outcome()
+    assert again.status == 0, again.text[-2000:]
+    assert ('resumed epoch: 1' in again.text) == (place == 'last_checkpoint')
+    assert not (folder / 'work/.first_checkpoint').exists()
+    (folder / 'work/last_checkpoint').unlink()
+    assert training('train.py tiny.py --resume').outcome().status == 2
 
 
 # --- folders that go ---

@@ -9,6 +9,9 @@ from .checkpoint_fit import NEEDED_TO_RESUME
 from .safe_loading import load_safely
 from .stops import CheckpointNotRead
 
+# Names the first checkpoint of a training from before it is written until `last_checkpoint` names it.
+ANNOUNCED = '.first_checkpoint'
+
 
 def checkpoint_folder(out_dir: str | None, work_dir: str) -> str:
     """Where mmengine puts checkpoints: into the work dir, or into a folder of its name in `out_dir`."""
@@ -26,13 +29,17 @@ def run_folders(cfg) -> list[Path]:
 def check_run_folders(cfg) -> None:
     """Checks that a training overwrites nothing of another one, and that there is something to resume if there must.
 
+    Completes `load_from` where a training was killed between its first checkpoint and the note of it.
+
     Raises:
         FileExistsError: if a folder holds checkpoints of a training that is not the one to go on with.
         FileNotFoundError: if `last_checkpoint`, or the file that it names, is missing.
     """
     folders, source = run_folders(cfg), cfg.get('load_from')
     if cfg.get('resume') and source is None:
-        check_last_checkpoint(cfg.work_dir, folders)
+        cfg.load_from = announced_checkpoint(cfg.work_dir, folders)
+        if cfg.load_from is None:
+            check_last_checkpoint(cfg.work_dir, folders)
     elif not cfg.get('resume') or Path(source).resolve().parent not in folders:
         for folder in folders:
             check_unused(folder)
@@ -67,6 +74,16 @@ def check_last_checkpoint(work_dir: str, folders: list[Path]) -> None:
         raise FileNotFoundError(f'{note} is missing or no file: {_advice(folders)}')
     if noted is not None and not noted.is_file():
         raise FileNotFoundError(f'{note} names a missing file, {noted}: {_advice(folders)}')
+
+
+def announced_checkpoint(work_dir: str, folders: list[Path]) -> str | None:
+    """The first checkpoint of a training that was killed before it could note it; None if it is not the only one."""
+    announced = Path(work_dir, ANNOUNCED)
+    if os.path.lexists(Path(work_dir, 'last_checkpoint')) or not announced.is_file():
+        return None
+    path = announced.read_text(errors='replace').strip()
+    found = [file.resolve() for folder in folders for file in folder.glob('*.pth')]
+    return path if found == [Path(path).resolve()] else None
 
 
 def last_checkpoint(work_dir: str | Path) -> Path | None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from mmengine.dist import is_main_process
@@ -13,7 +14,7 @@ from vitplug.registry import HOOKS
 from ..atomic_files import AtomicBackend, identity, remove_partial_files
 from ..checkpoint_fit import check_checkpoint
 from ..full_disks import free_space
-from ..run_folders import checkpoint_folder, last_checkpoint
+from ..run_folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from ..stops import CheckpointNotWritten
 from .non_finite import is_finite
 
@@ -182,8 +183,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         path = self.file_backend.join_path(self.out_dir, filename)
         named = path if finite else self.finite_ckpt or path
         runner.message_hub.update_info('last_ckpt', path)
-        with self._explained():
-            self._check_folders()
+        with self._explained(), self._noted(runner, path, named):
             runner.save_checkpoint(
                 self.out_dir,
                 filename,
@@ -195,12 +195,22 @@ class CheckpointHook(MMEngineCheckpointHook):
                 backend_args=self.backend_args,
                 **self.args,
             )
-            if is_main_process():
-                AtomicBackend().put_text(named, os.path.join(runner.work_dir, 'last_checkpoint'))
-                self.file_backend.remove_now()
         self.last_ckpt = named
         self.finite_ckpt = path if finite else self.finite_ckpt
         self.saved_iter = meta['iter']
+
+    @contextmanager
+    def _noted(self, runner, path: str, named: str) -> Iterator[None]:
+        """Announces the first checkpoint before it is written, and notes the last one after."""
+        self._check_folders()
+        note, announced = (os.path.join(runner.work_dir, name) for name in ('last_checkpoint', ANNOUNCED))
+        if is_main_process() and not os.path.exists(note):
+            AtomicBackend().put_text(path, announced)
+        yield
+        if is_main_process():
+            AtomicBackend().put_text(named, note)
+            Path(announced).unlink(missing_ok=True)
+            self.file_backend.remove_now()
 
     def _check_folders(self) -> None:
         for folder, before in self.folders.items():
