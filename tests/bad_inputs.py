@@ -13,6 +13,7 @@ import pickle
 import re
 import shlex
 import shutil
+import signal
 import struct
 import sys
 import tempfile
@@ -30,6 +31,8 @@ from mmengine.runner import runner as mmengine_runner
 from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.utils import ManagerMixin
 from PIL import Image
+
+from vitplug.engine.hooks.interruption import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {path.name: path for path in (ROOT / 'tools').rglob('*.py')}
@@ -64,6 +67,7 @@ def _main(tool: str) -> Callable[[], object]:
 def own_process(folder: Path) -> Iterator[None]:
     """Makes a command in this process leave nothing behind: folder, loaders of checkpoints, what mmengine keeps."""
     before, schemes, threads = Path.cwd(), dict(CheckpointLoader._schemes), torch.get_num_threads()
+    handlers = {number: signal.getsignal(number) for number in map(signal.Signals.__getitem__, SIGNALS)}
     environment = {**os.environ, 'LOCAL_RANK': '0', 'COLUMNS': '120', 'TORCH_HOME': str(folder)}
     os.chdir(folder)
     try:
@@ -74,8 +78,11 @@ def own_process(folder: Path) -> Iterator[None]:
         os.chdir(before)
         CheckpointLoader._schemes = schemes
         torch.set_num_threads(threads)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         for handler in (handler for logger in MMLogger._instance_dict.values() for handler in logger.handlers):
-            handler.close()
+            with contextlib.suppress(OSError):  # of a full disk
+                handler.close()
         for manager in (ManagerMixin, *_subclasses(ManagerMixin)):
             manager._instance_dict.clear()
 
@@ -1031,7 +1038,125 @@ ARGUMENT = (
     Row('lists of an unknown data set', 'pooled_splits.py birds nowhere', r"invalid choice: 'birds'"),
 )
 
-ROWS = {'data': DATA, 'config': CONFIG, 'checkpoint': CHECKPOINT, 'argument': ARGUMENT}
+
+def copied(*names: str, source: str = 'good.pth') -> Make:
+    """Puts copies of a file there, each newer than the one before."""
+
+    def make(folder: Path) -> None:
+        for second, name in enumerate(names):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / source, folder / name)
+            os.utime(folder / name, (second, second))
+
+    return make
+
+
+def noted(name: str) -> Make:
+    """Lets the work dir name its last checkpoint."""
+    return lambda folder: (folder / 'work/last_checkpoint').write_text(name)
+
+
+def linked(name: str, target: str = 'tiny.py') -> Make:
+    """Puts a link into the work dir, to a file that is none of a training's."""
+
+    def make(folder: Path) -> None:
+        (folder / 'work').mkdir(exist_ok=True)
+        (folder / 'work' / name).symlink_to(folder / target)
+
+    return make
+
+
+def recorded(**records) -> Make:
+    """Lets the records in a checkpoint say otherwise."""
+    return changed(lambda content: content['message_hub']['runtime_info'].update(records) and None)
+
+
+SAVE_BEST = 'train_cfg.max_epochs=2 default_hooks.checkpoint.save_best=accuracy/top1'
+RESUME = 'train.py tiny.py --resume'
+RUN_FOLDERS = (
+    Row(
+        'resume from a checkpoint that names a folder as its best one',
+        f'{RESUME} bad.pth --cfg-options {SAVE_BEST}',
+        r"best_ckpt = 'data/train'.*left as it is",
+        recorded(best_ckpt='data/train', best_score=-1.0),
+        0,
+    ),
+    Row(
+        'resume from a checkpoint that names a file outside as its best one',
+        f'{RESUME} work/start.pth --cfg-options {SAVE_BEST}',
+        r"best_ckpt = 'good\.pth'.*left as it is",
+        both(recorded(best_ckpt='good.pth', best_score=-1.0), copied('work/start.pth', source='bad.pth')),
+        0,
+    ),
+    Row(
+        'resume without a note of the last checkpoint',
+        RESUME,
+        r'work/last_checkpoint is missing.*the newest good one is .*work/epoch_2\.pth: go on with --resume',
+        copied('work/epoch_1.pth', 'work/epoch_2.pth'),
+    ),
+    Row(
+        'resume from a last checkpoint that is cut short',
+        RESUME,
+        r'epoch_2\.pth is truncated.*the newest good one is .*work/epoch_1\.pth: go on with --resume',
+        both(copied('work/epoch_1.pth', 'work/epoch_2.pth'), cut('work/epoch_2.pth', 2000), noted('work/epoch_2.pth')),
+        66,
+    ),
+    Row(
+        'resume from an only checkpoint that is cut short',
+        RESUME,
+        r'epoch_1\.pth is truncated.*no other checkpoint there can be resumed',
+        both(copied('work/epoch_1.pth'), cut('work/epoch_1.pth', 2000), noted('work/epoch_1.pth')),
+        66,
+    ),
+    Row(
+        'note of the last checkpoint that is no text',
+        RESUME,
+        r'work/last_checkpoint names a missing file, .*the newest good one is .*work/epoch_1\.pth',
+        both(copied('work/epoch_1.pth'), write('work/last_checkpoint', b'\xff\xfe\x00')),
+    ),
+    Row(
+        'resume in the work dir of another training',
+        f'{RESUME} good.pth',
+        r'work already holds checkpoints',
+        copied('work/epoch_1.pth'),
+    ),
+    Row(
+        'folder of checkpoints that two work dirs share',
+        _set('default_hooks.checkpoint.out_dir=shared', 'train.py tiny.py --work-dir other/run'),
+        r'shared/run already holds checkpoints',
+        copied('shared/run/epoch_1.pth'),
+    ),
+    Row(
+        'records of bad samples behind a link', TRAIN, r'work/bad_samples\.jsonl is a link', linked('bad_samples.jsonl')
+    ),
+    Row('records of losses behind a link', TRAIN, r'work/non_finite\.jsonl is a link', linked('non_finite.jsonl')),
+    Row('lock behind a link', TRAIN, r'work/\.training\.lock is a link', linked('.training.lock')),
+    Row(
+        'results into a file that exists',
+        'test.py tiny.py good.pth --out a.pkl',
+        r'--out: a\.pkl exists and is not overwritten',
+        write('a.pkl', 'precious'),
+    ),
+    Row(
+        'pictures into a folder with files',
+        'test.py tiny.py good.pth --show-dir data',
+        r'--show-dir: data must be a new or an empty folder',
+    ),
+    Row(
+        'training whose last steps were skipped',
+        _set('optim_wrapper.optimizer.lr=1e38', TRAIN),
+        r'the last 1 iterations had no finite loss or gradients',
+        status=70,
+    ),
+    Row(
+        'checkpoint behind an address where nobody answers',
+        _set('load_from=http://127.0.0.1:9/a.pth', TRAIN),
+        r'http://127\.0\.0\.1:9/a\.pth cannot be downloaded: .*refused',
+        status=66,
+    ),
+)
+
+ROWS = {'data': DATA, 'config': CONFIG, 'checkpoint': CHECKPOINT, 'argument': ARGUMENT, 'run folder': RUN_FOLDERS}
 
 # --- the document ---
 
@@ -1044,9 +1169,9 @@ Written by
 
 which runs every command of the tables on tiny data and notes what it prints. The tools are in `tools/` and the
 folders below it. *Status* is the exit status: 2 is a wrong setting; 1 bad data that `check_dataset.py` has found; 65
-bad data, 66 an unreadable checkpoint and 70 a loss that is not finite in a training or a test; 0 means that the input
-is handled, and counted in the log. Long lines are cut short here, and the names
-of log files, which hold the tracebacks, are left out. `tests/test_bad_inputs.py` runs all of them as tests
+bad data, 66 an unreadable checkpoint, 70 a loss that is not finite, 74 that nothing can be written and 75 a signal in
+a training or a test; 0 means that the input is handled, and counted in the log. Long lines are cut short here, and
+the names of log files, which hold the tracebacks, are left out. `tests/test_bad_inputs.py` runs all of them as tests
 and also compares the files before and after: none is changed."""
 LONGEST = 260
 

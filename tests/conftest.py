@@ -1,6 +1,7 @@
 """Shared settings."""
 
 import logging
+import signal
 
 import pytest
 import torch
@@ -22,6 +23,16 @@ def _fresh_dynamo():
     """Compiled code of one test must not count as a recompile in the next."""
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(autouse=True)
+def _own_signal_handlers():
+    """A training that ends in an error leaves its handlers, with which Ctrl-C would not end the tests."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

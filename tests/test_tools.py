@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -160,7 +161,9 @@ def test_sigterm_and_bad_files_at_once(run, tmp_path, digits):
     for line in killed.stdout:
         if 'Iter(train)' in line:
             break
-    os.killpg(killed.pid, signal.SIGTERM)
+    while killed.poll() is None:  # a second one, too, up to the last moment
+        os.killpg(killed.pid, signal.SIGTERM)
+        time.sleep(0.01)
     _, errors = killed.communicate(timeout=120)
     assert killed.returncode == 75, errors[-2000:]
     assert errors.splitlines()[-1].startswith('error: stopped by SIGTERM') and '--resume' in errors

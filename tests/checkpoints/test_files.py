@@ -123,14 +123,12 @@ def test_averaged_weights_of_timm_come_first():
     assert place == 'model.state_dict' and state == STATE
 
 
-def test_address(tmp_path, monkeypatch):
+def test_address_of_a_file_is_the_file(tmp_path, monkeypatch):
+    """Also after it has changed: nothing is kept."""
     monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path / 'hub'))
-    write_new(STATE, tmp_path / 'weights.pth')
-    cached = local_file(f'file://{tmp_path}/weights.pth')
-    assert cached == tmp_path / 'hub' / 'checkpoints' / 'weights.pth'
-    assert_same(read_checkpoint(cached), STATE)
-    os.remove(tmp_path / 'weights.pth')
-    assert local_file(f'file://{tmp_path}/weights.pth') == cached
+    write_new(STATE, tmp_path / 'my weights.pth')
+    assert local_file(f'file://{tmp_path}/my%20weights.pth') == tmp_path / 'my weights.pth'
+    assert not (tmp_path / 'hub').exists()
     with pytest.raises(ValueError, match=r"checkpoint='s3://bucket/w\.pth': expected a path or an address"):
         local_file('s3://bucket/w.pth')
 

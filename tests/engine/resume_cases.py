@@ -289,7 +289,7 @@ def test_full_disk_stops_with_the_last_good_checkpoint(tmp_path, kind, message_f
 
         def limited(self, path, content):
             written.append(path)
-            if len(written) > 2:
+            if len(written) > 3:  # the announcement of the first, the first, the note of it
                 path.write_bytes(content[: len(content) // 2])
                 raise OSError(errno.ENOSPC, 'No space left on device')
             write(self, path, content)

@@ -1,11 +1,14 @@
 """What ends in one line and what keeps its traceback."""
 
+import errno
+import io
 import logging
+import sys
 
 import pytest
 
 from vitplug.engine.cli import keep_parameter_lists_off_the_terminal, one_line_errors, statuses_of_stops
-from vitplug.engine.stops import BadSample, TrainingStopped
+from vitplug.engine.stops import BadSample, Interrupted, TrainingStopped
 
 
 def test_expected_errors_end_in_one_line(capsys):
@@ -25,6 +28,19 @@ def test_only_the_first_process_speaks(capsys, monkeypatch):
     with pytest.raises(SystemExit), one_line_errors(ValueError):
         raise ValueError('x')
     assert capsys.readouterr().err == ''
+
+
+def test_closed_terminal_changes_no_status(monkeypatch, silent):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.EIO, 'Input/output error')
+
+    for name in ('stdout', 'stderr'):
+        monkeypatch.setattr(sys, name, Closed())
+    with pytest.raises(SystemExit) as end, statuses_of_stops(silent):
+        raise Interrupted('stopped by SIGHUP')
+    assert end.value.code == 75
+    print('one more line')
 
 
 def test_parameter_lists_go_to_the_file_only(tmp_path, capsys):

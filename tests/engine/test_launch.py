@@ -55,3 +55,12 @@ def test_processes_share_the_cores(monkeypatch, processes, cores, threads):
     monkeypatch.setenv('LOCAL_WORLD_SIZE', processes)
     monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(cores)))
     assert launch._threads_per_process() == threads
+
+
+@pytest.mark.parametrize(
+    'launcher, variable, rank, first',
+    [('none', 'RANK', '1', True), ('pytorch', 'RANK', '0', True), ('slurm', 'SLURM_PROCID', '1', False)],
+)
+def test_first_process_is_known_before_the_group(monkeypatch, launcher, variable, rank, first):
+    monkeypatch.setenv(variable, rank)
+    assert launch.is_first_process(launcher) == first

@@ -1,16 +1,20 @@
 """A loss that is not finite spoils no weights, is recorded, and ends a training only when it stays."""
 
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 import torch
+from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
-from toy_training import final_state, toy_config
+from toy_training import ToyModel, final_state, toy_config
 
 from vitplug.engine.hooks import NonFiniteLossHook
 from vitplug.engine.hooks.non_finite import describe_samples
-from vitplug.engine.stops import NonFiniteLoss
+from vitplug.engine.stops import Interrupted, NonFiniteLoss
 
 
 def train(work_dir, nan_at, max_consecutive=3, **settings):
@@ -67,6 +71,93 @@ def test_count_survives_a_resume(tmp_path):
         train(tmp_path, nan_at=[4, 5, 6])
     with pytest.raises(NonFiniteLoss, match=r'iteration 6 .*\(3 in a row\)'):
         train(tmp_path, nan_at=[1], resume=True)  # its first iteration is the sixth
+
+
+# --- checkpoints of a training that diverges ---
+
+
+def checkpoints(work_dir):
+    return sorted((path.name for path in work_dir.glob('*.pth')), key=lambda name: int(name[5:-4]))
+
+
+def last(work_dir):
+    return Path((work_dir / 'last_checkpoint').read_text()).name
+
+
+DIVERGED = {'max_consecutive': 100, 'default_hooks.checkpoint.interval': 2}
+
+
+@pytest.mark.parametrize('kept', [1, 2])
+def test_checkpoints_before_the_first_bad_iteration_stay(tmp_path, kept):
+    """Also in a training that is resumed, and diverges again."""
+    settings = {**DIVERGED, 'default_hooks.checkpoint.max_keep_ckpts': kept}
+    good = ['iter_6.pth', 'iter_8.pth'][-kept:]
+    for resume, nan_at in [(False, range(9, 23)), (True, range(1, 23))]:
+        with pytest.raises(NonFiniteLoss, match=r'the last 14 iterations .*--resume goes on from .*iter_8\.pth'):
+            train(tmp_path, nan_at=list(nan_at), resume=resume, **settings)
+        assert checkpoints(tmp_path) == [*good, 'iter_22.pth'] and last(tmp_path) == 'iter_8.pth'
+    train(tmp_path, nan_at=[], resume=True, **settings)
+    assert checkpoints(tmp_path) == ['iter_20.pth', 'iter_22.pth'][-kept:] and last(tmp_path) == 'iter_22.pth'
+
+
+def test_weights_that_are_not_finite_replace_no_others(tmp_path, monkeypatch):
+    """As in a config without the hook that would have skipped the steps."""
+    for name in ('before_train', 'after_train_iter'):
+        monkeypatch.setattr(NonFiniteLossHook, name, lambda *_, **__: None)
+    train(tmp_path, nan_at=[9], **DIVERGED)
+    assert checkpoints(tmp_path) == ['iter_6.pth', 'iter_8.pth', 'iter_22.pth'] and last(tmp_path) == 'iter_8.pth'
+    weights = [torch.load(tmp_path / name, weights_only=False)['state_dict'] for name in checkpoints(tmp_path)]
+    assert [all(value.isfinite().all() for value in state.values()) for state in weights] == [True, True, False]
+
+
+def test_training_goes_on_counting_after_a_bad_iteration(tmp_path):
+    train(tmp_path, nan_at=[8], **DIVERGED)
+    assert checkpoints(tmp_path) == ['iter_20.pth', 'iter_22.pth'] and last(tmp_path) == 'iter_22.pth'
+
+
+def test_signal_after_a_bad_iteration_resumes_before_it(tmp_path):
+    """The state is saved, but only the one before is known to be good."""
+
+    def train_until_signal():
+        train(tmp_path, nan_at=[9], **DIVERGED, **{'model.signal_at': 9, 'model.type': 'SignallingModel'})
+
+    with pytest.raises(Interrupted, match=r'after iteration 9 and saved: --resume goes on from .*iter_8\.pth'):
+        train_until_signal()
+    assert (tmp_path / 'interrupted.pth').is_file() and last(tmp_path) == 'iter_8.pth'
+
+
+def test_last_iteration_must_be_finite(tmp_path):
+    with pytest.raises(NonFiniteLoss, match=r'the last 1 iterations had no finite loss'):
+        train(tmp_path, nan_at=[22])
+
+
+@MODELS.register_module()
+class SignallingModel(ToyModel):
+    """Gets a signal in an iteration."""
+
+    def __init__(self, signal_at, **settings):
+        super().__init__(**settings)
+        self.signal_at = signal_at
+
+    def forward(self, *args, **kwargs):
+        if self.iteration + 1 == self.signal_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().forward(*args, **kwargs)
+
+
+@MODELS.register_module()
+class NanModel(ToyModel):
+    """Computes nothing but NaN in the iterations of `nan_at`, running statistics included."""
+
+    def forward(self, inputs, label, index, mode='tensor'):
+        bad = mode == 'loss' and self.iteration + 1 in self.nan_at
+        return super().forward(inputs * float('nan') if bad else inputs, label, index, mode)
+
+
+def test_running_statistics_are_not_spoiled(tmp_path):
+    model = train(tmp_path, nan_at=[4, 9], **{'model.type': 'NanModel'})
+    norm = model.layers[1]
+    assert norm.running_mean.isfinite().all() and norm.running_var.isfinite().all() and norm.running_mean.any()
 
 
 CLIPS = {

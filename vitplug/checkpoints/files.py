@@ -8,7 +8,6 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from urllib.parse import urlparse
 
 import numpy as np
 import torch
@@ -16,6 +15,8 @@ from torch import Tensor
 from torch.serialization import get_safe_globals, safe_globals
 
 from vitplug.engine.checks import check_weights
+
+from .downloads import fetch
 
 # Where a checkpoint keeps its weights. Averaged ones come first: they are what timm and DeiT evaluate.
 # mmengine's `state_dict` is the averaged one already.
@@ -95,25 +96,12 @@ def _weight_key(content: Mapping) -> str | None:
 
 
 def local_file(checkpoint: str | os.PathLike) -> Path:
-    """The file behind a path or an address; what an address names is downloaded once, into torch.hub's folder.
+    """The file behind a path or an address; see :func:`.downloads.fetch`.
 
     Raises:
-        ValueError: If the address is none that can be downloaded.
+        ValueError or OSError: If an address gives no checkpoint.
     """
-    if '://' not in str(checkpoint):
-        return Path(checkpoint)
-    url = urlparse(str(checkpoint))
-    if url.scheme not in ('http', 'https', 'file') or not Path(url.path).name:
-        raise ValueError(
-            f'checkpoint={checkpoint!r}: expected a path or an address that begins with http:// or https://; '
-            'download the file by other means and give its path'
-        )
-    cached = Path(torch.hub.get_dir(), 'checkpoints', Path(url.path).name)
-    if not cached.is_file():
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        named_hash = torch.hub.HASH_REGEX.search(cached.name)
-        torch.hub.download_url_to_file(str(checkpoint), str(cached), named_hash and named_hash.group(1), progress=False)
-    return cached
+    return fetch(str(checkpoint)) if '://' in str(checkpoint) else Path(checkpoint)
 
 
 # --- what a small file may not become ---

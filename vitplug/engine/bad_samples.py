@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from .atomic_files import add_line
 from .stops import BadSample
 
 IGNORED_LABEL = 255
@@ -45,8 +46,7 @@ class BadSamples:
         if index not in self._noted:
             self._noted.add(index)
             line = dict(split=self.split, index=index, path=source, error=one_line(error))
-            with self.path.open('a') as file:
-                file.write(json.dumps(line) + '\n')
+            add_line(self.path, json.dumps(line))
         if self.strict:
             choice = ADVICE.get(self.split, 'set default_hooks.bad_samples.strict=False')
             raise BadSample(f'cannot use {self._last}; mend or remove it, or {choice}')

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,10 +40,6 @@ def check_training(cfg) -> None:
     check_launcher(cfg.launcher)
     check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
     check_writable(cfg.work_dir)
-    if not cfg.get('resume'):
-        check_unused(cfg.work_dir)
-    elif cfg.get('load_from') is None:
-        check_last_checkpoint(cfg.work_dir)
     check_data(cfg, splits=('train', 'val'))
 
 
@@ -87,23 +84,38 @@ def check_results_file(path: str | None) -> None:
 
     Raises:
         ValueError: if the name does not end in .pkl or .pickle.
+        FileExistsError: if there is a file, or a link, of this name.
     """
-    if path is not None and not path.endswith(('.pkl', '.pickle')):
+    if path is None:
+        return
+    if not path.endswith(('.pkl', '.pickle')):
         raise ValueError(f'--out: {path} must end in .pkl or .pickle')
+    if os.path.lexists(path):
+        raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
 
 
-def check_unused(work_dir: str) -> None:
-    """Checks that a fresh training overwrites no earlier one.
+def check_pictures_folder(path: str | None) -> None:
+    """Checks the folder that pictures of predictions go to.
 
     Raises:
-        FileExistsError: if the folder holds checkpoints.
+        FileExistsError: if it holds files, which pictures could overwrite.
     """
-    folder = Path(work_dir)
-    if (folder / 'last_checkpoint').exists() or any(folder.glob('*.pth')):
-        raise FileExistsError(
-            f'{folder} already holds checkpoints of an earlier training: '
-            'continue it with --resume, or choose another --work-dir'
-        )
+    if path is not None and os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise FileExistsError(f'--show-dir: {path} must be a new or an empty folder: choose another one')
+
+
+def check_temporary_folder() -> None:
+    """Checks that there is a folder for temporary files, into which mmengine copies configs.
+
+    Raises:
+        FileNotFoundError: if none can be written into.
+    """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f'{error.strerror}: make room or make one writable, or set TMPDIR to a folder that is'
+        ) from error
 
 
 def check_writable(work_dir: str) -> None:
@@ -118,19 +130,6 @@ def check_writable(work_dir: str) -> None:
         raise NotADirectoryError(f'--work-dir: {existing} is a file, not a folder: choose another --work-dir')
     if not os.access(existing, os.W_OK | os.X_OK):
         raise PermissionError(f'--work-dir: cannot write into {existing}: choose another --work-dir')
-
-
-def check_last_checkpoint(work_dir: str) -> None:
-    """Checks that the checkpoint noted in a folder is still there, if one is noted.
-
-    Raises:
-        FileNotFoundError: if it is gone, say because the folder was moved.
-    """
-    note = Path(work_dir, 'last_checkpoint')
-    if note.exists() and not Path(note.read_text().strip()).is_file():
-        raise FileNotFoundError(
-            f'{note} names a missing file, {note.read_text().strip()}: name the checkpoint with --resume PATH'
-        )
 
 
 # --- the config as a whole ---

@@ -3,8 +3,9 @@
 import logging
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 from mmengine.config import Config
@@ -16,13 +17,18 @@ from torch import distributed
 
 from .checks import check_no_pickles, check_testing, check_training
 from .culprit import failing_part
-from .launch import start_cpu_processes
+from .full_disks import explained_writes
+from .launch import is_first_process, start_cpu_processes
+from .locks import only_training
 from .options import test_config, test_parser, train_config, train_parser
-from .safe_loading import refuse_pickled_code
+from .run_folders import check_run_folders, older_checkpoint_named, run_folders
+from .safe_loading import allow_pickled_code, refuse_pickled_code
 from .stops import TrainingStopped
 
 # What wrong settings end in, mmengine's errors included.
 SETTINGS = (ValueError, OSError, ImportError, TypeError, LookupError, AttributeError, AssertionError, RuntimeError)
+# Those whose message says enough without their type.
+CLEAR = (ValueError, OSError, ImportError, TrainingStopped)
 
 
 def train(argv: Sequence[str] | None = None) -> None:
@@ -31,34 +37,50 @@ def train(argv: Sequence[str] | None = None) -> None:
     A wrong setting ends in one line and exit status 2, and a training that stops before its time in one line and the
     status of its reason (`vitplug.engine.stops`).
     """
-    args = train_parser().parse_args(argv)
-    with one_line_errors(*SETTINGS):
-        cfg = train_config(args)
-        check_training(cfg)
-        if not args.unsafe_unpickle:
-            check_no_pickles(cfg)
-    if not args.unsafe_unpickle:
-        refuse_pickled_code()
-    runner = build_runner(cfg)
-    with statuses_of_stops(runner.logger), settings_errors(runner):
-        runner.train()
-    leave_process_group()
+    args = _parse(train_parser(), argv)
+    with ExitStack() as held:
+        with one_line_errors(*SETTINGS), explained_writes():
+            cfg = train_config(args)
+            check_training(cfg)
+            _choose_readers(cfg, args.unsafe_unpickle)
+            if is_first_process(cfg.launcher):
+                held.enter_context(only_training(run_folders(cfg)))
+            check_run_folders(cfg)
+        runner = build_runner(cfg)
+        with reported(runner), older_checkpoint_named(cfg):
+            runner.train()
+        leave_process_group()
 
 
 def test(argv: Sequence[str] | None = None) -> None:
     """Evaluates a checkpoint. A wrong setting ends in one line and exit status 2."""
-    args = test_parser().parse_args(argv)
-    with one_line_errors(*SETTINGS):
+    args = _parse(test_parser(), argv)
+    with one_line_errors(*SETTINGS), explained_writes():
         cfg = test_config(args)
         check_testing(cfg)
-        if not args.unsafe_unpickle:
-            check_no_pickles(cfg)
-    if not args.unsafe_unpickle:
-        refuse_pickled_code()
+        _choose_readers(cfg, args.unsafe_unpickle)
     runner = build_runner(cfg)
-    with statuses_of_stops(runner.logger), settings_errors(runner):
+    with reported(runner):
         runner.test()
     leave_process_group()
+
+
+def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
+    # On a full disk every log line would show a traceback; the next scalar or checkpoint says it once.
+    logging.raiseExceptions = False
+    return parser.parse_args(argv)
+
+
+def _choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
+    """Sets who reads the files that a config names.
+
+    Raises:
+        ValueError: if a data set reads a file that can run code, and this is not allowed.
+    """
+    if unsafe_unpickle:
+        return allow_pickled_code()
+    check_no_pickles(cfg)
+    refuse_pickled_code()
 
 
 def leave_process_group() -> None:
@@ -71,7 +93,7 @@ def leave_process_group() -> None:
 def build_runner(cfg: Config) -> Runner:
     """Builds mmengine's runner, or the one named by `runner_type`."""
     start_cpu_processes(cfg)
-    with one_line_errors(*SETTINGS):
+    with one_line_errors(*SETTINGS), explained_writes(cfg.work_dir):
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
@@ -87,6 +109,13 @@ def keep_parameter_lists_off_the_terminal(logger: logging.Logger) -> None:
 
 
 @contextmanager
+def reported(runner: Runner) -> Iterator[None]:
+    """Turns what ends a training or a test before its time into one line and an exit status."""
+    with statuses_of_stops(runner.logger), settings_errors(runner), explained_writes(runner.work_dir):
+        yield
+
+
+@contextmanager
 def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
     """Turns an end before its time into one line in the log, one on stderr and its exit status."""
     try:
@@ -95,8 +124,7 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
         # A worker of a loader hands its error on with a traceback; the message is its last line.
         message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
         logger.error(message)
-        if os.environ.get('RANK', '0') == '0':
-            print('error:', message, file=sys.stderr)
+        tell(message)
         sys.exit(stop.status)
 
 
@@ -110,18 +138,28 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def fail(error: Exception, part: str = '') -> NoReturn:
-    """Ends with one line on stderr and exit status 2; the traceback goes to the log file, where there is one already.
+    """Ends with one line on stderr and exit status 2, or that of a stop.
+
+    The traceback goes to the log file, where there is one already.
 
     Args:
         error: What went wrong.
         part: Where in the model.
     """
-    # The type is told where the message may not say enough by itself.
-    kind = '' if isinstance(error, ValueError | OSError | ImportError) else f'{type(error).__name__}: '
+    kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    if os.environ.get('RANK', '0') == '0':
-        print('error:', part + kind + ' '.join(text.split()) + _log_traceback(error), file=sys.stderr)
-    sys.exit(2)
+    tell(part + kind + ' '.join(text.split()) + _log_traceback(error))
+    sys.exit(error.status if isinstance(error, TrainingStopped) else 2)
+
+
+def tell(message: str) -> None:
+    """Prints the one line of an error, in the first process only."""
+    if os.environ.get('RANK', '0') != '0':
+        return
+    try:
+        print('error:', message, file=sys.stderr, flush=True)
+    except OSError:  # The terminal was closed; what still waits to be printed would change the exit status.
+        sys.stdout = sys.stderr = open(os.devnull, 'w')  # noqa: SIM115
 
 
 def _log_traceback(error: Exception) -> str:

@@ -32,6 +32,12 @@ def start_cpu_processes(cfg) -> None:
     cfg.model_wrapper_cfg = {**_cpu_wrapper(cfg), **(cfg.get('model_wrapper_cfg') or {})}
 
 
+def is_first_process(launcher: str) -> bool:
+    """Whether this process is the one of rank 0, told by the launcher before any process group is there."""
+    rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
+    return int(os.environ.get(rank, 0)) == 0
+
+
 def _cpu_wrapper(cfg) -> dict:
     """mmengine's own choice of wrapper, less the CUDA device."""
     return dict(

@@ -8,13 +8,16 @@ from mmengine.config import Config, DictAction
 
 import vitplug.registry
 
+from .atomic_files import write_beside
 from .checks import (
     as_list,
     check_config_file,
     check_option_names,
     check_parts,
+    check_pictures_folder,
     check_results_file,
     check_scope,
+    check_temporary_folder,
     check_types,
 )
 
@@ -107,6 +110,7 @@ def test_config(args: argparse.Namespace) -> Config:
         ValueError: if an option does not fit the config.
     """
     check_results_file(args.out)
+    check_pictures_folder(args.show_dir)
     cfg = _base_config(args)
     check_scope(cfg)
     cfg.load_from = args.checkpoint
@@ -124,10 +128,28 @@ def test_config(args: argparse.Namespace) -> Config:
 def _base_config(args: argparse.Namespace) -> Config:
     # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = read_config(args.config, args.cfg_options)
+    cfg = RunConfig.of(read_config(args.config, args.cfg_options))
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
     return cfg
+
+
+class RunConfig(Config):
+    """A config whose dumps overwrite no file: a work dir may be the folder of the config itself."""
+
+    @classmethod
+    def of(cls, cfg: Config) -> 'RunConfig':
+        """The same config."""
+        own = cls.__new__(cls)
+        own.__dict__.update(cfg.__dict__)
+        return own
+
+    def dump(self, file: str | Path | None = None) -> str | None:
+        """Writes the config beside a file that is there and has another text."""
+        if file is None:
+            return super().dump()
+        write_beside(Path(file), self.pretty_text if str(file).endswith('.py') else super().dump())
+        return None
 
 
 def read_config(path: str, options: dict | None = None) -> Config:
@@ -138,6 +160,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
         ValueError: if it is no config, a setting does not fit it, or a part is no dict or of a foreign module.
     """
     check_config_file(path)
+    check_temporary_folder()
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # a config is a program, and can fail with any

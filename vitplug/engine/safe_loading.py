@@ -25,6 +25,15 @@ def refuse_pickled_code() -> None:
     CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_safely, force=True)
 
 
+def allow_pickled_code() -> None:
+    """Lets mmengine run the code of checkpoints as it does by itself, with downloads kept by their whole address."""
+    CheckpointLoader.register_scheme(('http://', 'https://'), loader=_load_any, force=True)
+
+
+def _load_any(address: str, map_location=None):
+    return torch.load(local_file(address), map_location=map_location, weights_only=False)
+
+
 def load_safely(filename: str, map_location=None) -> dict:
     """Reads a checkpoint without running code that it may hold.
 

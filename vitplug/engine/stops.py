@@ -33,10 +33,14 @@ class NonFiniteLoss(TrainingStopped):
     status = 70
 
 
-class CheckpointNotWritten(TrainingStopped):
-    """A checkpoint could not be written, say because the disk is full (``EX_IOERR``)."""
+class NotWritten(TrainingStopped):
+    """A disk or the shared memory is full, or the work dir is gone (``EX_IOERR``)."""
 
     status = 74
+
+
+class CheckpointNotWritten(NotWritten):
+    """A checkpoint could not be written."""
 
 
 class Interrupted(TrainingStopped):

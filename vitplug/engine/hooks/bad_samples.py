@@ -7,6 +7,7 @@ from mmengine.runner.base_loop import BaseLoop
 
 from vitplug.registry import HOOKS
 
+from ..atomic_files import check_record_file
 from ..bad_samples import RECORDS, BadSamples
 from ..data_stream import GappyDataset, GappyLoader, TolerantDataset, rebuilt_loader
 
@@ -28,6 +29,7 @@ class BadSampleHook(Hook):
 
     Raises:
         ValueError: if `max_in_a_row` is less than 1.
+        FileExistsError: if the file of records is a link or no regular file.
         BadSample: in training; names the file.
     """
 
@@ -40,6 +42,7 @@ class BadSampleHook(Hook):
     def before_run(self, runner) -> None:
         """Wraps the data sets of a training or a test, before `vitplug.RandomnessHook` seeds what comes out of them."""
         path = Path(runner.work_dir, RECORDS)
+        check_record_file(path)
         self.training = BadSamples(path, 'train', **self.settings)
         self.validation = BadSamples(path, 'val', **self.settings)
         if isinstance(runner._test_loop, BaseLoop):

@@ -1,10 +1,9 @@
-"""Checkpoints of which the last complete one is never lost."""
+"""Checkpoints of which the last complete and finite one is never lost."""
 
 import os
-import shutil
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from mmengine.dist import is_main_process
@@ -12,11 +11,17 @@ from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
 from vitplug.registry import HOOKS
 
-from ..atomic_files import AtomicBackend, remove_partial_files
+from ..atomic_files import AtomicBackend, identity, remove_partial_files
 from ..checkpoint_fit import check_checkpoint
+from ..full_disks import free_space
+from ..run_folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from ..stops import CheckpointNotWritten
+from .non_finite import is_finite
 
 INTERRUPTED = 'interrupted.pth'
+# Records of the numbers of the checkpoints that were written: regular ones, and the one of a doubtful state.
+COUNTED = ('keep_ckpt_ids', 'doubtful_ckpt_ids')
+BEST = 'best_ckpt'
 
 
 @HOOKS.register_module()
@@ -25,6 +30,9 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     - A checkpoint and `last_checkpoint` are written beside their place and renamed once complete.
     - `last_checkpoint` is written after its checkpoint, and old checkpoints are removed last of all.
+    - Only files in the hook's own folder are removed, whatever a checkpoint that is resumed says; never a folder.
+    - A checkpoint of a state that is not finite, or follows an iteration without a finite loss, replaces no finite one:
+      it goes when the next one is written, does not count for `max_keep_ckpts`, and `last_checkpoint` does not name it.
     - Gradients that wait for more in gradient accumulation are saved as well (of one process).
     - A checkpoint that does not fit the model is refused, where mmengine would leave weights at random.
     - `save_interrupted` saves between the regular checkpoints; the next regular one replaces that file.
@@ -45,13 +53,21 @@ class CheckpointHook(MMEngineCheckpointHook):
         super().__init__(*args, **kwargs)
         self.saved_iter = None
         self.gradients: dict[str, torch.Tensor] = {}
+        self.keep_ckpt_ids: list[int] = []
+        self.doubtful_ids: list[int] = []
+        self.finite_ckpt: str | None = None
 
     def before_train(self, runner) -> None:
         """Takes up where a killed training stopped: with the records of its checkpoints, less its broken files."""
+        kept, doubtful = self._inherit(runner)
         super().before_train(runner)
         self.file_backend = RemovesLater(self.file_backend)
-        # mmengine forgets it, and then keeps no record of a best checkpoint until the next regular one.
-        self.last_ckpt = runner.message_hub.runtime_info.get('last_ckpt')
+        if '://' not in self.out_dir:
+            os.makedirs(self.out_dir, exist_ok=True)
+        self.folders = {folder: identity(folder) for folder in (self.out_dir, runner.work_dir)}
+        self.keep_ckpt_ids, self.doubtful_ids = kept, doubtful
+        self._remove_later(map(self.filename_tmpl.format, self._surplus()))
+        self.file_backend.remove_now()
         if is_main_process():
             for path in remove_partial_files(self.out_dir):
                 runner.logger.info(f'Removed {path}, which a killed training had not finished writing')
@@ -60,6 +76,40 @@ class CheckpointHook(MMEngineCheckpointHook):
             if name in self.gradients:
                 parameter.grad = self.gradients[name].to(parameter)
         self.gradients = {}
+
+    def _inherit(self, runner) -> tuple[list[int], list[int]]:
+        """Takes over the records in the checkpoint that is resumed, of files that this training may remove.
+
+        The resumed checkpoint and these files must lie where the new ones go to, so that a training that goes on in
+        another work dir leaves the old one as it is.
+
+        Returns:
+            Numbers of the regular checkpoints, and of those of a doubtful state.
+        """
+        info = runner.message_hub.runtime_info
+        counted, best = (
+            {name: info.pop(name) for name in list(info) if str(name).startswith(names)} for names in (COUNTED, BEST)
+        )
+        source = _resumed_from(runner)
+        # mmengine forgets it, and then keeps no record of a best checkpoint until the next regular one.
+        self.last_ckpt = source
+        self.finite_ckpt = source if source and is_finite(runner) else None
+        folder = os.path.realpath(checkpoint_folder(self.out_dir, runner.work_dir))
+        goes_on = source is not None and os.path.realpath(os.path.dirname(source)) == folder
+        for name, path in best.items():
+            if goes_on and self._is_best_of(folder, path):
+                runner.message_hub.update_info(name, path)
+            else:
+                runner.logger.warning(f'{source}: {name} = {path!r:.200} is not of this training and is left as it is')
+        return tuple(_numbers(counted.get(name)) if goes_on else [] for name in COUNTED)
+
+    def _is_best_of(self, folder: str, path: object) -> bool:
+        """Whether a record names a best checkpoint in a folder."""
+        if not isinstance(path, str):
+            return False
+        place, name = os.path.split(path)
+        suffix = os.path.splitext(self.filename_tmpl)[1]
+        return os.path.realpath(place) == folder and name.startswith('best_') and name.endswith(suffix)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Adds what gradient accumulation has summed up so far; there is none right after an optimizer's step."""
@@ -85,39 +135,55 @@ class CheckpointHook(MMEngineCheckpointHook):
             runner: The runner of the training.
             meta: Its `epoch` and `iter`, the numbers of finished ones.
         """
-        self._write(runner, INTERRUPTED, meta)
+        self._write(runner, INTERRUPTED, meta, is_finite(runner))
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
-        expired = []
-        if self.max_keep_ckpts > 0 and step not in self.keep_ckpt_ids:
-            kept = [*self.keep_ckpt_ids, step]
-            expired = kept[: -self.max_keep_ckpts]
-            self.keep_ckpt_ids = deque(kept[-self.max_keep_ckpts :], self.max_keep_ckpts)
-            # The checkpoint still counts those that are removed after it: a training killed in between removes them
-            # when it resumes.
-            runner.message_hub.update_info('keep_ckpt_ids', kept)
-        for name in [*map(self.filename_tmpl.format, expired), INTERRUPTED]:
-            self._remove_later(name)
-        self._write(runner, self.filename_tmpl.format(step), meta)
-        if expired:
-            runner.message_hub.update_info('keep_ckpt_ids', list(self.keep_ckpt_ids))
+        finite = is_finite(runner)
+        expired = self._count(step, finite)
+        # The checkpoint still counts those that are removed after it: a training killed in between removes them when
+        # it resumes.
+        self._note_counted(runner, expired)
+        self._remove_later(map(self.filename_tmpl.format, expired))
+        if finite:
+            self._remove_later([INTERRUPTED])
+        self._write(runner, self.filename_tmpl.format(step), meta, finite)
+        self._note_counted(runner)
+
+    def _count(self, step: int, finite: bool) -> list[int]:
+        """Counts a checkpoint, and returns the numbers of those that it replaces."""
+        if self.max_keep_ckpts <= 0 or step in (*self.keep_ckpt_ids, *self.doubtful_ids):
+            return []
+        expired, self.doubtful_ids = self.doubtful_ids, [] if finite else [step]
+        self.keep_ckpt_ids += [step] if finite else []
+        return [*expired, *self._surplus()]
+
+    def _surplus(self) -> list[int]:
+        """Forgets the oldest regular checkpoints where there are more than `max_keep_ckpts`, and returns them."""
+        surplus = self.keep_ckpt_ids[: -self.max_keep_ckpts] if self.max_keep_ckpts > 0 else []
+        self.keep_ckpt_ids = self.keep_ckpt_ids[len(surplus) :]
+        return surplus
+
+    def _note_counted(self, runner, expired: Sequence[int] = ()) -> None:
+        for name, numbers in zip(COUNTED, ([*expired, *self.keep_ckpt_ids], [*self.doubtful_ids]), strict=True):
+            runner.message_hub.update_info(name, numbers)
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
         with self._explained():
+            self._check_folders()
             super()._save_best_checkpoint(runner, metrics)
             self.file_backend.remove_now()
 
-    def _remove_later(self, filename: str) -> None:
-        path = self.file_backend.join_path(self.out_dir, filename)
-        if is_main_process() and self.file_backend.isfile(path):
-            self.file_backend.remove(path)
-        elif is_main_process() and self.file_backend.isdir(path):
-            self.file_backend.rmtree(path)  # a sharded checkpoint
+    def _remove_later(self, filenames: Iterable[str]) -> None:
+        for filename in filenames:
+            path = self.file_backend.join_path(self.out_dir, filename)
+            if is_main_process() and self.file_backend.isfile(path):
+                self.file_backend.remove(path)
 
-    def _write(self, runner, filename: str, meta: dict) -> None:
+    def _write(self, runner, filename: str, meta: dict, finite: bool) -> None:
         path = self.file_backend.join_path(self.out_dir, filename)
+        named = path if finite else self.finite_ckpt or path
         runner.message_hub.update_info('last_ckpt', path)
-        with self._explained():
+        with self._explained(), self._noted(runner, path, named):
             runner.save_checkpoint(
                 self.out_dir,
                 filename,
@@ -129,11 +195,27 @@ class CheckpointHook(MMEngineCheckpointHook):
                 backend_args=self.backend_args,
                 **self.args,
             )
-            if is_main_process():
-                AtomicBackend().put_text(path, os.path.join(runner.work_dir, 'last_checkpoint'))
-                self.file_backend.remove_now()
-        self.last_ckpt = path
+        self.last_ckpt = named
+        self.finite_ckpt = path if finite else self.finite_ckpt
         self.saved_iter = meta['iter']
+
+    @contextmanager
+    def _noted(self, runner, path: str, named: str) -> Iterator[None]:
+        """Announces the first checkpoint before it is written, and notes the last one after."""
+        self._check_folders()
+        note, announced = (os.path.join(runner.work_dir, name) for name in ('last_checkpoint', ANNOUNCED))
+        if is_main_process() and not os.path.exists(note):
+            AtomicBackend().put_text(path, announced)
+        yield
+        if is_main_process():
+            AtomicBackend().put_text(named, note)
+            Path(announced).unlink(missing_ok=True)
+            self.file_backend.remove_now()
+
+    def _check_folders(self) -> None:
+        for folder, before in self.folders.items():
+            if before != identity(folder):
+                raise FileNotFoundError(f'{folder} was removed or replaced while the training ran')
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -141,9 +223,10 @@ class CheckpointHook(MMEngineCheckpointHook):
             yield
         except OSError as error:
             good = f'the last good one is {self.last_ckpt}' if self.last_ckpt else 'this run has written none yet'
+            reason = f'{error.strerror or error} ({free_space(self.out_dir)})'
             raise CheckpointNotWritten(
-                f'cannot write a checkpoint into {self.out_dir}: {error.strerror or error} ({_free(self.out_dir)}); '
-                f'{good}: make room or make the folder writable, then go on with --resume'
+                f'cannot write a checkpoint into {self.out_dir}: {reason}; {good}: '
+                'make room or make the folder writable, then go on with --resume'
             ) from error
 
 
@@ -152,28 +235,32 @@ class RemovesLater:
 
     def __init__(self, backend):
         self._backend = backend
-        self._waiting: list[tuple[Callable[[str], None], str]] = []
+        self._waiting: list[str] = []
 
     def __getattr__(self, name: str):
         return getattr(self._backend, name)
 
     def remove(self, path: str) -> None:
         """Notes a file to be removed."""
-        self._waiting.append((self._backend.remove, path))
+        self._waiting.append(path)
 
     def rmtree(self, path: str) -> None:
-        """Notes a folder to be removed."""
-        self._waiting.append((self._backend.rmtree, path))
+        """Leaves a folder as it is: this hook writes files only."""
 
     def remove_now(self) -> None:
         """Removes all that was noted."""
         while self._waiting:
-            remove, path = self._waiting.pop()
-            remove(path)
+            self._backend.remove(self._waiting.pop())
 
 
-def _free(folder: str) -> str:
-    try:
-        return f'{shutil.disk_usage(folder).free / 2**20:.0f} MiB are free there'
-    except OSError as error:
-        return error.strerror
+def _resumed_from(runner) -> str | None:
+    """The checkpoint that a training goes on from; None for a new one."""
+    if not runner._resume:
+        return None
+    latest = runner._load_from or last_checkpoint(runner.work_dir)
+    return latest and str(latest)
+
+
+def _numbers(record: object) -> list[int]:
+    """The numbers of checkpoints in a record, which may come from a file of anybody."""
+    return [item for item in record if type(item) is int and item >= 0] if isinstance(record, list | tuple) else []

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -16,20 +17,26 @@ from vitplug.registry import HOOKS
 from ..stops import Interrupted
 from .checkpoint import CheckpointHook
 
+SIGNALS = ('SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1')
+
 
 @HOOKS.register_module()
 class InterruptionHook(Hook):
     """On a signal saves at the end of the iteration and stops; on resume runs a validation that was cut off.
 
-    Schedulers send SIGTERM before they kill a job. The checkpoint goes to `interrupted.pth`, and the training raises
-    `Interrupted`, which `tools/train.py` turns into exit status 75. A signal during a validation saves the state from
-    before it.
+    Schedulers send SIGTERM or SIGUSR1 before they kill a job, a terminal SIGHUP when it is closed and SIGINT for
+    Ctrl-C. The checkpoint goes to `interrupted.pth`, and the training raises `Interrupted`, which `tools/train.py`
+    turns into exit status 75. A signal during a validation saves the state from before it. Signals that come after
+    the first change nothing, up to the end of the process; SIGQUIT (Ctrl-\\) and SIGKILL end it at once.
+
+    A signal that the process was told to ignore, as `nohup` does with SIGHUP, stays ignored, and Ctrl-C keeps its
+    meaning in an interactive Python.
 
     mmengine writes a checkpoint before it validates the same state. A training killed in between would resume behind
     the validation and never report it, so it is made up for here.
 
     Args:
-        signals: Names of the signals.
+        signals: Names of the signals; by default SIGTERM, SIGINT, SIGHUP and SIGUSR1.
         interval: In how many iterations the processes of a distributed training ask each other whether one of them
             got a signal. A single process looks after every iteration.
 
@@ -41,7 +48,7 @@ class InterruptionHook(Hook):
     # After the hooks that finish an iteration or a validation, so that a checkpoint made here holds what they did.
     priority = 'LOWEST'
 
-    def __init__(self, signals: Sequence[str] = ('SIGTERM',), interval: int = 10):
+    def __init__(self, signals: Sequence[str] = SIGNALS, interval: int = 10):
         unknown = [name for name in signals if name not in signal.Signals.__members__]
         if unknown:
             raise ValueError(f'signals = {signals!r}: unknown are {unknown}, allowed are names such as SIGTERM')
@@ -57,10 +64,10 @@ class InterruptionHook(Hook):
         self.checkpoint_hook = _checkpoint_hook(runner)
         for loop in (runner.train_loop, runner.val_loop):
             if loop is not None:
-                _shield_workers(loop.dataloader)
+                _shield_workers(loop.dataloader, self.signals)
         # Python delivers signals to the main thread only.
         if threading.current_thread() is threading.main_thread():
-            self.handlers = {number: signal.signal(number, self._note) for number in self.signals}
+            self.handlers = {number: signal.signal(number, self._note) for number in self.signals if _is_free(number)}
         if validation_is_due(runner):
             runner.logger.info(f'Validating iteration {runner.iter}, which the resumed training had not finished')
             runner.val_loop.run()
@@ -98,11 +105,13 @@ class InterruptionHook(Hook):
             return
         if self.checkpoint_hook.saved_iter != position['iter']:
             self.checkpoint_hook.save_interrupted(runner, position)
-        self.after_train(runner)
+        for number in self.handlers:
+            signal.signal(number, signal.SIG_IGN)  # a second one must not cut off the end of the process
+        self.handlers = {}
         name = self.received.name if self.received else 'a signal to another process'
         raise Interrupted(
-            f'stopped by {name} after iteration {position["iter"]}; '
-            f'everything is in {self.checkpoint_hook.last_ckpt}: go on with --resume'
+            f'stopped by {name} after iteration {position["iter"]} and saved: --resume goes on from '
+            f'{self.checkpoint_hook.last_ckpt}'
         )
 
 
@@ -150,12 +159,22 @@ def _any_process(asked: bool) -> bool:
     return bool(flag)
 
 
-def _shield_workers(loader) -> None:
-    """Lets a loader's workers outlive a signal that a scheduler sends to all processes of a job."""
-    loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn)
+def _is_free(number: signal.Signals) -> bool:
+    """Whether nobody else has decided what a signal does."""
+    if number == signal.SIGINT and hasattr(sys, 'ps1'):
+        return False
+    # None: a handler that is not Python's.
+    return signal.getsignal(number) not in (signal.SIG_IGN, None)
 
 
-def _start_worker(init_fn, worker_id: int) -> None:
+def _shield_workers(loader, signals: Sequence[signal.Signals]) -> None:
+    """Lets a loader's workers outlive signals that a scheduler or terminal sends to all processes of a job."""
+    loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn, signals)
+
+
+def _start_worker(init_fn, signals: Sequence[signal.Signals], worker_id: int) -> None:
+    for number in {*signals} - {signal.SIGTERM}:
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_heed_parent, daemon=True).start()
     if init_fn is not None:

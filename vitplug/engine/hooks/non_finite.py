@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -11,10 +12,14 @@ from mmengine.hooks import Hook
 
 from vitplug.registry import HOOKS
 
+from ..atomic_files import add_line, check_record_file
+from ..run_folders import last_checkpoint
 from ..stops import NonFiniteLoss
 
 RECORDS = 'non_finite.jsonl'
+IN_A_ROW = 'non_finite_in_a_row'
 SHOWN_IMAGES = 4
+STATISTICS = ('.running_mean', '.running_var')
 
 # What a sample is labelled with, under the names that mmpretrain, mmseg and mmdet give it.
 LABELS = {
@@ -34,12 +39,16 @@ class NonFiniteLossHook(Hook):
 
     In fp16 mmengine's loss scaler skips steps by itself while it looks for a scale; these do not count.
 
+    Running statistics, such as those of batch norm, are set back to what they were before the batch.
+
     Args:
         max_consecutive: After how many iterations in a row the training stops.
 
     Raises:
         ValueError: if `max_consecutive` is less than 1.
-        NonFiniteLoss: when the training stops; names the iteration, the loss terms and the images.
+        FileExistsError: if the file of records is a link or no regular file.
+        NonFiniteLoss: when the training stops; names the iteration, the loss terms and the images. Also at the end of
+            a training whose last iteration was such a one, since its weights may give no finite loss any more.
     """
 
     # Before the logger and the checkpoint, so that no checkpoint is written behind the last of these iterations.
@@ -50,27 +59,38 @@ class NonFiniteLossHook(Hook):
             raise ValueError(f'max_consecutive = {max_consecutive!r}: must be at least 1')
         self.max_consecutive = max_consecutive
         self.skipped = False
+        self.statistics: list[torch.Tensor] = []
+        self.before: list[torch.Tensor] = []
 
     def before_train(self, runner) -> None:
-        """Watches the steps of every optimizer."""
+        """Watches the steps of every optimizer, and finds the running statistics."""
+        check_record_file(Path(runner.work_dir, RECORDS))
         for optimizer in _optimizers(runner.optim_wrapper):
             optimizer.register_step_pre_hook(self._skip_unless_finite)
+        buffers = runner.model.named_buffers()
+        self.statistics = [buffer for name, buffer in buffers if name.endswith(STATISTICS)]
+        self.before = [buffer.clone() for buffer in self.statistics]
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
+        """Keeps the running statistics as they are before the batch."""
+        if self.statistics:
+            torch._foreach_copy_(self.before, self.statistics)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Counts, records and stops."""
         losses = {name: torch.as_tensor(value).item() for name, value in (outputs or {}).items() if 'loss' in name}
         bad = self.skipped or not all(map(math.isfinite, losses.values()))
         self.skipped = False
-        hub = runner.message_hub  # saved with the checkpoint
-        count = hub.runtime_info.get('non_finite_in_a_row', 0) + 1 if bad else 0
-        hub.update_info('non_finite_in_a_row', count)
+        count = non_finite_in_a_row(runner) + 1 if bad else 0
+        runner.message_hub.update_info(IN_A_ROW, count)  # saved with the checkpoint
         if not bad:
             return
+        if self.statistics:
+            torch._foreach_copy_(self.statistics, self.before)
         samples = list(describe_samples(data_batch))
         path = Path(runner.work_dir, RECORDS)
         position = dict(iteration=runner.iter + 1, epoch=runner.epoch, seed=runner.seed, rank=get_rank())
-        with path.open('a') as file:
-            file.write(json.dumps(position | dict(losses=losses, samples=samples), default=str) + '\n')
+        add_line(path, json.dumps(position | dict(losses=losses, samples=samples), default=str))
         message = (
             f'loss or gradients of iteration {runner.iter + 1} are not finite ({count} in a row): '
             f'{", ".join(f"{name} = {value:g}" for name, value in losses.items())}; images: {_names(samples)}; '
@@ -79,10 +99,14 @@ class NonFiniteLossHook(Hook):
         if count < self.max_consecutive:
             runner.logger.warning(f'Step skipped: {message}')
             return
-        raise NonFiniteLoss(
-            f'{message}: look at these images and labels, lower the learning rate, clip gradients '
-            '(optim_wrapper.clip_grad), or use bfloat16 instead of float16'
-        )
+        raise NonFiniteLoss(f'{message}{_advice(runner)}')
+
+    def after_train(self, runner) -> None:
+        """Refuses to call a training successful that ended on skipped steps."""
+        count = non_finite_in_a_row(runner)
+        if count:
+            path = Path(runner.work_dir, RECORDS)
+            raise NonFiniteLoss(f'the last {count} iterations had no finite loss or gradients: {path}{_advice(runner)}')
 
     def _skip_unless_finite(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
         parameters = [p for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
@@ -94,6 +118,33 @@ class NonFiniteLossHook(Hook):
             self.skipped = True
             # Optimizers of torch leave parameters without a gradient, and their state, as they are.
             optimizer.zero_grad(set_to_none=True)
+
+
+def non_finite_in_a_row(runner) -> int:
+    """How many of the last iterations had no finite loss or gradients."""
+    return runner.message_hub.runtime_info.get(IN_A_ROW, 0)
+
+
+def is_finite(runner) -> bool:
+    """Whether the last iteration, the weights and the optimizer's state are finite, and no buffer is NaN.
+
+    Buffers may be masks, which hold infinities.
+    """
+    states = (state for optimizer in _optimizers(runner.optim_wrapper) for state in optimizer.state.values())
+    moments = (value for state in states for value in state.values() if torch.is_tensor(value))
+    return (
+        not non_finite_in_a_row(runner)
+        and all(tensor.isfinite().all() for tensor in chain(runner.model.parameters(), moments))
+        and not any(buffer.isnan().any() for buffer in runner.model.buffers())
+    )
+
+
+def _advice(runner) -> str:
+    last = last_checkpoint(runner.work_dir)
+    return (
+        ': look at these images and labels, lower the learning rate, clip gradients (optim_wrapper.clip_grad), or use '
+        'bfloat16 instead of float16' + (f'; --resume goes on from {last}' if last else '')
+    )
 
 
 def describe_samples(data_batch) -> Iterator[dict]:
