@@ -18,8 +18,11 @@ from .checks import check_no_pickles, check_testing, check_training
 from .culprit import failing_part
 from .launch import start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
+from .peers import announce, lost_peers, stop_watching, tell_of, watch_peers
+from .safe_files import refuse_code_in_files
 from .safe_loading import refuse_pickled_code
-from .stops import TrainingStopped
+from .stops import Interrupted, TrainingStopped
+from .workers import deaths_of_workers
 
 # What wrong settings end in, mmengine's errors included.
 SETTINGS = (ValueError, OSError, ImportError, TypeError, LookupError, AttributeError, AssertionError, RuntimeError)
@@ -39,8 +42,9 @@ def train(argv: Sequence[str] | None = None) -> None:
             check_no_pickles(cfg)
     if not args.unsafe_unpickle:
         refuse_pickled_code()
+        refuse_code_in_files()
     runner = build_runner(cfg)
-    with statuses_of_stops(runner.logger), settings_errors(runner):
+    with statuses_of_stops(runner.logger), settings_errors(runner), lost_peers(), deaths_of_workers(runner):
         runner.train()
     leave_process_group()
 
@@ -55,8 +59,9 @@ def test(argv: Sequence[str] | None = None) -> None:
             check_no_pickles(cfg)
     if not args.unsafe_unpickle:
         refuse_pickled_code()
+        refuse_code_in_files()
     runner = build_runner(cfg)
-    with statuses_of_stops(runner.logger), settings_errors(runner):
+    with statuses_of_stops(runner.logger), settings_errors(runner), lost_peers(), deaths_of_workers(runner):
         runner.test()
     leave_process_group()
 
@@ -65,16 +70,19 @@ def leave_process_group() -> None:
     """Lets all processes end together: gloo aborts one whose peer is gone before it."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.barrier()
+        stop_watching()
         distributed.destroy_process_group()
 
 
 def build_runner(cfg: Config) -> Runner:
     """Builds mmengine's runner, or the one named by `runner_type`."""
-    start_cpu_processes(cfg)
-    with one_line_errors(*SETTINGS):
+    with one_line_errors(*SETTINGS), lost_peers():
+        start_cpu_processes(cfg)
+        watch_peers()
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    watch_peers()
     keep_parameter_lists_off_the_terminal(runner.logger)
     return runner
 
@@ -95,9 +103,11 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
         # A worker of a loader hands its error on with a traceback; the message is its last line.
         message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
         logger.error(message)
-        if os.environ.get('RANK', '0') == '0':
-            print('error:', message, file=sys.stderr)
+        announce(message, stop.status, together=isinstance(stop, Interrupted))
         sys.exit(stop.status)
+    except Exception as error:
+        tell_of(error)
+        raise
 
 
 @contextmanager
@@ -119,8 +129,7 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     # The type is told where the message may not say enough by itself.
     kind = '' if isinstance(error, ValueError | OSError | ImportError) else f'{type(error).__name__}: '
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    if os.environ.get('RANK', '0') == '0':
-        print('error:', part + kind + ' '.join(text.split()) + _log_traceback(error), file=sys.stderr)
+    announce(part + kind + ' '.join(text.split()) + _log_traceback(error), status=2)
     sys.exit(2)
 
 
