@@ -442,6 +442,8 @@ def check_evaluated(metric: dict, max_pixels: int) -> None:
         FileNotFoundError: if it is missing.
         ValueError: if it is broken, or a box, polygon or RLE in it is outside of the limits; names the annotation.
     """
+    if not isinstance(metric, dict):
+        raise ValueError(f'evaluator {metric!r}: expected a dict with the type of a metric')
     check_no_special_files(metric, 'evaluator')
     content = _annotations_of(metric)
     if isinstance(content, dict):
