@@ -803,7 +803,7 @@ DATA = (
     Row(
         'class weights in pickled objects of numpy',
         'train.py child.py',
-        r'allow_pickle',
+        r'w\.npy is or holds a pickle, which can run code.*--unsafe-unpickle',
         both(lambda folder: np.save(folder / 'w.npy', np.array([Malicious()])), class_weight('w.npy')),
     ),
     Row(

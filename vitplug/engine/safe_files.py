@@ -49,9 +49,9 @@ def load_plain_arrays(file, mmap_mode=None, allow_pickle=False, **kwargs):
     try:
         return _load_arrays(file, mmap_mode, allow_pickle=False, **kwargs)
     except ValueError as error:
-        if not allow_pickle:
-            raise
-        raise ValueError(f'{getattr(file, "name", file)} is or holds a pickle, which {UNSAFE}') from error
+        name = getattr(file, 'name', file)
+        reason = f'is or holds a pickle, which {UNSAFE}' if 'allow_pickle' in str(error) else f'cannot be read: {error}'
+        raise ValueError(f'{name} {reason}') from error
 
 
 def refuse_code_in_files() -> None:

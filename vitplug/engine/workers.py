@@ -61,7 +61,8 @@ def deaths_of_workers(runner) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        death = DEATH.search(str(error))
+        # Where torch was waiting for a batch, it hides the error with the signal behind one without.
+        death = DEATH.search(str(error.__cause__)) or DEATH.search(str(error))
         number = death and SIGNALS.get(death[2])
         if death is None or number == signal.SIGBUS:
             raise
