@@ -229,7 +229,8 @@ def check_sources(dataset, max_pixels: int) -> None:
         dataset: mmengine's `BaseDataset`, or a wrapper with such as `dataset` or `datasets`; others are left alone.
         max_pixels: Largest image.
     """
-    for child in (*getattr(dataset, 'datasets', ()), *filter(None, [getattr(dataset, 'dataset', None)])):
+    inner = getattr(dataset, 'dataset', None)
+    for child in (*getattr(dataset, 'datasets', ()), *([] if inner is None else [inner])):
         check_sources(child, max_pixels)
     if isinstance(dataset, BaseDataset):
         dataset.prepare_data = partial(_prepare_checked, dataset, max_pixels)

@@ -5,6 +5,7 @@ from pathlib import Path
 from mmengine import dist
 from mmengine.hooks import Hook
 from mmengine.runner.base_loop import BaseLoop
+from torch.nn.parallel import DistributedDataParallel
 
 from vitplug.registry import HOOKS
 
@@ -32,7 +33,8 @@ class BadSampleHook(Hook):
     itself stays as it is: boxes without area and images without boxes (mmdet leaves them out), grey, transparent and
     16-bit images (loaded as three channels of 8 bit), EXIF rotation (applied).
 
-    `tools/test.py` is always strict: a result over a part of the images is none.
+    `tools/test.py` is always strict: a result over a part of the images is none. So is a validation where the processes
+    share the model out (FSDP), for then all of them have to run the same number of batches.
 
     Args:
         strict: Whether the first bad sample ends the training.
@@ -63,11 +65,15 @@ class BadSampleHook(Hook):
         if not isinstance(runner._train_loop, BaseLoop):
             return
         self._wrap(runner._train_loop, TolerantDataset, self.training)
-        if isinstance(runner._val_loop, BaseLoop):
-            batches = runner._val_loop.dataloader.batch_sampler
-            if hasattr(batches.sampler, 'rank'):
-                batches.sampler = EachOnce(batches.sampler)
-            self._wrap(runner._val_loop, GappyDataset, self.validation, GappyLoader)
+        if not isinstance(runner._val_loop, BaseLoop):
+            return
+        if not _runs_alone(runner.model):
+            self._wrap(runner._val_loop, GappyDataset, BadSamples(path, 'val', strict=True))
+            return
+        batches = runner._val_loop.dataloader.batch_sampler
+        if hasattr(batches.sampler, 'rank'):
+            batches.sampler = EachOnce(batches.sampler)
+        self._wrap(runner._val_loop, GappyDataset, self.validation, GappyLoader)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Reports the 1st, 2nd, 4th, 8th ... replacement: often enough to be seen, too seldom to fill a log."""
@@ -99,3 +105,8 @@ class BadSampleHook(Hook):
         loop.dataloader = rebuilt_loader(loader, dataset, loader.batch_sampler, kind)
         if hasattr(loop, 'dataloader_iterator'):
             loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
+
+
+def _runs_alone(model) -> bool:
+    """Whether this process can evaluate without the others; it cannot with a part of the model."""
+    return dist.get_world_size() == 1 or isinstance(model, DistributedDataParallel)
