@@ -122,7 +122,7 @@ def test_sources_are_checked_inside_of_wrappers(tmp_path, wrap):
     inner.pipeline = lambda info: info['img_path']
     assert dataset[0] == str(tmp_path / 'a.png')
     check_sources(dataset, 319)
-    with pytest.raises(ValueError, match='20 x 16 pixels: allowed are 319'):
+    with pytest.raises(ValueError, match='320 pixels: allowed are 319'):
         dataset[0]
 
 

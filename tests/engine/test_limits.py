@@ -9,14 +9,14 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from vitplug.engine.folders import files_below
-from vitplug.engine.limits import MAX_PIXELS, _unpacked, check_regular, check_shapes, check_source, image_size
+from vitplug.engine.limits import _unpacked, check_image_size, check_regular, check_shapes, check_source
 
 SQUARE = [1, 1, 9, 1, 9, 9, 1, 9]
 
 
 def info(tmp_path, size=(20, 16), **instance):
     Image.new('RGB', size).save(tmp_path / 'a.png')
-    instances = [dict(bbox=[1, 1, 9, 9], mask=[SQUARE]), dict(bbox=[0, 0, 4, 4], **instance)]
+    instances = [dict(bbox=[1, 1, 9, 9], mask=[SQUARE]), dict(bbox=[0, 0, 4, 4]) | instance]
     return dict(img_path=str(tmp_path / 'a.png'), width=20, height=16, instances=instances)
 
 
@@ -42,7 +42,8 @@ def test_compressed_runs_are_those_of_pycocotools():
         dict(mask=packed(np.eye(16, 20, dtype=np.uint8))),
         dict(mask=dict(size=[16, 20], counts=[300, 20])),
         dict(mask=dict(size=None, counts=None)),
-        dict(mask=[[]]),
+        dict(mask=dict(size=np.array([16, 20]), counts=np.array([300, 20]))),
+        dict(mask=[[], np.array(SQUARE)], bbox=np.array([1.0, 1, 9, 9])),
         dict(),
     ],
 )
@@ -74,7 +75,7 @@ def test_bad_masks_are_refused(tmp_path, mask, message):
 
 def test_limit_of_pixels_from_both_sides(tmp_path):
     check_source(info(tmp_path), max_pixels=320)
-    with pytest.raises(ValueError, match=r'a\.png has 20 x 16 pixels: allowed are 319 in all .*max_pixels'):
+    with pytest.raises(ValueError, match=r'a\.png has 320 pixels: allowed are 319 \(.*max_pixels'):
         check_source(info(tmp_path), max_pixels=319)
 
 
@@ -85,11 +86,19 @@ def test_annotated_size_counts_as_well(tmp_path):
         check_source(info(tmp_path) | dict(width=0))
 
 
-def test_size_is_read_from_the_header_of_an_image_of_any_size(tmp_path):
-    """Pillow by itself refuses one of twice the limit, before it tells the size."""
-    Image.new('1', (20_000, 20_000)).save(tmp_path / 'a.png')
-    assert image_size(str(tmp_path / 'a.png')) == (20_000, 20_000)
-    assert MAX_PIXELS == 1024**3 // 4 // 3
+@pytest.mark.parametrize('side', [100, 400])
+def test_limit_holds_where_pillow_warns_and_where_it_refuses(tmp_path, side):
+    Image.new('1', (side, side)).save(tmp_path / 'a.png')
+    with pytest.raises(ValueError, match=f'has {side * side:,} pixels: allowed are 9,999'):
+        check_image_size(str(tmp_path / 'a.png'), 9_999)
+    assert check_image_size(str(tmp_path / 'a.png'), side * side) == (side, side)
+
+
+def test_size_of_the_file_counts_where_the_annotations_give_none(tmp_path):
+    sample = info(tmp_path, mask=[[0, 0, 41, 4, 0, 4]])
+    del sample['width']
+    with pytest.raises(ValueError, match='coordinate 41'):
+        check_source(sample)
 
 
 def test_files_of_other_formats_are_left_to_their_loaders(tmp_path):

@@ -6,8 +6,10 @@ to 3 GB, and reading a pipe never ends.
 
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +37,16 @@ def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> None:
     Raises:
         ValueError: names the file or instance, what it is and what is allowed.
     """
+    found = {}
     for path in _paths(info):
         check_regular(path)
-        check_image_size(path, max_pixels)
-    instances = info.get('instances')
-    if not instances:
-        return
+        found[path] = check_image_size(path, max_pixels)
     size = info.get('width'), info.get('height')
     if None in size:
-        size = image_size(info.get('img_path'))
-    if size is None:
-        return  # an image that the loader will complain of
+        size = found.get(info.get('img_path'))
+    instances = info.get('instances')
+    if not instances or size is None:
+        return
     check_annotated_size(*size, max_pixels)
     for number, instance in enumerate(instances):
         if not isinstance(instance, Mapping):
@@ -85,29 +86,32 @@ def check_regular(path: str | Path) -> None:
         raise ValueError(f'{path} is a {kind}: expected a regular file')
 
 
-def image_size(path: str | None) -> tuple[int, int] | None:
-    """(width, height) from the header of an image file; None if Pillow cannot read it, which a loader may."""
-    Image.MAX_IMAGE_PIXELS = None  # the limit here can be set, and its message names file and size
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except (OSError, SyntaxError, ValueError, AttributeError):
-        return None
+def check_image_size(path: str, max_pixels: int) -> tuple[int, int] | None:
+    """Checks the size that the header of an image file gives.
 
-
-def check_image_size(path: str, max_pixels: int) -> None:
-    """Checks the size that the header of an image file gives; files that are no images for Pillow pass.
+    Returns:
+        (width, height) in pixels; None if Pillow cannot read the file, which its loader may.
 
     Raises:
-        ValueError: names the path, the size and the limit.
+        ValueError: names the path, its pixels and the limit.
     """
-    size = image_size(path)
-    if size and size[0] * size[1] > max_pixels:
-        raise ValueError(f'{path} has {size[0]} x {size[1]} pixels: {_allowed(max_pixels)}')
+    # Pillow warns above its own limit and refuses twice as much. It also looks at images inside of images.
+    Image.MAX_IMAGE_PIXELS = max_pixels
+    try:
+        with Image.open(path) as image:
+            size = image.size
+        pixels = size[0] * size[1]
+    except Image.DecompressionBombError as error:
+        pixels = int(re.search(r'\d+', str(error))[0])
+    except Exception:  # a broken header can end in nearly any
+        return None
+    if pixels > max_pixels:
+        raise ValueError(f'{path} has {pixels:,} pixels: {_allowed(max_pixels)}')
+    return size
 
 
 def _allowed(max_pixels: int) -> str:
-    return f'allowed are {max_pixels:,} in all (default_hooks.bad_samples.max_pixels)'
+    return f'allowed are {max_pixels:,} (default_hooks.bad_samples.max_pixels)'
 
 
 # --- annotations ---
@@ -119,10 +123,10 @@ def check_annotated_size(width, height, max_pixels: int) -> None:
     Raises:
         ValueError: if it is no pair of positive numbers, or too large.
     """
-    if not all(isinstance(side, int | float) and 0 < side < math.inf for side in (width, height)):
+    if not all(isinstance(side, Real) and 0 < side < math.inf for side in (width, height)):
         raise ValueError(f'size {width!r} x {height!r}: expected positive numbers')
     if width * height > max_pixels:
-        raise ValueError(f'size {width} x {height}: {_allowed(max_pixels)}')
+        raise ValueError(f'size {width} x {height} pixels: {_allowed(max_pixels)}')
 
 
 def check_shapes(corners, mask, width: int, height: int) -> None:
@@ -174,10 +178,10 @@ def _check_outline(points: np.ndarray, width: int, height: int) -> None:
 
 def _check_run_lengths(mask: Mapping, width: int, height: int) -> None:
     size, counts = mask['size'], mask['counts']
-    if not isinstance(size, list | tuple) or list(size) != [height, width]:
+    if not np.array_equal(size, [height, width]):
         raise ValueError(f'RLE of size {size}: expected that of its image, {[height, width]}')
-    runs = counts if isinstance(counts, list) else _unpacked(counts)
-    if not all(isinstance(run, int) and run >= 0 for run in runs) or sum(runs) != width * height:
+    runs = _unpacked(counts) if isinstance(counts, str | bytes) else counts
+    if not all(isinstance(run, Integral) and run >= 0 for run in runs) or sum(runs) != width * height:
         raise ValueError(f'RLE of size {size}: its counts are no {width * height} pixels')
 
 
@@ -188,7 +192,7 @@ def _unpacked(counts: str | bytes) -> list[int]:
     the run before the last.
     """
     runs, value, shift = [], 0, 0
-    for byte in counts if isinstance(counts, bytes) else str(counts).encode():
+    for byte in counts.encode() if isinstance(counts, str) else counts:
         digit = byte - ord('0')
         if not 0 <= digit < 64:
             raise ValueError(f'RLE with the character {chr(byte)!r}: allowed are those from 0 to o')
@@ -236,7 +240,7 @@ def _entries(content: Mapping, key: str) -> Iterator[Mapping]:
 
 def _corners(box, width: int, height: int) -> list | None:
     """Corners of a box given as x, y, width and height; None for other forms, and for what mmdet leaves out."""
-    if not (isinstance(box, list) and len(box) == 4 and all(isinstance(number, int | float) for number in box)):
+    if not (isinstance(box, list) and len(box) == 4 and all(isinstance(number, Real) for number in box)):
         return None
     left, top, right, bottom = *box[:2], box[0] + box[2], box[1] + box[3]
     return [left, top, right, bottom] if left < width and top < height and right > 0 and bottom > 0 else None
