@@ -120,17 +120,22 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def fail(error: Exception, part: str = '') -> NoReturn:
-    """Ends with one line on stderr and exit status 2; the traceback goes to the log file, where there is one already.
+    """Ends with one line on stderr and exit status 2, or that of a stop.
+
+    The traceback goes to the log file, where there is one already.
 
     Args:
         error: What went wrong.
         part: Where in the model.
     """
     # The type is told where the message may not say enough by itself.
-    kind = '' if isinstance(error, ValueError | OSError | ImportError) else f'{type(error).__name__}: '
+    kind = (
+        '' if isinstance(error, ValueError | OSError | ImportError | TrainingStopped) else f'{type(error).__name__}: '
+    )
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    announce(part + kind + ' '.join(text.split()) + _log_traceback(error), status=2)
-    sys.exit(2)
+    status = error.status if isinstance(error, TrainingStopped) else 2
+    announce(part + kind + ' '.join(text.split()) + _log_traceback(error), status)
+    sys.exit(status)
 
 
 def _log_traceback(error: Exception) -> str:

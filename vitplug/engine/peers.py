@@ -57,8 +57,9 @@ _watch: Watch | None = None
 def watch_peers() -> None:
     """Starts to watch the other processes, if there is a process group; does nothing where it is done already."""
     global _watch
-    if _watch is None and distributed.is_available() and distributed.is_initialized():
-        _watch = Watch(_connect())
+    if _watch is None and _in_group():
+        store = _connect()
+        _watch = Watch(store) if store else None
 
 
 def stop_watching() -> None:
@@ -94,7 +95,7 @@ def announce(reason: str, status: int, together: bool = False) -> None:
         first = own
     if first['rank'] == own['rank'] or first['reason'] != reason:
         _say(own)
-    if _watch:
+    if _in_group():
         time.sleep(3 * INTERVAL)  # this process may be the one with the store
 
 
@@ -108,8 +109,9 @@ def lost_peers() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if _watch is None or not LOST.search(str(error)):
+        if not _in_group() or not LOST.search(str(error)):
             raise
+        watch_peers()
         time.sleep(3 * INTERVAL)  # a reason that was told ends this process here
         raise PeerLost(
             f'lost the connection to another process, which has given no reason ({str(error).splitlines()[0]}): look '
@@ -119,14 +121,18 @@ def lost_peers() -> Iterator[None]:
 
 def tell_of(error: Exception) -> None:
     """Tells the other processes of an error that ends this one with a traceback."""
-    if _watch:
+    if _in_group():
         announce(f'{type(error).__name__}: {" ".join(str(error).split())}', 1)
+
+
+def _in_group() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
 
 
 def _connect() -> distributed.Store | None:
     """A connection of its own to the store of the launcher or of process 0; None where there is none yet."""
     by_launcher = os.environ.get('TORCHELASTIC_USE_AGENT_STORE') == 'True'
-    if not by_launcher and not (distributed.is_available() and distributed.is_initialized()):
+    if not by_launcher and not _in_group():
         return None
     try:
         address, port = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
