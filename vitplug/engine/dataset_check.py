@@ -327,7 +327,7 @@ def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding
         try:
             check_end(settings, cfg.default_scope)
         except ValueError as error:
-            yield Finding(ERROR, where, 'files or folders without an end', one_line(error))
+            yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
             continue
         yield from inspect_annotations(settings, kind, limit)
         try:
@@ -382,6 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_arguments(args)
         cfg = read_config(args.config, args.cfg_options)
         check_scope(cfg)
+        max_pixels(cfg)
         if not args.unsafe_unpickle:
             check_no_pickles(cfg)
             refuse_code_in_files()

@@ -16,7 +16,8 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
         Path of a folder, and the names of what is in it and no folder.
 
     Raises:
-        ValueError: if a link leads back to a folder that it is in, so that there is no end; names the link.
+        ValueError: if a link leads back to a folder that it is in, or links to one folder in very many ways, so that
+            there is no end; names the link.
     """
     ways = Counter()
     pending: list[tuple[str, frozenset]] = [(str(folder), frozenset())]
@@ -26,7 +27,7 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
         here = status.st_dev, status.st_ino
         ways[here] += 1
         if here in above or ways[here] > MAX_WAYS:
-            raise ValueError(f'{path} leads back to {os.path.realpath(path)}: remove the links that make data repeat')
+            raise ValueError(f'{path} leads to {os.path.realpath(path)} again: remove links until there is an end')
         with os.scandir(path) as entries:
             entries = list(entries)
         yield path, [entry.name for entry in entries if not entry.is_dir()]
