@@ -131,7 +131,7 @@ def test_folders_are_listed_through_links(tmp_path):
 def test_circles_of_links_are_refused(tmp_path, name, target):
     (tmp_path / 'a/b').mkdir(parents=True)
     (tmp_path / name).symlink_to(target)
-    with pytest.raises(ValueError, match='/c leads to .* again'):
+    with pytest.raises(ValueError, match=r'/c leads to .* again'):
         list(files_below(tmp_path))
 
 
