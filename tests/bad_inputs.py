@@ -26,6 +26,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from mmengine.fileio.handlers.registry_utils import file_handlers
 from mmengine.logging import MMLogger
 from mmengine.runner import runner as mmengine_runner
 from mmengine.runner.checkpoint import CheckpointLoader
@@ -65,14 +66,20 @@ def _main(tool: str) -> Callable[[], object]:
 
 @contextlib.contextmanager
 def own_process(folder: Path) -> Iterator[None]:
-    """Makes a command in this process leave nothing behind: folder, loaders of checkpoints, what mmengine keeps."""
+    """Makes a command in this process leave nothing behind: folder, readers of files, what mmengine keeps."""
     before, schemes, threads = Path.cwd(), dict(CheckpointLoader._schemes), torch.get_num_threads()
     handlers = {number: signal.getsignal(number) for number in map(signal.Signals.__getitem__, SIGNALS)}
     environment = {**os.environ, 'LOCAL_RANK': '0', 'COLUMNS': '120', 'TORCH_HOME': str(folder)}
     os.chdir(folder)
     try:
         # What mmengine prints of the machine takes a second of compilers' version numbers.
-        with mock.patch.dict(os.environ, environment), mock.patch.object(mmengine_runner, 'collect_env', dict):
+        with (
+            mock.patch.dict(os.environ, environment),
+            mock.patch.dict(file_handlers),
+            mock.patch.object(np, 'load', np.load),
+            mock.patch.object(Image, 'MAX_IMAGE_PIXELS', Image.MAX_IMAGE_PIXELS),
+            mock.patch.object(mmengine_runner, 'collect_env', dict),
+        ):
             yield
     finally:
         os.chdir(before)
@@ -189,6 +196,32 @@ train_dataloader = dict(
     )
 )
 """
+MASKS = f"""
+_base_ = '{ROOT}/configs/digits/swin-mini-p4-w4_mask-rcnn_1xb8-400i_digits-128x128.py'
+work_dir = 'work'
+_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+    dict(type='Resize', scale=(32, 32)),
+    dict(type='PackDetInputs'),
+]
+train_dataloader = dict(
+    batch_size=1,
+    num_workers=0,
+    persistent_workers=False,
+    dataset=dict(
+        data_root='coco',
+        ann_file='train.json',
+        data_prefix=dict(_delete_=True, img='train'),
+        metainfo=dict(_delete_=True, classes=('cat', 'dog')),
+        pipeline=_pipeline,
+    ),
+)
+val_cfg = val_dataloader = val_evaluator = None
+model = dict(backbone=dict(in_channels=3))
+train_cfg = dict(max_iters=4)
+log_level = 'WARNING'
+"""
 IMAGES = (
     *(f'data/{split}/{kind}/{number}.png' for split in ('train', 'val') for kind in ('cat', 'dog') for number in '01'),
     *(f'{folder}/{number}.png' for folder in ('ade/images', 'coco/train') for number in '01'),
@@ -197,7 +230,8 @@ IMAGES = (
 
 def coco_file(**annotation) -> dict:
     """A COCO file of two images with an annotation each, the second changed."""
-    first = dict(id=0, image_id=0, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0)
+    outline = [[1, 1, 9, 1, 9, 9, 1, 9]]
+    first = dict(id=0, image_id=0, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0, segmentation=outline)
     images = [dict(id=number, file_name=f'{number}.png', width=20, height=16) for number in range(2)]
     categories = [dict(id=1, name='cat'), dict(id=2, name='dog')]
     second = {**first, 'id': 1, 'image_id': 1, **annotation}
@@ -220,6 +254,7 @@ def _template() -> Path:
     (folder / 'swin.py').write_text(SWIN)
     (folder / 'segment.py').write_text(SEGMENTOR)
     (folder / 'detect.py').write_text(DETECTOR)
+    (folder / 'mask.py').write_text(MASKS)
     done = run('train.py tiny.py --work-dir trained', folder)
     assert done.status == 0, done.text
     shutil.copy(folder / 'trained/epoch_1.pth', folder / 'good.pth')
@@ -301,6 +336,41 @@ def changed(change: Callable[[dict], object], name: str = 'bad.pth') -> Make:
         torch.save(content if result is None else result, folder / name)
 
     return make
+
+
+def pipe(name: str) -> Make:
+    return lambda folder: os.mkfifo(folder / name)
+
+
+def link(name: str, target: str) -> Make:
+    return lambda folder: (folder / name).symlink_to(target)
+
+
+def many_ways(folder: Path) -> None:
+    """Twelve folders with two links each to the next: 4,096 ways to the last, without a circle."""
+    last = folder / 'data/train/cat'
+    for level in range(12):
+        (folder / f'level{level}').mkdir()
+        for name in 'ab':
+            (last / name).symlink_to(folder / f'level{level}')
+        last = folder / f'level{level}'
+
+
+def huge_image(folder: Path) -> None:
+    """30,000 x 30,000 pixels in a file of 0.1 MB."""
+    Image.new('1', (30_000, 30_000)).save(folder / 'data/train/cat/0.png')
+
+
+def coco_image(**changes) -> Make:
+    """A COCO file whose second image is changed."""
+    content = coco_file()
+    content['images'][1].update(changes)
+    return write('coco/train.json', json.dumps(content))
+
+
+def class_weight(name: str) -> Make:
+    """Puts a config there whose loss reads its class weights from a file."""
+    return child(f"model = dict(head=dict(loss=dict(type='mmseg.CrossEntropyLoss', class_weight='{name}')))")
 
 
 def both(*makes: Make) -> Make:
@@ -417,6 +487,7 @@ CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST = 'train.py tiny.py', 'test.py tiny.py bad.pth'
 SMALL = np.zeros((4, 4), np.uint8)
+FAR = [1, 1, 1e9, 1, 9, 9]
 
 DATA = (
     Row('image folder is missing', TRAIN, r'no such data folder: .*data/train', remove('data/train')),
@@ -580,6 +651,181 @@ DATA = (
         r'cannot use data/val/cat/0\.png: .*test on a list without it',
         cut('data/val/cat/0.png', 0),
         65,
+    ),
+    Row(
+        'nothing but damaged images in a validation',
+        TRAIN,
+        r'none of the 4 val images can be read.*work/bad_samples\.jsonl',
+        both(*(cut(name, 0) for name in IMAGES if 'data/val' in name)),
+        65,
+    ),
+    Row(
+        'small file with an image of 900 million pixels',
+        CLASSIFY,
+        r'image is too large\n.*cat/0\.png \(has 900,000,000 pixels: allowed are 89,478,485.*max_pixels',
+        huge_image,
+        1,
+    ),
+    Row(
+        'small file with an image of 900 million pixels, in a training',
+        _set('default_hooks.bad_samples.strict=True', TRAIN),
+        r'cannot use data/train/cat/0\.png: .* has 900,000,000 pixels: allowed are 89,478,485',
+        huge_image,
+        65,
+    ),
+    Row(
+        'image larger than the config allows',
+        _set('default_hooks.bad_samples.max_pixels=300', CLASSIFY),
+        r'4 x image is too large\n.*has 320 pixels: allowed are 300',
+        status=1,
+    ),
+    Row(
+        'limit of pixels that is a word',
+        _set('default_hooks.bad_samples.max_pixels=many', CLASSIFY),
+        r"default_hooks\.bad_samples\.max_pixels = 'many': expected a number of pixels",
+    ),
+    Row(
+        'image that is a pipe',
+        _set('train_dataloader.dataset.ann_file=list.txt', CLASSIFY),
+        r'image is no regular file\n.*train/cat/2\.png \(pipe',
+        both(pipe('data/train/cat/2.png'), write('data/list.txt', 'cat/0.png 0\ncat/2.png 0\n')),
+        1,
+    ),
+    Row(
+        'image that is a pipe, in a training',
+        _set('train_dataloader.dataset.ann_file=list.txt', TRAIN),
+        r'\d samples replaced so far',
+        both(pipe('data/train/cat/2.png'), write('data/list.txt', 'cat/0.png 0\ncat/2.png 0\n')),
+        0,
+    ),
+    Row(
+        'image that is a device',
+        f'{_set("default_hooks.bad_samples.strict=True", TRAIN)} train_dataloader.dataset.ann_file=list.txt',
+        r'cannot use data/train/cat/2\.png: .*is a character device: expected a regular file',
+        both(link('data/train/cat/2.png', '/dev/zero'), write('data/list.txt', 'cat/2.png 0\n')),
+        65,
+    ),
+    Row(
+        'image list that is a pipe',
+        _set('train_dataloader.dataset.ann_file=list.txt', TRAIN),
+        r'dataset\.ann_file: data/list\.txt is a pipe: expected a regular file',
+        pipe('data/list.txt'),
+    ),
+    Row(
+        'list of classes that is a device',
+        _set('train_dataloader.dataset.metainfo.classes=classes.txt', CLASSIFY),
+        r'the data set cannot be built\n.*metainfo\.classes: classes\.txt is a character device',
+        link('classes.txt', '/dev/zero'),
+        1,
+    ),
+    Row(
+        'folder that contains itself',
+        TRAIN,
+        r'data/train/cat/again leads to .*data/train again: remove links',
+        link('data/train/cat/again', '..'),
+    ),
+    Row(
+        'folders with ever more ways through them',
+        CLASSIFY,
+        r'the data set cannot be built\n.*leads to .*again',
+        many_ways,
+        1,
+    ),
+    Row(
+        'COCO file of lists in lists without an end',
+        DETECT,
+        r'nested too deeply: .*coco/train\.json',
+        write('coco/train.json', '[' * 100_000),
+        1,
+    ),
+    Row(
+        'polygon with a coordinate of 1e9',
+        DETECT,
+        r'outside of the limits\n.*annotation 1 \(coordinate 1e\+09 in an image of 20 x 16: allowed are -20 to 40',
+        annotation(segmentation=[FAR]),
+        1,
+    ),
+    Row(
+        'polygon with a coordinate of 1e9, in a training',
+        'train.py mask.py',
+        r'[1-9] samples replaced so far',
+        annotation(segmentation=[FAR]),
+        0,
+    ),
+    Row(
+        'polygon with a coordinate of 1e9 in what a metric reads',
+        'train.py detect.py --cfg-options val_evaluator.type=CocoMetric val_evaluator.ann_file=coco/train.json',
+        r'coco/train\.json, annotation 1: coordinate 1e\+09',
+        annotation(segmentation=[FAR]),
+    ),
+    Row(
+        'polygon that runs to and fro',
+        DETECT,
+        r'annotation 1 \(polygon with an outline of \d+ pixels in an image of 20 x 16: allowed are 464',
+        annotation(segmentation=[[0, 0, 20, 16] * 500]),
+        1,
+    ),
+    Row(
+        'box with a coordinate of 1e9',
+        DETECT,
+        r'annotation 1 \(coordinate 1e\+09',
+        annotation(bbox=[1, 1, 1e9, 8]),
+        1,
+    ),
+    Row(
+        'RLE of another size than its image',
+        DETECT,
+        r'annotation 1 \(RLE of size \[100000, 100000\]: expected that of its image, \[16, 20\]',
+        annotation(segmentation=dict(size=[100_000, 100_000], counts=[10**10])),
+        1,
+    ),
+    Row(
+        'RLE of more pixels than its image has',
+        DETECT,
+        r'annotation 1 \(RLE of size \[16, 20\]: its counts are no 320 pixels',
+        annotation(segmentation=dict(size=[16, 20], counts=[0, 10**9])),
+        1,
+    ),
+    Row(
+        'packed RLE of more pixels than its image has',
+        DETECT,
+        r'annotation 1 \(RLE of size \[16, 20\]: its counts are no 320 pixels',
+        annotation(segmentation=dict(size=[16, 20], counts='0oooo1')),
+        1,
+    ),
+    Row(
+        'COCO file with an image of 10 billion pixels',
+        DETECT,
+        r'image 1 \(size 100000 x 100000 pixels: allowed are 89,478,485',
+        coco_image(width=100_000, height=100_000),
+        1,
+    ),
+    Row(
+        'class weights in a pickle',
+        'train.py child.py',
+        r"class_weight = 'w\.pkl': a pickle or YAML file can run code.*--unsafe-unpickle",
+        both(write('w.pkl', pickle.dumps(Malicious())), class_weight('w.pkl')),
+    ),
+    Row(
+        'class weights in a pickle, counted',
+        'get_flops.py child.py',
+        r"class_weight = 'w\.pkl': a pickle or YAML file can run code",
+        both(write('w.pkl', pickle.dumps(Malicious())), class_weight('w.pkl')),
+    ),
+    Row(
+        'class weights in pickled objects of numpy',
+        'train.py child.py',
+        r'w\.npy is or holds a pickle, which can run code.*--unsafe-unpickle',
+        both(lambda folder: np.save(folder / 'w.npy', np.array([Malicious()])), class_weight('w.npy')),
+    ),
+    Row(
+        'images in pickles',
+        'train.py child.py',
+        r"decode_backend = 'pickle': read as a pickle, which can run code",
+        child(
+            "train_dataloader = dict(dataset=dict(pipeline=[dict(type='mmseg.LoadBiomedicalImageFromFile', "
+            "decode_backend='pickle')]))"
+        ),
     ),
     Row(
         'loss that is not finite',
@@ -1169,10 +1415,10 @@ Written by
 
 which runs every command of the tables on tiny data and notes what it prints. The tools are in `tools/` and the
 folders below it. *Status* is the exit status: 2 is a wrong setting; 1 bad data that `check_dataset.py` has found; 65
-bad data, 66 an unreadable checkpoint, 70 a loss that is not finite, 74 that nothing can be written and 75 a signal in
-a training or a test; 0 means that the input is handled, and counted in the log. Long lines are cut short here, and
-the names of log files, which hold the tracebacks, are left out. `tests/test_bad_inputs.py` runs all of them as tests
-and also compares the files before and after: none is changed."""
+bad data, 66 an unreadable checkpoint, 69 a process that is gone, 70 a loss that is not finite, 71 a dead worker of a
+loader, 74 that nothing can be written and 75 a signal in a training or a test; 0 means that the input is handled, and
+counted in the log. Long lines are cut short here, and the names of log files, which hold the tracebacks, are left out.
+`tests/test_bad_inputs.py` runs all of them as tests and also compares the files before and after: none is changed."""
 LONGEST = 260
 
 

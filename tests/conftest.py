@@ -1,8 +1,11 @@
 """Shared settings."""
 
 import logging
+import os
 import signal
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -49,6 +52,15 @@ def _own_mmengine_globals():
     yield
     for manager in managers:
         manager._instance_dict.clear()
+
+
+@pytest.fixture(autouse=True)
+def _own_readers():
+    """A command that makes this process read no pickles must not do so for the next test."""
+    from mmengine.fileio.handlers.registry_utils import file_handlers
+
+    with mock.patch.dict(os.environ), mock.patch.dict(file_handlers), mock.patch.object(np, 'load', np.load):
+        yield
 
 
 @pytest.fixture

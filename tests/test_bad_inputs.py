@@ -1,5 +1,6 @@
 """Every bad input gets the error that the list says; nothing is overwritten, and no file runs code of its own."""
 
+import pickle
 import re
 from pathlib import Path
 
@@ -106,6 +107,13 @@ def test_no_tool_reads_it(file, reader, folder):
 def test_a_pickle_runs_where_the_flag_says_so(command, folder):
     UNTRUSTED['a pickle that would make a folder'](folder)
     run(f'{command} --unsafe-unpickle', folder)
+    assert (folder / 'harm').exists()
+
+
+def test_class_weights_run_where_the_flag_says_so(folder):
+    bad_inputs.write('w.pkl', pickle.dumps(bad_inputs.Malicious()))(folder)
+    bad_inputs.class_weight('w.pkl')(folder)
+    run('train.py child.py --unsafe-unpickle', folder)
     assert (folder / 'harm').exists()
 
 

@@ -15,7 +15,8 @@ default_hooks = dict(
 env_cfg = dict(
     cudnn_benchmark=False,
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
-    dist_cfg=dict(backend='nccl'),
+    # A process that waits for another one longer than this many seconds ends: longer than rank 0 evaluates and saves.
+    dist_cfg=dict(backend='nccl', timeout=1800),
 )
 vis_backends = [dict(type='LocalVisBackend')]
 visualizer = dict(type='SegLocalVisualizer', vis_backends=vis_backends, name='visualizer')

@@ -1,16 +1,21 @@
 """One broken sample among many is replaced, noted and counted; many, or one where that is asked for, end a training."""
 
 import json
+from unittest import mock
 
 import pytest
 import torch
+from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import METRICS
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
+from mmpretrain.datasets.samplers import SequentialSampler
+from PIL import Image
 from toy_training import SAMPLES, ToyMetric, final_state, run_training, toy_config
 
 from vitplug.engine.bad_samples import BadSamples, check_sample
-from vitplug.engine.data_stream import TolerantDataset
+from vitplug.engine.data_stream import EachOnce, TolerantDataset, check_sources
 from vitplug.engine.hooks import BadSampleHook
+from vitplug.engine.hooks import bad_samples as hook_module
 from vitplug.engine.stops import BadSample
 
 SINGLE = {
@@ -75,6 +80,56 @@ def test_broken_validation_images_are_left_out_and_told(tmp_path, monkeypatch, w
     assert {line['index'] for line in noted(tmp_path) if line['split'] == 'val'} == set(broken)
 
 
+@pytest.mark.parametrize('workers', [SINGLE, {}], ids=['no workers', 'workers'])
+def test_no_validation_image_left_ends_the_training(tmp_path, workers):
+    with pytest.raises(BadSample, match=rf'none of the {SAMPLES} val images can be read.*{tmp_path}/bad_samples'):
+        train(tmp_path, **workers, **{'val_dataloader.dataset.broken': list(range(SAMPLES))})
+
+
+def test_validation_is_strict_where_processes_share_the_model(tmp_path, monkeypatch):
+    """Another number of batches in one process would leave the others waiting."""
+    monkeypatch.setattr(hook_module, '_runs_alone', lambda model: False)
+    with pytest.raises(BadSample, match=r'cannot use point_5\.png'):
+        train(tmp_path, **SINGLE, **{'val_dataloader.dataset.broken': [5]})
+    monkeypatch.undo()
+    assert hook_module._runs_alone(torch.nn.Linear(1, 1))
+    monkeypatch.setattr(hook_module.dist, 'get_world_size', lambda: 2)
+    assert not hook_module._runs_alone(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(('size', 'world'), [(1, 3), (5, 2), (6, 2), (7, 4), (8, 3)])
+@pytest.mark.parametrize('kind', [{}, dict(subsample_type='sequential')], ids=['in turns', 'in a row'])
+def test_every_sample_is_drawn_by_one_process(size, world, kind):
+    shares = []
+    for rank in range(world):
+        with mock.patch('mmengine.dataset.sampler.get_dist_info', return_value=(rank, world)):
+            sampler = SequentialSampler(dataset=range(size), seed=0, **kind)
+        share = EachOnce(sampler)
+        assert len(share) == len(list(share)) and set(share) <= set(sampler)
+        shares += share
+    assert sorted(shares) == list(range(size))
+
+
+@pytest.mark.parametrize('wrap', [lambda data: data, lambda data: RepeatDataset(data, 2), lambda data: concat(data)])
+def test_sources_are_checked_inside_of_wrappers(tmp_path, wrap):
+    """Also where a transform asks the data set inside for more images, and after a change of the pipeline."""
+    Image.new('RGB', (20, 16)).save(tmp_path / 'a.png')
+    inner = BaseDataset(metainfo=dict(classes=('a',)), lazy_init=True)
+    inner.load_data_list = lambda: [dict(img_path=str(tmp_path / 'a.png'))]
+    inner.full_init()
+    dataset = wrap(inner)
+    check_sources(dataset, 320)
+    inner.pipeline = lambda info: info['img_path']
+    assert dataset[0] == str(tmp_path / 'a.png')
+    check_sources(dataset, 319)
+    with pytest.raises(ValueError, match='320 pixels: allowed are 319'):
+        dataset[0]
+
+
+def concat(dataset):
+    return ConcatDataset([dataset])
+
+
 def test_earlier_notes_stay(tmp_path):
     (tmp_path / 'bad_samples.jsonl').write_text('{"split": "train"}\n')
     train(tmp_path, **SINGLE, **{'train_dataloader.dataset.broken': [5]})
@@ -128,6 +183,7 @@ def test_bad_samples_are_refused(bad, message):
         check_sample(bad, 2)
 
 
-def test_limit_must_be_positive():
-    with pytest.raises(ValueError, match='max_in_a_row = 0: must be at least 1'):
-        BadSampleHook(max_in_a_row=0)
+@pytest.mark.parametrize('name', ['max_in_a_row', 'max_pixels', 'interval'])
+def test_limits_must_be_positive(name):
+    with pytest.raises(ValueError, match=f'{name} = 0: must be at least 1'):
+        BadSampleHook(**{name: 0})

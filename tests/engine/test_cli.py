@@ -23,11 +23,13 @@ def test_other_errors_keep_their_traceback():
         raise KeyError('x')
 
 
-def test_only_the_first_process_speaks(capsys, monkeypatch):
+def test_every_process_speaks_for_itself(capsys, monkeypatch):
+    """Its reason may be its own, such as a missing file on its machine."""
     monkeypatch.setenv('RANK', '1')
+    monkeypatch.setenv('WORLD_SIZE', '2')
     with pytest.raises(SystemExit), one_line_errors(ValueError):
         raise ValueError('x')
-    assert capsys.readouterr().err == ''
+    assert capsys.readouterr().err == 'error: process 1: x\n'
 
 
 def test_closed_terminal_changes_no_status(monkeypatch, silent):
@@ -68,7 +70,7 @@ def test_every_stop_has_a_status_of_its_own(stop, silent, capsys):
         raise stop('the reason')
     assert end.value.code == stop.status
     assert capsys.readouterr().err == 'error: the reason\n'
-    assert len({kind.status for kind in TrainingStopped.__subclasses__()} - {0, 1, 2}) == 5
+    assert len({kind.status for kind in TrainingStopped.__subclasses__()} - {0, 1, 2}) == 7
 
 
 def test_stop_in_a_worker_is_one_line_too(silent, capsys):

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from mmengine.config import Config
 
-from vitplug.engine.checks import check_scope
+from vitplug.engine.checks import check_no_pickles, check_scope
 from vitplug.engine.cli import one_line_errors
 from vitplug.engine.options import OptionsAction, read_config
+from vitplug.engine.safe_files import refuse_code_in_files
 
 from .config_diff import report_difference
 from .costs import GRAPHS, Costs, build_model, count_costs
@@ -33,7 +34,8 @@ def print_config(argv: Sequence[str] | None = None) -> None:
         parser.error('give a config file, or --diff BASE CHILD')
     with one_line_errors(ValueError, OSError, ImportError):
         if args.diff:
-            base, child = read_config(args.diff[0]), read_config(args.diff[1], args.cfg_options)
+            base = _readable(read_config(args.diff[0]))
+            child = _readable(read_config(args.diff[1], args.cfg_options))
             for cfg in (base, child):
                 check_scope(cfg)
             print(report_difference(base, child, args.shape))
@@ -52,7 +54,14 @@ def get_flops(argv: Sequence[str] | None = None) -> None:
     _add_options(parser, 'settings that win over the config')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
-        print(report_costs(read_config(args.config, args.cfg_options), args.shape, args.batch))
+        print(report_costs(_readable(read_config(args.config, args.cfg_options)), args.shape, args.batch))
+
+
+def _readable(cfg: Config) -> Config:
+    """A config whose model reads no file that can run code; refuses others with a `ValueError`."""
+    check_no_pickles(cfg)
+    refuse_code_in_files()
+    return cfg
 
 
 def report_costs(cfg: Config, shape: Sequence[int] | None = None, batch: int = 1) -> str:

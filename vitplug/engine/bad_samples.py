@@ -58,6 +58,13 @@ class BadSamples:
             'them: python tools/misc/check_dataset.py CONFIG finds all of them'
         )
 
+    def none_left(self, size: int) -> BadSample:
+        """The error for when none of all samples can be read."""
+        return BadSample(
+            f'none of the {size} {self.split} images can be read, so there is nothing to evaluate; {self.path} names '
+            'them: python tools/misc/check_dataset.py CONFIG finds out why'
+        )
+
 
 def path_of(dataset, index: int) -> str:
     """Path of a sample's image, or its index where the data set does not tell."""

@@ -16,6 +16,10 @@ from mmengine.device import get_device
 from mmengine.registry import DATASETS, OPTIMIZERS, Registry
 from mmengine.utils import get_object_from_string
 
+from .folders import files_below
+from .limits import MAX_PIXELS, check_regular, coco_complaints
+from .safe_files import UNSAFE
+
 TASK_SCOPES = {'mmpretrain': 'classification', 'mmseg': 'segmentation', 'mmdet': 'detection'}
 NEEDS_OPS = ('mmseg', 'mmdet')
 SHOWN_EXAMPLES = 3
@@ -40,6 +44,7 @@ def check_training(cfg) -> None:
     check_launcher(cfg.launcher)
     check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
     check_writable(cfg.work_dir)
+    check_no_special_files(cfg.get('model'), 'model')
     check_data(cfg, splits=('train', 'val'))
 
 
@@ -52,6 +57,7 @@ def check_testing(cfg) -> None:
     check_scope(cfg)
     check_launcher(cfg.launcher)
     check_weights(cfg.load_from, option='CHECKPOINT')
+    check_no_special_files(cfg.get('model'), 'model')
     check_data(cfg, splits=('test',))
 
 
@@ -143,8 +149,20 @@ PARTS = (
     'env_cfg',
     'visualizer',
 )
+# Parts that read files which they name.
+PARTS_THAT_READ = (
+    'model',
+    *(f'{split}_{part}' for split in ('train', 'val', 'test') for part in ('dataloader', 'evaluator')),
+    'default_hooks',
+    'custom_hooks',
+)
 # Files that mmengine reads with loaders that build any object.
 RUN_WHEN_READ = ('.pkl', '.pickle', '.yaml', '.yml')
+# Settings with files that are written, or read as checkpoints.
+NOT_READ_AS_DATA = ('out_file_path', 'checkpoint', 'pretrained')
+# Settings whose files are read with `pickle` whatever their names: of mmseg's transforms and mmpretrain's RAM.
+PICKLED_IMAGES = ('decode_backend', 'pickle')
+PICKLED_LISTS = ('tag_list', 'tag_list_chinese')
 # Packages whose classes a config may name by their path.
 PACKAGES = ('vitplug', 'mmengine', 'mmcv', 'mmpretrain', 'mmseg', 'mmdet', 'torch', 'torchvision', 'timm')
 
@@ -200,23 +218,43 @@ def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) ->
 
 
 def check_no_pickles(cfg) -> None:
-    """Checks that no data set reads a file that can hold code.
+    """Checks that model, data and metrics read no file that can hold code.
+
+    Their readers refuse one as well (`vitplug.engine.safe_files`), but know neither its name nor the setting.
 
     Raises:
         ValueError: names the setting, the file and what to do.
     """
-    for split in ('train', 'val', 'test'):
-        for path, value in _strings(cfg.get(f'{split}_dataloader') or {}, f'{split}_dataloader'):
-            if value.endswith(RUN_WHEN_READ):
-                raise ValueError(
-                    f'{path} = {value!r}: a pickle or YAML file can run code when it is read: convert it to JSON; only '
-                    'if you trust its author, pass --unsafe-unpickle'
-                )
+    for part in PARTS_THAT_READ:
+        for path, value in _strings(cfg.get(part), part):
+            key = path.rpartition('.')[2]
+            if key in PICKLED_LISTS or (key, value) == PICKLED_IMAGES:
+                raise ValueError(f'{path} = {value!r}: read as a pickle, which {UNSAFE}')
+            if value.endswith(RUN_WHEN_READ) and key not in NOT_READ_AS_DATA:
+                raise ValueError(f'{path} = {value!r}: a pickle or YAML file {UNSAFE}')
+
+
+def check_no_special_files(node, path: str, root: str = '') -> None:
+    """Checks that no setting names a pipe, a socket or a device, of which reading never ends.
+
+    Args:
+        node: A part of a config.
+        path: Name of the part.
+        root: Folder that relative paths start from.
+
+    Raises:
+        ValueError: names the setting, the file and its kind.
+    """
+    for setting, value in _strings(node, path):
+        try:
+            check_regular(os.path.join(root, value))
+        except ValueError as error:
+            raise ValueError(f'{setting}: {error}') from error
 
 
 def _strings(node, path: str) -> Iterator[tuple[str, str]]:
     """All strings in a part of a config, with the names of the settings."""
-    for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node or ()):
         if isinstance(child, str):
             yield f'{path}.{key}', child
         elif isinstance(child, dict | list | tuple):
@@ -340,7 +378,7 @@ def check_data(cfg, splits: tuple[str, ...]) -> None:
             for dataset in dataset_leaves(loader['dataset']) if loader else ():
                 check_dataset(dataset, cfg.default_scope)
             for metric in as_list(cfg.get(f'{split}_evaluator')):
-                _check_annotations_of(metric)
+                check_evaluated(metric, max_pixels(cfg))
     except (FileNotFoundError, ValueError) as error:
         if 'data_help' not in cfg:
             raise
@@ -352,17 +390,14 @@ def check_dataset(dataset: dict, scope: str) -> None:
 
     Raises:
         FileNotFoundError: if a folder or file is missing or empty.
-        ValueError: if annotations are broken or do not match the images.
+        ValueError: if annotations are broken or do not match the images, or reading them has no end.
     """
+    check_end(dataset, scope)
     settings = {**_class_defaults(dataset, scope), **dataset}
-    root = settings.get('data_root') or ''
-    # Some classes fetch their own files, and other file backends know no local paths.
-    if settings.get('download') or settings.get('backend_args') or _is_remote(root):
+    if not _is_local(settings):
         return
-    _check_annotations_of(settings, root)
-    prefixes = settings.get('data_prefix') or ''
-    prefixes = prefixes if isinstance(prefixes, dict) else {'img_path': prefixes}
-    folders = {key: Path(root, prefix) for key, prefix in prefixes.items() if prefix is not None}
+    _annotations_of(settings, settings.get('data_root') or '')
+    folders = _folders(settings)
     for folder in folders.values():
         check_folder(folder)
     if {'img_path', 'seg_map_path'} <= folders.keys() and not settings.get('ann_file'):
@@ -372,44 +407,115 @@ def check_dataset(dataset: dict, scope: str) -> None:
         )
 
 
+def check_end(dataset: dict, scope: str) -> None:
+    """Checks that reading the files and listing the folders of one dataset config comes to an end.
+
+    Raises:
+        ValueError: if a file is a pipe, a socket or a device, or links in a folder lead in a circle.
+    """
+    settings = {**_class_defaults(dataset, scope), **dataset}
+    for root in ('', settings.get('data_root') or ''):
+        check_no_special_files(dataset, 'dataset', root)
+    if _is_local(settings) and not settings.get('ann_file'):
+        for folder in filter(Path.is_dir, _folders(settings).values()):
+            for _ in files_below(folder):
+                pass
+
+
+def _is_local(settings: dict) -> bool:
+    """False for classes that fetch their own files, and for file backends that know no local paths."""
+    return not (settings.get('download') or settings.get('backend_args') or _is_remote(settings.get('data_root') or ''))
+
+
+def _folders(settings: dict) -> dict[str, Path]:
+    prefixes = settings.get('data_prefix') or ''
+    prefixes = prefixes if isinstance(prefixes, dict) else {'img_path': prefixes}
+    root = settings.get('data_root') or ''
+    return {key: Path(root, prefix) for key, prefix in prefixes.items() if prefix is not None}
+
+
+def check_evaluated(metric: dict, max_pixels: int) -> None:
+    """Checks the annotation file of a metric, of which nothing can be left out.
+
+    Raises:
+        FileNotFoundError: if it is missing.
+        ValueError: if it is broken, or a box, polygon or RLE in it is outside of the limits; names the annotation.
+    """
+    if not isinstance(metric, dict):
+        raise ValueError(f'evaluator {metric!r}: expected a dict with the type of a metric')
+    check_no_special_files(metric, 'evaluator')
+    content = _annotations_of(metric)
+    if isinstance(content, dict):
+        for what, reason in coco_complaints(content, max_pixels):
+            raise ValueError(f'{metric["ann_file"]}, {what}: {reason}')
+
+
+def max_pixels(cfg) -> int:
+    """Largest image, as the config's hook for bad samples has it.
+
+    Raises:
+        ValueError: if it is no number of pixels.
+    """
+    pixels = ((cfg.get('default_hooks') or {}).get('bad_samples') or {}).get('max_pixels', MAX_PIXELS)
+    if not isinstance(pixels, int) or pixels < 1:
+        raise ValueError(f'default_hooks.bad_samples.max_pixels = {pixels!r}: expected a number of pixels')
+    return pixels
+
+
 def check_folder(folder: Path) -> None:
     """Checks that a data folder exists and holds at least one file, at any depth.
 
     Raises:
         FileNotFoundError: if it does not.
+        ValueError: if links in it lead in a circle.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f'no such data folder: {folder.absolute()}')
-    if not any(files for _, _, files in os.walk(folder, followlinks=True)):
+    if not any(names for _, names in files_below(folder)):
         raise FileNotFoundError(f'the data folder is empty: {folder.absolute()}')
 
 
-def check_annotation_file(path: Path) -> None:
+def check_annotation_file(path: Path):
     """Checks that an annotation file exists and is not empty, and that JSON can be read and has images in it.
+
+    Returns:
+        The content of a JSON file, None for others.
 
     Raises:
         FileNotFoundError: if it is missing.
-        ValueError: if it is empty or broken.
+        ValueError: if it is empty or broken, or no regular file.
     """
+    check_regular(path)
     if not path.is_file():
         raise FileNotFoundError(f'no such annotation file: {path.absolute()}')
     if path.stat().st_size == 0:
         raise ValueError(f'the annotation file is empty: {path.absolute()}')
-    if path.suffix == '.json':
-        _check_json(path)
+    return _checked_json(path) if path.suffix == '.json' else None
 
 
-def _check_json(path: Path) -> None:
+def read_json(path: Path):
+    """The content of a JSON file.
+
+    Raises:
+        ValueError: names the file, if it is no JSON or lists in lists have no end.
+    """
     try:
-        content = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except ValueError as error:
         raise ValueError(f'the annotation file is not valid JSON: {path.absolute()} ({error})') from error
+    except RecursionError as error:
+        raise ValueError(f'the annotation file is nested too deeply: {path.absolute()}') from error
+
+
+def _checked_json(path: Path):
+    content = read_json(path)
     if not content:
         raise ValueError(f'the annotation file is empty: {path.absolute()}')
     if isinstance(content, dict):
         empty = [key for key in ('images', 'annotations', 'categories') if key in content and not content[key]]
         if empty:
             raise ValueError(f'the annotation file has no {" and no ".join(empty)}: {path.absolute()}')
+    return content
 
 
 def check_pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> None:
@@ -443,16 +549,18 @@ def _names(folder: Path, suffix: str) -> set[str]:
     """Relative paths, less the suffix, of the files in a folder that end in it."""
     return {
         os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
-        for parent, _, names in os.walk(folder, followlinks=True)
+        for parent, names in files_below(folder)
         for name in names
         if name.endswith(suffix)
     }
 
 
-def _check_annotations_of(settings: dict, root: str = '') -> None:
+def _annotations_of(settings: dict, root: str = ''):
+    """The content of the JSON file that settings name as `ann_file`, checked; None where there is none."""
     path = settings.get('ann_file')
     if isinstance(path, str) and path and not _is_remote(path):
-        check_annotation_file(Path(root, path))
+        return check_annotation_file(Path(root, path))
+    return None
 
 
 def _class_defaults(dataset: dict, scope: str) -> dict:

@@ -21,9 +21,12 @@ from .full_disks import explained_writes
 from .launch import is_first_process, start_cpu_processes
 from .locks import only_training
 from .options import test_config, test_parser, train_config, train_parser
+from .peers import announce, lost_peers, stop_watching, tell_of, watch_peers
 from .run_folders import check_run_folders, older_checkpoint_named, run_folders
+from .safe_files import refuse_code_in_files
 from .safe_loading import allow_pickled_code, refuse_pickled_code
-from .stops import TrainingStopped
+from .stops import Interrupted, TrainingStopped
+from .workers import deaths_of_workers
 
 # What wrong settings end in, mmengine's errors included.
 SETTINGS = (ValueError, OSError, ImportError, TypeError, LookupError, AttributeError, AssertionError, RuntimeError)
@@ -81,22 +84,26 @@ def _choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
         return allow_pickled_code()
     check_no_pickles(cfg)
     refuse_pickled_code()
+    refuse_code_in_files()
 
 
 def leave_process_group() -> None:
     """Lets all processes end together: gloo aborts one whose peer is gone before it."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.barrier()
+        stop_watching()
         distributed.destroy_process_group()
 
 
 def build_runner(cfg: Config) -> Runner:
     """Builds mmengine's runner, or the one named by `runner_type`."""
-    start_cpu_processes(cfg)
-    with one_line_errors(*SETTINGS), explained_writes(cfg.work_dir):
+    with one_line_errors(*SETTINGS), explained_writes(cfg.work_dir), lost_peers():
+        start_cpu_processes(cfg)
+        watch_peers()
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    watch_peers()
     keep_parameter_lists_off_the_terminal(runner.logger)
     return runner
 
@@ -111,7 +118,13 @@ def keep_parameter_lists_off_the_terminal(logger: logging.Logger) -> None:
 @contextmanager
 def reported(runner: Runner) -> Iterator[None]:
     """Turns what ends a training or a test before its time into one line and an exit status."""
-    with statuses_of_stops(runner.logger), settings_errors(runner), explained_writes(runner.work_dir):
+    with (
+        statuses_of_stops(runner.logger),
+        settings_errors(runner),
+        explained_writes(runner.work_dir),
+        lost_peers(),
+        deaths_of_workers(runner),
+    ):
         yield
 
 
@@ -124,8 +137,11 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
         # A worker of a loader hands its error on with a traceback; the message is its last line.
         message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
         logger.error(message)
-        tell(message)
+        announce(message, stop.status, together=isinstance(stop, Interrupted))
         sys.exit(stop.status)
+    except Exception as error:
+        tell_of(error)
+        raise
 
 
 @contextmanager
@@ -148,18 +164,9 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     """
     kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    tell(part + kind + ' '.join(text.split()) + _log_traceback(error))
-    sys.exit(error.status if isinstance(error, TrainingStopped) else 2)
-
-
-def tell(message: str) -> None:
-    """Prints the one line of an error, in the first process only."""
-    if os.environ.get('RANK', '0') != '0':
-        return
-    try:
-        print('error:', message, file=sys.stderr, flush=True)
-    except OSError:  # The terminal was closed; what still waits to be printed would change the exit status.
-        sys.stdout = sys.stderr = open(os.devnull, 'w')  # noqa: SIM115
+    status = error.status if isinstance(error, TrainingStopped) else 2
+    announce(part + kind + ' '.join(text.split()) + _log_traceback(error), status)
+    sys.exit(status)
 
 
 def _log_traceback(error: Exception) -> str:

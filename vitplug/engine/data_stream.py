@@ -1,15 +1,20 @@
 """The stream of data: which samples come in which order, each with a seed of its own, and what if one is broken."""
 
 from collections.abc import Iterator
+from copy import copy
 from functools import partial
 from itertools import chain, count, islice
 
 import numpy as np
 import torch
+from mmengine import dist
+from mmengine.dataset import BaseDataset
 from torch.utils.data import DataLoader
 
-from .bad_samples import BadSamples, check_sample
+from .bad_samples import BadSamples, check_sample, path_of
+from .limits import check_source
 from .randomness import own_randomness
+from .workers import InHand
 
 # What a loader keeps when its data set and its batches are replaced.
 KEPT_SETTINGS = (
@@ -119,10 +124,11 @@ class TolerantDataset(DatasetProxy):
     Args:
         dataset: The data set.
         bad_samples: Where they are noted.
+        num_workers: Number of workers of the loader.
     """
 
-    def __init__(self, dataset, bad_samples: BadSamples):
-        super().__init__(dataset, bad_samples=bad_samples)
+    def __init__(self, dataset, bad_samples: BadSamples, num_workers: int = 0):
+        super().__init__(dataset, bad_samples=bad_samples, in_hand=InHand(num_workers))
 
     def __getitem__(self, index: int):
         for _ in range(self.bad_samples.max_in_a_row):
@@ -132,9 +138,15 @@ class TolerantDataset(DatasetProxy):
             index = int(np.random.randint(len(self.dataset)))
         raise self.bad_samples.too_many()
 
+    def held_by(self, pid: int) -> str | None:
+        """Path of the image that a worker had in hand when it died, None if it had none."""
+        index = self.in_hand.index_of(pid)
+        return None if index is None else path_of(self.dataset, index)
+
     def _sample(self, index: int):
         try:
-            sample = self.dataset[index]
+            with self.in_hand.holding(index):
+                sample = self.dataset[index]
             check_sample(sample, _num_classes(self.dataset))
         # Files of any kind pass through transforms of any kind here. A mistake in the code or the config makes every
         # sample fail, and shows itself after `max_in_a_row`.
@@ -149,20 +161,84 @@ class GappyDataset(TolerantDataset):
 
     def __getitem__(self, index: int):
         try:
-            return self.dataset[index]
+            with self.in_hand.holding(index):
+                return self.dataset[index]
         except Exception as error:
             self.bad_samples.note(self.dataset, index, error)
             return None
 
 
 class GappyLoader(DataLoader):
-    """A loader over a `GappyDataset`: leaves gaps out of a batch, and a batch of gaps altogether."""
+    """A loader over a `GappyDataset`: leaves gaps out of a batch, and a batch of gaps altogether.
+
+    Raises:
+        BadSample: at the end, if no process has read any image.
+    """
 
     def __init__(self, *args, collate_fn, **kwargs):
         super().__init__(*args, collate_fn=partial(_collate_rest, collate_fn), **kwargs)
 
     def __iter__(self):
-        return (batch for batch in super().__iter__() if batch is not None)
+        number = 0
+        for batch in super().__iter__():
+            if batch is not None:
+                number += 1
+                yield batch
+        if not sum_over_processes(number):
+            raise self.dataset.bad_samples.none_left(len(self.dataset))
+
+
+class EachOnce:
+    """The indices of a sampler, less those that another process draws as well.
+
+    mmengine fills the shares of the processes up to one length with samples from the start. It cuts results to the size
+    of the data set, which takes the repeated ones off the end; where samples are left out, they would stay.
+
+    Args:
+        sampler: Has the number of its process as `rank`, and draws the same in every process but for that.
+    """
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[int]:
+        earlier = {index for rank in range(self.sampler.rank) for index in _of_process(self.sampler, rank)}
+        return (index for index in dict.fromkeys(self.sampler) if index not in earlier)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _of_process(sampler, rank: int):
+    other = copy(sampler)
+    other.rank = rank
+    return other
+
+
+def sum_over_processes(number: int) -> int:
+    """Sum of a number over all processes; every one has to call this."""
+    total = torch.tensor(number, device=dist.get_comm_device())
+    dist.all_reduce(total)
+    return int(total)
+
+
+def check_sources(dataset, max_pixels: int) -> None:
+    """Makes a data set, and all inside it, check what a sample is made of before the pipeline reads it.
+
+    Args:
+        dataset: mmengine's `BaseDataset`, or a wrapper with such as `dataset` or `datasets`; others are left alone.
+        max_pixels: Largest image.
+    """
+    inner = getattr(dataset, 'dataset', None)
+    for child in (*getattr(dataset, 'datasets', ()), *([] if inner is None else [inner])):
+        check_sources(child, max_pixels)
+    if isinstance(dataset, BaseDataset):
+        dataset.prepare_data = partial(_prepare_checked, dataset, max_pixels)
+
+
+def _prepare_checked(dataset: BaseDataset, max_pixels: int, index: int):
+    check_source(dataset.get_data_info(index), max_pixels)
+    return type(dataset).prepare_data(dataset, index)
 
 
 def _collate_rest(collate_fn, samples: list):

@@ -17,8 +17,10 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from .bad_samples import IGNORED_LABEL, check_sample, one_line, path_of
-from .checks import check_data, check_no_pickles, check_scope, dataset_leaves
+from .checks import check_data, check_end, check_no_pickles, check_scope, dataset_leaves, max_pixels, read_json
+from .limits import MAX_PIXELS, check_image_size, check_source, coco_complaints, special_kind
 from .options import OptionsAction, read_config
+from .safe_files import refuse_code_in_files
 
 ERROR, NOTE = 'error', 'note'
 SHOWN_EXAMPLES = 3
@@ -59,17 +61,20 @@ class Finding:
 # --- single files ---
 
 
-def inspect_image(path: str, annotated_size: tuple[int, int] | None = None) -> Iterator[Finding]:
+def inspect_image(
+    path: str, annotated_size: tuple[int, int] | None = None, limit: int = MAX_PIXELS
+) -> Iterator[Finding]:
     """Decodes an image completely, more strictly than training does, which takes a truncated JPEG as it is.
 
     Args:
         path: The file.
         annotated_size: (width, height) that the annotations give.
+        limit: Largest image, in pixels.
 
     Yields:
-        Findings: unreadable, truncated, other than RGB, turned by EXIF, or of another size.
+        Findings: unreadable, too large, truncated, other than RGB, turned by EXIF, or of another size.
     """
-    opened = yield from _opened(path, 'image')
+    opened = yield from _opened(path, 'image', limit)
     if opened is None:
         return
     mode, size, orientation = opened
@@ -85,7 +90,7 @@ def inspect_image(path: str, annotated_size: tuple[int, int] | None = None) -> I
         yield Finding(ERROR, path, 'image of another size than annotated', detail)
 
 
-def inspect_map(path: str, image_path: str, num_classes: int, info: dict) -> Iterator[Finding]:
+def inspect_map(path: str, image_path: str, num_classes: int, info: dict, limit: int = MAX_PIXELS) -> Iterator[Finding]:
     """Compares a label map with its image and with the classes.
 
     Args:
@@ -93,11 +98,12 @@ def inspect_map(path: str, image_path: str, num_classes: int, info: dict) -> Ite
         image_path: Its image.
         num_classes: Number of classes.
         info: What mmseg knows of the sample: `reduce_zero_label` and `label_map`.
+        limit: Largest label map, in pixels.
 
     Yields:
-        Findings: unreadable, of another size, or with labels outside of the classes.
+        Findings: unreadable, too large, of another size, or with labels outside of the classes.
     """
-    opened = yield from _opened(path, 'label map')
+    opened = yield from _opened(path, 'label map', limit)
     if opened is None:
         return
     try:
@@ -122,21 +128,29 @@ def _is_label(value: int, num_classes: int, info: dict) -> bool:
     return value < num_classes or value == IGNORED_LABEL
 
 
-def _opened(path: str, what: str) -> Iterator[Finding]:
+def _opened(path: str, what: str, limit: int) -> Iterator[Finding]:
     """Decodes a picture; returns its mode, size and EXIF orientation, or None after a finding."""
     file = Path(path)
-    if not file.is_file():
+    kind = special_kind(file)
+    if kind:
+        yield Finding(ERROR, path, f'{what} is no regular file', kind)
+    elif not file.is_file():
         yield Finding(ERROR, path, f'{what} is missing')
     elif not file.stat().st_size:
         yield Finding(ERROR, path, f'{what} is empty', '0 bytes')
     else:
+        try:
+            check_image_size(path, limit)
+        except ValueError as error:
+            yield Finding(ERROR, path, f'{what} is too large', str(error).removeprefix(f'{path} '))
+            return None
         try:
             with Image.open(file) as image:
                 image.load()
                 return image.mode, image.size, image.getexif().get(EXIF_ORIENTATION, 1)
         except UnidentifiedImageError:
             yield Finding(ERROR, path, f'{what} is of no known format')
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        except (OSError, SyntaxError, ValueError) as error:
             yield Finding(ERROR, path, f'{what} is damaged', one_line(error))
     return None
 
@@ -148,17 +162,18 @@ def _as_loaded(size: tuple[int, int], orientation: int) -> tuple[int, int]:
 # --- COCO annotations ---
 
 
-def inspect_coco(path: Path, classes: Sequence[str]) -> Iterator[Finding]:
+def inspect_coco(path: Path, classes: Sequence[str], max_pixels: int = MAX_PIXELS) -> Iterator[Finding]:
     """Looks through a COCO file, before mmdet leaves out of it what it does not understand.
 
     Args:
         path: The JSON file.
         classes: The classes of the config.
+        max_pixels: Largest image.
 
     Yields:
         Findings, each with the id of the annotation or image.
     """
-    content = json.loads(path.read_bytes())
+    content = read_json(path)
     images, annotations = content.get('images', []), content.get('annotations', [])
     categories = content.get('categories', [])
     for key, entries in (('images', images), ('annotations', annotations), ('categories', categories)):
@@ -176,6 +191,8 @@ def inspect_coco(path: Path, classes: Sequence[str]) -> Iterator[Finding]:
         where = f'{path}, annotation {annotation.get("id")}'
         for severity, kind, detail in _coco_complaints(annotation, sizes, known):
             yield Finding(severity, where, kind, detail)
+    for what, reason in coco_complaints(content, max_pixels):
+        yield Finding(ERROR, f'{path}, {what}', 'box, polygon, RLE or image size outside of the limits', reason)
     lonely = sizes.keys() - {annotation.get('image_id') for annotation in annotations}
     if lonely:
         kind = 'images without annotations: left out of training with filter_cfg.filter_empty_gt'
@@ -238,10 +255,15 @@ def inspect_label_list(path: Path, num_classes: int | None) -> Iterator[Finding]
 
 
 class SampleInspector:
-    """Inspects the samples of a data set, by index, so that several threads can share the work."""
+    """Inspects the samples of a data set, by index, so that several threads can share the work.
 
-    def __init__(self, dataset):
-        self.dataset = dataset
+    Args:
+        dataset: The data set.
+        limit: Largest image, in pixels.
+    """
+
+    def __init__(self, dataset, limit: int = MAX_PIXELS):
+        self.dataset, self.limit = dataset, limit
         self.classes = (dataset.metainfo or {}).get('classes') or ()
 
     def __call__(self, index: int) -> list[Finding]:
@@ -255,13 +277,18 @@ class SampleInspector:
         info = self.dataset.get_data_info(index)
         size = (info['width'], info['height']) if info.get('width') and info.get('height') else None
         if info.get('img_path'):
-            yield from inspect_image(info['img_path'], size)
+            yield from inspect_image(info['img_path'], size, self.limit)
         if info.get('seg_map_path'):
-            yield from inspect_map(info['seg_map_path'], info['img_path'], len(self.classes), info)
+            yield from inspect_map(info['seg_map_path'], info['img_path'], len(self.classes), info, self.limit)
 
     def run_pipeline(self, index: int) -> Iterator[Finding]:
         """Makes the sample as training does."""
         where = path_of(self.dataset, index)
+        try:
+            check_source(self.dataset.get_data_info(index), self.limit)
+        except ValueError as error:
+            yield Finding(ERROR, where, 'sample outside of the limits', str(error))
+            return
         try:
             sample = self.dataset.prepare_data(index)
             if sample is not None and not self.dataset.test_mode:
@@ -273,30 +300,36 @@ class SampleInspector:
             yield Finding(NOTE, where, 'the pipeline leaves the sample out, and another one is taken')
 
 
-def inspect_annotations(settings: dict, dataset_type: str, classes: Sequence[str]) -> Iterator[Finding]:
+def inspect_annotations(settings: dict, dataset_type: str, limit: int = MAX_PIXELS) -> Iterator[Finding]:
     """Inspects the annotation file of a data set's config, if it is of a kind that is known here."""
     path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
+    classes = (settings.get('metainfo') or {}).get('classes', ())
     for suffix, types, inspect in ANNOTATIONS:
         if path.is_file() and path.suffix == suffix and dataset_type in types:
             try:
-                yield from inspect(path, classes)
+                yield from inspect(path, classes, limit)
             except (ValueError, TypeError, AttributeError) as error:  # not JSON, or other things in it than expected
                 yield Finding(ERROR, str(path), 'annotation file of another form than expected', one_line(error))
 
 
 ANNOTATIONS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
     ('.json', ('CocoDataset',), inspect_coco),
-    ('.txt', ('CustomDataset', 'ImageNet'), lambda path, classes: inspect_label_list(path, len(classes) or None)),
+    ('.txt', ('CustomDataset', 'ImageNet'), lambda path, classes, _: inspect_label_list(path, len(classes) or None)),
 )
 
 
 def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding]:
     """Inspects the data sets of a split, with a progress bar on stderr."""
-    loader = cfg.get(f'{split}_dataloader')
+    loader, limit = cfg.get(f'{split}_dataloader'), max_pixels(cfg)
     for settings in dataset_leaves(loader['dataset']) if loader else ():
         kind = str(settings.get('type')).rpartition('.')[2]
-        yield from inspect_annotations(settings, kind, (settings.get('metainfo') or {}).get('classes', ()))
         where = f'{split}_dataloader ({kind})'
+        try:
+            check_end(settings, cfg.default_scope)
+        except ValueError as error:
+            yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
+            continue
+        yield from inspect_annotations(settings, kind, limit)
         try:
             dataset = DATASETS.build(settings)
             dataset.full_init()
@@ -306,7 +339,7 @@ def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding
         if not hasattr(dataset, 'get_data_info'):
             yield Finding(NOTE, where, 'the data set does not tell its files: only its annotations were looked at')
             continue
-        yield from _inspect_samples(SampleInspector(dataset), f'{split} ({len(dataset)} samples)', num_threads)
+        yield from _inspect_samples(SampleInspector(dataset, limit), f'{split} ({len(dataset)} samples)', num_threads)
 
 
 def _inspect_samples(inspector: SampleInspector, title: str, num_threads: int) -> Iterator[Finding]:
@@ -349,8 +382,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_arguments(args)
         cfg = read_config(args.config, args.cfg_options)
         check_scope(cfg)
+        max_pixels(cfg)
         if not args.unsafe_unpickle:
             check_no_pickles(cfg)
+            refuse_code_in_files()
         init_default_scope(cfg.default_scope)
     except (ValueError, OSError, ImportError) as error:
         print('error:', ' '.join(str(error).split()), file=sys.stderr)

@@ -6,6 +6,7 @@ without one, so the process group (gloo) and the settings of the wrapper are mad
 
 import os
 import subprocess
+from datetime import timedelta
 
 import torch
 from mmengine.device import get_device
@@ -19,6 +20,9 @@ def start_cpu_processes(cfg) -> None:
 
     Args:
         cfg: The merged config; `model_wrapper_cfg` is completed in place.
+
+    Raises:
+        ValueError: if `env_cfg.dist_cfg.timeout` is no number of seconds.
     """
     if cfg.launcher == 'none' or get_device() != 'cpu':
         return
@@ -27,7 +31,7 @@ def start_cpu_processes(cfg) -> None:
     if 'MASTER_ADDR' not in os.environ:
         os.environ['MASTER_ADDR'] = _first_slurm_host() if cfg.launcher == 'slurm' else '127.0.0.1'
     os.environ.setdefault('MASTER_PORT', '29500')
-    distributed.init_process_group('gloo')
+    distributed.init_process_group('gloo', **_time_out(cfg))
     torch.set_num_threads(_threads_per_process())
     cfg.model_wrapper_cfg = {**_cpu_wrapper(cfg), **(cfg.get('model_wrapper_cfg') or {})}
 
@@ -36,6 +40,16 @@ def is_first_process(launcher: str) -> bool:
     """Whether this process is the one of rank 0, told by the launcher before any process group is there."""
     rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
     return int(os.environ.get(rank, 0)) == 0
+
+
+def _time_out(cfg) -> dict:
+    """The time-out of the process group, from the setting that mmengine has for it, in seconds."""
+    seconds = ((cfg.get('env_cfg') or {}).get('dist_cfg') or {}).get('timeout')
+    if seconds is None:
+        return {}
+    if not isinstance(seconds, int | float) or seconds <= 0:
+        raise ValueError(f'env_cfg.dist_cfg.timeout = {seconds!r}: expected seconds, a number above 0')
+    return dict(timeout=timedelta(seconds=seconds))
 
 
 def _cpu_wrapper(cfg) -> dict:

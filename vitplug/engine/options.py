@@ -74,7 +74,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         '--unsafe-unpickle',
         action='store_true',
-        help='let checkpoints and annotation files run code of their own; only if you trust them',
+        help='let checkpoints and other files that the config names run code of their own; only if you trust them',
     )
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')

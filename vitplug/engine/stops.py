@@ -21,6 +21,12 @@ class BadSample(TrainingStopped):
     status = 65
 
 
+class PeerLost(TrainingStopped):
+    """Another process of a distributed run is gone and gave no reason (``EX_UNAVAILABLE``)."""
+
+    status = 69
+
+
 class CheckpointNotRead(TrainingStopped):
     """A checkpoint is missing or broken, or would have to run code to be read (``EX_NOINPUT``)."""
 
@@ -31,6 +37,12 @@ class NonFiniteLoss(TrainingStopped):
     """The loss was infinite or not a number too many times in a row (``EX_SOFTWARE``)."""
 
     status = 70
+
+
+class WorkerDied(TrainingStopped):
+    """A worker of a data loader died for a reason other than its sample, say of a lack of memory (``EX_OSERR``)."""
+
+    status = 71
 
 
 class NotWritten(TrainingStopped):
