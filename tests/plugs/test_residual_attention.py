@@ -243,7 +243,9 @@ def test_no_alpha_without_a_blend(settings, vit_alphas, swin_alphas):
         assert [tuple(p.shape) for p in found] == [(1,)] * expected
 
 
-@pytest.mark.parametrize('settings', [{}, dict(per_layer=True), dict(low_memory=True, stage_transition='reset')], ids=str)
+@pytest.mark.parametrize(
+    'settings', [{}, dict(per_layer=True), dict(low_memory=True, stage_transition='reset')], ids=str
+)
 @pytest.mark.parametrize('host', ['vit', 'swin'])
 @pytest.mark.parametrize(('outside', 'projected'), [(1.5, 1.0), (-0.25, 0.0)])
 def test_projection_counts_in_evaluation_too(host, settings, outside, projected):
