@@ -318,13 +318,13 @@ def uniform_oracle(v, valid, regions):
 @pytest.mark.parametrize('shift', [None, 0, 2])
 def test_uniform_head_leaves_padding_out(shift, share):
     """Globally, and in windows that do not divide the map, regular and shifted."""
-    layout = TokenGrid(6, 9) if shift is None else WindowLayout(6, 9, 4, shift)
+    layout = TokenGrid(8, 7) if shift is None else WindowLayout(8, 7, 4, shift)
     generator = torch.Generator().manual_seed(0)
-    valid = torch.rand(2, 54, generator=generator) < share
-    places = [(y, x) for y in range(6) for x in range(9)]
-    regions = [0] * 54
-    if shift is not None:  # maps are padded to 8 x 12; what the roll brings to the other side stays apart
-        regions = [((y - shift) % 8 // 4, (x - shift) % 12 // 4, y < shift, x < shift) for y, x in places]
+    valid = torch.rand(2, 56, generator=generator) < share
+    places = [(y, x) for y in range(8) for x in range(7)]
+    regions = [0] * 56
+    if shift is not None:  # maps are padded to 8 x 8; what the roll brings to the other side stays apart
+        regions = [((y - shift) % 8 // 4, (x - shift) % 8 // 4, y < shift, x < shift) for y, x in places]
 
     def attended(v):
         heads = layout.to_windows(v).unsqueeze(2)
@@ -335,7 +335,7 @@ def test_uniform_head_leaves_padding_out(shift, share):
         )
         return layout.from_windows(out[:, :, 1])
 
-    v = torch.randn(2, 54, 3, generator=generator, dtype=torch.float64)
+    v = torch.randn(2, 56, 3, generator=generator, dtype=torch.float64)
     assert_close(with_gradients(attended, v), with_gradients(lambda v: uniform_oracle(v, valid, regions), v))
 
 
