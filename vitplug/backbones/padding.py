@@ -11,9 +11,10 @@ a token is valid if any of the merged tokens was.
 mmdet's detectors and mmseg's segmentors call their backbone with the batch and nothing else, so the sizes travel as an
 attribute of that tensor. No module or global variable holds them: two forwards may be in flight, and activation
 checkpointing repeats a block with the mask among its arguments. DistributedDataParallel, autocast and torch.compile
-pass the same tensor on. Operations on it give tensors without sizes, whose tokens all count. For crops of a sliding
-window that is right, the sizes would be wrong for them; it also happens to inputs that FSDP or DeepSpeed cast to half
-precision.
+pass the same tensor on.
+
+Operations on the batch give tensors without sizes, and then all tokens count. This is right for the crops of a sliding
+window, which the sizes do not describe. It also happens to inputs that FSDP or DeepSpeed cast to half precision.
 """
 
 from collections.abc import Sequence
