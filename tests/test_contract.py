@@ -14,6 +14,7 @@ from mmengine.model import ExponentialMovingAverage
 from vitplug.attention import fused_attention
 from vitplug.attention.intermediates import MAPS
 from vitplug.backbones import parts
+from vitplug.backbones.padding import mark_padding
 
 SIZE = (32, 48)
 
@@ -56,6 +57,18 @@ def test_fused_and_plain_are_twins(host, plugs, size):
     with fused_attention(False):
         plain = run_both_ways(model, x)
     assert_same(fused, plain)
+
+
+def test_a_padded_batch(host, plugs):
+    """Fused and plain are twins there, and only plugs that average over the tokens look at its sizes."""
+    model, x, sizes = build(host, plugs), images(*SIZE), [(21, 48), SIZE]
+    expected = model(x)
+    outs = model(mark_padding(x, sizes))
+    averages = any(plug['type'] in ('ContextBroadcast', 'SqueezeExcite', 'BroadAttention') for plug in PLUGS[plugs])
+    heeds = averages and (host, plugs) != ('vit', 'cb-gate')  # whose context is the class token alone
+    assert torch.equal(outs[-1], expected[-1]) != heeds
+    with fused_attention(False):
+        assert_same(model(x), outs)  # marked it still is
 
 
 def test_inference_by_parts_changes_nothing(host, plugs, monkeypatch):

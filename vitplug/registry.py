@@ -17,7 +17,7 @@ MODELS = Registry(
     'model',
     parent=MMENGINE_MODELS,
     scope='vitplug',
-    locations=['vitplug.backbones', 'vitplug.necks', 'vitplug.classifiers'],
+    locations=['vitplug.backbones', 'vitplug.necks', 'vitplug.classifiers', 'vitplug.data_preprocessors'],
 )
 PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(

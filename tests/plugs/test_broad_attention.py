@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from cases import HOSTS, CarryProbe, images, randomize, swin, vit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -28,7 +28,7 @@ def average_bins(channels, count):
     return torch.stack([channels[first:end].mean() for first, end in bins(len(channels), count)])
 
 
-def broad_oracle(x, qs, ks, vs, heads, scale, gamma, pool_layout):
+def broad_oracle(x, qs, ks, vs, heads, scale, gamma, pool_layout, valid=None):
     """``x + gamma * O`` of tokens ``(B, N, C_l)``, every head having its share of each block's channels."""
     features = torch.zeros_like(x)
 
@@ -40,7 +40,7 @@ def broad_oracle(x, qs, ks, vs, heads, scale, gamma, pool_layout):
         of_heads = []  # [head][block] -> channels
         for h in range(heads):
             logits = sum(scale * (cut(k, b, h) * cut(q, b, h)[i]).sum(1) for q, k in zip(qs, ks, strict=True))
-            weights = (logits - logits.max()).exp()
+            weights = (logits - logits.max()).exp() * (1 if valid is None else valid[b])
             weights = weights / weights.sum()
             of_heads.append([sum(weights[j] * cut(v, b, h)[j] for j in range(len(weights))) for v in vs])
         features[b, i] = pool_oracle(of_heads, x.shape[-1], pool_layout)
@@ -57,10 +57,19 @@ def pool_oracle(of_heads, dims, pool_layout):
     return sum(blocks) / len(blocks)
 
 
-def max_pool_oracle(t_BhwC, hw):
+def max_pool_oracle(t_BhwC, hw, valid_Bhw=None):
     rows, cols = (bins(size, count) for size, count in zip(t_BhwC.shape[1:3], hw, strict=True))
-    places = [t_BhwC[:, top:bottom, left:right].amax((1, 2)) for top, bottom in rows for left, right in cols]
-    return torch.stack(places, dim=1)
+    places = [(slice(None), slice(*row), slice(*col)) for row in rows for col in cols]
+    if valid_Bhw is None:
+        return torch.stack([t_BhwC[place].amax((1, 2)) for place in places], dim=1)
+    return torch.stack(
+        [torch.stack([max_of(t[m]) for t, m in zip(t_BhwC[p], valid_Bhw[p], strict=True)]) for p in places], dim=1
+    )
+
+
+def max_of(entries):
+    """The largest of ``(n, C)``, channel by channel; 0 where there is none."""
+    return entries.amax(0) if len(entries) else entries.new_zeros(entries.shape[1])
 
 
 def unroll_oracle(rolled_BhwC, hw, shift):
@@ -92,11 +101,11 @@ def random(generator, *shape):
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-def run_plug(plug, plans, x, tapped, grid, record=None):
+def run_plug(plug, plans, x, tapped, grid, record=None, valid=itertools.repeat(None)):
     network, layers = PlugSet([plug], len(plans)).build(plans)
     carry = network.start()
-    for plan, layer, qkv in zip(plans, layers, tapped, strict=True):
-        carry = layer.tap(*qkv, plan.grid, carry)
+    for plan, layer, qkv, valid_BWN in zip(plans, layers, tapped, valid, strict=False):
+        carry = layer.tap(*qkv, plan.grid, carry, valid_BWN)
     return network.finish(x, grid, carry, record)
 
 
@@ -140,9 +149,12 @@ def chosen(tensors, all_of_them):
     one_head_first=st.booleans(),
     settings=options,
     fused=st.booleans(),
+    padded=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_columnar_is_the_equation(batch, layers, hw, prefix, heads, head_dims, one_head_first, settings, fused, seed):
+def test_columnar_is_the_equation(
+    batch, layers, hw, prefix, heads, head_dims, one_head_first, settings, fused, padded, seed
+):
     generator = torch.Generator().manual_seed(seed)
     grid, dims = TokenGrid(*hw, prefix), heads * head_dims
     of_blocks = [heads] * layers
@@ -151,13 +163,17 @@ def test_columnar_is_the_equation(batch, layers, hw, prefix, heads, head_dims, o
     plans = columnar_plans(layers, dims, of_blocks, grid)
     x = random(generator, batch, grid.num_tokens, dims)
     tapped = [[random(generator, batch, 1, h, grid.num_tokens, dims // h) for _ in range(3)] for h in of_blocks]
+    valid = torch.rand(batch, grid.num_tokens, generator=generator) < 0.5
+    valid[:, -1] = True
     with fused_attention(fused):
-        got = run_plug(BroadAttention(**settings), plans, x, tapped, grid)
+        masks = itertools.repeat(valid.unsqueeze(1) if padded else None)
+        got = run_plug(BroadAttention(**settings), plans, x, tapped, grid, valid=masks)
 
     qs, ks, vs = ([t.squeeze(1).transpose(1, 2).flatten(2) for t in ts] for ts in zip(*tapped, strict=True))
     qs, ks, vs = chosen(qs, settings['use_qk']), chosen(ks, settings['use_qk']), chosen(vs, settings['use_v'])
     scale = {'embed': dims, 'head': head_dims, 'concat': len(qs) * head_dims}[settings['scale']] ** -0.5
-    expected = broad_oracle(x, qs, ks, vs, heads, scale, settings['gamma'], settings['pool_layout'])
+    keys = valid if padded else None
+    expected = broad_oracle(x, qs, ks, vs, heads, scale, settings['gamma'], settings['pool_layout'], keys)
     assert_same_with_gradients(got, expected, [x, *itertools.chain(*tapped)])
 
 
@@ -201,7 +217,48 @@ def test_hierarchical_is_the_rule(batch, plans, settings, fused, seed):
     assert_same_with_gradients(got, expected, [x, *itertools.chain(*tapped)])
 
 
-def hierarchical_oracle(x, pooled, last_heads, settings):
+@settings(max_examples=25)
+@given(
+    plans=hierarchies(),
+    settings=options,
+    fused=st.booleans(),
+    shares=st.tuples(*[st.floats(0.1, 1)] * 4),
+    seed=st.integers(0, 99),
+)
+def test_hierarchical_leaves_padding_out(plans, settings, fused, shares, seed):
+    """Two images, whose valid tokens lie at top left; what becomes of the others' outputs does not matter."""
+    generator, sizes = torch.Generator().manual_seed(seed), [shares[:2], shares[2:]]
+    tapped, valid, masks = [], [], []
+    for plan in plans:
+        windows, shape, layout = math.prod(plan.grid.windows), plan.shape, plan.grid.layout
+        size = (2, windows, shape.map_heads, plan.grid.num_tokens, shape.head_dims)
+        tapped.append([random(generator, *size) for _ in range(3)])
+        first = plans[0].grid.layout
+        mask = torch.zeros(2, layout.height, layout.width, dtype=torch.bool)
+        for own, share in zip(mask, sizes, strict=True):
+            rows, cols = (math.ceil(s * side) for s, side in zip(share, (first.height, first.width), strict=True))
+            own[: -(-rows // 2**plan.stage), : -(-cols // 2**plan.stage)] = True
+        valid.append(layout.to_windows(mask.flatten(1).unsqueeze(-1)).squeeze(-1))
+        masks.append(mask)
+    last = plans[-1]
+    hw = (last.grid.layout.height, last.grid.layout.width)
+    x = random(generator, 2, hw[0] * hw[1], last.embed_dims)
+    with fused_attention(fused):
+        got = run_plug(BroadAttention(**settings), plans, x, tapped, TokenGrid(*hw), valid=valid)
+
+    pooled = []
+    for plan in [p for p in plans if p.index + 1 == len(plans) or plans[p.index + 1].stage > p.stage]:
+        layout = plan.grid.layout
+        rolled = [unwindow_oracle(t, layout) for t in tapped[plan.index]]
+        maps = [unroll_oracle(t, (layout.height, layout.width), layout.shift) for t in rolled]
+        pooled.append([max_pool_oracle(t, hw, masks[plan.index]) for t in maps])
+    own = masks[-1].flatten(1)
+    expected = hierarchical_oracle(x, pooled, last.num_heads, settings, own)
+    assert got.isfinite().all()
+    assert_same_with_gradients(got[own], expected[own], [x, *itertools.chain(*tapped)])
+
+
+def hierarchical_oracle(x, pooled, last_heads, settings, valid=None):
     """The rule after the pooling over space; ``pooled`` are q, k and v ``(B, N, C_s)`` of every stage."""
     qs, ks, vs = zip(*pooled, strict=True)
     qs, ks, vs = chosen(qs, settings['use_qk']), chosen(ks, settings['use_qk']), chosen(vs, settings['use_v'])
@@ -210,7 +267,7 @@ def hierarchical_oracle(x, pooled, last_heads, settings):
     dims = x.shape[-1]
     concat = sum(q.shape[-1] for q in qs) // heads
     scale = {'embed': dims, 'head': dims // last_heads, 'concat': concat}[settings['scale']] ** -0.5
-    return broad_oracle(x, qs, ks, vs, heads, scale, settings['gamma'], settings['pool_layout'])
+    return broad_oracle(x, qs, ks, vs, heads, scale, settings['gamma'], settings['pool_layout'], valid)
 
 
 def test_prefix_tokens_of_a_hierarchical_host_stay_as_they_are():

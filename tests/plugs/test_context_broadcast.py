@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid
+from vitplug.attention import TokenGrid, WindowLayout, attend
 from vitplug.backbones import VisionTransformer
-from vitplug.plugs.context_broadcast import Broadcast, Excitation, ScaledBroadcast, first_token
+from vitplug.plugs import LayerPlugs
+from vitplug.plugs.context_broadcast import Broadcast, Excitation, ScaledBroadcast, first_token, token_mean
 
 
 def cb_oracle(x, scale=None):
@@ -100,22 +101,58 @@ def test_class_token_keeps_its_value_in_mode_cls():
     assert_close(Broadcast('cls', first_token)(x)[:, 0], x[:, 0])
 
 
+def excitation_oracle(module, x):
+    out = torch.zeros_like(x)
+    for b in range(x.shape[0]):
+        mean = sum(x[b, j] for j in range(x.shape[1])) / x.shape[1]
+        hidden = torch.clamp(module.fc1.weight @ mean + module.fc1.bias, min=0)
+        gate = 1 / (1 + torch.exp(-(module.fc2.weight @ hidden + module.fc2.bias)))
+        for i in range(x.shape[1]):
+            out[b, i] = x[b, i] * gate
+    return out
+
+
 @given(shape=shapes, seed=st.integers(0, 99))
 def test_squeeze_excite_is_its_equation(shape, seed):
     module = randomize(Excitation(shape[-1], 2)).double()
     x = tokens(shape, seed)
+    assert_close(with_gradients(module, x), with_gradients(lambda x: excitation_oracle(module, x), x))
 
-    def oracle(x):
-        out = torch.zeros_like(x)
-        for b in range(shape[0]):
-            mean = sum(x[b, j] for j in range(shape[1])) / shape[1]
-            hidden = torch.clamp(module.fc1.weight @ mean + module.fc1.bias, min=0)
-            gate = 1 / (1 + torch.exp(-(module.fc2.weight @ hidden + module.fc2.bias)))
-            for i in range(shape[1]):
-                out[b, i] = x[b, i] * gate
-        return out
 
-    assert_close(with_gradients(module, x), with_gradients(oracle, x))
+MODULES = {
+    'scaled': (lambda dims: randomize(ScaledBroadcast(dims, 0.0)).double(), lambda m, x: cb_oracle(x, m.cb_scale)),
+    'mean': (lambda dims: Broadcast('mean', first_token), lambda m, x: cb_oracle(x)),
+    **{
+        mode: (lambda dims, mode=mode: Broadcast(mode, first_token), lambda m, x: variant_oracle(m.mode, x, x[:, 0]))
+        for mode in ('max', 'cls', 'gate', 'hybrid')
+    },
+    'hybrid without class token': (
+        lambda dims: Broadcast('hybrid', token_mean),
+        lambda m, x: variant_oracle('hybrid', x, x.mean(1)),
+    ),
+    'squeeze': (lambda dims: randomize(Excitation(dims, 2)).double(), lambda m, x: excitation_oracle(m, x)),
+}
+
+
+@given(shape=shapes, seed=st.integers(0, 99), case=st.sampled_from(list(MODULES)))
+def test_padding_has_no_part_in_the_context(shape, seed, case):
+    """Each image's valid tokens, wherever they lie, get what they would get without the others; gradients too."""
+    x, valid = tokens(shape, seed), torch.rand(shape[:2], generator=torch.Generator().manual_seed(seed)) < 0.5
+    valid[:, 0] = True  # the class token
+    make, oracle = MODULES[case]
+    module = make(shape[-1])
+
+    def together(x):
+        return module(x, valid)[valid]
+
+    def alone(x):
+        return torch.cat([oracle(module, x[b : b + 1, valid[b]])[0] for b in range(len(x))])
+
+    assert_close(with_gradients(together, x), with_gradients(alone, x))
+    spoilt = x.masked_fill(~valid.unsqueeze(-1), torch.nan)
+    assert_close(together(spoilt), alone(x))
+    everything = torch.ones_like(valid)
+    assert_close(module(x, everything), module(x, None))
 
 
 def count(model):
@@ -265,6 +302,41 @@ def test_uniform_head_stays_inside_the_regions_of_a_shifted_window():
     outs = [attention(t, (8, 8), model.stages[0].blocks[1].plugs, {}, None)[0] for t in (x, changed)]
     moved = (outs[1] - outs[0]).abs().sum(-1).view(8, 8) > 1e-9
     assert moved[:2, :2].all() and moved.sum() == 4
+
+
+def uniform_oracle(v, valid, regions):
+    """Token by token: the mean of the valid values of its region, 0 where there is none."""
+    out = torch.zeros_like(v)
+    for b in range(len(v)):
+        for i, region in enumerate(regions):
+            seen = [v[b, j] for j, other in enumerate(regions) if other == region and valid[b, j]]
+            out[b, i] = sum(seen) / len(seen) if seen else 0
+    return out
+
+
+@pytest.mark.parametrize('share', [0.1, 0.6])
+@pytest.mark.parametrize('shift', [None, 0, 2])
+def test_uniform_head_leaves_padding_out(shift, share):
+    """Globally, and in windows that do not divide the map, regular and shifted."""
+    layout = TokenGrid(8, 7) if shift is None else WindowLayout(8, 7, 4, shift)
+    generator = torch.Generator().manual_seed(0)
+    valid = torch.rand(2, 56, generator=generator) < share
+    places = [(y, x) for y in range(8) for x in range(7)]
+    regions = [0] * 56
+    if shift is not None:  # maps are padded to 8 x 8; what the roll brings to the other side stays apart
+        regions = [((y - shift) % 8 // 4, (x - shift) % 8 // 4, y < shift, x < shift) for y, x in places]
+
+    def attended(v):
+        heads = layout.to_windows(v).unsqueeze(2)
+        out, _ = attend(
+            *(heads, heads, torch.cat((heads, heads), dim=2)),
+            **dict(scale=1.0, grid=layout.grid, plugs=LayerPlugs(), carry={}, mask_WNN=layout.mask(v.device)),
+            valid_BWN=layout.to_windows(valid.unsqueeze(-1)).squeeze(-1),
+        )
+        return layout.from_windows(out[:, :, 1])
+
+    v = torch.randn(2, 56, 3, generator=generator, dtype=torch.float64)
+    assert_close(with_gradients(attended, v), with_gradients(lambda v: uniform_oracle(v, valid, regions), v))
 
 
 @pytest.mark.parametrize('host', HOSTS)

@@ -243,19 +243,39 @@ def test_no_alpha_without_a_blend(settings, vit_alphas, swin_alphas):
         assert [tuple(p.shape) for p in found] == [(1,)] * expected
 
 
-def test_projection_keeps_alpha_in_range_in_training_only():
-    model = vit(plugs=residual())
+@pytest.mark.parametrize(
+    'settings', [{}, dict(per_layer=True), dict(low_memory=True, stage_transition='reset')], ids=str
+)
+@pytest.mark.parametrize('host', ['vit', 'swin'])
+@pytest.mark.parametrize(('outside', 'projected'), [(1.5, 1.0), (-0.25, 0.0)])
+def test_projection_counts_in_evaluation_too(host, settings, outside, projected):
+    """Evaluation gives what a training forward gives, and leaves the parameter as it is."""
+    model, x = randomize(HOSTS[host](plugs=residual(**settings))).double().eval(), images(32, 40)
+    assert alphas(model)
+    outs = {}
+    for value in (outside, projected):
+        for alpha in alphas(model):
+            alpha.data.fill_(value)
+        before = [alpha.clone() for alpha in alphas(model)]
+        outs[value] = model(x)
+        assert_close(alphas(model), before, rtol=0, atol=0)
+    assert_close(outs[outside], outs[projected], rtol=0, atol=0)
+    for alpha in alphas(model):
+        alpha.data.fill_(outside)
+    assert_close(model.train()(x), outs[projected], rtol=0, atol=0)
+    assert {alpha.item() for alpha in alphas(model)} == {projected}
+
+
+def test_free_alpha_stays_raw():
+    model, x = randomize(vit(plugs=residual(constraint='none'))).double(), images(32, 40)
     (alpha,) = alphas(model)
-    x = images(32, 40, dtype=torch.float32)
-    alpha.data.fill_(1.5)
-    model.eval()(x)
-    assert alpha.item() == 1.5
-    model.train()(x)
-    assert alpha.item() == 1.0
-    free = vit(plugs=residual(constraint='none')).train()
-    alphas(free)[0].data.fill_(1.5)
-    free(x)
-    assert alphas(free)[0].item() == 1.5
+    outs = {}
+    for value in (1.5, 1.0):
+        alpha.data.fill_(value)
+        outs[value] = model.train()(x)
+        assert_close(model.eval()(x), outs[value], rtol=0, atol=0)
+        assert alpha.item() == value
+    assert not torch.allclose(outs[1.5][0], outs[1.0][0])
 
 
 def test_sigmoid_learns_the_logit():

@@ -20,7 +20,7 @@ from .carry import Carry
 from .grids import TokenGrid
 from .intermediates import LayerRecord
 from .kernels import Attention, fused, scores_of
-from .precision import softmax, without_autocast
+from .precision import at_least_float32, softmax, without_autocast
 
 _fused_enabled = True
 
@@ -51,12 +51,13 @@ def attend(
     carry: Carry,
     bias_Hyx: Tensor | None = None,
     mask_WNN: Tensor | None = None,
+    valid_BWN: Tensor | None = None,
     dropout_p: float = 0.0,
     record: LayerRecord | None = None,
 ) -> tuple[Tensor, Carry]:
     """Multi-head attention with the sockets of one layer, in this order::
 
-        carry  = [tap socket](q, k, v)
+        carry  = [tap socket](q, k, v, valid)
         scores = scale * q @ k^T
         logits = [scores socket](scores, bias + [bias socket])      default: scores + bias
         probs  = dropout(softmax(logits + mask))
@@ -75,13 +76,15 @@ def attend(
         carry: What earlier layers handed over.
         bias_Hyx: The host's own additive position bias ``(H or 1, 2h-1, 2w-1)``, one value for every offset.
         mask_WNN: Additive mask of shifted or padded windows; added last, never handed over.
+        valid_BWN: True for tokens of images, False for padding; None without padding. Uniform heads and the tap
+            socket use it. Softmax attention sees padding, as in the stock hosts.
         dropout_p: Drop rate of the probabilities, 0 outside training.
         record: Takes the intermediates that were asked for.
 
     Returns:
         The output ``(B, W, H, N, d)`` and the carry for the next layer.
     """
-    carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, grid, carry)
+    carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, grid, carry, valid_BWN)
     bias_Hyx = plugs.add_bias(bias_Hyx, grid)
     wants_maps = record is not None and record.wants_maps
     if wants_maps and q_BWHNd.shape[2]:
@@ -105,32 +108,47 @@ def attend(
         out_BWHNd, next_carry = form(inputs, carry)
         uniform_v = v_BWHNd[:, :, heads:]
     if uniform_v.shape[2]:
-        out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, mask_WNN)), dim=2)
+        out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, mask_WNN, valid_BWN)), dim=2)
     return out_BWHNd, next_carry
 
 
 def attend_bare(
-    q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, *, scale: float, wants_probs: bool = False
+    q_BWHNd: Tensor,
+    k_BWHNd: Tensor,
+    v_BWHNd: Tensor,
+    *,
+    scale: float,
+    valid_BWN: Tensor | None = None,
+    wants_probs: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention without sockets, bias, mask and dropout, whose v may be of another width than q and k::
+    """Attention without sockets, bias and dropout, whose v may be of another width than q and k::
 
-        out = softmax(scale * q @ k^T) @ v
+        out = softmax(scale * q @ k^T) @ v          over the valid keys
+
+    Args:
+        q_BWHNd: Queries; keys alike.
+        v_BWHNd: Values.
+        scale: Factor of the dot products.
+        valid_BWN: True for the keys that count, at least one in each window; None for all.
+        wants_probs: Whether the probabilities are to be returned too.
 
     Returns:
         The output ``(B, W, H, N, width of v)``, and the probabilities ``(B, W, H, N, N)`` where they are
         wanted or had to be formed, None elsewhere. They lie on the way to the output only in the plain form.
     """
-    probs = _bare_probs(q_BWHNd, k_BWHNd, scale) if wants_probs or not _fused_enabled else None
+    probs = _bare_probs(q_BWHNd, k_BWHNd, scale, valid_BWN) if wants_probs or not _fused_enabled else None
     if _fused_enabled:
-        return fused(Attention(q_BWHNd, k_BWHNd, v_BWHNd, scale)), probs
+        return fused(Attention(q_BWHNd, k_BWHNd, v_BWHNd, scale, valid=valid_BWN)), probs
     return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
 
 
-def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float) -> Tensor:
+def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float, valid_BWN: Tensor | None) -> Tensor:
     """The softmax, and the scores before it, in float32 at least: q may hold the channels of many layers."""
     wide = torch.promote_types(q_BWHNd.dtype, torch.float32)
     with without_autocast(q_BWHNd.device):
         scores = (q_BWHNd.to(wide) * scale) @ k_BWHNd.to(wide).transpose(-2, -1)
+        if valid_BWN is not None:
+            scores = scores.masked_fill(~valid_BWN[:, :, None, None], -torch.inf)
         return F.softmax(scores, dim=-1)
 
 
@@ -155,8 +173,16 @@ def _maps(logits, grid, plugs, carry, mask_WNN, dropout_p, record):
     return maps, carry
 
 
-def _uniform(v_BWHNd: Tensor, mask_WNN: Tensor | None) -> Tensor:
-    """Attention that sees all tokens alike, except those a mask keeps apart."""
+def _uniform(v_BWHNd: Tensor, mask_WNN: Tensor | None, valid_BWN: Tensor | None) -> Tensor:
+    """Attention that sees all tokens alike, except padding and those a mask keeps apart.
+
+    A query that sees no valid token, itself padding, gets 0.
+    """
+    if valid_BWN is not None:
+        sees_BWNN = valid_BWN[:, :, None] if mask_WNN is None else valid_BWN[:, :, None] & (mask_WNN == 0)
+        weights_BWNN = sees_BWNN.to(at_least_float32(v_BWHNd.dtype))
+        share_BWNN = weights_BWNN / weights_BWNN.sum(-1, keepdim=True).clamp(min=1)
+        return (share_BWNN[:, :, None].to(v_BWHNd.dtype) @ v_BWHNd).expand_as(v_BWHNd)
     if mask_WNN is None:
         return v_BWHNd.mean(dim=-2, keepdim=True).expand_as(v_BWHNd)
     return mask_WNN.softmax(-1)[:, None].to(v_BWHNd.dtype) @ v_BWHNd

@@ -32,6 +32,7 @@ class Attention:
     """What one attention is computed from; see :func:`~vitplug.attention.core.attend` for the shapes.
 
     A position bias comes as its values for all offsets, because what goes by rows never needs all pairs at once.
+    ``valid``, the mask ``(B, W, N)`` of the keys that count, goes without bias, mask and dropout.
     """
 
     q: Tensor
@@ -42,6 +43,7 @@ class Attention:
     bias: Tensor | None = None
     mask: Tensor | None = None
     dropout_p: float = 0.0
+    valid: Tensor | None = None
 
     def expand_bias(self) -> Tensor | None:
         """The position bias ``(H or 1, N, N)`` in the precision of the scores, None where there is none."""
@@ -62,6 +64,8 @@ def fused(a: Attention) -> Tensor:
     Returns:
         ``(B, W, H, N, width of v)``.
     """
+    if a.valid is not None:
+        return _call_with_valid_keys(a)
     if a.q.device.type != 'cpu':
         return call_fused(a)
     # On a CPU torch's fused call forms the maps if widths differ or the bias needs a gradient. Wide queries make
@@ -117,6 +121,13 @@ def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tenso
         additive = additive.to(q.dtype)[None]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])
+
+
+def _call_with_valid_keys(a: Attention) -> Tensor:
+    """torch's fused call over the valid keys. On a CPU it forms all maps if v has another width than q."""
+    q, k, v, valid = (t.flatten(0, 1) for t in (a.q, a.k, a.v, a.valid))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=valid[:, None, None], scale=a.scale)
+    return out.unflatten(0, a.q.shape[:2])
 
 
 def attend_by_rows(a: Attention) -> Tensor:

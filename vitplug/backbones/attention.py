@@ -48,25 +48,28 @@ class SelfAttention(BaseModule):
         plugs: LayerPlugs,
         carry: Carry,
         record: LayerRecord | None = None,
+        valid_BN: Tensor | None = None,
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        out_BWNe, carry = self._in_windows(x_BND, layout, plugs, carry, record)
+        valid_BWN = None if valid_BN is None else layout.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)
+        out_BWNe, carry = self._in_windows(x_BND, layout, plugs, carry, record, valid_BWN)
         tokens = self.proj(layout.from_windows(out_BWNe))
-        return plugs.tokens('msa', self.proj_drop(tokens)), carry
+        return plugs.tokens('msa', self.proj_drop(tokens), valid_BN), carry
 
-    def _in_windows(self, x_BND, layout, plugs, carry, record) -> tuple[Tensor, Carry]:
+    def _in_windows(self, x_BND, layout, plugs, carry, record, valid_BWN) -> tuple[Tensor, Carry]:
         """Outputs of the heads, side by side, ``(B, W, N, heads * d)``, and the carry; in inference by some windows."""
         mask_WNN = layout.mask(x_BND.device)
         apart = plugs.keeps_windows_apart and record is None
         parts = min(num_parts(x_BND, self), prod(layout.windows)) if apart else 1
         if parts == 1:
-            return self._attend(self.project(x_BND, layout), layout.grid, plugs, carry, mask_WNN, record)
+            return self._attend(self.project(x_BND, layout), layout.grid, plugs, carry, mask_WNN, valid_BWN, record)
         masks = repeat(None) if mask_WNN is None else mask_WNN.chunk(parts)
-        windows = zip(layout.to_windows(x_BND).chunk(parts, dim=1), masks, strict=False)
-        outs = [self._attend(self.qkv(some), layout.grid, plugs, carry, mask)[0] for some, mask in windows]
+        valids = repeat(None) if valid_BWN is None else valid_BWN.chunk(parts, dim=1)
+        windows = zip(layout.to_windows(x_BND).chunk(parts, dim=1), masks, valids, strict=False)
+        outs = [self._attend(self.qkv(some), layout.grid, plugs, carry, *rest)[0] for some, *rest in windows]
         return torch.cat(outs, dim=1), carry
 
-    def _attend(self, qkv, grid, plugs, carry, mask_WNN, record=None) -> tuple[Tensor, Carry]:
+    def _attend(self, qkv, grid, plugs, carry, mask_WNN, valid_BWN, record=None) -> tuple[Tensor, Carry]:
         """The same from q, k and v of windows, side by side."""
         out_BWHNd, carry = attend(
             *(t.transpose(2, 3) for t in self.split_heads(qkv)),
@@ -76,6 +79,7 @@ class SelfAttention(BaseModule):
             carry=carry,
             bias_Hyx=self.bias(),
             mask_WNN=mask_WNN,
+            valid_BWN=valid_BWN,
             dropout_p=self.dropout_p,
             record=record,
         )

@@ -24,7 +24,8 @@ class PluggedBackbone(BaseModule):
 
     A host gives its blocks (:meth:`plugged_blocks`), a forward (:meth:`run`) that takes them one by one
     through :meth:`run_block`, and :meth:`freeze`. A block has ``plugs`` and ``with_cp`` and is called as
-    ``block(tokens, layout, carry, record) -> (tokens, carry)``, the layout being the host's own.
+    ``block(tokens, layout, carry, record, valid) -> (tokens, carry)``, the layout being the host's own and
+    ``valid`` the mask ``(B, N)`` of the tokens that are no padding, or None.
 
     Raises:
         TypeError: If a host is given an argument it has not.
@@ -64,6 +65,9 @@ class PluggedBackbone(BaseModule):
 
     def forward(self, x: Tensor, **settings) -> tuple[Tensor, ...]:
         """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``.
+
+        If image sizes are attached to a padded batch (:func:`vitplug.backbones.padding.mark_padding`), plugs that
+        average over tokens leave padding out.
 
         Args:
             x: The images.
@@ -106,17 +110,24 @@ class PluggedBackbone(BaseModule):
         return self.run(x, recorder, **settings), recorder.collect()
 
     def run_block(
-        self, index: int, block: nn.Module, x: Tensor, layout, carry: Carry, recorder: Recorder | None
+        self,
+        index: int,
+        block: nn.Module,
+        x: Tensor,
+        layout,
+        carry: Carry,
+        recorder: Recorder | None,
+        valid_BN: Tensor | None,
     ) -> tuple[Tensor, Carry]:
         """One block, by activation checkpointing where ``block.with_cp`` says so; recording goes without it."""
         record = recorder.at(index) if recorder else None
         if record is not None:
-            x, carry = block(x, layout, carry, record)
+            x, carry = block(x, layout, carry, record, valid_BN)
             record.add(block=x)
             return x, carry
         if block.with_cp and torch.is_grad_enabled():
-            return checkpoint(block, x, layout, carry, use_reentrant=False)
-        return block(x, layout, carry)
+            return checkpoint(block, x, layout, carry, None, valid_BN, use_reentrant=False)
+        return block(x, layout, carry, None, valid_BN)
 
     def finish_blocks(self, x: Tensor, grid: TokenGrid, carry: Carry, recorder: Recorder | None) -> Tensor:
         """What the plugs make of the last block's tokens."""

@@ -24,9 +24,9 @@ class PluggedFFN(FFN):
         """Width of the tokens at ``mlp_mid``."""
         return self.feedforward_channels
 
-    def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs) -> Tensor:
+    def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs, valid_BN: Tensor | None = None) -> Tensor:
         """``identity + drop_path(layer_scale(mlp(x)))`` of tokens ``(B, N, D)``."""
-        x = feed_forward(self._hidden, self._out, x, self, plugs)
+        x = feed_forward(self._hidden, self._out, x, self, plugs, valid_BN)
         x = self.dropout_layer(self.gamma2(x))
         return identity + x if self.add_identity else x
 
@@ -56,9 +56,9 @@ class PluggedSwiGLU(BaseModule):
         self.w3 = nn.Linear(self.hidden_dims, embed_dims)
         self.gamma2 = layer_scale(embed_dims, layer_scale_init_value)
 
-    def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs) -> Tensor:
+    def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs, valid_BN: Tensor | None = None) -> Tensor:
         """As :meth:`PluggedFFN.forward`."""
-        return identity + self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs))
+        return identity + self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs, valid_BN))
 
     def _hidden(self, x: Tensor) -> Tensor:
         a, b = self.w12(x).chunk(2, dim=-1)
@@ -66,16 +66,21 @@ class PluggedSwiGLU(BaseModule):
 
 
 def feed_forward(
-    hidden: Callable[[Tensor], Tensor], out: Callable[[Tensor], Tensor], x: Tensor, mlp: nn.Module, plugs: LayerPlugs
+    hidden: Callable[[Tensor], Tensor],
+    out: Callable[[Tensor], Tensor],
+    x: Tensor,
+    mlp: nn.Module,
+    plugs: LayerPlugs,
+    valid_BN: Tensor | None,
 ) -> Tensor:
     """The two halves of an MLP between its three sockets."""
-    x = plugs.tokens('mlp_front', x)
+    x = plugs.tokens('mlp_front', x, valid_BN)
     parts = 1 if plugs.at('mlp_mid') else num_parts(x, mlp)
     if parts == 1:
-        x = out(plugs.tokens('mlp_mid', hidden(x)))
+        x = out(plugs.tokens('mlp_mid', hidden(x), valid_BN))
     else:
         x = torch.cat([out(hidden(part)) for part in x.flatten(0, -2).chunk(parts)]).view(x.shape)
-    return plugs.tokens('mlp_end', x)
+    return plugs.tokens('mlp_end', x, valid_BN)
 
 
 def layer_scale(dims: int, init_value: float) -> nn.Module:

@@ -86,6 +86,7 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
     except WRONG_SETTINGS as error:
         raise ValueError(f'patch_cfg: {settings} makes no patch embedding: {error}') from error
     embed.image_channels = settings['in_channels']
+    embed.image_stride = to_2tuple(settings['stride'])
     check_patches(embed, to_2tuple(img_size))
     return embed
 

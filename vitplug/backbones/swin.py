@@ -35,6 +35,7 @@ from .base import (
     resize_position_table,
 )
 from .ffn import PluggedFFN, layer_norm
+from .padding import shrink, token_mask, valid_sizes
 from .patch_embed import build_patch_embed, check_patches
 from .patch_merging import FastPatchMerging
 
@@ -109,10 +110,16 @@ class ShiftWindowAttention(BaseModule):
         return WindowLayout(*hw, self.window_size, self.shift_size if shifts else 0)
 
     def forward(
-        self, x_BND: Tensor, hw: tuple[int, int], plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
+        self,
+        x_BND: Tensor,
+        hw: tuple[int, int],
+        plugs: LayerPlugs,
+        carry: Carry,
+        record: LayerRecord | None,
+        valid_BN: Tensor | None = None,
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, h * w, D)`` and the carry."""
-        x_BND, carry = self.w_msa(x_BND, self.layout(hw), plugs, carry, record)
+        x_BND, carry = self.w_msa(x_BND, self.layout(hw), plugs, carry, record, valid_BN)
         return self.drop(x_BND), carry
 
 
@@ -156,12 +163,17 @@ class SwinBlock(BaseModule):
         self.plugs = LayerPlugs()
 
     def forward(
-        self, x_BND: Tensor, hw: tuple[int, int], carry: Carry, record: LayerRecord | None = None
+        self,
+        x_BND: Tensor,
+        hw: tuple[int, int],
+        carry: Carry,
+        record: LayerRecord | None = None,
+        valid_BN: Tensor | None = None,
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, h * w, D)`` and carry, in and out."""
-        branch, carry = self.attn(self.norm1(x_BND), hw, self.plugs, carry, record)
+        branch, carry = self.attn(self.norm1(x_BND), hw, self.plugs, carry, record, valid_BN)
         x_BND = x_BND + branch
-        return self.ffn(self.norm2(x_BND), x_BND, self.plugs), carry
+        return self.ffn(self.norm2(x_BND), x_BND, self.plugs, valid_BN), carry
 
 
 class SwinStage(BaseModule):
@@ -353,18 +365,21 @@ class SwinTransformer(PluggedBackbone):
     def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
         check_patches(self.patch_embed, x.shape[-2:])
         x_BND, hw = self._embed(x)
+        valid_B2 = shrink(valid_sizes(x), self.patch_embed.image_stride)
         carry = self.plugs.start()
         outs = []
         index = 0
         for i, stage in enumerate(self.stages):
+            valid_BN = token_mask(valid_B2, hw)
             for block in stage.blocks:
-                x_BND, carry = self.run_block(index, block, x_BND, hw, carry, recorder)
+                x_BND, carry = self.run_block(index, block, x_BND, hw, carry, recorder, valid_BN)
                 index += 1
             if i == len(self.stages) - 1:
                 x_BND = self.finish_blocks(x_BND, TokenGrid(*hw), carry, recorder)
             stage_out, stage_hw = x_BND, hw
             if stage.downsample is not None:
                 x_BND, hw = stage.downsample(x_BND, hw)
+                valid_B2 = shrink(valid_B2, stage.downsample.sampler.stride)
             if i in self.out_indices:
                 outs.append(self._format(i, *((x_BND, hw) if self.out_after_downsample else (stage_out, stage_hw))))
         return tuple(outs)

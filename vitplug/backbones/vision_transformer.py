@@ -34,6 +34,7 @@ from .base import (
 )
 from .checks import WRONG_SETTINGS
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
+from .padding import shrink, token_mask, valid_sizes
 from .patch_embed import build_patch_embed, check_patches
 
 
@@ -60,9 +61,10 @@ class ScaledAttention(SelfAttention):
         plugs: LayerPlugs,
         carry: Carry,
         record: LayerRecord | None = None,
+        valid_BN: Tensor | None = None,
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        x_BND, carry = super().forward(x_BND, layout, plugs, carry, record)
+        x_BND, carry = super().forward(x_BND, layout, plugs, carry, record, valid_BN)
         return self.out_drop(self.gamma1(x_BND)), carry
 
 
@@ -144,14 +146,19 @@ class TransformerLayer(BaseModule):
                 nn.init.normal_(module.bias, std=1e-6)
 
     def forward(
-        self, x_BND: Tensor, layout: TokenGrid | WindowLayout, carry: Carry, record: LayerRecord | None = None
+        self,
+        x_BND: Tensor,
+        layout: TokenGrid | WindowLayout,
+        carry: Carry,
+        record: LayerRecord | None = None,
+        valid_BN: Tensor | None = None,
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         if self.attn is not None:
-            branch, carry = self.attn(self.ln1(x_BND), layout, self.plugs, carry, record)
+            branch, carry = self.attn(self.ln1(x_BND), layout, self.plugs, carry, record, valid_BN)
             x_BND = x_BND + branch
         if self.ffn is not None:
-            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs)
+            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, valid_BN)
         return x_BND, carry
 
 
@@ -359,10 +366,12 @@ class VisionTransformer(PluggedBackbone):
         """The forward; ``mix`` changes the patch tokens ``(B, h, w, D)`` before positions are added."""
         check_patches(self.patch_embed, x.shape[-2:])
         x_BND, hw = self._embed(x, mix)
+        valid_B2 = shrink(valid_sizes(x), self.patch_embed.image_stride)
+        valid_BN = token_mask(valid_B2, hw, self.num_extra_tokens)
         carry = self.plugs.start()
         outs = []
         for index, layer in enumerate(self.layers):
-            x_BND, carry = self.run_block(index, layer, x_BND, self._layout(index, hw), carry, recorder)
+            x_BND, carry = self.run_block(index, layer, x_BND, self._layout(index, hw), carry, recorder, valid_BN)
             if index == self.num_layers - 1:
                 x_BND = self.finish_blocks(x_BND, TokenGrid(*hw, self.num_extra_tokens), carry, recorder)
                 x_BND = self.ln1(x_BND) if self.final_norm else x_BND

@@ -10,6 +10,9 @@ attention and pooling. Every block's q, k and v meet once more after the last bl
 There is nothing to learn: no projection, no bias, no dropout. On columnar hosts all tokens take part, the
 class token too. On hierarchical hosts the last block of every stage takes part, max-pooled over space to
 the last stage's grid; the paper has no code for it, and the rule here is ours.
+
+If the backbone knows the sizes of padded images (:mod:`vitplug.backbones.padding`), padding tokens are no keys and take
+no part in the max-pooling.
 """
 
 from collections.abc import Mapping, Sequence
@@ -135,17 +138,27 @@ class Tap(nn.Module):
         self.names = tuple(names)
         self.as_map = as_map
 
-    def forward(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, grid: TokenGrid, carry: Carry) -> Carry:
-        """The carry with the wanted ones after those of earlier blocks."""
+    def forward(
+        self,
+        q_BWHNd: Tensor,
+        k_BWHNd: Tensor,
+        v_BWHNd: Tensor,
+        grid: TokenGrid,
+        carry: Carry,
+        valid_BWN: Tensor | None = None,
+    ) -> Carry:
+        """The carry with the wanted ones, each with its valid tokens, after those of earlier blocks."""
         tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
+        valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), grid)
         kept = dict(carry.get(KEY, {}))
         for name in self.names:
-            kept[name] = (*kept.get(name, ()), self._merge_heads(tensors[name], grid))
+            merged = self._unwindow(tensors[name].transpose(2, 3).flatten(3), grid)
+            kept[name] = (*kept.get(name, ()), (merged, valid))
         return carrying(carry, KEY, kept)
 
-    def _merge_heads(self, t_BWHNd: Tensor, grid: TokenGrid) -> Tensor:
+    def _unwindow(self, t_BWNC: Tensor, grid: TokenGrid) -> Tensor:
         layout = grid.layout or grid
-        t_BNC = layout.from_windows(t_BWHNd.transpose(2, 3).flatten(3))
+        t_BNC = layout.from_windows(t_BWNC)
         if grid.layout is not None:
             return t_BNC.unflatten(1, (layout.height, layout.width))
         return t_BNC[:, grid.num_prefix :].unflatten(1, (grid.height, grid.width)) if self.as_map else t_BNC
@@ -173,11 +186,14 @@ class BroadFeature(nn.Module):
 
     def forward(self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None) -> Tensor:
         """Tokens ``(B, N, D)`` with the broad feature; prefix tokens that no map has stay as they are."""
-        taps = {name: [self._split_heads(t, grid) for t in tapped] for name, tapped in carry[KEY].items()}
+        taps = {name: [self._split_heads(*pair, grid) for pair in tapped] for name, tapped in carry[KEY].items()}
+        # The last block's, on whose grid all meet.
+        valid = carry[KEY]['k'][-1][1]
         out_BWHNd, probs = attend_bare(
             *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),
             self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
             scale=self.scale,
+            valid_BWN=None if valid is None else valid.flatten(1).unsqueeze(1),
             wants_probs=record is not None and 'broad_probs' in record.names,
         )
         if record is not None:
@@ -186,10 +202,10 @@ class BroadFeature(nn.Module):
         prefix = x_BND.shape[1] - feature_BND.shape[1]
         return x_BND + self.gamma * (F.pad(feature_BND, (0, 0, prefix, 0)) if prefix else feature_BND)
 
-    def _split_heads(self, t: Tensor, grid: TokenGrid) -> Tensor:
+    def _split_heads(self, t: Tensor, valid: Tensor | None, grid: TokenGrid) -> Tensor:
         """Tokens or a map of one block to ``(B, H, N, C / H)`` on the last grid."""
         if t.ndim == 4:
-            t = _max_pool(t, (grid.height, grid.width)).flatten(1, 2)
+            t = _max_pool(t, valid, (grid.height, grid.width)).flatten(1, 2)
         return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _pool(self, taps: Sequence[Tensor], dims: int) -> Tensor:
@@ -199,11 +215,17 @@ class BroadFeature(nn.Module):
         return torch.stack([_average_channels(v, dims) for v in taps]).mean(0)
 
 
-def _max_pool(t_BhwC: Tensor, hw: tuple[int, int]) -> Tensor:
-    """``(B, h, w, C)`` to another ``(h, w)``: the largest entry under each place, channel by channel."""
+def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) -> Tensor:
+    """``(B, h, w, C)`` to another ``(h, w)``: the largest valid entry under each place, channel by channel.
+
+    Places without valid entries get 0; they are padding and no keys.
+    """
     if t_BhwC.shape[1:3] == hw:
         return t_BhwC
-    return F.adaptive_max_pool2d(t_BhwC.permute(0, 3, 1, 2), hw).permute(0, 2, 3, 1)
+    if valid_Bhw1 is not None:
+        t_BhwC = t_BhwC.masked_fill(~valid_Bhw1, -torch.inf)
+    pooled = F.adaptive_max_pool2d(t_BhwC.permute(0, 3, 1, 2), hw).permute(0, 2, 3, 1)
+    return pooled if valid_Bhw1 is None else pooled.masked_fill(pooled == -torch.inf, 0.0)
 
 
 def _average_channels(t_BHNC: Tensor, dims: int) -> Tensor:

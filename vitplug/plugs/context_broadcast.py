@@ -28,6 +28,10 @@ class ContextBroadcast(Plug):
     The context is that of the whole image, class token included; of the whole feature map in windowed
     hosts. Tokens keep their shape ``(B, N, D)``. Only CB_S has parameters.
 
+    In a padded batch the context includes padding, so an image's result depends on the other images. If the backbone
+    knows the image sizes (:mod:`vitplug.backbones.padding`), means and maxima are taken over the image's own tokens,
+    and all tokens, padding too, receive them.
+
     Args:
         mode: ``'mean'``, ``'max'``, ``'cls'``, ``'gate'`` or ``'hybrid'``.
         scaled: Whether the mean has a learned scale, CB_S; with ``mode='mean'`` only.
@@ -84,8 +88,8 @@ class Broadcast(nn.Module):
         self.mode = mode
         self.class_token = class_token
 
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return BROADCASTS[self.mode](x_BND, self.class_token)
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
+        return BROADCASTS[self.mode](x_BND, self.class_token, valid_BN)
 
 
 class ScaledBroadcast(nn.Module):
@@ -95,23 +99,39 @@ class ScaledBroadcast(nn.Module):
         super().__init__()
         self.cb_scale = nn.Parameter(torch.full((dims,), init_value))
 
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND + (self.cb_scale * token_mean(x_BND)).to(x_BND.dtype)
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
+        return x_BND + (self.cb_scale * token_mean(x_BND, valid_BN)).to(x_BND.dtype)
 
 
-def token_mean(x_BND: Tensor) -> Tensor:
-    """Mean over the tokens, ``(B, 1, D)``; summed in float32 at least, for there may be thousands."""
+def token_mean(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
+    """Mean over the valid tokens, ``(B, 1, D)``; summed in float32 at least, for there may be thousands."""
     wide = torch.promote_types(x_BND.dtype, torch.float32)
-    return x_BND.mean(dim=1, keepdim=True, dtype=wide).to(x_BND.dtype)
+    if valid_BN is None:
+        return x_BND.mean(dim=1, keepdim=True, dtype=wide).to(x_BND.dtype)
+    total_B1D = _fill_padding(x_BND, valid_BN, 0.0).sum(dim=1, keepdim=True, dtype=wide)
+    return (total_B1D / valid_BN.sum(dim=1)[:, None, None]).to(x_BND.dtype)
 
 
-def first_token(x_BND: Tensor) -> Tensor:
+def token_max(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
+    """Largest entry of the valid tokens, channel by channel, ``(B, 1, D)``."""
+    return _fill_padding(x_BND, valid_BN, -torch.inf).amax(dim=1, keepdim=True)
+
+
+def first_token(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
     """The class token, ``(B, 1, D)``."""
     return x_BND[:, :1]
 
 
+def _fill_padding(x_BND: Tensor, valid_BN: Tensor | None, value: float) -> Tensor:
+    return x_BND if valid_BN is None else x_BND.masked_fill(~valid_BN.unsqueeze(-1), value)
+
+
 def _average(x_BND: Tensor, context_B1D: Tensor) -> Tensor:
     return torch.lerp(x_BND, context_B1D, 0.5)
+
+
+def _broadcast_mean(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
+    return _MeanBroadcast.apply(x_BND) if valid_BN is None else _average(x_BND, token_mean(x_BND, valid_BN))
 
 
 class _MeanBroadcast(torch.autograd.Function):
@@ -119,7 +139,7 @@ class _MeanBroadcast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x_BND):
-        return _average(x_BND, token_mean(x_BND))
+        return _average(x_BND, token_mean(x_BND, None))
 
     @staticmethod
     def backward(ctx, grad_BND):
@@ -127,11 +147,11 @@ class _MeanBroadcast(torch.autograd.Function):
 
 
 BROADCASTS = {
-    'mean': lambda x, class_token: _MeanBroadcast.apply(x),
-    'max': lambda x, class_token: _average(x, x.amax(dim=1, keepdim=True)),
-    'cls': lambda x, class_token: _average(x, class_token(x)),
-    'gate': lambda x, class_token: x * (class_token(x) + 1),
-    'hybrid': lambda x, class_token: x * class_token(x) + _average(x, token_mean(x)),
+    'mean': lambda x, class_token, valid: _broadcast_mean(x, valid),
+    'max': lambda x, class_token, valid: _average(x, token_max(x, valid)),
+    'cls': lambda x, class_token, valid: _average(x, class_token(x, valid)),
+    'gate': lambda x, class_token, valid: x * (class_token(x, valid) + 1),
+    'hybrid': lambda x, class_token, valid: x * class_token(x, valid) + _average(x, token_mean(x, valid)),
 }
 CLASS_TOKEN_MODES = ('cls', 'gate', 'hybrid')
 
@@ -140,6 +160,8 @@ class SqueezeExcite(Plug):
     """Squeeze and excitation over the tokens, with which the paper compares CB::
 
         y_i = x_i * sigmoid(W2 relu(W1 mean_j x_j + b1) + b2)
+
+    The mean includes padding, or not, as in :class:`ContextBroadcast`.
 
     Args:
         reduction: Width divided by the hidden width.
@@ -179,8 +201,9 @@ class Excitation(nn.Module):
         self.fc1 = nn.Linear(dims, hidden_dims)
         self.fc2 = nn.Linear(hidden_dims, dims)
 
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND * self.fc2(self.fc1(token_mean(x_BND)).relu()).sigmoid().to(x_BND.dtype)
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
+        mean_B1D = token_mean(x_BND, valid_BN)
+        return x_BND * self.fc2(self.fc1(mean_B1D).relu()).sigmoid().to(x_BND.dtype)
 
 
 class UniformHead(Plug):
@@ -190,7 +213,9 @@ class UniformHead(Plug):
         compensate   the same, and the hidden layer of the MLP is wider by the width of a head
         append       one more head, which sees all tokens alike, beside the H heads
 
-    In windowed hosts "all tokens" are those of the window that the mask does not keep apart.
+    In windowed hosts "all tokens" are those of the window that the mask does not keep apart, including the zeros that
+    pad a map to whole windows. If the backbone knows the image sizes (:mod:`vitplug.backbones.padding`), only the
+    image's own tokens count, and a window without any gets 0.
 
     Args:
         mode: One of the three.

@@ -4,7 +4,7 @@ A backbone describes its blocks (:class:`BlockShape` before they are built, :cla
 and owns sockets; a plug names the sockets it takes and brings the modules for them. Neither knows
 the other. Sockets of a block::
 
-    tap         q, k and v                                   module(q, k, v, grid, carry) -> carry
+    tap         q, k and v                                   module(q, k, v, grid, carry, valid) -> carry
     bias        position bias of every offset                module(grid) -> (H or 1, 2h-1, 2w-1)
     scores      scores before the softmax (one plug only)    module(scores, bias, grid, carry) -> (logits, carry)
                 and, optionally, instead of that, where
@@ -14,10 +14,10 @@ the other. Sockets of a block::
                 and, optionally, how they meet the values    module.weigh(maps, v) -> (output, values left over)
                 Both may bring an exact fast form of the     module.fast_form(attention) -> None or
                 whole attention                              form(attention, carry) -> (output, carry)
-    msa         tokens after the attention's projection      module(tokens) -> tokens
-    mlp_front   tokens before the first layer of the MLP     module(tokens) -> tokens
-    mlp_mid     hidden tokens, after the activation          module(tokens) -> tokens
-    mlp_end     tokens after the last layer of the MLP       module(tokens) -> tokens
+    msa         tokens after the attention's projection      module(tokens, valid) -> tokens
+    mlp_front   tokens before the first layer of the MLP     module(tokens, valid) -> tokens
+    mlp_mid     hidden tokens, after the activation          module(tokens, valid) -> tokens
+    mlp_end     tokens after the last layer of the MLP       module(tokens, valid) -> tokens
 
 Sockets of the whole network::
 
@@ -25,6 +25,9 @@ Sockets of the whole network::
     finish      tokens after the last block                  module(tokens, grid, carry, record) -> tokens
 
 It also owns what modules of many blocks use, under ``shared``, which is never called.
+
+``valid`` is None, or, for a padded batch whose image sizes are known, a mask that is False for padding: ``(B, N)`` with
+tokens ``(B, N, D)`` (prefix tokens are True), ``(B, W, N)`` with q, k and v.
 
 Its modules start as their constructors leave them: a model's ``init_cfg``, which reaches layers by class name, does not
 change them.

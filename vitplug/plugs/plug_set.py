@@ -82,16 +82,18 @@ class LayerPlugs(PlugModules):
         """The modules in one socket."""
         return [part[socket] for part in self.values() if socket in part]
 
-    def tokens(self, socket: str, x_BND: Tensor) -> Tensor:
+    def tokens(self, socket: str, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
         """What the plugs in a token socket make of a branch's tokens."""
         for module in self.at(socket):
-            x_BND = module(x_BND)
+            x_BND = module(x_BND, valid_BN)
         return x_BND
 
-    def tap(self, q: Tensor, k: Tensor, v: Tensor, grid: TokenGrid, carry: Carry) -> Carry:
+    def tap(
+        self, q: Tensor, k: Tensor, v: Tensor, grid: TokenGrid, carry: Carry, valid_BWN: Tensor | None = None
+    ) -> Carry:
         """Lets plugs keep q, k and v for later."""
         for module in self.at('tap'):
-            carry = module(q, k, v, grid, carry)
+            carry = module(q, k, v, grid, carry, valid_BWN)
         return carry
 
     def add_bias(self, bias_Hyx: Tensor | None, grid: TokenGrid) -> Tensor | None:

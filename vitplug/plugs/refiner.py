@@ -499,7 +499,7 @@ class RefinedReuse(BottleneckRefine):
 class Doubled(nn.Module):
     """``2 x`` of a branch's tokens ``(B, N, D)``."""
 
-    def forward(self, x_BND: Tensor) -> Tensor:
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
         return 2 * x_BND
 
 
@@ -510,7 +510,7 @@ class DoubledScale(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.full((dims,), SCALE_START))
 
-    def forward(self, x_BND: Tensor) -> Tensor:
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
         # In the precision of the scale, as LayerScale does: half precision has few digits left for such small numbers.
         return x_BND * (2 * self.scale)
 

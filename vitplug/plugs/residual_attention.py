@@ -47,8 +47,9 @@ class ResidualAttention(Plug):
         alpha: Share of the block's own scores, 0 to 1 (its start, if learned).
         learnable: Whether alpha is learned.
         per_layer: Whether every block has its own alpha (Eq. 13); one serves the network by default.
-        constraint: How a learned alpha is kept in [0, 1]: ``'project'`` writes it back at the start of a
-            training forward, ``'sigmoid'`` learns its logit, ``'none'`` leaves it free (official code).
+        constraint: How a learned alpha is kept in [0, 1]: ``'project'`` clamps it, and in training writes the
+            clamped value back before it is used, ``'sigmoid'`` learns its logit, ``'none'`` leaves it free
+            (official code).
         bias_mode: Where position biases go: ``'after'`` the blend, never handed on (Eq. 10); ``'blend'``
             into it (official ReSwin); ``'after_carried'`` after it and handed on (official ReMViTv2).
         window_align: Which scores a block with windows blends with: ``'index'`` the block before's,
@@ -181,10 +182,15 @@ class Alpha(nn.Module):
             return self.constant
         if self.constraint == 'sigmoid':
             return self.residual_alpha.sigmoid()
-        if self.constraint == 'project' and self.training:
-            # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
-            # Through .data, so that a second forward does not invalidate the backward of the first.
-            self.residual_alpha.data.clamp_(0, 1)
+        if self.constraint == 'none':
+            return self.residual_alpha
+        if not self.training:
+            # A checkpoint, the last optimizer step or weight averaging may leave it outside. Evaluation uses what
+            # training would, and changes no parameter.
+            return self.residual_alpha.clamp(0, 1)
+        # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
+        # Through .data, so that a second forward does not invalidate the backward of the first.
+        self.residual_alpha.data.clamp_(0, 1)
         return self.residual_alpha
 
 

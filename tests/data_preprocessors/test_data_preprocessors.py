@@ -1,0 +1,202 @@
+"""Real detectors and segmentors whose data preprocessor tells the backbone what is padding."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from torch.testing import assert_close
+
+from vitplug.backbones import padding
+
+CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+DETECTOR = 'swin-mini-p4-w4-cb_mask-rcnn_1xb8-400i_digits-128x128.py'
+SEGMENTOR = 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
+SIZES = [(100, 77), (128, 150)]
+
+
+def build(config, own=True, **preprocessor):
+    """The model of a config, with vitplug's data preprocessor or the library's own of the same name."""
+    from mmengine.registry import MODELS
+
+    cfg = Config.fromfile(CONFIGS / config)
+    init_default_scope(cfg.default_scope)
+    torch.manual_seed(0)
+    kind = cfg.model.data_preprocessor.type
+    cfg.model.data_preprocessor.update(type=f'vitplug.{kind}' if own else kind, **preprocessor)
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    return model
+
+
+def pictures(sizes=SIZES):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(0, 256, (1, *size), generator=generator, dtype=torch.uint8) for size in sizes]
+
+
+def detection_samples(sizes=SIZES):
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+    from mmengine.structures import InstanceData
+
+    samples = []
+    for height, width in sizes:
+        masks = np.zeros((1, height, width), np.uint8)
+        masks[:, 10:60, 10:60] = 1
+        sample = DetDataSample(metainfo=dict(img_shape=(height, width), ori_shape=(height, width), scale_factor=(1, 1)))
+        sample.gt_instances = InstanceData(
+            bboxes=torch.tensor([[10.0, 10.0, 60.0, 60.0]]),
+            labels=torch.tensor([3]),
+            masks=BitmapMasks(masks, height, width),
+        )
+        samples.append(sample)
+    return samples
+
+
+def segmentation_samples(sizes=SIZES):
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    samples = []
+    for size in sizes:
+        sample = SegDataSample(metainfo=dict(img_shape=size, ori_shape=size))
+        sample.gt_sem_seg = PixelData(data=torch.ones(1, *size, dtype=torch.int64))
+        samples.append(sample)
+    return samples
+
+
+def detection_batch(sizes=SIZES):
+    return dict(inputs=pictures(sizes), data_samples=detection_samples(sizes))
+
+
+def segmentation_batch(sizes=SIZES):
+    return dict(inputs=pictures(sizes), data_samples=segmentation_samples(sizes))
+
+
+def collect_contexts(model):
+    """A list that takes the tokens every broadcast of a forward is given, and twice the context it adds."""
+    seen = []
+
+    def keep(module, args, out):
+        seen.append((args[0].detach(), 2 * out.detach() - args[0].detach()))
+
+    for block in model.backbone.plugged_blocks():
+        for module in block.plugs.at('mlp_end'):
+            module.register_forward_hook(keep)
+    return seen
+
+
+def assert_own_means(tokens, context, columns, cell, sizes):
+    """Every context is the mean of the image's own tokens."""
+    for b, (height, width) in enumerate(sizes):
+        own = tokens[b].unflatten(0, (-1, columns))[: -(-height // cell), : -(-width // cell)].flatten(0, 1)
+        assert_close(context[b], own.mean(0).expand_as(context[b]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('training', [False, True])
+def test_images_of_a_mask_rcnn_have_means_of_their_own(training):
+    """The real path: data preprocessor, detector, backbone, plug."""
+    model = build(DETECTOR).train(training)
+    seen = collect_contexts(model)
+    if training:
+        losses = model(**model.data_preprocessor(detection_batch(), True), mode='loss')
+        model.parse_losses(losses)[0].backward()
+    else:
+        model.test_step(detection_batch())
+    assert len(seen) == 6
+    for index, (tokens, context) in enumerate(seen):
+        cell = 4 * 2 ** (index // 2)
+        assert_own_means(tokens, context, 160 // cell, cell, SIZES)
+
+
+@pytest.mark.parametrize('own', [True, False])
+def test_a_mask_rcnn_gives_an_image_the_same_maps_alone(own):
+    """As far as the plug goes: attention is silenced, for windows see padding. mmdet's own preprocessor keeps the
+    paper's mean over all tokens, which depends on the other image of the batch."""
+    model = build(DETECTOR, own).eval()
+    for block in model.backbone.plugged_blocks():
+        torch.nn.init.zeros_(block.attn.w_msa.proj.weight)
+
+    def maps(batch):
+        with torch.no_grad():
+            return model.backbone(model.data_preprocessor(batch)['inputs'])
+
+    together = maps(detection_batch())
+    assert together[0].shape[2:] == (128 // 4, 160 // 4)
+    for b, picture in enumerate(pictures()):
+        alone = maps(dict(inputs=[picture], data_samples=detection_samples()[b : b + 1]))
+        for stage, (got, expected) in enumerate(zip(together, alone, strict=True)):
+            height, width = (-(-side // (4 * 2**stage)) for side in SIZES[b])
+            difference = got[b, :, :height, :width] - expected[0, :, :height, :width]
+            # The second image has the size of the batch alone, too.
+            assert (difference.abs().max() < 1e-5) == (own or b == 1)
+
+
+def test_segmentor_in_training():
+    model = build(SEGMENTOR)
+    sizes = [(100, 77), (128, 30)]
+    seen = collect_contexts(model)
+    losses = model(**model.data_preprocessor(segmentation_batch(sizes), True), mode='loss')
+    model.parse_losses(losses)[0].backward()
+    assert len(seen) == 4
+    for tokens, context in seen:
+        assert_own_means(tokens, context, 16, 8, sizes)
+
+
+def test_segmentor_in_testing():
+    """Whole images know what is padding; crops of sliding windows do not, and count all of their tokens."""
+    model = build(SEGMENTOR).eval()
+    seen = collect_contexts(model)
+    model.test_step(segmentation_batch(SIZES[:1]))
+    assert_own_means(*seen[0], 96 // 8, 8, SIZES[:1])
+    model.test_cfg.update(mode='slide', crop_size=(64, 64), stride=(64, 64))
+    model.test_step(segmentation_batch(SIZES[:1]))
+    assert_own_means(*seen[-1], 8, 8, [(64, 64)])
+
+
+@pytest.mark.parametrize('config', [DETECTOR, SEGMENTOR])
+def test_a_batch_without_padding_is_that_of_the_library(config):
+    sizes = [(128, 128)] * 2
+    make = detection_batch if config is DETECTOR else segmentation_batch
+    inputs = [build(config, own).data_preprocessor(make(sizes), True)['inputs'] for own in (True, False)]
+    assert torch.equal(*inputs) and not vars(inputs[0])
+
+
+def test_copies_tell_sizes_too():
+    """Weight averaging copies models, workers get them pickled."""
+    model = build(DETECTOR)
+    for twin in (copy.deepcopy(model.data_preprocessor), pickle.loads(pickle.dumps(model.data_preprocessor))):
+        inputs = twin(detection_batch())['inputs']
+        assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
+
+
+def test_padding_to_a_fixed_size():
+    """By a batch augmentation, after the images were padded to one another."""
+    fixed = build(DETECTOR, batch_augments=[dict(type='BatchFixedSizePad', size=(192, 192), pad_mask=True)])
+    inputs = fixed.data_preprocessor(detection_batch(), True)['inputs']
+    assert inputs.shape[2:] == (192, 192)
+    assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
+
+
+def test_multi_branch_preprocessor_passes_sizes_on():
+    from mmengine.registry import MODELS
+
+    init_default_scope('mmdet')
+    inner = dict(type='vitplug.DetDataPreprocessor')
+    both = MODELS.build(dict(type='MultiBranchDataPreprocessor', data_preprocessor=inner))
+    batch = detection_batch()
+    branches = dict(inputs=dict(sup=batch['inputs']), data_samples=dict(sup=batch['data_samples']))
+    inputs = both(branches, training=True)['inputs']['sup']
+    assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
+
+
+def test_data_samples_without_sizes():
+    model = build(DETECTOR)
+    batch = detection_batch()
+    del batch['data_samples'][1].img_shape
+    with pytest.raises(ValueError, match=r'vitplug.DetDataPreprocessor: a data sample has no img_shape.*meta_keys'):
+        model.data_preprocessor(batch)

@@ -1,0 +1,67 @@
+"""Padding of image batches: from the sizes of the images to a mask of valid tokens.
+
+Images of different sizes are padded at bottom and right to one batch: always in detection, often when segmentation is
+trained. A backbone that knows the sizes gives every block a mask of the tokens that belong to images::
+
+    sizes in pixels (B, 2)  --patch stride, merging-->  valid rows and columns (B, 2)  -->  mask (B, N) of each stage
+
+A token is valid if the first pixel of its patch belongs to the image; partly padded patches count. After patch merging
+a token is valid if any of the merged tokens was.
+
+mmdet's detectors and mmseg's segmentors call their backbone with the batch and nothing else, so the sizes travel as an
+attribute of that tensor. No module or global variable holds them: two forwards may be in flight, and activation
+checkpointing repeats a block with the mask among its arguments. DistributedDataParallel, autocast and torch.compile
+pass the same tensor on.
+
+Operations on the batch give tensors without sizes, and then all tokens count. This is right for the crops of a sliding
+window, which the sizes do not describe. It also happens to inputs that FSDP or DeepSpeed cast to half precision.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_ATTRIBUTE = 'valid_sizes'
+
+
+def mark_padding(images: Tensor, sizes: Sequence[Sequence[int]]) -> Tensor:
+    """Attaches the sizes of its images to a padded batch.
+
+    Args:
+        images: ``(B, C, H, W)``, padded at bottom and right.
+        sizes: Height and width of every image before padding, in pixels.
+
+    Returns:
+        The same tensor. Without padding nothing is attached, and the backbone builds no mask.
+
+    Raises:
+        ValueError: If the number of sizes differs from the batch's, or a size is empty or larger than the batch's.
+    """
+    sizes, padded = [tuple(size) for size in sizes], tuple(images.shape[-2:])
+    if len(sizes) != len(images):
+        raise ValueError(f'sizes={sizes} for a batch of {len(images)} images: expected height and width of each')
+    if not all(len(size) == 2 and 1 <= size[0] <= padded[0] and 1 <= size[1] <= padded[1] for size in sizes):
+        raise ValueError(f'sizes={sizes} of images padded to {padded}: expected heights and widths from 1 to these')
+    if any(size != padded for size in sizes):
+        setattr(images, _ATTRIBUTE, torch.tensor(sizes, device=images.device))
+    return images
+
+
+def valid_sizes(images: Tensor) -> Tensor | None:
+    """Heights and widths ``(B, 2)`` in pixels that :func:`mark_padding` attached; None if there is no padding."""
+    return getattr(images, _ATTRIBUTE, None)
+
+
+def shrink(sizes_B2: Tensor | None, stride: tuple[int, int]) -> Tensor | None:
+    """Heights and widths after ``stride`` rows and columns are merged into one, rounded up."""
+    return None if sizes_B2 is None else torch.stack([-(-n // s) for n, s in zip(sizes_B2.T, stride, strict=True)], 1)
+
+
+def token_mask(sizes_B2: Tensor | None, hw: tuple[int, int], num_prefix: int = 0) -> Tensor | None:
+    """Mask ``(B, num_prefix + h * w)``, True for valid tokens; prefix tokens are valid."""
+    if sizes_B2 is None:
+        return None
+    rows_Bh, cols_Bw = (torch.arange(n, device=v.device) < v[:, None] for n, v in zip(hw, sizes_B2.T, strict=True))
+    mask_BN = (rows_Bh[:, :, None] & cols_Bw[:, None]).flatten(1)
+    return torch.cat((mask_BN.new_ones(len(mask_BN), num_prefix), mask_BN), dim=1)

@@ -1,0 +1,59 @@
+"""mmdet's and mmseg's data preprocessors, which here attach the image sizes to padded batches."""
+
+from typing import Any
+
+from mmengine.model import BaseDataPreprocessor
+
+from vitplug.backbones.padding import mark_padding
+from vitplug.registry import MODELS
+
+# Functions, not subclasses: mmdet and mmseg are imported only for configs that use them.
+
+
+@MODELS.register_module('DetDataPreprocessor')
+def build_det_data_preprocessor(**settings) -> BaseDataPreprocessor:
+    """mmdet's ``DetDataPreprocessor``, with which plugs leave padding out (:mod:`vitplug.backbones.padding`).
+
+    A ``Pad`` transform in the pipeline hides its padding from the data preprocessor, so it counts as image. Pad to a
+    fixed size with ``batch_augments=[dict(type='BatchFixedSizePad', ...)]`` instead.
+
+    Args:
+        settings: Arguments of mmdet's class.
+    """
+    from mmdet.models import DetDataPreprocessor
+
+    return _with_sizes(DetDataPreprocessor(**settings))
+
+
+@MODELS.register_module('SegDataPreProcessor')
+def build_seg_data_preprocessor(**settings) -> BaseDataPreprocessor:
+    """mmseg's ``SegDataPreProcessor``, with which plugs leave padding out (:mod:`vitplug.backbones.padding`).
+
+    Args:
+        settings: Arguments of mmseg's class.
+    """
+    from mmseg.models import SegDataPreProcessor
+
+    return _with_sizes(SegDataPreProcessor(**settings))
+
+
+def _with_sizes(preprocessor: BaseDataPreprocessor) -> BaseDataPreprocessor:
+    preprocessor.register_forward_hook(_attach_sizes)
+    return preprocessor
+
+
+def _attach_sizes(preprocessor: BaseDataPreprocessor, args: tuple, batch: dict[str, Any]) -> None:
+    """Attaches the sizes in the data samples to the batch; without data samples none are known.
+
+    Raises:
+        ValueError: If a data sample has no ``img_shape``.
+    """
+    samples = batch.get('data_samples') or ()
+    if any('img_shape' not in sample for sample in samples):
+        name = type(preprocessor).__name__
+        raise ValueError(
+            f'vitplug.{name}: a data sample has no img_shape, its size before padding: add it to the meta_keys of the '
+            f"pipeline's last step, or set data_preprocessor.type={name!r}"
+        )
+    if samples:
+        mark_padding(batch['inputs'], [sample.img_shape[:2] for sample in samples])
