@@ -14,6 +14,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
+from .checkpoint_fit import CheckpointFitHook
 from .checks import check_no_pickles, check_testing, check_training
 from .culprit import failing_part
 from .launch import start_cpu_processes
@@ -39,7 +40,7 @@ def train(argv: Sequence[str] | None = None) -> None:
             check_no_pickles(cfg)
     if not args.unsafe_unpickle:
         refuse_pickled_code()
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, args.allow_changes)
     with statuses_of_stops(runner.logger), settings_errors(runner):
         runner.train()
     leave_process_group()
@@ -55,7 +56,7 @@ def test(argv: Sequence[str] | None = None) -> None:
             check_no_pickles(cfg)
     if not args.unsafe_unpickle:
         refuse_pickled_code()
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, args.allow_changes)
     with statuses_of_stops(runner.logger), settings_errors(runner):
         runner.test()
     leave_process_group()
@@ -68,13 +69,19 @@ def leave_process_group() -> None:
         distributed.destroy_process_group()
 
 
-def build_runner(cfg: Config) -> Runner:
-    """Builds mmengine's runner, or the one named by `runner_type`."""
+def build_runner(cfg: Config, allow_changes: bool = False) -> Runner:
+    """Builds mmengine's runner, or the one named by `runner_type`; it refuses checkpoints that do not fit.
+
+    Args:
+        cfg: The config.
+        allow_changes: Whether a checkpoint may have been trained with other settings.
+    """
     start_cpu_processes(cfg)
     with one_line_errors(*SETTINGS):
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    runner.register_hook(CheckpointFitHook(allow_changes))
     keep_parameter_lists_off_the_terminal(runner.logger)
     return runner
 
@@ -94,9 +101,9 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
     except TrainingStopped as stop:
         # A worker of a loader hands its error on with a traceback; the message is its last line.
         message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
-        logger.error(message)
+        logger.error(printable(message))
         if os.environ.get('RANK', '0') == '0':
-            print('error:', message, file=sys.stderr)
+            print('error:', printable(message), file=sys.stderr)
         sys.exit(stop.status)
 
 
@@ -120,8 +127,13 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     kind = '' if isinstance(error, ValueError | OSError | ImportError) else f'{type(error).__name__}: '
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     if os.environ.get('RANK', '0') == '0':
-        print('error:', part + kind + ' '.join(text.split()) + _log_traceback(error), file=sys.stderr)
+        print('error:', printable(part + kind + ' '.join(text.split())) + _log_traceback(error), file=sys.stderr)
     sys.exit(2)
+
+
+def printable(text: str) -> str:
+    """A message without characters that a terminal acts on; files can have them in names."""
+    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _log_traceback(error: Exception) -> str:
