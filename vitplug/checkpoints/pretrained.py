@@ -171,7 +171,7 @@ def load_pretrained(
         given, others = _choose(_without(given, reset), wanted)
         coverage = _cover(source, given, others, wanted)
         coverage.check(min_coverage)
-        check_grid(module, given, read_settings(find_meta(content, path)))
+        check_grid(module, given, read_settings(find_meta(content, path)), path)
         module.load_state_dict(given, strict=False)
     except WRONG_SHAPES as error:
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
@@ -240,13 +240,14 @@ def is_plug(key: str) -> bool:
     return 'plugs' in key.split('.')
 
 
-def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping) -> None:
+def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike) -> None:
     """Checks that a position table that fits by its number of entries is also one of the backbone's grid.
 
     Args:
         module: The backbone, or a model with one.
         given: Weights by the module's keys.
         settings: The config of the checkpoint's training; its image size tells the grid of the table.
+        path: The checkpoint, for the error.
 
     Raises:
         ValueError: If the grid was another one, say 2 x 8 where the backbone's is 8 x 2.
@@ -259,8 +260,8 @@ def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping
         source = _closest_grid(grid[0] * grid[1], side[0] / side[1])
         if own is not None and getattr(table, 'shape', None) == own.shape and source != tuple(grid):
             raise ValueError(
-                f'{prefix}{name}: the checkpoint was trained on images of {side[0]}x{side[1]}, and its table is that of '
-                f'a {source[0]}x{source[1]} grid, not of {grid[0]}x{grid[1]}: set img_size to that of the checkpoint, '
+                f'{path} was trained on images of {side[0]}x{side[1]}, and its {prefix}{name} is the table of a '
+                f'{source[0]}x{source[1]} grid, not of {grid[0]}x{grid[1]}: set img_size to that of the checkpoint, '
                 'or resize the table before loading'
             )
 

@@ -85,11 +85,11 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     starts = isinstance(runner._train_loop, BaseLoop) and not runner._resume
     if runner._resume:
         _check_resumable(path, checkpoint)
-    given = _weights(path, checkpoint, 'state_dict')
+    given = find_weights(path, checkpoint)
     settings = read_settings(checkpoint['meta']) if isinstance(checkpoint.get('meta'), Mapping) else {}
     try:
         check_finite(_trainable(given, model), path)
-        check_grid(model, given, settings)
+        check_grid(model, given, settings, path)
     except ValueError as error:
         raise CheckpointNotRead(str(error)) from error
     if starts:
@@ -97,9 +97,9 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
         return
     _check_settings(runner, path, settings, allow_changes)
     if runner._resume:
-        for weights in (given, _weights(path, checkpoint, 'ema_state_dict')):
+        for weights in (given, find_weights(path, checkpoint, 'ema_state_dict')):
             _check_shapes(path, model, weights)
-    unexpected = _load(path, model, given)
+    unexpected = load_weights(path, model, given)
     if unexpected and not allow_changes:
         raise CheckpointNotRead(
             f'{path} does not fit the model of the config: it has {len(unexpected)} weights for which the backbone has '
@@ -145,12 +145,17 @@ def _is_broken(value: Any) -> bool:
 # --- weights ---
 
 
-def _weights(path: str, checkpoint: Mapping, key: str) -> OrderedDict[str, Tensor]:
-    """The tensors under a key of a checkpoint, without the prefix of a model's wrapper."""
+def find_weights(path: str, checkpoint: Mapping, key: str = 'state_dict') -> OrderedDict[str, Tensor]:
+    """The tensors under a key of mmengine's checkpoint, without the prefix of a model's wrapper.
+
+    Raises:
+        CheckpointNotRead: if something else lies there.
+    """
     given = checkpoint.get(key, checkpoint if key == 'state_dict' else {})
     if not isinstance(given, Mapping):
         raise CheckpointNotRead(f'{path}: its {key} is a {type(given).__name__}: expected tensors by name')
-    weights = OrderedDict((str(name).removeprefix('module.'), value) for name, value in given.items())
+    tensors = {str(name): value for name, value in given.items() if isinstance(value, Tensor)}
+    weights = OrderedDict((name.removeprefix('module.'), value) for name, value in tensors.items())
     # torch keeps the versions of modules in an attribute.
     weights._metadata = getattr(given, '_metadata', OrderedDict())
     return weights
@@ -159,16 +164,12 @@ def _weights(path: str, checkpoint: Mapping, key: str) -> OrderedDict[str, Tenso
 def _trainable(given: Mapping, model: nn.Module) -> dict[str, Tensor]:
     """Those weights of the model's that have numbers to be checked; masks may hold infinity by design."""
     own = model.state_dict()
-    return {
-        name: value
-        for name, value in given.items()
-        if isinstance(value, Tensor) and name in own and own[name].isfinite().all()
-    }
+    return {name: value for name, value in given.items() if name in own and own[name].isfinite().all()}
 
 
 def _check_any_fits(path: str, model: nn.Module, given: Mapping) -> None:
     wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
-    lacking = [name for name, shape in wanted.items() if getattr(given.get(name), 'shape', None) != shape]
+    lacking = [name for name, shape in wanted.items() if name not in given or given[name].shape != shape]
     if len(lacking) == len(wanted):
         raise _misfit(path, lacking, len(wanted))
 
@@ -176,13 +177,18 @@ def _check_any_fits(path: str, model: nn.Module, given: Mapping) -> None:
 def _check_shapes(path: str, model: nn.Module, given: Mapping) -> None:
     """Checks that nothing would be resized: the optimizer's state would not be."""
     own = model.state_dict()
-    changed = [name for name in own if name in given and getattr(given[name], 'shape', None) != own[name].shape]
+    changed = [name for name in own if name in given and given[name].shape != own[name].shape]
     if changed:
         raise _misfit(path, changed, len(own))
 
 
-def _load(path: str, model: nn.Module, given: Mapping) -> list[str]:
+def load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> list[str]:
     """Loads all weights of a model.
+
+    Args:
+        path: The checkpoint, for the error.
+        model: The model.
+        given: What :func:`find_weights` gives.
 
     Returns:
         Weights of the checkpoint's backbone that the model does not have.

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pickle import UnpicklingError
 from typing import NoReturn
 
 from mmengine.config import Config
@@ -23,7 +24,17 @@ from .safe_loading import refuse_pickled_code
 from .stops import TrainingStopped
 
 # What wrong settings end in, mmengine's errors included.
-SETTINGS = (ValueError, OSError, ImportError, TypeError, LookupError, AttributeError, AssertionError, RuntimeError)
+SETTINGS = (
+    ValueError,
+    OSError,
+    ImportError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    UnpicklingError,
+)
 
 
 def train(argv: Sequence[str] | None = None) -> None:
