@@ -129,6 +129,9 @@ def test_averages_of_another_shape():
     averages = {f'module.{name}': value for name, value in Model(img_size=64).state_dict().items()}
     with pytest.raises(CheckpointNotRead, match=r'another shape, e\.g\. backbone\.pos_embed'):
         check_checkpoint(runner_of(model, resume=True), checkpoint_of(model, ema_state_dict=averages))
+    averages = {f'module.{name}': value * torch.nan for name, value in model.state_dict().items()}
+    with pytest.raises(CheckpointNotRead, match=r'x\.pth has .* not finite .*pos_embed'):
+        check_checkpoint(runner_of(model, resume=True), checkpoint_of(model, ema_state_dict=averages))
 
 
 @pytest.mark.parametrize('value', [torch.zeros(3), torch.zeros(()), torch.zeros(1, 8, 24), 'text', None])

@@ -15,7 +15,7 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import nn
 
-from vitplug.engine.checkpoint_fit import find_weights, load_weights
+from vitplug.engine.checkpoint_fit import load_weights, model_weights
 from vitplug.engine.safe_loading import load_safely
 
 PANELS = ('input', 'truth', 'prediction')
@@ -41,7 +41,7 @@ def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDa
     """
     init_default_scope(cfg.default_scope)
     model = MODELS.build(cfg.model)
-    load_weights(str(checkpoint), model, find_weights(str(checkpoint), load_safely(str(checkpoint))))
+    load_weights(str(checkpoint), model, model_weights(str(checkpoint), load_safely(str(checkpoint))))
     model.eval()
     return model, DATASETS.build(cfg.test_dataloader.dataset)
 

@@ -13,7 +13,7 @@ from mmengine.runner import Runner, find_latest_checkpoint
 from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
 
-from vitplug.checkpoints.files import check_finite, some_of
+from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, some_of
 from vitplug.checkpoints.formats import is_derived
 from vitplug.checkpoints.pretrained import check_grid, find_mismatches, is_plug
 from vitplug.checkpoints.settings import compare, list_changes, parse_settings, read_settings
@@ -85,10 +85,11 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     starts = isinstance(runner._train_loop, BaseLoop) and not runner._resume
     if runner._resume:
         _check_resumable(path, checkpoint)
-    given = find_weights(path, checkpoint)
+    given, averages = (model_weights(path, checkpoint, key) for key in ('state_dict', 'ema_state_dict'))
     settings = read_settings(checkpoint['meta']) if isinstance(checkpoint.get('meta'), Mapping) else {}
     try:
-        check_finite(_trainable(given, model), path)
+        for weights in (given, averages):
+            check_finite(_finite_by_design(weights, model), path)
         check_grid(model, given, settings, path)
     except ValueError as error:
         raise CheckpointNotRead(str(error)) from error
@@ -97,7 +98,7 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
         return
     _check_settings(runner, path, settings, allow_changes)
     if runner._resume:
-        for weights in (given, find_weights(path, checkpoint, 'ema_state_dict')):
+        for weights in (given, averages):
             _check_shapes(path, model, weights)
     unexpected = load_weights(path, model, given)
     if unexpected and not allow_changes:
@@ -145,7 +146,7 @@ def _is_broken(value: Any) -> bool:
 # --- weights ---
 
 
-def find_weights(path: str, checkpoint: Mapping, key: str = 'state_dict') -> OrderedDict[str, Tensor]:
+def model_weights(path: str, checkpoint: Mapping, key: str = 'state_dict') -> OrderedDict[str, Tensor]:
     """The tensors under a key of mmengine's checkpoint, without the prefix of a model's wrapper.
 
     Raises:
@@ -161,8 +162,8 @@ def find_weights(path: str, checkpoint: Mapping, key: str = 'state_dict') -> Ord
     return weights
 
 
-def _trainable(given: Mapping, model: nn.Module) -> dict[str, Tensor]:
-    """Those weights of the model's that have numbers to be checked; masks may hold infinity by design."""
+def _finite_by_design(given: Mapping, model: nn.Module) -> dict[str, Tensor]:
+    """The model's own weights, without masks and the like, which hold infinity in every model."""
     own = model.state_dict()
     return {name: value for name, value in given.items() if name in own and own[name].isfinite().all()}
 
@@ -188,7 +189,7 @@ def load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> li
     Args:
         path: The checkpoint, for the error.
         model: The model.
-        given: What :func:`find_weights` gives.
+        given: What :func:`model_weights` gives.
 
     Returns:
         Weights of the checkpoint's backbone that the model does not have.
@@ -198,7 +199,7 @@ def load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> li
     """
     try:
         missing, unexpected = model.load_state_dict(given, strict=False)
-    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+    except WRONG_SHAPES as error:
         mismatches = [name for name, *_ in find_mismatches(error)]
         if not mismatches:
             raise CheckpointNotRead(f'{path} does not fit the model of the config: {error}') from error
