@@ -49,6 +49,8 @@ LISTED_IN_TEST = re.compile(
 class CheckpointFitHook(Hook):
     """Refuses a checkpoint of another model or training before anything uses it; see :func:`check_checkpoint`.
 
+    `tools/train.py` and `tools/test.py` add it to every config; in a config, it works with other tools as well.
+
     Args:
         allow_changes: Whether a checkpoint of other settings is loaded all the same, if its weights fit.
 

@@ -92,7 +92,11 @@ def build_runner(cfg: Config, allow_changes: bool = False) -> Runner:
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-    runner.register_hook(CheckpointFitHook(allow_changes))
+    checks = [hook for hook in runner.hooks if isinstance(hook, CheckpointFitHook)]
+    for hook in checks:
+        hook.allow_changes |= allow_changes
+    if not checks:
+        runner.register_hook(CheckpointFitHook(allow_changes))
     keep_parameter_lists_off_the_terminal(runner.logger)
     return runner
 
