@@ -16,6 +16,7 @@ import shutil
 import signal
 import struct
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +27,10 @@ from unittest import mock
 
 import numpy as np
 import torch
+from mmengine.config import Config
 from mmengine.fileio.handlers.registry_utils import file_handlers
 from mmengine.logging import MMLogger
+from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import runner as mmengine_runner
 from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.utils import ManagerMixin
@@ -373,6 +376,41 @@ def class_weight(name: str) -> Make:
     return child(f"model = dict(head=dict(loss=dict(type='mmseg.CrossEntropyLoss', class_weight='{name}')))")
 
 
+def trained_with(before: str, after: str) -> Make:
+    """Saves the checkpoint of a training as if the config had said something else."""
+
+    def change(content: dict) -> None:
+        assert before in content['meta']['cfg']
+        content['meta']['cfg'] = content['meta']['cfg'].replace(before, after)
+
+    return changed(change)
+
+
+def wide_images(content: dict) -> None:
+    """Makes a checkpoint one of images of 16 x 64, and so of 2 x 8 patches."""
+    content['meta']['cfg'] = content['meta']['cfg'].replace('img_size=16', 'img_size=(16, 64)')
+    content['state_dict']['backbone.pos_embed'] = torch.ones(1, 16, 8)
+
+
+def weights(config: str = 'tiny.py', change: Callable[[dict], object] = lambda state: None, **settings) -> Make:
+    """Saves bare weights of a config's model, changed; there is no config in such a file."""
+
+    def make(folder: Path) -> None:
+        with own_process(folder), DefaultScope.overwrite_default_scope('mmpretrain'):
+            cfg = Config.fromfile(config)
+            cfg.merge_from_dict(settings)
+            state = MODELS.build(cfg.model).state_dict()
+        change(state)
+        torch.save(dict(state_dict=state), folder / 'bad.pth')
+
+    return make
+
+
+def tensor(change: Callable[[torch.Tensor], torch.Tensor], key: str = 'head.fc.weight') -> Make:
+    """Saves the checkpoint of a training with another tensor in it."""
+    return changed(lambda content: content['state_dict'].update({key: change(content['state_dict'][key])}))
+
+
 def both(*makes: Make) -> Make:
     return lambda folder: [make(folder) for make in makes]
 
@@ -441,12 +479,103 @@ def lying_header(shape: Sequence[int], end: int, name: str = 'bad.safetensors') 
     return write(name, struct.pack('<Q', len(text)) + text + bytes(8))
 
 
+def called(function: Callable, *arguments) -> Make:
+    """A pickle that calls a function which builds data, with arguments that no training has."""
+
+    class Called:
+        def __reduce__(self):
+            return function, arguments
+
+    return saved(dict(state_dict={'w': torch.zeros(2)}, meta=Called()))
+
+
+def forged_dtype(folder: Path) -> None:
+    """A numpy array of numbers whose dtype says that they are Python objects: numpy follows them as addresses."""
+
+    class Dtype:
+        def __reduce__(self):
+            return np.dtype, ('f8', False, True), (3, '<', None, None, None, -1, -1, 63)
+
+    class Array:
+        def __reduce__(self):
+            return (*np.zeros(1).__reduce__()[:2], (1, (4,), Dtype(), False, bytes(range(32))))
+
+    class Scalar:
+        def __reduce__(self):
+            return np.float64(1).__reduce__()[0], (Dtype(), bytes(range(8)))
+
+    changed(lambda content: content['meta'].update(array=Array(), scalar=Scalar()))(folder)
+
+
+def endless(folder: Path) -> None:
+    """A state dict that contains itself."""
+    content = dict(state_dict={})
+    content['state_dict']['state_dict'] = content['state_dict']
+    torch.save(content, folder / 'bad.pth')
+
+
+def exponential(folder: Path) -> None:
+    """Lists of two lists, each of two lists, and so on: 2^200 in 2 kB."""
+    nested = [0]
+    for _ in range(200):
+        nested = [nested, nested]
+    changed(lambda content: content['meta'].update(dataset_meta=nested))(folder)
+
+
+def exponential_key(folder: Path) -> None:
+    """A dict whose key is such a tuple: Python takes for ever to hash it."""
+    torch.save(dict(state_dict={'w': torch.zeros(2)}, meta={}), folder / 'bad.pth')
+    with zipfile.ZipFile(folder / 'bad.pth') as file:
+        program = file.read('bad/data.pkl')
+    tuples = b''.join(b'h%c\x86q%c' % (number, number + 1) for number in range(100, 180))
+    start = program.index(b'}', program.index(b'meta'))
+    _repacked(folder, 'bad.pth', program[: start + 1] + b'K\x00qd' + tuples + b'K\x00s' + program[start + 1 :])
+
+
+def large_storage(folder: Path) -> None:
+    """A file in the format before zip archives, of a few bytes that say they are 3 GB."""
+    torch.save(dict(w=torch.zeros(7)), folder / 'bad.pth', _use_new_zipfile_serialization=False)
+    data = (folder / 'bad.pth').read_bytes()
+    (folder / 'bad.pth').write_bytes(data.replace(b'K\x07N', b'J' + struct.pack('<i', 750_000_000) + b'N', 1))
+
+
+def overread(folder: Path) -> None:
+    """A tensor of a million numbers whose storage holds two: reading it shows what lies behind in memory."""
+    torch.save(dict(w=torch.zeros(2)), folder / 'bad.pth')
+    with zipfile.ZipFile(folder / 'bad.pth') as file:
+        program = file.read('bad/data.pkl').replace(b'K\x02', b'J' + struct.pack('<i', 1_000_000))
+    _repacked(folder, 'bad.pth', program)
+
+
+def tar_file(folder: Path) -> None:
+    """A tar file, in which torch before 2.6 runs code even where it is asked not to."""
+    with tarfile.open(folder / 'bad.pth', 'w') as file:
+        for name in ('storages', 'tensors', 'pickle'):
+            data = pickle.dumps(Malicious(), protocol=2)
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            file.addfile(entry, io.BytesIO(data))
+
+
 UNTRUSTED: dict[str, Make] = {
     'a pickle that would make a folder': saved(dict(state_dict={}, extra=Malicious())),
     'a pickle without torch around it': write('bad.pth', pickle.dumps(dict(state_dict={}, extra=Malicious()))),
     'a pickle of names that are listed as safe': fetched_code,
     'a zip bomb of tensors': zip_bomb,
     'a tensor that says it is 4 TB': expanding_bomb,
+}
+#: Files that would crash whoever reads them, or take for ever.
+UNSOUND: dict[str, Make] = {
+    'a numpy dtype that says numbers are objects': forged_dtype,
+    'a numpy array of 1 TB that is never filled': called(np.ndarray, (10**11,)),
+    'bytes of 3 GB from a number': called(bytearray, 3 * 10**9),
+    'a tensor of 3 GB from a number': called(torch.FloatTensor, 750_000_000),
+    'a storage of 3 GB in a small file': large_storage,
+    'a storage with less than its tensor': overread,
+    'a state dict that contains itself': endless,
+    'lists that name one another 2^200 times': exponential,
+    'a key that takes for ever to hash': exponential_key,
+    'a tar file': tar_file,
 }
 
 # --- the rows ---
@@ -485,9 +614,19 @@ def _plugs(title: str, plugs: str, error: str) -> 'Row':
 
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
-TRAIN, TEST = 'train.py tiny.py', 'test.py tiny.py bad.pth'
+TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
+# What reads a checkpoint, and the status that it ends with where it refuses one.
+READING = (
+    (TEST, 66),
+    ('convert.py bad.pth new.pth', 2),
+    (RESUME, 66),
+    (_set('load_from=bad.pth', TRAIN), 66),
+    ('publish_model.py bad.pth new.pth', 2),
+)
 SMALL = np.zeros((4, 4), np.uint8)
 FAR = [1, 1, 1e9, 1, 9, 9]
+NORMED = child("model = dict(neck=dict(type='LinearNeck', in_channels=8, out_channels=8, gap_dim=0, "
+               "norm_cfg=dict(type='BN1d'), act_cfg=None))", 'normed.py')  # fmt: skip
 
 DATA = (
     Row('image folder is missing', TRAIN, r'no such data folder: .*data/train', remove('data/train')),
@@ -1052,18 +1191,8 @@ CHECKPOINT = (
         66,
     ),
     *(
-        Row(title, command, r'bad\.pth (is|has|would|holds).*', make, status)
-        for (title, make), (command, status) in zip(
-            UNTRUSTED.items(),
-            (
-                (TEST, 66),
-                ('convert.py bad.pth new.pth', 2),
-                ('train.py tiny.py --resume bad.pth', 66),
-                (_set('load_from=bad.pth', TRAIN), 66),
-                ('publish_model.py bad.pth new.pth', 2),
-            ),
-            strict=True,
-        )
+        Row(title, command, r'bad\.pth (is|has .* bytes and would fill|would have to run|holds more)', make, status)
+        for (title, make), (command, status) in zip({**UNTRUSTED, **UNSOUND}.items(), READING * 3, strict=True)
     ),
     Row(
         'safetensors file that says it has 4 TB',
@@ -1105,10 +1234,154 @@ CHECKPOINT = (
     ),
     Row(
         'test of a checkpoint of another width',
-        _set('model.head.in_channels=8', 'test.py wide.py good.pth'),
-        r'good\.pth does not fit',
-        child('model = dict(backbone=dict(arch=dict(feedforward_channels=24)))', 'wide.py'),
+        TEST,
+        r'bad\.pth does not fit .* 6 of its \d+ parameters .*layers\.0\.ffn',
+        weights(**{'model.backbone.arch.feedforward_channels': 24}),
         66,
+    ),
+    Row(
+        'test of a Swin with other heads',
+        'test.py swin.py bad.pth',
+        r'bad\.pth does not fit .* e\.g\. .*relative_position_bias_table',
+        weights('swin.py', **{'model.backbone.arch.num_heads': [4, 4]}),
+        66,
+    ),
+    Row(
+        'test of a position table of another grid with as many entries',
+        _set('model.backbone.img_size=(64,16)', TEST),
+        r'bad\.pth was trained on images of 16x64, .*pos_embed .* a 2x8 grid, not of 8x2',
+        changed(wide_images),
+        66,
+    ),
+    Row(
+        'start from a position table of another grid with as many entries',
+        f'{_set("load_from=bad.pth", TRAIN)} model.backbone.img_size=(64,16)',
+        r'bad\.pth was trained on images of 16x64, .*pos_embed .* a 2x8 grid, not of 8x2',
+        changed(wide_images),
+        66,
+    ),
+    Row(
+        'test without the statistics of a batch norm',
+        'test.py normed.py bad.pth',
+        r'bad\.pth does not fit .* 1 of its \d+ parameters and buffers .*norm\.running_var',
+        both(NORMED, weights('normed.py', lambda state: state.pop('neck.norm.running_var'))),
+        66,
+    ),
+    Row(
+        'test without a plug of the checkpoint',
+        TEST,
+        r'bad\.pth does not fit .* no place, e\.g\. backbone\.layers\.0\.plugs\.rel_pos_bias',
+        weights(**{'model.backbone.plugs': [dict(type='RelPosBias')]}),
+        66,
+    ),
+    Row(
+        'test without a plug that has no weights',
+        TEST,
+        r"model\.backbone\.plugs\.ContextBroadcast was \{'type': 'ContextBroadcast'\}, is not set",
+        trained_with('img_size=16', "img_size=16, plugs=[dict(type='ContextBroadcast')]"),
+        66,
+    ),
+    Row(
+        'test with other heads',
+        _set('model.backbone.arch.num_heads=1', 'test.py tiny.py good.pth'),
+        r'good\.pth was trained with other settings .*num_heads was 2, is 1: .*--allow-changes',
+        status=66,
+    ),
+    Row(
+        'test with other heads, allowed',
+        _set('model.backbone.arch.num_heads=1', 'test.py tiny.py good.pth --allow-changes'),
+        r'good\.pth was trained with other settings .*num_heads was 2, is 1',
+        status=0,
+    ),
+    Row('test of weights without a config', TEST, r'bad\.pth holds no config that could be compared', weights(), 0),
+    Row(
+        'resume with another learning rate and batch size',
+        _set('optim_wrapper.optimizer.lr=0.1', RESUME) + ' train_dataloader.batch_size=1',
+        r'bad\.pth was trained with .*optimizer\.lr was 0\.01, is 0\.1; .*batch_size was 2, is 1',
+        changed(lambda content: None),
+        66,
+    ),
+    Row(
+        'resume with averaging that the checkpoint has not',
+        'train.py child.py --resume good.pth',
+        r"good\.pth was trained with .*averaging was \[\], is \[\{'type': 'EMAHook'\}\]",
+        child("custom_hooks = [dict(type='EMAHook')]"),
+        66,
+    ),
+    Row(
+        'resume for more epochs',
+        _set('train_cfg.max_epochs=2', 'train.py tiny.py --resume good.pth'),
+        r'good\.pth was trained with .*max_epochs was 1, is 2',
+        status=0,
+    ),
+    Row('NaN in weights', TEST, r'bad\.pth has .* not finite .* head\.fc\.weight', tensor(lambda t: t * np.nan), 66),
+    Row(
+        'infinity in weights to be published',
+        'publish_model.py bad.pth new.pth',
+        r'bad\.pth has .* not finite .* head\.fc\.weight',
+        tensor(lambda t: t / 0),
+    ),
+    Row(
+        'NaN in the state of an optimizer',
+        RESUME,
+        r'bad\.pth has .* not finite .* optimizer\.state\.0\.momentum',
+        changed(lambda c: c['optimizer']['state'].update({0: dict(momentum=torch.tensor(np.nan))})),
+        66,
+    ),
+    Row('complex weights', TEST, r'bad\.pth: .*head\.fc\.weight is a complex', tensor(lambda t: t + 1j), 66),
+    Row(
+        'weights without numbers',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth: .*head\.fc\.weight is a meta tensor',
+        tensor(lambda t: t.to('meta')),
+    ),
+    Row(
+        'sparse weights',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth: .*head\.fc\.weight is a sparse tensor',
+        tensor(torch.Tensor.to_sparse),
+    ),
+    Row(
+        'quantized weights',
+        _set('load_from=bad.pth', TRAIN),
+        r'bad\.pth: .*head\.fc\.weight is a quantized tensor',
+        tensor(lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8)),
+        66,
+    ),
+    Row(
+        'key with a number of stages without end',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth: a key names stage 99999999999: expected at most 64',
+        saved(
+            {
+                'layers.0.downsample.reduction.weight': torch.zeros(2, 8),
+                'layers.99999999999.blocks.0.norm1.weight': torch.zeros(2),
+            }
+        ),
+    ),
+    Row(
+        'key that clears the terminal',
+        'convert.py bad.pth new.pth',
+        r"bad\.pth: the key '\\x1b\[2Jw' has characters that do not print",
+        saved({'\x1b[2Jw': torch.zeros(2)}),
+    ),
+    Row(
+        'pipe with the name of a checkpoint',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth is a folder, a pipe or a device: expected a regular file',
+        lambda folder: os.mkfifo(folder / 'bad.pth'),
+    ),
+    Row(
+        'model that begins with a file of timm that runs code',
+        'get_flops.py child.py',
+        r'child\.py: the model cannot be built: .*posix\.mkdir',
+        both(
+            UNTRUSTED['a pickle that would make a folder'],
+            child(
+                "model = dict(backbone=dict(_delete_=True, type='TIMMBackbone', model_name='resnet10t', "
+                "checkpoint_path='bad.pth'))"
+            ),
+        ),
     ),
     Row(
         'start from a checkpoint of another model',

@@ -277,6 +277,22 @@ def test_tables_that_fit_nothing(saved):
             load_pretrained(swin(), saved(state, f'{entries}.pth'))
 
 
+def test_table_of_another_grid_with_as_many_entries(tmp_path):
+    """The config in the checkpoint tells 2 x 8 from 8 x 2 patches; the table alone does not."""
+    meta = dict(cfg="model = dict(backbone=dict(type='vitplug.VisionTransformer', img_size=(16, 64)))")
+    path = write_new(vit(img_size=(16, 64)).state_dict(), tmp_path / 'wide.pth', meta)
+    assert load_pretrained(vit(img_size=(16, 64)), path).resized == []
+    with pytest.raises(ValueError, match=r'wide\.pth was trained on images of 16x64, .* a 2x8 grid, not of 8x2'):
+        load_pretrained(vit(img_size=(64, 16)), path)
+
+
+def test_numbers_that_are_not_finite(saved):
+    state = vit().state_dict()
+    state['layers.1.attn.qkv.bias'][3] = torch.nan
+    with pytest.raises(ValueError, match=r'stock\.pth has .* not finite .* layers\.1\.attn\.qkv\.bias'):
+        load_pretrained(vit(), saved(state))
+
+
 def test_merging_of_odd_width(saved):
     key = 'layers.0.downsample.reduction.weight'
     state = {key: torch.zeros(3, 7), 'layers.0.blocks.0.attn.qkv.weight': torch.zeros(1)}

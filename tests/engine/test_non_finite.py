@@ -16,6 +16,8 @@ from vitplug.engine.hooks import NonFiniteLossHook
 from vitplug.engine.hooks.non_finite import describe_samples
 from vitplug.engine.stops import Interrupted, NonFiniteLoss
 
+ANY_SETTINGS = dict(type='vitplug.CheckpointFitHook', allow_changes=True)
+
 
 def train(work_dir, nan_at, max_consecutive=3, **settings):
     cfg = toy_config(work_dir, 'iterations')
@@ -70,7 +72,8 @@ def test_count_survives_a_resume(tmp_path):
     with pytest.raises(NonFiniteLoss):
         train(tmp_path, nan_at=[4, 5, 6])
     with pytest.raises(NonFiniteLoss, match=r'iteration 6 .*\(3 in a row\)'):
-        train(tmp_path, nan_at=[1], resume=True)  # its first iteration is the sixth
+        # Its first iteration is the sixth.
+        train(tmp_path, nan_at=[1], resume=True, custom_hooks=[ANY_SETTINGS])
 
 
 # --- checkpoints of a training that diverges ---

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from pickle import UnpicklingError
 
 import torch
 from mmengine.config import Config
@@ -70,7 +71,7 @@ def build_model(cfg: Config) -> nn.Module:
         init_default_scope(cfg.default_scope)
         try:
             model = MODELS.build(cfg.model)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RuntimeError, AssertionError, UnpicklingError) as error:
             raise ValueError(f'{cfg.filename}: the model cannot be built: {error}') from error
     model.eval()
     return model

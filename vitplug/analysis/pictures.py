@@ -12,10 +12,10 @@ from matplotlib.patches import Patch, Rectangle
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, pseudo_collate
 from mmengine.registry import DATASETS, MODELS, init_default_scope
-from mmengine.runner.checkpoint import load_state_dict
 from mmengine.structures import BaseDataElement
 from torch import nn
 
+from vitplug.engine.checkpoint_fit import load_weights, model_weights
 from vitplug.engine.safe_loading import load_safely
 
 PANELS = ('input', 'truth', 'prediction')
@@ -37,11 +37,11 @@ def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDa
         The model in evaluation mode and the test set.
 
     Raises:
-        CheckpointNotRead: if the checkpoint does not exist, is broken, or would have to run code.
+        CheckpointNotRead: if the checkpoint does not exist, is broken, would have to run code, or is of another model.
     """
     init_default_scope(cfg.default_scope)
     model = MODELS.build(cfg.model)
-    load_state_dict(model, load_safely(str(checkpoint), map_location='cpu')['state_dict'])
+    load_weights(str(checkpoint), model, model_weights(str(checkpoint), load_safely(str(checkpoint))))
     model.eval()
     return model, DATASETS.build(cfg.test_dataloader.dataset)
 

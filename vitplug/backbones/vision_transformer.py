@@ -379,7 +379,7 @@ class VisionTransformer(PluggedBackbone):
                 outs.append(self._format(x_BND, hw))
         return tuple(outs)
 
-    def _embed(self, x: Tensor, mix: Callable[[Tensor], Tensor] | None) -> tuple[Tensor, tuple[int, int]]:
+    def _embed(self, x: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
         x_BND, hw = self.patch_embed(x)
         if mix is not None:

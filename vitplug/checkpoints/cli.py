@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitplug.engine.cli import one_line_errors
 
-from .files import check_new, find_meta, find_weights, read_checkpoint, write_new
+from .files import WRONG_SHAPES, check_new, find_meta, find_weights, read_checkpoint, write_new
 from .formats import TARGETS, convert
 from .publish import publish
 
@@ -53,7 +53,7 @@ def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_
     state, _ = find_weights(content, source)
     try:
         converted, found = convert(state, to, prefix)
-    except (ValueError, RuntimeError) as error:
+    except WRONG_SHAPES as error:
         raise ValueError(f'{source}: {error}') from error
     # timm's own files are bare state dicts.
     write_new(converted, target, meta=find_meta(content, source) if to == 'vitplug' else None)

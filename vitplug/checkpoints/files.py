@@ -12,30 +12,34 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.serialization import get_safe_globals, safe_globals
 
 from vitplug.engine.checks import check_weights
 
+from .data_pickle import CodeRefused, Pending, Unusable
 from .downloads import fetch
+from .torch_file import most_bytes, read_torch_file
 
 # Where a checkpoint keeps its weights. Averaged ones come first: they are what timm and DeiT evaluate.
 # mmengine's `state_dict` is the averaged one already.
 WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'module')
 
 
-def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False) -> dict:
+def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False, in_memory: bool = False) -> Mapping:
     """Reads a checkpoint file onto the CPU.
 
     Args:
         path: A ``.safetensors`` file, or what ``torch.save`` wrote, under any other name.
         unsafe_unpickle: Whether the file may run code of its own, as pickles can.
+        in_memory: Whether tensors are read at once; otherwise the file must not change while they are used.
 
     Returns:
-        The file's content; that of a safetensors file has the keys ``'state_dict'`` and ``'meta'``.
+        The file's content; that of a safetensors file has the keys ``'state_dict'`` and ``'meta'``. Records of
+        mmengine are :class:`~vitplug.checkpoints.data_pickle.History`, other objects that no weights depend on None.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is empty, truncated or no checkpoint, or would have to run code.
+        ValueError: If the file is empty, truncated or no checkpoint, would have to run code, or if something in it is
+            no dense tensor of real numbers, too large, or too deep.
         ImportError: If it is a safetensors file and the package safetensors is not installed.
     """
     path = Path(path)
@@ -43,14 +47,14 @@ def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False) -> d
     if path.stat().st_size == 0:
         raise ValueError(f'{path} is empty (0 bytes): copy or download it again')
     check_packed(path)
-    content = READERS.get(path.suffix, _read_torch)(path, unsafe_unpickle)
-    check_sizes(content, path)
+    content = READERS.get(path.suffix, _read_torch)(path, unsafe_unpickle, in_memory)
+    check_content(content, path)
     if not isinstance(content, Mapping):
         raise ValueError(
             f'{path} holds a {type(content).__name__}: expected a state dict, or a dict with one under any of '
             f'{list(WEIGHT_KEYS)}'
         )
-    return dict(content)
+    return content
 
 
 def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, Tensor], str]:
@@ -64,7 +68,7 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
         The tensors by key, and the names of the keys they lie under, such as ``'state_dict'``, or ``''``.
 
     Raises:
-        ValueError: If there are no tensors.
+        ValueError: If there are no tensors, or one has numbers that are not finite.
     """
     keys = []
     while (key := _weight_key(content)) is not None:
@@ -76,7 +80,22 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
             f'{path} holds no weights: its keys are {some_of(content)}; expected tensors, or a dict of tensors under '
             f'any of {list(WEIGHT_KEYS)}'
         )
+    check_finite(state, path)
     return state, '.'.join(keys)
+
+
+def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
+    """Checks that all numbers are finite.
+
+    Raises:
+        ValueError: If one is not; names the file and the first few tensors.
+    """
+    broken = [key for key, value in state.items() if not value.isfinite().all()]
+    if broken:
+        raise ValueError(
+            f'{path} has numbers that are not finite (NaN or infinite) in {len(broken)} of {len(state)} tensors: '
+            f'{some_of(broken)}; the training that wrote it had diverged: use an earlier checkpoint'
+        )
 
 
 def find_meta(content: Mapping, path: str | os.PathLike) -> Mapping:
@@ -104,11 +123,15 @@ def local_file(checkpoint: str | os.PathLike) -> Path:
     return fetch(str(checkpoint)) if '://' in str(checkpoint) else Path(checkpoint)
 
 
-# --- what a small file may not become ---
+# --- what a file may not do to whoever reads it ---
 
-# How many times its file a checkpoint may fill in memory: tensors may share what they hold, but not for ever.
-MOST_SHARED = 10
-ALWAYS_ALLOWED = 64 * 2**20  # bytes
+# What tensors of unexpected shapes end in.
+WRONG_SHAPES = (ValueError, RuntimeError, IndexError, TypeError)
+
+# Entries of all containers, each counted as often as it is referred to, and how deep containers may lie in others.
+MOST_ENTRIES = 1_000_000
+MOST_DEPTH = 50
+SHOWN_DEPTH = 8  # of a place in a message
 
 
 def check_packed(path: Path) -> None:
@@ -128,27 +151,77 @@ def check_packed(path: Path) -> None:
         raise ValueError(f'{path} {_swollen(path, inside)}: torch.save writes no such file; get another one')
 
 
-def check_sizes(content: object, path: str | os.PathLike) -> None:
-    """Checks that the tensors in a checkpoint do not say that they are far larger than the file.
+def check_content(content: object, path: str | os.PathLike) -> None:
+    """Checks that what uses a checkpoint comes to an end, and that its tensors are dense ones of real numbers.
 
     Raises:
-        ValueError: If they do: to copy them would fill the memory.
+        ValueError: If there are too many entries, if they are too deep or contain themselves, if a key has characters
+            that do not print, if a tensor is of another kind, or if tensors and arrays are far larger than the file.
     """
-    seen: set[int] = set()
-    waiting, total = [content], 0
+    sizes: dict[int, int] = {}
+    waiting: list[tuple[_Place | None, object]] = [(None, content)]
+    entries = 0
     while waiting:
-        part = waiting.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if isinstance(part, Tensor):
-            total += part.nelement() * part.element_size()
-        elif isinstance(part, Mapping):
-            waiting.extend(part.values())
-        elif isinstance(part, list | tuple):
-            waiting.extend(part)
-    if total > ALWAYS_ALLOWED + MOST_SHARED * Path(path).stat().st_size:
-        raise ValueError(f'{path} {_swollen(path, total)}: no training writes such tensors; get another file')
+        place, part = waiting.pop()
+        kind = _wrong_kind(part)
+        if kind:
+            raise ValueError(f'{path}: {place} {kind}: expected dense tensors of real numbers, saved with values')
+        if isinstance(part, Tensor | np.ndarray):
+            sizes[id(part)] = part.nbytes
+        children = [(_Place(key, place), value) for key, value in _parts(part, path)]
+        entries += len(children)
+        if entries > MOST_ENTRIES or (children and children[0][0].depth > MOST_DEPTH):
+            raise ValueError(
+                f'{path} holds more than {MOST_ENTRIES:,} entries, more than {MOST_DEPTH} containers in each other, '
+                f'or one that contains itself, at {place}: no training writes such a file; get another one'
+            )
+        waiting.extend(children)
+    if sum(sizes.values()) > most_bytes(Path(path).stat().st_size):
+        raise ValueError(
+            f'{path} {_swollen(path, sum(sizes.values()))}: no training writes such tensors; get another file'
+        )
+
+
+class _Place:
+    """Where something lies in a checkpoint; names are put together when they are printed."""
+
+    def __init__(self, key: object, outer: '_Place | None'):
+        self.key, self.outer = key, outer
+        self.depth = outer.depth + 1 if outer else 1
+
+    def __str__(self) -> str:
+        names, place = [], self
+        while place:
+            names.append(shown(str(place.key)))
+            place = place.outer
+        return '.'.join(reversed(names[:SHOWN_DEPTH]))
+
+
+def _parts(part: object, path: str | os.PathLike) -> Iterable[tuple]:
+    """What lies in a container, by key or place."""
+    if isinstance(part, list | tuple):
+        return enumerate(part)
+    if not isinstance(part, Mapping):
+        return ()
+    for key in part:
+        if isinstance(key, str) and not key.isprintable():
+            raise ValueError(f'{path}: the key {shown(key)} has characters that do not print: get another file')
+    return part.items()
+
+
+def _wrong_kind(part: object) -> str:
+    """What is wrong with a tensor or array; '' if nothing is."""
+    if isinstance(part, Pending):
+        return 'is an object without content'
+    if isinstance(part, Unusable):
+        return part.kind
+    if not isinstance(part, Tensor):
+        return ''
+    if part.is_meta:
+        return 'is a meta tensor, which has no numbers'
+    if part.is_complex():
+        return 'is a complex tensor'
+    return '' if part.layout == torch.strided and not part.is_quantized else 'is a sparse or quantized tensor'
 
 
 def _swollen(path: str | os.PathLike, inside: int) -> str:
@@ -158,26 +231,25 @@ def _swollen(path: str | os.PathLike, inside: int) -> str:
 # --- reading ---
 
 
-def _read_torch(path: Path, unsafe_unpickle: bool):
-    listed = get_safe_globals()
-    unlisted = [entry for entry in HARMLESS if entry not in listed]
+def _read_torch(path: Path, unsafe_unpickle: bool, in_memory: bool):
     try:
-        with safe_globals(unlisted):
-            return torch.load(path, map_location='cpu', weights_only=not unsafe_unpickle, mmap=zipfile.is_zipfile(path))
+        if unsafe_unpickle:
+            mmap = zipfile.is_zipfile(path) and not in_memory
+            return torch.load(path, map_location='cpu', weights_only=False, mmap=mmap)
+        return read_torch_file(path, in_memory)
     except (PermissionError, MemoryError):
         raise
+    except CodeRefused as error:
+        raise ValueError(
+            f'{path} would have to run {shown(error.name)} to be read, and could run anything: nothing was run. '
+            'Get a file with weights alone; only if you trust its author, pass unsafe_unpickle=True '
+            '(--unsafe-unpickle)'
+        ) from error
     except Exception as error:  # A broken file can end in nearly any exception.
-        refused = re.search(r'GLOBAL (\S+)', str(error))
-        if refused:
-            raise ValueError(
-                f'{path} would have to run {refused.group(1)} to be read, and could run anything: nothing was run. '
-                'Get a file with weights alone; only if you trust its author, pass unsafe_unpickle=True '
-                '(--unsafe-unpickle)'
-            ) from error
         raise _unreadable(path, error) from error
 
 
-def _read_safetensors(path: Path, unsafe_unpickle: bool) -> dict:
+def _read_safetensors(path: Path, *_: bool) -> dict:
     try:
         from safetensors import safe_open
     except ImportError as error:
@@ -200,68 +272,24 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
     # The first sentence: torch goes on to advise reading the file with its code run.
     reason = re.split(r'\.\s|\n', str(error))[0]
     return ValueError(
-        f'{path} is truncated or no checkpoint ({type(error).__name__}: {reason}): copy or download it again; '
+        f'{path} is truncated or no checkpoint ({type(error).__name__}: {shown(reason)}): copy or download it again; '
         'allowed are files of torch.save and .safetensors'
     )
 
 
+LONGEST_NAME = 120
+
+
+def shown(name: str) -> str:
+    """A name from a file, for a message: not too long, and without characters that a terminal acts on."""
+    short = name if len(name) <= LONGEST_NAME else f'{name[:LONGEST_NAME]}...'
+    return short if short.isprintable() else ascii(short)
+
+
 def some_of(names: Iterable, count: int = 5) -> str:
     """The first few names, for a message."""
-    names = [str(name) for name in names]
+    names = [shown(str(name)) for name in names]
     return ', '.join(names[:count]) + (', ...' if len(names) > count else '') if names else 'none'
-
-
-# mmengine's checkpoints hold more than weights: numpy numbers, and the history of the logged ones. The former
-# are read; what the latter needs (its class, and getattr, which could fetch anything) is replaced by blanks.
-
-
-class _Blank:
-    """Stands for an object that no weights depend on."""
-
-    def __setstate__(self, state):
-        pass
-
-
-def _blank(*_):
-    """Stands for a function that no weights depend on."""
-
-
-def allowed_as(path: str, function: Callable) -> Callable:
-    """A global that files know as ``path``. The pair ``(function, path)`` would do, but for older torch.
-
-    Args:
-        path: Module and name in the files.
-        function: What is called, or built, in its place.
-    """
-    module, _, name = path.rpartition('.')
-    if isinstance(function, type):
-        return type(name, (function,), {'__module__': module, '__qualname__': name})
-
-    def stand_in(*args):
-        return function(*args)
-
-    stand_in.__module__, stand_in.__name__, stand_in.__qualname__ = module, name, name
-    return stand_in
-
-
-def _harmless_globals() -> list[Callable]:
-    array = np.array([0.0])
-    rebuild, scalar = array.__reduce__()[0], array[0].__reduce__()[0]
-    codes = np.typecodes['AllInteger'] + np.typecodes['AllFloat'] + '?US'
-    cores = ('numpy._core', 'numpy.core')  # numpy 2's name and numpy 1's
-    return [
-        np.ndarray,
-        np.dtype,
-        *{type(np.dtype(code)) for code in codes},
-        *(allowed_as(f'{core}.multiarray._reconstruct', rebuild) for core in cores),
-        *(allowed_as(f'{core}.multiarray.scalar', scalar) for core in cores),
-        allowed_as('mmengine.logging.history_buffer.HistoryBuffer', _Blank),
-        allowed_as('argparse.Namespace', _Blank),
-        allowed_as('builtins.getattr', _blank),
-    ]
-
-
-HARMLESS = _harmless_globals()
 
 
 # --- writing ---

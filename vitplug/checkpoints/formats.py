@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .files import some_of
+from .files import shown, some_of
 
 State = Mapping[str, Tensor]
 # A name may stand behind others, but for numbers: those belong to lists of blocks.
 _BEFORE = r'((?:[A-Za-z_]\w*\.)*?)'
 # Tables that follow from the shapes; every model makes its own.
+MOST_STAGES = 64
 _DERIVED = re.compile(r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table)')
 
 
@@ -125,9 +126,16 @@ def _pixels_first(merged: Tensor) -> Tensor:
 
 
 def _num_stages(state: State) -> int:
-    """Stages of a Swin; 0 for other networks."""
+    """Stages of a Swin; 0 for other networks.
+
+    Raises:
+        ValueError: If there are too many.
+    """
     stages = (re.match(r'(?:backbone\.)?(?:layers|stages)\.(\d+)\.blocks\.', key) for key in state)
-    return max((int(match.group(1)) + 1 for match in stages if match), default=0)
+    number = max((int(match.group(1)) + 1 for match in stages if match), default=0)
+    if number > MOST_STAGES:
+        raise ValueError(f'a key names stage {number - 1}: expected at most {MOST_STAGES} stages')
+    return number
 
 
 def _rename(key: str, names: Sequence[tuple[str, str]]) -> str | None:
@@ -226,7 +234,8 @@ def recognise(state: State) -> tuple[Format, str]:
     for known in FORMATS:
         prefixes = known.recognise(state)
         if len(prefixes) > 1:
-            raise ValueError(f'several networks ({known.name}) lie in it: set prefix to one of {sorted(prefixes)}')
+            some = list(map(shown, sorted(prefixes)[:5]))
+            raise ValueError(f'several networks ({known.name}) lie in it: set prefix to one of {some}')
         if prefixes:
             return known, prefixes.pop()
     raise ValueError(

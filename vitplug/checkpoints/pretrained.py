@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import log
 
 from mmengine.logging import print_log
 from mmengine.model.weight_init import update_init_info
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 
 from vitplug.registry import WEIGHT_INITIALIZERS
 
-from .files import find_weights, local_file, read_checkpoint, some_of
+from .files import WRONG_SHAPES, find_meta, find_weights, local_file, read_checkpoint, some_of
 from .formats import is_derived, to_vitplug
+from .settings import find_default, read_settings
 
 BACKBONE = 'backbone.'
 # mmpretrain's two names of a classification layer; the model has one or the other.
 CLASSIFIERS = ('head.fc.', 'head.layers.head.')
+POSITION_TABLES = ('pos_embed', 'absolute_pos_embed')
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -159,7 +162,8 @@ def load_pretrained(
             or the backbone too little of it, or if tensors do not fit.
     """
     path = local_file(checkpoint)
-    weights, place = find_weights(read_checkpoint(path, unsafe_unpickle), path)
+    content = read_checkpoint(path, unsafe_unpickle)
+    weights, place = find_weights(content, path)
     wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
     try:
         given, known = to_vitplug(weights, prefix)
@@ -167,8 +171,9 @@ def load_pretrained(
         given, others = _choose(_without(given, reset), wanted)
         coverage = _cover(source, given, others, wanted)
         coverage.check(min_coverage)
+        check_grid(module, given, read_settings(find_meta(content, path)), path)
         module.load_state_dict(given, strict=False)
-    except (ValueError, RuntimeError) as error:
+    except WRONG_SHAPES as error:
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
         raise ValueError(message) from error
     print_log(str(coverage), logger='current')
@@ -213,8 +218,8 @@ def _classifier(key: str, present: str) -> str:
 def _cover(source: str, given: Mapping[str, Tensor], others: list[str], wanted: Mapping[str, Tensor]) -> Coverage:
     whole = any(key.startswith(BACKBONE) for key in wanted)
     in_backbone = [key for key in wanted if not whole or key.startswith(BACKBONE)]
-    plugs = [key for key in in_backbone if _is_plug(key)]
-    host = [key for key in in_backbone if not _is_plug(key)]
+    plugs = [key for key in in_backbone if is_plug(key)]
+    host = [key for key in in_backbone if not is_plug(key)]
     loaded = [key for key in host if key in given]
     unused = [key for key in given if key not in wanted]
     offered = [key for key in given if not whole or key.startswith(BACKBONE)]
@@ -230,13 +235,61 @@ def _cover(source: str, given: Mapping[str, Tensor], others: list[str], wanted: 
     )
 
 
-def _is_plug(key: str) -> bool:
+def is_plug(key: str) -> bool:
+    """Whether a tensor belongs to a plug."""
     return 'plugs' in key.split('.')
+
+
+def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike) -> None:
+    """Checks that a position table that fits by its number of entries is also one of the backbone's grid.
+
+    Args:
+        module: The backbone, or a model with one.
+        given: Weights by the module's keys.
+        settings: The config of the checkpoint's training; its image size tells the grid of the table.
+        path: The checkpoint, for the error.
+
+    Raises:
+        ValueError: If the grid was another one, say 2 x 8 where the backbone's is 8 x 2.
+    """
+    backbone, prefix = (module.backbone, BACKBONE) if hasattr(module, 'backbone') else (module, '')
+    grid = getattr(backbone, 'patch_resolution', None)
+    side = _image_size(settings, type(backbone))
+    for name in POSITION_TABLES if grid and side else ():
+        own, table = getattr(backbone, name, None), given.get(prefix + name)
+        source = _closest_grid(grid[0] * grid[1], side[0] / side[1])
+        if own is not None and getattr(table, 'shape', None) == own.shape and source != tuple(grid):
+            raise ValueError(
+                f'{path} was trained on images of {side[0]}x{side[1]}, and its {prefix}{name} is the table of a '
+                f'{source[0]}x{source[1]} grid, not of {grid[0]}x{grid[1]}: set img_size to that of the checkpoint, '
+                'or resize the table before loading'
+            )
+
+
+def _image_size(settings: Mapping, backbone: type) -> tuple[int, int] | None:
+    """Height and width of the images in a checkpoint's config; None where it does not say."""
+    model = settings.get('model')
+    cfg = model.get('backbone') if isinstance(model, Mapping) else None
+    size = cfg.get('img_size', find_default(backbone, 'img_size')) if isinstance(cfg, Mapping) else None
+    sides = size if isinstance(size, list | tuple) else (size, size)
+    is_size = len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)
+    return tuple(sides) if is_size else None
+
+
+def _closest_grid(entries: int, ratio: float) -> tuple[int, int]:
+    """The grid ``(h, w)`` of so many entries with ``h / w`` closest to a ratio."""
+    grids = [(h, entries // h) for h in range(1, entries + 1) if entries % h == 0]
+    return min(grids, key=lambda grid: abs(log(grid[0] / grid[1] / ratio)))
+
+
+def find_mismatches(error: Exception) -> list[tuple[str, str, str]]:
+    """The tensors whose shapes torch complains of when it loads: key, shape in the checkpoint and in the model."""
+    return re.findall(r'size mismatch for (\S+): .*?\[(.*?)\].*?\[(.*?)\]', str(error), re.DOTALL)
 
 
 def _shapes(error: Exception) -> str:
     """The first few of torch's complaints about shapes, or the whole message."""
-    mismatches = re.findall(r'size mismatch for (\S+): .*?\[(.*?)\].*?\[(.*?)\]', str(error), re.DOTALL)
+    mismatches = find_mismatches(error)
     if not mismatches:
         return str(error)
     shown = '; '.join(f'{key} has shape ({theirs}), the model needs ({ours})' for key, theirs, ours in mismatches[:3])

@@ -79,9 +79,12 @@ def check_weights(path: str | None, option: str) -> None:
 
     Raises:
         FileNotFoundError: names the option, the path and close matches in its folder.
+        ValueError: if it is no regular file but, say, a folder or a pipe.
     """
     if path is None or _is_remote(path) or Path(path).is_file():
         return
+    if Path(path).exists():
+        raise ValueError(f'{option}: {path} is a folder, a pipe or a device: expected a regular file')
     raise FileNotFoundError(f'{option}: no such checkpoint: {path}{_close_matches(Path(path), "*.pth")}')
 
 

@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pickle import UnpicklingError
 from typing import NoReturn
 
 from mmengine.config import Config
@@ -15,6 +16,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
+from .checkpoint_fit import CheckpointFitHook
 from .checks import check_no_pickles, check_testing, check_training
 from .culprit import failing_part
 from .full_disks import explained_writes
@@ -29,7 +31,17 @@ from .stops import Interrupted, TrainingStopped
 from .workers import deaths_of_workers
 
 # What wrong settings end in, mmengine's errors included.
-SETTINGS = (ValueError, OSError, ImportError, TypeError, LookupError, AttributeError, AssertionError, RuntimeError)
+SETTINGS = (
+    ValueError,
+    OSError,
+    ImportError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    UnpicklingError,
+)
 # Those whose message says enough without their type.
 CLEAR = (ValueError, OSError, ImportError, TrainingStopped)
 
@@ -49,7 +61,7 @@ def train(argv: Sequence[str] | None = None) -> None:
             if is_first_process(cfg.launcher):
                 held.enter_context(only_training(run_folders(cfg)))
             check_run_folders(cfg)
-        runner = build_runner(cfg)
+        runner = build_runner(cfg, args.allow_changes)
         with reported(runner), older_checkpoint_named(cfg):
             runner.train()
         leave_process_group()
@@ -62,7 +74,7 @@ def test(argv: Sequence[str] | None = None) -> None:
         cfg = test_config(args)
         check_testing(cfg)
         _choose_readers(cfg, args.unsafe_unpickle)
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, args.allow_changes)
     with reported(runner):
         runner.test()
     leave_process_group()
@@ -95,8 +107,13 @@ def leave_process_group() -> None:
         distributed.destroy_process_group()
 
 
-def build_runner(cfg: Config) -> Runner:
-    """Builds mmengine's runner, or the one named by `runner_type`."""
+def build_runner(cfg: Config, allow_changes: bool = False) -> Runner:
+    """Builds mmengine's runner, or the one named by `runner_type`; it refuses checkpoints that do not fit.
+
+    Args:
+        cfg: The config.
+        allow_changes: Whether a checkpoint may have been trained with other settings.
+    """
     with one_line_errors(*SETTINGS), explained_writes(cfg.work_dir), lost_peers():
         start_cpu_processes(cfg)
         watch_peers()
@@ -104,6 +121,11 @@ def build_runner(cfg: Config) -> Runner:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     watch_peers()
+    checks = [hook for hook in runner.hooks if isinstance(hook, CheckpointFitHook)]
+    for hook in checks:
+        hook.allow_changes |= allow_changes
+    if not checks:
+        runner.register_hook(CheckpointFitHook(allow_changes))
     keep_parameter_lists_off_the_terminal(runner.logger)
     return runner
 
@@ -136,8 +158,8 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
     except TrainingStopped as stop:
         # A worker of a loader hands its error on with a traceback; the message is its last line.
         message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
-        logger.error(message)
-        announce(message, stop.status, together=isinstance(stop, Interrupted))
+        logger.error(printable(message))
+        announce(printable(message), stop.status, together=isinstance(stop, Interrupted))
         sys.exit(stop.status)
     except Exception as error:
         tell_of(error)
@@ -165,8 +187,13 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     status = error.status if isinstance(error, TrainingStopped) else 2
-    announce(part + kind + ' '.join(text.split()) + _log_traceback(error), status)
+    announce(printable(part + kind + ' '.join(text.split())) + _log_traceback(error), status)
     sys.exit(status)
+
+
+def printable(text: str) -> str:
+    """A message without characters that a terminal acts on; files can have them in names."""
+    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _log_traceback(error: Exception) -> str:

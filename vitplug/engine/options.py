@@ -76,6 +76,11 @@ def _parser(description: str) -> argparse.ArgumentParser:
         action='store_true',
         help='let checkpoints and other files that the config names run code of their own; only if you trust them',
     )
+    parser.add_argument(
+        '--allow-changes',
+        action='store_true',
+        help='take a checkpoint that was trained with other settings than those of the config; they are listed',
+    )
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
     return parser

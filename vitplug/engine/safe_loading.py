@@ -1,18 +1,15 @@
 """Checkpoints are data: a training or test reads them without running what else a pickle may hold."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import torch
 from mmengine.logging import HistoryBuffer
-from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from vitplug.checkpoints.files import allowed_as, check_packed, check_sizes, local_file, read_checkpoint
+from vitplug.checkpoints.data_pickle import History
+from vitplug.checkpoints.files import local_file, read_checkpoint
 
 from .stops import CheckpointNotRead
-
-# What a saved record of mmengine says of itself with getattr.
-STATISTICS = ('min', 'max', 'current', 'mean')
 
 
 def refuse_pickled_code() -> None:
@@ -39,52 +36,29 @@ def load_safely(filename: str, map_location=None) -> dict:
 
     Args:
         filename: A path, or an address that begins with http:// or https://.
-        map_location: Where tensors go, as for `torch.load`.
+        map_location: Part of mmengine's interface. Tensors stay on the CPU; loading them into a model or optimizer
+            copies them to its device.
 
     Returns:
-        The content. What mmengine itself saves beside tensors, such as its records, is read too; of other objects in
-        checkpoints of well-known programs only what weights do not depend on is left blank.
+        The content, with mmengine's records; other objects that weights do not depend on are None.
 
     Raises:
         CheckpointNotRead: if the file is missing, broken, or would have to run code.
     """
     try:
-        path = local_file(filename)
-        check_packed(path)
-        content = _read_records(path, map_location)
-        if content is None:
-            content = read_checkpoint(path)
-        else:
-            check_sizes(content, path)
+        content = read_checkpoint(local_file(filename), in_memory=True)
     except (OSError, ValueError, ImportError) as error:
         raise CheckpointNotRead(' '.join(str(error).split())) from error
     # mmengine runs this text, a config of years ago, to count the GPUs of the training that is resumed.
-    meta = content.get('meta') if isinstance(content, dict) else None
-    if isinstance(meta, dict):
-        meta.pop('config', None)
+    if isinstance(content.get('meta'), dict):
+        content['meta'].pop('config', None)
+    _restore_records(content.get('message_hub'))
     return content
 
 
-def _read_records(path, map_location):
-    """The content with mmengine's records in it; None where `read_checkpoint` has to look at the file."""
-    try:
-        with torch.serialization.safe_globals(_own_globals()):
-            return torch.load(path, map_location=map_location, weights_only=True)
-    except Exception:  # a broken file can end in nearly any; the second way says what is wrong
-        return None
-
-
-def _own_globals() -> list[Callable]:
-    """What mmengine lists as safe, with a getattr that fetches nothing but the statistics of its records.
-
-    With the real one a file gets at `exec`, and through the globals of a listed function has it called.
-    """
-    # As old as 0.10.7 mmengine has no such list; then its own checkpoints take the second way as well.
-    listed = getattr(mmengine_checkpoint, 'get_torch_safe_globals', list)()
-    return [entry for entry in listed if entry is not getattr] + [allowed_as('builtins.getattr', _statistic)]
-
-
-def _statistic(owner, name: str):
-    if owner is not HistoryBuffer or name not in STATISTICS:
-        raise ValueError(f'getattr({owner!r}, {name!r})')
-    return getattr(owner, name)
+def _restore_records(message_hub: object) -> None:
+    """Makes mmengine's records of what was read as plain numbers."""
+    records = message_hub.get('log_scalars') if isinstance(message_hub, Mapping) else None
+    for name, record in records.items() if isinstance(records, Mapping) else ():
+        if isinstance(record, History):
+            records[name] = HistoryBuffer(record.values, record.counts, record.max_length)

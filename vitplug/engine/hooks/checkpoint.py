@@ -12,7 +12,7 @@ from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 from vitplug.registry import HOOKS
 
 from ..atomic_files import AtomicBackend, identity, remove_partial_files
-from ..checkpoint_fit import check_checkpoint
+from ..checkpoint_fit import CheckpointFitHook, check_checkpoint
 from ..full_disks import free_space
 from ..run_folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from ..stops import CheckpointNotWritten
@@ -119,7 +119,8 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Refuses a checkpoint of another model, and takes the summed gradients of a training that is resumed."""
-        check_checkpoint(runner, checkpoint)
+        if not any(isinstance(hook, CheckpointFitHook) for hook in runner.hooks):
+            check_checkpoint(runner, checkpoint)
         if runner._resume:
             self.gradients = checkpoint.get('gradients', {})
 

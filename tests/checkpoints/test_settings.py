@@ -1,0 +1,125 @@
+"""The config in a checkpoint: read as mmengine reads it but never run, and compared by meaning."""
+
+import pytest
+from mmengine.config import Config
+from torch import nn
+
+from vitplug.checkpoints.settings import ABSENT, compare, list_changes, parse_settings, read_settings
+
+CONFIG = dict(
+    model=dict(type='A', sizes=(1, 2), plugs=[dict(type='B', alpha=0.5), dict(type='C')], flag=True, nothing=None),
+    lr=1e-3,
+    negative=-3,
+    words="it's",
+    empty={},
+    lists=[[1, 2], (3, dict(a=1))],
+    mapped={'a.b': dict(x=1), 1: 2},
+    infinite=float('inf'),
+    kind=nn.Linear,
+)
+
+
+def as_lists(value):
+    if isinstance(value, dict):
+        return {key: as_lists(entry) for key, entry in value.items()}
+    return [as_lists(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def test_reads_what_mmengine_writes():
+    text = Config(CONFIG).pretty_text
+    expected = as_lists(CONFIG) | dict(infinite='inf', kind='torch.nn.modules.linear.Linear')
+    assert parse_settings(text) == expected
+
+
+@pytest.mark.parametrize('name', ['digits/vit-mini-p4-cb-gab_1xb32-14e_digits-32x32.py'])
+def test_reads_a_whole_config(name):
+    cfg = Config.fromfile(f'configs/{name}')
+    assert parse_settings(cfg.pretty_text)['model'] == as_lists(cfg.model.to_dict())
+
+
+BAD = {
+    'a call': '__import__("os").mkdir("harm")',
+    'a call in a setting': "a = __import__('os').mkdir('harm')",
+    'import': 'import os\na = os.mkdir("harm")',
+    'no Python': 'a = (',
+    'key that cannot be hashed': 'a = {[]: 1}',
+    'brackets': 'a = ' + '(' * 10**5,
+    'signs': 'a = ' + '-' * 10**5 + '1',
+    'names': 'a = b' + '.c' * 10**5,
+    'sums': 'a = ' + '1+' * 10**5 + '1',
+    'digits': 'a = ' + '9' * 10**5,
+    'zeros': 'a = 0\0',
+    'length': 'a = 1\n' * 10**6,
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_runs_nothing_and_ends(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert parse_settings(BAD[case]) in ({}, dict(a="__import__('os').mkdir('harm')"))
+    assert not (tmp_path / 'harm').exists()
+
+
+@pytest.mark.parametrize('meta', [{}, dict(cfg=None), dict(cfg=3), dict(cfg=[])])
+def test_no_text(meta):
+    assert read_settings(meta) == {}
+
+
+class Layer(nn.Module):
+    def __init__(self, width, size=3, plugs=(), **rest):
+        super().__init__()
+
+
+class Child(Layer):
+    def __init__(self, *args, depth=2, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+def find(name):
+    return dict(Child=Child).get(name)
+
+
+EQUAL = {
+    'list and tuple': (dict(a=[1, 2]), dict(a=(1, 2))),
+    'integer and float': (dict(a=1), dict(a=1.0)),
+    'default left out': (dict(type='Child', width=1), dict(type='Child', width=1, depth=2)),
+    'default of the parent': (dict(type='Child', size=3, plugs=[]), dict(type='Child')),
+    'order of plugs': (
+        dict(plugs=[dict(type='B'), dict(type='C', x=1)]),
+        dict(plugs=[dict(type='C', x=1), dict(type='B')]),
+    ),
+}
+
+
+@pytest.mark.parametrize('case', EQUAL)
+def test_equal_by_meaning(case):
+    before, after = EQUAL[case]
+    assert list(compare(before, after, find)) == [] == list(compare(after, before, find))
+
+
+DIFFERENT = {
+    'value': (dict(a=dict(b=1)), dict(a=dict(b=2)), ('a.b', 1, 2)),
+    'entry': (dict(a=[1, 2]), dict(a=[1, 3]), ('a.1', 2, 3)),
+    'length': (dict(a=[1, 2]), dict(a=[1]), ('a', [1, 2], [1])),
+    'other than the default': (dict(type='Child'), dict(type='Child', depth=4), ('depth', 2, 4)),
+    'left out without a default': (dict(type='Child', width=1), dict(type='Child'), ('width', 1, ABSENT)),
+    'left out of another class': (dict(type='Layer', size=3), dict(type='Child'), ('size', 3, ABSENT)),
+    'plug': (dict(plugs=[dict(type='B')]), dict(plugs=()), ('plugs.B', dict(type='B'), ABSENT)),
+    'argument of a plug': (
+        dict(plugs=[dict(type='A'), dict(type='B', x=1)]),
+        dict(plugs=[dict(type='B', x=2), dict(type='A')]),
+        ('plugs.B.x', 1, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize('case', DIFFERENT)
+def test_difference(case):
+    before, after, change = DIFFERENT[case]
+    assert change in list(compare(before, after, find))
+
+
+def test_list_of_changes():
+    changes = [(f'name{i}\x1b', 'a\x1b' * 99, ABSENT) for i in range(7)]
+    text = list_changes(changes)
+    assert text.isprintable() and 'is not set; ' in text and text.endswith('; and 2 more')
