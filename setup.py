@@ -73,7 +73,6 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['vitplug', 'vitplug.*']),
-    package_data={'vitplug': ['py.typed']},
     cmdclass={'build_py': BuildWithMim},
     install_requires=['torch>=2.5,<2.14', 'numpy'],
     extras_require={'onedl': ONEDL, 'openmmlab': OPENMMLAB, 'test': TEST},

@@ -287,6 +287,17 @@ def test_host_of_ones_own_takes_every_plug(beside_examples):
     assert found['probs'][1].shape[-2:] == (16, 16)
 
 
+def test_host_of_ones_own_passes_scores_on_and_lets_plugs_finish(beside_examples):
+    import my_hosts
+
+    small, images = dict(dims=16, depth=2, num_heads=2, img_size=32, patch_size=8), torch.randn(1, 3, 32, 32)
+    plain = my_hosts.PlainTransformer(**small)
+    for plug in (dict(type='BroadAttention'), dict(type='ResidualAttention', learnable=False)):
+        model = my_hosts.PlainTransformer(**small, plugs=[plug])
+        model.load_state_dict(plain.state_dict())
+        assert not torch.allclose(model(images)[0], plain(images)[0])
+
+
 # --- data ---
 
 
