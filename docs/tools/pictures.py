@@ -41,7 +41,7 @@ def heat_map(x: float, y: float, values: Tensor, side: float, title: str, larges
     """Values from 0 to ``largest`` as squares, of ``side`` for the longer axis; cells of equal colour in one path."""
     cell = side / max(values.shape)
     largest = values.max().item() if largest is None else largest
-    levels = (values.clamp(min=0) / largest * 20).round().int()
+    levels = (values.clamp(0, largest) / largest * 20).round().int()
     parts = [text(x + side / 2, y - 8, title)]
     for level in levels.unique().tolist():
         cells = torch.nonzero(levels == level).tolist()
