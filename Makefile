@@ -2,6 +2,7 @@
 # make test   lint and run the test suite
 # make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
 # Each sets up $(VENV) first; a step that is done is not done again.
+# make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it
 
 VENV   ?= .venv
 PYTHON ?= python3
@@ -14,10 +15,10 @@ MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test bench lint format
+.PHONY: help setup demo test bench lint format docs docs-serve
 
 help:
-	@sed -n '1,4s/^# //p' Makefile
+	@sed -n '1,5s/^# //p' Makefile
 
 # --- set-up: one stamp per finished step, so an interrupted set-up goes on where it stopped ---
 
@@ -76,3 +77,19 @@ lint: setup
 format: setup
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
+
+# --- documentation: read from the source, in a small virtual environment of its own ---
+
+DOCS_VENV ?= .venv-docs
+
+$(DOCS_VENV)/done: requirements/docs.txt
+	@$(PYTHON) -m venv --clear $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check --progress-bar off -q -r requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS_VENV)/done
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --clean
+	@echo "built in site/; make docs-serve shows it in a browser"
+
+docs-serve: $(DOCS_VENV)/done
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs serve --strict

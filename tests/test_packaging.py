@@ -59,6 +59,10 @@ def test_wheel_has_the_index_and_nothing_beside_the_package(wheel):
     assert {path.name.partition('-')[0] for path in wheel.iterdir()} == {'vitplug'}
 
 
+def test_wheel_tells_type_checkers_of_its_annotations(wheel):
+    assert (wheel / 'vitplug' / 'py.typed').is_file()
+
+
 def in_wheel(wheel: Path, code: str, cwd: Path) -> dict:
     """What a program prints as JSON that has the wheel installed, as it were, before the working tree."""
     done = subprocess.run(

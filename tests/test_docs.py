@@ -1,0 +1,397 @@
+"""What README and docs show works: commands parse, configs build, examples run, links and pictures are in order.
+
+Shell commands are all lines of fences named ``shell``, indented lines that begin as one, and inline code that does.
+Python is a config if it has a ``model`` or a ``_base_``, and is run otherwise.
+"""
+
+import argparse
+import ast
+import json
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import mmseg
+import numpy as np
+import pytest
+import torch
+import yaml
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+
+from vitplug.backbones.base import PluggedBackbone
+from vitplug.engine import dataset_check
+from vitplug.engine.options import read_config
+from vitplug.plugs import PLUG_TYPES
+from vitplug.registry import MODELS as OUR_MODELS
+from vitplug.registry import PLUGS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    *(ROOT / name for name in ('README.md', 'CONTRIBUTING.md', 'CHANGELOG.md')),
+    *sorted((ROOT / 'docs').rglob('*.md')),
+    *sorted((ROOT / 'configs').glob('*/README.md')),
+]
+FENCE = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+STARTS = r'(?:python|make|pip|pytest|bash|tools/\S+\.sh) '
+MMSEG_CONFIGS = Path(mmseg.__file__).parent / '.mim' / 'configs'
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def fences(page: Path, language: str) -> list[str]:
+    return [code for named, code in FENCE.findall(page.read_text()) if named == language]
+
+
+# --- commands ---
+
+
+def commands_of(page: Path) -> list[str]:
+    """The commands a page shows, without comments, synopsis brackets and broken lines."""
+    text = page.read_text()
+    prose = FENCE.sub('', text)
+    found = [line for code in fences(page, 'shell') for line in code.replace('\\\n', ' ').splitlines()]
+    for block in re.findall(r'\n\n((?:    .*\n)+)', prose):
+        found += re.findall(rf'^    ({STARTS}.*)', block, re.MULTILINE)
+    found += [' '.join(code.split()) for code in re.findall(rf'`({STARTS}[^`]*)`', prose)]
+    commands = (re.sub(r'[\[\]]| \.\.\.|\|\w+', '', line.partition('  #')[0]).strip() for line in found)
+    return sorted({command for command in commands if command and not command.startswith('#')})
+
+
+COMMANDS = sorted({command for page in PAGES for command in commands_of(page)})
+
+
+class Parsed(BaseException):
+    """The command line was understood; nothing after that is to be run."""
+
+
+def parse(script: Path, args: list[str], monkeypatch) -> None:
+    """Lets a script parse a command line with its own parser, and stops it there."""
+    understand = argparse.ArgumentParser.parse_args
+
+    def stop(parser, argv=None, namespace=None):
+        understand(parser, argv, namespace)
+        raise Parsed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, 'parse_args', stop)
+        patch.setattr(sys, 'argv', [str(script), *args])
+        patch.syspath_prepend(script.parent)
+        with pytest.raises(Parsed):
+            runpy.run_path(str(script), run_name='__main__')
+
+
+def parse_python(args: list[str], monkeypatch) -> None:
+    if args[:2] == ['-m', 'pytest']:
+        return parse_pytest(args[2:])
+    script = ROOT / 'vitplug' / 'doctor.py' if args[:2] == ['-m', 'vitplug.doctor'] else ROOT / args[0]
+    rest = args[2:] if args[0] == '-m' else args[1:]
+    if 'pictures' in script.stem:
+        # Takes no arguments and would draw at once.
+        assert script.exists() and not rest
+        return None
+    return parse(script, rest, monkeypatch)
+
+
+def parse_pytest(args: list[str]) -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument('-x', action='store_true')
+    options.add_argument('-m')
+    options.add_argument('paths', nargs='*', type=lambda path: str((ROOT / path).resolve(strict=True)))
+    options.parse_args(args)
+
+
+def parse_make(args: list[str]) -> None:
+    makefile = (ROOT / 'Makefile').read_text()
+    for variable in (arg.partition('=')[0] for arg in args if '=' in arg):
+        assert f'$({variable})' in makefile, f'the Makefile has no variable {variable}'
+    env = {key: value for key, value in os.environ.items() if not key.startswith('MAKE')}
+    done = subprocess.run(['make', '--dry-run', *args], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def parse_pip(args: list[str]) -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument('command', choices=['install'])
+    options.add_argument('-e', type=lambda path: (ROOT / path / 'setup.py').resolve(strict=True))
+    options.add_argument('--no-deps', action='store_true')
+    options.parse_args(args)
+
+
+def parse_launcher(args: list[str], monkeypatch, tmp_path) -> None:
+    """Runs a shell script beside programs that print what they are called with, then parses the tool's own part."""
+    for program in ('python', 'srun'):
+        (tmp_path / program).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (tmp_path / program).chmod(0o755)
+    env = {**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'}
+    done = subprocess.run(args, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    at = next(i for i, word in enumerate(words) if word.endswith('.py'))
+    parse(ROOT / words[at], words[at + 1 :], monkeypatch)
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_command_is_understood(command, monkeypatch, tmp_path):
+    program, *args = shlex.split(command)
+    for word in args:
+        if word.startswith(('configs/', 'tests/', 'tools/')):
+            assert (ROOT / word.partition('::')[0]).exists(), word
+    if program == 'python':
+        parse_python(args, monkeypatch)
+    elif program in PARSERS:
+        PARSERS[program](args)
+    else:
+        assert program == 'bash' or (ROOT / program).exists(), f'{program}: unknown to this test'
+        parse_launcher([program, *args], monkeypatch, tmp_path)
+
+
+PARSERS = {'make': parse_make, 'pip': parse_pip, 'pytest': parse_pytest}
+
+
+def test_commands_are_found():
+    assert len(COMMANDS) >= 40
+    programs = {command.split()[0] for command in COMMANDS}
+    assert {'python', 'make', 'pip', 'pytest', 'bash', 'tools/dist_train.sh', 'tools/slurm_train.sh'} <= programs
+
+
+# --- Python ---
+
+
+def is_config(code: str) -> bool:
+    targets = [node for part in ast.parse(code).body for node in getattr(part, 'targets', [])]
+    return bool({'_base_', 'model'} & {target.id for target in targets if isinstance(target, ast.Name)})
+
+
+CODE = [(page, i, code) for page in PAGES for i, code in enumerate(fences(page, 'python'))]
+CONFIGS = [pytest.param(page, code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if is_config(code)]
+SNIPPETS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'backbone.forward' in code]
+
+
+def module_of(page: Path) -> str:
+    """The module an example page defines."""
+    (code,) = (code for code in fences(page, 'python') if code.startswith('"""'))
+    return code
+
+
+@pytest.fixture
+def beside_examples(tmp_path, monkeypatch):
+    """A folder with the examples' modules, importable; what they register is taken out again."""
+    for name, page in (('my_plugs', 'your_plug.md'), ('my_hosts', 'your_host.md')):
+        (tmp_path / f'{name}.py').write_text(module_of(ROOT / 'docs' / page))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ('my_plugs', 'my_hosts'):
+        sys.modules.pop(name, None)
+    PLUGS.module_dict.pop('TokenShift', None)
+    OUR_MODELS.module_dict.pop('PlainTransformer', None)
+
+
+def load(code: str, folder: Path) -> Config:
+    path = folder / 'my_config.py'
+    path.write_text(code.replace('MMSEG/', f'{MMSEG_CONFIGS}/'))
+    return read_config(str(path))
+
+
+def build(cfg: Config) -> torch.nn.Module:
+    init_default_scope(cfg.default_scope)
+    with torch.device('meta'):
+        return MODELS.build(cfg.model)
+
+
+@pytest.mark.parametrize(('page', 'code'), CONFIGS)
+def test_config_builds(page, code, beside_examples):
+    model = build(load(code, beside_examples))
+    assert isinstance(model.backbone, PluggedBackbone)
+    plugged = [block.plugs for block in model.backbone.plugged_blocks() if block.plugs]
+    # One names a config whose plugs it inherits.
+    assert plugged or model.backbone.plugs or 'UniformHead' in code
+
+
+def test_every_example_is_a_config_or_run():
+    examples = [code for _, _, code in CODE if code.startswith('"""')]
+    assert len(CONFIGS) + len(SNIPPETS) + len(examples) == len(CODE)
+    assert len(examples) == 2 and SNIPPETS
+    assert {code for _, _, code in CODE if 'MMSEG/' in code}
+
+
+@pytest.mark.parametrize('plug', [plug.__name__ for plug in PLUG_TYPES])
+def test_every_plug_has_a_config_and_every_argument_a_word(plug):
+    pages = [page for page in (ROOT / 'docs' / 'plugs').glob('*.md') if any(plug in c for c in fences(page, 'python'))]
+    assert pages, f'no page has a config with {plug}'
+    arguments = PLUGS.get(plug).__init__.__annotations__
+    text = '\n'.join(page.read_text() for page in pages)
+    assert [name for name in arguments if name not in text] == []
+
+
+@pytest.mark.parametrize('code', SNIPPETS)
+def test_snippet_runs(code):
+    arch = dict(embed_dims=8, num_layers=12, num_heads=2, feedforward_channels=16)
+    backbone = OUR_MODELS.build(dict(type='VisionTransformer', arch=arch, img_size=16, patch_size=8))
+    scope = dict(backbone=backbone, images=torch.randn(1, 3, 16, 16))
+    exec(code, scope)
+    assert scope['found']['probs'][11].shape == (1, 1, 2, 5, 5)
+
+
+def test_plug_of_ones_own_on_both_hosts(beside_examples):
+    import my_plugs  # noqa: F401
+
+    hosts = {
+        'VisionTransformer': dict(
+            arch=dict(embed_dims=8, num_layers=2, num_heads=2, feedforward_channels=16), img_size=16, patch_size=8
+        ),
+        'SwinTransformer': dict(
+            arch=dict(embed_dims=8, depths=[1, 1], num_heads=[1, 2]), img_size=32, window_size=4, out_indices=(1,)
+        ),
+    }
+    for host, settings in hosts.items():
+        images = torch.randn(2, 3, settings['img_size'], settings['img_size'])
+        plain = OUR_MODELS.build(dict(type=host, **settings)).eval()
+        model = OUR_MODELS.build(dict(type=host, **settings, plugs=[dict(type='TokenShift', layers=[0])])).eval()
+        model.load_state_dict(plain.state_dict(), strict=False)
+        torch.testing.assert_close(model(images), plain(images), rtol=0, atol=0)
+        (share,) = (p for name, p in model.named_parameters() if name.endswith('plugs.token_shift.msa.share'))
+        model(images)[0].square().mean().backward()
+        assert share.grad.abs().sum() > 0
+        share.data.fill_(1.0)
+        assert not torch.equal(model(images)[0], plain(images)[0])
+
+
+def test_shift_of_the_example_is_its_equation(beside_examples):
+    import my_plugs
+
+    shift = my_plugs.Shift(2, 0.5)
+    tokens = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
+    assert shift(tokens).tolist() == [[[1, 2], [3.5, 5], [6.5, 8]]]
+
+
+def test_host_of_ones_own_takes_every_plug(beside_examples):
+    import my_hosts
+
+    small = dict(dims=16, depth=2, num_heads=2, img_size=32, patch_size=8)
+    for plugs in ([], *([dict(type=plug.__name__)] for plug in PLUG_TYPES)):
+        model = my_hosts.PlainTransformer(**small, plugs=plugs)
+        (out,) = model(torch.randn(1, 3, 40, 24))
+        assert out.shape == (1, 16, 5, 3)
+        out.square().sum().backward()
+        assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    _, found = model.forward_intermediates(torch.randn(1, 3, 32, 32), ('probs',))
+    assert found['probs'][1].shape[-2:] == (16, 16)
+
+
+def test_host_of_ones_own_passes_scores_on_and_lets_plugs_finish(beside_examples):
+    import my_hosts
+
+    small, images = dict(dims=16, depth=2, num_heads=2, img_size=32, patch_size=8), torch.randn(1, 3, 32, 32)
+    plain = my_hosts.PlainTransformer(**small)
+    for plug in (dict(type='BroadAttention'), dict(type='ResidualAttention', learnable=False)):
+        model = my_hosts.PlainTransformer(**small, plugs=[plug])
+        model.load_state_dict(plain.state_dict())
+        assert not torch.allclose(model(images)[0], plain(images)[0])
+
+
+# --- data ---
+
+
+def write_images(folder: Path, names: list[str]) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((48, 64, 3), 100, np.uint8)).save(folder / name)
+
+
+def flowers(folder: Path) -> None:
+    for split in ('train', 'val'):
+        write_images(folder / 'data' / 'flowers' / split, ['rose/1.jpg', 'tulip/2.jpg'])
+
+
+def screws(folder: Path) -> None:
+    for split in ('train', 'val'):
+        write_images(folder / 'data' / 'screws' / split, ['1.jpg'])
+        box = dict(bbox=[2, 2, 20, 10], area=200, segmentation=[[2, 2, 22, 2, 22, 12, 2, 12]], iscrowd=0)
+        content = dict(
+            images=[dict(id=1, file_name='1.jpg', width=64, height=48)],
+            annotations=[dict(box, id=i, image_id=1, category_id=i) for i in (1, 2)],
+            categories=[dict(id=1, name='bolt'), dict(id=2, name='nut')],
+        )
+        (folder / 'data' / 'screws' / f'{split}.json').write_text(json.dumps(content))
+
+
+def roads(folder: Path) -> None:
+    for split in ('train', 'val'):
+        write_images(folder / 'data' / 'roads' / 'images' / split, ['1.jpg'])
+        labels = folder / 'data' / 'roads' / 'labels' / split
+        labels.mkdir(parents=True)
+        values = np.resize(np.array([0, 1, 255], np.uint8), (48, 64))
+        Image.fromarray(values).save(labels / '1.png')
+
+
+DATA = list(zip(fences(ROOT / 'docs' / 'your_data.md', 'python'), (flowers, screws, roads), strict=True))
+
+
+@pytest.mark.parametrize(('code', 'make_data'), DATA, ids=['folder', 'coco', 'label-maps'])
+def test_config_for_ones_own_data_reads_it(code, make_data, tmp_path, monkeypatch, capsys):
+    """The data set check of the tools, on files laid out as the page says, finds both classes and nothing wrong."""
+    monkeypatch.chdir(tmp_path)
+    make_data(tmp_path)
+    cfg = load(code, tmp_path)
+    assert dataset_check.main(['my_config.py']) == 0
+    assert '0 errors, 0 notes' in capsys.readouterr().out
+    heads = [cfg.model[key] for key in ('head', 'decode_head', 'auxiliary_head') if key in cfg.model]
+    heads += [cfg.model.roi_head[key] for key in ('bbox_head', 'mask_head') if 'roi_head' in cfg.model]
+    assert {head.num_classes for head in heads} == {2}
+    assert cfg.model.backbone.plugs and cfg.train_dataloader.dataset.type != 'ADE20KDataset'
+
+
+# --- links, pictures, the site ---
+
+
+@pytest.mark.parametrize('page', PAGES, ids=name_of)
+def test_linked_files_exist(page):
+    for target in re.findall(r'\]\(([^)#\s]+)[^)]*\)', FENCE.sub('', page.read_text())):
+        assert '://' in target or (page.parent / target).exists(), target
+
+
+def test_pictures_are_those_the_script_draws():
+    pictures = runpy.run_path(str(ROOT / 'docs' / 'tools' / 'pictures.py'))['PICTURES']
+    names = {path.stem for path in (ROOT / 'docs' / 'images').glob('*.svg')}
+    assert names == {draw.__name__ for draw in pictures}
+    for draw in pictures:
+        assert (ROOT / 'docs' / 'images' / f'{draw.__name__}.svg').read_text() == draw(), draw.__name__
+
+
+def pages_of(nav) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [page for part in (nav.values() if isinstance(nav, dict) else nav) for page in pages_of(part)]
+
+
+def test_site_has_every_page():
+    nav = pages_of(yaml.safe_load((ROOT / 'mkdocs.yml').read_text())['nav'])
+    assert sorted(nav) == sorted(name_of(page) for page in PAGES if page.name != 'README.md' or page.parent != ROOT)
+
+
+def test_reference_names_exist():
+    """A name that is gone fails the site as well; here it does without building it."""
+    for page in (ROOT / 'docs' / 'api').glob('*.md'):
+        for name in re.findall(r'^::: (\S+)$', page.read_text(), re.MULTILINE):
+            module, _, attribute = name.rpartition('.')
+            found = __import__(module, fromlist=[attribute])
+            assert hasattr(found, attribute), name
+
+
+def test_citation_has_the_version_and_every_paper():
+    citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+    assert f"version='{citation['version']}'" in (ROOT / 'setup.py').read_text()
+    papers = {re.search(r'> \[(.+)\]', readme.read_text()) for readme in (ROOT / 'configs').glob('*/README.md')}
+    titles = {match[1] for match in papers if match} - {
+        'Exploring Plain Vision Transformer Backbones for Object Detection'
+    }
+    assert titles == {reference['title'] for reference in citation['references']}
