@@ -98,6 +98,29 @@ def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
         )
 
 
+# Numbers that weights may be stored in; any other would be cast without a word.
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_numbers(state: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | os.PathLike) -> None:
+    """Checks that what a model keeps in floating point numbers is stored in such.
+
+    Args:
+        state: Tensors of a checkpoint.
+        own: Those of the model.
+        path: The checkpoint, for the error.
+
+    Raises:
+        ValueError: If one is not; names the file, the tensor and its type.
+    """
+    for key, value in state.items():
+        if key in own and own[key].is_floating_point() and value.dtype not in FLOATS:
+            raise ValueError(
+                f'{path}: {key} is stored as {value.dtype}: expected one of {[str(kind) for kind in FLOATS]}; '
+                'get a file with weights that were not converted'
+            )
+
+
 def find_meta(content: Mapping, path: str | os.PathLike) -> Mapping:
     """What a checkpoint says of itself beside its weights.
 

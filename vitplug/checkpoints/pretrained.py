@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitplug.registry import WEIGHT_INITIALIZERS
 
-from .files import WRONG_SHAPES, find_meta, find_weights, local_file, read_checkpoint, some_of
+from .files import WRONG_SHAPES, check_numbers, find_meta, find_weights, local_file, read_checkpoint, some_of
 from .formats import is_derived, to_vitplug
 from .settings import find_default, read_settings
 
@@ -171,6 +171,7 @@ def load_pretrained(
         given, others = _choose(_without(given, reset), wanted)
         coverage = _cover(source, given, others, wanted)
         coverage.check(min_coverage)
+        check_numbers(given, wanted, path)
         check_grid(module, given, read_settings(find_meta(content, path)), path)
         module.load_state_dict(given, strict=False)
     except WRONG_SHAPES as error:

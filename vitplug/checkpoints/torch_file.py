@@ -13,6 +13,7 @@ the number of elements as 8 bytes and the elements. What `torch.save` wrote befo
 import struct
 import sys
 import zipfile
+import zlib
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def _read_archive(path: Path, in_memory: bool) -> Any:
             if start + entry.file_size > size:
                 raise ValueError(f'an entry {entry.filename!r} that reaches beyond the end')
             part = whole[start : start + entry.file_size] if entry.file_size else torch.UntypedStorage(0)
+            _check_sum(part, entry)
             found[key] = part.clone() if in_memory else part
         if count * dtype.itemsize > len(found[key]):
             raise ValueError(f'a storage of {count:,} numbers in {len(found[key]):,} bytes')
@@ -97,6 +99,13 @@ def _start_of(entry: zipfile.ZipInfo, whole: torch.UntypedStorage) -> int:
     """Where the bytes of an entry begin: its own header, of variable length, stands before them."""
     header = bytes(whole[entry.header_offset : entry.header_offset + 30])
     return entry.header_offset + 30 + sum(struct.unpack('<HH', header[26:]))
+
+
+def _check_sum(part: torch.UntypedStorage, entry: zipfile.ZipInfo) -> None:
+    """Compares an entry with its check sum, which torch writes and does not look at."""
+    found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(part).numpy())
+    if found != entry.CRC:
+        raise ValueError(f'an entry {entry.filename!r} that does not agree with its check sum')
 
 
 def _read_row_of_pickles(file: mmap) -> Any:

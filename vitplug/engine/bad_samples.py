@@ -10,6 +10,8 @@ from .atomic_files import add_line
 from .stops import BadSample
 
 IGNORED_LABEL = 255
+CLASS = 'gt_label'  # what mmpretrain calls the class of an image
+LABEL_MAP = 'gt_sem_seg'  # and mmseg its label map
 RECORDS = 'bad_samples.jsonl'
 # What can be done beside mending a sample, by split; elsewhere, strictness is a choice.
 ADVICE = {'test': 'test on a list without it: a result over a part of the images is none'}
@@ -99,18 +101,34 @@ def check_sample(sample, num_classes: int | None) -> None:
             check(getattr(labels, name), sample['inputs'], num_classes)
 
 
+def check_evaluated_sample(sample, num_classes: int | None) -> None:
+    """Checks a sample that a model is evaluated on, whose label map has the size of the image before the pipeline.
+
+    Raises:
+        ValueError: if the class is none, or the label map has another size than the image.
+    """
+    labels = sample.get('data_samples') if isinstance(sample, dict) else None
+    if labels is None:
+        return
+    if CLASS in labels:
+        CHECKS[CLASS](getattr(labels, CLASS), sample['inputs'], num_classes)
+    if LABEL_MAP in labels and 'ori_shape' in labels:
+        sizes = tuple(getattr(labels, LABEL_MAP).data.shape[-2:]), tuple(labels.ori_shape[:2])
+        if sizes[0] != sizes[1]:
+            raise ValueError(f'the label map has size {sizes[0]}, the image {sizes[1]}')
+
+
 def check_labels(labels: torch.Tensor, num_classes: int | None, ignored: int | None = None) -> None:
-    """Checks labels, integers of any shape.
+    """Checks labels, integers of any shape; where the number of classes is not known, that none is negative.
 
     Raises:
         ValueError: names those outside of the classes.
     """
-    if num_classes is None:
-        return
-    wrong = labels[(labels < 0) | (labels >= num_classes)]
-    wrong = wrong[wrong != ignored] if ignored is not None else wrong
+    outside = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
+    wrong = labels[outside & (labels != ignored)] if ignored is not None else labels[outside]
     if len(wrong):
-        raise ValueError(f'labels {wrong.unique().tolist()[:5]} are outside of the {num_classes} classes')
+        classes = 'classes' if num_classes is None else f'{num_classes} classes'
+        raise ValueError(f'labels {wrong.unique().tolist()[:5]} are outside of the {classes}')
 
 
 def _check_class(label: torch.Tensor, inputs: torch.Tensor, num_classes: int | None) -> None:
@@ -130,4 +148,4 @@ def _check_instances(instances, inputs: torch.Tensor, num_classes: int | None) -
 
 
 # Under the names that mmpretrain, mmseg and mmdet give them.
-CHECKS = {'gt_label': _check_class, 'gt_sem_seg': _check_map, 'gt_instances': _check_instances}
+CHECKS = {CLASS: _check_class, LABEL_MAP: _check_map, 'gt_instances': _check_instances}

@@ -13,7 +13,7 @@ from mmengine.runner import Runner, find_latest_checkpoint
 from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
 
-from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, some_of
+from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, check_numbers, some_of
 from vitplug.checkpoints.formats import is_derived
 from vitplug.checkpoints.pretrained import check_grid, find_mismatches, is_plug
 from vitplug.checkpoints.settings import compare, list_changes, parse_settings, read_settings
@@ -92,6 +92,7 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     try:
         for weights in (given, averages):
             check_finite(_finite_by_design(weights, model), path)
+            check_numbers(weights, model.state_dict(), path)
         check_grid(model, given, settings, path)
     except ValueError as error:
         raise CheckpointNotRead(str(error)) from error

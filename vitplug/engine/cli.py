@@ -19,6 +19,7 @@ from torch import distributed
 from .checkpoint_fit import CheckpointFitHook
 from .checks import check_no_pickles, check_testing, check_training
 from .culprit import failing_part
+from .data_stream import name_annotation_files
 from .full_disks import explained_writes
 from .launch import is_first_process, start_cpu_processes
 from .locks import only_training
@@ -81,6 +82,7 @@ def test(argv: Sequence[str] | None = None) -> None:
 
 
 def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
+    name_annotation_files()
     # On a full disk every log line would show a traceback; the next scalar or checkpoint says it once.
     logging.raiseExceptions = False
     return parser.parse_args(argv)

@@ -223,10 +223,17 @@ def _is_outside(box: list, annotation: dict, size: tuple | None) -> bool:
 
 
 # The annotations that mmdet leaves out, by what is wrong with them.
+def _has_half_polygons(box: list, annotation: dict, size: tuple | None) -> bool:
+    polygons = annotation.get('segmentation')
+    polygons = polygons if isinstance(polygons, list) else []
+    return any(isinstance(polygon, list) and (len(polygon) < 6 or len(polygon) % 2) for polygon in polygons)
+
+
 LEFT_OUT: dict[str, Callable[[list, dict, tuple | None], bool]] = {
     'box narrower than a pixel': lambda box, annotation, size: min(box[2:]) < 1,
     'box outside of its image': _is_outside,
     'annotation with an area of zero or less': lambda box, annotation, size: annotation['area'] <= 0,
+    'polygon of less than three points, or with half a point': _has_half_polygons,
 }
 
 

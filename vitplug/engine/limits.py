@@ -152,9 +152,11 @@ def check_shapes(corners, mask, width: int, height: int) -> None:
 def _points(values, width: int, height: int) -> np.ndarray:
     """Numbers x, y, x, y ... as an array of shape (points, 2), none further outside than the image is large."""
     try:
-        numbers = np.asarray(values, dtype=float).ravel()
+        numbers = np.asarray(values, dtype=float)
     except (TypeError, OverflowError, ValueError) as error:
         raise ValueError(f'{str(values)[:80]}: expected numbers') from error
+    if numbers.ndim != 1:
+        raise ValueError(f'{str(values)[:80]}: expected numbers x, y, x, y ... in one list')
     side = max(width, height)
     wrong = numbers[~((numbers >= -side) & (numbers <= 2 * side))]
     if len(wrong):
@@ -228,7 +230,10 @@ def coco_complaints(content: Mapping, max_pixels: int = MAX_PIXELS) -> Iterator[
         size = sizes.get(str(annotation.get('image_id')))
         if size is None:
             continue
-        reason = _reason(check_shapes, _corners(annotation.get('bbox'), *size), annotation.get('segmentation'), *size)
+        mask = annotation.get('segmentation')
+        reason = _reason(check_shapes, _corners(annotation.get('bbox'), *size), mask, *size)
+        if isinstance(mask, Mapping) and not isinstance(mask.get('counts'), list | str):
+            reason = f'RLE with counts {mask.get("counts")!r}: expected a list of numbers or a text'
         if reason:
             yield f'annotation {annotation.get("id")}', reason
 

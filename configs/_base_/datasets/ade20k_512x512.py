@@ -40,6 +40,8 @@ val_dataloader = dict(
         data_root=data_root,
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
         pipeline=test_pipeline,
+        # Label maps keep their own size, which is that of the results.
+        test_mode=True,
     ),
 )
 test_dataloader = val_dataloader

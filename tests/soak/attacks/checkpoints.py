@@ -269,7 +269,7 @@ def not_finite(path: Path, draw: random.Random) -> Change:
 
     key = _changed_tensor(path, draw, change)
     # A copy that is true to its source is not wrong, and a backbone is started without the head.
-    return Change(REFUSED, f'{number} in {key}', starts=TOLD, copies=ANY, names=(key,))
+    return Change(REFUSED, f'{number} in {key}', starts=TOLD, copies=ANY, names=_names(key))
 
 
 FORMS = {
@@ -293,7 +293,7 @@ def tensor_of_another_form(path: Path, draw: random.Random) -> Change:
     form = draw.choice(list(FORMS))
     key = _changed_tensor(path, draw, FORMS[form])
     copies = ANY if form in COPIED else REFUSED
-    return Change(REFUSED, f'{key}: {form}', starts=TOLD, copies=copies, names=(key,))
+    return Change(REFUSED, f'{key}: {form}', starts=TOLD, copies=copies, names=_names(key))
 
 
 @checkpoint
@@ -308,7 +308,7 @@ def tensor_that_says_the_same(path: Path, draw: random.Random) -> Change:
     }
     form = draw.choice(list(forms))
     key = _changed_tensor(path, draw, forms[form])
-    return Change(SAME, f'{key}: {form}', names=(key,))
+    return Change(SAME, f'{key}: {form}', names=_names(key))
 
 
 @checkpoint
@@ -320,6 +320,11 @@ def half_precision(path: Path, draw: random.Random) -> Change:
     content['state_dict'] = {k: v.to(kind) if v.is_floating_point() else v for k, v in state.items()}
     torch.save(content, path)
     return Change(ANY, f'all weights as {kind}')
+
+
+def _names(key: str) -> tuple[str, ...]:
+    """A tensor's name in the model, and in its backbone alone."""
+    return key, key.removeprefix('backbone.')
 
 
 SHAPES = {
@@ -342,7 +347,7 @@ def another_shape(path: Path, draw: random.Random) -> Change:
     key = _changed_tensor(path, draw, SHAPES[form])
     # A training may start from what fits; tables of positions and biases are resized then, which is logged.
     starts = ANY if key.endswith(('pos_embed', '_table')) else TOLD
-    return Change(REFUSED, f'{key}: {form}', starts=starts, copies=ANY, names=(key,))
+    return Change(REFUSED, f'{key}: {form}', starts=starts, copies=ANY, names=_names(key))
 
 
 @checkpoint
@@ -355,14 +360,14 @@ def table_of_another_shape(path: Path, draw: random.Random) -> Change:
     key, form = draw.choice(tables), draw.choice(list(SHAPES))
     content['state_dict'][key] = SHAPES[form](content['state_dict'][key])
     torch.save(content, path)
-    return Change(REFUSED, f'{key}: {form}', starts=ANY, copies=ANY, names=(key,))
+    return Change(REFUSED, f'{key}: {form}', starts=ANY, copies=ANY, names=_names(key))
 
 
 @checkpoint
 def no_tensor(path: Path, draw: random.Random) -> Change:
     value = draw.choice([None, 'text', [1.0, 2.0], {}, 3, {'a': torch.zeros(2)}, np.zeros(3)])
     key = _changed_tensor(path, draw, lambda _: value)
-    return Change(REFUSED, f'{key} = {value!r}', starts=TOLD, copies=ANY, names=(key,))
+    return Change(REFUSED, f'{key} = {value!r}', starts=TOLD, copies=ANY, names=_names(key))
 
 
 # --- keys ---
@@ -379,7 +384,7 @@ def _renamed(path: Path, rename: Callable[[str], str | None]) -> None:
 def key_removed(path: Path, draw: random.Random) -> Change:
     key = _some_key(_load(path), draw)
     _renamed(path, lambda name: None if name == key else name)
-    return Change(REFUSED, f'{key} removed', starts=ANY, copies=ANY, names=(key,))
+    return Change(REFUSED, f'{key} removed', starts=ANY, copies=ANY, names=_names(key))
 
 
 @checkpoint
@@ -820,7 +825,7 @@ def values(path: Path, draw: random.Random) -> Change:
     begin = entries[key]['data_offsets'][0]
     number = draw.choice([math.nan, math.inf])
     _join(path, entries, body[:begin] + struct.pack('<f', number) + body[begin + 4 :])
-    return Change(REFUSED, f'{number} in {key}', starts=TOLD, copies=ANY, names=(key,))
+    return Change(REFUSED, f'{number} in {key}', starts=TOLD, copies=ANY, names=_names(key))
 
 
 # --- the state of a training ---
@@ -834,7 +839,7 @@ def position(path: Path, draw: random.Random) -> Change:
     content['meta'][key] = value
     torch.save(content, path)
     # Behind the end nothing is left to be trained; a checkpoint may be of a longer training.
-    return Change(ANY if value == 10**9 or value == 2**63 else REFUSED, f'meta.{key} = {value!r}', names=(key,))
+    return Change(ANY if value == 10**9 or value == 2**63 else REFUSED, f'meta.{key} = {value!r}', names=_names(key))
 
 
 @resumed
@@ -935,7 +940,7 @@ def config_in_meta(path: Path, draw: random.Random) -> Change:
     key = draw.choice(['config', 'cfg'])
     content['meta'][key] = f'import os\nos.mkdir({str(harm)!r})\n'
     torch.save(content, path)
-    return Change(SAME, f'code in meta.{key}', names=(key,))
+    return Change(SAME, f'code in meta.{key}', names=_names(key))
 
 
 @resumed
@@ -946,4 +951,4 @@ def other_parts(path: Path, draw: random.Random) -> Change:
     value = draw.choice([None, 'text', 3, [1], {'a': 1}, copy.copy(content['state_dict'])])
     content[key] = value
     torch.save(content, path)
-    return Change(ANY, f'{key} = {str(value)[:40]!r}', names=(key,))
+    return Change(ANY, f'{key} = {str(value)[:40]!r}', names=_names(key))
