@@ -53,12 +53,20 @@ def fences(page: Path, language: str) -> list[str]:
 # --- commands ---
 
 
+def unrolled(code: str) -> list[str]:
+    """The commands of a shell fence, variables filled in and loops written out once."""
+    values = dict(re.findall(r'^(\w+)=(\S+)$', code, re.MULTILINE))
+    values |= dict(re.findall(r'^for (\w+) in (\S+)', code, re.MULTILINE))
+    commands = [line for line in code.splitlines() if not re.match(r'\w+=\S+$|for |done', line)]
+    return [re.sub(r'\$(\w+)', lambda name: values[name[1]], line) for line in commands]
+
+
 def commands_of(page: Path) -> list[str]:
     """The commands a page shows, without comments, synopsis brackets and broken lines."""
     text = page.read_text()
     prose = FENCE.sub('', text)
-    found = [line for code in fences(page, 'shell') for line in code.replace('\\\n', ' ').splitlines()]
-    for block in re.findall(r'\n\n((?:    .*\n)+)', prose):
+    found = [line for code in fences(page, 'shell') for line in unrolled(code.replace('\\\n', ' '))]
+    for block in re.findall(r'\n\n((?:    .*\n)+)', prose.replace('\\\n', ' ')):
         found += re.findall(rf'^    ({STARTS}.*)', block, re.MULTILINE)
     found += [' '.join(code.split()) for code in re.findall(rf'`({STARTS}[^`]*)`', prose)]
     commands = (re.sub(r'[\[\]]| \.\.\.|\|\w+', '', line.partition('  #')[0]).strip() for line in found)
