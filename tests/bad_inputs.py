@@ -750,6 +750,19 @@ DATA = (
         1,
     ),
     Row(
+        'line of an image list without a label, in a training',
+        _set('train_dataloader.dataset.ann_file=list.txt', TRAIN),
+        r'data/list\.txt cannot be read by CustomDataset: ValueError: not enough values',
+        write('data/list.txt', 'cat/0.png 0\ncat/1.png\n'),
+    ),
+    Row(
+        'label of a validation list that is no class',
+        _set('val_dataloader.dataset.ann_file=list.txt', TRAIN),
+        r'1 of 2 validation images cannot be read',
+        write('data/list.txt', 'cat/0.png 0\ncat/1.png -1\n'),
+        0,
+    ),
+    Row(
         'image list in another encoding',
         _set('train_dataloader.dataset.ann_file=list.txt', CLASSIFY),
         r'another form than expected\n.*data/list\.txt',

@@ -293,6 +293,15 @@ def test_numbers_that_are_not_finite(saved):
         load_pretrained(vit(), saved(state))
 
 
+@pytest.mark.parametrize('kind', [torch.uint8, torch.int64, torch.bool])
+def test_weights_stored_as_other_than_floats(saved, kind):
+    """torch would cast them without a word."""
+    state = vit().state_dict()
+    state['layers.1.attn.qkv.bias'] = state['layers.1.attn.qkv.bias'].to(kind)
+    with pytest.raises(ValueError, match=rf'stock\.pth: layers\.1\.attn\.qkv\.bias is stored as {kind}'):
+        load_pretrained(vit(), saved(state))
+
+
 def test_merging_of_odd_width(saved):
     key = 'layers.0.downsample.reduction.weight'
     state = {key: torch.zeros(3, 7), 'layers.0.blocks.0.attn.qkv.weight': torch.zeros(1)}

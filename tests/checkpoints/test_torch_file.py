@@ -255,3 +255,19 @@ def test_changed_bytes_end_in_content_or_in_one_error(as_archive, tmp_path):
             assert 'x.pth' in str(error) and str(error).isprintable()
             outcomes['refused'] += 1
     assert outcomes['read'] > 5 and outcomes['refused'] > 5
+
+
+@pytest.mark.parametrize('place', [0, -1])
+def test_a_flipped_bit_in_the_numbers_is_seen(place, tmp_path):
+    """The archive has a check sum of every entry, which torch does not look at."""
+    path = tmp_path / 'weights.pth'
+    torch.save(dict(state_dict=dict(a=torch.arange(100.0), b=torch.ones(7))), path)
+    with zipfile.ZipFile(path) as archive:
+        name = sorted(entry for entry in archive.namelist() if '/data/' in entry)[place]
+        numbers = archive.read(name)
+    data = bytearray(path.read_bytes())
+    data[data.index(numbers) + 5] ^= 1
+    path.write_bytes(data)
+    assert torch.load(path, weights_only=True)
+    with pytest.raises(ValueError, match='check sum'):
+        read_torch_file(path)

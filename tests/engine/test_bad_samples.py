@@ -9,10 +9,12 @@ from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import METRICS
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from mmpretrain.datasets.samplers import SequentialSampler
+from mmpretrain.structures import DataSample
+from mmseg.structures import SegDataSample
 from PIL import Image
 from toy_training import SAMPLES, ToyMetric, final_state, run_training, toy_config
 
-from vitplug.engine.bad_samples import BadSamples, check_sample
+from vitplug.engine.bad_samples import BadSamples, check_evaluated_sample, check_sample
 from vitplug.engine.data_stream import EachOnce, TolerantDataset, check_sources
 from vitplug.engine.hooks import BadSampleHook
 from vitplug.engine.hooks import bad_samples as hook_module
@@ -187,3 +189,26 @@ def test_bad_samples_are_refused(bad, message):
 def test_limits_must_be_positive(name):
     with pytest.raises(ValueError, match=f'{name} = 0: must be at least 1'):
         BadSampleHook(**{name: 0})
+
+
+def evaluated(size, ori_shape):
+    sample = SegDataSample(metainfo=dict(ori_shape=ori_shape))
+    sample.gt_sem_seg = PixelData(data=torch.zeros(1, *size, dtype=torch.long))
+    # The image was resized for the model, its label map was not.
+    return dict(inputs=torch.zeros(3, 32, 48), data_samples=sample)
+
+
+def test_label_map_of_an_evaluated_image_has_the_size_before_the_pipeline():
+    check_evaluated_sample(evaluated((16, 24), (16, 24)), 2)
+    with pytest.raises(ValueError, match=r'the label map has size \(24, 16\), the image \(16, 24\)'):
+        check_evaluated_sample(evaluated((24, 16), (16, 24)), 2)
+
+
+@pytest.mark.parametrize('num_classes', [None, 2])
+def test_class_of_an_evaluated_image(num_classes):
+    def sample(label):
+        return dict(inputs=torch.zeros(3, 8, 8), data_samples=DataSample().set_gt_label(label))
+
+    check_evaluated_sample(sample(1), num_classes)
+    with pytest.raises(ValueError, match=r'labels \[-1\] are outside of the'):
+        check_evaluated_sample(sample(-1), num_classes)

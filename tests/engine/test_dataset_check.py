@@ -124,6 +124,8 @@ def coco(path, annotations, **more):
         (dict(bbox=[1, 1, 4, -4]), NOTE, 'narrower'),
         (dict(bbox=[20, 1, 4, 4]), NOTE, 'outside of its image'),
         (dict(area=0), NOTE, 'area of zero'),
+        (dict(segmentation=[[0, 0, 4, 4]]), NOTE, 'less than three points'),
+        (dict(segmentation=[[0, 0, 4, 4, 0, 4, 2]]), NOTE, 'half a point'),
         (dict(bbox=[1, 1, 4]), ERROR, 'four finite numbers'),
         (dict(bbox=[1, float('nan'), 4, 4]), ERROR, 'four finite numbers'),
         (dict(bbox=None), ERROR, 'four finite numbers'),

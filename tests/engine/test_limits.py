@@ -9,7 +9,14 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from vitplug.engine.folders import files_below
-from vitplug.engine.limits import _unpacked, check_image_size, check_regular, check_shapes, check_source
+from vitplug.engine.limits import (
+    _unpacked,
+    check_image_size,
+    check_regular,
+    check_shapes,
+    check_source,
+    coco_complaints,
+)
 
 SQUARE = [1, 1, 9, 1, 9, 9, 1, 9]
 
@@ -59,6 +66,7 @@ def test_good_instances_pass(tmp_path, instance):
         ([[0, 0, float('nan'), 4, 0, 4]], r'coordinate nan'),
         ([[0, 0, 10**400, 4, 0, 4]], r'expected numbers'),
         ([[0, 0, 'a', 4, 0, 4]], r'expected numbers'),
+        ([[[0, 0], [4, 0], [0, 4]]], r'x, y, x, y \.\.\. in one list'),
         ([[0, 0, 20, 16] * 12], r'outline of 480 pixels .* allowed are 464'),
         (dict(size=[20, 16], counts=[320]), r'RLE of size \[20, 16\]: expected that of its image, \[16, 20\]'),
         (dict(size=[16, 20], counts=[319]), r'no 320 pixels'),
@@ -138,3 +146,12 @@ def test_circles_of_links_are_refused(tmp_path, name, target):
 def test_instances_of_other_data_sets_are_left_alone():
     check_shapes(None, None, 20, 16)
     check_source(dict(width=20, height=16, instances=['anything', dict()]))
+
+
+def test_run_lengths_of_a_coco_file_need_counts():
+    """COCOeval ends in a TypeError; in training mmdet ignores such an instance."""
+    image = dict(id=1, width=20, height=16)
+    for counts in (None, 3):
+        annotation = dict(id=5, image_id=1, bbox=[1, 1, 4, 4], segmentation=dict(size=[16, 20], counts=counts))
+        ((what, reason),) = coco_complaints(dict(images=[image], annotations=[annotation]))
+        assert what == 'annotation 5' and f'RLE with counts {counts}' in reason

@@ -231,9 +231,10 @@ def coco_complaints(content: Mapping, max_pixels: int = MAX_PIXELS) -> Iterator[
         if size is None:
             continue
         mask = annotation.get('segmentation')
-        reason = _reason(check_shapes, _corners(annotation.get('bbox'), *size), mask, *size)
         if isinstance(mask, Mapping) and not isinstance(mask.get('counts'), list | str):
             reason = f'RLE with counts {mask.get("counts")!r}: expected a list of numbers or a text'
+        else:
+            reason = _reason(check_shapes, _corners(annotation.get('bbox'), *size), mask, *size)
         if reason:
             yield f'annotation {annotation.get("id")}', reason
 
