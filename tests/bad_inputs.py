@@ -997,6 +997,12 @@ CONFIG = (
         write('bad.py', 'a = nothing'),
     ),
     Row(
+        'config that ends the program',
+        'check_dataset.py bad.py',
+        r'bad\.py is no config \(SystemExit\)',
+        write('bad.py', 'raise SystemExit(0)'),
+    ),
+    Row(
         'base is missing',
         'get_flops.py bad.py',
         r'bad\.py is no config .*nowhere\.py',

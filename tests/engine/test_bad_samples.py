@@ -202,6 +202,12 @@ def test_label_map_of_an_evaluated_image_has_the_size_before_the_pipeline():
     check_evaluated_sample(evaluated((16, 24), (16, 24)), 2)
     with pytest.raises(ValueError, match=r'the label map has size \(24, 16\), the image \(16, 24\)'):
         check_evaluated_sample(evaluated((24, 16), (16, 24)), 2)
+    other = evaluated((16, 24), (16, 24))
+    other['data_samples'].gt_sem_seg.data[0, 3, 3] = 255
+    check_evaluated_sample(other, 2)
+    other['data_samples'].gt_sem_seg.data[0, 3, 3] = 3
+    with pytest.raises(ValueError, match=r'labels \[3\] are outside of the 2 classes'):
+        check_evaluated_sample(other, 2)
 
 
 @pytest.mark.parametrize('num_classes', [None, 2])

@@ -135,6 +135,17 @@ def test_folders_are_listed_through_links(tmp_path):
     )
 
 
+def test_special_files_in_a_folder_are_refused(tmp_path):
+    """Data sets that list folders leave them out without a word."""
+    (tmp_path / 'cat').mkdir()
+    (tmp_path / 'cat' / 'a.png').touch()
+    (tmp_path / 'cat' / 'gone.png').symlink_to('nowhere')
+    assert dict(files_below(tmp_path))[str(tmp_path / 'cat')]
+    (tmp_path / 'cat' / 'b.png').symlink_to('/dev/zero')
+    with pytest.raises(ValueError, match=r'cat/b\.png is a character device: expected a regular file'):
+        list(files_below(tmp_path))
+
+
 @pytest.mark.parametrize(('name', 'target'), [('a/b/c', '..'), ('a/b/c', '.'), ('a/b/c', '../..')])
 def test_circles_of_links_are_refused(tmp_path, name, target):
     (tmp_path / 'a/b').mkdir(parents=True)

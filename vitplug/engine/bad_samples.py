@@ -116,6 +116,7 @@ def check_evaluated_sample(sample, num_classes: int | None) -> None:
         sizes = tuple(getattr(labels, LABEL_MAP).data.shape[-2:]), tuple(labels.ori_shape[:2])
         if sizes[0] != sizes[1]:
             raise ValueError(f'the label map has size {sizes[0]}, the image {sizes[1]}')
+        check_labels(getattr(labels, LABEL_MAP).data, num_classes, ignored=IGNORED_LABEL)
 
 
 def check_labels(labels: torch.Tensor, num_classes: int | None, ignored: int | None = None) -> None:

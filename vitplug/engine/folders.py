@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from .limits import check_regular
+
 # Links may lead to one folder in this many ways: a few links on each of many levels are as bad as a circle.
 MAX_WAYS = 64
 
@@ -17,7 +19,7 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
 
     Raises:
         ValueError: if a link leads back to a folder that it is in, or links to one folder in very many ways, so that
-            there is no end; names the link.
+            there is no end, or if a file is a pipe, a socket or a device; names it.
     """
     ways = Counter()
     pending: list[tuple[str, frozenset]] = [(str(folder), frozenset())]
@@ -30,5 +32,10 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
             raise ValueError(f'{path} leads to {os.path.realpath(path)} again: remove links until there is an end')
         with os.scandir(path) as entries:
             entries = list(entries)
-        yield path, [entry.name for entry in entries if not entry.is_dir()]
+        files = [entry for entry in entries if not entry.is_dir()]
+        for entry in files:
+            # Data sets leave out what is no regular file, without a word.
+            if not entry.is_file():
+                check_regular(entry.path)
+        yield path, [entry.name for entry in files]
         pending += [(entry.path, above | {here}) for entry in entries if entry.is_dir()]

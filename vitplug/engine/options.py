@@ -168,7 +168,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_temporary_folder()
     try:
         cfg = Config.fromfile(path)
-    except Exception as error:  # a config is a program, and can fail with any
+    except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         reason = str(error).partition(', the current sys.path')[0]
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
     # mmengine marks what comes from `vitplug::...` with that scope, where the task's parts are not.
