@@ -1328,6 +1328,13 @@ CHECKPOINT = (
         66,
     ),
     Row(
+        'resume from before the first epoch',
+        RESUME,
+        r'bad\.pth says that epoch -7 .* expected 0 or more',
+        changed(lambda content: content['meta'].update(epoch=-7)),
+        66,
+    ),
+    Row(
         'resume for more epochs',
         _set('train_cfg.max_epochs=2', 'train.py tiny.py --resume good.pth'),
         r'good\.pth was trained with .*max_epochs was 1, is 2',

@@ -124,6 +124,12 @@ def _check_resumable(path: str, checkpoint: Mapping) -> None:
             f'{path} has no {", ".join(missing)}, so no training can go on from it: to start a new one with its '
             'weights, leave out --resume and set load_from'
         )
+    position = {key: checkpoint['meta'][key] for key in ('epoch', 'iter')}
+    if min(position.values()) < 0:
+        raise CheckpointNotRead(
+            f'{path} says that epoch {position["epoch"]} and iteration {position["iter"]} are done: expected 0 or '
+            'more; go on from another checkpoint'
+        )
     broken = [name for name, value in _leaves(checkpoint['optimizer'], 'optimizer') if _is_broken(value)]
     if broken:
         raise CheckpointNotRead(
