@@ -49,7 +49,6 @@ METRICS = {
     'aAcc': 'aAcc',
     'box AP': 'box AP',
     'mask AP': 'mask AP',
-    'GLUE average': 'GLUE average',
 }
 
 
