@@ -262,3 +262,16 @@ def test_testing_checks_name_the_checkpoint(tmp_path):
     cfg = config(launcher='none', load_from=str(tmp_path / 'gone.pth'))
     with pytest.raises(FileNotFoundError, match='CHECKPOINT: no such checkpoint'):
         checks.check_testing(cfg)
+
+
+# --- settings without an end ---
+
+
+@pytest.mark.parametrize('nest', [lambda node: {'a': node}, lambda node: [node], lambda node: (node, 1)])
+def test_settings_deeper_than_any_real_ones_are_refused(nest):
+    node = {}
+    for _ in range(checks.MOST_LEVELS - 2):
+        node = nest(node)
+    checks.check_depth({'extra': node})
+    with pytest.raises(ValueError, match=r'extra\.\w+\.\w+\.\w+: settings are nested more than 32 levels deep'):
+        checks.check_depth({'extra': nest(nest(nest(node)))})

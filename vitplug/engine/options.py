@@ -12,6 +12,7 @@ from .atomic_files import write_beside
 from .checks import (
     as_list,
     check_config_file,
+    check_depth,
     check_option_names,
     check_parts,
     check_pictures_folder,
@@ -178,6 +179,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
         cfg.merge_from_dict(options or {})
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
+    check_depth(cfg._cfg_dict)
     check_parts(cfg)
     check_types(cfg._cfg_dict)
     return cfg
