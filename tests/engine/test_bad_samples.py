@@ -55,6 +55,18 @@ def test_replacements_do_not_depend_on_the_workers(tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_long_paths_are_shortened_on_the_terminal_and_whole_in_the_file(tmp_path):
+    class Distant(BaseDataset):
+        def load_data_list(self):
+            return [dict(img_path='x' * 4000 + '.png')]
+
+    samples = BadSamples(tmp_path / 'bad.jsonl', 'val', strict=True)
+    with pytest.raises(BadSample) as refusal:
+        samples.note(Distant(), 0, OSError('File name too long: ' + 'x' * 4000))
+    assert len(str(refusal.value)) < 1200 and '.png: OSError: File name too long' in str(refusal.value)
+    assert len(json.loads((tmp_path / 'bad.jsonl').read_text())['path']) == 4004
+
+
 def test_strictness_names_the_first(tmp_path):
     settings = {'train_dataloader.dataset.broken': [5], 'default_hooks.bad_samples.strict': True}
     with pytest.raises(BadSample, match=r'point_5\.png: OSError: image file is truncated'):

@@ -1,9 +1,11 @@
 """From the command line to the config."""
 
+import errno
 import os
 
 import pytest
 
+from vitplug.engine import options
 from vitplug.engine.options import test_config as make_test_config
 from vitplug.engine.options import test_parser as make_test_parser
 from vitplug.engine.options import train_config, train_parser
@@ -118,3 +120,18 @@ def test_bases_of_the_installed_package_build_in_the_tasks_scope(tmp_path):
     cfg = train_config(train_parser().parse_args([str(child)]))
     assert cfg.model == dict(type='ImageClassifier', neck=[dict(type='N')])
     assert cfg.other._scope_ == 'mmdet'
+
+
+@pytest.mark.parametrize('number', [errno.ENOSPC, errno.EFBIG])
+def test_folder_for_temporary_files_that_is_full_is_named(tmp_path, monkeypatch, number):
+    """mmengine runs a copy of every config there."""
+
+    def full(path):
+        raise OSError(number, os.strerror(number), 'tmp1.py')
+
+    config = tmp_path / 'a.py'
+    config.write_text('a = 1')
+    monkeypatch.setattr(options.Config, 'fromfile', full)
+    monkeypatch.setattr(options.tempfile, 'tempdir', str(tmp_path))
+    with pytest.raises(OSError, match=f'copy in the folder for temporary files, {tmp_path}, cannot be .*TMPDIR'):
+        options.read_config(str(config))

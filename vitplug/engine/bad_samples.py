@@ -42,7 +42,7 @@ class BadSamples:
             BadSample: if it is an error already, with the path in its message.
         """
         source = path_of(dataset, index)
-        self._last = f'{source}: {one_line(error)}'
+        self._last = f'{_shortened(source)}: {_shortened(one_line(error))}'
         with self.count.get_lock():
             self.count.value += 1
         if index not in self._noted:
@@ -80,6 +80,11 @@ def path_of(dataset, index: int) -> str:
 def one_line(error: Exception) -> str:
     """Type and message of an error on one line."""
     return f'{type(error).__name__}: {" ".join(str(error).split())}'
+
+
+def _shortened(text: str, most: int = 400) -> str:
+    """A path or a message for a terminal; the file of bad samples has all of it."""
+    return text if len(text) <= most else f'{text[: most // 2]} ... {text[-most // 4 :]}'
 
 
 # --- what a pipeline lets through and a model fails on, on a GPU without a word on the cause ---

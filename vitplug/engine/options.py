@@ -1,7 +1,9 @@
 """From a command line to a complete mmengine config."""
 
 import argparse
+import errno
 import os
+import tempfile
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
@@ -21,6 +23,8 @@ from .checks import (
     check_temporary_folder,
     check_types,
 )
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class OptionsAction(DictAction):
@@ -169,6 +173,8 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_temporary_folder()
     try:
         cfg = Config.fromfile(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         reason = str(error).partition(', the current sys.path')[0]
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
@@ -183,6 +189,16 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_parts(cfg)
     check_types(cfg._cfg_dict)
     return cfg
+
+
+def _unreadable(path: str, error: OSError) -> Exception:
+    """What to say where a config cannot be read, or not be copied: mmengine runs a copy in the temporary folder."""
+    if error.errno in CANNOT_WRITE:
+        return OSError(
+            f'{path} cannot be read, because its copy in the folder for temporary files, {tempfile.gettempdir()}, '
+            f'cannot be written: {error.strerror}; make room there or set TMPDIR to another folder'
+        )
+    return ValueError(f'{path} is no config ({type(error).__name__}): {error}')
 
 
 def _drop_scope(node, scope: str) -> None:

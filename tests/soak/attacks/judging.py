@@ -75,7 +75,7 @@ def poor_message(run: Run, names: Sequence[str]) -> str:
         return f'{len(run.err.splitlines())} lines'
     if any(len(line) > LONGEST for line in run.text.splitlines()):
         return f'a line of {max(map(len, run.text.splitlines()))} characters'
-    if names and not any(name in run.text for name in names):
+    if names and not any(name in run.text or repr(name)[1:-1] in run.text for name in names):
         return f'names none of {list(names)[:6]}'
     return ''
 
