@@ -1328,8 +1328,15 @@ CHECKPOINT = (
     Row(
         'resume from before the first epoch',
         RESUME,
-        r'bad\.pth says that epoch -7 .* expected 0 or more',
+        r'bad\.pth says that epoch -7 .* expected 0 to 1,000,000,000,000',
         changed(lambda content: content['meta'].update(epoch=-7)),
+        66,
+    ),
+    Row(
+        'resume from an iteration that no training reaches',
+        RESUME,
+        r'bad\.pth says that epoch .* and iteration 9223372036854775808 are done: expected 0 to 1,000,000,000,000',
+        changed(lambda content: content['meta'].update(iter=2**63)),
         66,
     ),
     Row(

@@ -202,6 +202,13 @@ def test_every_truncation_is_refused(tmp_path):
                 read_checkpoint(path)
 
 
+def test_what_is_no_tensor_among_tensors_is_refused_and_extra_state_is_not():
+    state = STATE | {'d._extra_state': dict(a=1), 'num_updates': 3}
+    assert find_weights(dict(state_dict=state), 'a.pth')[0].keys() == STATE.keys()
+    with pytest.raises(ValueError, match=r'a\.pth: d\.bias should be tensors, but d\.bias is a list: get a sound copy'):
+        find_weights(dict(state_dict=state | {'d.bias': [1.0, 2.0]}), 'a.pth')
+
+
 def test_no_weights():
     with pytest.raises(ValueError, match=r'optim\.pth holds no weights: its keys are lr, steps, 0; expected tensors'):
         find_weights({'lr': 0.1, 'steps': 3, 0: torch.zeros(1)}, 'optim.pth')

@@ -275,3 +275,9 @@ def test_settings_deeper_than_any_real_ones_are_refused(nest):
     checks.check_depth({'extra': node})
     with pytest.raises(ValueError, match=r'extra\.\w+\.\w+\.\w+: settings are nested more than 32 levels deep'):
         checks.check_depth({'extra': nest(nest(nest(node)))})
+
+
+@pytest.mark.parametrize('scope', [[], -0.5])
+def test_default_scope_that_is_no_name(scope):
+    with pytest.raises(ValueError, match=r'default_scope = .* is no name of a package: set it to one of mmpretrain'):
+        checks.check_scope(ConfigDict(default_scope=scope))

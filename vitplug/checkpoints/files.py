@@ -68,7 +68,8 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
         The tensors by key, and the names of the keys they lie under, such as ``'state_dict'``, or ``''``.
 
     Raises:
-        ValueError: If there are no tensors, or one has numbers that are not finite.
+        ValueError: If there are no tensors, if something else lies under the name of one, or if one has numbers that
+            are not finite.
     """
     keys = []
     while (key := _weight_key(content)) is not None:
@@ -80,8 +81,19 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
             f'{path} holds no weights: its keys are {some_of(content)}; expected tensors, or a dict of tensors under '
             f'any of {list(WEIGHT_KEYS)}'
         )
+    others = sorted(key for key in content.keys() - state.keys() if _names_a_tensor(key))
+    if others:
+        raise ValueError(
+            f'{path}: {some_of(others)} should be tensors, but {shown(others[0])} is a '
+            f'{type(content[others[0]]).__name__}: get a sound copy of the file'
+        )
     check_finite(state, path)
     return state, '.'.join(keys)
+
+
+def _names_a_tensor(key) -> bool:
+    """Whether a key of a state dict is that of a parameter or buffer; modules may keep anything as extra state."""
+    return isinstance(key, str) and '.' in key and not key.endswith('_extra_state')
 
 
 def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:

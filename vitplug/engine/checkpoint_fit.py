@@ -21,6 +21,8 @@ from vitplug.registry import HOOKS, PLUGS
 
 from .stops import CheckpointNotRead
 
+# More than any training makes, and still a number that all parts of mmengine can count with.
+MOST_ITERATIONS = 10**12
 # What a training needs to go on, beside the weights.
 NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
 SHOWN = 3
@@ -125,10 +127,10 @@ def _check_resumable(path: str, checkpoint: Mapping) -> None:
             'weights, leave out --resume and set load_from'
         )
     position = {key: checkpoint['meta'][key] for key in ('epoch', 'iter')}
-    if min(position.values()) < 0:
+    if min(position.values()) < 0 or max(position.values()) > MOST_ITERATIONS:
         raise CheckpointNotRead(
-            f'{path} says that epoch {position["epoch"]} and iteration {position["iter"]} are done: expected 0 or '
-            'more; go on from another checkpoint'
+            f'{path} says that epoch {position["epoch"]} and iteration {position["iter"]} are done: expected 0 to '
+            f'{MOST_ITERATIONS:,}; go on from another checkpoint'
         )
     broken = [name for name, value in _leaves(checkpoint['optimizer'], 'optimizer') if _is_broken(value)]
     if broken:

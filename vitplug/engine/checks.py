@@ -314,6 +314,8 @@ def check_scope(cfg) -> None:
     allowed = ', '.join(f'{name} ({task})' for name, task in TASK_SCOPES.items())
     if scope is None:
         raise ValueError(f'the config sets no default_scope: set it to one of {allowed}')
+    if not isinstance(scope, str):
+        raise ValueError(f'default_scope = {scope!r} is no name of a package: set it to one of {allowed}')
     try:
         importlib.import_module(scope)
     except ImportError as error:
