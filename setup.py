@@ -37,7 +37,20 @@ OPENMMLAB = [
     'ftfy',
     'regex',
 ]
-TEST = ['hypothesis', 'psutil', 'pytest', 'pytest-xdist', 'pyyaml', 'ruff', 'scikit-learn', 'scipy', 'timm>=1.0.31']
+TEST = [
+    'hypothesis',
+    'onnx',
+    'onnxruntime',
+    'onnxscript',
+    'psutil',
+    'pytest',
+    'pytest-xdist',
+    'pyyaml',
+    'ruff',
+    'scikit-learn',
+    'scipy',
+    'timm>=1.0.31',
+]
 
 
 class BuildWithMim(build_py):

@@ -1570,6 +1570,23 @@ ARGUMENT = (
     Row('batch of 0', 'get_flops.py tiny.py --batch 0', r'--batch 0: expected at least 1'),
     Row('neither a config nor two to compare', 'print_config.py', r'give a config file, or --diff BASE CHILD'),
     Row('comparison with a missing config', 'print_config.py --diff tiny.py tinny.py', r'no such config: tinny\.py'),
+    Row('config of an unknown library', 'get_flops.py mmpose::a/b.py', r"mmpose::a/b\.py: .*'mmpose' are not known"),
+    Row('missing config of a library', 'train.py mmdet::swin/nothing.py', r'no such config: .*swin/nothing\.py'),
+    Row(
+        'costs of a detector with queries',
+        'get_flops.py mmdet::detr/detr_r50_8xb2-150e_coco.py',
+        r'the DETR cannot be run on images of 800x1333: .*; counted are classifiers',
+    ),
+    Row(
+        'pictures of an augmented test',
+        'test.py tiny.py good.pth --tta --show-dir pictures',
+        r'--show-dir: mmpretrain cannot draw what --tta merges',
+    ),
+    Row(
+        'augmented test of data that loads no image',
+        _set("test_dataloader.dataset.pipeline=[dict(type='PackInputs')]", 'test.py tiny.py good.pth --tta'),
+        r'--tta: no step of the test pipeline loads an image \(PackInputs\): set tta_pipeline',
+    ),
     Row(
         'table into another document',
         'model_table.py --out notes.md',

@@ -1,13 +1,20 @@
-"""The contract's clause on ``torch.compile``, the dearest one, on the hosts whose graphs differ."""
+"""The contract's clause on ``torch.compile``, the dearest one, on the hosts whose graphs differ; and export to ONNX."""
 
 import copy
+import itertools
+import math
+import os
 
 import pytest
 import torch
-from cases import HOSTS, PLUGS, images, randomize
+from cases import HOSTS, PLUGS, SWIN_ARCH, VIT_ARCH, images, randomize
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import WindowLayout
+from vitplug.attention.grids import ceil_div
+from vitplug.backbones.padding import shrink
 
 SIZE = (32, 48)
 
@@ -24,11 +31,91 @@ def test_compiles_to_one_graph_once(host, plugs):
         assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
 
 
+# Inductor compiles C++, a minute a model where the machine is busy: VITPLUG_COMPILED_EXAMPLES=100 looks at more.
+EXAMPLES = int(os.environ.get('VITPLUG_COMPILED_EXAMPLES', 2))
+layouts = st.builds(
+    WindowLayout, height=st.integers(1, 9), width=st.integers(1, 9), window=st.just(4), shift=st.sampled_from([0, 2])
+)
+
+
 @pytest.mark.slow
-def test_shifted_windows_compile_with_inductor_for_inference():
+@settings(max_examples=EXAMPLES)
+@given(layout=layouts, trains=st.booleans())
+@example(layout=WindowLayout(6, 5, window=4, shift=2), trains=False)
+def test_windows_compile_with_inductor(layout, trains):
     """Its code generator bounds every index by the range of what it is computed from."""
-    layout = WindowLayout(6, 5, window=4, shift=2)
-    compiled = torch.compile(lambda x: layout.from_windows(2 * layout.to_windows(x)))
-    x = torch.randn(2, 30, 8)
-    with torch.no_grad():
-        assert torch.equal(compiled(x), 2 * x)
+
+    def there_and_back(x):
+        windows = 2 * layout.to_windows(x)
+        return layout.from_windows(windows if layout.mask(x.device) is None else windows + layout.mask(x.device).sum())
+
+    x = torch.randn(2, layout.height * layout.width, 8, requires_grad=trains)
+    torch._dynamo.reset()
+    with torch.set_grad_enabled(trains):
+        got, expected = torch.compile(there_and_back, fullgraph=True)(x), there_and_back(x)
+    assert_close(got, expected)
+    if trains:
+        assert_close(*(torch.autograd.grad(out.square().sum(), x) for out in (got, expected)))
+
+
+@pytest.mark.slow
+@settings(max_examples=EXAMPLES)
+@given(
+    host=st.sampled_from(['vit', 'swin']),
+    plugs=st.sampled_from([name for name in PLUGS if not any('layers' in plug for plug in PLUGS[name])]),
+    size=st.sampled_from([(32, 32), (40, 56)]),
+    trains=st.booleans(),
+)
+def test_models_compile_with_inductor(host, plugs, size, trains):
+    arch = {'vit': VIT_ARCH | dict(num_layers=2), 'swin': SWIN_ARCH | dict(depths=[2, 1])}[host]
+    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), arch=arch)).float().train(trains)
+    x = images(*size, dtype=torch.float32)
+
+    def run(forward):
+        with torch.set_grad_enabled(trains):
+            outs = forward(x)
+        if not trains:
+            return outs
+        return outs, torch.autograd.grad(sum(out.square().mean() for out in outs), list(model.parameters()))
+
+    torch._dynamo.reset()
+    assert_close(run(torch.compile(model, fullgraph=True)), run(model), rtol=1e-3, atol=1e-4)
+
+
+# --- export ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('host', 'plugs', 'size'),
+    [
+        ('swin', 'gab', (32, 32)),  # whose windows divide the map
+        ('swin', 'residual', (37, 51)),
+        ('swin', 'broad', (32, 32)),
+        ('vit', 'refiner', (37, 51)),
+    ],
+)
+def test_exports_to_onnx(host, plugs, size, tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnxscript')
+    arch = {'vit': VIT_ARCH | dict(num_layers=2), 'swin': SWIN_ARCH | dict(depths=[2, 1])}[host]
+    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), arch=arch)).float().eval()
+    path = tmp_path / 'model.onnx'
+    torch.onnx.export(model, (images(*size, dtype=torch.float32),), path, dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    x = images(*size, dtype=torch.float32, seed=2)
+    got = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert_close([torch.from_numpy(out) for out in got], list(model(x)), rtol=1e-4, atol=1e-5)
+
+
+def test_quotients_are_rounded_up_without_negative_numbers():
+    """ONNX rounds the quotient of a negative number towards zero."""
+    for number, divisor in itertools.product(range(20), range(1, 8)):
+        assert ceil_div(number, divisor) == math.ceil(number / divisor)
+    graph = torch.export.export(Merged(), (torch.tensor([[7, 8], [1, 2]]),)).graph
+    assert not [node for node in graph.nodes if 'neg' in str(node.target)]
+
+
+class Merged(torch.nn.Module):
+    def forward(self, sizes):
+        return shrink(sizes, (2, 2))

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mmseg
 import numpy as np
 import pytest
 import torch
@@ -39,7 +38,6 @@ PAGES = [
 ]
 FENCE = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 STARTS = r'(?:python|make|pip|pytest|bash|tools/\S+\.sh) '
-MMSEG_CONFIGS = Path(mmseg.__file__).parent / '.mim' / 'configs'
 
 
 def name_of(page: Path) -> str:
@@ -180,6 +178,7 @@ def is_config(code: str) -> bool:
 
 CODE = [(page, i, code) for page in PAGES for i, code in enumerate(fences(page, 'python'))]
 CONFIGS = [pytest.param(page, code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if is_config(code)]
+INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'torch.' in code.split('(')[0]]
 SNIPPETS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'backbone.forward' in code]
 
 
@@ -205,7 +204,7 @@ def beside_examples(tmp_path, monkeypatch):
 
 def load(code: str, folder: Path) -> Config:
     path = folder / 'my_config.py'
-    path.write_text(code.replace('MMSEG/', f'{MMSEG_CONFIGS}/'))
+    path.write_text(code)
     return read_config(str(path))
 
 
@@ -226,9 +225,9 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    assert len(CONFIGS) + len(SNIPPETS) + len(examples) == len(CODE)
+    assert len(CONFIGS) + len(SNIPPETS) + len(INFERENCE) + len(examples) == len(CODE)
     assert len(examples) == 2 and SNIPPETS
-    assert {code for _, _, code in CODE if 'MMSEG/' in code}
+    assert {code for _, _, code in CODE if "'mmseg::" in code}
 
 
 @pytest.mark.parametrize('plug', [plug.__name__ for plug in PLUG_TYPES])
@@ -247,6 +246,20 @@ def test_snippet_runs(code):
     scope = dict(backbone=backbone, images=torch.randn(1, 3, 16, 16))
     exec(code, scope)
     assert scope['found']['probs'][11].shape == (1, 1, 2, 5, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('code', INFERENCE)
+def test_inference_snippet_runs(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arch = dict(embed_dims=8, num_layers=1, num_heads=2, feedforward_channels=16)
+    backbone = OUR_MODELS.build(dict(type='VisionTransformer', arch=arch, img_size=16, patch_size=8)).eval()
+    scope = dict(torch=torch, backbone=backbone, images=torch.randn(1, 3, 16, 16))
+    exec(code, scope)
+    if 'export' in code:
+        assert (tmp_path / 'backbone.onnx').stat().st_size > 1000
+    else:
+        torch.testing.assert_close(scope['compiled'](scope['images']), backbone(scope['images']))
 
 
 def test_plug_of_ones_own_on_both_hosts(beside_examples):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,9 @@ def test_this_stack_is_in_order(capsys):
             [line] = [line for line in out.splitlines() if f' {backbone} with {plug.__name__} ' in f'{line} ']
             assert 'refused' not in line
     assert out.count('a step of') == 3 and 'loss' in out
+    for library in ('mmpretrain', 'mmdet', 'mmseg', 'vitplug'):
+        [folder] = [line.split()[-1] for line in out.splitlines() if f'configs {library}::' in line]
+        assert any(Path(folder).glob('_base_/*'))
 
 
 def test_quick_looks_at_imports_only(capsys):
@@ -126,6 +130,11 @@ def test_an_operator_of_another_build_is_found_though_it_imports(monkeypatch):
     monkeypatch.setattr(torchvision.ops, 'nms', lambda boxes, scores, threshold: torch.tensor([0, 1]))
     with pytest.raises(RuntimeError, match=r'keeps boxes \[0, 1\] instead of \[0, 2\]'):
         doctor.torchvision_beside_torch()
+
+
+def test_library_without_configs_is_no_fault():
+    assert doctor.folder_of_configs('no_such_library').startswith('no_such_library is not installed')
+    assert doctor.folder_of_configs('torch').startswith('torch came without configs')
 
 
 def test_a_refused_plug_is_no_fault():

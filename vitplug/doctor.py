@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vitplug.engine.config_paths import LIBRARIES, configs_folder
+
 # What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
 DISTRIBUTIONS = {
     'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
@@ -220,6 +222,14 @@ def setuptools_has_pkg_resources() -> str:
     return f'setuptools {importlib.metadata.version("setuptools")}'
 
 
+def folder_of_configs(library: str) -> str:
+    """Where the configs `library::...` lie, or why there are none."""
+    try:
+        return str(configs_folder(library))
+    except FileNotFoundError as error:
+        return str(error)
+
+
 STACK = (
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
     Check('torchvision ops', 'images, detection', fit_torchvision(), torchvision_beside_torch),
@@ -231,6 +241,10 @@ STACK = (
         "pip install 'setuptools>=80,<82'",
         setuptools_has_pkg_resources,
     ),
+)
+CONFIGS = tuple(
+    Check(f'configs {library}::...', 'bases by name', FROM_PIP, partial(folder_of_configs, library))
+    for library in LIBRARIES
 )
 
 
@@ -476,7 +490,7 @@ def main(argv: Sequence[str] = ()) -> int:
     warnings.simplefilter('ignore')
     remedies = report(import_checks())
     if not args.quick:
-        remedies += report(STACK)
+        remedies += report((*STACK, *CONFIGS))
         _quieten()
         # Models are built on a stack with gaps as well: what one gap breaks and what it leaves working is told apart.
         remedy = STACK_FIRST if remedies else REPORT

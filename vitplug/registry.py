@@ -17,7 +17,13 @@ MODELS = Registry(
     'model',
     parent=MMENGINE_MODELS,
     scope='vitplug',
-    locations=['vitplug.backbones', 'vitplug.necks', 'vitplug.classifiers', 'vitplug.data_preprocessors'],
+    locations=[
+        'vitplug.backbones',
+        'vitplug.necks',
+        'vitplug.classifiers',
+        'vitplug.detectors',
+        'vitplug.data_preprocessors',
+    ],
 )
 PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
@@ -37,5 +43,6 @@ TRANSFORMS = Registry(
 )
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.engine.hooks'])
 
-# mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package.
-MODULE2PACKAGE['vitplug'] = 'vitplug'
+# mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package, and finds
+# `mmseg::...` by the name of the module: its distribution is not always called mmsegmentation.
+MODULE2PACKAGE.update(vitplug='vitplug', mmseg='mmseg')

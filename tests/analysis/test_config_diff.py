@@ -125,6 +125,30 @@ def test_layer_decay_gives_one_rate_for_each_depth():
     assert len(rates) == 14
 
 
+# --- stock configs, by name ---
+
+
+def test_costs_of_stock_configs(capsys):
+    """Swin's stochastic depth reads numbers while it is built. Figures: Swin's paper, table 1, and mmpretrain's."""
+    get_flops(['mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py'])
+    assert '28.288 M parameters, 4.491 G MACs' in capsys.readouterr().out
+    for name in ('mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py', STOCK_SEGMENTOR):
+        get_flops([name, '--shape', '64'])
+        assert 'M parameters' in capsys.readouterr().out
+
+
+STOCK_SEGMENTOR = 'mmseg::vit/vit_deit-s16_upernet_8xb2-160k_ade20k-512x512.py'
+
+
+def test_difference_to_a_stock_config(tmp_path, capsys):
+    child = tmp_path / 'child.py'
+    child.write_text(f"_base_ = '{STOCK_SEGMENTOR}'\nmodel = dict(backbone=dict(drop_path_rate=0.3))\n")
+    print_config(['--diff', STOCK_SEGMENTOR, str(child), '--shape', '64'])
+    out = capsys.readouterr().out
+    changed = [line.split() for line in out.partition('\n\n')[0].splitlines()[3:]]
+    assert changed == [['model.backbone.drop_path_rate', ABSENT, '0.3']] and 'not one of vitplug' in out
+
+
 # --- commands ---
 
 

@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitplug.benchmark import attention, cli, growth, measure, tasks
+from vitplug.backbones import SwinTransformer
+from vitplug.benchmark import attention, cli, compilation, growth, measure, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
+from vitplug.benchmark.compilation import Compiled
 from vitplug.benchmark.growth import Growth
 from vitplug.benchmark.measure import Case, Timer
 from vitplug.benchmark.processes import in_own_process
@@ -141,6 +143,49 @@ def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):
     cli.main([*QUICK[:-1], 'growth', '--out', str(tmp_path)])
     assert '| CB | 1.0 s' in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ['bench.json']
+
+
+def tiny_swin(plugs):
+    arch = dict(embed_dims=8, depths=[1, 1], num_heads=[1, 2])
+    return SwinTransformer(arch=arch, img_size=28, out_indices=(1,), pad_small_map=True, plugs=plugs)
+
+
+@pytest.mark.parametrize('mode', ['training', 'inference'])
+def test_compiled_model_is_measured_beside_eager(mode, monkeypatch):
+    monkeypatch.setattr(compilation, 'HOSTS', {'Swin': tiny_swin})
+    monkeypatch.setattr(compilation, 'SIZE', (28, 28))
+    timer = Timer('cpu', rounds=3)
+    found = compilation.measure('Swin', 'Broad', mode, timer, torch.float32, 'eager')
+    assert found.breaks == 0 and found.error == '' and found.seconds > found.eager > 0
+    low, high = found.quartiles
+    assert 0 < low <= found.ratio <= high
+
+    def broken(plugs):
+        model = tiny_swin(plugs)
+        model.norm1.register_forward_hook(lambda *_: torch._dynamo.graph_break())
+        return model
+
+    torch._dynamo.reset()
+    monkeypatch.setitem(compilation.HOSTS, 'Swin', broken)
+    assert compilation.measure('Swin', 'plain', mode, timer, torch.float32, 'eager').breaks == 1
+    torch._dynamo.reset()
+    assert 'no backend' in compilation.measure('Swin', 'plain', mode, timer, torch.float32, refuse).error
+
+
+def refuse(graph, inputs):
+    raise RuntimeError('no backend')
+
+
+def test_table_of_compiled_models(tmp_path, monkeypatch, capsys):
+    results = [
+        Compiled('ViT', 'CB', 'training', 12.3, 0, 0.1, 0.75, (0.7, 0.8)),
+        Compiled('ViT', 'CB', 'inference', error='it fails'),
+    ]
+    monkeypatch.setitem(cli.RUNNERS, 'compile', lambda args: results)
+    cli.main([*QUICK[:-1], 'compile', '--out', str(tmp_path)])
+    assert '| ViT, CB | 0.75 | 0.70 to 0.80 | 0 | 12 | does not compile |' in capsys.readouterr().out
+    first, second = json.loads((tmp_path / 'bench.json').read_text())['compile']
+    assert first['ratio'] == 0.75 and second['error'] == 'it fails'
 
 
 def test_tasks_bring_their_data(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Measure what plugs cost: python tools/analysis_tools/benchmark.py [--parts attention models profile growth tasks]"""
+"""Measure what plugs cost: python tools/analysis_tools/benchmark.py [--parts attention models ... compile]"""
 
 from vitplug.benchmark.cli import main
 

@@ -7,7 +7,7 @@ from mmengine.config import Config
 
 from vitplug.engine.checks import check_no_pickles, check_scope
 from vitplug.engine.cli import one_line_errors
-from vitplug.engine.options import OptionsAction, read_config
+from vitplug.engine.options import CONFIG_HELP, OptionsAction, read_config
 from vitplug.engine.safe_files import refuse_code_in_files
 
 from .config_diff import report_difference
@@ -20,7 +20,7 @@ from .tables import format_table
 def print_config(argv: Sequence[str] | None = None) -> None:
     """Prints a config, or what two differ in. A wrong setting ends in one line and exit status 2."""
     parser = argparse.ArgumentParser(description='Print a config with everything it inherits, or compare two.')
-    parser.add_argument('config', nargs='?', help='config file')
+    parser.add_argument('config', nargs='?', help=CONFIG_HELP)
     parser.add_argument(
         '--diff',
         nargs=2,
@@ -48,7 +48,7 @@ def get_flops(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description='Count the parameters and multiply-accumulates (MACs, which papers call FLOPs) of a model.'
     )
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', help=CONFIG_HELP)
     _add_shape(parser)
     parser.add_argument('--batch', type=int, default=1, metavar='N', help='number of images (default 1)')
     _add_options(parser, 'settings that win over the config')

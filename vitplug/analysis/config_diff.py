@@ -46,7 +46,8 @@ def changed_settings(base: Config, child: Config) -> dict[str, tuple[Any, Any]]:
     """The settings in which two configs differ: key -> (base's, child's); :data:`ABSENT` where one has none."""
     before, after = flatten(base.to_dict()), flatten(child.to_dict())
     pairs = {key: (before.get(key, ABSENT), after.get(key, ABSENT)) for key in [*before, *after]}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    # mmengine's mark of where a base `mmdet::...` comes from is no setting.
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and not key.endswith('_scope_')}
 
 
 @dataclass(frozen=True)

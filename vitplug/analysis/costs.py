@@ -23,6 +23,7 @@ from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
@@ -67,7 +68,7 @@ def build_model(cfg: Config) -> nn.Module:
     """
     if 'model' not in cfg:
         raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole model')
-    with without_remarks(), torch.device('meta'):
+    with without_remarks(), torch.device('meta'), NumbersOnCpu():
         init_default_scope(cfg.default_scope)
         try:
             model = MODELS.build(cfg.model)
@@ -75,6 +76,14 @@ def build_model(cfg: Config) -> nn.Module:
             raise ValueError(f'{cfg.filename}: the model cannot be built: {error}') from error
     model.eval()
     return model
+
+
+class NumbersOnCpu(TorchFunctionMode):
+    """Keeps ``torch.linspace`` on the CPU: stock backbones read their rates of stochastic depth from it."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        return func(*args, **({'device': 'cpu', **kwargs} if func is torch.linspace else kwargs))
 
 
 @contextmanager
@@ -114,9 +123,12 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
         try:
             macs = count_macs(labels, forward)
             elements = count_elements(labels, forward) if plugged else {}
-        except (ValueError, RuntimeError) as error:
+        except (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
             part = failing_part(error, model)
-            raise ValueError(f'the model cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}') from error
+            raise ValueError(
+                f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; counted are '
+                'classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
+            ) from error
     of_plugs = {part: counts for part, counts in elements.items() if part.startswith(PLUGS)}
     return Costs(count_parameters(model, labels), macs, of_plugs)
 

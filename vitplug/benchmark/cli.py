@@ -12,10 +12,12 @@ import torch
 
 from . import attention
 from .measure import Timer, machine
-from .report import as_text, draw, growth_as_text, save
+from .report import as_text, compiled_as_text, draw, growth_as_text, save
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
-PARTS = ('attention', 'models', 'profile', 'growth', 'tasks')
+PARTS = ('attention', 'models', 'profile', 'growth', 'tasks', 'compile')
+# What is measured for one table at the end; the other parts give whole tables.
+SUMMARIES = {'growth': growth_as_text, 'compile': compiled_as_text}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,19 +69,20 @@ def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
     """Measures some parts, prints their tables and writes the files."""
     where = machine(args.device)
     print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds or more\n', flush=True)
-    tables, growths = [], []
+    found = {kind: [] for kind in ('tables', *SUMMARIES)}
     for part in (part for part in PARTS if part in parts):
-        for found in RUNNERS[part](args):
-            if part == 'growth':
-                growths.append(found)
+        for result in RUNNERS[part](args):
+            if part in SUMMARIES:
+                found[part].append(result)
             else:
-                tables.append(found)
-                print(f'{as_text(found)}\n', flush=True)
-            # After every table: should a later one fail, nothing measured is lost.
-            save(args.out, where, tables, growths)
-    if growths:
-        print(f'{growth_as_text(growths)}\n')
-    for path in (save(args.out, where, tables, growths), *draw(args.out, where, tables)):
+                found['tables'].append(result)
+                print(f'{as_text(result)}\n', flush=True)
+            # After every result: should a later one fail, nothing measured is lost.
+            save(args.out, where, **found)
+    for part, summarize in SUMMARIES.items():
+        if found[part]:
+            print(f'{summarize(found[part])}\n')
+    for path in (save(args.out, where, **found), *draw(args.out, where, found['tables'])):
         print(f'written: {path}')
 
 
@@ -119,4 +122,10 @@ def _tasks(args) -> Iterator:
     return run(_timer(args), Path('configs'), args.out.absolute() / 'digits')
 
 
-RUNNERS = dict(zip(PARTS, (_attention, _models, _profile, _growth, _tasks), strict=True))
+def _compile(args) -> Iterator:
+    from .compilation import run
+
+    return run(_timer(args), DTYPES[args.dtype])
+
+
+RUNNERS = dict(zip(PARTS, (_attention, _models, _profile, _growth, _tasks, _compile), strict=True))

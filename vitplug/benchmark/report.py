@@ -33,10 +33,32 @@ def growth_as_text(growths: Sequence) -> str:
     return f'### Growth of a DeiT-S training step, batch 1\n\n{markdown_table(rows, numeric=range(1, len(rows[0])))}'
 
 
-def save(folder: Path, machine: Mapping[str, str], tables: Sequence[Table], growths: Sequence) -> Path:
-    """Writes ``bench.json``."""
+def compiled_as_text(found: Sequence) -> str:
+    """A Markdown table of what compiling brings, by host and plug."""
+    modes = list(dict.fromkeys(each.mode for each in found))
+    headings = ('ratio to eager', 'half of the rounds', 'graph breaks', 'compiling, s')
+    rows = [('', *(f'{mode}: {heading}' for mode in modes for heading in headings))]
+    for host, plug in dict.fromkeys((each.host, each.plug) for each in found):
+        by_mode = {each.mode: each for each in found if (each.host, each.plug) == (host, plug)}
+        cells = [cell for mode in modes for cell in _compiled_cells(by_mode.get(mode))]
+        rows.append((f'{host}, {plug}', *cells))
+    title = 'torch.compile with inductor against eager, by host and plug'
+    return f'### {title}\n\n{markdown_table(rows, numeric=range(1, len(rows[0])))}'
+
+
+def _compiled_cells(found) -> tuple[str, ...]:
+    if found is None:
+        return ('', '', '', '')
+    if found.error:
+        return ('does not compile', '', '', '')
+    low, high = found.quartiles
+    return f'{found.ratio:.2f}', f'{low:.2f} to {high:.2f}', str(found.breaks), f'{found.seconds:.0f}'
+
+
+def save(folder: Path, machine: Mapping[str, str], **found: Sequence) -> Path:
+    """Writes ``bench.json``: the machine, and what was found by kind, such as ``tables``."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = dict(machine=machine, tables=[t.as_dict() for t in tables], growth=[g.as_dict() for g in growths])
+    content = dict(machine=machine) | {kind: [each.as_dict() for each in results] for kind, results in found.items()}
     path = folder / 'bench.json'
     path.write_text(json.dumps(content, indent=2), encoding='utf-8')
     return path

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
+from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import MODELS
 from mmengine.runner import Runner, find_latest_checkpoint
 from mmengine.runner.base_loop import BaseLoop
@@ -85,7 +85,7 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
         CheckpointNotRead: names the file, what is wrong and what to do.
     """
     path = runner._load_from or find_latest_checkpoint(runner.work_dir)
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    model = bare_model(runner.model)
     starts = isinstance(runner._train_loop, BaseLoop) and not runner._resume
     if runner._resume:
         _check_resumable(path, checkpoint)
@@ -112,6 +112,13 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
             f'no place, e.g. {some_of(unexpected, SHOWN)}: use the config of this checkpoint with all its plugs, or '
             'pass --allow-changes if this is meant'
         )
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The model inside of what distributes it, or merges its predictions in a test."""
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = model.module
+    return model
 
 
 # --- what a training needs ---
@@ -238,6 +245,9 @@ def _check_settings(runner: Runner, path: str, settings: Mapping, allow_changes:
         CheckpointNotRead: if there are such.
     """
     own = parse_settings(runner.cfg.pretty_text)
+    if own and isinstance(own.get('model'), dict):
+        # A test that merges predictions has the model that was trained inside of its own.
+        own['model'] = own['model'].get('module', own['model'])
     if not settings or not own:
         runner.logger.warning(
             f'{path} holds no config that could be compared with this one: use the config with which it was trained; '

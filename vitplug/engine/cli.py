@@ -21,6 +21,7 @@ from .checks import check_no_pickles, check_testing, check_training
 from .culprit import failing_part
 from .data_stream import name_annotation_files
 from .full_disks import explained_writes
+from .hooks.compilation import CompileHook
 from .launch import is_first_process, start_cpu_processes
 from .locks import only_training
 from .options import test_config, test_parser, train_config, train_parser
@@ -128,6 +129,8 @@ def build_runner(cfg: Config, allow_changes: bool = False) -> Runner:
         hook.allow_changes |= allow_changes
     if not checks:
         runner.register_hook(CheckpointFitHook(allow_changes))
+    if not any(isinstance(hook, CompileHook) for hook in runner.hooks):
+        runner.register_hook(CompileHook())
     keep_parameter_lists_off_the_terminal(runner.logger)
     return runner
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from .bad_samples import IGNORED_LABEL, check_sample, one_line, path_of
 from .checks import check_data, check_end, check_no_pickles, check_scope, dataset_leaves, max_pixels, read_json
 from .limits import MAX_PIXELS, check_image_size, check_source, coco_complaints, special_kind
-from .options import OptionsAction, read_config
+from .options import CONFIG_HELP, OptionsAction, read_config
 from .safe_files import refuse_code_in_files
 
 ERROR, NOTE = 'error', 'note'
@@ -422,7 +422,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Look at every image and annotation of a config before training.')
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'))
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='threads (default 1)')
     parser.add_argument('--report', type=Path, metavar='FILE', help='write every finding into this file, JSON by line')

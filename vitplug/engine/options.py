@@ -11,6 +11,7 @@ from mmengine.config import Config, DictAction
 import vitplug.registry
 
 from .atomic_files import write_beside
+from .augmented_test import augment_test, is_augmented
 from .checks import (
     as_list,
     check_config_file,
@@ -23,6 +24,9 @@ from .checks import (
     check_temporary_folder,
     check_types,
 )
+from .config_paths import config_file
+
+CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -59,6 +63,11 @@ def test_parser() -> argparse.ArgumentParser:
     parser = _parser('Evaluate a checkpoint; the config decides the task.')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--out', metavar='PKL', help='write the predictions to this .pkl file')
+    parser.add_argument(
+        '--tta',
+        action='store_true',
+        help='predict each image several times, as tta_pipeline says (default: once as it is, once flipped), and merge',
+    )
     parser.add_argument('--show', action='store_true', help='show each prediction in a window')
     parser.add_argument('--show-dir', metavar='DIR', help='write pictures of the predictions into this folder')
     parser.add_argument('--wait-time', type=float, default=2, help='seconds per window of --show (default 2)')
@@ -67,7 +76,7 @@ def test_parser() -> argparse.ArgumentParser:
 
 def _parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument('config', help='config file')
+    parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
     parser.add_argument(
         '--cfg-options',
@@ -124,6 +133,8 @@ def test_config(args: argparse.Namespace) -> Config:
     cfg = _base_config(args)
     check_scope(cfg)
     cfg.load_from = args.checkpoint
+    if args.tta:
+        augment_test(cfg)
     if args.out:
         dump = dict(type=RESULT_DUMPS[cfg.default_scope], out_file_path=args.out)
         cfg.test_evaluator = [*as_list(cfg.test_evaluator), dump]
@@ -165,10 +176,15 @@ class RunConfig(Config):
 def read_config(path: str, options: dict | None = None) -> Config:
     """The config of a file with everything it inherits, and the settings that win over it.
 
+    Args:
+        path: The file, or its name in an installed package, such as `mmseg::vit/vit_deit-s16_...py`.
+        options: Settings by their dotted names.
+
     Raises:
         FileNotFoundError: if the file does not exist.
         ValueError: if it is no config, a setting does not fit it, or a part is no dict or of a foreign module.
     """
+    path = config_file(path)
     check_config_file(path)
     check_temporary_folder()
     try:
@@ -219,6 +235,8 @@ RESULT_DUMPS = {'mmpretrain': 'DumpResults', 'mmseg': 'DumpResults', 'mmdet': 'D
 
 
 def _classification_pictures(cfg: Config, hook: dict, folder: str | None) -> None:
+    if is_augmented(cfg):
+        raise ValueError('--show and --show-dir: mmpretrain cannot draw what --tta merges: leave one of them out')
     cfg.default_hooks.visualization.update(hook, enable=True, interval=1, out_dir=folder)
 
 

@@ -224,7 +224,11 @@ def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) ->
         return t_BhwC
     if valid_Bhw1 is not None:
         t_BhwC = t_BhwC.masked_fill(~valid_Bhw1, -torch.inf)
-    pooled = F.adaptive_max_pool2d(t_BhwC.permute(0, 3, 1, 2), hw).permute(0, 2, 3, 1)
+    image, sizes = t_BhwC.permute(0, 3, 1, 2), list(zip(t_BhwC.shape[1:3], hw, strict=True))
+    # Bins of equal size need no adaptive pooling, which ONNX lacks.
+    even = not any(side % bins for side, bins in sizes)
+    pooled = F.max_pool2d(image, [side // bins for side, bins in sizes]) if even else F.adaptive_max_pool2d(image, hw)
+    pooled = pooled.permute(0, 2, 3, 1)
     return pooled if valid_Bhw1 is None else pooled.masked_fill(pooled == -torch.inf, 0.0)
 
 

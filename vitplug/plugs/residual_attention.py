@@ -187,7 +187,7 @@ class Alpha(nn.Module):
         if not self.training:
             # A checkpoint, the last optimizer step or weight averaging may leave it outside. Evaluation uses what
             # training would, and changes no parameter.
-            return self.residual_alpha.clamp(0, 1)
+            return self.residual_alpha.clamp(0.0, 1.0)  # of its own type: ONNX's exporter cannot convert bounds
         # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
         # Through .data, so that a second forward does not invalidate the backward of the first.
         self.residual_alpha.data.clamp_(0, 1)

@@ -2,8 +2,16 @@
 
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
+from .compilation import CompileHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
 from .randomness import RandomnessHook
 
-__all__ = ['BadSampleHook', 'CheckpointHook', 'InterruptionHook', 'NonFiniteLossHook', 'RandomnessHook']
+__all__ = [
+    'BadSampleHook',
+    'CheckpointHook',
+    'CompileHook',
+    'InterruptionHook',
+    'NonFiniteLossHook',
+    'RandomnessHook',
+]
