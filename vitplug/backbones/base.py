@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger, print_log
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -17,6 +17,7 @@ from vitplug.plugs.checks import check_integer
 from vitplug.registry import PLUGS
 
 from .checks import check_arguments, check_images
+from .init_log import hide_parameter_lists
 
 
 class PluggedBackbone(BaseModule):
@@ -41,6 +42,11 @@ class PluggedBackbone(BaseModule):
     def is_pretrained(self) -> bool:
         """Whether ``init_cfg`` loads a checkpoint, which no random start may overwrite."""
         return loads_checkpoint(self.init_cfg)
+
+    def init_weights(self) -> None:
+        """Initialises the weights; of mmengine's line for each parameter, scripts show none."""
+        hide_parameter_lists(MMLogger.get_current_instance())
+        super().init_weights()
 
     def attach(self, plug_set: PlugSet, plans: Sequence[LayerPlan]) -> None:
         """Builds the plugs into the network and its blocks and logs one line about them.

@@ -105,6 +105,7 @@ class TransformerLayer(BaseModule):
         reshape=lambda shape: shape,
     ):
         super().__init__(init_cfg)
+        self.embed_dims = embed_dims
         self.with_cp = with_cp
         shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
         shape = reshape(_with_branches(shape, with_attn, with_ffn))

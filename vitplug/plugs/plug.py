@@ -167,9 +167,9 @@ class Plug:
         return {}
 
     def describe(self) -> str:
-        """The plug and the settings in which it differs from its defaults, as one would write them."""
-        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
-        changed = {key: value for key, value in vars(self).items() if key != 'layers' and value != defaults.get(key)}
+        """The plug and the arguments in which it differs from its defaults, as one would write them."""
+        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items() if key != 'layers'}
+        changed = {key: value for key, value in vars(self).items() if key in defaults and value != defaults[key]}
         return f'{type(self).__name__}({", ".join(f"{key}={value!r}" for key, value in changed.items())})'
 
     def layer_indices(self, num_layers: int) -> list[int]:

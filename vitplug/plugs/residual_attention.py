@@ -41,7 +41,8 @@ UNROLL_FROM = {'auto': 2048, True: 0, False: inf}
 class ResidualAttention(Plug):
     """Blends each block's attention scores with those of the block before.
 
-    ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha.
+    ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha. A chain of one
+    block stays as it is.
 
     Args:
         alpha: Share of the block's own scores, 0 to 1 (its start, if learned).
@@ -67,7 +68,7 @@ class ResidualAttention(Plug):
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
-        ValueError: If an argument is none of these.
+        ValueError: If an argument is none of these, or no block would blend.
     """
 
     name = KEY
@@ -99,14 +100,32 @@ class ResidualAttention(Plug):
             raise ValueError(f"alpha={alpha}: constraint='sigmoid' never reaches 0 or 1; choose 'project'")
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
-        sources = [self._source(plan, plans[:i]) for i, plan in enumerate(plans)]
+        sources = self._sources(plans)
         unroll_from = self._unroll_from(zip(plans, sources, strict=True))
-        return [{'scores': self._blend(*pair, unroll_from)} for pair in zip(plans, sources, strict=True)]
+        blends = {plan.index for pair in zip(plans, sources, strict=True) if pair[1] for plan in pair}
+        return [
+            # Where nothing is blended or handed on, attention stays as it is, fused.
+            {'scores': self._blend(plan, source, unroll_from)} if plan.index in blends else {}
+            for plan, source in zip(plans, sources, strict=True)
+        ]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        # Where no block blends there is no alpha: it would never get a gradient.
-        blends = any(self._source(plan, plans[:i]) for i, plan in enumerate(plans))
-        return {'start': SharedAlpha(self._alpha())} if blends and not self.per_layer else {}
+        return {'start': SharedAlpha(self._alpha())} if plans and not self.per_layer else {}
+
+    def _sources(self, plans: Sequence[LayerPlan]) -> list[LayerPlan | None]:
+        """The block whose scores each one blends with, None where it starts a chain.
+
+        Raises:
+            ValueError: If all do, so that the plug would change nothing.
+        """
+        sources = [self._source(plan, plans[:i]) for i, plan in enumerate(plans)]
+        if plans and not any(sources):
+            raise ValueError(
+                f'ResidualAttention: layers={self.layers!r} changes nothing: no block of {[p.index for p in plans]} has '
+                'scores of an earlier one of them to blend with, of the same windows or of global attention; name more '
+                "blocks, or set window_align='parity' where windows and global attention take turns"
+            )
+        return sources
 
     def _source(self, plan: LayerPlan, earlier: Sequence[LayerPlan]) -> LayerPlan | None:
         """The block whose scores this one blends with, None where it starts a chain."""
