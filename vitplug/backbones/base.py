@@ -61,6 +61,18 @@ class PluggedBackbone(BaseModule):
         self.plug_summary = plug_set.summarize(layers)
         print_log(f'{type(self).__name__}: {self.plug_summary}', logger='current')
 
+    def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
+        """What the plugs have learned that is worth watching, as it acts: alpha, A, sigma, Lambda.
+
+        Returns:
+            ``{'gab.sigma': {block index: tensor}}``; the index is None for what the whole network shares.
+        """
+        values: dict[str, dict[int | None, Tensor]] = {}
+        for index, plugs in ((None, self.plugs), *enumerate(block.plugs for block in self.plugged_blocks())):
+            for name, value in plugs.learned_values().items():
+                values.setdefault(name, {})[index] = value
+        return values
+
     def plugged_blocks(self) -> list[nn.Module]:
         """The blocks of all stages in order."""
         raise NotImplementedError

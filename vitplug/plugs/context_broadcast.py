@@ -48,6 +48,7 @@ class ContextBroadcast(Plug):
     """
 
     name = 'cb'
+    watched = {'cb_scale': 'Lambda'}
 
     def __init__(
         self,

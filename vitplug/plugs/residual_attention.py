@@ -72,6 +72,7 @@ class ResidualAttention(Plug):
     """
 
     name = KEY
+    watched = {'residual_alpha': 'alpha'}
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class ResidualAttention(Plug):
         self.alpha = check_number('alpha', alpha, least=0.0, most=1.0)
         self.learnable = check_flag('learnable', learnable)
         self.per_layer = check_flag('per_layer', per_layer)
-        self.constraint = check_choice('constraint', constraint, ('project', 'none', 'sigmoid'))
+        self.constraint = check_choice('constraint', constraint, tuple(CONSTRAINTS))
         self.bias_mode = check_choice('bias_mode', bias_mode, ('after', 'blend', 'after_carried'))
         self.window_align = check_choice('window_align', window_align, tuple(WINDOW_ALIGNS))
         self.stage_transition = check_choice('stage_transition', stage_transition, (*STAGE_ALIGNS, 'reset'))
@@ -180,8 +181,15 @@ class ResidualAttention(Plug):
             )
         return partial(_with_heads, align, HEAD_TRANSITIONS[self.head_transition])
 
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: CONSTRAINTS[self.constraint](value) for name, value in super().learned_values(tensors).items()}
+
     def _alpha(self) -> 'Alpha':
         return Alpha(self.alpha, self.constraint if self.learnable else 'fixed')
+
+
+# What a learned parameter acts as.
+CONSTRAINTS = {'project': lambda raw: raw.clamp(0, 1), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
 
 
 class Alpha(nn.Module):
@@ -199,14 +207,10 @@ class Alpha(nn.Module):
     def forward(self) -> Tensor | float:
         if self.constraint == 'fixed':
             return self.constant
-        if self.constraint == 'sigmoid':
-            return self.residual_alpha.sigmoid()
-        if self.constraint == 'none':
-            return self.residual_alpha
-        if not self.training:
-            # A checkpoint, the last optimizer step or weight averaging may leave it outside. Evaluation uses what
-            # training would, and changes no parameter.
-            return self.residual_alpha.clamp(0, 1)
+        if self.constraint != 'project' or not self.training:
+            # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation uses
+            # what training would, and changes no parameter.
+            return CONSTRAINTS[self.constraint](self.residual_alpha)
         # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
         # Through .data, so that a second forward does not invalidate the backward of the first.
         self.residual_alpha.data.clamp_(0, 1)

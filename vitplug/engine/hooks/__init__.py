@@ -1,9 +1,20 @@
-"""Hooks that let a long training survive; `configs/_base_/default_runtime_*.py` switch them on."""
+"""Hooks that let a long training survive, and one that records what plugs learn.
+
+`configs/_base_/default_runtime_*.py` switch them on.
+"""
 
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
+from .plug_values import PlugValuesHook
 from .randomness import RandomnessHook
 
-__all__ = ['BadSampleHook', 'CheckpointHook', 'InterruptionHook', 'NonFiniteLossHook', 'RandomnessHook']
+__all__ = [
+    'BadSampleHook',
+    'CheckpointHook',
+    'InterruptionHook',
+    'NonFiniteLossHook',
+    'PlugValuesHook',
+    'RandomnessHook',
+]
