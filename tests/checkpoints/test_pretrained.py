@@ -171,7 +171,7 @@ def test_one_line(saved, mm_log):
     [line] = lines(mm_log)
     assert line == (
         f'{path} (OpenMMLab ViT): loaded {total} of {total} backbone tensors, 1 of them resized; {plugs} new plug '
-        'plugs, 0 of the backbone, 0 beside it; unused 1 (extra.weight)'
+        'tensors; missing 0 of the backbone, 0 beside it; unused 1 (extra.weight)'
     )
     assert coverage.resized == ['pos_embed'] and coverage.share == 1
 

@@ -36,6 +36,7 @@ from .checks import WRONG_SETTINGS
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 from .padding import shrink, token_mask, valid_sizes
 from .patch_embed import build_patch_embed, check_patches
+from .pixels import PixelGrid
 
 
 class ScaledAttention(SelfAttention):
@@ -355,6 +356,10 @@ class VisionTransformer(PluggedBackbone):
 
     def plugged_blocks(self) -> list[nn.Module]:
         return list(self.layers)
+
+    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[TokenGrid | WindowLayout, PixelGrid]:
+        pixels = PixelGrid.of_embed(self.patch_embed, image_size)
+        return self._layout(index, pixels.hw), pixels
 
     def init_weights(self):
         super().init_weights()
