@@ -58,9 +58,8 @@ def test_values_of_the_network(tmp_path):
     alpha.data.fill_(1.5)  # as an optimizer may leave it
     found = model.learned_values()
     expected = {'gab.A': 2.0, 'gab.sigma': 5.0, 'residual_attention.alpha': 1.0}
-    assert {name: {None: value.item() for value in values.values()} for name, values in found.items()} == {
-        name: {None: value} for name, value in expected.items()
-    }
+    assert all(set(by_block) == {None} for by_block in found.values())
+    assert {name: by_block[None].item() for name, by_block in found.items()} == expected
     assert not any(value.requires_grad for values in found.values() for value in values.values())
     assert_close(read_plug_values(checkpoint_of(model, SHARED, tmp_path / 'a.pth')), found)
     assert dict(as_scalars(found)).keys() == {f'{name}/all_blocks' for name in expected}
@@ -86,8 +85,9 @@ def test_plot(tmp_path):
 def test_training_records_them_and_its_checkpoint_shows_them(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'run')
     plugs = [dict(type='GaussianAttentionBias'), dict(type='ResidualAttention')]
-    bad_inputs.child(f'model = dict(backbone=dict(plugs={plugs}))\noptim_wrapper = dict(optimizer=dict(lr=1.0))')(folder)
-    done = bad_inputs.run('train.py child.py --cfg-options default_hooks.plug_values.interval=1', folder)
+    bad_inputs.child(f'model = dict(backbone=dict(plugs={plugs}))')(folder)
+    options = 'optim_wrapper.optimizer.lr=1.0 default_hooks.plug_values.interval=1'
+    done = bad_inputs.run(f'train.py child.py --cfg-options {options}', folder)
     assert done.status == 0, done.text
     lines = [json.loads(line) for path in folder.glob('work/*/vis_data/scalars.json') for line in path.open()]
     records = [line for line in lines if 'gab.sigma/block_01' in line]
@@ -100,7 +100,8 @@ def test_training_records_them_and_its_checkpoint_shows_them(tmp_path):
     }
     for name, key in last.items():
         assert records[-1].pop(name) == pytest.approx(state[f'backbone.{key}'].item()), name
-    assert records[-1].keys() == {'step'} and records[0]['gab.A/block_00'] != state[f'backbone.{last["gab.A/block_00"]}']
+    assert records[-1].keys() == {'step'}
+    assert records[0]['gab.A/block_00'] != state[f'backbone.{last["gab.A/block_00"]}']
     shown = bad_inputs.run('plug_values.py work/epoch_1.pth', folder)
     assert shown.status == 0, shown.text
     rows = [line.split() for line in shown.out.splitlines()]

@@ -100,7 +100,7 @@ def test_pixels_of_a_token_are_in_the_middle_of_what_it_sees(embed, size):
         shown = pixels.to_image(own, size) > 0
         for axis in (0, 1):
             first, last = (where.any(axis).nonzero().flatten()[[0, -1]] for where in (seen, shown))
-            inside = 0 < first[0] and first[1] < size[1 - axis] - 1
+            inside = first[0] > 0 and first[1] < size[1 - axis] - 1
             if inside:  # at the edges, padding is seen and not shown
                 assert abs((first.sum() - last.sum()).item()) <= 2, (index, axis, first, last)
 
@@ -109,7 +109,10 @@ BAD = {
     'no such maps': (dict(name='block'), r"name='block': expected one of \['scores'"),
     'not recorded': (dict(name='maps'), r"found has no 'maps' of block 1, only \{'probs': \[1\]\}.*names=\['maps'\]"),
     'other block': (dict(layer=0), r"found has no 'probs' of block 0.*layers=\[0\]"),
-    'other size': (dict(image_size=(64, 64)), r'probs are of 1 windows and \(17, 17\) tokens, but images of \(64, 64\)'),
+    'other size': (
+        dict(image_size=(64, 64)),
+        r'probs are of 1 windows and \(17, 17\) tokens, but images of \(64, 64\)',
+    ),
     'one number': (dict(image_size=32), r'image_size=32: expected height and width'),
     'no such token': (dict(query='dist_token'), r"query='dist_token': expected .* one of \['cls_token'\]"),
     'pixel outside': (dict(query=(0, 32)), r'query=\(0, 32\): expected a pixel \(y, x\) of an image of \(32, 32\)'),

@@ -31,7 +31,7 @@ Values = Mapping[str, Mapping[int | None, Tensor]]
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints and plots what plugs have learned. A wrong setting or file ends in one line and exit status 2."""
     parser = argparse.ArgumentParser(
-        description='Print and plot what the plugs of a checkpoint have learned: alpha, A, sigma, Lambda of every block.'
+        description='Print and plot what the plugs of a checkpoint have learned: alpha, A, sigma, Lambda of each block.'
     )
     parser.add_argument('checkpoint', help='checkpoint file of a training')
     parser.add_argument('--out', type=Path, metavar='PNG', help='picture (default <name of the checkpoint>_plugs.png)')
@@ -59,8 +59,8 @@ def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
         The values by plug and symbol, then by block.
 
     Raises:
-        ValueError or OSError: If a file cannot be read, if the config has no plugs, or if they have learned nothing that
-            is worth watching.
+        ValueError or OSError: If a file cannot be read, if the config has no plugs, or if they have learned nothing
+            that is worth watching.
     """
     content = read_checkpoint(local_file(checkpoint))
     state, _ = find_weights(content, checkpoint)
@@ -68,8 +68,8 @@ def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
     found = list(_plug_lists(settings.get('model')))
     if len(found) != 1 or not found[0]:
         raise ValueError(
-            f'{config or checkpoint} has {len(found)} backbones with plugs in its config: expected one; name the config '
-            'of the training with --config'
+            f'{config or checkpoint} has {len(found)} backbones with plugs in its config: expected one; name the '
+            'config of the training with --config'
         )
     plugs = _build(found[0], config)
     blocks = _block_places(state)
@@ -80,7 +80,7 @@ def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
             for symbol, value in plugs[name].learned_values(tensors).items():
                 values.setdefault(f'{name}.{symbol}', {})[index] = value
     if not values:
-        raise ValueError(f'{checkpoint}: its plugs, {sorted(plugs)}, have learned no alpha, A, sigma, Lambda or the like')
+        raise ValueError(f'{checkpoint}: its plugs, {sorted(plugs)}, have learned no alpha, A, sigma or Lambda')
     return {name: dict(sorted(by_block.items(), key=lambda item: item[0] or 0)) for name, by_block in values.items()}
 
 
@@ -151,4 +151,3 @@ def _plot(ax: Axes, by_block: Mapping[int | None, Tensor]) -> None:
         ax.fill_between(blocks, least, most, alpha=0.25)
         ax.plot(blocks, mean, marker='o')
         ax.set_xticks(blocks)
-

@@ -35,11 +35,13 @@ class PixelGrid:
         return grid.after(embed.projection, embed.adaptive_padding)
 
     def after(self, window: nn.Conv2d | nn.Unfold, adaptive: AdaptivePadding | None = None) -> 'PixelGrid':
-        """The grid after a convolution, or an unfolding, has slid over this one: each token the middle of its window."""
+        """The grid after a convolution or an unfolding: each token stands for the middle of its window."""
         extra = adaptive.get_pad_shape(self.hw) if adaptive else (0, 0)
         axes = [
             _slide(*axis, first=adaptive is not None and adaptive.padding == 'same')
-            for axis in zip(self.hw, extra, window.kernel_size, window.stride, window.dilation, window.padding, strict=True)
+            for axis in zip(
+                self.hw, extra, window.kernel_size, window.stride, window.dilation, window.padding, strict=True
+            )
         ]
         return PixelGrid(
             hw=tuple(count for count, _ in axes),
@@ -99,8 +101,8 @@ def choose_maps(found: Mapping[str, Mapping[int, Tensor]], name: str, layer: int
     if layer not in found.get(name, {}):
         recorded = {kind: sorted(by_block) for kind, by_block in found.items()}
         raise ValueError(
-            f'found has no {name!r} of block {layer}, only {recorded}: ask forward_intermediates for names=[{name!r}] and '
-            f"layers=[{layer}]; a block that reuses another's maps has 'maps' alone"
+            f'found has no {name!r} of block {layer}, only {recorded}: ask forward_intermediates for names=[{name!r}] '
+            f"and layers=[{layer}]; a block that reuses another's maps has 'maps' alone"
         )
     return found[name][layer]
 
@@ -128,8 +130,8 @@ def check_fit(maps: Tensor, layout: TokenGrid | WindowLayout, name: str, image_s
     shape = (maps.shape[1], *maps.shape[3:])
     if shape != expected:
         raise ValueError(
-            f'{name} are of {shape[0]} windows and {shape[1:]} tokens, but images of {image_size} have {expected[0]} and '
-            f'{expected[1:]}: give the size of the images that the backbone was given'
+            f'{name} are of {shape[0]} windows and {shape[1:]} tokens, but images of {image_size} have {expected[0]} '
+            f'and {expected[1:]}: give the size of the images that the backbone was given'
         )
 
 

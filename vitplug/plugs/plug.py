@@ -176,8 +176,8 @@ class Plug:
             tensors: Parameters by name below the plug, such as ``bias.gab_sigma``: of a model, or of a checkpoint.
 
         Returns:
-            The values as they act, by the symbols of :attr:`watched`; with the socket, ``Lambda.mlp_mid``, where several
-            sockets have one.
+            The values as they act, by the symbols of :attr:`watched`; with the socket, ``Lambda.mlp_mid``, where
+            several sockets have one.
         """
         found = [(self.watched.get(name.rpartition('.')[2]), name.partition('.')[0], t) for name, t in tensors.items()]
         counts = Counter(symbol for symbol, *_ in found)

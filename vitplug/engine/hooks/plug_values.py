@@ -16,10 +16,10 @@ from vitplug.registry import HOOKS
 class PlugValuesHook(Hook):
     """Records alpha, A, sigma and Lambda of every block among the scalars of a training.
 
-    They go to all back ends of the visualizer (``scalars.json``, TensorBoard, W&B ...), not to the log's lines, under names
-    such as ``gab.sigma/block_03``; of a value with several numbers, one for each head or channel, mean, least and
-    largest are recorded. What the network shares is ``residual_attention.alpha/all_blocks``. Where FSDP or DeepSpeed
-    have shared the parameters out, nothing is recorded, and the log says so.
+    They go to all back ends of the visualizer (``scalars.json``, TensorBoard, W&B ...), not to the log's lines, under
+    names such as ``gab.sigma/block_03``; of a value with several numbers, one for each head or channel, mean, least
+    and largest are recorded. What the network shares is ``residual_attention.alpha/all_blocks``. Where FSDP or
+    DeepSpeed have shared the parameters out, nothing is recorded, and the log says so.
 
     Args:
         interval: In how many iterations they are recorded.
