@@ -123,8 +123,8 @@ class ResidualAttention(Plug):
         if plans and not any(sources):
             raise ValueError(
                 f'ResidualAttention: layers={self.layers!r} changes nothing: no block of {[p.index for p in plans]} '
-                'has scores of an earlier one of them to blend with, of the same windows or of global attention; name more '
-                "blocks, or set window_align='parity' where windows and global attention take turns"
+                'has scores of an earlier one of them to blend with, of the same windows or of global attention; name '
+                "more blocks, or set window_align='parity' where windows and global attention take turns"
             )
         return sources
 

@@ -9,7 +9,8 @@ import mmcv
 import numpy as np
 import torch
 from mmengine.config import Config
-from mmengine.structures import BaseDataElement
+from mmengine.dataset import pseudo_collate
+from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
 from ..atomic_files import AtomicBackend
@@ -18,7 +19,8 @@ from .inputs import Picture
 
 PREDICTIONS = 'predictions.json'
 TOP = 5
-SMALLEST_SIDE = 224
+# Pixels. Smaller pictures are enlarged when they are drawn, so that there is room for names.
+SMALLEST_SIDE, LARGEST_SIDE = 384, 1536
 
 
 def write_json(content: Any, path: Path) -> None:
@@ -26,8 +28,20 @@ def write_json(content: Any, path: Path) -> None:
 
 
 def holding(kind: type, model: nn.Module) -> type:
-    """The class of an inferencer that takes this model and builds none."""
-    return type(kind.__name__, (kind,), {'_init_model': lambda *_: model})
+    """The class of an inferencer that takes this model and builds none, and batches of several image sizes."""
+    return type(kind.__name__, (kind,), {'_init_model': lambda *_: model, '_init_collate': lambda *_: pseudo_collate})
+
+
+def enlarged(image: np.ndarray) -> tuple[np.ndarray, int]:
+    """An image ``(height, width, 3)`` that is large enough to be drawn on, and the factor."""
+    height, width = image.shape[:2]
+    factor = max(1, min(-(-SMALLEST_SIDE // min(height, width)), LARGEST_SIDE // max(height, width)))
+    return mmcv.imresize(image, (factor * width, factor * height)), factor
+
+
+def repeated(maps: torch.Tensor, factor: int) -> torch.Tensor:
+    """Maps ``(N, height, width)``, each pixel ``factor`` times as wide and high."""
+    return maps.repeat_interleave(factor, -2).repeat_interleave(factor, -1)
 
 
 class Classification:
@@ -58,12 +72,11 @@ class Classification:
         return batch
 
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
-        """An RGB image with the names and scores on it; small ones are enlarged, so that there is room."""
+        """An RGB image with the names and scores on it."""
         scores, labels = _top(sample)
         sample = sample.clone()
         sample.set_pred_label(labels[scores >= self.score_thr])
-        resize = SMALLEST_SIDE if min(image.shape[:2]) < SMALLEST_SIDE else None
-        return self.visualizer.visualize_cls(image, sample, classes=self.classes, draw_gt=False, resize=resize)
+        return self.visualizer.visualize_cls(enlarged(image)[0], sample, classes=self.classes, draw_gt=False)
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
         """Keeps the result of one picture."""
@@ -114,6 +127,9 @@ class Segmentation:
 
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image under its label map, with the names of the classes."""
+        image, factor = enlarged(image)
+        sample = sample.clone()
+        sample.pred_sem_seg = PixelData(data=repeated(sample.pred_sem_seg.data, factor))
         [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, opacity=0.6)
         return drawn
 
@@ -156,6 +172,12 @@ class Detection:
 
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image with boxes, masks, names and scores."""
+        image, factor = enlarged(image)
+        sample, found = sample.clone(), sample.pred_instances.clone()
+        found.bboxes = found.bboxes * factor
+        if 'masks' in found:
+            found.masks = repeated(found.masks, factor)
+        sample.pred_instances = found
         [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
         return drawn
 
