@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bad_inputs
+import matplotlib
 import mmseg
 import numpy as np
 import pytest
@@ -180,7 +182,12 @@ def is_config(code: str) -> bool:
 
 CODE = [(page, i, code) for page in PAGES for i, code in enumerate(fences(page, 'python'))]
 CONFIGS = [pytest.param(page, code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if is_config(code)]
-SNIPPETS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'backbone.forward' in code]
+PROGRAMS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'Predictor(' in code]
+SNIPPETS = [
+    pytest.param(code, id=f'{name_of(page)}-{i}')
+    for page, i, code in CODE
+    if 'backbone.forward' in code and 'Predictor(' not in code
+]
 
 
 def module_of(page: Path) -> str:
@@ -226,8 +233,8 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    assert len(CONFIGS) + len(SNIPPETS) + len(examples) == len(CODE)
-    assert len(examples) == 2 and SNIPPETS
+    assert len(CONFIGS) + len(SNIPPETS) + len(PROGRAMS) + len(examples) == len(CODE)
+    assert len(examples) == 2 and SNIPPETS and PROGRAMS
     assert {code for _, _, code in CODE if 'MMSEG/' in code}
 
 
@@ -247,6 +254,20 @@ def test_snippet_runs(code):
     scope = dict(backbone=backbone, images=torch.randn(1, 3, 16, 16))
     exec(code, scope)
     assert scope['found']['probs'][11].shape == (1, 1, 2, 5, 5)
+
+
+@pytest.mark.parametrize('code', PROGRAMS)
+def test_program_draws_a_picture(code, tmp_path, request):
+    request.addfinalizer(bad_inputs.clean)
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    code = (
+        code.replace('CONFIG', 'tiny.py').replace('CHECKPOINT', 'good.pth').replace('photo.jpg', 'data/val/cat/0.png')
+    )
+    before = bad_inputs.snapshot(folder).keys()
+    with bad_inputs.own_process(folder), matplotlib.rc_context(dict(backend='agg')):
+        exec(code, {})
+    [written] = bad_inputs.snapshot(folder).keys() - before
+    assert written.suffix == '.png' and min(Image.open(written).size) > 100
 
 
 def test_plug_of_ones_own_on_both_hosts(beside_examples):

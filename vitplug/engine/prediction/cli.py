@@ -47,7 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
         failed = predict(predictor, sources, Path(args.out), args.batch_size, max_pixels(cfg))
     print(f'{len(sources) - failed} of {len(sources)} inputs done: {args.out}')
-    return BadSample.status if failed else 0
+    if not failed:
+        return 0
+    print(f'error: {failed} of {len(sources)} inputs cannot be used; they are named above', file=sys.stderr)
+    return BadSample.status
 
 
 def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int, most_pixels: int) -> int:
