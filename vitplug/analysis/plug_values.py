@@ -135,7 +135,6 @@ def plot_values(values: Values, path: Path, title: str) -> None:
     for ax, (name, by_block) in zip(figure.subplots(len(values), squeeze=False)[:, 0], values.items(), strict=True):
         _plot(ax, by_block)
         ax.set_title(name, fontsize=10)
-        ax.set_xlabel('block')
         ax.grid(alpha=0.3)
     figure.savefig(path, dpi=DPI)
 
@@ -144,6 +143,7 @@ def _plot(ax: Axes, by_block: Mapping[int | None, Tensor]) -> None:
     if None in by_block:
         ax.axhline(by_block[None].mean().item())
         ax.set_xticks([])
+        ax.set_xlabel('all blocks')
     blocks = [index for index in by_block if index is not None]
     if blocks:
         kinds = (Tensor.min, Tensor.mean, Tensor.max)
@@ -151,3 +151,4 @@ def _plot(ax: Axes, by_block: Mapping[int | None, Tensor]) -> None:
         ax.fill_between(blocks, least, most, alpha=0.25)
         ax.plot(blocks, mean, marker='o')
         ax.set_xticks(blocks)
+        ax.set_xlabel('block')

@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_weights(args.checkpoint, option='CHECKPOINT')
         check_no_pickles(cfg)
         refuse_code_in_files()
+        Path(args.out).mkdir(parents=True, exist_ok=True)
         predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
         failed = predict(predictor, sources, Path(args.out), args.batch_size, max_pixels(cfg))
     print(f'{len(sources) - failed} of {len(sources)} inputs done: {args.out}')

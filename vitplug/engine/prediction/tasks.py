@@ -14,7 +14,7 @@ from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
 from ..atomic_files import AtomicBackend
-from ..checks import as_list, read_json
+from ..checks import read_json
 from .inputs import Picture
 
 PREDICTIONS = 'predictions.json'
@@ -220,20 +220,18 @@ class Detection:
 
 def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], list[dict]]:
     """Ids of pictures by path, and the categories, of the annotation file of the test; 1, 2 ... where there is none."""
-    dataset = cfg.test_dataloader.dataset
-    names = classes or []
+    dataset, names = cfg.test_dataloader.dataset, classes or []
+    numbered = [dict(id=number, name=name) for number, name in enumerate(names, start=1)]
     path = Path(dataset.get('data_root') or '', dataset.get('ann_file') or '')
-    if path.suffix != '.json' or not path.is_file():
-        return {}, [dict(id=number, name=name) for number, name in enumerate(names, start=1)]
-    content = read_json(path)
+    content = read_json(path) if path.suffix == '.json' and path.is_file() else None
+    if not isinstance(content, dict) or not all('file_name' in image for image in content.get('images', ())):
+        return {}, numbered
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     folder = Path(dataset.get('data_root') or '', prefix).resolve()
-    ids = {(folder / image['file_name']).resolve(): image['id'] for image in as_list(content.get('images'))}
+    ids = {(folder / image['file_name']).resolve(): image['id'] for image in content.get('images', ())}
     # mmdet numbers the classes in the order of the file.
-    own = [category for category in content.get('categories', ()) if category['name'] in names]
-    known = len(own) == len(names)
-    categories = own if known else [dict(id=number, name=name) for number, name in enumerate(names, start=1)]
-    return (ids if known else {}), [dict(id=category['id'], name=category['name']) for category in categories]
+    own = [dict(id=c['id'], name=c['name']) for c in content.get('categories', ()) if c['name'] in names]
+    return (ids, own) if len(own) == len(names) else ({}, numbered)
 
 
 TASKS = {'mmpretrain': Classification, 'mmseg': Segmentation, 'mmdet': Detection}
