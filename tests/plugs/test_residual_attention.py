@@ -359,7 +359,7 @@ def test_low_memory_is_chosen_by_the_number_of_tokens():
 def test_scores_start_anew_between_windows_and_global_attention():
     """Blocks 0 and 2 attend in windows, 1 and 3 globally: only blocks of one kind can share scores."""
     settings = dict(with_cls_token=False, window_size=3, global_blocks=(1, 3))
-    with pytest.raises(ValueError, match=r"'all' changes nothing: no block of \[0, 1, 2, 3\].*window_align='parity'"):
+    with pytest.raises(ValueError, match=r"'all' changes nothing: no block of \[0, 1, 2, 3\].*'index' \(parity"):
         vit(plugs=residual(), **settings)
     model = randomize(vit(plugs=residual(window_align='parity'), **settings)).double().eval()
     (alpha,) = alphas(model)

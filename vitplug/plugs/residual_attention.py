@@ -124,7 +124,8 @@ class ResidualAttention(Plug):
             raise ValueError(
                 f'ResidualAttention: layers={self.layers!r} changes nothing: no block of {[p.index for p in plans]} '
                 'has scores of an earlier one of them to blend with, of the same windows or of global attention; name '
-                "more blocks, or set window_align='parity' where windows and global attention take turns"
+                f'more blocks, or another window_align than {self.window_align!r} (parity, where windows and global '
+                f'attention take turns) or stage_transition than {self.stage_transition!r}'
             )
         return sources
 
