@@ -1529,6 +1529,93 @@ ARGUMENT = (
         r'--show-dir need default_hooks\.visualization',
         child("default_hooks = dict(_delete_=True, timer=dict(type='IterTimerHook'))"),
     ),
+    Row(
+        'prediction of no picture', 'predict.py tiny.py good.pth nowhere.jpg --out a', r'no such image, .*nowhere\.jpg'
+    ),
+    Row(
+        'prediction of a folder without pictures',
+        'predict.py tiny.py good.pth empty --out a',
+        r'empty has no image or video in it, of \.jpg',
+        lambda folder: (folder / 'empty').mkdir(),
+    ),
+    Row(
+        'prediction into a folder with files',
+        'predict.py tiny.py good.pth data/val --out data',
+        r'--out: data must be a new or an empty folder',
+    ),
+    Row(
+        'prediction of a broken picture',
+        'predict.py tiny.py good.pth data/val --out a',
+        r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 inputs cannot be used',
+        write('data/val/cat/0.png', 'no image'),
+        status=65,
+    ),
+    Row(
+        'prediction by a broken checkpoint',
+        'predict.py tiny.py bad.pth data/val --out a',
+        r'bad\.pth is truncated or no checkpoint',
+        both(changed(lambda content: None), cut('bad.pth', 1000)),
+        status=66,
+    ),
+    Row(
+        'prediction on a device that is not there',
+        'predict.py tiny.py good.pth data/val --out a --device nowhere',
+        r'--device nowhere: cannot be used .*expected cpu',
+    ),
+    Row(
+        'prediction with a score above 1',
+        'predict.py tiny.py good.pth data/val --out a --score-thr 50',
+        r'--score-thr 50\.0: expected 0 to 1',
+    ),
+    Row(
+        'prediction without pictures in a batch',
+        'predict.py tiny.py good.pth data/val --out a --batch-size 0',
+        r'--batch-size 0: expected at least 1',
+    ),
+    Row(
+        'prediction without a test pipeline',
+        'predict.py child.py good.pth data/val --out a',
+        r'child\.py: no test_dataloader',
+        child('test_dataloader = test_cfg = test_evaluator = None'),
+    ),
+    Row(
+        'prediction by a model with other heads',
+        'predict.py child.py good.pth data/val --out a',
+        r'good\.pth was trained with other settings .*num_heads was 2, is 4',
+        child('model = dict(backbone=dict(arch=dict(num_heads=4)))'),
+        status=66,
+    ),
+    Row(
+        'values of plugs where there are none',
+        'plug_values.py good.pth',
+        r'good\.pth has 0 backbones with plugs in its config',
+    ),
+    Row(
+        'values of plugs that learn nothing',
+        'plug_values.py good.pth --config child.py',
+        r"its plugs, \['cb'\], have learned no alpha",
+        child("model = dict(backbone=dict(plugs=[dict(type='ContextBroadcast')]))"),
+    ),
+    Row(
+        'values of a plug that is not known',
+        'plug_values.py bad.pth',
+        r"type='os\.system'.*name its module|plugs\.0\.type = 'os\.system': no class of",
+        trained_with(
+            "type='vitplug.VisionTransformer'", "plugs=[dict(type='os.system')], type='vitplug.VisionTransformer'"
+        ),
+    ),
+    Row(
+        'plot of values over a file',
+        'plug_values.py good.pth --out a.png',
+        r'--out: a\.png exists and is not overwritten',
+        write('a.png', 'precious'),
+    ),
+    Row(
+        'residual attention on one block',
+        'train.py child.py',
+        r'ResidualAttention: layers=\[1\] changes nothing: no block of \[1\] has scores of an earlier one',
+        child("model = dict(backbone=dict(plugs=[dict(type='ResidualAttention', layers=[1])]))"),
+    ),
     Row('unknown keys to convert to', 'convert.py good.pth a.pth --to keras', r"--to: invalid choice: 'keras'"),
     Row(
         'conversion into a file that exists',

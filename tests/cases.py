@@ -31,7 +31,7 @@ def swin_padding_small_maps(**settings) -> SwinTransformer:
 
 def vit_with_windows(**settings) -> VisionTransformer:
     """As dense tasks at high resolution have it; the windows do not divide the maps."""
-    return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (1, 3), **settings})
+    return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (2, 3), **settings})
 
 
 HOSTS = {
@@ -113,8 +113,7 @@ PLUGS = {
         dict(type='GaussianAttentionBias', sigma=2.0),
     ],
     'residual-low-memory-carried': [
-        dict(type='ResidualAttention', low_memory=True, window_align='parity', stage_transition='reset')
-        | dict(bias_mode='after_carried'),
+        dict(type='ResidualAttention', low_memory=True, stage_transition='reset') | dict(bias_mode='after_carried'),
         dict(type='RelPosBias'),
     ],
     'broad': [dict(type='BroadAttention')],

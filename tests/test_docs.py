@@ -15,6 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bad_inputs
+import matplotlib
+import mmseg
 import numpy as np
 import pytest
 import torch
@@ -179,7 +182,12 @@ def is_config(code: str) -> bool:
 CODE = [(page, i, code) for page in PAGES for i, code in enumerate(fences(page, 'python'))]
 CONFIGS = [pytest.param(page, code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if is_config(code)]
 INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'torch.' in code.split('(')[0]]
-SNIPPETS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'backbone.forward' in code]
+PROGRAMS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'Predictor(' in code]
+SNIPPETS = [
+    pytest.param(code, id=f'{name_of(page)}-{i}')
+    for page, i, code in CODE
+    if 'backbone.forward' in code and 'Predictor(' not in code
+]
 
 
 def module_of(page: Path) -> str:
@@ -225,8 +233,8 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    assert len(CONFIGS) + len(SNIPPETS) + len(INFERENCE) + len(examples) == len(CODE)
-    assert len(examples) == 2 and SNIPPETS
+    assert len(CONFIGS) + len(SNIPPETS) + len(INFERENCE) + len(PROGRAMS) + len(examples) == len(CODE)
+    assert len(examples) == 2 and SNIPPETS and PROGRAMS
     assert {code for _, _, code in CODE if "'mmseg::" in code}
 
 
@@ -260,6 +268,20 @@ def test_inference_snippet_runs(code, tmp_path, monkeypatch):
         assert (tmp_path / 'backbone.onnx').stat().st_size > 1000
     else:
         torch.testing.assert_close(scope['compiled'](scope['images']), backbone(scope['images']))
+
+
+@pytest.mark.parametrize('code', PROGRAMS)
+def test_program_draws_a_picture(code, tmp_path, request):
+    request.addfinalizer(bad_inputs.clean)
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    code = (
+        code.replace('CONFIG', 'tiny.py').replace('CHECKPOINT', 'good.pth').replace('photo.jpg', 'data/val/cat/0.png')
+    )
+    before = bad_inputs.snapshot(folder).keys()
+    with bad_inputs.own_process(folder), matplotlib.rc_context(dict(backend='agg')):
+        exec(code, {})
+    [written] = bad_inputs.snapshot(folder).keys() - before
+    assert written.suffix == '.png' and min(Image.open(written).size) > 100
 
 
 def test_plug_of_ones_own_on_both_hosts(beside_examples):

@@ -10,6 +10,7 @@ default_hooks = dict(
     randomness=dict(type='vitplug.RandomnessHook'),
     interruption=dict(type='vitplug.InterruptionHook'),
     non_finite=dict(type='vitplug.NonFiniteLossHook', max_consecutive=5),
+    plug_values=dict(type='vitplug.PlugValuesHook', interval=50),
     visualization=dict(type='SegVisualizationHook'),
 )
 env_cfg = dict(

@@ -1,6 +1,7 @@
 """With ``plugs=[]`` the hosts are mmpretrain's: same keys, same numbers."""
 
 import copy
+from functools import partial
 
 import mmpretrain.models as stock
 import pytest
@@ -206,3 +207,17 @@ def test_old_swin_checkpoints_load():
     source['stages.0.blocks.1.attn.attn_mask'] = torch.zeros(1)
     assert 'norm.weight' in source
     ours.load_state_dict(source)
+
+
+@pytest.mark.parametrize('pair', [vit_pair, partial(vit_pair, **VIT_VARIANTS['swiglu']), swin_pair], ids=str)
+def test_blocks_say_their_sizes_under_the_stock_names(pair):
+    """Counters of FLOPs and viewers of attention maps read them."""
+    theirs, ours = pair()
+    found, known = 0, dict(ours.named_modules())
+    for name, module in theirs.named_modules():
+        for key in ('embed_dims', 'num_heads', 'head_dims', 'feedforward_channels', 'window_size', 'shift_size'):
+            if type(vars(module).get(key)) is int and name in known:
+                assert (key, getattr(known[name], key)) == (key, vars(module)[key]), name
+                found += 1
+    assert found > 20
+    assert not hasattr(ours, 'layers') or all(layer.ffn.feedforward_channels for layer in ours.layers)

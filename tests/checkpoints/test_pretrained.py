@@ -3,6 +3,7 @@
 import pytest
 import torch
 from cases import SWIN_ARCH, VIT_ARCH, images, randomize, swin, vit
+from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import MODELS
 from torch import nn
@@ -87,9 +88,22 @@ def test_classifier_of_other_classes_starts_anew(saved, mm_log):
     model.init_weights()
     assert model.head.layers.head.weight.abs().max() == 0  # as that head always starts
     assert (
-        'missing 0 of plugs, 0 of the backbone, 2 (head.layers.head.weight, head.layers.head.bias) beside it'
+        '0 new plug tensors; missing 0 of the backbone, 2 (head.layers.head.weight, head.layers.head.bias) beside it'
         in mm_log.text
     )
+
+
+def test_a_script_sees_one_line(saved, capsys):
+    """mmengine has one for each parameter, of models of any library."""
+    path = saved(randomize(vit()))
+    capsys.readouterr()
+    for model in (vit(plugs=[dict(type='GaussianAttentionBias')], init_cfg=pretrained(path)), classifier()):
+        capsys.readouterr()
+        model.init_weights()
+        print_log('done', logger='current')
+        lines = capsys.readouterr().out.splitlines()
+        loaded = [line for line in lines if '0 of them resized; 8 new plug tensors; missing 0' in line]
+        assert len(loaded) == bool(model.init_cfg) and len(lines) == len(loaded) + 1
 
 
 def test_parts_that_are_missing_are_initialised_as_ever(saved):
@@ -156,8 +170,8 @@ def test_one_line(saved, mm_log):
     plugs = len(model.state_dict()) - total
     [line] = lines(mm_log)
     assert line == (
-        f'{path} (OpenMMLab ViT): loaded {total} of {total} backbone tensors, 1 of them resized; missing {plugs} of '
-        'plugs, 0 of the backbone, 0 beside it; unused 1 (extra.weight)'
+        f'{path} (OpenMMLab ViT): loaded {total} of {total} backbone tensors, 1 of them resized; {plugs} new plug '
+        'tensors; missing 0 of the backbone, 0 beside it; unused 1 (extra.weight)'
     )
     assert coverage.resized == ['pos_embed'] and coverage.share == 1
 

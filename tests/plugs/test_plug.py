@@ -5,7 +5,8 @@ import torch
 from cases import HOSTS, CarryProbe, swin, vit
 
 from vitplug.attention import TokenGrid
-from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, PlugSet
+from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, PlugSet, register  # noqa: F401
+from vitplug.registry import PLUGS
 
 BAD_PLUGS = {
     'not a list': (dict(type='ContextBroadcast'), r'plugs=.*expected a list of dicts'),
@@ -80,10 +81,15 @@ def summary(*plugs):
 
 def test_summary_says_which_where_and_whether_fused():
     assert summary(ContextBroadcast(position='msa', layers=[0, 1, 3]), CarryProbe(layers='upper')) == (
-        "plugs: ContextBroadcast(position=('msa',)) on blocks 0-1, 3; "
+        "plugs: ContextBroadcast(position='msa') on blocks 0-1, 3; "
         'CarryProbe() on blocks 2-3; attention: fused but on blocks 2-3 (probe changes scores or maps)'
     )
     assert summary() == 'plugs: none; attention: fused'
+
+
+@pytest.mark.parametrize('plug', PLUGS.module_dict.values(), ids=lambda plug: plug.__name__)
+def test_summary_has_no_defaults(plug):
+    assert plug().describe() == f'{plug.__name__}()'
 
 
 @pytest.mark.parametrize('host', [vit, swin])

@@ -232,7 +232,6 @@ def test_gradient_flows_through_the_handed_over_scores():
         (dict(per_layer=True, stage_transition='reset'), 3, 2),
         (dict(per_layer=True, window_align='parity'), 3, 2),
         (dict(learnable=False), 0, 0),
-        (dict(layers=[2]), 0, 0),
         (dict(per_layer=True, layers=[1, 3]), 1, 1),
     ],
     ids=str,
@@ -241,6 +240,16 @@ def test_no_alpha_without_a_blend(settings, vit_alphas, swin_alphas):
     for host, expected in (('vit', vit_alphas), ('swin', swin_alphas)):
         found = alphas(HOSTS[host](plugs=residual(**settings)))
         assert [tuple(p.shape) for p in found] == [(1,)] * expected
+
+
+def test_a_block_without_a_partner():
+    """Alone, it is refused; beside a chain it stays as it is, with fused attention."""
+    for host in (vit, swin):
+        with pytest.raises(ValueError, match=r'layers=\[2\] changes nothing: no block of \[2\]'):
+            host(plugs=residual(layers=[2]))
+    model = swin(plugs=residual(layers=[1, 2, 3], stage_transition='reset'))
+    assert [bool(block.plugs.at('scores')) for block in model.plugged_blocks()] == [False, False, True, True]
+    assert 'fused but on blocks 2-3 ' in model.plug_summary
 
 
 @pytest.mark.parametrize(
@@ -350,7 +359,8 @@ def test_low_memory_is_chosen_by_the_number_of_tokens():
 def test_scores_start_anew_between_windows_and_global_attention():
     """Blocks 0 and 2 attend in windows, 1 and 3 globally: only blocks of one kind can share scores."""
     settings = dict(with_cls_token=False, window_size=3, global_blocks=(1, 3))
-    assert not alphas(vit(plugs=residual(), **settings))
+    with pytest.raises(ValueError, match=r"'all' changes nothing: no block of \[0, 1, 2, 3\].*'index' \(parity"):
+        vit(plugs=residual(), **settings)
     model = randomize(vit(plugs=residual(window_align='parity'), **settings)).double().eval()
     (alpha,) = alphas(model)
     own, _, logits = streams(model, images(*SIZE))

@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, pseudo_collate
-from mmengine.registry import DATASETS, MODELS, init_default_scope
+from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import nn
 
-from vitplug.engine.checkpoint_fit import load_weights, model_weights
-from vitplug.engine.safe_loading import load_safely
+from vitplug.engine.prediction.predictor import load_model
 
 PANELS = ('input', 'truth', 'prediction')
 BLOCKS = 2
@@ -40,9 +39,7 @@ def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDa
         CheckpointNotRead: if the checkpoint does not exist, is broken, would have to run code, or is of another model.
     """
     init_default_scope(cfg.default_scope)
-    model = MODELS.build(cfg.model)
-    load_weights(str(checkpoint), model, model_weights(str(checkpoint), load_safely(str(checkpoint))))
-    model.eval()
+    model, _ = load_model(cfg, str(checkpoint))
     return model, DATASETS.build(cfg.test_dataloader.dataset)
 
 

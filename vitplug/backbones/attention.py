@@ -28,6 +28,8 @@ class SelfAttention(BaseModule):
     def __init__(self, embed_dims: int, shape: BlockShape, qkv_bias=True, qk_scale=None, attn_drop=0.0, proj_drop=0.0):
         super().__init__()
         self.shape = shape
+        # As mmpretrain names them. Heads are those that have v; plugs may have taken q and k from some.
+        self.embed_dims, self.num_heads, self.head_dims = embed_dims, shape.value_heads, shape.head_dims
         self.scale = qk_scale or shape.head_dims**-0.5
         self.attn_drop = attn_drop
         heads = 2 * shape.map_heads + shape.value_heads

@@ -5,18 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger, print_log
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitplug.attention import Carry, Recorder, TokenGrid
+from vitplug.attention import Carry, Recorder, TokenGrid, WindowLayout
 from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.plugs import LayerPlan, Plug, PlugSet
 from vitplug.plugs.checks import check_integer
 from vitplug.registry import PLUGS
 
 from .checks import check_arguments, check_images
+from .init_log import hide_parameter_lists
+from .pixels import PixelGrid, check_fit, check_image_size, choose_maps, choose_query, put_on_image
 
 
 class PluggedBackbone(BaseModule):
@@ -32,6 +34,9 @@ class PluggedBackbone(BaseModule):
         ValueError: If a value is refused; names the argument, its value and what is allowed.
     """
 
+    #: Names of the tokens before those of the grid, such as ``'cls_token'``.
+    prefix_names: tuple[str, ...] = ()
+
     def __new__(cls, *args, **kwargs):
         # Here, so that every host's arguments are looked at before any of them is used.
         check_arguments(cls, args, kwargs)
@@ -41,6 +46,11 @@ class PluggedBackbone(BaseModule):
     def is_pretrained(self) -> bool:
         """Whether ``init_cfg`` loads a checkpoint, which no random start may overwrite."""
         return loads_checkpoint(self.init_cfg)
+
+    def init_weights(self) -> None:
+        """Initialises the weights; of mmengine's line for each parameter, scripts show none."""
+        hide_parameter_lists(MMLogger.get_current_instance())
+        super().init_weights()
 
     def attach(self, plug_set: PlugSet, plans: Sequence[LayerPlan]) -> None:
         """Builds the plugs into the network and its blocks and logs one line about them.
@@ -54,6 +64,18 @@ class PluggedBackbone(BaseModule):
         #: Which plugs, on which blocks, and whether attention stays fused at the configured size.
         self.plug_summary = plug_set.summarize(layers)
         print_log(f'{type(self).__name__}: {self.plug_summary}', logger='current')
+
+    def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
+        """What the plugs have learned that is worth watching, as it acts: alpha, A, sigma, Lambda.
+
+        Returns:
+            ``{'gab.sigma': {block index: tensor}}``; the index is None for what the whole network shares.
+        """
+        values: dict[str, dict[int | None, Tensor]] = {}
+        for index, plugs in ((None, self.plugs), *enumerate(block.plugs for block in self.plugged_blocks())):
+            for name, value in plugs.learned_values().items():
+                values.setdefault(name, {})[index] = value
+        return values
 
     def plugged_blocks(self) -> list[nn.Module]:
         """The blocks of all stages in order."""
@@ -108,6 +130,44 @@ class PluggedBackbone(BaseModule):
         recorder = Recorder(names, layers, num_layers)
         check_images(self.patch_embed, x)
         return self.run(x, recorder, **settings), recorder.collect()
+
+    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[TokenGrid | WindowLayout, PixelGrid]:
+        """What a block's tokens attend to, and where they lie in an image of ``(height, width)``."""
+        raise NotImplementedError(f'{type(self).__name__} has no place_block, which says where its tokens lie')
+
+    @torch.no_grad()
+    def maps_to_image(
+        self,
+        found: Mapping[str, Mapping[int, Tensor]],
+        layer: int,
+        image_size: Sequence[int],
+        query: Sequence[int] | str | None = None,
+        name: str = 'probs',
+    ) -> Tensor:
+        """Attention maps of one block, laid over the image: windows, shift, padding and prefix tokens are undone.
+
+        Args:
+            found: The intermediates that :meth:`forward_intermediates` gave.
+            layer: Block index.
+            image_size: Height and width in pixels of the images that the backbone was given.
+            query: Whose attention: that of the token at a pixel ``(y, x)``, or that of a prefix token, ``'cls_token'``.
+                None sums over all tokens: the attention that each token receives. 1 is what it gets where all are
+                seen alike.
+            name: Which maps: ``'scores'``, ``'logits'``, ``'probs'``, ``'maps'`` or ``'broad_probs'``.
+
+        Returns:
+            ``(B, H, height, width)``, the value of each pixel's token; 0 outside of the query's window.
+
+        Raises:
+            ValueError: If there are no such maps or queries, or if the maps are not those of images of this size.
+        """
+        maps = choose_maps(found, name, layer)
+        size = check_image_size(image_size)
+        layout, pixels = self.place_block(layer, size)
+        if name == 'broad_probs':  # All blocks meet on the grid of the last one, without windows.
+            layout = TokenGrid(*pixels.hw, layout.grid.num_prefix)
+        check_fit(maps, layout, name, size)
+        return put_on_image(maps, layout, pixels, size, choose_query(query, pixels, size, self.prefix_names))
 
     def run_block(
         self,

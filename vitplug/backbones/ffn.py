@@ -49,8 +49,11 @@ class PluggedSwiGLU(BaseModule):
 
     def __init__(self, embed_dims: int, feedforward_channels: int, layer_scale_init_value: float = 0.0):
         super().__init__()
+        self.embed_dims = embed_dims
         #: Width of the tokens at ``mlp_mid``.
         self.hidden_dims = (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
+        # As :class:`PluggedFFN` and other people's tools name it.
+        self.feedforward_channels = self.hidden_dims
         self.w12 = nn.Linear(embed_dims, 2 * self.hidden_dims)
         self.norm = nn.Identity()
         self.w3 = nn.Linear(self.hidden_dims, embed_dims)

@@ -38,6 +38,7 @@ from .ffn import PluggedFFN, layer_norm
 from .padding import shrink, token_mask, valid_sizes
 from .patch_embed import build_patch_embed, check_patches
 from .patch_merging import FastPatchMerging
+from .pixels import PixelGrid
 
 
 class WindowAttention(SelfAttention):
@@ -356,6 +357,15 @@ class SwinTransformer(PluggedBackbone):
 
     def plugged_blocks(self) -> list[nn.Module]:
         return [block for stage in self.stages for block in stage.blocks]
+
+    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[WindowLayout, PixelGrid]:
+        pixels = PixelGrid.of_embed(self.patch_embed, image_size)
+        for stage in self.stages:
+            if index < len(stage.blocks):
+                break
+            index -= len(stage.blocks)
+            pixels = pixels.after(stage.downsample.sampler, stage.downsample.adaptive_padding)
+        return stage.blocks[index].attn.layout(pixels.hw), pixels
 
     def init_weights(self):
         super().init_weights()

@@ -36,6 +36,7 @@ from .checks import WRONG_SETTINGS
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 from .padding import shrink, token_mask, valid_sizes
 from .patch_embed import build_patch_embed, check_patches
+from .pixels import PixelGrid
 
 
 class ScaledAttention(SelfAttention):
@@ -105,6 +106,7 @@ class TransformerLayer(BaseModule):
         reshape=lambda shape: shape,
     ):
         super().__init__(init_cfg)
+        self.embed_dims = embed_dims
         self.with_cp = with_cp
         shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
         shape = reshape(_with_branches(shape, with_attn, with_ffn))
@@ -354,6 +356,10 @@ class VisionTransformer(PluggedBackbone):
 
     def plugged_blocks(self) -> list[nn.Module]:
         return list(self.layers)
+
+    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[TokenGrid | WindowLayout, PixelGrid]:
+        pixels = PixelGrid.of_embed(self.patch_embed, image_size)
+        return self._layout(index, pixels.hw), pixels
 
     def init_weights(self):
         super().init_weights()

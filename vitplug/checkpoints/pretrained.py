@@ -109,8 +109,8 @@ class Coverage:
     def __str__(self) -> str:
         return (
             f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
-            f'{len(self.resized)} of them resized; missing {len(self.plugs)} of plugs, {_count(self.missing)} of the '
-            f'backbone, {_count(self.heads)} beside it; unused {_count(self.unused)}'
+            f'{len(self.resized)} of them resized; {len(self.plugs)} new plug tensors; missing {_count(self.missing)} '
+            f'of the backbone, {_count(self.heads)} beside it; unused {_count(self.unused)}'
         )
 
     def check(self, least: float) -> None:

@@ -6,7 +6,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.logging import MMLogger
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import MODELS
 from mmengine.runner import Runner, find_latest_checkpoint
@@ -89,29 +91,38 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     starts = isinstance(runner._train_loop, BaseLoop) and not runner._resume
     if runner._resume:
         _check_resumable(path, checkpoint)
+    settings = _settings_of(checkpoint)
     given, averages = (model_weights(path, checkpoint, key) for key in ('state_dict', 'ema_state_dict'))
-    settings = read_settings(checkpoint['meta']) if isinstance(checkpoint.get('meta'), Mapping) else {}
-    try:
-        for weights in (given, averages):
-            check_finite(_finite_by_design(weights, model), path)
-            check_numbers(weights, model.state_dict(), path)
-        check_grid(model, given, settings, path)
-    except ValueError as error:
-        raise CheckpointNotRead(str(error)) from error
+    _check_numbers(path, model, settings, given, averages)
     if starts:
         _check_any_fits(path, model, given)
         return
-    _check_settings(runner, path, settings, allow_changes)
+    compared = (TRAINED_WITH, LISTED_ON_RESUME) if runner._resume else (TESTED_WITH, LISTED_IN_TEST)
+    _check_settings(path, settings, runner.cfg, compared, allow_changes, runner.logger)
     if runner._resume:
         for weights in (given, averages):
             _check_shapes(path, model, weights)
-    unexpected = load_weights(path, model, given)
-    if unexpected and not allow_changes:
-        raise CheckpointNotRead(
-            f'{path} does not fit the model of the config: it has {len(unexpected)} weights for which the backbone has '
-            f'no place, e.g. {some_of(unexpected, SHOWN)}: use the config of this checkpoint with all its plugs, or '
-            'pass --allow-changes if this is meant'
-        )
+    _load_all(path, model, given, allow_changes)
+
+
+def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Config, allow_changes: bool) -> None:
+    """Loads a checkpoint into a model, checked as that of a test; see :func:`check_checkpoint`.
+
+    Args:
+        path: The checkpoint, for the error.
+        model: The model of the config.
+        checkpoint: What was read.
+        cfg: The config.
+        allow_changes: Whether settings may differ; they are then logged.
+
+    Raises:
+        CheckpointNotRead: names the file, what is wrong and what to do.
+    """
+    settings, given = _settings_of(checkpoint), model_weights(path, checkpoint)
+    _check_numbers(path, model, settings, given)
+    logger = MMLogger.get_current_instance()
+    _check_settings(path, settings, cfg, (TESTED_WITH, LISTED_IN_TEST), allow_changes, logger)
+    _load_all(path, model, given, allow_changes)
 
 
 def bare_model(model: nn.Module) -> nn.Module:
@@ -162,6 +173,28 @@ def _is_broken(value: Any) -> bool:
 
 
 # --- weights ---
+
+
+def _check_numbers(path: str, model: nn.Module, settings: Mapping, *given: Mapping[str, Tensor]) -> None:
+    """Checks that weights are finite floating point numbers and, the first, made for this grid of tokens."""
+    try:
+        for weights in given:
+            check_finite(_finite_by_design(weights, model), path)
+            check_numbers(weights, model.state_dict(), path)
+        check_grid(model, given[0], settings, path)
+    except ValueError as error:
+        raise CheckpointNotRead(str(error)) from error
+
+
+def _load_all(path: str, model: nn.Module, given: Mapping[str, Tensor], allow_changes: bool) -> None:
+    """Loads all weights, and refuses ones that the backbone has no place for."""
+    unexpected = load_weights(path, model, given)
+    if unexpected and not allow_changes:
+        raise CheckpointNotRead(
+            f'{path} does not fit the model of the config: it has {len(unexpected)} weights for which the backbone has '
+            f'no place, e.g. {some_of(unexpected, SHOWN)}: use the config of this checkpoint with all its plugs, or '
+            'pass --allow-changes if this is meant'
+        )
 
 
 def model_weights(path: str, checkpoint: Mapping, key: str = 'state_dict') -> OrderedDict[str, Tensor]:
@@ -238,23 +271,44 @@ def _misfit(path: str, lacking: Collection[str], count: int) -> CheckpointNotRea
 # --- settings ---
 
 
-def _check_settings(runner: Runner, path: str, settings: Mapping, allow_changes: bool) -> None:
+def _settings_of(checkpoint: Mapping) -> dict[str, Any]:
+    """The settings with which a checkpoint was trained, as far as it says."""
+    meta = checkpoint.get('meta')
+    return read_settings(meta) if isinstance(meta, Mapping) else {}
+
+
+def _check_settings(
+    path: str,
+    settings: Mapping,
+    cfg: Config,
+    compared: tuple[Collection[str], re.Pattern],
+    allow_changes: bool,
+    logger: MMLogger,
+) -> None:
     """Compares the settings that matter, logs the differences, and refuses those that change results.
+
+    Args:
+        path: The checkpoint, for the error.
+        settings: Those of its training.
+        cfg: The present ones.
+        compared: The parts that are compared, and the settings in them that are only listed.
+        allow_changes: Whether all are only listed.
+        logger: Takes the list.
 
     Raises:
         CheckpointNotRead: if there are such.
     """
-    own = parse_settings(runner.cfg.pretty_text)
+    own = parse_settings(cfg.pretty_text)
     if own and isinstance(own.get('model'), dict):
         # A test that merges predictions has the model that was trained inside of its own.
         own['model'] = own['model'].get('module', own['model'])
     if not settings or not own:
-        runner.logger.warning(
+        logger.warning(
             f'{path} holds no config that could be compared with this one: use the config with which it was trained; '
             'what leaves no trace in weights, such as the number of heads, is not checked'
         )
         return
-    sections, listed = (TRAINED_WITH, LISTED_ON_RESUME) if runner._resume else (TESTED_WITH, LISTED_IN_TEST)
+    sections, listed = compared
     before, after = (_choose(cfg, sections) for cfg in (settings, own))
     found = [change for change in compare(before, after, _find_class) if not NO_MATTER.search(change[0])]
     serious = [change for change in found if not listed.search(change[0])]
@@ -264,7 +318,7 @@ def _check_settings(runner: Runner, path: str, settings: Mapping, allow_changes:
             'pass --allow-changes if this is meant'
         )
     if found:
-        runner.logger.warning(f'{path} was trained with other settings than the config has: {list_changes(found)}')
+        logger.warning(f'{path} was trained with other settings than the config has: {list_changes(found)}')
 
 
 def _choose(cfg: Mapping, sections: Collection[str]) -> dict[str, Any]:

@@ -95,22 +95,31 @@ def check_results_file(path: str | None) -> None:
         ValueError: if the name does not end in .pkl or .pickle.
         FileExistsError: if there is a file, or a link, of this name.
     """
-    if path is None:
-        return
-    if not path.endswith(('.pkl', '.pickle')):
-        raise ValueError(f'--out: {path} must end in .pkl or .pickle')
+    if path is not None:
+        check_new_file(path, '--out', ('.pkl', '.pickle'))
+
+
+def check_new_file(path: str | Path, option: str, suffixes: tuple[str, ...]) -> None:
+    """Checks the name of a file that is to be written.
+
+    Raises:
+        ValueError: if it has another suffix than these.
+        FileExistsError: if there is a file, or a link, of this name.
+    """
+    if not str(path).endswith(suffixes):
+        raise ValueError(f'{option}: {path} must end in {" or ".join(suffixes)}')
     if os.path.lexists(path):
-        raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
+        raise FileExistsError(f'{option}: {path} exists and is not overwritten: choose another name')
 
 
-def check_pictures_folder(path: str | None) -> None:
+def check_pictures_folder(path: str | None, option: str = '--show-dir') -> None:
     """Checks the folder that pictures of predictions go to.
 
     Raises:
         FileExistsError: if it holds files, which pictures could overwrite.
     """
     if path is not None and os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise FileExistsError(f'--show-dir: {path} must be a new or an empty folder: choose another one')
+        raise FileExistsError(f'{option}: {path} must be a new or an empty folder: choose another one')
 
 
 def check_temporary_folder() -> None:

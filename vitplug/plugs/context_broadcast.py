@@ -48,6 +48,7 @@ class ContextBroadcast(Plug):
     """
 
     name = 'cb'
+    watched = {'cb_scale': 'Lambda'}
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class ContextBroadcast(Plug):
         self.mode = check_choice('mode', mode, tuple(BROADCASTS))
         self.scaled = check_flag('scaled', scaled)
         self.scale_init_value = check_number('scale_init_value', scale_init_value)
-        self.position = check_positions(position)
+        self.position, self.positions = position, check_positions(position)
         self.cls_fallback = check_choice('cls_fallback', cls_fallback, (None, 'mean'))
         if scaled and mode != 'mean':
             raise ValueError(f"scaled=True goes with mode='mean' only, not with mode={mode!r}")
@@ -75,9 +76,9 @@ class ContextBroadcast(Plug):
                 "with_cls_token=True on a ViT, or cls_fallback='mean' to let the token mean stand in for it"
             )
         if self.scaled:
-            return {socket: ScaledBroadcast(plan.width_at(socket), self.scale_init_value) for socket in self.position}
+            return {socket: ScaledBroadcast(plan.width_at(socket), self.scale_init_value) for socket in self.positions}
         class_token = first_token if has_cls else token_mean
-        return {socket: Broadcast(self.mode, class_token) for socket in self.position}
+        return {socket: Broadcast(self.mode, class_token) for socket in self.positions}
 
 
 class Broadcast(nn.Module):
@@ -182,10 +183,10 @@ class SqueezeExcite(Plug):
     ):
         super().__init__(layers)
         self.reduction = check_integer('reduction', reduction, least=1)
-        self.position = check_positions(position)
+        self.position, self.positions = position, check_positions(position)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {socket: self._build(plan.width_at(socket)) for socket in self.position}
+        return {socket: self._build(plan.width_at(socket)) for socket in self.positions}
 
     def _build(self, dims: int) -> nn.Module:
         if dims < self.reduction:

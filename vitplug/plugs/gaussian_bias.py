@@ -40,6 +40,7 @@ class GaussianAttentionBias(Plug):
     """
 
     name = 'gab'
+    watched = {'gab_amplitude': 'A', 'gab_sigma': 'sigma'}
 
     def __init__(
         self,

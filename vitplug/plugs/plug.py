@@ -34,10 +34,11 @@ change them.
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..attention.grids import TokenGrid
 
@@ -133,6 +134,8 @@ class Plug:
 
     #: Name of the plug's sub-modules, so that its keys stay apart from the host's.
     name: str
+    #: What is worth watching of what it learns: names of parameters, and their symbols in the paper.
+    watched: Mapping[str, str] = {}
     #: Blocks are shaped in the order of this rank: who multiplies heads comes after who adds or removes them.
     shape_rank = 0
 
@@ -166,10 +169,28 @@ class Plug:
         """The modules for the network's sockets, by socket. ``plans`` are those of the plug's blocks."""
         return {}
 
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is worth watching of the learned tensors of one block, or of the network.
+
+        Args:
+            tensors: Parameters by name below the plug, such as ``bias.gab_sigma``: of a model, or of a checkpoint.
+
+        Returns:
+            The values as they act, by the symbols of :attr:`watched`; with the socket, ``Lambda.mlp_mid``, where
+            several sockets have one.
+        """
+        found = [(self.watched.get(name.rpartition('.')[2]), name.partition('.')[0], t) for name, t in tensors.items()]
+        counts = Counter(symbol for symbol, *_ in found)
+        return {
+            symbol if counts[symbol] == 1 else f'{symbol}.{socket}': tensor.detach()
+            for symbol, socket, tensor in found
+            if symbol is not None
+        }
+
     def describe(self) -> str:
-        """The plug and the settings in which it differs from its defaults, as one would write them."""
-        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items()}
-        changed = {key: value for key, value in vars(self).items() if key != 'layers' and value != defaults.get(key)}
+        """The plug and the arguments in which it differs from its defaults, as one would write them."""
+        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items() if key != 'layers'}
+        changed = {key: value for key, value in vars(self).items() if key in defaults and value != defaults[key]}
         return f'{type(self).__name__}({", ".join(f"{key}={value!r}" for key, value in changed.items())})'
 
     def layer_indices(self, num_layers: int) -> list[int]:

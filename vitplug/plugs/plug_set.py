@@ -20,6 +20,14 @@ def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
     return fused(inputs), carry
 
 
+class PlugPart(nn.ModuleDict):
+    """The modules of one plug in one block, or in the network: socket -> module."""
+
+    def __init__(self, plug: Plug, modules: Mapping[str, nn.Module]):
+        super().__init__(modules)
+        self.plug = plug
+
+
 class PlugModules(nn.ModuleDict):
     """Plug modules, which start as their constructors leave them whatever a model's ``init_cfg`` says of its layers."""
 
@@ -29,6 +37,14 @@ class PlugModules(nn.ModuleDict):
     def __init__(self, modules: Mapping[str, nn.Module] | None = None):
         super().__init__(modules)
         self._start: dict[str, Tensor] = {}
+
+    def learned_values(self) -> dict[str, Tensor]:
+        """What the plugs have learned that is worth watching: by name of the plug and symbol, such as ``gab.sigma``."""
+        return {
+            f'{name}.{symbol}': value
+            for name, part in self.items()
+            for symbol, value in part.plug.learned_values(dict(part.named_parameters())).items()
+        }
 
     def keep_start(self) -> None:
         """Notes the values that the modules have now."""
@@ -229,9 +245,9 @@ def _without_branch(names: Sequence[str], branch: str, index: int) -> str:
     return f'{change}; take the block out of their layers'
 
 
-def _insert(modules: nn.ModuleDict, plug: Plug, built) -> None:
+def _insert(modules: PlugModules, plug: Plug, built: Mapping[str, nn.Module]) -> None:
     if built:
-        modules[plug.name] = nn.ModuleDict(built)
+        modules[plug.name] = PlugPart(plug, built)
 
 
 def _ranges(indices: Sequence[int]) -> str:

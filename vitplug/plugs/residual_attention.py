@@ -41,7 +41,8 @@ UNROLL_FROM = {'auto': 2048, True: 0, False: inf}
 class ResidualAttention(Plug):
     """Blends each block's attention scores with those of the block before.
 
-    ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha.
+    ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha. A chain of one
+    block stays as it is.
 
     Args:
         alpha: Share of the block's own scores, 0 to 1 (its start, if learned).
@@ -67,10 +68,11 @@ class ResidualAttention(Plug):
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
-        ValueError: If an argument is none of these.
+        ValueError: If an argument is none of these, or no block would blend.
     """
 
     name = KEY
+    watched = {'residual_alpha': 'alpha'}
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class ResidualAttention(Plug):
         self.alpha = check_number('alpha', alpha, least=0.0, most=1.0)
         self.learnable = check_flag('learnable', learnable)
         self.per_layer = check_flag('per_layer', per_layer)
-        self.constraint = check_choice('constraint', constraint, ('project', 'none', 'sigmoid'))
+        self.constraint = check_choice('constraint', constraint, tuple(CONSTRAINTS))
         self.bias_mode = check_choice('bias_mode', bias_mode, ('after', 'blend', 'after_carried'))
         self.window_align = check_choice('window_align', window_align, tuple(WINDOW_ALIGNS))
         self.stage_transition = check_choice('stage_transition', stage_transition, (*STAGE_ALIGNS, 'reset'))
@@ -99,14 +101,33 @@ class ResidualAttention(Plug):
             raise ValueError(f"alpha={alpha}: constraint='sigmoid' never reaches 0 or 1; choose 'project'")
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
-        sources = [self._source(plan, plans[:i]) for i, plan in enumerate(plans)]
+        sources = self._sources(plans)
         unroll_from = self._unroll_from(zip(plans, sources, strict=True))
-        return [{'scores': self._blend(*pair, unroll_from)} for pair in zip(plans, sources, strict=True)]
+        blends = {plan.index for pair in zip(plans, sources, strict=True) if pair[1] for plan in pair}
+        return [
+            # Where nothing is blended or handed on, attention stays as it is, fused.
+            {'scores': self._blend(plan, source, unroll_from)} if plan.index in blends else {}
+            for plan, source in zip(plans, sources, strict=True)
+        ]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        # Where no block blends there is no alpha: it would never get a gradient.
-        blends = any(self._source(plan, plans[:i]) for i, plan in enumerate(plans))
-        return {'start': SharedAlpha(self._alpha())} if blends and not self.per_layer else {}
+        return {'start': SharedAlpha(self._alpha())} if plans and not self.per_layer else {}
+
+    def _sources(self, plans: Sequence[LayerPlan]) -> list[LayerPlan | None]:
+        """The block whose scores each one blends with, None where it starts a chain.
+
+        Raises:
+            ValueError: If all do, so that the plug would change nothing.
+        """
+        sources = [self._source(plan, plans[:i]) for i, plan in enumerate(plans)]
+        if plans and not any(sources):
+            raise ValueError(
+                f'ResidualAttention: layers={self.layers!r} changes nothing: no block of {[p.index for p in plans]} '
+                'has scores of an earlier one of them to blend with, of the same windows or of global attention; name '
+                f'more blocks, or another window_align than {self.window_align!r} (parity, where windows and global '
+                f'attention take turns) or stage_transition than {self.stage_transition!r}'
+            )
+        return sources
 
     def _source(self, plan: LayerPlan, earlier: Sequence[LayerPlan]) -> LayerPlan | None:
         """The block whose scores this one blends with, None where it starts a chain."""
@@ -161,8 +182,15 @@ class ResidualAttention(Plug):
             )
         return partial(_with_heads, align, HEAD_TRANSITIONS[self.head_transition])
 
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: CONSTRAINTS[self.constraint](value) for name, value in super().learned_values(tensors).items()}
+
     def _alpha(self) -> 'Alpha':
         return Alpha(self.alpha, self.constraint if self.learnable else 'fixed')
+
+
+# What a learned parameter acts as. Bounds of its own type: ONNX's exporter cannot convert others.
+CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
 
 
 class Alpha(nn.Module):
@@ -180,14 +208,10 @@ class Alpha(nn.Module):
     def forward(self) -> Tensor | float:
         if self.constraint == 'fixed':
             return self.constant
-        if self.constraint == 'sigmoid':
-            return self.residual_alpha.sigmoid()
-        if self.constraint == 'none':
-            return self.residual_alpha
-        if not self.training:
-            # A checkpoint, the last optimizer step or weight averaging may leave it outside. Evaluation uses what
-            # training would, and changes no parameter.
-            return self.residual_alpha.clamp(0.0, 1.0)  # of its own type: ONNX's exporter cannot convert bounds
+        if self.constraint != 'project' or not self.training:
+            # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation uses
+            # what training would, and changes no parameter.
+            return CONSTRAINTS[self.constraint](self.residual_alpha)
         # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
         # Through .data, so that a second forward does not invalidate the backward of the first.
         self.residual_alpha.data.clamp_(0, 1)

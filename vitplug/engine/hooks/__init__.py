@@ -1,10 +1,14 @@
-"""Hooks that let a long training survive; `configs/_base_/default_runtime_*.py` switch them on."""
+"""Hooks that let a long training survive, and one that records what plugs learn.
+
+`configs/_base_/default_runtime_*.py` switch them on.
+"""
 
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
 from .compilation import CompileHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
+from .plug_values import PlugValuesHook
 from .randomness import RandomnessHook
 
 __all__ = [
@@ -13,5 +17,6 @@ __all__ = [
     'CompileHook',
     'InterruptionHook',
     'NonFiniteLossHook',
+    'PlugValuesHook',
     'RandomnessHook',
 ]

@@ -1,0 +1,136 @@
+"""Attention maps laid over the image, against loops over tokens and the pixels that the network looks at."""
+
+import pytest
+import torch
+from cases import HOSTS, images, randomize, swin, vit
+from torch.testing import assert_close
+
+SIZES = [(32, 40), (37, 51), (40, 32)]
+EMBEDS = {
+    'plain': dict(),
+    'same': dict(patch_cfg=dict(padding='same')),
+    'overlap': dict(patch_cfg=dict(kernel_size=12, stride=8, padding=2)),
+    'gaps': dict(patch_cfg=dict(kernel_size=4, stride=8, padding=0)),
+    'stem': dict(stem='conv'),
+}
+
+
+def record(model, size, *names):
+    return model.forward_intermediates(images(*size), names)[1]
+
+
+def token_grid(model, index, size):
+    """Rows and columns of a block's tokens, and pixels a side, of hosts whose patches and mergings pad at the end."""
+    side = 4 if hasattr(model, 'stages') else 8
+    hw = [-(-pixels // side) for pixels in size]
+    if hasattr(model, 'stages') and index >= 2:
+        side, hw = 2 * side, [-(-tokens // 2) for tokens in hw]
+    return hw, side
+
+
+def window_of(model, index, hw, token):
+    """Window and place of a token ``(y, x)`` of a block, with shift and padding."""
+    if hasattr(model, 'stages'):
+        attn = model.plugged_blocks()[index].attn
+        window, shift = attn.window_size, attn.shift_size if min(hw) != attn.window_size or attn.pad_small_map else 0
+    elif model.window_size and index not in model.global_blocks:
+        window, shift = model.window_size, 0
+    else:
+        return 0, model.num_extra_tokens + token[0] * hw[1] + token[1]
+    padded = [-(-side // window) * window for side in hw]
+    y, x = ((place - shift) % side for place, side in zip(token, padded, strict=True))
+    return (y // window) * (padded[1] // window) + x // window, (y % window) * window + x % window
+
+
+@pytest.mark.parametrize('size', SIZES, ids=str)
+@pytest.mark.parametrize('host', HOSTS)
+def test_every_token_is_where_a_loop_finds_it(host, size):
+    model = randomize(HOSTS[host]()).double().eval()
+    found = record(model, size, 'probs')
+    for index, maps in found['probs'].items():
+        (rows, columns), side = token_grid(model, index, size)
+        tokens = [(y, x) for y in range(rows) for x in range(columns)]
+        places = {token: window_of(model, index, (rows, columns), token) for token in tokens}
+        pixel = (size[0] // 2, size[1] - 1)
+        own, row = places[pixel[0] // side, pixel[1] // side]
+        one, received = (torch.zeros(*maps.shape[:1], maps.shape[2], rows, columns).double() for _ in range(2))
+        for (y, x), (window, place) in places.items():
+            if window == own:
+                one[:, :, y, x] = maps[:, own, :, row, place]
+            queries = [other for w, other in places.values() if w == window]
+            queries += range(getattr(model, 'num_extra_tokens', 0))
+            received[:, :, y, x] = maps[:, window][:, :, queries, place].sum(-1)
+        for query, expected in ((pixel, one), (None, received)):
+            whole = expected.repeat_interleave(side, 2).repeat_interleave(side, 3)[..., : size[0], : size[1]]
+            assert_close(model.maps_to_image(found, index, size, query), whole)
+
+
+def test_class_token():
+    model = randomize(vit()).double().eval()
+    found = record(model, (32, 40), 'probs')
+    whole = model.maps_to_image(found, 3, (32, 40), 'cls_token')
+    assert_close(whole[:, :, ::8, ::8], found['probs'][3][:, 0, :, 0, 1:].unflatten(-1, (4, 5)))
+
+
+@pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin'])
+def test_broad_maps_lie_on_the_last_grid(host):
+    model = randomize(HOSTS[host](plugs=[dict(type='BroadAttention')])).double().eval()
+    found = record(model, (64, 64), 'broad_probs')
+    prefix = getattr(model, 'num_extra_tokens', 0)
+    side = int((found['broad_probs'][3].shape[-1] - prefix) ** 0.5)
+    whole = model.maps_to_image(found, 3, (64, 64), (9, 23), name='broad_probs')
+    token = prefix + (9 * side // 64) * side + 23 * side // 64
+    expected = found['broad_probs'][3][:, 0, :, token, prefix:].unflatten(-1, (side, side))
+    assert_close(whole[:, :, :: 64 // side, :: 64 // side], expected)
+
+
+@pytest.mark.parametrize('size', SIZES, ids=str)
+@pytest.mark.parametrize('embed', EMBEDS)
+def test_pixels_of_a_token_are_in_the_middle_of_what_it_sees(embed, size):
+    """The gradient of a token's embedding is the oracle of which pixels it sees."""
+    model = vit(**EMBEDS[embed]).double().eval()
+    x = images(*size, batch=1).requires_grad_()
+    tokens, hw = model.patch_embed(x)
+    _, pixels = model.place_block(0, size)
+    assert pixels.hw == tuple(hw)
+    for index in {0, hw[1] + 1, hw[0] * hw[1] - 1}:
+        (grad,) = torch.autograd.grad(tokens[0, index].sum(), x, retain_graph=True)
+        seen = grad[0].abs().sum(0) > 0
+        own = torch.zeros(hw[0] * hw[1]).index_fill(0, torch.tensor([index]), 1).view(*hw)
+        shown = pixels.to_image(own, size) > 0
+        for axis in (0, 1):
+            first, last = (where.any(axis).nonzero().flatten()[[0, -1]] for where in (seen, shown))
+            inside = all(span[0] > 0 and span[1] < size[1 - axis] - 1 for span in (first, last))
+            if inside:  # at the edges, padding is seen, and what nobody sees goes to the nearest token
+                assert abs((first.sum() - last.sum()).item()) <= 2, (index, axis, first, last)
+
+
+BAD = {
+    'no such maps': (dict(name='block'), r"name='block': expected one of \['scores'"),
+    'not recorded': (dict(name='maps'), r"found has no 'maps' of block 1, only \{'probs': \[1\]\}.*names=\['maps'\]"),
+    'other block': (dict(layer=0), r"found has no 'probs' of block 0.*layers=\[0\]"),
+    'other size': (
+        dict(image_size=(64, 64)),
+        r'probs are of 1 windows and \(17, 17\) tokens, but images of \(64, 64\)',
+    ),
+    'one number': (dict(image_size=32), r'image_size=32: expected height and width'),
+    'no such token': (dict(query='dist_token'), r"query='dist_token': expected .* one of \['cls_token'\]"),
+    'pixel outside': (dict(query=(0, 32)), r'query=\(0, 32\): expected a pixel \(y, x\) of an image of \(32, 32\)'),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_bad_requests(case):
+    settings, message = BAD[case]
+    model = vit().double()
+    _, found = model.forward_intermediates(images(32, 32), ('probs',), layers=[1])
+    with pytest.raises(ValueError, match=message):
+        model.maps_to_image(found, **{'layer': 1, 'image_size': (32, 32), **settings})
+
+
+def test_own_hosts_say_what_they_lack():
+    class Own(type(swin())):
+        place_block = type(swin()).__mro__[1].place_block
+
+    with pytest.raises(NotImplementedError, match='Own has no place_block'):
+        Own.place_block(Own.__new__(Own), 0, (32, 32))

@@ -1,0 +1,183 @@
+"""From tokens back to pixels: where the tokens of a block lie in the image."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
+from torch import Tensor, nn
+
+from vitplug.attention import TokenGrid, WindowLayout
+
+from .patch_embed import ConvStem
+
+
+@dataclass(frozen=True)
+class PixelGrid:
+    """A grid of tokens on an image. Token ``(i, j)`` covers the pixels from ``start + stride * (i, j)`` on.
+
+    Args:
+        hw: Rows and columns of tokens.
+        stride: Pixels from one row, and from one column, to the next.
+        start: Pixel at which the first row, and the first column, begin; below 0 where padding comes first.
+    """
+
+    hw: tuple[int, int]
+    stride: tuple[float, float] = (1, 1)
+    start: tuple[float, float] = (0, 0)
+
+    @classmethod
+    def of_embed(cls, embed: PatchEmbed, image_size: tuple[int, int]) -> 'PixelGrid':
+        """The grid that a patch embedding makes of an image."""
+        grid = cls(tuple(image_size))
+        for conv in embed.stem if isinstance(embed, ConvStem) else ():
+            grid = grid.after(conv.conv)
+        return grid.after(embed.projection, embed.adaptive_padding)
+
+    def after(self, window: nn.Conv2d | nn.Unfold, adaptive: AdaptivePadding | None = None) -> 'PixelGrid':
+        """The grid after a convolution or an unfolding: each token stands for the middle of its window."""
+        extra = adaptive.get_pad_shape(self.hw) if adaptive else (0, 0)
+        axes = [
+            _slide(*axis, first=adaptive is not None and adaptive.padding == 'same')
+            for axis in zip(
+                self.hw, extra, window.kernel_size, window.stride, window.dilation, window.padding, strict=True
+            )
+        ]
+        return PixelGrid(
+            hw=tuple(count for count, _ in axes),
+            stride=tuple(own * step for own, step in zip(self.stride, window.stride, strict=True)),
+            start=tuple(
+                own + side * shift for own, side, (_, shift) in zip(self.start, self.stride, axes, strict=True)
+            ),
+        )
+
+    def token_at(self, pixel: Sequence[int], image_size: tuple[int, int]) -> int:
+        """Index, in reading order, of the token that covers a pixel ``(y, x)``."""
+        row, column = (int(index[p]) for index, p in zip(self._tokens_of(image_size), pixel, strict=True))
+        return row * self.hw[1] + column
+
+    def to_image(self, maps: Tensor, image_size: tuple[int, int]) -> Tensor:
+        """A value of each token ``(..., h, w)`` as one of each pixel ``(..., height, width)``; padding is cut off."""
+        rows, columns = (index.to(maps.device) for index in self._tokens_of(image_size))
+        return maps[..., rows[:, None], columns]
+
+    def _tokens_of(self, image_size: tuple[int, int]) -> list[Tensor]:
+        """The row of tokens of each row of pixels, and the column of each column; the nearest at the edges."""
+        axes = zip(image_size, self.start, self.stride, self.hw, strict=True)
+        return [
+            ((torch.arange(side) + 0.5 - start) / stride).floor().long().clamp(0, count - 1)
+            for side, start, stride, count in axes
+        ]
+
+
+def _slide(side: int, extra: int, kernel: int, stride: int, dilation: int, pad: int, first: bool) -> tuple[int, float]:
+    """Windows along one axis, and where the first one's share of the axis begins.
+
+    Args:
+        side: Length of the axis.
+        extra: Padding that makes whole windows of it.
+        kernel: Length of a window.
+        stride: Step of the window.
+        dilation: Distance of its entries.
+        pad: Padding before and after.
+        first: Whether half of ``extra`` comes before the axis; all of it after otherwise.
+    """
+    span = dilation * (kernel - 1) + 1
+    count = (side + extra + 2 * pad - span) // stride + 1
+    return count, (span - stride) / 2 - pad - (extra // 2 if first else 0)
+
+
+PAIRWISE = ('scores', 'logits', 'probs', 'maps', 'broad_probs')
+
+
+def choose_maps(found: Mapping[str, Mapping[int, Tensor]], name: str, layer: int) -> Tensor:
+    """The maps ``(B, W, H, N, N)`` of one block among recorded intermediates.
+
+    Raises:
+        ValueError: If the name is none of maps, or they were not recorded.
+    """
+    if name not in PAIRWISE:
+        raise ValueError(f'name={name!r}: expected one of {list(PAIRWISE)}')
+    if layer not in found.get(name, {}):
+        recorded = {kind: sorted(by_block) for kind, by_block in found.items()}
+        raise ValueError(
+            f'found has no {name!r} of block {layer}, only {recorded}: ask forward_intermediates for names=[{name!r}] '
+            f"and layers=[{layer}]; a block that reuses another's maps has 'maps' alone"
+        )
+    return found[name][layer]
+
+
+def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
+    """Height and width.
+
+    Raises:
+        ValueError: If it is no pair of positive integers.
+    """
+    is_pair = isinstance(image_size, Sequence) and len(image_size) == 2
+    if not is_pair or not all(isinstance(side, int) and side > 0 for side in image_size):
+        raise ValueError(f'image_size={image_size!r}: expected height and width in pixels, such as images.shape[-2:]')
+    return tuple(image_size)
+
+
+def check_fit(maps: Tensor, layout: TokenGrid | WindowLayout, name: str, image_size: tuple[int, int]) -> None:
+    """Checks that maps are those of images of a size.
+
+    Raises:
+        ValueError: If they are of other windows or tokens.
+    """
+    rows, columns = layout.grid.windows if name != 'broad_probs' else (1, 1)
+    expected = (rows * columns, *[layout.grid.num_tokens] * 2)
+    shape = (maps.shape[1], *maps.shape[3:])
+    if shape != expected:
+        raise ValueError(
+            f'{name} are of {shape[0]} windows and {shape[1:]} tokens, but images of {image_size} have {expected[0]} '
+            f'and {expected[1:]}: give the size of the images that the backbone was given'
+        )
+
+
+def choose_query(
+    query: Sequence[int] | str | None, pixels: PixelGrid, image_size: tuple[int, int], prefix: Sequence[str]
+) -> int | None:
+    """Index of a token, counting prefix tokens first; None for all.
+
+    Raises:
+        ValueError: If there is no such token.
+    """
+    if query is None:
+        return None
+    if isinstance(query, str):
+        if query not in prefix:
+            raise ValueError(f'query={query!r}: expected a pixel (y, x), None or one of {list(prefix)}')
+        return prefix.index(query)
+    is_pixel = isinstance(query, Sequence) and len(query) == 2 and all(isinstance(place, int) for place in query)
+    if not is_pixel or not all(0 <= place < side for place, side in zip(query, image_size, strict=True)):
+        raise ValueError(f'query={query!r}: expected a pixel (y, x) of an image of {image_size}')
+    return len(prefix) + pixels.token_at(query, image_size)
+
+
+def put_on_image(
+    maps_BWHNN: Tensor,
+    layout: TokenGrid | WindowLayout,
+    pixels: PixelGrid,
+    image_size: tuple[int, int],
+    query: int | None,
+) -> Tensor:
+    """Attention maps of one block as pictures ``(B, H, height, width)``.
+
+    Args:
+        maps_BWHNN: Maps, ``(B, W, H, N, N)``.
+        layout: What the tokens attend to.
+        pixels: Where they lie in the image.
+        image_size: Height and width of the images.
+        query: Index of the token, counting prefix tokens first, whose map is wanted; None for the sum over all tokens.
+    """
+    num_prefix = layout.grid.num_prefix
+    num_tokens = num_prefix + pixels.hw[0] * pixels.hw[1]
+    chosen = range(num_tokens) if query is None else [query]
+    weights_1N1 = maps_BWHNN.new_zeros(1, num_tokens, 1)
+    weights_1N1[:, chosen] = 1
+    # What is padding of windows is no query, and its columns go with the windows.
+    weights_WN = layout.to_windows(weights_1N1)[0, :, :, 0]
+    received_BWNH = torch.einsum('bwhqk,wq->bwkh', maps_BWHNN, weights_WN)
+    tokens_BHN = layout.from_windows(received_BWNH)[:, num_prefix:].transpose(1, 2)
+    return pixels.to_image(tokens_BHN.unflatten(2, pixels.hw), image_size)
