@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .grids import TokenGrid
+from .grids import TokenGrid, ceil_div
 from .precision import at_least_float32, softmax
 
 # Entries of one block of rows of one head: 2 MB of float32 near a processor's cores; elsewhere, where launching is what
@@ -112,7 +112,7 @@ def block_groups(
 
 def cut(length: int, size: int) -> Iterator[slice]:
     """Pieces of at most that size, as even as can be: a last one of few rows costs as many steps as a large one."""
-    even = -(-length // -(-length // size))
+    even = ceil_div(length, ceil_div(length, size))
     for start in range(0, length, even):
         yield slice(start, min(start + even, length))
 

@@ -12,6 +12,14 @@ from torch import Tensor
 MASKED = -100.0
 
 
+def ceil_div(number: int | Tensor, divisor: int) -> int | Tensor:
+    """``number / divisor`` rounded up, of numbers from 0 on.
+
+    ``-(-number // divisor)`` is exported wrong: ONNX rounds the quotient of a negative number towards zero.
+    """
+    return (number + divisor - 1) // divisor
+
+
 @dataclass(frozen=True)
 class WindowLayout:
     """How a feature map of ``height x width`` tokens is cut into square windows.
@@ -30,7 +38,7 @@ class WindowLayout:
 
     @property
     def padded(self) -> tuple[int, int]:
-        return tuple(-(-side // self.window) * self.window for side in (self.height, self.width))
+        return tuple(ceil_div(side, self.window) * self.window for side in (self.height, self.width))
 
     @property
     def windows(self) -> tuple[int, int]:
@@ -151,7 +159,7 @@ class TokenGrid:
         """For every row of the grid that some query rows touch: where it is among them, its columns, and its keys."""
         low, high = max(0, rows.start - self.num_prefix), rows.stop - self.num_prefix
         before = rows.start - self.num_prefix
-        for y in range(low // self.width, -(-high // self.width)):
+        for y in range(low // self.width, ceil_div(high, self.width)):
             start = y * self.width
             first, last = max(low, start), min(high, start + self.width)
             keys = slice((self.height - 1 - y) * self.width, (2 * self.height - 1 - y) * self.width)
@@ -214,7 +222,9 @@ class _Scatter(torch.autograd.Function):
         ctx.save_for_backward(slots, pads)
         windows_BSD = x_BND.new_empty(x_BND.shape[0], len(slots) + len(pads), x_BND.shape[2])
         windows_BSD.index_copy_(1, slots, x_BND)
-        return windows_BSD.index_copy_(1, pads, padding_1D.expand(len(x_BND), len(pads), -1))
+        if len(pads):  # ONNX has no scatter to nowhere
+            windows_BSD.index_copy_(1, pads, padding_1D.expand(len(x_BND), len(pads), -1))
+        return windows_BSD
 
     @staticmethod
     def backward(ctx, grad):

@@ -8,6 +8,8 @@ from mmcv.cnn.bricks.transformer import PatchEmbed
 from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
+from vitplug.attention.grids import ceil_div
+
 from .checks import WRONG_SETTINGS
 
 
@@ -61,7 +63,7 @@ def _conv(in_channels: int, out_channels: int, kernel_size: int, stride: int = 1
 
 
 def _halved(size: Sequence[int]) -> tuple[int, ...]:
-    return tuple(-(-side // ConvStem.STRIDE) for side in size)
+    return tuple(ceil_div(side, ConvStem.STRIDE) for side in size)
 
 
 STEMS = {'patch': PatchEmbed, 'conv': ConvStem}

@@ -17,7 +17,7 @@ from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
-from vitplug.attention.grids import relative_position_index
+from vitplug.attention.grids import ceil_div, relative_position_index
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
@@ -351,7 +351,7 @@ class SwinTransformer(PluggedBackbone):
                     num_stages=len(self.stages),
                 )
                 plans.append(plan)
-            hw = tuple(-(-side // 2) for side in hw)
+            hw = tuple(ceil_div(side, 2) for side in hw)
         return plans
 
     def plugged_blocks(self) -> list[nn.Module]:
