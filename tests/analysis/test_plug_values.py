@@ -86,7 +86,9 @@ def test_plot(tmp_path):
 def test_training_records_them_and_its_checkpoint_shows_them(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'run')
     plugs = [dict(type='GaussianAttentionBias'), dict(type='ResidualAttention')]
-    bad_inputs.child(f'model = dict(backbone=dict(plugs={plugs}))\noptim_wrapper = dict(optimizer=dict(lr=1.0))')(folder)
+    bad_inputs.child(f'model = dict(backbone=dict(plugs={plugs}))\noptim_wrapper = dict(optimizer=dict(lr=1.0))')(
+        folder
+    )
     done = bad_inputs.run('train.py child.py --cfg-options default_hooks.plug_values.interval=1', folder)
     assert done.status == 0, done.text
     lines = [json.loads(line) for path in folder.glob('work/*/vis_data/scalars.json') for line in path.open()]
@@ -100,7 +102,9 @@ def test_training_records_them_and_its_checkpoint_shows_them(tmp_path):
     }
     for name, key in last.items():
         assert records[-1].pop(name) == pytest.approx(state[f'backbone.{key}'].item()), name
-    assert records[-1].keys() == {'step'} and records[0]['gab.A/block_00'] != state[f'backbone.{last["gab.A/block_00"]}']
+    assert (
+        records[-1].keys() == {'step'} and records[0]['gab.A/block_00'] != state[f'backbone.{last["gab.A/block_00"]}']
+    )
     shown = bad_inputs.run('plug_values.py work/epoch_1.pth', folder)
     assert shown.status == 0, shown.text
     rows = [line.split() for line in shown.out.splitlines()]

@@ -102,7 +102,9 @@ def test_a_script_sees_one_line(saved, capsys):
         model.init_weights()
         print_log('done', logger='current')
         lines = capsys.readouterr().out.splitlines()
-        loaded = [line for line in lines if 'backbone tensors, 0 of them resized; 8 new plug tensors; missing 0' in line]
+        loaded = [
+            line for line in lines if 'backbone tensors, 0 of them resized; 8 new plug tensors; missing 0' in line
+        ]
         assert len(loaded) == bool(model.init_cfg) and len(lines) == len(loaded) + 1
 
 

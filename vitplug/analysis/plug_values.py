@@ -80,7 +80,9 @@ def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
             for symbol, value in plugs[name].learned_values(tensors).items():
                 values.setdefault(f'{name}.{symbol}', {})[index] = value
     if not values:
-        raise ValueError(f'{checkpoint}: its plugs, {sorted(plugs)}, have learned no alpha, A, sigma, Lambda or the like')
+        raise ValueError(
+            f'{checkpoint}: its plugs, {sorted(plugs)}, have learned no alpha, A, sigma, Lambda or the like'
+        )
     return {name: dict(sorted(by_block.items(), key=lambda item: item[0] or 0)) for name, by_block in values.items()}
 
 
@@ -151,4 +153,3 @@ def _plot(ax: Axes, by_block: Mapping[int | None, Tensor]) -> None:
         ax.fill_between(blocks, least, most, alpha=0.25)
         ax.plot(blocks, mean, marker='o')
         ax.set_xticks(blocks)
-

@@ -57,7 +57,9 @@ def valid_sizes(images: Tensor) -> Tensor | None:
 
 def shrink(sizes_B2: Tensor | None, stride: tuple[int, int]) -> Tensor | None:
     """Heights and widths after ``stride`` rows and columns are merged into one, rounded up."""
-    return None if sizes_B2 is None else torch.stack([ceil_div(n, s) for n, s in zip(sizes_B2.T, stride, strict=True)], 1)
+    return (
+        None if sizes_B2 is None else torch.stack([ceil_div(n, s) for n, s in zip(sizes_B2.T, stride, strict=True)], 1)
+    )
 
 
 def token_mask(sizes_B2: Tensor | None, hw: tuple[int, int], num_prefix: int = 0) -> Tensor | None:
