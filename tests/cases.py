@@ -113,7 +113,7 @@ PLUGS = {
         dict(type='GaussianAttentionBias', sigma=2.0),
     ],
     'residual-low-memory-carried': [
-        dict(type='ResidualAttention', low_memory=True, stage_transition='reset') | dict(bias_mode='after_carried'),
+        dict(type='ResidualAttention', low_memory=True, stage_transition='reset', bias_mode='after_carried'),
         dict(type='RelPosBias'),
     ],
     'broad': [dict(type='BroadAttention')],

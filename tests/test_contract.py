@@ -11,9 +11,8 @@ from cases import HOSTS, PLUGS, images, randomize
 from mmengine.config import ConfigDict
 from mmengine.model import ExponentialMovingAverage
 
-from vitplug.attention import fused_attention
+from vitplug.attention import fused_attention, tuning
 from vitplug.attention.intermediates import MAPS
-from vitplug.backbones import parts
 from vitplug.backbones.padding import mark_padding
 
 SIZE = (32, 48)
@@ -74,7 +73,7 @@ def test_a_padded_batch(host, plugs):
 def test_inference_by_parts_changes_nothing(host, plugs, monkeypatch):
     model, x = build(host, plugs), images(40, 56)
     expected = tuple(out.detach() for out in model(x))
-    monkeypatch.setattr(parts, 'TOKENS', 6)
+    monkeypatch.setattr(tuning, 'PART', 6)
     with torch.inference_mode():
         assert_same(model(x), expected)
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import bad_inputs
 import matplotlib
-import mmseg
 import numpy as np
 import pytest
 import torch

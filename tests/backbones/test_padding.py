@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
-from vitplug.attention import fused_attention
-from vitplug.backbones import padding, parts
+from vitplug.attention import fused_attention, tuning
+from vitplug.backbones import padding
 from vitplug.backbones.padding import mark_padding
 
 BATCH = (72, 96)
@@ -244,7 +244,7 @@ def test_contract(host, plugs, monkeypatch):
     for block in model.plugged_blocks():
         block.with_cp = True
     assert_close(run_both_ways(model, x), expected, rtol=1e-10, atol=1e-10)
-    monkeypatch.setattr(parts, 'TOKENS', 6)
+    monkeypatch.setattr(tuning, 'PART', 6)
     with torch.inference_mode():
         assert_close(model.eval()(x), expected[0], rtol=1e-10, atol=1e-10)
 

@@ -5,13 +5,14 @@ import torch
 from cases import images, randomize, swin, vit
 from torch.testing import assert_close
 
-from vitplug.backbones import attention, parts
+from vitplug.attention import tuning
+from vitplug.backbones import attention
 from vitplug.backbones.swin import SwinBlock
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(parts, 'TOKENS', 6)
+    monkeypatch.setattr(tuning, 'PART', 6)
 
 
 def test_swiglu():

@@ -12,11 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid, attend
+from vitplug.attention import TokenGrid, attend, tuning
 from vitplug.attention.grids import MASKED
-from vitplug.attention.kernels import attend_to_convolved
-from vitplug.plugs import LayerPlugs, Refiner, UniformHead, refiner
-from vitplug.plugs.refiner import BottleneckRefine, LinearRefine
+from vitplug.plugs import LayerPlugs, Refiner, UniformHead
+from vitplug.plugs.refiner import linear as linear_form
+from vitplug.plugs.refiner.bottleneck import BottleneckRefine
+from vitplug.plugs.refiner.linear import LinearRefine
+from vitplug.plugs.refiner.tiles import attend_to_convolved
 
 MBCONV = dict(mode='mbconv', init='default')
 OFFICIAL = dict(scheme='official', share=1, **MBCONV)
@@ -302,10 +304,10 @@ def test_rowcol_is_values_and_outputs_convolved(tokens, side, seed):
 def test_inference_by_images_is_that_by_batches(arguments, batch, monkeypatch):
     model, x = randomize(vit(plugs=[dict(type='Refiner', **arguments)])).double().eval(), images(40, 56, batch)
     ran = []
-    monkeypatch.setattr(refiner, 'attend_to_convolved', lambda *args: ran.append(1) or attend_to_convolved(*args))
+    monkeypatch.setattr(linear_form, 'attend_to_convolved', lambda *args: ran.append(1) or attend_to_convolved(*args))
     with torch.no_grad():
         expected = model(x)
-        monkeypatch.setattr(refiner, 'MAPS_IN_CACHE', 1)
+        monkeypatch.setattr(tuning, 'MAPS_BY_IMAGE_FROM', 1)
         assert not ran
         assert_close(model(x), expected)
     assert bool(ran) == (batch > 1)

@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .carry import Carry
+from .fused import fused
 from .grids import TokenGrid
+from .inputs import Attention, scores_of
 from .intermediates import LayerRecord
-from .kernels import Attention, fused, scores_of
 from .precision import at_least_float32, softmax, without_autocast
 
 _fused_enabled = True
@@ -64,8 +65,9 @@ def attend(
         out    = [map socket](probs) @ v                            default: probs @ v
 
     Where neither the scores nor the map socket is taken, one fused call does the same to rounding. A module in
-    one of them may bring a fast form of its own (:mod:`.kernels`); one in the scores socket may also unroll:
-    it gives the queries, keys and bias whose plain scores are what it would have made of the scores.
+    one of them may bring a fast form of its own (:class:`~vitplug.plugs.plug.HasFastForm`); one in the scores socket
+    may also widen (:class:`~vitplug.plugs.plug.WidensScores`): it gives wider q and k and a bias such that
+    ``q @ k^T + bias`` are the logits it would have made of the scores.
 
     Args:
         q_BWHNd: Queries; keys and values alike. Heads of v beyond those of q attend uniformly. Without any
@@ -90,14 +92,14 @@ def attend(
     if wants_maps and q_BWHNd.shape[2]:
         # A block that reuses an earlier one's maps has no q and k, and so nothing before the maps.
         record.add(scores=scores_of(q_BWHNd, k_BWHNd, scale), bias=_expand(bias_Hyx, grid))
-    unrolls = _fused_enabled and plugs.unrolls(grid)
-    if unrolls:
-        q_BWHNd, k_BWHNd, bias_Hyx, carry = plugs.unroll(q_BWHNd, k_BWHNd, bias_Hyx, grid, carry)
+    widens = _fused_enabled and plugs.widens(grid)
+    if widens:
+        q_BWHNd, k_BWHNd, bias_Hyx, carry = plugs.widen(q_BWHNd, k_BWHNd, bias_Hyx, grid, carry)
     heads = q_BWHNd.shape[2]
     inputs = Attention(q_BWHNd, k_BWHNd, v_BWHNd[:, :, :heads], scale, grid, bias_Hyx, mask_WNN, dropout_p)
-    form = plugs.fast_form(inputs, unrolls) if _fused_enabled else None
+    form = plugs.fast_form(inputs, widens) if _fused_enabled else None
     if form is None or wants_maps:
-        blend = _add_bias if unrolls else plugs.blend_scores
+        blend = _add_bias if widens else plugs.blend_scores
         logits, next_carry = blend(scores_of(q_BWHNd, k_BWHNd, scale), _expand(bias_Hyx, grid), grid, carry)
         # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
         drop = dropout_p if form is None else 0.0

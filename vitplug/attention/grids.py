@@ -136,8 +136,8 @@ class TokenGrid:
         pairs_HNN = slid.flip(3, 4).flatten(3, 4).flatten(1, 2)
         return F.pad(pairs_HNN, (self.num_prefix, 0, self.num_prefix, 0)) if self.num_prefix else pairs_HNN
 
-    def to_strips(self, table_Hyx: Tensor) -> Tensor:
-        """What :meth:`add_strips` cuts the rows of :meth:`expand_offsets` from, in far less memory.
+    def to_row_table(self, table_Hyx: Tensor) -> Tensor:
+        """What :meth:`add_rows` cuts the rows of :meth:`expand_offsets` from, in far less memory.
 
         Returns:
             ``(H, w, (2h-1) * w)``: for a column of queries, the values of all keys above and below in reading order.
@@ -145,15 +145,15 @@ class TokenGrid:
         slid_Hyxx = table_Hyx.flip(1, 2).unfold(2, self.width, 1)
         return slid_Hyxx.flip(2).transpose(1, 2).flatten(2)
 
-    def add_strips(self, pairs: Tensor, strips: Tensor, rows: slice) -> None:
+    def add_rows(self, pairs: Tensor, row_table: Tensor, rows: slice) -> None:
         """Adds some rows of :meth:`expand_offsets` to ``(H, rows, N)``; keys after the N are left alone."""
         for places, columns, keys in self._cuts(rows):
-            pairs[:, places, self.num_prefix : self.num_tokens].add_(strips[:, columns, keys])
+            pairs[:, places, self.num_prefix : self.num_tokens].add_(row_table[:, columns, keys])
 
-    def add_to_strips(self, strips: Tensor, rows: slice, pairs: Tensor) -> None:
-        """Adds ``(H, rows, N)`` to where :meth:`add_strips` takes rows from: its transpose."""
+    def add_to_row_table(self, row_table: Tensor, rows: slice, pairs: Tensor) -> None:
+        """Adds ``(H, rows, N)`` to where :meth:`add_rows` takes rows from: its transpose."""
         for places, columns, keys in self._cuts(rows):
-            strips[:, columns, keys].add_(pairs[:, places, self.num_prefix : self.num_tokens])
+            row_table[:, columns, keys].add_(pairs[:, places, self.num_prefix : self.num_tokens])
 
     def _cuts(self, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
         """For every row of the grid that some query rows touch: where it is among them, its columns, and its keys."""

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-# Tokens of one part: fewer make products slower.
-TOKENS = 1024
+from vitplug.attention import tuning
 
 
 def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
@@ -13,6 +12,7 @@ def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
     Autograd would keep what lies between for all tokens anyway, and a graph that is being compiled is torch's to cut.
     In training mode all go together without gradients too: activation checkpointing must draw dropout twice alike.
     """
-    together = torch.is_grad_enabled() or branch.training or torch.compiler.is_compiling() or x_BND.device.type != 'cpu'
-    parts = x_BND.shape[:-1].numel() // TOKENS
+    graph = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    together = graph or branch.training or not tuning.on_cpu(x_BND.device)
+    parts = x_BND.shape[:-1].numel() // tuning.PART
     return 1 if together or parts < 4 else parts

@@ -7,17 +7,14 @@ the other. Sockets of a block::
     tap         q, k and v                                   module(q, k, v, grid, carry, valid) -> carry
     bias        position bias of every offset                module(grid) -> (H or 1, 2h-1, 2w-1)
     scores      scores before the softmax (one plug only)    module(scores, bias, grid, carry) -> (logits, carry)
-                and, optionally, instead of that, where
-                module.unrolls(grid)                         module.unroll(q, k, bias, grid, carry)
-                                                             -> (q, k, bias, carry)
     map         attention maps after it (one plug only)      module(probs, mask, grid, carry) -> (maps, carry)
-                and, optionally, how they meet the values    module.weigh(maps, v) -> (output, values left over)
-                Both may bring an exact fast form of the     module.fast_form(attention) -> None or
-                whole attention                              form(attention, carry) -> (output, carry)
     msa         tokens after the attention's projection      module(tokens, valid) -> tokens
     mlp_front   tokens before the first layer of the MLP     module(tokens, valid) -> tokens
     mlp_mid     hidden tokens, after the activation          module(tokens, valid) -> tokens
     mlp_end     tokens after the last layer of the MLP       module(tokens, valid) -> tokens
+
+A module in the scores or map socket may also be :class:`HasFastForm`, one in the scores socket :class:`WidensScores`,
+one in the map socket :class:`WeighsValues`.
 
 Sockets of the whole network::
 
@@ -35,12 +32,15 @@ change them.
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from ..attention.carry import Carry
 from ..attention.grids import TokenGrid
+from ..attention.inputs import Attention
 
 TOKEN_SOCKETS = ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')
 # The sockets of each branch of a block.
@@ -49,6 +49,39 @@ BRANCHES = {'attention': ('tap', 'bias', 'scores', 'map', 'msa'), 'MLP': ('mlp_f
 EXCLUSIVE_SOCKETS = ('scores', 'map')
 # What a block without q and k, which reuses a map, does not have.
 QK_SOCKETS = ('tap', 'bias', 'scores')
+
+
+# An attention and the carry, to the output (B, W, H, N, d) and the next carry.
+FastForm = Callable[[Attention, Carry], tuple[Tensor, Carry]]
+
+
+@runtime_checkable
+class HasFastForm(Protocol):
+    """A module of the scores or map socket that can compute the whole attention without forming all maps."""
+
+    def fast_form(self, inputs: Attention) -> FastForm | None:
+        """The exact fast form of this attention; None where there is none, or it does not pay."""
+
+
+@runtime_checkable
+class WidensScores(Protocol):
+    """A module of the scores socket whose logits are the plain ones of wider q and k, so that attention stays fused."""
+
+    def widens(self, grid: TokenGrid) -> bool:
+        """Whether it prefers that on this grid."""
+
+    def widen(
+        self, q: Tensor, k: Tensor, bias_Hyx: Tensor | None, grid: TokenGrid, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+        """Wider q and k and a bias such that ``scale * q @ k^T + bias`` equals the logits, and the next carry."""
+
+
+@runtime_checkable
+class WeighsValues(Protocol):
+    """A module of the map socket that says how its maps multiply the values."""
+
+    def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
+        """The output ``(B, W, heads, N, d)``, and the value heads beyond the maps."""
 
 
 @dataclass(frozen=True)

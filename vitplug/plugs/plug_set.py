@@ -1,19 +1,28 @@
 """All plugs of one backbone: what they make of its blocks, and the proof that they go together."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
+from ..attention.fused import fused
 from ..attention.grids import TokenGrid
+from ..attention.inputs import Attention
 from ..attention.intermediates import LayerRecord
-from ..attention.kernels import Attention, fused
-from .plug import BRANCHES, EXCLUSIVE_SOCKETS, QK_SOCKETS, BlockShape, LayerPlan, Plug
-
-# Attention and carry to the output (B, W, H, N, d) and the next carry.
-FastForm = Callable[[Attention, Carry], tuple[Tensor, Carry]]
+from .plug import (
+    BRANCHES,
+    EXCLUSIVE_SOCKETS,
+    QK_SOCKETS,
+    BlockShape,
+    FastForm,
+    HasFastForm,
+    LayerPlan,
+    Plug,
+    WeighsValues,
+    WidensScores,
+)
 
 
 def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
@@ -68,15 +77,15 @@ class LayerPlugs(PlugModules):
     """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
 
     def fuses(self, grid: TokenGrid) -> bool:
-        """Whether one fused call may compute attention on this grid, unrolled scores being none any more."""
-        return not self.at('map') and (self.unrolls(grid) or not self.at('scores'))
+        """Whether one fused call computes attention on this grid: nothing changes scores or maps, or q and k widen."""
+        return not self.at('map') and (self.widens(grid) or not self.at('scores'))
 
-    def fast_form(self, inputs: Attention, unrolled: bool) -> FastForm | None:
+    def fast_form(self, inputs: Attention, widened: bool) -> FastForm | None:
         """The exact fast form of an attention; None where its maps must be formed."""
-        takers = self.at('map') + ([] if unrolled else self.at('scores'))
+        takers = self.at('map') + ([] if widened else self.at('scores'))
         if not takers:
             return _fused_form
-        if len(takers) == 1 and hasattr(takers[0], 'fast_form'):
+        if len(takers) == 1 and isinstance(takers[0], HasFastForm):
             return takers[0].fast_form(inputs)
         return None
 
@@ -85,14 +94,14 @@ class LayerPlugs(PlugModules):
         """Whether some windows may go through attention without the others."""
         return not any(self.at(socket) for socket in ('tap', *EXCLUSIVE_SOCKETS))
 
-    def unrolls(self, grid: TokenGrid) -> bool:
-        """Whether what changes the scores prefers to change queries, keys and bias on this grid."""
-        return any(hasattr(module, 'unrolls') and module.unrolls(grid) for module in self.at('scores'))
+    def widens(self, grid: TokenGrid) -> bool:
+        """Whether the module that changes the scores prefers to widen q and k on this grid."""
+        return any(isinstance(module, WidensScores) and module.widens(grid) for module in self.at('scores'))
 
-    def unroll(self, q, k, bias_Hyx, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
-        """Queries, keys and bias whose plain scores are the blended ones, and the next carry."""
+    def widen(self, q, k, bias_Hyx, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+        """Wider q and k and a bias such that ``scale * q @ k^T + bias`` equals the logits, and the next carry."""
         (module,) = self.at('scores')
-        return module.unroll(q, k, bias_Hyx, grid, carry)
+        return module.widen(q, k, bias_Hyx, grid, carry)
 
     def at(self, socket: str) -> list[nn.Module]:
         """The modules in one socket."""
@@ -133,7 +142,7 @@ class LayerPlugs(PlugModules):
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
         """The maps times the values, and the value heads beyond the maps."""
         for module in self.at('map'):
-            if hasattr(module, 'weigh'):
+            if isinstance(module, WeighsValues):
                 return module.weigh(maps, v_BWHNd)
         heads = maps.shape[2]
         return maps @ v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]

@@ -1,4 +1,4 @@
-"""The fast forms against their equations: values and gradients, at sizes that cut blocks everywhere."""
+"""The fast forms against their equations: values and gradients, at sizes that cut tiles everywhere."""
 
 from dataclasses import replace
 
@@ -10,24 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid, blocks, fused_attention, kernels
-from vitplug.attention.kernels import (
-    Attention,
-    attend_by_rows,
-    attend_to_blend,
-    attend_to_convolved,
-    call_fused,
-    form_maps,
-    fused,
-)
+from vitplug.attention import TokenGrid, fused_attention, tuning
+from vitplug.attention.fused import call_fused, form_maps, fused
+from vitplug.attention.inputs import Attention
+from vitplug.attention.tiles import attend_by_tiles, pad_keys
+from vitplug.plugs.refiner.tiles import attend_to_convolved
+from vitplug.plugs.residual_attention.tiles import attend_to_blend
 
 
 @pytest.fixture
-def by_rows(monkeypatch):
-    """Every attention that can go by rows does, in blocks of a few rows."""
-    monkeypatch.setattr(Attention, 'goes_by_rows', lambda a, tokens: a.mask is None and not a.dropout_p)
-    monkeypatch.setattr(blocks, 'BLOCK', 50)
-    monkeypatch.setattr(kernels, 'BIAS_OF_CALL', 50)
+def by_tiles(monkeypatch):
+    """Every attention that can go by tiles does, in tiles of a few rows."""
+    monkeypatch.setattr(Attention, 'goes_by_tiles', lambda a, tokens: a.mask is None and not a.dropout_p)
+    monkeypatch.setattr(tuning, 'TILE', 50)
+    monkeypatch.setattr(tuning, 'BIAS_OF_CALL', 50)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
 
 
@@ -43,7 +39,7 @@ def attentions(draw, windows=st.integers(1, 2)):
     n, d, e = grid.num_tokens, draw(st.integers(1, 4)), draw(st.integers(1, 4))
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
     bias = bias_heads and leaf(bias_heads, 2 * grid.height - 1, 2 * grid.width - 1)
-    blocks.BLOCK, kernels.BIAS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 60))
+    tuning.TILE, tuning.BIAS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 60))
     # As many heads go together as there are threads. Really starting some would make later tests hang that fork.
     threads = draw(st.integers(1, 2))
     torch.get_num_threads = lambda: threads
@@ -51,9 +47,9 @@ def attentions(draw, windows=st.integers(1, 2)):
 
 
 @pytest.fixture(autouse=True)
-def _keep_blocks(monkeypatch):
-    for module, name in ((blocks, 'BLOCK'), (kernels, 'BIAS_OF_CALL')):
-        monkeypatch.setattr(module, name, getattr(module, name))
+def _keep_sizes(monkeypatch):
+    for name in ('TILE', 'BIAS_OF_CALL'):
+        monkeypatch.setattr(tuning, name, getattr(tuning, name))
     monkeypatch.setattr(torch, 'get_num_threads', torch.get_num_threads)
 
 
@@ -74,16 +70,16 @@ def assert_same(got, expected, leaves, keep=False):
 
 
 @given(attentions())
-def test_by_rows(drawn):
+def test_by_tiles(drawn):
     a, _ = drawn
-    assert_same([attend_by_rows(a)], [logits(a, scores(a)).softmax(-1) @ a.v], [a.q, a.k, a.v, a.bias])
+    assert_same([attend_by_tiles(a)], [logits(a, scores(a)).softmax(-1) @ a.v], [a.q, a.k, a.v, a.bias])
 
 
 @given(attentions())
 def test_maps_with_more_keys_than_tokens(drawn):
     a = replace(drawn[0], bias=None)
-    padded = kernels._pad_keys(a)
-    assert padded.k.shape[-2] % kernels.CACHE_LINE == 0
+    padded = pad_keys(a)
+    assert padded.k.shape[-2] % tuning.CACHE_LINE == 0
     assert_same([form_maps(padded)], [scores(a).softmax(-1) @ a.v], [a.q, a.k, a.v])
 
 
@@ -167,7 +163,7 @@ def test_rounding(dtype):
     def run(to):
         a = Attention(q.to(to).requires_grad_(), k.to(to).requires_grad_(), v.to(to).requires_grad_(), 0.3)
         handed = before.to(to).requires_grad_()
-        outs = (attend_by_rows(a), *attend_to_blend(a, handed, alpha), attend_to_convolved(a, kernel.float()))
+        outs = (attend_by_tiles(a), *attend_to_blend(a, handed, alpha), attend_to_convolved(a, kernel.float()))
         grads = torch.autograd.grad(sum(out.double().square().sum() for out in outs), (a.q, a.k, a.v, handed))
         assert all(t.dtype == to for t in (*outs, *grads))
         return [t.double() for t in (*outs, *grads)]
@@ -177,17 +173,31 @@ def test_rounding(dtype):
 
 
 def step(model, x):
-    (out,) = model(x)
-    out.square().mul(torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
+    outs = model(x)
+    weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in outs]
+    sum((out.square() * weight).sum() for out, weight in zip(outs, weights, strict=True)).backward()
     grads = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    return out, grads
+    return *outs, grads
 
 
 @pytest.mark.parametrize('plugs', PLUGS)
-def test_models_by_rows_are_twins_of_plain_ones(plugs, by_rows):
+def test_models_by_tiles_are_twins_of_plain_ones(plugs, by_tiles):
     model, x = randomize(vit(plugs=PLUGS[plugs])).double().eval(), images(40, 56)
     fast = step(model, x)
+    with fused_attention(False):
+        assert_close(fast, step(model, x), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('host', [vit, swin])
+@pytest.mark.parametrize('plugs', PLUGS)
+def test_forms_for_a_gpu_are_twins_of_plain_ones(plugs, host, by_tiles, monkeypatch):
+    monkeypatch.setattr(tuning, 'TILE_ELSEWHERE', 200)
+    model, x = randomize(host(plugs=PLUGS[plugs])).double().eval(), images(40, 56)
+    with tuning.tuned_for('cuda'):
+        assert not tuning.on_cpu(x.device)
+        fast = step(model, x)
+    assert tuning.on_cpu(x.device)
     with fused_attention(False):
         assert_close(fast, step(model, x), rtol=1e-9, atol=1e-9)
 
@@ -197,7 +207,7 @@ LEAN |= {name: PLUGS[name] for name in ('dla', 'dla-spatial', 'refiner', 'refine
 
 
 @pytest.mark.parametrize('plugs', LEAN)
-def test_no_maps_are_kept_for_backward(plugs, by_rows):
+def test_no_maps_are_kept_for_backward(plugs, by_tiles):
     model, x = randomize(vit(plugs=LEAN[plugs])), images(104, 104, batch=1, dtype=torch.float32)
     maps = 3 * (13 * 13 + 1) ** 2
     kept = []
@@ -213,7 +223,7 @@ def test_no_maps_are_kept_for_backward(plugs, by_rows):
     assert max(kept) >= maps
 
 
-def test_fast_forms_under_autocast(by_rows):
+def test_fast_forms_under_autocast(by_tiles):
     plugs = [dict(type='ResidualAttention'), dict(type='GaussianAttentionBias')]
     for chosen in (plugs, [dict(type='Refiner')], [dict(type='Refiner', expansion=0)]):
         model, x = randomize(vit(plugs=chosen)), images(40, 56, dtype=torch.float32)
@@ -225,7 +235,7 @@ def test_fast_forms_under_autocast(by_rows):
         assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_without_values_on_the_meta_device(by_rows):
+def test_without_values_on_the_meta_device(by_tiles):
     for plugs in ([dict(type='Refiner')], [dict(type='Refiner', expansion=0)], [dict(type='GaussianAttentionBias')]):
         with torch.device('meta'):
             (out,) = vit(plugs=plugs)(torch.empty(1, 3, 40, 56))

@@ -1,0 +1,49 @@
+"""What decides between forms of attention that compute the same numbers: the device and these thresholds.
+
+A wrong value costs time or memory, never accuracy. The thresholds were chosen on one machine, 2 cores of an AMD EPYC
+with 1 MB of L2 cache each and 32 MB of L3, in float32 with torch 2.12, by the attention and model tables of
+`tools/analysis_tools/benchmark.py` (`make bench`). What other devices get was reasoned, not measured: there the launch
+of a kernel costs, so they get few large pieces and torch's fused call.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+# Query tokens from which on tiles pay on a CPU, because the maps of an image no longer stay in the cache.
+TILES_FROM = 512
+# Query tokens from which on tiles save memory that matters, at some cost in time.
+TILES_TO_SAVE_FROM = 2048
+# Query tokens from which on residual attention writes its scores out as a sum, so that memory grows with N.
+SUM_OF_SCORES_FROM = 2048
+# Entries of one tile of one head: 2 MB of float32 in a CPU's cache; elsewhere of all heads together.
+TILE = 1 << 19
+TILE_ELSEWHERE = 1 << 26
+# Entries of the bias rows that are formed for one fused call: 32 MB of float32.
+BIAS_OF_CALL = 1 << 23
+# Entries of float32 in one line of a CPU's cache. Products of maps whose rows begin with one take up to 1.4 times less.
+CACHE_LINE = 16
+# Entries of the maps of one image from which on a CPU convolves them image by image in inference: 1 MB of float32.
+# 16 refined blocks of 12 heads at a batch of 4 then take 1.37 of the plain model's time, not 1.84.
+MAPS_BY_IMAGE_FROM = 1 << 18
+# Tokens of one part of a branch in inference on a CPU. Fewer make products slower.
+PART = 1024
+
+_pretended: str | None = None
+
+
+def on_cpu(device: torch.device) -> bool:
+    """Whether the forms for a CPU serve; all other devices get those for a GPU."""
+    return (_pretended or device.type) == 'cpu'
+
+
+@contextmanager
+def tuned_for(device_type: str) -> Iterator[None]:
+    """Chooses the forms of another type of device inside a ``with`` block: what a GPU runs, on a CPU."""
+    global _pretended
+    before, _pretended = _pretended, device_type
+    try:
+        yield
+    finally:
+        _pretended = before

@@ -1,0 +1,75 @@
+"""How refined and reused maps are handed on and meet the values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ...attention.carry import Carry, carrying
+from ...attention.grids import TokenGrid
+
+if TYPE_CHECKING:
+    from .plug import Refiner
+
+KEY = 'refiner'
+
+
+class Matched(nn.Module):
+    """How refined or reused maps meet the values."""
+
+    def __init__(self, settings: Refiner):
+        super().__init__()
+        self.copies = settings.copies
+        self.split = settings.value_split
+
+    def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
+        """Maps ``(B, W, r H, N, N)`` times the values, map ``h'`` with those of head ``h' // r``.
+
+        Returns:
+            ``(B, W, r H, N, d)``, or ``(B, W, H, N, d)`` where heads are split; and the further value heads.
+        """
+        heads = maps.shape[2] // self.copies
+        own, rest = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
+        maps = maps.unflatten(2, (heads, self.copies))
+        if self.split:
+            slices = own.unflatten(-1, (self.copies, -1)).transpose(-2, -3)
+            return (maps @ slices).transpose(-2, -3).flatten(-2), rest
+        # All copies of a head in one product, so that its values need no repetition.
+        out = maps.flatten(3, 4) @ own
+        return out.unflatten(3, (self.copies, -1)).flatten(2, 3), rest
+
+
+class ReusedMap(Matched):
+    """Takes the refined map of an earlier block in place of an own one."""
+
+    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The handed-over maps; ``probs`` has no head."""
+        return carry[KEY], carry
+
+
+class Refine(Matched):
+    """Refines maps ``(B, W, H, N, N)``; what is special to linear and bottleneck form is in :meth:`refine`."""
+
+    def __init__(self, settings: Refiner):
+        super().__init__(settings)
+        self.hands_over = settings.share > 0
+
+    def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
+        """Refined maps of one batch of windows."""
+        raise NotImplementedError
+
+    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The maps ``(B, W, H or r H, N, N)`` that multiply the values, and the carry."""
+        maps = self.refine(probs.flatten(0, 1), grid).unflatten(0, probs.shape[:2])
+        if mask_WNN is not None:
+            # The convolution has carried probability over to pairs of tokens that must not see each other.
+            maps = maps.masked_fill((mask_WNN != 0)[:, None], 0)
+        return maps, carrying(carry, KEY, maps) if self.hands_over else carry
+
+
+class UnrefinedMap(Refine):
+    """Hands a map over as it is."""
+
+    def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
+        return maps_BHNN

@@ -1,0 +1,63 @@
+"""What the blocks of the official code compute beside the bottleneck."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ...attention.carry import Carry, carrying
+from ...attention.grids import TokenGrid
+from .bottleneck import BottleneckRefine
+from .maps import KEY
+
+if TYPE_CHECKING:
+    from .plug import Refiner
+
+SCALE_START = 1e-5
+
+
+class ResidualMap(nn.Module):
+    """First block of an official pair: its maps ``(B, W, H, N, N)`` plus ``scale`` times those of the pair before."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The sum, which is used and handed on; at the first pair the maps as they are."""
+        maps = torch.add(probs, carry[KEY], alpha=self.scale) if KEY in carry else probs
+        return maps, carrying(carry, KEY, maps)
+
+
+class RefinedReuse(BottleneckRefine):
+    """Second block of an official pair: ``scale`` times the refined maps of the first, which stay in the carry."""
+
+    def __init__(self, heads: int, num_tokens: int, scale: float, settings: Refiner):
+        super().__init__(heads, num_tokens, settings)
+        self.scale = scale
+
+    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The maps that multiply the values, and the carry as it was; ``probs`` has no head."""
+        maps, _ = super().forward(carry[KEY], mask_WNN, grid, carry)
+        return self.scale * maps, carry
+
+
+class Doubled(nn.Module):
+    """``2 x`` of a branch's tokens ``(B, N, D)``."""
+
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
+        return 2 * x_BND
+
+
+class DoubledScale(nn.Module):
+    """``2 scale x`` of a branch's tokens ``(B, N, D)``, ``scale`` of shape ``(D,)`` starting at 1e-5."""
+
+    def __init__(self, dims: int):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((dims,), SCALE_START))
+
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
+        # In the precision of the scale, as LayerScale does: half precision has few digits left for such small numbers.
+        return x_BND * (2 * self.scale)

@@ -1,0 +1,206 @@
+"""The plug as configured."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from ..checks import check_choice, check_flag, check_integer
+from ..plug import BlockShape, LayerPlan, Plug
+from .bottleneck import BottleneckRefine
+from .linear import LinearRefine
+from .maps import KEY, ReusedMap, UnrefinedMap
+from .official import Doubled, DoubledScale, RefinedReuse, ResidualMap
+
+
+class Refiner(Plug):
+    """Refines the attention maps between softmax and values.
+
+    Args:
+        expansion: Maps per head after the expansion, ``r``. 0 is DLA alone: no mixing of heads.
+        kernel_size: Side ``k`` of the convolution, odd.
+        reduction: Whether the maps are reduced to H again. Otherwise map ``h'`` serves value head
+            ``h' // r``, and the r H outputs enter a projection r times as wide.
+        constraint: What the convolution sees. ``'none'``: the N x N plane of flattened tokens, class token
+            included (the paper's best); ``'spatial'``: each query's row as an image on the key grid, the
+            columns of prefix keys being mixed but not convolved; ``'rowcol'``: a line of k keys and a line
+            of k queries.
+        mode: ``'linear'`` (paper) or ``'mbconv'``, the inverted bottleneck of the official code: a batch norm
+            after each convolution, ReLU6 after the first two, a shortcut and one more batch norm. ``'none'``:
+            maps are not refined and have no parameters; only ``share`` acts (plain attention in Table 13).
+        share: Blocks after a refined one that reuse its refined map: they have neither q, k nor a Refiner.
+            The plug's blocks form groups of ``1 + share``. Not for windowed hosts.
+        init: ``'identity'`` starts as the plain host, with noise that cancels out but sets the r copies of a
+            head apart; ``'default'`` is PyTorch's for convolutions. Without reduction ``'identity'``
+            repeats each map r times: the host itself with ``value_split``, or with a stock checkpoint's
+            projection, which is spread over the copies on loading; otherwise, the projection being new,
+            r copies of the host's attention. ``'mbconv'`` has ``'default'`` only.
+        rowcol_mode: Whether the two lines of ``'rowcol'`` are summed (``'sum'``) or one convolves the
+            result of the other (``'sequential'``).
+        value_split: Without reduction: map ``h'`` serves a slice of width d / r of value head ``h' // r``
+            instead, and the projection stays as it is.
+        rescale_by_tokens: For ``'mbconv'``, whose batch norms depend on the size 1 / N of the probabilities:
+            whether they are multiplied by N over a reference. None: in evaluation only, the reference being
+            the N of the last training forward (before any, that of the configured image size), so that
+            nothing changes at that N. True: always, the reference being the configured N. False: never.
+        scheme: ``'paper'``: a refined map is what its block uses and what is reused. ``'official'``: what the blocks
+            of the official Refined-ViT-S/M/L compute, see above; for ``mode='mbconv'`` and ``share=1``. Their
+            norms see ``x / 2``, which is a LayerNorm of 4 times the epsilon and the host's to have:
+            ``layer_cfgs=dict(norm_cfg=dict(type='LN', eps=4e-6))``. Of the drop rates, ``attn_drop_rate`` alone
+            differs: here the softmax is dropped, there the sum with the map handed on. The code's losses
+            and dense head are not the plug's.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If an argument is none of these, arguments exclude each other, or blocks cannot use each
+            other's maps.
+    """
+
+    name = KEY
+    shape_rank = 1
+
+    def __init__(
+        self,
+        expansion: int = 3,
+        kernel_size: int = 3,
+        reduction: bool = True,
+        constraint: str = 'none',
+        mode: str = 'linear',
+        share: int = 0,
+        init: str = 'identity',
+        rowcol_mode: str = 'sum',
+        value_split: bool = False,
+        rescale_by_tokens: bool | None = None,
+        scheme: str = 'paper',
+        layers: str | Sequence[int] = 'all',
+    ):
+        super().__init__(layers)
+        self.expansion = check_integer('expansion', expansion, least=0)
+        self.kernel_size = check_integer('kernel_size', kernel_size, least=1)
+        self.reduction = check_flag('reduction', reduction)
+        self.constraint = check_choice('constraint', constraint, ('none', 'spatial', 'rowcol'))
+        self.mode = check_choice('mode', mode, ('linear', 'mbconv', 'none'))
+        self.share = check_integer('share', share, least=0)
+        self.init = check_choice('init', init, ('identity', 'default'))
+        self.rowcol_mode = check_choice('rowcol_mode', rowcol_mode, ('sum', 'sequential'))
+        self.value_split = check_flag('value_split', value_split)
+        self.rescale_by_tokens = check_choice('rescale_by_tokens', rescale_by_tokens, (None, True, False))
+        self.scheme = check_choice('scheme', scheme, ('paper', 'official'))
+        if kernel_size % 2 == 0:
+            raise ValueError(f'kernel_size={kernel_size}: expected an odd integer')
+        if not reduction and expansion == 0:
+            raise ValueError('reduction=False: expansion=0 has nothing to reduce; expected expansion of at least 1')
+        if value_split and reduction:
+            raise ValueError('value_split=True goes with reduction=False only')
+        if rowcol_mode != 'sum' and constraint != 'rowcol':
+            raise ValueError(f"rowcol_mode={rowcol_mode!r} goes with constraint='rowcol' only, not {constraint!r}")
+        if mode == 'none':
+            self._check_none()
+        elif mode == 'mbconv':
+            self._check_mbconv()
+        elif rescale_by_tokens is not None:
+            raise ValueError(f"rescale_by_tokens={rescale_by_tokens} goes with mode='mbconv' only, not {mode!r}")
+        if scheme == 'official' and (mode, share) != ('mbconv', 1):
+            raise ValueError(f"scheme='official' goes with mode='mbconv' and share=1 only, not {mode!r} and {share}")
+
+    def _check_mbconv(self) -> None:
+        wanted = dict(constraint='none', reduction=True, init='default')
+        wrong = [f'{key}={value!r}' for key, value in wanted.items() if getattr(self, key) != value]
+        wrong += ['expansion of at least 1'] * (self.expansion == 0)
+        if wrong:
+            raise ValueError(f"mode='mbconv' has no such variant: it needs {', '.join(wrong)}")
+
+    def _check_none(self) -> None:
+        defaults = {key: p.default for key, p in inspect.signature(Refiner).parameters.items()}
+        others = defaults.keys() - {'mode', 'share', 'layers'}
+        wrong = [f'{key}={getattr(self, key)!r}' for key in sorted(others) if getattr(self, key) != defaults[key]]
+        if wrong:
+            raise ValueError(f"mode='none' refines nothing: leave out {', '.join(wrong)}")
+        if not self.share:
+            raise ValueError("mode='none' changes nothing with share=0: expected share of at least 1")
+
+    @property
+    def copies(self) -> int:
+        """Maps per head that meet the values."""
+        return 1 if self.reduction else self.expansion
+
+    def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
+        indices = self.layer_indices(num_layers)
+        if index not in indices:
+            return shape
+        if not self.value_split:
+            out_heads = shape.out_heads + (self.copies - 1) * shape.map_heads
+            shape = replace(shape, out_heads=out_heads, repeats=self.copies)
+        reuses = indices.index(index) % (1 + self.share) > 0
+        return replace(shape, map_heads=0) if reuses else shape
+
+    def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        if self.scheme == 'official':
+            return self._build_official(plans)
+        built = []
+        for i, plan in enumerate(plans):
+            turn = i % (1 + self.share)
+            module = self._build_reuse(plan, plans[i - turn], turn) if turn else self._build_refine(plan)
+            built.append({'map': module})
+        return built
+
+    def _build_official(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        if len(plans) % 2:
+            raise ValueError(f"Refiner: scheme='official' pairs blocks, and {len(plans)} are odd; choose other layers")
+        built = []
+        for first, second in zip(plans[::2], plans[1::2], strict=True):
+            self._check_refinable(first)
+            self._check_addable(first, plans[0])
+            self._check_reusable(second, first, turn=1)
+            scale = first.shape.head_dims**-0.5
+            refine = RefinedReuse(first.num_heads, first.grid.num_tokens, scale, self)
+            for module in (ResidualMap(scale), refine):
+                built.append({'map': module, 'msa': Doubled(), 'mlp_end': DoubledScale(first.embed_dims)})
+        return built
+
+    def _build_refine(self, plan: LayerPlan) -> nn.Module:
+        self._check_refinable(plan)
+        if self.mode == 'none':
+            return UnrefinedMap(self)
+        if self.mode == 'mbconv':
+            return BottleneckRefine(plan.num_heads, plan.grid.num_tokens, self)
+        return LinearRefine(plan.num_heads, self)
+
+    def _build_reuse(self, plan: LayerPlan, source: LayerPlan, turn: int) -> nn.Module:
+        self._check_reusable(plan, source, turn)
+        return ReusedMap(self)
+
+    def _check_refinable(self, plan: LayerPlan) -> None:
+        if self.share and plan.grid.layout is not None:
+            raise ValueError(
+                f'Refiner: share={self.share} is not for windowed attention: regular and shifted windows hold other '
+                'pairs of tokens, so a block cannot use the map of another; set share=0'
+            )
+        if plan.num_heads == 0:
+            raise ValueError(f'Refiner: block {plan.index} has no attention map to refine; leave it out of layers')
+        if self.value_split and plan.shape.head_dims % self.expansion:
+            raise ValueError(
+                f'Refiner: value_split=True cannot cut the heads of block {plan.index}, {plan.shape.head_dims} wide, '
+                f'into expansion={self.expansion} slices; choose an expansion that divides the width'
+            )
+
+    def _check_addable(self, plan: LayerPlan, source: LayerPlan) -> None:
+        if (plan.num_heads, plan.grid) != (source.num_heads, source.grid):
+            raise ValueError(
+                f"Refiner: scheme='official' adds up the maps of all pairs, but those of blocks {source.index} and "
+                f"{plan.index} are of other tokens or heads; choose other layers or scheme='paper'"
+            )
+
+    def _check_reusable(self, plan: LayerPlan, source: LayerPlan, turn: int) -> None:
+        if plan.index != source.index + turn:
+            raise ValueError(
+                f'Refiner: share={self.share} makes groups of {1 + self.share} blocks in a row, but block {plan.index} '
+                f'does not follow block {source.index}, whose map it is to reuse; choose other layers'
+            )
+        alike = replace(source.shape, map_heads=0, hidden_dims=plan.shape.hidden_dims)
+        if (plan.shape, plan.grid) != (alike, source.grid):
+            raise ValueError(
+                f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its tokens or heads are '
+                'others; choose other layers or share=0'
+            )

@@ -1,0 +1,108 @@
+"""Attention with convolved maps by tiles: some query rows of all heads, and those the kernel reaches beside them."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ...attention.grids import TokenGrid
+from ...attention.inputs import Attention
+from ...attention.precision import softmax, without_autocast
+from ...attention.tiles import add_grad_of_rows, empty_out, even_slices, pad_keys, rows_per_tile, scaled
+from .convolution import channels_last
+
+
+def attend_to_convolved(a: Attention, kernel: Tensor) -> Tensor:
+    """Attention whose maps are convolved over their N x N plane before they meet v, by tiles of query rows.
+
+    A block of maps needs ``k // 2`` further rows on either side.
+
+    Args:
+        a: The attention, of one window.
+        kernel: ``(H, H or 1, k, k)``: dense over heads or depthwise.
+
+    Returns:
+        The output ``(B, 1, H, N, d)``.
+    """
+    return _ToConvolved.apply(*scaled(pad_keys(a)), a.row_table(), kernel, a.grid).unflatten(0, a.q.shape[:2])
+
+
+class _ToConvolved(torch.autograd.Function):
+    """:func:`attend_to_convolved` of scaled q, k and v ``(B, H, N, d)``, with the row table of a bias."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, row_table, kernel, grid):
+        ctx.grid = grid
+        out = empty_out(q, v)
+        with without_autocast(q.device):
+            for b, rows, wide, pad in _bands(q, kernel):
+                maps = _convolved(_band_probs(q[b], k[b], row_table, grid, wide, pad), kernel)
+                out[b, :, rows] = maps.to(v.dtype) @ v[b]
+        ctx.save_for_backward(q, k, v, row_table, kernel)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out):
+        q, k, v, row_table, kernel = ctx.saved_tensors
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        grad_row_table = torch.zeros_like(row_table) if ctx.needs_input_grad[3] else None
+        grad_kernel = torch.zeros_like(kernel)
+        backwards = _transposed(kernel)
+        for b, rows, wide, pad in _bands(q, kernel):
+            probs = _band_probs(q[b], k[b], row_table, ctx.grid, wide, pad)
+            grad_maps = F.pad((grad_out[b, :, wide] @ v[b].mT).to(probs.dtype), (0, 0, *pad))
+            inside = slice(kernel.shape[-2] // 2, probs.shape[1] - kernel.shape[-2] // 2)
+            grad_v[b] += _convolved(probs, kernel).to(v.dtype).mT @ grad_out[b, :, rows]
+            grad_kernel += _kernel_grad(probs, grad_maps[:, inside], kernel)
+            probs, grad_probs = probs[:, inside], _convolved(grad_maps, backwards)
+            inner = (grad_probs * probs).sum(-1, keepdim=True)
+            grad_scores = grad_probs.sub_(inner).mul_(probs).to(q.dtype)
+            if grad_row_table is not None:
+                add_grad_of_rows(grad_row_table, ctx.grid, rows, grad_scores)
+            grad_q[b, :, rows] = grad_scores @ k[b]
+            grad_k[b] += grad_scores.mT @ q[b, :, rows]
+        return grad_q, grad_k, grad_v, grad_row_table, grad_kernel, None
+
+
+def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple[int, int]]]:
+    """Image, rows, the same rows with those the kernel sees beside them, and how many of these are missing."""
+    half, (heads, tokens) = kernel.shape[-2] // 2, q.shape[1:3]
+    # All heads at once, and the rows beside a block are computed twice: blocks are larger here.
+    size = max(8 * half, rows_per_tile(q.device, heads * tokens, tiles=2))
+    for b in range(len(q)):
+        for rows in even_slices(tokens, size):
+            low, high = max(0, rows.start - half), min(tokens, rows.stop + half)
+            yield b, rows, slice(low, high), (low - rows.start + half, rows.stop + half - high)
+
+
+def _band_probs(q, k, row_table: Tensor | None, grid: TokenGrid | None, rows: slice, pad: tuple[int, int]) -> Tensor:
+    """Probabilities ``(H, rows, N)`` of some rows, with rows of zeros where the plane ends."""
+    logits = torch.bmm(q[:, rows], k.mT)
+    logits[..., q.shape[1] :] = -torch.inf
+    if row_table is not None:
+        grid.add_rows(logits, row_table, rows)
+    probs = softmax(logits)
+    return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
+
+
+def _convolved(maps: Tensor, kernel: Tensor) -> Tensor:
+    """Maps ``(H, rows + k - 1, N)`` to ``(H, rows, N)``."""
+    groups = len(maps) // kernel.shape[1]
+    maps, padding = channels_last(maps[None]), (0, kernel.shape[-1] // 2)
+    return F.conv2d(maps, kernel.to(maps.dtype), padding=padding, groups=groups)[0].contiguous()
+
+
+def _transposed(kernel: Tensor) -> Tensor:
+    """The kernel of the convolution's transpose."""
+    flipped = kernel.flip(-2, -1)
+    return flipped if kernel.shape[1] == 1 else flipped.transpose(0, 1)
+
+
+def _kernel_grad(maps: Tensor, grad: Tensor, kernel: Tensor) -> Tensor:
+    """Gradient of the kernel from maps ``(H, rows + k - 1, N)`` and that of the convolved ones ``(H, rows, N)``."""
+    groups, half = len(maps) // kernel.shape[1], kernel.shape[-1] // 2
+    maps, grad = channels_last(maps[None]), channels_last(grad[None])
+    return torch.nn.grad.conv2d_weight(maps, kernel.shape, grad, padding=(0, half), groups=groups)

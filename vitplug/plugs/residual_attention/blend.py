@@ -1,0 +1,132 @@
+"""The share of a block's own scores, and the blending."""
+
+from math import inf
+
+import torch
+from torch import Tensor, nn
+
+from ...attention import tuning
+from ...attention.carry import Carry, carrying
+from ...attention.grids import TokenGrid
+from ...attention.inputs import Attention
+from .tiles import attend_to_blend
+from .transitions import keep
+
+KEY = 'residual_attention'
+# What a learned parameter acts as. Bounds of its own type: ONNX's exporter cannot convert others.
+CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
+
+
+class Alpha(nn.Module):
+    """The share of a block's own scores: ``residual_alpha`` of shape ``(1,)``, or a constant."""
+
+    def __init__(self, init_value: float, constraint: str):
+        super().__init__()
+        self.constraint = constraint
+        if constraint == 'fixed':
+            self.constant = init_value
+        else:
+            start = torch.full((1,), init_value)
+            self.residual_alpha = nn.Parameter(start.logit() if constraint == 'sigmoid' else start)
+
+    def forward(self) -> Tensor | float:
+        if self.constraint == 'fixed':
+            return self.constant
+        if self.constraint != 'project' or not self.training:
+            # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation uses
+            # what training would, and changes no parameter.
+            return CONSTRAINTS[self.constraint](self.residual_alpha)
+        # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
+        # Through .data, so that a second forward does not invalidate the backward of the first.
+        self.residual_alpha.data.clamp_(0, 1)
+        return self.residual_alpha
+
+
+class SharedAlpha(nn.Module):
+    """Puts the network's alpha into the carry of a new forward."""
+
+    def __init__(self, alpha: Alpha):
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, carry: Carry) -> Carry:
+        return carrying(carry, f'{KEY}.alpha', self.alpha())
+
+
+class Blend(nn.Module):
+    """Blends one block's scores ``(B, W, H, N, N)`` with the handed-over ones.
+
+    Args:
+        stream: Key in the carry under which the scores are handed on.
+        bias_mode: Where the position bias goes.
+        align: Brings the handed-over scores to this block's windows and heads; None starts a chain.
+        alpha: The block's own alpha; None takes the network's.
+        sum_from: Tokens from which on the scores are written out as a sum.
+    """
+
+    def __init__(self, stream: str, bias_mode: str, align, alpha: Alpha | None, sum_from: float = inf):
+        super().__init__()
+        self.stream = stream
+        self.bias_mode = bias_mode
+        self.align = align
+        self.alpha = alpha
+        self.sum_from = sum_from
+
+    def widens(self, grid: TokenGrid) -> bool:
+        """Whether the scores are written out as a sum on this grid."""
+        return grid.num_tokens >= self.sum_from
+
+    def widen(
+        self, q: Tensor, k: Tensor, bias_Hyx: Tensor | None, grid: TokenGrid, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
+        """q and k ``(B, W, H, N, (l + 1) d)`` and a bias such that ``q @ k^T + bias`` equals the blended logits."""
+        terms, handed_bias = ((1.0, q, k),), None
+        if self.align is not None:
+            alpha = self._share(carry)
+            before, handed_bias = carry[self.stream]
+            terms = (*((c * (1 - alpha), *qk) for c, *qk in before), (alpha, q, k))
+            handed_bias = None if handed_bias is None else (1 - alpha) * handed_bias
+            if self.bias_mode == 'blend' and bias_Hyx is not None:
+                bias_Hyx = alpha * bias_Hyx
+        if handed_bias is not None:
+            bias_Hyx = handed_bias if bias_Hyx is None else bias_Hyx + handed_bias
+        handed_on = (terms, None if self.bias_mode == 'after' else bias_Hyx)
+        all_q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
+        all_k = torch.cat([k for *_, k in terms], dim=-1)
+        return all_q, all_k, bias_Hyx, carrying(carry, self.stream, handed_on)
+
+    def fast_form(self, inputs: Attention):
+        """Blending by tiles on a CPU, where the scores are handed on as they are; None elsewhere."""
+        kept = self.bias_mode == 'after' and self.align in (None, keep)
+        by_tiles = tuning.on_cpu(inputs.q.device) and inputs.goes_by_tiles(tuning.TILES_FROM)
+        return self._by_tiles if kept and by_tiles else None
+
+    def _by_tiles(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        before = alpha = None
+        if self.align is not None:
+            before, alpha = carry[self.stream][0], torch.as_tensor(self._share(carry)).view(1)
+        out, scores = attend_to_blend(inputs, before, alpha)
+        return out, carrying(carry, self.stream, (scores, inputs.grid))
+
+    def forward(self, scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+        """The logits without mask, and the carry with the scores for the next block."""
+        biased = (lambda s: s) if bias_HNN is None else (lambda s: s + bias_HNN)
+        own = biased(scores) if self.bias_mode == 'blend' else scores
+        blended = own if self.align is None else self._blend(own, grid, carry)
+        logits = blended if self.bias_mode == 'blend' else biased(blended)
+        handed_on = blended if self.bias_mode == 'after' else logits
+        return logits, carrying(carry, self.stream, (handed_on, grid))
+
+    def _blend(self, own: Tensor, grid: TokenGrid, carry: Carry) -> Tensor:
+        before, known = self.align(*carry[self.stream], grid, own.shape[2])
+        if before.shape != own.shape:
+            raise ValueError(
+                f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '
+                f"{tuple(own.shape)} (B, W, H, N, N); give the plug fewer layers, or stage_transition='reset'"
+            )
+        alpha = self._share(carry)
+        blended = torch.lerp(before.to(own.dtype), own, alpha.to(own.dtype) if isinstance(alpha, Tensor) else alpha)
+        return blended if known is None else torch.where(known, blended, own)
+
+    def _share(self, carry: Carry) -> Tensor | float:
+        return carry[f'{KEY}.alpha'] if self.alpha is None else self.alpha()

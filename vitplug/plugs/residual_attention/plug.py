@@ -1,0 +1,167 @@
+"""The plug as configured."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
+
+from torch import Tensor, nn
+
+from ...attention.tuning import SUM_OF_SCORES_FROM
+from ..checks import check_choice, check_flag, check_number
+from ..plug import LayerPlan, Plug
+from .blend import CONSTRAINTS, KEY, Alpha, Blend, SharedAlpha
+from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, keep, resize_flat, with_heads
+
+# Tokens from which on the scores are written out as a sum, by ``low_memory``.
+SUM_FROM = {'auto': SUM_OF_SCORES_FROM, True: 0, False: inf}
+
+
+class ResidualAttention(Plug):
+    """Blends each block's attention scores with those of the block before.
+
+    ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha. A chain of one
+    block stays as it is.
+
+    Args:
+        alpha: Share of the block's own scores, 0 to 1 (its start, if learned).
+        learnable: Whether alpha is learned.
+        per_layer: Whether every block has its own alpha (Eq. 13); one serves the network by default.
+        constraint: How a learned alpha is kept in [0, 1]: ``'project'`` clamps it, and in training writes the
+            clamped value back before it is used, ``'sigmoid'`` learns its logit, ``'none'`` leaves it free
+            (official code).
+        bias_mode: Where position biases go: ``'after'`` the blend, never handed on (Eq. 10); ``'blend'``
+            into it (official ReSwin); ``'after_carried'`` after it and handed on (official ReMViTv2).
+        window_align: Which scores a block with windows blends with: ``'index'`` the block before's,
+            window by window and place by place (official ReSwin); ``'parity'`` those of the last block of
+            the same shift (or, beside windows, of global attention), which has the same tokens; ``'token'``
+            the block before's, for the token pairs that shared a window there, the others being left alone.
+        stage_transition: What becomes of the scores when the windows change between stages: ``'pool'``
+            averages the windows that a new one covers, ``'flat_nearest'`` resizes the flattened windows
+            and heads (official ReSwin), ``'reset'`` starts a new chain.
+        head_transition: What becomes of them when the number of heads changes: ``'mean'`` of all heads for
+            each new one, ``'repeat'`` of each head.
+        low_memory: Whether the scores are written out as a sum instead of being handed on, so that memory grows
+            with N and not with N^2. ``'auto'`` does so from 2048 tokens on, where every block of the plug
+            blends scores of the same windows and heads; True does so always and refuses other blocks.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If an argument is none of these, or no block would blend.
+    """
+
+    name = KEY
+    watched = {'residual_alpha': 'alpha'}
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        learnable: bool = True,
+        per_layer: bool = False,
+        constraint: str = 'project',
+        bias_mode: str = 'after',
+        window_align: str = 'index',
+        stage_transition: str = 'pool',
+        head_transition: str = 'mean',
+        low_memory: bool | str = 'auto',
+        layers: str | Sequence[int] = 'all',
+    ):
+        super().__init__(layers)
+        self.alpha = check_number('alpha', alpha, least=0.0, most=1.0)
+        self.learnable = check_flag('learnable', learnable)
+        self.per_layer = check_flag('per_layer', per_layer)
+        self.constraint = check_choice('constraint', constraint, tuple(CONSTRAINTS))
+        self.bias_mode = check_choice('bias_mode', bias_mode, ('after', 'blend', 'after_carried'))
+        self.window_align = check_choice('window_align', window_align, tuple(WINDOW_ALIGNS))
+        self.stage_transition = check_choice('stage_transition', stage_transition, (*STAGE_ALIGNS, 'reset'))
+        self.head_transition = check_choice('head_transition', head_transition, tuple(HEAD_TRANSITIONS))
+        self.low_memory = check_choice('low_memory', low_memory, ('auto', True, False))
+        if constraint == 'sigmoid' and learnable and alpha in (0, 1):
+            raise ValueError(f"alpha={alpha}: constraint='sigmoid' never reaches 0 or 1; choose 'project'")
+
+    def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        sources = self._sources(plans)
+        sum_from = self._sum_from(zip(plans, sources, strict=True))
+        blends = {plan.index for pair in zip(plans, sources, strict=True) if pair[1] for plan in pair}
+        return [
+            # Where nothing is blended or handed on, attention stays as it is, fused.
+            {'scores': self._blend(plan, source, sum_from)} if plan.index in blends else {}
+            for plan, source in zip(plans, sources, strict=True)
+        ]
+
+    def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
+        return {'start': SharedAlpha(self._alpha())} if plans and not self.per_layer else {}
+
+    def _sources(self, plans: Sequence[LayerPlan]) -> list[LayerPlan | None]:
+        """The block whose scores each one blends with, None where it starts a chain.
+
+        Raises:
+            ValueError: If all do, so that the plug would change nothing.
+        """
+        sources = [self._source(plan, plans[:i]) for i, plan in enumerate(plans)]
+        if plans and not any(sources):
+            raise ValueError(
+                f'ResidualAttention: layers={self.layers!r} changes nothing: no block of {[p.index for p in plans]} '
+                'has scores of an earlier one of them to blend with, of the same windows or of global attention; name '
+                f'more blocks, or another window_align than {self.window_align!r} (parity, where windows and global '
+                f'attention take turns) or stage_transition than {self.stage_transition!r}'
+            )
+        return sources
+
+    def _source(self, plan: LayerPlan, earlier: Sequence[LayerPlan]) -> LayerPlan | None:
+        """The block whose scores this one blends with, None where it starts a chain."""
+        candidates = [other for other in earlier if self._stream(other) == self._stream(plan)]
+        if not candidates:
+            return None
+        source = candidates[-1]
+        other_stage = source.stage != plan.stage
+        windows = [p.grid.num_tokens if p.grid.layout else None for p in (source, plan)]
+        other_window = windows[0] != windows[1]
+        return None if other_window or (other_stage and self.stage_transition == 'reset') else source
+
+    def _stream(self, plan: LayerPlan) -> str:
+        """Name of the stream of scores a block belongs to."""
+        if self.window_align != 'parity':
+            return f'{KEY}.scores'
+        return f'{KEY}.{"global" if plan.grid.layout is None else "shifted" if plan.grid.shift else "regular"}'
+
+    def _sum_from(self, pairs) -> float:
+        """Tokens from which on the scores are written out.
+
+        Raises:
+            ValueError: If they are to be, but a block's scores are not of the same windows and heads.
+        """
+        moved = [(plan, source) for plan, source in pairs if source and self._align(plan, source) is not keep]
+        if moved and self.low_memory is True:
+            plan, source = moved[0]
+            raise ValueError(
+                f'ResidualAttention: low_memory=True cannot hand the scores of block {source.index} on to block '
+                f"{plan.index}, whose windows or heads are others; set stage_transition='reset' (and "
+                "window_align='index' or 'parity'), or low_memory='auto'"
+            )
+        return inf if moved else SUM_FROM[self.low_memory]
+
+    def _blend(self, plan: LayerPlan, source: LayerPlan | None, sum_from: float) -> Blend:
+        alpha = self._alpha() if self.per_layer and source else None
+        align = source and self._align(plan, source)
+        return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
+
+    def _align(self, plan: LayerPlan, source: LayerPlan):
+        """What brings the source's scores to this block's windows and heads."""
+        same_stage = source.stage == plan.stage
+        align = WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
+        # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it with what to change.
+        heads = {source.num_heads, plan.num_heads}
+        if align is resize_flat or len(heads) == 1 or 0 in heads:
+            return align
+        if self.head_transition == 'repeat' and plan.num_heads % source.num_heads:
+            raise ValueError(
+                f"ResidualAttention: head_transition='repeat' cannot make {plan.num_heads} heads (block {plan.index}) "
+                f"of {source.num_heads} (block {source.index}); choose 'mean'"
+            )
+        return partial(with_heads, align, HEAD_TRANSITIONS[self.head_transition])
+
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: CONSTRAINTS[self.constraint](value) for name, value in super().learned_values(tensors).items()}
+
+    def _alpha(self) -> Alpha:
+        return Alpha(self.alpha, self.constraint if self.learnable else 'fixed')
