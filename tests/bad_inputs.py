@@ -1026,6 +1026,22 @@ CONFIG = (
     ),
     Row('config that is another file', 'train.py notes.txt', r'notes\.txt is no config', write('notes.txt', 'hello')),
     Row('broken JSON config', 'print_config.py bad.json', r'bad\.json is no config', write('bad.json', '{"model": ')),
+    Row(
+        'unknown hook that is switched off',
+        _set('default_hooks.bad_sample=None', TRAIN),
+        r'default_hooks\.bad_sample = None: there is no such hook to switch off; there are bad_samples, checkpoint',
+    ),
+    Row(
+        'interruptions without checkpoints',
+        _set('default_hooks.checkpoint=None', TRAIN),
+        r'InterruptionHook saves with .*, or default_hooks\.interruption = None',
+    ),
+    Row(
+        'hooks of vitplug on a base without their line',
+        'train.py bad.py',
+        r'bad\.py is no config .*vitplug_hooks',
+        write('bad.py', "_base_ = 'tiny.py'\ndefault_hooks = _base_.vitplug_hooks"),
+    ),
     Row('no default_scope', 'train.py bad.py', r'sets no default_scope: set it to one of', write('bad.py', 'a = 1')),
     Row('unknown default_scope', _set('default_scope=mmnothing', TRAIN), r"default_scope = 'mmnothing' is unknown"),
     Row('no model', 'train.py bad.py', r'no `?model', write('bad.py', "default_scope = 'mmpretrain'")),

@@ -37,5 +37,7 @@ TRANSFORMS = Registry(
 )
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.engine.hooks'])
 
-# mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package.
+# mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package, and finds those
+# of `mmseg::...` by the name of the module, whatever distribution it came in.
 MODULE2PACKAGE['vitplug'] = 'vitplug'
+MODULE2PACKAGE['mmseg'] = 'mmseg'
