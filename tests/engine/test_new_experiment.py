@@ -330,6 +330,7 @@ def recategorized(folder):
     path.write_text(path.read_text().replace('"nut"', '"screw"'))
 
 
+# Others are rows of tests/bad_inputs.py.
 REFUSED = {
     'no folder': ('detection', lambda folder: None, r'no such data folder: data'),
     'no splits': (
@@ -352,51 +353,16 @@ REFUSED = {
         lambda folder: [image(folder / split / '1.jpg') for split in ('train', 'val')],
         r'data/train has 0 class folders',
     ),
-    'empty class folder': (
-        'classification',
-        both(flowers, lambda folder: [path.unlink() for path in (folder / 'train/rose').iterdir()]),
-        r'class folders without images in data/train: rose',
-    ),
-    'class that val lacks': (
-        'classification',
-        both(flowers, lambda folder: shutil.rmtree(folder / 'val/rose')),
-        r'data/val and data/train differ in the class folders rose',
-    ),
-    'no annotations': (
-        'detection',
-        both(screws, lambda folder: (folder / 'valid/_annotations.coco.json').unlink()),
-        r'no annotations for val: expected a COCO file such as data/annotations/instances_val\.json',
-    ),
     'annotations of nothing': (
         'detection',
         both(screws, write('valid/_annotations.coco.json', '{"images": [{}], "annotations": [], "categories": [{}]}')),
         r'the annotation file has no annotations: .*valid',
-    ),
-    'two COCO files': (
-        'detection',
-        both(coco_folders, write('annotations/person_keypoints_train2017.json', '{}')),
-        r'two COCO files for train: .*instances_train2017\.json and .*person_keypoints_train2017\.json',
-    ),
-    'JSON that is no COCO': (
-        'detection',
-        both(screws, write('train/_annotations.coco.json', '[1]')),
-        r'train/_annotations\.coco\.json is no COCO file',
     ),
     'other categories in val': ('detection', both(screws, recategorized), r"has the categories .*'screw'.*same order"),
     'missing images': (
         'detection',
         both(screws, lambda folder: [path.unlink() for path in (folder / 'train').glob('*.jpg')]),
         r'its image train_0\.jpg is neither in data/train nor',
-    ),
-    'masks with colours': (
-        'segmentation',
-        both(roads, lambda folder: image(folder / 'masks/train/0_mask.png')),
-        r'masks/train/0_mask\.png has colours \(RGB\): expected a label map',
-    ),
-    'masks of 0 and 255': (
-        'segmentation',
-        lambda folder: roads(folder, (0, 255)),
-        r'labels 0 \(255 is ignored\).*number the classes 0, 1, 2 .*--classes',
     ),
     'labels with gaps': ('segmentation', lambda folder: roads(folder, (0, 7)), r'labels 0, 7 .*without a gap'),
     'image without a mask': (
@@ -432,43 +398,10 @@ def refused(outcome, folder, message):
     assert not (folder / 'my.py').exists()
 
 
-COMMANDS = {
-    '--plugs gap': r'--plugs: gap is unknown: choose from .*did you mean gab\?',
-    '--plugs gab,gab': r'GaussianAttentionBias.* occur more than once',
-    '--plugs residual,residual': r'occur more than once',
-    '--epochs 0': r'--epochs 0: expected at least 1',
-    '--classes a,b': r'--classes: only label maps have no names',
-    '--pretrained nowhere.pth': r'--pretrained: no such checkpoint: nowhere\.pth',
-    '--base nowhere.py': r'no such config: nowhere\.py',
-    '--base mmpretrain::swin_transformer/nothing.py': r'no such config: mmpretrain::swin_transformer/nothing\.py',
-    '--base nothing::swin/a.py': r'no such config: nothing::swin/a\.py',
-    '--base mmpretrain::resnet/resnet18_8xb32_in1k.py': r"backbone 'ResNet' takes no plugs",
-    '--base mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py': r'is a config of mmdet; .* needs one of mmpretrain',
-    '--base vitplug::_base_/default_runtime_mmpretrain.py': r'has no model, train_dataloader.*a whole training',
-    '--out nowhere/my.py': r'there is no folder nowhere',
-    '--out my.txt': r'my\.txt must end in \.py',
-}
-
-
-@pytest.mark.parametrize('options', COMMANDS)
-def test_what_cannot_be_done_is_refused(options, tmp_path):
-    flowers(tmp_path / 'data')
-    (tmp_path / 'base.py').write_text(BASES['classification'])
-    refused(new_experiment(tmp_path, 'classification', 'base.py', options), tmp_path, COMMANDS[options])
-
-
 def test_detector_that_needs_masks_is_refused_without_them(tmp_path):
     screws(tmp_path / 'data', masks=False)
     base = 'mmdet::mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco.py'
     refused(new_experiment(tmp_path, 'detection', base), tmp_path, r'needs masks, and not every annotation has')
-
-
-def test_config_that_is_there_is_not_overwritten(tmp_path):
-    flowers(tmp_path / 'data')
-    (tmp_path / 'my.py').write_text('precious')
-    outcome = new_experiment(tmp_path, 'classification', 'base.py')
-    assert outcome.status == 2 and '--out: my.py exists and is not overwritten' in outcome.err
-    assert (tmp_path / 'my.py').read_text() == 'precious'
 
 
 # --- parts ---
