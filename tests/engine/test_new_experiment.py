@@ -8,6 +8,7 @@ from pathlib import Path
 import bad_inputs
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
@@ -193,6 +194,17 @@ def test_from_data_to_a_test(task, tmp_path):
     for said in (trained, tested):
         assert f'{METRICS[task]}: ' in said
     assert (tmp_path / 'my.py').read_bytes() == config
+    # A second one starts where the first has ended, whether its backbone is replaced or was vitplug's before.
+    trained = torch.load(checkpoint, weights_only=False)['state_dict']
+    for base in ('base.py', 'my.py', 'again_base.py'):
+        more = f'--plugs gab,cb --pretrained {checkpoint}'
+        assert new_experiment(tmp_path, task, base, more, out=f'again_{base}').status == 0
+        cfg = read_config(str(tmp_path / f'again_{base}'))
+        init_default_scope(cfg.default_scope)
+        backbone = MODELS.build(cfg.model.backbone)
+        backbone.init_weights()
+        name = 'stages.0.blocks.0.attn.w_msa.qkv.weight'
+        assert torch.equal(backbone.state_dict()[name], trained[f'backbone.{name}'])
 
 
 @pytest.mark.parametrize('task', BASES)

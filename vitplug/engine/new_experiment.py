@@ -237,9 +237,8 @@ def host(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
     backbone = cfg.model.get('backbone') or {}
     scope, _, kind = str(backbone.get('type')).rpartition('.')
     listed = [dict(type=plug) for plug in plugs]
-    started = _start(cfg, weights)
     if scope == 'vitplug':
-        return dict(backbone=dict(**started, plugs=listed))
+        return dict(backbone=dict(**_start(weights, backbone.get('init_cfg')), plugs=listed))
     if (scope or cfg.default_scope, kind) not in HOSTS:
         raise ValueError(
             f'--base: its backbone {backbone.get("type")!r} takes no plugs: choose a config with a ViT or Swin of '
@@ -247,29 +246,31 @@ def host(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
         )
     name, convert = HOSTS[scope or cfg.default_scope, kind]
     if convert is None:
-        return dict(backbone=dict(type=name, **started, plugs=listed))
-    kept = started or _own_start(cfg)
-    changes = dict(backbone=dict(_delete_=True, type=name, **convert(backbone), **kept, plugs=listed))
+        return dict(backbone=dict(type=name, **_start(weights, backbone.get('init_cfg')), plugs=listed))
+    start = _start(weights or base_weights(cfg))
+    changes = dict(backbone=dict(_delete_=True, type=name, **convert(backbone), **start, plugs=listed))
     return dict(pretrained=None, **changes) if cfg.model.get('pretrained') else changes
 
 
-def _start(cfg: Config, weights: str | None) -> dict:
+def _start(weights: str | None, before=None) -> dict:
+    """The `init_cfg` of a host.
+
+    Args:
+        weights: A checkpoint, `FROM_SCRATCH`, or None for no change.
+        before: The base's, which is replaced. mmengine takes `_delete_` out only where there is something to delete.
+    """
     if weights is None:
         return {}
     if weights == FROM_SCRATCH:
         return dict(init_cfg=None)
-    return dict(init_cfg=dict(_delete_=True, type='vitplug.Pretrained', checkpoint=weights))
+    replaces = dict(_delete_=True) if isinstance(before, Mapping) else {}
+    return dict(init_cfg=dict(**replaces, type='vitplug.Pretrained', checkpoint=weights))
 
 
 def base_weights(cfg: Config) -> str | None:
     """The checkpoint that a base starts from; None for random weights."""
     init = (cfg.model.get('backbone') or {}).get('init_cfg')
     return cfg.model.get('pretrained') or (init.get('checkpoint') if isinstance(init, Mapping) else None)
-
-
-def _own_start(cfg: Config) -> dict:
-    weights = base_weights(cfg)
-    return dict(init_cfg=dict(type='vitplug.Pretrained', checkpoint=weights)) if weights else {}
 
 
 # --- numbers of classes ---
@@ -511,7 +512,8 @@ def _read_base(base: str, task: Task) -> Config:
     check_scope(cfg)
     if cfg.default_scope != task.scope:
         raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {task.scope}')
-    needed = ('model', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg', 'optim_wrapper')
+    loaders = [f'{split}_dataloader' for split in ('train', 'val', 'test')]
+    needed = ('model', *loaders, 'val_evaluator', 'test_evaluator', 'train_cfg', 'optim_wrapper')
     missing = [key for key in needed if not cfg.get(key)]
     if missing:
         raise ValueError(f'--base {base}: has no {", ".join(missing)}: name the config of a whole training')
