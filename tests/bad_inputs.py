@@ -415,6 +415,19 @@ def both(*makes: Make) -> Make:
     return lambda folder: [make(folder) for make in makes]
 
 
+def splits_of_coco(folder: Path) -> None:
+    """Images and annotations of a validation, beside those of the training."""
+    shutil.copytree(folder / 'coco/train', folder / 'coco/val')
+    shutil.copy(folder / 'coco/train.json', folder / 'coco/val.json')
+
+
+def splits_of_maps(folder: Path) -> None:
+    """Images and label maps in folders of a training and a validation."""
+    for split in ('train', 'val'):
+        shutil.copytree(folder / 'ade/images', folder / f'town/images/{split}')
+        shutil.copytree(folder / 'ade/maps', folder / f'town/masks/{split}')
+
+
 # --- files that are meant to do harm; `harm` is what none of them may leave behind ---
 
 
@@ -628,6 +641,10 @@ FAR = [1, 1, 1e9, 1, 9, 9]
 NORMED = child("model = dict(neck=dict(type='LinearNeck', in_channels=8, out_channels=8, gap_dim=0, "
                "norm_cfg=dict(type='BN1d'), act_cfg=None))", 'normed.py')  # fmt: skip
 
+# What writes a config for own data: of the classifier, and of the tasks whose data are made for it.
+NEW = 'new_experiment.py --task classification --base tiny.py --out my.py'
+NEW_DETECTOR = 'new_experiment.py --task detection --data coco --base detect.py --out my.py'
+NEW_SEGMENTOR = 'new_experiment.py --task segmentation --data town --base segment.py --out my.py'
 DATA = (
     Row('image folder is missing', TRAIN, r'no such data folder: .*data/train', remove('data/train')),
     Row('image folder is empty', TRAIN, r'the data folder is empty: .*data/train', empty('data/train')),
@@ -983,6 +1000,60 @@ DATA = (
         r'loss or gradients of iteration 2 are not finite.*loss = nan; images: data/train/',
         status=70,
     ),
+    Row(
+        'own data without folders of splits',
+        f'{NEW} --data data/train',
+        r'data/train has no folder for train and val: .*found cat, dog',
+    ),
+    Row(
+        'own class folder without images',
+        f'{NEW} --data data',
+        r'class folders without images in data/val: dog',
+        empty('data/val/dog'),
+    ),
+    Row(
+        'own classes that val lacks',
+        f'{NEW} --data data',
+        r'data/val and data/train differ in the class folders dog',
+        remove('data/val/dog'),
+    ),
+    Row(
+        'own images without annotations',
+        NEW_DETECTOR,
+        r'no annotations for val: expected a COCO file such as coco/annotations/instances_val\.json',
+        both(splits_of_coco, remove('coco/val.json')),
+    ),
+    Row(
+        'own images with two COCO files',
+        NEW_DETECTOR,
+        r'two COCO files for val: coco/person_val\.json and coco/val\.json',
+        both(splits_of_coco, write('coco/person_val.json', '{}')),
+    ),
+    Row(
+        'own annotations that are no COCO file',
+        NEW_DETECTOR,
+        r'coco/val\.json is no COCO file: expected lists of images, annotations and categories',
+        both(splits_of_coco, write('coco/val.json', '[1]')),
+    ),
+    Row(
+        'own masks with colours',
+        NEW_SEGMENTOR,
+        r'town/masks/val/0\.png has colours \(RGB\): expected a label map',
+        both(splits_of_maps, picture('town/masks/val/0.png', np.zeros((16, 20, 3), np.uint8))),
+    ),
+    Row(
+        'own masks of 0 and 255',
+        NEW_SEGMENTOR,
+        r'masks have the labels 0 \(255 is ignored\).*number the classes 0, 1, 2',
+        both(
+            splits_of_maps,
+            *(
+                picture(f'town/masks/{split}/{name}.png', np.full((16, 20), 255 * int(name), np.uint8))
+                for split in ('train', 'val')
+                for name in '01'
+            ),
+        ),
+    ),
 )
 
 CONFIG = (
@@ -1026,6 +1097,22 @@ CONFIG = (
     ),
     Row('config that is another file', 'train.py notes.txt', r'notes\.txt is no config', write('notes.txt', 'hello')),
     Row('broken JSON config', 'print_config.py bad.json', r'bad\.json is no config', write('bad.json', '{"model": ')),
+    Row(
+        'unknown hook that is switched off',
+        _set('default_hooks.bad_sample=None', TRAIN),
+        r'default_hooks\.bad_sample = None: there is no such hook to switch off; there are bad_samples, checkpoint',
+    ),
+    Row(
+        'interruptions without checkpoints',
+        _set('default_hooks.checkpoint=None', TRAIN),
+        r'InterruptionHook saves with .*, or default_hooks\.interruption = None',
+    ),
+    Row(
+        'hooks of vitplug on a base without their line',
+        'train.py bad.py',
+        r'bad\.py is no config .*vitplug_hooks',
+        write('bad.py', "_base_ = 'tiny.py'\ndefault_hooks = _base_.vitplug_hooks"),
+    ),
     Row('no default_scope', 'train.py bad.py', r'sets no default_scope: set it to one of', write('bad.py', 'a = 1')),
     Row('unknown default_scope', _set('default_scope=mmnothing', TRAIN), r"default_scope = 'mmnothing' is unknown"),
     Row('no model', 'train.py bad.py', r'no `?model', write('bad.py', "default_scope = 'mmpretrain'")),
@@ -1690,6 +1777,54 @@ ARGUMENT = (
         status=1,
     ),
     Row('lists of an unknown data set', 'pooled_splits.py birds nowhere', r"invalid choice: 'birds'"),
+    Row(
+        'experiment with a plug of another name',
+        f'{NEW} --data data --plugs gap',
+        r'--plugs: gap is unknown: choose from broad, cb, gab, .*did you mean gab\?',
+    ),
+    Row('experiment with a plug twice', f'{NEW} --data data --plugs gab,gab', r'GaussianAttentionBias.*more than once'),
+    Row('experiment of no epochs', f'{NEW} --data data --epochs 0', r'--epochs 0: expected at least 1'),
+    Row(
+        'experiment with names for named classes', f'{NEW} --data data --classes a,b', r'only label maps have no names'
+    ),
+    Row(
+        'experiment on weights that are missing',
+        f'{NEW} --data data --pretrained god.pth',
+        r'--pretrained: no such checkpoint: god\.pth \(did you mean good\.pth',
+    ),
+    Row(
+        'experiment on a config that a library lacks',
+        f'{NEW} --data data --base mmdet::swin/nothing.py',
+        r'no such config: .*swin/nothing\.py',
+    ),
+    Row(
+        'experiment on a config of an unknown library',
+        f'{NEW} --data data --base nothing::swin/a.py',
+        r"nothing::swin/a\.py: configs of 'nothing' are not known by name; known are mmpretrain, mmdet, mmseg, vitplug",
+    ),
+    Row(
+        'experiment on a backbone without sockets',
+        f'{NEW} --data data --base mmpretrain::resnet/resnet18_8xb32_in1k.py',
+        r"its backbone 'ResNet' takes no plugs: choose a config with a ViT or Swin",
+    ),
+    Row(
+        'experiment on a config of another task',
+        f'{NEW} --data data --base mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py',
+        r'is a config of mmdet; the task needs one of mmpretrain',
+    ),
+    Row(
+        'experiment on a part of a config',
+        f'{NEW} --data data --base vitplug::_base_/default_runtime_mmpretrain.py',
+        r'has no model, train_dataloader, .*name the config of a whole training',
+    ),
+    Row(
+        'experiment into a config that exists',
+        f'{NEW} --data data',
+        r'--out: my\.py exists and is not overwritten',
+        write('my.py', 'precious'),
+    ),
+    Row('experiment into a missing folder', f'{NEW} --data data --out no/my.py', r'there is no folder no; make it'),
+    Row('experiment into a file of another kind', f'{NEW} --data data --out my.yml', r'my\.yml must end in \.py'),
 )
 
 

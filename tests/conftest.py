@@ -1,5 +1,6 @@
 """Shared settings."""
 
+import importlib
 import logging
 import os
 import signal
@@ -13,6 +14,20 @@ from hypothesis import settings
 # These machines are noisy, so no deadline; the same examples every time, so a failure can be had again.
 settings.register_profile('vitplug', deadline=None, derandomize=True)
 settings.load_profile('vitplug')
+
+
+def pytest_addoption(parser):
+    parser.addoption('--plug', metavar='MODULE.CLASS', help="run the contract on this plug in place of vitplug's own")
+
+
+def pytest_configure(config):
+    """Puts the plug where the contract finds it, before its tests are collected."""
+    path = config.getoption('--plug')
+    if path:
+        import cases
+
+        module, _, name = path.rpartition('.')
+        cases.PLUGS = {name: [dict(type=getattr(importlib.import_module(module), name))]}
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -21,14 +21,25 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from mmengine.config import Config
+from mmdet.structures import DetDataSample
+from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import InstanceData, PixelData
+from mmpretrain.structures import DataSample
+from mmseg.structures import SegDataSample
 from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.engine import dataset_check
+from vitplug.engine import dataset_check, new_experiment
+from vitplug.engine.checks import as_list
 from vitplug.engine.options import read_config
-from vitplug.plugs import PLUG_TYPES
+from vitplug.plugs import (
+    PLUG_TYPES,
+    BroadAttention,
+    ContextBroadcast,
+    GaussianAttentionBias,
+    ResidualAttention,
+)
 from vitplug.registry import MODELS as OUR_MODELS
 from vitplug.registry import PLUGS
 
@@ -112,6 +123,7 @@ def parse_pytest(args: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument('-x', action='store_true')
     options.add_argument('-m')
+    options.add_argument('--plug')
     options.add_argument('paths', nargs='*', type=lambda path: str((ROOT / path).resolve(strict=True)))
     options.parse_args(args)
 
@@ -189,23 +201,23 @@ SNIPPETS = [
 ]
 
 
-def module_of(page: Path) -> str:
-    """The module an example page defines."""
-    (code,) = (code for code in fences(page, 'python') if code.startswith('"""'))
-    return code
+def modules_of(page: Path) -> list[str]:
+    """The modules an example page defines."""
+    return [code for code in fences(page, 'python') if code.startswith('"""')]
 
 
 @pytest.fixture
 def beside_examples(tmp_path, monkeypatch):
     """A folder with the examples' modules, importable; what they register is taken out again."""
-    for name, page in (('my_plugs', 'your_plug.md'), ('my_hosts', 'your_host.md')):
-        (tmp_path / f'{name}.py').write_text(module_of(ROOT / 'docs' / page))
+    for names, page in ((['my_plugs'], 'your_plug.md'), (['my_hosts', 'my_transformer'], 'your_host.md')):
+        for name, code in zip(names, modules_of(ROOT / 'docs' / page), strict=True):
+            (tmp_path / f'{name}.py').write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in ('my_plugs', 'my_hosts'):
+    for name in ('my_plugs', 'my_hosts', 'my_transformer'):
         sys.modules.pop(name, None)
-    PLUGS.module_dict.pop('TokenShift', None)
+    PLUGS.module_dict.pop('TalkingHeads', None)
     OUR_MODELS.module_dict.pop('PlainTransformer', None)
 
 
@@ -233,7 +245,7 @@ def test_config_builds(page, code, beside_examples):
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
     assert len(CONFIGS) + len(SNIPPETS) + len(INFERENCE) + len(PROGRAMS) + len(examples) == len(CODE)
-    assert len(examples) == 2 and SNIPPETS and PROGRAMS
+    assert len(examples) == 3 and SNIPPETS and PROGRAMS
     assert {code for _, _, code in CODE if "'mmseg::" in code}
 
 
@@ -260,7 +272,7 @@ def test_snippet_runs(code):
 def test_inference_snippet_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arch = dict(embed_dims=8, num_layers=1, num_heads=2, feedforward_channels=16)
-    backbone = OUR_MODELS.build(dict(type='VisionTransformer', arch=arch, img_size=16, patch_size=8)).eval()
+    backbone = MODELS.build(dict(type='vitplug.VisionTransformer', arch=arch, img_size=16, patch_size=8)).eval()
     scope = dict(torch=torch, backbone=backbone, images=torch.randn(1, 3, 16, 16))
     exec(code, scope)
     if 'export' in code:
@@ -283,36 +295,110 @@ def test_program_draws_a_picture(code, tmp_path, request):
     assert written.suffix == '.png' and min(Image.open(written).size) > 100
 
 
-def test_plug_of_ones_own_on_both_hosts(beside_examples):
+# Both of width 16 and stride 8; the windows divide the maps of images of 32 x 32, so that nothing is masked.
+HOSTS = {
+    'vit': dict(
+        type='vitplug.VisionTransformer',
+        arch=dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16),
+        img_size=32,
+        patch_size=8,
+        out_type='featmap',
+        with_cls_token=False,
+    ),
+    'swin': dict(
+        type='vitplug.SwinTransformer',
+        arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2]),
+        img_size=32,
+        window_size=4,
+        drop_path_rate=0.0,
+        out_indices=(1,),
+        pad_small_map=True,
+    ),
+}
+
+
+@pytest.mark.parametrize('host', HOSTS)
+def test_plug_of_ones_own_is_its_equation(host, beside_examples):
+    """An identity at first; with other matrices, the sums over heads written out."""
     import my_plugs  # noqa: F401
 
-    hosts = {
-        'VisionTransformer': dict(
-            arch=dict(embed_dims=8, num_layers=2, num_heads=2, feedforward_channels=16), img_size=16, patch_size=8
-        ),
-        'SwinTransformer': dict(
-            arch=dict(embed_dims=8, depths=[1, 1], num_heads=[1, 2]), img_size=32, window_size=4, out_indices=(1,)
-        ),
-    }
-    for host, settings in hosts.items():
-        images = torch.randn(2, 3, settings['img_size'], settings['img_size'])
-        plain = OUR_MODELS.build(dict(type=host, **settings)).eval()
-        model = OUR_MODELS.build(dict(type=host, **settings, plugs=[dict(type='TokenShift', layers=[0])])).eval()
-        model.load_state_dict(plain.state_dict(), strict=False)
-        torch.testing.assert_close(model(images), plain(images), rtol=0, atol=0)
-        (share,) = (p for name, p in model.named_parameters() if name.endswith('plugs.token_shift.msa.share'))
-        model(images)[0].square().mean().backward()
-        assert share.grad.abs().sum() > 0
-        share.data.fill_(1.0)
-        assert not torch.equal(model(images)[0], plain(images)[0])
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    plain = MODELS.build(dict(HOSTS[host])).double().eval()
+    model = MODELS.build(dict(HOSTS[host], plugs=[dict(type='TalkingHeads')])).double().eval()
+    model.load_state_dict(plain.state_dict(), strict=False)
+    torch.testing.assert_close(model(images), plain(images))
+    for name, value in model.named_parameters():
+        if 'plugs.talking_heads.' in name:
+            torch.nn.init.normal_(value)
+    _, found = model.forward_intermediates(images, ('scores', 'bias', 'logits', 'probs', 'maps'))
+    for layer, block in enumerate(model.plugged_blocks()):
+        parts, bias = block.plugs['talking_heads'], found.get('bias', {}).get(layer, 0.0)
+        logits = mixed_by_hand(parts['scores'].mix, found['scores'][layer]) + bias
+        torch.testing.assert_close(found['logits'][layer], logits)
+        torch.testing.assert_close(found['maps'][layer], mixed_by_hand(parts['map'].mix, found['probs'][layer]))
 
 
-def test_shift_of_the_example_is_its_equation(beside_examples):
-    import my_plugs
+def mixed_by_hand(weights, maps):
+    heads = range(len(weights))
+    return torch.stack([sum(weights[g, h] * maps[:, :, h] for h in heads) for g in heads], dim=2)
 
-    shift = my_plugs.Shift(2, 0.5)
-    tokens = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
-    assert shift(tokens).tolist() == [[[1, 2], [3.5, 5], [6.5, 8]]]
+
+def classifier(backbone: dict):
+    head = dict(type='LinearClsHead', num_classes=2, in_channels=16)
+    return 'mmpretrain', dict(
+        type='ImageClassifier', backbone=backbone, neck=dict(type='GlobalAveragePooling'), head=head
+    )
+
+
+def segmentor(backbone: dict):
+    head = dict(type='FCNHead', in_channels=16, in_index=0, channels=8, num_convs=1, num_classes=3)
+    return 'mmseg', dict(type='EncoderDecoder', backbone=backbone, decode_head=head, test_cfg=dict(mode='whole'))
+
+
+def detector(backbone: dict):
+    anchors = dict(type='AnchorGenerator', scales=[2], ratios=[1.0], strides=[8])
+    head = dict(
+        type='RetinaHead', num_classes=2, in_channels=8, stacked_convs=1, feat_channels=8, anchor_generator=anchors
+    )
+    assigner = dict(type='MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4, min_pos_iou=0)
+    train_cfg = dict(assigner=assigner, sampler=dict(type='PseudoSampler'), allowed_border=-1, pos_weight=-1)
+    test_cfg = dict(nms_pre=10, score_thr=0.0, nms=dict(type='nms', iou_threshold=0.5), max_per_img=5)
+    neck = dict(type='FPN', in_channels=[16], out_channels=8, num_outs=1)
+    return 'mmdet', dict(
+        type='RetinaNet', backbone=backbone, neck=neck, bbox_head=head, train_cfg=train_cfg, test_cfg=test_cfg
+    )
+
+
+def one_sample(scope: str):
+    """A sample of a task with its truth, for an image of 32 x 32."""
+    sizes = dict(img_shape=(32, 32), ori_shape=(32, 32), pad_shape=(32, 32), scale_factor=(1.0, 1.0))
+    if scope == 'mmpretrain':
+        return DataSample(metainfo=sizes).set_gt_label(1)
+    if scope == 'mmseg':
+        return SegDataSample(metainfo=sizes, gt_sem_seg=PixelData(data=torch.randint(3, (1, 32, 32))))
+    objects = InstanceData(bboxes=torch.tensor([[4.0, 4.0, 20.0, 20.0]]), labels=torch.tensor([1]))
+    sample = DetDataSample(metainfo=dict(sizes, batch_input_shape=(32, 32)))
+    sample.gt_instances = objects
+    return sample
+
+
+@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('task', [classifier, segmentor, detector])
+def test_plug_of_ones_own_learns_in_every_task(task, host, beside_examples):
+    import my_plugs  # noqa: F401
+
+    scope, cfg = task(dict(HOSTS[host], plugs=[dict(type='TalkingHeads'), dict(type='ContextBroadcast')]))
+    init_default_scope(scope)
+    model = MODELS.build(ConfigDict(cfg))
+    model.init_weights()
+    mixes = [value for name, value in model.named_parameters() if 'plugs.talking_heads.' in name]
+    assert len(mixes) == 4 and all(torch.equal(mix, torch.eye(2)) for mix in mixes)
+    images, sample = torch.randn(1, 3, 32, 32), one_sample(scope)
+    losses = model(images, [sample], mode='loss')
+    sum(sum(as_list(loss)) for name, loss in losses.items() if 'loss' in name).backward()
+    assert all(mix.grad.isfinite().all() and mix.grad.abs().sum() > 0 for mix in mixes)
+    (found,) = model.eval()(images, [sample], mode='predict')
+    assert any(f'pred_{kind}' in found for kind in ('label', 'sem_seg', 'instances'))
 
 
 def test_host_of_ones_own_takes_every_plug(beside_examples):
@@ -338,6 +424,56 @@ def test_host_of_ones_own_passes_scores_on_and_lets_plugs_finish(beside_examples
         model = my_hosts.PlainTransformer(**small, plugs=[plug])
         model.load_state_dict(plain.state_dict())
         assert not torch.allclose(model(images)[0], plain(images)[0])
+
+
+# --- a host of torch alone ---
+
+SEVERAL = [ContextBroadcast, GaussianAttentionBias, ResidualAttention, BroadAttention]
+
+
+def test_module_of_torch_is_torchs_transformer(beside_examples):
+    """Without plugs it computes what torch's own encoder layers do."""
+    import my_transformer
+
+    model = my_transformer.Transformer(dims=12, depth=2, heads=3).eval()
+    tokens, layers = torch.randn(2, 16, 12), []
+    for block in model.blocks:
+        layer = torch.nn.TransformerEncoderLayer(12, 3, 48, 0.0, 'gelu', batch_first=True, norm_first=True).eval()
+        pairs = ((layer.self_attn.out_proj, block.proj), (layer.linear1, block.fc1), (layer.linear2, block.fc2))
+        for theirs, own in (*pairs, (layer.norm1, block.norm1), (layer.norm2, block.norm2)):
+            theirs.load_state_dict(own.state_dict())
+        layer.self_attn.in_proj_weight.data = block.qkv.weight.data
+        layer.self_attn.in_proj_bias.data = block.qkv.bias.data
+        layers.append(layer)
+    torch.testing.assert_close(model(tokens), torch.nn.Sequential(*layers)(tokens))
+
+
+@pytest.mark.parametrize('plugs', [*([plug] for plug in PLUG_TYPES), SEVERAL], ids=lambda plugs: plugs[-1].__name__)
+def test_module_of_torch_hosts_every_plug(plugs, beside_examples):
+    import my_transformer
+
+    model = my_transformer.Transformer(dims=16, depth=2, heads=2, plugs=[plug() for plug in plugs])
+    out = model(torch.randn(2, 16, 16))
+    assert out.shape == (2, 16, 16)
+    out.square().sum().backward()
+    assert [name for name, value in model.named_parameters() if value.grad is None] == []
+
+
+def test_hosting_takes_ten_lines():
+    assert modules_of(ROOT / 'docs' / 'your_host.md')[1].count('# plugs\n') == 10
+
+
+def test_module_of_torch_needs_torch_alone(beside_examples):
+    """A process in which no package of OpenMMLab can be imported."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')));"
+        'import torch, my_transformer as my; from vitplug.plugs import ResidualAttention, ContextBroadcast;'
+        'plugs = [ResidualAttention(), ContextBroadcast()];'
+        'print(*my.Transformer(plugs=plugs)(torch.randn(1, 16, 32)).shape)'
+    )
+    env = {**os.environ, 'PYTHONPATH': f'{ROOT}:{beside_examples}'}
+    done = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
+    assert done.stdout == '1 16 32\n', done.stderr
 
 
 # --- data ---
@@ -375,12 +511,17 @@ def roads(folder: Path) -> None:
         Image.fromarray(values).save(labels / '1.png')
 
 
-DATA = list(zip(fences(ROOT / 'docs' / 'your_data.md', 'python'), (flowers, screws, roads), strict=True))
+PAGE = ROOT / 'docs' / 'your_data.md'
+WRITING = [shlex.split(line) for line in fences(PAGE, 'shell')[0].splitlines()]
+DATA = list(zip(fences(PAGE, 'python'), (flowers, screws, roads), WRITING, strict=True))
 
 
-@pytest.mark.parametrize(('code', 'make_data'), DATA, ids=['folder', 'coco', 'label-maps'])
-def test_config_for_ones_own_data_reads_it(code, make_data, tmp_path, monkeypatch, capsys):
-    """The data set check of the tools, on files laid out as the page says, finds both classes and nothing wrong."""
+@pytest.mark.parametrize(('code', 'make_data', 'command'), DATA, ids=['folder', 'coco', 'label-maps'])
+def test_config_for_ones_own_data_reads_it(code, make_data, command, tmp_path, monkeypatch, capsys):
+    """The data set check of the tools, on files laid out as the page says, finds both classes and nothing wrong.
+
+    The page's command writes the same, but for the weights, which are not there, and the length of the training.
+    """
     monkeypatch.chdir(tmp_path)
     make_data(tmp_path)
     cfg = load(code, tmp_path)
@@ -390,6 +531,37 @@ def test_config_for_ones_own_data_reads_it(code, make_data, tmp_path, monkeypatc
     heads += [cfg.model.roi_head[key] for key in ('bbox_head', 'mask_head') if 'roi_head' in cfg.model]
     assert {head.num_classes for head in heads} == {2}
     assert cfg.model.backbone.plugs and cfg.train_dataloader.dataset.type != 'ADE20KDataset'
+    weights = command[command.index('--pretrained') + 1]
+    (tmp_path / weights).touch()
+    new_experiment.main(command[2:])
+    written = read_config(command[-1])
+    for key in ('val_evaluator', 'test_evaluator', 'data_preprocessor'):
+        assert relevant(written.get(key)) == relevant(cfg.get(key))
+    for split in ('train', 'val', 'test'):
+        assert relevant(written[f'{split}_dataloader'].dataset) == relevant(cfg[f'{split}_dataloader'].dataset)
+    kinds, own_kinds = ({name: hook.type for name, hook in c.default_hooks.items()} for c in (written, cfg))
+    assert kinds == own_kinds and written.model.keys() == cfg.model.keys()
+    assert same_backbone(written.model.backbone) == same_backbone(cfg.model.backbone)
+    for key in written.model.keys() - {'backbone'}:
+        assert relevant(written.model[key]) == relevant(cfg.model[key]), key
+
+
+def relevant(node):
+    """A part of a config without what makes no difference: scopes, settings at their defaults, and kinds of lists."""
+    if isinstance(node, dict):
+        defaults = dict(
+            _scope_=node.get('_scope_'), backend_args=None, format_only=False, reduce_zero_label=False, min_size=1
+        )
+        return {key: relevant(value) for key, value in node.items() if key not in defaults or value != defaults[key]}
+    return [relevant(value) for value in node] if isinstance(node, list | tuple) else node
+
+
+def same_backbone(settings) -> tuple:
+    """What a backbone is built of; a ready one, as its settings may be written in several ways."""
+    with torch.device('meta'):
+        model = MODELS.build(dict(settings, init_cfg=None))
+    shapes = {name: value.shape for name, value in model.state_dict().items()}
+    return shapes, model.plug_summary, tuple(model.out_indices), settings.init_cfg
 
 
 # --- links, pictures, the site ---

@@ -1,16 +1,14 @@
+_base_ = 'hooks.py'
 default_scope = 'mmseg'
 
 default_hooks = dict(
+    # Taken out of the base, so that it does not count as a key that two bases have.
+    _base_.pop('vitplug_hooks'),
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=20, log_metric_by_epoch=False),
     param_scheduler=dict(type='ParamSchedulerHook'),
     checkpoint=dict(type='vitplug.CheckpointHook', by_epoch=False, interval=200, max_keep_ckpts=2),
     sampler_seed=dict(type='DistSamplerSeedHook'),
-    bad_samples=dict(type='vitplug.BadSampleHook', strict=False),
-    randomness=dict(type='vitplug.RandomnessHook'),
-    interruption=dict(type='vitplug.InterruptionHook'),
-    non_finite=dict(type='vitplug.NonFiniteLossHook', max_consecutive=5),
-    plug_values=dict(type='vitplug.PlugValuesHook', interval=50),
     visualization=dict(type='SegVisualizationHook'),
 )
 env_cfg = dict(

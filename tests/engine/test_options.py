@@ -2,13 +2,16 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
+from mmengine.config import Config
 
 from vitplug.engine import options
+from vitplug.engine.hooks import __all__ as OURS
+from vitplug.engine.options import read_config, train_config, train_parser
 from vitplug.engine.options import test_config as make_test_config
 from vitplug.engine.options import test_parser as make_test_parser
-from vitplug.engine.options import train_config, train_parser
 
 CONFIG = """
 default_scope = '{scope}'
@@ -135,3 +138,64 @@ def test_folder_for_temporary_files_that_is_full_is_named(tmp_path, monkeypatch,
     monkeypatch.setattr(options.tempfile, 'tempdir', str(tmp_path))
     with pytest.raises(OSError, match=f'copy in the folder for temporary files, {tmp_path}, cannot be .*TMPDIR'):
         options.read_config(str(config))
+
+
+# --- hooks ---
+
+
+BASES = {
+    'mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py': ('mmdet', {'interval': 1}),
+    'mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py': (
+        'mmseg',
+        {'interval': 16000, 'by_epoch': False},
+    ),
+    'mmpretrain::deit/deit-small_4xb256_in1k.py': ('mmpretrain', {'interval': 1}),
+    'vitplug::digits/vit-mini-p4_1xb32-14e_digits-32x32.py': ('mmpretrain', {'interval': 1, 'max_keep_ckpts': 2}),
+}
+
+
+ADDED = ('bad_samples', 'randomness', 'interruption', 'non_finite', 'plug_values')
+
+
+@pytest.mark.parametrize('base', BASES)
+def test_hooks_go_onto_any_base(base, tmp_path):
+    """The base keeps its own hooks and the settings of its checkpoints."""
+    (tmp_path / 'mine.py').write_text(
+        f"_base_ = ['{base}', 'vitplug::_base_/hooks.py']\ndefault_hooks = _base_.vitplug_hooks\n"
+    )
+    (tmp_path / 'base.py').write_text(f"_base_ = '{base}'\n")
+    scope, checkpoints = BASES[base]
+    hooks = read_config(str(tmp_path / 'mine.py')).default_hooks
+    before = read_config(str(tmp_path / 'base.py'))
+    assert before.default_scope == scope
+    checkpoint = hooks.pop('checkpoint')
+    assert checkpoint.pop('type') == 'vitplug.CheckpointHook' and checkpoint == checkpoints
+    added = {name: hooks.pop(name).type for name in ADDED}
+    assert {kind.removeprefix('vitplug.') for kind in added.values()} == set(OURS) - {'CheckpointHook', 'CompileHook'}
+    assert hooks == {name: hook for name, hook in before.default_hooks.items() if name in hooks}
+    assert {'visualization', 'logger', 'timer'} <= hooks.keys()
+
+
+def test_set_of_hooks_is_whole():
+    path = Path(__file__).parents[2] / 'configs' / '_base_' / 'hooks.py'
+    named = {hook.type for hook in Config.fromfile(path).vitplug_hooks.values()}
+    # The tools add the one for compiled models themselves.
+    assert named == {f'vitplug.{name}' for name in set(OURS) - {'CompileHook'}}
+
+
+@pytest.mark.parametrize('name', ['bad_samples', 'visualization', 'timer', 'checkpoint'])
+def test_none_switches_a_hook_off(config_file, name):
+    """mmengine leaves out its own six; the others are gone before it sees them."""
+    path = config_file(more="default_hooks.update(bad_samples=dict(type='Hook'))\n")
+    hooks = train(path, '--cfg-options', f'default_hooks.{name}=None').default_hooks
+    assert hooks.get(name) is None
+    assert (name in hooks) == (name in ('timer', 'checkpoint'))
+
+
+def test_none_in_a_file_switches_a_hook_off(config_file):
+    assert 'visualization' not in train(config_file(more='default_hooks = dict(visualization=None)\n')).default_hooks
+
+
+def test_unknown_hook_is_not_switched_off(config_file):
+    with pytest.raises(ValueError, match=r'default_hooks\.timers = None: .*checkpoint, .*timer, visualization'):
+        train(config_file(), '--cfg-options', 'default_hooks.timers=None')

@@ -30,6 +30,9 @@ CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretra
 
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
+# The hooks that every runner of mmengine has, and leaves out where they are None.
+MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
+
 
 class OptionsAction(DictAction):
     """`--cfg-options key=value ...`, with a usage error where mmengine's action shows a traceback."""
@@ -197,12 +200,14 @@ def read_config(path: str, options: dict | None = None) -> Config:
     # mmengine marks what comes from `vitplug::...` with that scope, where the task's parts are not.
     _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
     check_option_names(cfg, options or {})
+    hooks = set(cfg.get('default_hooks') or ())
     try:
         cfg.merge_from_dict(options or {})
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
     check_depth(cfg._cfg_dict)
     check_parts(cfg)
+    _switch_off_hooks(cfg, hooks)
     check_types(cfg._cfg_dict)
     return cfg
 
@@ -215,6 +220,26 @@ def _unreadable(path: str, error: OSError) -> Exception:
             f'cannot be written: {error.strerror}; make room there or set TMPDIR to another folder'
         )
     return ValueError(f'{path} is no config ({type(error).__name__}): {error}')
+
+
+def _switch_off_hooks(cfg: Config, known: set[str]) -> None:
+    """Takes the hooks that are None out of `default_hooks`; mmengine does so only with its own six.
+
+    Args:
+        cfg: The config; changed in place.
+        known: Names of the hooks in the config file.
+
+    Raises:
+        ValueError: if there is no hook of the name.
+    """
+    hooks = cfg.get('default_hooks') or {}
+    for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
+        if name not in known:
+            raise ValueError(
+                f'default_hooks.{name} = None: there is no such hook to switch off; '
+                f'there are {", ".join(sorted({*known, *MMENGINE_HOOKS}))}'
+            )
+        del hooks[name]
 
 
 def _drop_scope(node, scope: str) -> None:

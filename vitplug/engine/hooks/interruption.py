@@ -146,7 +146,7 @@ def _checkpoint_hook(runner) -> CheckpointHook:
             return hook
     raise ValueError(
         'vitplug.InterruptionHook saves with vitplug.CheckpointHook: '
-        "set default_hooks.checkpoint = dict(type='vitplug.CheckpointHook', ...)"
+        "set default_hooks.checkpoint = dict(type='vitplug.CheckpointHook', ...), or default_hooks.interruption = None"
     )
 
 

@@ -1,0 +1,585 @@
+"""Writes the config of an experiment on one's own data: behind `tools/misc/new_experiment.py`."""
+
+import argparse
+import difflib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+from .checks import check_scope, check_weights
+from .cli import SETTINGS, one_line_errors
+from .options import read_config
+from .own_data import OwnData, Split, read_classification, read_detection, read_segmentation
+
+PLUGS = {
+    'broad': 'BroadAttention',
+    'cb': 'ContextBroadcast',
+    'gab': 'GaussianAttentionBias',
+    'refiner': 'Refiner',
+    'rel-pos-bias': 'RelPosBias',
+    'rel-pos-mlp': 'RelPosMlp',
+    'residual': 'ResidualAttention',
+    'se': 'SqueezeExcite',
+    'uniform': 'UniformHead',
+}
+EPOCHS = 50
+# A training starts with a tenth of its iterations, or this many, at a rising learning rate.
+LONGEST_WARM_UP = 1000
+VALIDATIONS = 10  # of a training that is counted in iterations
+FROM_SCRATCH = 'none'
+
+
+class Code(str):
+    """An expression of a config, such as the name of a variable."""
+
+    __slots__ = ()
+
+
+NUM_CLASSES = Code('num_classes')
+
+
+# --- what differs between the three tasks ---
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a task's config needs.
+
+    Attributes:
+        scope: The library.
+        dataset: The type of its data sets.
+        read: Reads the data; gets the folder and names of classes from the command line.
+        evaluator: The metric of a split; gets the base and the data as well.
+        steps: Changes to a step of a pipeline.
+        model: Changes to the model beside its backbone and the numbers of classes.
+    """
+
+    scope: str
+    dataset: str
+    read: Callable[[Path, Sequence[str]], OwnData]
+    evaluator: Callable[[Config, OwnData, Split], dict]
+    steps: Callable[[OwnData, Mapping], dict] = lambda data, step: {}
+    model: Callable[[Config, OwnData], dict] = lambda cfg, data: {}
+
+
+def _without_names(read: Callable[[Path], OwnData]) -> Callable[[Path, Sequence[str]], OwnData]:
+    def read_named(root: Path, names: Sequence[str]) -> OwnData:
+        if names:
+            raise ValueError('--classes: only label maps have no names of their own; leave it out')
+        return read(root)
+
+    return read_named
+
+
+def _accuracy(cfg: Config, data: OwnData, split: Split) -> dict:
+    return dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
+
+
+def _coco_metric(cfg: Config, data: OwnData, split: Split) -> dict:
+    metric = ['bbox', 'segm'] if data.has_masks and _loads_masks(cfg) else 'bbox'
+    return dict(type='CocoMetric', ann_file=Code(f'data_root + {split.settings["ann_file"]!r}'), metric=metric)
+
+
+def _loads_masks(cfg: Config) -> bool:
+    return any(step.get('with_mask') for step in _pipeline(cfg.train_dataloader)[1])
+
+
+def _object_annotations(data: OwnData, step: Mapping) -> dict:
+    """Masks are loaded by bases that use them, and only where there are some.
+
+    Raises:
+        ValueError: if the base wants maps of the background, which a COCO file has not.
+    """
+    kind = str(step['type']).rpartition('.')[2]
+    if kind == 'LoadPanopticAnnotations' or step.get('with_seg'):
+        raise ValueError('--base: it trains on maps of the background, which are not read here: choose another one')
+    return dict(with_mask=False) if kind == 'LoadAnnotations' and step.get('with_mask') and not data.has_masks else {}
+
+
+def _label_maps(data: OwnData, step: Mapping) -> dict:
+    """Label 0 is a class, also where it is none in the base's own data."""
+    return dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {}
+
+
+def _masks_of_model(cfg: Config, data: OwnData) -> dict:
+    """Leaves the mask head of a two-stage detector out where the data has none.
+
+    Raises:
+        ValueError: if the detector needs masks all the same.
+    """
+    if data.has_masks or not _loads_masks(cfg):
+        return {}
+    roi_head = cfg.model.get('roi_head') or {}
+    if 'mask_head' not in roi_head:
+        raise ValueError(
+            f'--base: its {cfg.model.type} needs masks, and not every annotation has a segmentation: choose a detector '
+            'of boxes'
+        )
+    return dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
+
+
+TASKS = {
+    'detection': Task(
+        'mmdet', 'CocoDataset', _without_names(read_detection), _coco_metric, _object_annotations, _masks_of_model
+    ),
+    'segmentation': Task(
+        'mmseg',
+        'BaseSegDataset',
+        read_segmentation,
+        lambda cfg, data, split: dict(type='IoUMetric', iou_metrics=['mIoU']),
+        _label_maps,
+    ),
+    'classification': Task('mmpretrain', 'CustomDataset', _without_names(read_classification), _accuracy),
+}
+
+
+# --- the host ---
+
+
+def plug_types(names: str) -> list[str]:
+    """The types of plugs named as `gab,cb`.
+
+    Raises:
+        ValueError: if a name is unknown.
+    """
+    types = []
+    for name in filter(None, names.split(',')):
+        if name not in PLUGS and name not in PLUGS.values():
+            close = difflib.get_close_matches(name, PLUGS, n=1)
+            hint = f'; did you mean {close[0]}?' if close else ''
+            raise ValueError(f'--plugs: {name} is unknown: choose from {", ".join(PLUGS)}{hint}')
+        types.append(PLUGS.get(name, name))
+    return types
+
+
+def _stock_swin(backbone: Mapping) -> dict:
+    """The arguments of mmdet's and mmseg's Swin under the names that mmpretrain gives them."""
+    same = ('in_channels', 'patch_size', 'window_size', 'drop_rate', 'drop_path_rate', 'use_abs_pos_embed')
+    same += ('out_indices', 'norm_cfg', 'with_cp', 'frozen_stages')
+    defaults = dict(mlp_ratio=4, qkv_bias=True, qk_scale=None, patch_norm=True, attn_drop_rate=0.0)
+    _refuse_others(backbone, defaults, {'strides': (4, 2, 2, 2), 'act_cfg': dict(type='GELU')})
+    arch = dict(embed_dims=96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24])
+    return dict(
+        arch={key: backbone.get(key, default) for key, default in arch.items()},
+        img_size=backbone.get('pretrain_img_size', 224),
+        **{key: backbone[key] for key in same if key in backbone},
+        **({} if 'out_indices' in backbone else dict(out_indices=(0, 1, 2, 3))),
+        pad_small_map=True,
+    )
+
+
+def _stock_vit(backbone: Mapping) -> dict:
+    """The same of mmseg's ViT."""
+    same = ('img_size', 'patch_size', 'in_channels', 'out_indices', 'drop_rate', 'drop_path_rate', 'with_cls_token')
+    same += ('norm_cfg', 'interpolate_mode', 'qkv_bias', 'pre_norm', 'with_cp')
+    defaults = dict(attn_drop_rate=0.0, output_cls_token=False, out_origin=False, patch_norm=False, num_fcs=2)
+    _refuse_others(backbone, defaults, {'patch_pad': 'corner', 'act_cfg': dict(type='GELU'), 'norm_eval': False})
+    width, ratio = backbone.get('embed_dims', 768), backbone.get('mlp_ratio', 4)
+    return dict(
+        arch=dict(
+            embed_dims=width,
+            num_layers=backbone.get('num_layers', 12),
+            num_heads=backbone.get('num_heads', 12),
+            feedforward_channels=int(ratio * width),
+        ),
+        **{key: backbone[key] for key in same if key in backbone},
+        final_norm=backbone.get('final_norm', False),
+        out_type='featmap',
+    )
+
+
+def _refuse_others(backbone: Mapping, *allowed: Mapping) -> None:
+    """Refuses settings that vitplug's host has at one value only.
+
+    Raises:
+        ValueError: names the setting and the value.
+    """
+    for key, value in (item for settings in allowed for item in settings.items()):
+        found = backbone.get(key, value)
+        if found != value and list(as_tuple(found)) != list(as_tuple(value)):
+            raise ValueError(f'--base: backbone.{key} = {found!r}: the host of vitplug has {value!r} only')
+
+
+def as_tuple(value) -> tuple:
+    """A tuple or list as a tuple, anything else as a tuple of it."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+# The hosts of the backbones of the three libraries, and what makes their arguments those of the host; None where they
+# have the same ones.
+HOSTS: dict[tuple[str, str], tuple[str, Callable[[Mapping], dict] | None]] = {
+    ('mmpretrain', 'VisionTransformer'): ('vitplug.VisionTransformer', None),
+    ('mmpretrain', 'SwinTransformer'): ('vitplug.SwinTransformer', None),
+    ('mmdet', 'SwinTransformer'): ('vitplug.SwinTransformer', _stock_swin),
+    ('mmseg', 'SwinTransformer'): ('vitplug.SwinTransformer', _stock_swin),
+    ('mmseg', 'VisionTransformer'): ('vitplug.VisionTransformer', _stock_vit),
+}
+
+
+def host(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
+    """Changes to the model that give its backbone plugs and weights to start from.
+
+    Args:
+        cfg: The base.
+        plugs: Types of plugs.
+        weights: A checkpoint, `FROM_SCRATCH`, or None for the base's.
+
+    Raises:
+        ValueError: if the backbone takes no plugs.
+    """
+    backbone = cfg.model.get('backbone') or {}
+    scope, _, kind = str(backbone.get('type')).rpartition('.')
+    listed = [dict(type=plug) for plug in plugs]
+    if scope == 'vitplug':
+        return dict(backbone=dict(**_start(weights, backbone.get('init_cfg')), plugs=listed))
+    if (scope or cfg.default_scope, kind) not in HOSTS:
+        raise ValueError(
+            f'--base: its backbone {backbone.get("type")!r} takes no plugs: choose a config with a ViT or Swin of '
+            'mmpretrain, mmdet, mmseg or vitplug'
+        )
+    name, convert = HOSTS[scope or cfg.default_scope, kind]
+    if convert is None:
+        return dict(backbone=dict(type=name, **_start(weights, backbone.get('init_cfg')), plugs=listed))
+    start = _start(weights or base_weights(cfg))
+    changes = dict(backbone=dict(_delete_=True, type=name, **convert(backbone), **start, plugs=listed))
+    return dict(pretrained=None, **changes) if cfg.model.get('pretrained') else changes
+
+
+def _start(weights: str | None, before=None) -> dict:
+    """The `init_cfg` of a host.
+
+    Args:
+        weights: A checkpoint, `FROM_SCRATCH`, or None for no change.
+        before: The base's, which is replaced. mmengine takes `_delete_` out only where there is something to delete.
+    """
+    if weights is None:
+        return {}
+    if weights == FROM_SCRATCH:
+        return dict(init_cfg=None)
+    replaces = dict(_delete_=True) if isinstance(before, Mapping) else {}
+    return dict(init_cfg=dict(**replaces, type='vitplug.Pretrained', checkpoint=weights))
+
+
+def base_weights(cfg: Config) -> str | None:
+    """The checkpoint that a base starts from; None for random weights."""
+    init = (cfg.model.get('backbone') or {}).get('init_cfg')
+    return cfg.model.get('pretrained') or (init.get('checkpoint') if isinstance(init, Mapping) else None)
+
+
+# --- numbers of classes ---
+
+
+def class_counts(part: Mapping, place: str) -> dict:
+    """Changes to a part of a model that make its numbers of classes those of the data.
+
+    Args:
+        part: The part.
+        place: The expression that gives it in a config.
+    """
+    changes = {}
+    for key, value in part.items():
+        if key in ('num_classes', 'num_things_classes'):
+            changes[key] = NUM_CLASSES
+        elif key == 'num_stuff_classes':
+            changes[key] = 0
+        elif key == 'class_weight' and isinstance(value, list | tuple):
+            changes[key] = _class_weights(value)
+        elif isinstance(value, Mapping) and key != 'rpn_head':  # proposals have no classes
+            changes[key] = class_counts(value, f'{place}.{key}')
+        elif isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value):
+            changes[key] = _counts_in_list(value, f'{place}.{key}')
+    return {key: value for key, value in changes.items() if value not in ({}, [])}
+
+
+def _counts_in_list(parts: Sequence[Mapping], place: str) -> Code | list:
+    """The same for the parts of a list, such as the heads of a cascade: a list is replaced as a whole."""
+    found = [class_counts(part, f'{place}[{index}]') for index, part in enumerate(parts)]
+    if not any(found):
+        return []
+    if all(changes == dict(num_classes=NUM_CLASSES) for changes in found):
+        return Code(f'[dict(part, num_classes=num_classes) for part in {place}]')
+    return [Config._merge_a_into_b(changes, part) for changes, part in zip(found, parts, strict=True)]
+
+
+def _class_weights(weights: Sequence[float]) -> Code | None:
+    """Weights for other classes: a last one for no object stays, and those of single classes are of no use."""
+    first, *_, before, last = (weights[0], *weights)
+    alike = all(weight == first for weight in weights[:-1])
+    return Code(f'[{before!r}] * num_classes + [{last!r}]') if alike and last != before else None
+
+
+# --- data ---
+
+
+def _pipeline(loader: Mapping) -> tuple[str, Sequence[Mapping]]:
+    """The pipeline of a loader's data set: its place in the loader, and its steps."""
+    place, dataset = 'dataset', loader['dataset']
+    while 'pipeline' not in dataset:
+        inner = dataset.get('dataset') or dataset['datasets'][0]
+        place, dataset = f'{place}.dataset' if 'dataset' in dataset else f'{place}.datasets[0]', inner
+    return f'{place}.pipeline', dataset['pipeline']
+
+
+def _loader(cfg: Config, name: str, task: Task, data: OwnData, split: Split, more: Mapping) -> dict:
+    """Changes to a loader of the base that make it read a split of the data."""
+    place, steps = _pipeline(cfg[name])
+    changed = [task.steps(data, step) for step in steps]
+    pipeline = [dict(step, **change) for step, change in zip(steps, changed, strict=True)]
+    leaf = dict(
+        _delete_=True,
+        type=task.dataset,
+        data_root=Code('data_root'),
+        **split.settings,
+        metainfo=dict(classes=Code('classes')),
+        **more,
+        pipeline=pipeline if any(changed) else Code(f'_base_.{name}.{place}'),
+    )
+    for _ in range(place.partition('.pipeline')[0].count('.dataset') if 'datasets' not in place else 0):
+        leaf = dict(dataset=leaf)
+    return dict(dataset=leaf)
+
+
+def _loaders(cfg: Config, task: Task, data: OwnData) -> Iterator[tuple[str, object]]:
+    """The loaders and the evaluators."""
+    trained = dict(filter_cfg=dict(filter_empty_gt=True)) if task.scope == 'mmdet' else {}
+    tested = {} if task.scope == 'mmpretrain' else dict(test_mode=True)
+    train = data.splits['train']
+    fewer = dict(batch_size=train.num_images) if train.num_images < cfg.train_dataloader.batch_size else {}
+    yield 'train_dataloader', fewer | _loader(cfg, 'train_dataloader', task, data, train, trained)
+    for split in ('val', 'test'):
+        if split in data.splits:
+            found = data.splits[split]
+            yield f'{split}_dataloader', _loader(cfg, f'{split}_dataloader', task, data, found, tested)
+            yield f'{split}_evaluator', dict(_delete_=True, **task.evaluator(cfg, data, found))
+        else:
+            yield f'{split}_dataloader', Code('val_dataloader')
+            yield f'{split}_evaluator', Code('val_evaluator')
+
+
+# --- the schedule ---
+
+
+def _schedule(cfg: Config, data: OwnData, epochs: int) -> Iterator[tuple[str, object]]:
+    """A training of some epochs, counted as the base counts: a warm-up, then half a cosine."""
+    images = data.splits['train'].num_images
+    steps = math.ceil(images / min(cfg.train_dataloader.batch_size, images))
+    total = epochs * steps
+    by_epoch = 'max_iters' not in cfg.train_cfg
+    if by_epoch:
+        yield 'max_epochs', epochs
+        loop = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
+        end = dict(by_epoch=True, begin=0, end=Code('max_epochs'), convert_to_iter_based=True)
+    else:
+        interval = max(1, total // VALIDATIONS)
+        yield 'max_iters', total
+        yield 'val_interval', interval
+        loop = dict(type='IterBasedTrainLoop', max_iters=Code('max_iters'), val_interval=Code('val_interval'))
+        end = dict(by_epoch=False, begin=0, end=Code('max_iters'))
+    yield 'train_cfg', dict(_delete_=True, **loop)
+    warm_up = min(LONGEST_WARM_UP, total // 10)
+    rising = dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)
+    falling = dict(type='CosineAnnealingLR', eta_min=0.0, **end)
+    # Over a single iteration mmengine's warm-up would never end.
+    yield 'param_scheduler', [*([rising] if warm_up > 1 else []), falling]
+    if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
+        yield 'auto_scale_lr', dict(enable=True)
+
+
+def _hooks(cfg: Config) -> tuple[bool, object]:
+    """Whether the base lacks vitplug's hooks, and changes to `default_hooks`."""
+    checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    changes = dict(save_best='auto') if checkpoint.get('save_best') else {}
+    if 'max_iters' in cfg.train_cfg:
+        changes['interval'] = Code('val_interval')
+    lacks = 'interruption' not in (cfg.get('default_hooks') or {})
+    if not lacks:
+        return False, dict(checkpoint=changes) if changes else {}
+    if not changes:
+        return True, Code('_base_.vitplug_hooks')
+    own = Code(f'dict(_base_.vitplug_hooks.checkpoint, {", ".join(f"{k}={text(v)}" for k, v in changes.items())})')
+    return True, Code(f'dict(_base_.vitplug_hooks, checkpoint={own})')
+
+
+# --- the file ---
+
+
+def merged(*changes: Mapping) -> dict:
+    """Nested changes in one."""
+    result: dict = {}
+    for change in changes:
+        for key, value in change.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+            result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def text(value, indent: int = 0) -> str:
+    """A value as a config has it, in lines of 120 columns."""
+    if isinstance(value, Code):
+        return str(value)
+    if isinstance(value, Mapping):
+        opening, closing = 'dict(', ')'
+        entries = [(f'{key}=', entry) for key, entry in value.items()]
+    elif isinstance(value, list | tuple):
+        opening, closing = '[]' if isinstance(value, list) else '()'
+        entries = [('', entry) for entry in value]
+    else:
+        return repr(value)
+    line = ', '.join(name + text(entry) for name, entry in entries)
+    line += ',' if isinstance(value, tuple) and len(value) == 1 else ''
+    if len(line) + indent < 100 and '\n' not in line:
+        return f'{opening}{line}{closing}'
+    inner = ' ' * (indent + 4)
+    lines = ''.join(f'{inner}{name}{text(entry, indent + 4)},\n' for name, entry in entries)
+    return f'{opening}\n{lines}{" " * indent}{closing}'
+
+
+def base_line(base: str, out: Path) -> str:
+    """How a config in another folder names its base."""
+    if '::' in base:
+        return base
+    own = Path(__file__).resolve().parents[1] / '.mim' / 'configs'
+    path = Path(base).resolve()
+    if path.is_relative_to(own.resolve()):
+        return f'vitplug::{path.relative_to(own.resolve()).as_posix()}'
+    return Path(os.path.relpath(path, out.resolve().parent)).as_posix()
+
+
+def experiment(args: argparse.Namespace) -> str:
+    """The text of a config.
+
+    Args:
+        args: The command line.
+
+    Raises:
+        ValueError, OSError: if data, base or plugs cannot be used; says what to do.
+    """
+    task = TASKS[args.task]
+    plugs = plug_types(args.plugs)
+    data = task.read(args.data, [name.strip() for name in args.classes.split(',')] if args.classes else [])
+    cfg = _read_base(args.base, task)
+    if args.pretrained not in (None, FROM_SCRATCH):
+        check_weights(args.pretrained, option='--pretrained')
+    counts = class_counts(cfg.model, '_base_.model')
+    if not counts:
+        raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
+    counts.pop('backbone', None)
+    model = merged(host(cfg, plugs, args.pretrained), counts, task.model(cfg, data))
+    needs_hooks, hooks = _hooks(cfg)
+    base = base_line(args.base, args.out)
+    variables = dict(
+        _base_=[base, 'vitplug::_base_/hooks.py'] if needs_hooks else base,
+        data_root=f'{args.data.as_posix()}/',
+        classes=data.classes,
+        num_classes=Code('len(classes)'),
+    )
+    sections = dict(
+        model=model,
+        data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor'),
+        **dict(_loaders(cfg, task, data)),
+        **dict(_schedule(cfg, data, args.epochs)),
+        default_hooks=hooks,
+    )
+    lines = [f'{name} = {text(value)}\n' for name, value in variables.items()]
+    lines += ['\n', *(f'{name} = {text(value)}\n' for name, value in sections.items() if value not in ({}, []))]
+    return ''.join([*_header(args, data), *lines])
+
+
+def _header(args: argparse.Namespace, data: OwnData) -> list[str]:
+    counts = ', '.join(f'{split.num_images} images in {name}' for name, split in data.splits.items())
+    return [
+        f'# {args.task.capitalize()} of {len(data.classes)} classes: {counts}.\n',
+        f'# python tools/misc/check_dataset.py {args.out}\n',
+        f'# python tools/train.py {args.out}\n',
+    ]
+
+
+def _read_base(base: str, task: Task) -> Config:
+    """The base, with everything it inherits.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is of another task, or no config of a whole training.
+    """
+    cfg = read_config(base)
+    check_scope(cfg)
+    if cfg.default_scope != task.scope:
+        raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {task.scope}')
+    loaders = [f'{split}_dataloader' for split in ('train', 'val', 'test')]
+    needed = ('model', *loaders, 'val_evaluator', 'test_evaluator', 'train_cfg', 'optim_wrapper')
+    missing = [key for key in needed if not cfg.get(key)]
+    if missing:
+        raise ValueError(f'--base {base}: has no {", ".join(missing)}: name the config of a whole training')
+    return cfg
+
+
+def check_hosts_plugs(path: Path) -> Config:
+    """Builds the backbone of a config, without memory for its weights.
+
+    Raises:
+        ValueError: if the plugs do not go together, or not with the host.
+    """
+    cfg = read_config(str(path))
+    init_default_scope(cfg.default_scope)
+    with torch.device('meta'):
+        MODELS.build(cfg.model.backbone)
+    return cfg
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Writes a config. What cannot be used ends in one line and exit status 2."""
+    args = _parser().parse_args(argv)
+    with one_line_errors(*SETTINGS):
+        _check_out(args.out)
+        if args.epochs < 1:
+            raise ValueError(f'--epochs {args.epochs}: expected at least 1')
+        config = experiment(args)
+        with open(args.out, 'x', encoding='utf-8') as file:
+            file.write(config)
+        try:
+            cfg = check_hosts_plugs(args.out)
+        except SETTINGS:
+            args.out.unlink()
+            raise
+    print(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})')
+    print(f'starts from {_told(base_weights(cfg))}')
+    print(f'next: python tools/misc/check_dataset.py {args.out}')
+
+
+def _told(weights: str | None) -> str:
+    if weights is None:
+        return 'random weights; --pretrained FILE starts it from others'
+    missing = '://' not in weights and not Path(weights).is_file()
+    return f'{weights}, which is not there: get it, or name another file with --pretrained' if missing else weights
+
+
+def _check_out(path: Path) -> None:
+    if os.path.lexists(path):
+        raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
+    if path.suffix != '.py':
+        raise ValueError(f'--out: {path} must end in .py')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f'--out: {path}: there is no folder {path.parent}; make it first')
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description='Write the config of an experiment on your own data.')
+    parser.add_argument('--task', required=True, choices=TASKS)
+    parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
+    parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')
+    parser.add_argument(
+        '--out', required=True, type=Path, metavar='FILE', help='the config to write; never overwritten'
+    )
+    parser.add_argument('--plugs', default='', metavar='NAMES', help=f'some of {",".join(PLUGS)} (default none)')
+    parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
+    parser.add_argument('--epochs', type=int, default=EPOCHS, metavar='N', help=f'length of the training ({EPOCHS})')
+    parser.add_argument(
+        '--pretrained', metavar='FILE', help=f'weights to start from, or {FROM_SCRATCH} (default: those of the base)'
+    )
+    return parser
