@@ -10,7 +10,6 @@ import vitplug.registry
 
 from .atomic_files import write_beside
 from .checks import (
-    as_list,
     check_config_file,
     check_option_names,
     check_parts,
@@ -20,6 +19,7 @@ from .checks import (
     check_temporary_folder,
     check_types,
 )
+from .config_parts import as_list
 
 
 class OptionsAction(DictAction):
