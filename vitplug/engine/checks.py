@@ -426,8 +426,9 @@ def check_data(cfg, splits: tuple[str, ...]) -> list[str]:
 def check_split(cfg, split: str) -> tuple[dict[str, Classes], list[str]]:
     """Checks the folders and annotation files behind the dataloader and the evaluators of a split.
 
-    The config's `data_help` has the `root` of the data it is about, and the `command` that makes them; that ends the
-    message where files below the root are missing or broken.
+    The config's `data_help` has the `root` of the data it is about, and the `command` that makes them. It ends messages
+    about files of data sets and metrics below the root, so that a config that inherits it for data of its own is not
+    told to make others.
 
     Returns:
         Classes of its data sets by their places, as far as they are known; and remarks.
@@ -459,7 +460,9 @@ def _help_for_missing(cfg, settings) -> Iterator[None]:
         yield
     except (FileNotFoundError, ValueError) as error:
         made = cfg.get('data_help')
-        if made is None or not any(Path(value).is_relative_to(made['root']) for _, value in strings_in(settings, '')):
+        if made is None or not any(
+            Path(value).is_relative_to(made.get('root', '')) for _, value in strings_in(settings, '')
+        ):
             raise
         raise type(error)(f'{error}; make the data with: {made["command"]}') from error
 

@@ -156,8 +156,8 @@ LIBRARIES = {
             # The palette of all of them, of which it takes those of the classes that are used.
             Place('palette', ENOUGH_COLOURS, applies=_has_own_classes),
         ),
-        # STDC's second head finds borders, SAN classifies by words.
-        apart=frozenset(('STDCHead', 'SideAdapterCLIPHead')),
+        # STDC's second head finds borders. SAN classifies by words: it is compared with nothing.
+        apart=frozenset(('STDCHead', 'MultimodalEncoderDecoder')),
     ),
     'mmdet': Library(
         model=(
@@ -168,9 +168,9 @@ LIBRARIES = {
         ),
         metrics=METRICS_OF_IMAGES,
         dataset=(Place('palette', ENOUGH_COLOURS),),
-        # Proposals have no class, HTC's semantic head learns those of COCO-stuff, trackers tell persons apart, and
-        # detectors by words count words.
-        apart=frozenset(('rpn_head', 'semantic_head', 'BaseMOTModel', 'GroundingDINOHead', 'ATSSVLFusionHead')),
+        # Proposals have no class, and HTC's semantic head learns the classes of COCO-stuff. Trackers tell persons
+        # apart, and GLIP and Grounding DINO count words: they are compared with nothing.
+        apart=frozenset(('rpn_head', 'semantic_head', 'BaseMOTModel', 'GLIP', 'GroundingDINO')),
     ),
 }
 
@@ -202,9 +202,11 @@ def class_complaints(cfg, found: Mapping[str, Classes]) -> Iterator[Complaint]:
             first; without data sets that do not tell theirs.
     """
     library = LIBRARIES.get(cfg.default_scope)
-    model = list(_model_parts(cfg, library)) if library else []
-    if not found or (cfg.get('model') and not model):
+    if library is None or not found:
         return
+    model = list(_model_parts(cfg, library))
+    if cfg.get('model') and not model:
+        return  # a model for something else than the classes of its data
     others = [Complaint(path, f'has other classes: {difference}') for path, difference in other_classes(found)]
     if others:
         yield from others
