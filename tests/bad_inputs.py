@@ -1881,6 +1881,17 @@ CLASSES = (
         both(EVALUATED, categories('cat', name='coco/val.json')),
     ),
     Row(
+        'annotations behind an address where nobody answers',
+        _set('train_dataloader.dataset.ann_file=http://127.0.0.1:9/a.txt', TRAIN),
+        r'http://127\.0\.0\.1:9/a\.txt cannot be read: .*refused',
+    ),
+    Row(
+        'annotations behind an address where nobody answers, checked',
+        _set('train_dataloader.dataset.ann_file=http://127.0.0.1:9/a.json', DETECT),
+        r'http://127\.0\.0\.1:9/a\.json cannot be read: .*refused',
+        status=1,
+    ),
+    Row(
         'COCO file in UTF-16', DETECT, r'not valid JSON: .*coco/train\.json \(it is not in UTF-8', encoded('utf-16'), 1
     ),
     Row(

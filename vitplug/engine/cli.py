@@ -30,6 +30,7 @@ from .safe_files import refuse_code_in_files
 from .safe_loading import allow_pickled_code, refuse_pickled_code
 from .stops import Interrupted, TrainingStopped
 from .unknown_types import explained_types
+from .web_files import name_addresses
 from .workers import deaths_of_workers
 
 # What wrong settings end in, mmengine's errors included.
@@ -84,6 +85,7 @@ def test(argv: Sequence[str] | None = None) -> None:
 
 def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
     name_annotation_files()
+    name_addresses()
     # On a full disk every log line would show a traceback; the next scalar or checkpoint says it once.
     logging.raiseExceptions = False
     return parser.parse_args(argv)

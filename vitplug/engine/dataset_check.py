@@ -24,6 +24,7 @@ from .config_parts import loader_leaves
 from .limits import MAX_PIXELS, check_image_size, check_source, coco_complaints, special_kind
 from .options import OptionsAction, read_config
 from .safe_files import refuse_code_in_files
+from .web_files import name_addresses
 
 ERROR, NOTE = 'error', 'note'
 SHOWN_EXAMPLES = 3
@@ -415,6 +416,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 without errors, 1 with errors, 2 if the config or the arguments are wrong.
     """
     args = _parser().parse_args(argv)
+    name_addresses()
     try:
         _check_arguments(args)
         cfg = read_config(args.config, args.cfg_options)
