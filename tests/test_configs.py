@@ -28,6 +28,9 @@ from vitplug.analysis.paper_tables import generate
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.datasets.pooled_splits import POOLS
+from vitplug.engine.class_counts import class_complaints
+from vitplug.engine.classes import named_classes
+from vitplug.engine.config_parts import loader_leaves, registered
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs'
@@ -322,6 +325,19 @@ def test_every_base_is_used():
         for name in re.findall(r"^(?:_base_ = |    )'([^']+\.py)'", path.read_text(), re.MULTILINE)
     }
     assert bases - used == set()
+
+
+def test_settings_count_the_classes_of_the_data():
+    wrong = {}
+    for path in ALL:
+        cfg, found = load(path), {}
+        for split in ('train', 'val', 'test'):
+            for place, settings in loader_leaves(cfg, split):
+                kind = registered(DATASETS, settings.type, cfg.default_scope)
+                classes = named_classes(settings, kind, place)
+                found |= {place: classes} if classes else {}
+        wrong |= {path.stem: complaints} if (complaints := [*map(str, class_complaints(cfg, found))]) else {}
+    assert wrong == {}
 
 
 @pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))

@@ -1,5 +1,6 @@
 """Parts of a config, and the classes that they name; nothing is built."""
 
+import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -78,8 +79,9 @@ def registered(registry: Registry, kind, scope: str):
         return None
 
 
+@functools.cache
 def defaults_of(kind: type | None) -> dict:
-    """The constructor defaults of a class and of those that it inherits from."""
+    """The constructor defaults of a class and of those that it inherits from; not to be changed."""
     defaults = {}
     for base in reversed(inspect.getmro(kind) if kind else ()):
         parameters = inspect.signature(base.__init__).parameters.values()
