@@ -221,7 +221,10 @@ train_dataloader = dict(
     ),
 )
 val_cfg = val_dataloader = val_evaluator = None
-model = dict(backbone=dict(in_channels=3))
+model = dict(
+    backbone=dict(in_channels=3),
+    roi_head=dict(bbox_head=dict(num_classes=2), mask_head=dict(num_classes=2)),
+)
 train_cfg = dict(max_iters=4)
 log_level = 'WARNING'
 """
@@ -996,7 +999,7 @@ DATA = (
     ),
     Row(
         'loss that is not finite',
-        f'{_set("optim_wrapper.optimizer.lr=1e38", TRAIN)} default_hooks.non_finite.max_consecutive=1',
+        f'{_set("optim_wrapper.optimizer.lr=1e30", TRAIN)} default_hooks.non_finite.max_consecutive=1',
         r'loss or gradients of iteration 2 are not finite.*loss = nan; images: data/train/',
         status=70,
     ),
@@ -1117,7 +1120,7 @@ CONFIG = (
     Row('unknown default_scope', _set('default_scope=mmnothing', TRAIN), r"default_scope = 'mmnothing' is unknown"),
     Row('no model', 'train.py bad.py', r'no `?model', write('bad.py', "default_scope = 'mmpretrain'")),
     Row('model that is no dict', _set('model=vit', TRAIN), r"model = 'vit': expected a dict"),
-    Row('unknown model', _set('model.type=Classifier', TRAIN), r'Classifier is not in the '),
+    Row('unknown model', _set('model.type=Classifier', TRAIN), r"model\.type = 'Classifier' is not in the "),
     Row(
         'model that names a function of another module',
         _set('model.type=os.system', TRAIN),
@@ -1144,7 +1147,30 @@ CONFIG = (
         "dict(type='os.mkdir', path='harm')",
         r"plugs\.0\.type = 'os\.mkdir'",
     ),
-    Row('unknown backbone', _backbone('type=vitplug.VisionTransfomer'), r'VisionTransfomer'),
+    Row(
+        'backbone with a slip in its name',
+        _backbone('type=vitplug.VisionTransfomer', TRAIN),
+        r"model\.backbone\.type = 'vitplug\.VisionTransfomer' is not .*: did you mean 'vitplug\.VisionTransformer'",
+    ),
+    Row(
+        'backbone with a slip in its name, counted',
+        _backbone('type=vitplug.SwinTransfomer'),
+        r"'vitplug\.SwinTransfomer' is not in .*did you mean 'vitplug\.SwinTransformer'",
+    ),
+    Row(
+        "Swin with mmdet's arguments",
+        'get_flops.py child.py',
+        r"has no argument \['embed_dims', 'depths', .*arch=dict\(embed_dims=96, depths=\[2, 2\], num_heads=\[3, 6\]\)",
+        child(
+            "model = dict(backbone=dict(_delete_=True, type='vitplug.SwinTransformer', embed_dims=96, depths=[2, 2], "
+            'num_heads=[3, 6], mlp_ratio=4))'
+        ),
+    ),
+    Row(
+        'size of a backbone beyond all bounds',
+        _backbone(f'arch.num_layers={10**22}'),
+        r'arch: num_layers=10{22}: expected an integer of at most',
+    ),
     Row('unknown size of a backbone', _backbone('arch=deit-huge'), r"arch='deit-huge': unknown; choose from"),
     Row(
         'size of a backbone without the heads',
@@ -1252,19 +1278,33 @@ CONFIG = (
     Row(
         'unknown transform',
         'train.py child.py',
-        r'Nothing is not in the ',
+        r"train_dataloader\.dataset\.pipeline\.0\.type = 'Nothing' is not in the ",
         child("train_dataloader = dict(dataset=dict(pipeline=[dict(type='Nothing')]))"),
     ),
-    Row('unknown metric', _set('val_evaluator.type=Nothing', TRAIN), r'Nothing is not in the '),
+    Row('unknown metric', _set('val_evaluator.type=Nothing', TRAIN), r"val_evaluator\.type = 'Nothing' is not in the "),
     Row(
         'unknown optimizer',
         _set('optim_wrapper.optimizer.type=Nothing', TRAIN),
         r"optim_wrapper\.optimizer = .*'Nothing'.*such as AdamW",
     ),
-    Row('negative learning rate', _set('optim_wrapper.optimizer.lr=-1.0', TRAIN), r'Invalid learning rate: -1'),
+    Row(
+        'negative learning rate',
+        _set('optim_wrapper.optimizer.lr=-1.0', TRAIN),
+        r'optim_wrapper\.optimizer\.lr = -1\.0: expected a number from 0 to',
+    ),
+    Row(
+        'learning rate beyond all bounds',
+        _set('optim_wrapper.optimizer.lr=1e38', TRAIN),
+        r'optim_wrapper\.optimizer\.lr = 1e\+38: expected a number from 0 to',
+    ),
     Row('argument that an optimizer has not', _set('optim_wrapper.optimizer.beta=1', TRAIN), r"SGD.*'beta'"),
     Row('argument that a loop has not', _set('train_cfg.max_epoch=3', TRAIN), r"'max_epoch'"),
-    Row('unknown hook', _set('default_hooks.mine.type=Nothing', TRAIN), r'Nothing is not in the '),
+    Row(
+        'unknown hook',
+        _set('default_hooks.mine.type=Nothing', TRAIN),
+        r"default_hooks\.mine\.type = 'Nothing' is not in the .*custom_imports",
+    ),
+    Row('hook that is a parenthesis', _set('default_hooks.timer.type=(', TRAIN), r"default_hooks\.timer\.type = '\('"),
     Row(
         'value out of range in a hook',
         _set('default_hooks.bad_samples.max_in_a_row=0', TRAIN),
@@ -1486,7 +1526,7 @@ CHECKPOINT = (
     Row(
         'pipe with the name of a checkpoint',
         'convert.py bad.pth new.pth',
-        r'bad\.pth is a folder, a pipe or a device: expected a regular file',
+        r'bad\.pth is a pipe or a device: expected a regular file',
         lambda folder: os.mkfifo(folder / 'bad.pth'),
     ),
     Row(
@@ -1933,7 +1973,7 @@ RUN_FOLDERS = (
     ),
     Row(
         'training whose last steps were skipped',
-        _set('optim_wrapper.optimizer.lr=1e38', TRAIN),
+        _set('optim_wrapper.optimizer.lr=1e30', TRAIN),
         r'the last 1 iterations had no finite loss or gradients',
         status=70,
     ),
@@ -1945,7 +1985,198 @@ RUN_FOLDERS = (
     ),
 )
 
-ROWS = {'data': DATA, 'config': CONFIG, 'checkpoint': CHECKPOINT, 'argument': ARGUMENT, 'run folder': RUN_FOLDERS}
+
+def categories(*names: str, name: str = 'coco/train.json') -> Make:
+    """A COCO file with other categories."""
+    content = coco_file() | dict(categories=[dict(id=number, name=name) for number, name in enumerate(names, 1)])
+    return write(name, json.dumps(content))
+
+
+def encoded(encoding: str) -> Make:
+    """A sound COCO file in an encoding that its readers do not take."""
+    return write('coco/train.json', json.dumps(coco_file()).encode(encoding))
+
+
+def without_classes(folder: Path) -> None:
+    """A config for data of one's own that names no classes, so that those of COCO count."""
+    settings = 'train_dataloader = dict(dataset=dict(metainfo=dict(_delete_=True)))'
+    (folder / 'child.py').write_text(f"_base_ = 'mask.py'\n{settings}\n")
+
+
+COLOURS = both(*(picture(f'ade/maps/{number}.png', np.zeros((16, 20, 3), np.uint8)) for number in '01'))
+EVALUATED = both(
+    write(
+        'evaluated.py',
+        "_base_ = 'mask.py'\nval_evaluator = dict(_delete_=True, type='CocoMetric', ann_file='coco/val.json')\n"
+        'val_dataloader = dict(_delete_=True, dataset={{_base_.train_dataloader.dataset}})\n',
+    ),
+    write('coco/val.json', json.dumps(coco_file())),
+)
+CLASSES = (
+    Row(
+        'head for other classes',
+        _set('model.head.num_classes=80', TRAIN),
+        r'model\.head\.num_classes = 80: set it to 2',
+    ),
+    Row(
+        'head for other classes, in a test',
+        _set('model.head.num_classes=80', 'test.py tiny.py good.pth'),
+        r"2 classes \(test_dataloader\..*'cat', 'dog'\): model\.head\.num_classes = 80: set it to 2",
+    ),
+    Row(
+        'head for other classes, checked',
+        _set('model.head.num_classes=80', CLASSIFY),
+        r'settings for other classes than the 2 of the data\n.*model\.head\.num_classes \(= 80: set it to 2',
+        status=1,
+    ),
+    Row(
+        'several counts left over from another data set',
+        'train.py child.py',
+        r'data_preprocessor\.num_classes = 1000: set it to 2; .*num_classes = 1000: set it to 2; val_evaluator\.topk',
+        child(
+            'model = dict(data_preprocessor=dict(num_classes=1000), head=dict(num_classes=1000))\n'
+            "val_evaluator = dict(type='Accuracy', topk=(1, 5))"
+        ),
+    ),
+    Row(
+        'class weights of another data set',
+        'train.py child.py',
+        r'model\.head\.loss\.class_weight has 11 entries: give it 2',
+        child("model = dict(head=dict(loss=dict(type='CrossEntropyLoss', class_weight=[1.0] * 11)))"),
+    ),
+    Row(
+        'detection heads for other classes',
+        _set('model.roi_head.bbox_head.num_classes=80', 'train.py mask.py'),
+        r'model\.roi_head\.bbox_head\.num_classes = 80: set it to 2$',
+    ),
+    Row(
+        'classes without a comma',
+        'train.py child.py',
+        r"metainfo\.classes = 'cat': expected a list of names.*\('cat',\)",
+        child("train_dataloader = dict(dataset=dict(metainfo=dict(classes=('cat'))))"),
+    ),
+    Row(
+        'folder that is none of a class',
+        TRAIN,
+        r"data/train has 3 folders for 2 classes .*no class for '\.ipynb_checkpoints'",
+        lambda folder: (folder / 'data/train/.ipynb_checkpoints').mkdir(),
+    ),
+    Row(
+        'validation folders of other classes',
+        TRAIN,
+        r"val_dataloader\.dataset has other classes: label 1 is 'eel' here and 'dog' in train_dataloader",
+        lambda folder: (folder / 'data/val/dog').rename(folder / 'data/val/eel'),
+    ),
+    Row(
+        'COCO file without metainfo',
+        'train.py child.py',
+        r"coco/train\.json has the categories 'cat', 'dog', .*set train_dataloader\.dataset\.metainfo = "
+        r"dict\(classes=\('cat', 'dog'\)\)",
+        without_classes,
+    ),
+    Row(
+        'COCO file without metainfo, checked',
+        'check_dataset.py child.py --splits train',
+        r"has the categories 'cat', 'dog', and 78 of the 80 classes",
+        without_classes,
+        1,
+    ),
+    Row(
+        'category with a slip in its name',
+        'train.py mask.py',
+        r"'dog' not among the categories of coco/train\.json: did you mean 'dgo'",
+        categories('cat', 'dgo'),
+    ),
+    Row(
+        'category with a slip in its name, checked',
+        DETECT,
+        r"did you mean 'dgo' in place of 'dog'",
+        categories('cat', 'dgo'),
+        1,
+    ),
+    Row(
+        'categories in another order than the classes',
+        'train.py mask.py',
+        r"another order.*set train_dataloader\.dataset\.metainfo = dict\(classes=\('dog', 'cat'\)\)",
+        categories('dog', 'cat'),
+    ),
+    Row(
+        'categories that are left out on purpose',
+        DETECT,
+        r"1 x categories left out\n.*categories 'eel' are no classes of the data set and are left out",
+        categories('cat', 'eel', 'dog'),
+        0,
+    ),
+    Row(
+        'categories that are left out on purpose, in a training',
+        'train.py mask.py',
+        r"categories 'eel' are no classes of the data set and are left out",
+        categories('cat', 'eel', 'dog'),
+        0,
+    ),
+    Row(
+        'renamed categories in what a metric reads',
+        'train.py evaluated.py',
+        r"coco/val\.json has the categories 'katze', 'hund', and 2 of the 2 classes",
+        both(EVALUATED, categories('katze', 'hund', name='coco/val.json')),
+    ),
+    Row(
+        'category that is missing in what a metric reads',
+        'train.py evaluated.py',
+        r"'dog' not among the categories of coco/val\.json",
+        both(EVALUATED, categories('cat', name='coco/val.json')),
+    ),
+    Row(
+        'annotations behind an address where nobody answers',
+        _set('train_dataloader.dataset.ann_file=http://127.0.0.1:9/a.txt', TRAIN),
+        r'http://127\.0\.0\.1:9/a\.txt cannot be read: .*refused',
+    ),
+    Row(
+        'annotations behind an address where nobody answers, checked',
+        _set('train_dataloader.dataset.ann_file=http://127.0.0.1:9/a.json', DETECT),
+        r'http://127\.0\.0\.1:9/a\.json cannot be read: .*refused',
+        status=1,
+    ),
+    Row(
+        'COCO file in UTF-16', DETECT, r'not valid JSON: .*coco/train\.json \(it is not in UTF-8', encoded('utf-16'), 1
+    ),
+    Row(
+        'COCO file with a byte order mark',
+        'train.py mask.py',
+        r'not valid JSON: .*coco/train\.json \(it begins with a byte order mark',
+        encoded('utf-8-sig'),
+    ),
+    Row('COCO file that is a number', DETECT, r'file holds a int, expected a dict', write('coco/train.json', '7'), 1),
+    Row(
+        'label maps of colours',
+        SEGMENT,
+        r'2 x label map of several channels: expected one channel .*\n.*3 channels',
+        COLOURS,
+        1,
+    ),
+    Row(
+        'missing data of your own in a config that inherits the digits',
+        'train.py mask.py',
+        r'no such data folder: .*coco/train$',
+        remove('coco/train'),
+    ),
+    Row(
+        'schedule longer than the training',
+        'train.py child.py',
+        r'param_scheduler\.0 \(LinearLR\) ends after 20 epochs, the training after 1: set param_scheduler',
+        child("param_scheduler = [dict(type='LinearLR', by_epoch=True, end=20)]"),
+        0,
+    ),
+)
+
+ROWS = {
+    'data': DATA,
+    'class': CLASSES,
+    'config': CONFIG,
+    'checkpoint': CHECKPOINT,
+    'argument': ARGUMENT,
+    'run folder': RUN_FOLDERS,
+}
 
 # --- the document ---
 

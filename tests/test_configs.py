@@ -28,6 +28,9 @@ from vitplug.analysis.paper_tables import generate
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.datasets.pooled_splits import POOLS
+from vitplug.engine.class_counts import class_complaints
+from vitplug.engine.classes import named_classes
+from vitplug.engine.config_parts import loader_leaves, registered
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs'
@@ -324,12 +327,26 @@ def test_every_base_is_used():
     assert bases - used == set()
 
 
+def test_settings_count_the_classes_of_the_data():
+    wrong = {}
+    for path in ALL:
+        cfg, found = load(path), {}
+        for split in ('train', 'val', 'test'):
+            for place, settings in loader_leaves(cfg, split):
+                kind = registered(DATASETS, settings.type, cfg.default_scope)
+                classes = named_classes(settings, kind, place)
+                found |= {place: classes} if classes else {}
+        wrong |= {path.stem: complaints} if (complaints := [*map(str, class_complaints(cfg, found))]) else {}
+    assert wrong == {}
+
+
 @pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))
 def test_digit_runs_repeat_and_say_how_to_get_the_data(path):
     cfg = load(path)
     assert cfg.randomness.seed == 0
-    assert cfg.data_help.startswith('python tools/')
-    assert (ROOT / cfg.data_help.split()[1]).is_file()
+    assert cfg.data_help.command.startswith('python tools/')
+    assert (ROOT / cfg.data_help.command.split()[1]).is_file()
+    assert cfg.data_help.root == cfg.train_dataloader.dataset.data_root
     assert 'Flip' not in str(cfg.train_dataloader)
 
 
@@ -728,7 +745,8 @@ def test_gab_transfers_see_the_images_of_the_papers_script(path, split, picture)
 def test_gab_transfers_use_the_pooled_lists_of_their_own_data(path):
     """Each part its own list, made by the tool that the config names, and the best validation epoch is kept."""
     cfg = load(path)
-    tool, name, root = cfg.data_help.split()[1:]
+    tool, name, root = cfg.data_help.command.split()[1:]
+    assert root == cfg.data_help.root
     assert (ROOT / tool).is_file() and POOLS[name].num_classes == cfg.data_preprocessor.num_classes
     for split in ('train', 'val', 'test'):
         dataset = cfg[f'{split}_dataloader'].dataset

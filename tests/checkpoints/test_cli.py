@@ -46,6 +46,15 @@ def test_meta_is_kept(tmp_path):
     assert read_checkpoint(tmp_path / 'new.safetensors')['meta'] == dict(epoch=1)
 
 
+@pytest.mark.parametrize('command', [convert_main, publish_main])
+def test_an_address_is_read_and_named(command, tmp_path, capsys):
+    torch.save(dict(state_dict=vit().state_dict()), tmp_path / 'stock.pth')
+    command([f'file://{tmp_path}/stock.pth', str(tmp_path / 'new.pth')])
+    assert len(list(tmp_path.glob('new*.pth'))) == 1
+    line = fails(capsys, command, 'http://127.0.0.1:9/a.pth', tmp_path / 'other.pth')
+    assert line.startswith('error: http://127.0.0.1:9/a.pth cannot be downloaded')
+
+
 def fails(capsys, command, *argv):
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:

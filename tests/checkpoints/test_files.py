@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import resource
 import struct
 
 import numpy as np
@@ -302,6 +303,31 @@ def test_failed_write_leaves_nothing(tmp_path):
     with pytest.raises(FileNotFoundError, match='there is no folder'):
         write_new(STATE, tmp_path / 'nowhere' / 'x.pth')
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+def test_file_that_does_not_fit_is_named(suffix, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(
+            OSError, match=rf'cannot write {tmp_path}/x\{suffix}: .*File too large.*MiB are free'
+        ) as error:
+            write_new({'a': torch.zeros(1000)}, tmp_path / f'x{suffix}')
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert '\n' not in str(error.value) and os.listdir(tmp_path) == []
+
+
+def test_entry_of_another_encoding_is_refused_by_name(tmp_path):
+    torch.save(STATE, tmp_path / 'x.pth')
+    data = bytearray((tmp_path / 'x.pth').read_bytes())
+    entry = data.index(b'PK\x01\x02')  # the first one of the list at the end
+    data[entry + 9] |= 0x08  # its name is in UTF-8
+    data[entry + 46] = 0xFF
+    (tmp_path / 'x.pth').write_bytes(data)
+    with pytest.raises(ValueError, match=r'x\.pth is truncated or no checkpoint \(UnicodeDecodeError'):
+        read_checkpoint(tmp_path / 'x.pth')
 
 
 def test_equal_weights_give_equal_names(tmp_path):

@@ -173,6 +173,7 @@ GOOD = [
     sample(gt_label=torch.tensor([0.5, 0.5])),
     sample(gt_sem_seg=PixelData(data=torch.tensor([0, 1, 255]).repeat(1, 4, 2))),
     sample(gt_instances=InstanceData(labels=torch.tensor([0, 1]))),
+    sample(token_labels=torch.tensor([[0.9, 0.1], [1.0, 0.0]]).view(2, 2, 1, 1)),
     sample(gt_instances=InstanceData(labels=torch.zeros(0, dtype=torch.long))),
     dict(inputs=torch.zeros(3, 4, 6)),
     'anything else',
@@ -182,7 +183,12 @@ BAD = [
     (sample(gt_label=torch.tensor([-1])), r'labels \[-1\] are outside'),
     (sample(gt_sem_seg=PixelData(data=torch.full((1, 4, 6), 9))), r'labels \[9\] are outside'),
     (sample(gt_sem_seg=PixelData(data=torch.zeros(1, 6, 4))), r'label map has size \(6, 4\), the image \(4, 6\)'),
+    (
+        sample(gt_sem_seg=PixelData(data=torch.zeros(4, 6, 3))),
+        r'label map has 3 channels: expected one channel of class',
+    ),
     (sample(gt_instances=InstanceData(labels=torch.tensor([0, 5]))), r'labels \[5\] are outside'),
+    (sample(token_labels=torch.tensor([[0.9, 0.1], [1.0, 7.0]]).view(2, 2, 1, 1)), r'labels \[7\.0\] are outside'),
 ]
 
 

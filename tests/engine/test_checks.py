@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+import torch
 from mmengine.config import ConfigDict
 
 from vitplug.engine import checks
@@ -38,6 +39,14 @@ def test_missing_checkpoint_names_option_and_path(tmp_path):
     write(tmp_path / 'epoch_10.pth')
     with pytest.raises(FileNotFoundError, match=r'--resume: no such checkpoint: .*epoch_1\.pth .*epoch_10\.pth'):
         checks.check_weights(str(tmp_path / 'epoch_1.pth'), option='--resume')
+
+
+def test_folder_is_no_checkpoint_but_may_hold_one(tmp_path):
+    with pytest.raises(ValueError, match=r'is a folder: name a checkpoint; there is none in this folder'):
+        checks.check_weights(str(tmp_path), option='load_from')
+    write(tmp_path / 'epoch_2.pth')
+    with pytest.raises(ValueError, match=rf'load_from: {tmp_path} is a folder: .* such as {tmp_path}/epoch_2\.pth'):
+        checks.check_weights(str(tmp_path), option='load_from')
 
 
 @pytest.mark.parametrize('path', [None, 'https://example.org/a.pth'])
@@ -112,6 +121,41 @@ def test_mixed_precision_needs_an_accelerator(monkeypatch):
     checks.check_amp(cfg)
 
 
+@pytest.mark.parametrize('rate', [-1.0, 1e39, float('nan'), float('inf'), '0.1', True])
+def test_learning_rate_is_a_number_that_a_step_can_take(rate):
+    cfg = config(optim_wrapper=dict(optimizer=dict(type='SGD', lr=rate)))
+    with pytest.raises(ValueError, match=r'optim_wrapper\.optimizer\.lr = .*: expected a number from 0 to 1e\+30'):
+        checks.check_optimizer(cfg)
+
+
+@pytest.mark.parametrize('kind', ['SGD', 'AdamW'])
+def test_highest_learning_rate_overflows_in_no_step(kind):
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = getattr(torch.optim, kind)([weight], lr=checks.HIGHEST_RATE)
+    weight.grad = torch.ones(2)
+    optimizer.step()
+    cfg = config(optim_wrapper=dict(optimizer=dict(type=kind, lr=checks.HIGHEST_RATE)))
+    checks.check_optimizer(cfg)
+
+
+@pytest.mark.parametrize(
+    ('schedule', 'loop', 'found'),
+    [
+        (dict(by_epoch=True, end=300), dict(max_epochs=30), 'after 300 epochs, the training after 30'),
+        (dict(end=31), dict(max_epochs=30), 'after 31 epochs'),
+        (dict(by_epoch=False, end=400), dict(max_iters=40), 'after 400 iterations, the training after 40'),
+        (dict(by_epoch=True, end=30), dict(max_epochs=30), None),
+        (dict(by_epoch=False, end=400), dict(max_epochs=30), None),
+        (dict(by_epoch=True), dict(max_epochs=30), None),
+        (dict(by_epoch=True, end=int(1e9)), dict(max_epochs=30), None),
+    ],
+)
+def test_schedules_longer_than_the_training_are_said(schedule, loop, found):
+    cfg = config(param_scheduler=[dict(type='LinearLR', **schedule)], train_cfg=loop)
+    remarks = checks.long_schedules(cfg)
+    assert (remarks == []) if found is None else (found in remarks[0] and 'param_scheduler.0 (LinearLR)' in remarks[0])
+
+
 def test_launcher_must_have_started_the_process(monkeypatch):
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
         monkeypatch.setenv(name, '0')
@@ -130,9 +174,20 @@ def loader(root, kind='CustomDataset', **settings):
 
 
 def test_missing_data_folder_names_path_and_command(tmp_path):
-    cfg = config(data_help='python make.py', train_dataloader=loader(tmp_path, data_prefix='train'))
+    made = dict(root=str(tmp_path), command='python make.py')
+    cfg = config(data_help=made, train_dataloader=loader(tmp_path, data_prefix='train'))
     with pytest.raises(FileNotFoundError, match=f'no such data folder: {tmp_path}/train; .* python make.py'):
         checks.check_data(cfg, splits=('train',))
+
+
+def test_data_of_your_own_are_not_made_by_an_inherited_command(tmp_path):
+    made = dict(root=str(tmp_path / 'digits'), command='python make.py')
+    cfg = config(data_help=made, train_dataloader=loader(tmp_path / 'mine', data_prefix='train'))
+    with pytest.raises(FileNotFoundError, match=r'mine/train$'):
+        checks.check_data(cfg, splits=('train',))
+    metric = dict(type='CocoMetric', ann_file=str(tmp_path / 'digits' / 'val.json'))
+    with pytest.raises(FileNotFoundError, match=r'val\.json; make the data with: python make\.py$'):
+        checks.check_data(config(data_help=made, val_evaluator=metric), splits=('val',))
 
 
 def test_empty_data_folder(tmp_path):
@@ -202,6 +257,16 @@ def test_wrong_image_ending_is_no_match(seg):
         checks.check_dataset({**seg[1], 'img_suffix': '.jpg'}, 'mmseg')
 
 
+def test_unreadable_annotation_file_is_named(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, 'Permission denied', str(path))  # root may read everything
+
+    write(tmp_path / 'ann.json', '{}')
+    monkeypatch.setattr(checks.Path, 'read_bytes', refuse)
+    with pytest.raises(PermissionError, match=f'{tmp_path}/ann.json'):
+        checks.read_json(tmp_path / 'ann.json')
+
+
 GOOD = dict(images=[dict(id=1)], annotations=[dict(id=1)], categories=[dict(id=1)])
 
 
@@ -211,6 +276,8 @@ GOOD = dict(images=[dict(id=1)], annotations=[dict(id=1)], categories=[dict(id=1
         ('', 'is empty'),
         ('{"images": [', 'not valid JSON'),
         ('{}', 'is empty'),
+        ('7', 'holds a int'),
+        ('\ufeff{}', 'byte order mark'),
         (json.dumps({**GOOD, 'images': []}), 'no images'),
         (json.dumps({**GOOD, 'annotations': []}), 'no annotations'),
     ],

@@ -12,7 +12,6 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.engine.dataset_check import ERROR, NOTE, inspect_coco, inspect_image, inspect_label_list, inspect_map, main
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
-CLASSES = ('cat', 'dog')
 
 
 def picture(path, mode='RGB', size=(12, 8), **options):
@@ -101,6 +100,18 @@ def test_map_of_another_size(tmp_path):
     assert kinds(inspect_map(path, picture(tmp_path / 'a.png'), 2, {})) == ['label map of another size than its image']
 
 
+def test_map_of_colours(tmp_path):
+    [finding] = inspect_map(picture(tmp_path / 'm.png'), picture(tmp_path / 'a.png'), 2, {})
+    assert finding.kind.startswith('label map of several channels: expected one channel of class indices')
+    assert finding.detail == '3 channels'
+    # Palettes are indices.
+    assert list(inspect_map(picture(tmp_path / 'p.png', 'P'), picture(tmp_path / 'a.png'), 256, {})) == []
+
+
+def test_any_label_will_do_where_no_count_is_known(tmp_path):
+    assert list(inspect_map(seg_map(tmp_path / 'm.png', [7]), picture(tmp_path / 'a.png'), None, {})) == []
+
+
 # --- annotations ---
 
 
@@ -114,7 +125,7 @@ def coco(path, annotations, **more):
         ],
     )
     path.write_text(json.dumps(content | more))
-    return list(inspect_coco(path, CLASSES))
+    return list(inspect_coco(path))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +154,6 @@ def test_annotations(tmp_path, entry, severity, word):
 def test_whole_coco_files(tmp_path):
     assert coco(tmp_path / 'a.json', [{}]) == []
     assert kinds(coco(tmp_path / 'a.json', [{}, dict(id=0)])) == ['ids that occur more than once']
-    assert 'lacks' in kinds(coco(tmp_path / 'a.json', [{}], categories=[dict(id=1, name='cat')]))[0]
     assert 'images without annotations' in kinds(coco(tmp_path / 'a.json', []), NOTE)[0]
 
 
@@ -201,6 +211,34 @@ def test_everything_wrong_at_once(data, tmp_path, capsys):
     assert '4 errors' in out and str(images[0]) in out
     assert main([SEGMENTATION, '--report', str(report)]) == 2
     assert 'not overwritten' in capsys.readouterr().err
+
+
+def test_settings_are_compared_with_the_classes(data, capsys):
+    options = ['model.roi_head.mask_head.num_classes=80', 'param_scheduler.1.end=900']
+    assert main([DETECTION, '--splits', 'train', '--cfg-options', *options]) == 1
+    out = capsys.readouterr().out
+    assert 'settings for other classes than the 10 of the data\n' in out and '1 errors, 1 notes' in out
+    assert 'model.roi_head.mask_head.num_classes (= 80: set it to 10)' in out and 'ends after 900 iterations' in out
+
+
+def test_labels_of_a_data_set_without_names_are_those_of_the_model(data, tmp_path, capsys):
+    config = tmp_path / 'nameless.py'
+    config.write_text(f"_base_ = '{SEGMENTATION}'\ntrain_dataloader = dict(dataset=dict(metainfo=dict(_delete_=True)))")
+    assert main([str(config), '--splits', 'train']) == 0
+    found = sorted((data / 'ade/annotations/training').iterdir())
+    seg_map(found[0], [0, 11], size=Image.open(found[0]).size)
+    assert main([str(config), '--splits', 'train']) == 1
+    assert 'labels outside of the 11 classes' in capsys.readouterr().out
+
+
+def test_unreadable_files_are_findings(data, monkeypatch, capsys):
+    def refuse(path):
+        raise PermissionError(13, 'Permission denied', str(path))  # root may read everything
+
+    monkeypatch.setattr(Path, 'read_bytes', refuse)
+    assert main([DETECTION, '--splits', 'train']) == 1
+    out = capsys.readouterr().out
+    assert '1 x annotation file that cannot be read' in out and 'instances_train.json' in out
 
 
 def test_missing_data_is_an_error_not_a_traceback(data, capsys):

@@ -29,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitplug.attention import fused_attention
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.engine.culprit import failing_part
+from vitplug.engine.unknown_types import explained_types
 
 from .elementwise import ElementCounter
 
@@ -71,7 +72,8 @@ def build_model(cfg: Config) -> nn.Module:
     with without_remarks(), torch.device('meta'), NumbersOnCpu():
         init_default_scope(cfg.default_scope)
         try:
-            model = MODELS.build(cfg.model)
+            with explained_types(cfg):
+                model = MODELS.build(cfg.model)
         except (KeyError, TypeError, AttributeError, RuntimeError, AssertionError, UnpicklingError) as error:
             raise ValueError(f'{cfg.filename}: the model cannot be built: {error}') from error
     model.eval()

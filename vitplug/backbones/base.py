@@ -247,6 +247,10 @@ def _build_plug(cfg: Mapping) -> Plug:
         raise ValueError(f'plugs: {plug_class.__name__}: {error}') from error
 
 
+# Of blocks, heads and channels: a slip beyond that would fill the memory, or end in an overflow without a name.
+MOST = 100_000
+
+
 def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str]) -> Mapping:
     """The settings of a named or given architecture.
 
@@ -275,7 +279,7 @@ def _check_arch(arch: Mapping, known: Mapping) -> None:
         raise ValueError(f'arch: {lists} differ in length: expected an entry for each stage')
     for key in known:
         for value in lists.get(key, [arch[key]]):
-            check_integer(f'arch: {key}', value, least=1)
+            check_integer(f'arch: {key}', value, least=1, most=MOST)
 
 
 def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_indices') -> list[int]:

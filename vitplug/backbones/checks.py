@@ -89,10 +89,17 @@ def check_arguments(host: type, args: Sequence, kwargs: Mapping[str, Any]) -> No
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     unknown = [name for name in kwargs if name not in known]
     if unknown and not takes_any:
-        raise TypeError(f'{host.__name__} has no argument {unknown}; it takes {list(known)}')
+        raise TypeError(f'{host.__name__} has no argument {unknown}; it takes {list(known)}{_arch_of(host, kwargs)}')
     for name, value in {**dict(zip(_parameters(host), args, strict=False)), **kwargs}.items():
         if name in CHECKS and not (value is None and known.get(name, value) is None):
             CHECKS[name](name, value)
+
+
+def _arch_of(host: type, kwargs: Mapping[str, Any]) -> str:
+    """How mmdet's and mmseg's arguments for the size of a backbone are written here, for a message."""
+    sizes = next(iter(getattr(host, 'arch_zoo', {}).values()), {})
+    given = ', '.join(f'{name}={kwargs[name]!r}' for name in sizes if name in kwargs)
+    return f'; sizes belong into arch: arch=dict({given})' if given else ''
 
 
 def _parameters(host: type) -> dict[str, Any]:

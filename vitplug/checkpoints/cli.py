@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitplug.engine.cli import one_line_errors
 
-from .files import WRONG_SHAPES, check_new, find_meta, find_weights, read_checkpoint, write_new
+from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
 from .formats import TARGETS, convert
 from .publish import publish
 
@@ -16,7 +16,7 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     parser = _parser(
         'Convert a checkpoint of timm, the original Swin release, mmpretrain, mmdet or mmseg (found out from its keys).'
     )
-    parser.add_argument('source', metavar='SRC', help='checkpoint file')
+    parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
     parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='whose keys to write (default vitplug)')
     parser.add_argument('--prefix', help='take only the keys that begin with this')
@@ -28,7 +28,7 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
 def publish_main(argv: Sequence[str] | None = None) -> None:
     """Publishes a checkpoint. A wrong setting or file ends in one line and exit status 2."""
     parser = _parser('Keep the weights and the meta of a checkpoint, under a name with its hash.')
-    parser.add_argument('source', metavar='IN', help='checkpoint file')
+    parser.add_argument('source', metavar='IN', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='OUT', help='new file; becomes OUT-<first 8 digits of its SHA-256>.pth')
     parser.add_argument('--no-ema', action='store_true', help='take the plain weights where averaged ones are kept too')
     args = parser.parse_args(argv)
@@ -49,7 +49,7 @@ def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_
         ValueError, OSError or ImportError: as reading, converting and writing say; each names the file.
     """
     check_new(target)
-    content = read_checkpoint(source, unsafe_unpickle)
+    content = read_checkpoint(local_file(source), unsafe_unpickle)
     state, _ = find_weights(content, source)
     try:
         converted, found = convert(state, to, prefix)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vitplug.engine.checks import check_weights
+from vitplug.engine.full_disks import free_space
 
 from .data_pickle import CodeRefused, Pending, Unusable
 from .downloads import fetch
@@ -180,7 +181,9 @@ def check_packed(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as file:
             inside = sum(entry.file_size for entry in file.infolist())
-    except (zipfile.BadZipFile, NotImplementedError) as error:
+    except PermissionError:
+        raise
+    except Exception as error:  # names of entries in another encoding, entries that end too early
         raise _unreadable(path, error) from error
     if inside > path.stat().st_size:
         raise ValueError(f'{path} {_swollen(path, inside)}: torch.save writes no such file; get another one')
@@ -347,6 +350,7 @@ def write_new(
     Raises:
         FileExistsError: If the file exists; it is left as it is.
         FileNotFoundError: If its folder does not exist.
+        OSError: If it cannot be written, as on a full disk.
         ValueError: If the suffix is unknown, or ``meta`` cannot be written in this format.
         ImportError: If this is a safetensors file and the package safetensors is not installed.
     """
@@ -354,13 +358,37 @@ def write_new(
     check_new(path)
     part = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.part')
     try:
-        WRITERS[path.suffix]({key: _own_copy(value) for key, value in state.items()}, part, meta)
+        _write(part, path, state, meta)
         if add_hash:
             path = path.with_stem(f'{path.stem}-{hashlib.sha256(part.read_bytes()).hexdigest()[:8]}')
         _place(part, path)
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def _write(part: Path, path: Path, state: Mapping[str, Tensor], meta: Mapping | None) -> None:
+    """Writes what is to become a file beside it; errors name the file, which torch and safetensors leave out."""
+    tensors = {key: _own_copy(value) for key, value in state.items()}
+    try:
+        WRITERS[path.suffix](tensors, part, meta)
+    except (ImportError, ValueError):
+        raise
+    except Exception as error:  # torch's last one is a RuntimeError about positions in the file
+        raise OSError(
+            f'cannot write {path}: {_cause(error)} ({free_space(str(path.parent))}): make room, raise the limit of '
+            'file sizes (ulimit -f), or choose another place'
+        ) from error
+
+
+def _cause(error: BaseException) -> str:
+    """What the system said, where an error came of that."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return shown((str(error).splitlines() or [type(error).__name__])[0])
 
 
 def check_new(path: Path) -> None:

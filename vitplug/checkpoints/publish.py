@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from .files import WEIGHT_KEYS, check_new, find_meta, find_weights, read_checkpoint, write_new
+from .files import WEIGHT_KEYS, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
 
 # Where the weights that were not averaged lie in files that have both. mmengine swaps them when it saves: its
 # `state_dict` has the averages, and `ema_state_dict` what the optimizer works on, under the name of a wrapper.
@@ -23,7 +23,7 @@ def publish(
     """Writes the weights and the meta of a checkpoint, without optimizer, schedules and logs, into a new file.
 
     Args:
-        source: The checkpoint.
+        source: The checkpoint, a path or an http address.
         target: The name of the new file, to which ``-`` and the first 8 digits of its SHA-256 are added; without a
             suffix it gets ``.pth``.
         averaged: Of a file with averaged and plain weights, whether to take the averaged ones.
@@ -39,7 +39,7 @@ def publish(
     target = Path(target)
     target = target if target.suffix else target.with_suffix('.pth')
     check_new(target)
-    content = read_checkpoint(source, unsafe_unpickle)
+    content = read_checkpoint(local_file(source), unsafe_unpickle)
     state, place = find_weights(content, source)
     if not averaged:
         state |= _plain_weights(content, place, source)

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from .stops import BadSample
 IGNORED_LABEL = 255
 CLASS = 'gt_label'  # what mmpretrain calls the class of an image
 LABEL_MAP = 'gt_sem_seg'  # and mmseg its label map
+CLASS_INDICES = f'expected one channel of class indices, where {IGNORED_LABEL} is ignored, not colours'
 RECORDS = 'bad_samples.jsonl'
 # What can be done beside mending a sample, by split; elsewhere, strictness is a choice.
 ADVICE = {'test': 'test on a list without it: a result over a part of the images is none'}
@@ -110,13 +112,15 @@ def check_evaluated_sample(sample, num_classes: int | None) -> None:
     """Checks a sample that a model is evaluated on, whose label map has the size of the image before the pipeline.
 
     Raises:
-        ValueError: if the class is none, or the label map has another size than the image.
+        ValueError: if the class is none, or the label map is one of colours or has another size than the image.
     """
     labels = sample.get('data_samples') if isinstance(sample, dict) else None
     if labels is None:
         return
     if CLASS in labels:
         CHECKS[CLASS](getattr(labels, CLASS), sample['inputs'], num_classes)
+    if LABEL_MAP in labels:
+        check_channels(getattr(labels, LABEL_MAP).data.shape)
     if LABEL_MAP in labels and 'ori_shape' in labels:
         sizes = tuple(getattr(labels, LABEL_MAP).data.shape[-2:]), tuple(labels.ori_shape[:2])
         if sizes[0] != sizes[1]:
@@ -142,11 +146,26 @@ def _check_class(label: torch.Tensor, inputs: torch.Tensor, num_classes: int | N
         check_labels(label, num_classes)
 
 
+def check_channels(shape: Sequence[int]) -> None:
+    """Checks the shape of a label map as mmseg packs it, (1, height, width).
+
+    Raises:
+        ValueError: if it has more channels, which come last where a picture of colours is taken for a label map.
+    """
+    if len(shape) == 3 and shape[0] != 1:
+        raise ValueError(f'the label map has {shape[-1]} channels: {CLASS_INDICES}')
+
+
 def _check_map(seg_map, inputs: torch.Tensor, num_classes: int | None) -> None:
+    check_channels(seg_map.data.shape)
     if seg_map.data.shape[-2:] != inputs.shape[-2:]:
         sizes = [tuple(tensor.shape[-2:]) for tensor in (seg_map.data, inputs)]
         raise ValueError(f'the label map has size {sizes[0]}, the image {sizes[1]}')
     check_labels(seg_map.data, num_classes, ignored=IGNORED_LABEL)
+
+
+def _check_token_labels(labels: torch.Tensor, inputs: torch.Tensor, num_classes: int | None) -> None:
+    check_labels(labels[1], num_classes)
 
 
 def _check_instances(instances, inputs: torch.Tensor, num_classes: int | None) -> None:
@@ -154,4 +173,9 @@ def _check_instances(instances, inputs: torch.Tensor, num_classes: int | None) -
 
 
 # Under the names that mmpretrain, mmseg and mmdet give them.
-CHECKS = {CLASS: _check_class, LABEL_MAP: _check_map, 'gt_instances': _check_instances}
+CHECKS = {
+    CLASS: _check_class,
+    LABEL_MAP: _check_map,
+    'gt_instances': _check_instances,
+    'token_labels': _check_token_labels,
+}

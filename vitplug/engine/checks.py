@@ -9,13 +9,17 @@ import inspect
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from mmengine.device import get_device
-from mmengine.registry import DATASETS, OPTIMIZERS, Registry
+from mmengine.registry import DATASETS, OPTIMIZERS
 from mmengine.utils import get_object_from_string
 
+from .class_counts import class_complaints
+from .classes import Classes, check_categories, class_folders, counts_categories, match_folders, named_classes
+from .config_parts import as_list, defaults_of, loader_leaves, registered, strings_in
 from .folders import files_below
 from .limits import MAX_PIXELS, check_regular, coco_complaints
 from .safe_files import UNSAFE
@@ -23,6 +27,7 @@ from .safe_files import UNSAFE
 TASK_SCOPES = {'mmpretrain': 'classification', 'mmseg': 'segmentation', 'mmdet': 'detection'}
 NEEDS_OPS = ('mmseg', 'mmdet')
 SHOWN_EXAMPLES = 3
+INFINITE = int(1e9)  # what mmengine's schedules have for no end
 
 # The variables through which each launcher tells a process its rank, the world size and its local rank.
 LAUNCHER_VARIABLES = {
@@ -32,8 +37,11 @@ LAUNCHER_VARIABLES = {
 }
 
 
-def check_training(cfg) -> None:
+def check_training(cfg) -> list[str]:
     """Checks a merged config before a training.
+
+    Returns:
+        Remarks for the log.
 
     Raises:
         ValueError, OSError or ImportError: as the single checks below say.
@@ -45,11 +53,14 @@ def check_training(cfg) -> None:
     check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
     check_writable(cfg.work_dir)
     check_no_special_files(cfg.get('model'), 'model')
-    check_data(cfg, splits=('train', 'val'))
+    return [*check_data(cfg, splits=('train', 'val')), *long_schedules(cfg)]
 
 
-def check_testing(cfg) -> None:
+def check_testing(cfg) -> list[str]:
     """Checks a merged config before a test.
+
+    Returns:
+        Remarks for the log.
 
     Raises:
         ValueError, OSError or ImportError: as the single checks below say.
@@ -58,7 +69,7 @@ def check_testing(cfg) -> None:
     check_launcher(cfg.launcher)
     check_weights(cfg.load_from, option='CHECKPOINT')
     check_no_special_files(cfg.get('model'), 'model')
-    check_data(cfg, splits=('test',))
+    return check_data(cfg, splits=('test',))
 
 
 # --- files named on the command line ---
@@ -83,9 +94,17 @@ def check_weights(path: str | None, option: str) -> None:
     """
     if path is None or _is_remote(path) or Path(path).is_file():
         return
+    if Path(path).is_dir():
+        raise ValueError(f'{option}: {path} is a folder: name a checkpoint{_newest_in(Path(path))}')
     if Path(path).exists():
-        raise ValueError(f'{option}: {path} is a folder, a pipe or a device: expected a regular file')
+        raise ValueError(f'{option}: {path} is a pipe or a device: expected a regular file')
     raise FileNotFoundError(f'{option}: no such checkpoint: {path}{_close_matches(Path(path), "*.pth")}')
+
+
+def _newest_in(folder: Path) -> str:
+    """The newest checkpoint of a folder, for a message."""
+    files = sorted(folder.glob('*.pth'), key=lambda file: file.stat().st_mtime)
+    return f', such as {files[-1]}' if files else '; there is none in this folder'
 
 
 def check_results_file(path: str | None) -> None:
@@ -160,6 +179,7 @@ PARTS = (
     'default_hooks',
     'env_cfg',
     'visualizer',
+    'data_help',
 )
 # Parts that read files which they name.
 PARTS_THAT_READ = (
@@ -261,7 +281,7 @@ def check_no_pickles(cfg) -> None:
         ValueError: names the setting, the file and what to do.
     """
     for part in PARTS_THAT_READ:
-        for path, value in _strings(cfg.get(part), part):
+        for path, value in strings_in(cfg.get(part), part):
             key = path.rpartition('.')[2]
             if key in PICKLED_LISTS or (key, value) == PICKLED_IMAGES:
                 raise ValueError(f'{path} = {value!r}: read as a pickle, which {UNSAFE}')
@@ -280,20 +300,11 @@ def check_no_special_files(node, path: str, root: str = '') -> None:
     Raises:
         ValueError: names the setting, the file and its kind.
     """
-    for setting, value in _strings(node, path):
+    for setting, value in strings_in(node, path):
         try:
             check_regular(os.path.join(root, value))
         except ValueError as error:
             raise ValueError(f'{setting}: {error}') from error
-
-
-def _strings(node, path: str) -> Iterator[tuple[str, str]]:
-    """All strings in a part of a config, with the names of the settings."""
-    for key, child in node.items() if isinstance(node, dict) else enumerate(node or ()):
-        if isinstance(child, str):
-            yield f'{path}.{key}', child
-        elif isinstance(child, dict | list | tuple):
-            yield from _strings(child, f'{path}.{key}')
 
 
 def _is_part(name: str, packages: tuple[str, ...]) -> bool:
@@ -352,19 +363,42 @@ def check_ops() -> None:
         ) from error
 
 
+# Larger rates leave the range of float32 in an optimizer's step, which torch says without a name.
+HIGHEST_RATE = 1e30
+
+
 def check_optimizer(cfg) -> None:
-    """Checks the name of the optimizer, of which mmengine says only that None is not callable.
+    """Checks the type and the learning rate of the optimizer, which mmengine and torch name in no error.
 
     Raises:
-        ValueError: if there is none of this name.
+        ValueError: if there is none of this name, or the rate is no number, negative or too large.
     """
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer')
-    if optimizer is not None and (
-        not isinstance(optimizer, dict) or _registered(OPTIMIZERS, optimizer.get('type'), cfg.default_scope) is None
-    ):
+    if optimizer is None:
+        return
+    if not isinstance(optimizer, dict) or registered(OPTIMIZERS, optimizer.get('type'), cfg.default_scope) is None:
         raise ValueError(
             f'optim_wrapper.optimizer = {optimizer!r}: expected a dict with the type of an optimizer, such as AdamW'
         )
+    rate = optimizer.get('lr', 0.0)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= HIGHEST_RATE:
+        raise ValueError(f'optim_wrapper.optimizer.lr = {rate!r}: expected a number from 0 to {HIGHEST_RATE:g}')
+
+
+def long_schedules(cfg) -> list[str]:
+    """Says which schedules go on after the end of the training, and so do not come to theirs."""
+    loop = cfg.get('train_cfg') or {}
+    lengths = {True: ('epochs', loop.get('max_epochs')), False: ('iterations', loop.get('max_iters'))}
+    remarks = []
+    for number, schedule in enumerate(as_list(cfg.get('param_scheduler'))):
+        unit, length = lengths[bool(schedule.get('by_epoch', True))]
+        end = schedule.get('end')
+        if isinstance(end, int) and isinstance(length, int) and length < end < INFINITE:
+            remarks.append(
+                f'param_scheduler.{number} ({schedule.get("type")}) ends after {end} {unit}, the training after '
+                f'{length}: set param_scheduler to schedules of this length, or train longer'
+            )
+    return remarks
 
 
 # --- the machine ---
@@ -400,40 +434,88 @@ def check_launcher(launcher: str) -> None:
 # --- data ---
 
 
-def check_data(cfg, splits: tuple[str, ...]) -> None:
-    """Checks the folders and annotation files behind the dataloaders and evaluators of some splits.
+def check_data(cfg, splits: tuple[str, ...]) -> list[str]:
+    """Checks the folders and annotation files behind the dataloaders and evaluators of some splits, and their classes.
 
-    A config's `data_help`, the command that makes the data, ends the message.
+    Returns:
+        Remarks, such as which categories of a COCO file are left out.
 
     Raises:
         FileNotFoundError: if a folder or file is missing or empty.
-        ValueError: if annotations are broken or do not match the images.
+        ValueError: if annotations are broken or do not match the images, if files lack classes, or if a setting counts
+            other classes than the data has; names every such setting and what to set it to.
     """
+    found, remarks = {}, []
+    for split in splits:
+        classes, said = check_split(cfg, split)
+        found |= classes
+        remarks += said
+    complaints = list(class_complaints(cfg, found))
+    if complaints:
+        first = next(iter(found.values()))
+        raise ValueError(f'the data has {len(first)} classes ({first}): {"; ".join(map(str, complaints))}')
+    return remarks
+
+
+def check_split(cfg, split: str) -> tuple[dict[str, Classes], list[str]]:
+    """Checks the folders and annotation files behind the dataloader and the evaluators of a split.
+
+    The config's `data_help` has the `root` of the data it is about, and the `command` that makes them. It ends messages
+    about files of data sets and metrics below the root, so that a config that inherits it for data of its own is not
+    told to make others.
+
+    Returns:
+        Classes of its data sets by their places, as far as they are known; and remarks.
+
+    Raises:
+        FileNotFoundError, ValueError: as `check_data` says.
+    """
+    found, remarks = {}, []
+    for path, dataset in loader_leaves(cfg, split):
+        with _help_for_missing(cfg, dataset):
+            content = check_dataset(dataset, cfg.default_scope)
+        classes, remark = check_classes(dataset, cfg.default_scope, path, content)
+        found |= {path: classes} if classes else {}
+        remarks += [remark] if remark else []
+    for metric in as_list(cfg.get(f'{split}_evaluator')):
+        with _help_for_missing(cfg, metric):
+            content = check_evaluated(metric, max_pixels(cfg))
+        for path, dataset in loader_leaves(cfg, split):
+            counts = counts_categories(_dataset_class(dataset, cfg.default_scope))
+            if counts and path in found and isinstance(content, Mapping) and 'categories' in content:
+                check_categories(found[path], content, metric['ann_file'], path)
+    return found, remarks
+
+
+@contextmanager
+def _help_for_missing(cfg, settings) -> Iterator[None]:
+    """Ends a message about files with the command that makes them, if these are the data that it makes."""
     try:
-        for split in splits:
-            loader = cfg.get(f'{split}_dataloader')
-            for dataset in dataset_leaves(loader['dataset']) if loader else ():
-                check_dataset(dataset, cfg.default_scope)
-            for metric in as_list(cfg.get(f'{split}_evaluator')):
-                check_evaluated(metric, max_pixels(cfg))
+        yield
     except (FileNotFoundError, ValueError) as error:
-        if 'data_help' not in cfg:
+        made = cfg.get('data_help')
+        if made is None or not any(
+            Path(value).is_relative_to(made.get('root', '')) for _, value in strings_in(settings, '')
+        ):
             raise
-        raise type(error)(f'{error}; make the data with: {cfg.data_help}') from error
+        raise type(error)(f'{error}; make the data with: {made["command"]}') from error
 
 
-def check_dataset(dataset: dict, scope: str) -> None:
+def check_dataset(dataset: Mapping, scope: str):
     """Checks the files of one dataset config, completed with the defaults of its class.
+
+    Returns:
+        The content of its annotation file, where that is JSON.
 
     Raises:
         FileNotFoundError: if a folder or file is missing or empty.
         ValueError: if annotations are broken or do not match the images, or reading them has no end.
     """
     check_end(dataset, scope)
-    settings = {**_class_defaults(dataset, scope), **dataset}
+    settings = _completed(dataset, scope)
     if not _is_local(settings):
-        return
-    _annotations_of(settings, settings.get('data_root') or '')
+        return None
+    content = _annotations_of(settings, settings.get('data_root') or '')
     folders = _folders(settings)
     for folder in folders.values():
         check_folder(folder)
@@ -442,6 +524,42 @@ def check_dataset(dataset: dict, scope: str) -> None:
             (folders['img_path'], settings.get('img_suffix', '')),
             (folders['seg_map_path'], settings.get('seg_map_suffix', '')),
         )
+    return content
+
+
+def check_classes(dataset: Mapping, scope: str, path: str, content) -> tuple[Classes | None, str]:
+    """Checks that the files of a data set have the classes that the config names.
+
+    Args:
+        dataset: Its settings.
+        scope: The task's library.
+        path: Its place in the config.
+        content: That of its annotation file, as `check_dataset` returns it.
+
+    Returns:
+        Its classes, None where they are not known; and which categories are left out, if any.
+
+    Raises:
+        ValueError: as `vitplug.engine.classes` says.
+    """
+    kind, settings = _dataset_class(dataset, scope), _completed(dataset, scope)
+    classes, remark = named_classes(settings, kind, path), ''
+    if not _is_local(settings):
+        return classes, remark
+    if classes and content is not None and counts_categories(kind):
+        remark = check_categories(
+            classes, content, str(Path(settings.get('data_root') or '', settings['ann_file'])), path
+        )
+    folder = _folders(settings).get('img_path')
+    folders = class_folders(settings, kind, folder)
+    if folders:
+        classes = match_folders(classes, folders, folder, path)
+    return classes, remark
+
+
+def _completed(dataset: Mapping, scope: str) -> dict:
+    """Settings of a data set, with the defaults of its class, such as the file name endings of Cityscapes."""
+    return {**defaults_of(_dataset_class(dataset, scope)), **dataset}
 
 
 def check_end(dataset: dict, scope: str) -> None:
@@ -450,7 +568,7 @@ def check_end(dataset: dict, scope: str) -> None:
     Raises:
         ValueError: if a file is a pipe, a socket or a device, or links in a folder lead in a circle.
     """
-    settings = {**_class_defaults(dataset, scope), **dataset}
+    settings = _completed(dataset, scope)
     for root in ('', settings.get('data_root') or ''):
         check_no_special_files(dataset, 'dataset', root)
     if _is_local(settings) and not settings.get('ann_file'):
@@ -471,8 +589,11 @@ def _folders(settings: dict) -> dict[str, Path]:
     return {key: Path(root, prefix) for key, prefix in prefixes.items() if prefix is not None}
 
 
-def check_evaluated(metric: dict, max_pixels: int) -> None:
+def check_evaluated(metric: dict, max_pixels: int):
     """Checks the annotation file of a metric, of which nothing can be left out.
+
+    Returns:
+        Its content, where it is JSON.
 
     Raises:
         FileNotFoundError: if it is missing.
@@ -485,6 +606,7 @@ def check_evaluated(metric: dict, max_pixels: int) -> None:
     if isinstance(content, dict):
         for what, reason in coco_complaints(content, max_pixels):
             raise ValueError(f'{metric["ann_file"]}, {what}: {reason}')
+    return content
 
 
 def max_pixels(cfg) -> int:
@@ -531,13 +653,22 @@ def check_annotation_file(path: Path):
 
 
 def read_json(path: Path):
-    """The content of a JSON file.
+    """The content of a JSON file, in UTF-8 as the libraries' readers ask for it.
 
     Raises:
+        PermissionError: if it may not be read.
         ValueError: names the file, if it is no JSON or lists in lists have no end.
     """
     try:
-        return json.loads(path.read_bytes())
+        text = path.read_bytes().decode()
+        if text.startswith('\ufeff'):
+            raise ValueError('it begins with a byte order mark: save it as UTF-8 without one')
+        return json.loads(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'the annotation file is not valid JSON: {path.absolute()} (it is not in UTF-8, byte {error.start}: save '
+            'it as UTF-8 without a byte order mark)'
+        ) from error
     except ValueError as error:
         raise ValueError(f'the annotation file is not valid JSON: {path.absolute()} ({error})') from error
     except RecursionError as error:
@@ -546,6 +677,10 @@ def read_json(path: Path):
 
 def _checked_json(path: Path):
     content = read_json(path)
+    if not isinstance(content, dict | list):
+        raise ValueError(
+            f'the annotation file holds a {type(content).__name__}, expected a dict or a list: {path.absolute()}'
+        )
     if not content:
         raise ValueError(f'the annotation file is empty: {path.absolute()}')
     if isinstance(content, dict):
@@ -600,45 +735,13 @@ def _annotations_of(settings: dict, root: str = ''):
     return None
 
 
-def _class_defaults(dataset: dict, scope: str) -> dict:
-    """The constructor defaults of a dataset's class, such as the file name endings of Cityscapes."""
-    dataset_class = _registered(DATASETS, dataset.get('type'), scope)
-    if dataset_class is None:
+def _dataset_class(dataset: Mapping, scope: str) -> type:
+    kind = registered(DATASETS, dataset.get('type'), scope)
+    if kind is None:
         raise ValueError(
             f'dataset.type = {dataset.get("type")!r}: {scope} has no such data set; its settings are {dataset}'
         )
-    defaults = {}
-    for base in reversed(inspect.getmro(dataset_class) if dataset_class else ()):
-        parameters = inspect.signature(base.__init__).parameters.values()
-        defaults |= {p.name: p.default for p in parameters if p.default is not p.empty}
-    return defaults
-
-
-def _registered(registry: Registry, kind, scope: str):
-    """The class that a type names in a scope, None if there is none."""
-    if inspect.isclass(kind):
-        return kind
-    try:
-        with registry.switch_scope_and_registry(scope) as local:
-            return local.get(kind)
-    except (TypeError, RuntimeError):
-        return None
-
-
-def dataset_leaves(dataset: dict) -> Iterator[dict]:
-    """The datasets inside wrappers such as RepeatDataset (`dataset`) and ConcatDataset (`datasets`)."""
-    inner = [*as_list(dataset.get('datasets')), *as_list(dataset.get('dataset'))]
-    for child in inner:
-        yield from dataset_leaves(child)
-    if not inner:
-        yield dataset
-
-
-def as_list(value) -> list:
-    """What a config gives as nothing, one thing or several, always as a list."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    return kind
 
 
 def _is_remote(path: str) -> bool:

@@ -30,6 +30,8 @@ from .run_folders import check_run_folders, older_checkpoint_named, run_folders
 from .safe_files import refuse_code_in_files
 from .safe_loading import allow_pickled_code, refuse_pickled_code
 from .stops import Interrupted, TrainingStopped
+from .unknown_types import explained_types
+from .web_files import name_addresses
 from .workers import deaths_of_workers
 
 # What wrong settings end in, mmengine's errors included.
@@ -58,12 +60,12 @@ def train(argv: Sequence[str] | None = None) -> None:
     with ExitStack() as held:
         with one_line_errors(*SETTINGS), explained_writes():
             cfg = train_config(args)
-            check_training(cfg)
+            remarks = check_training(cfg)
             _choose_readers(cfg, args.unsafe_unpickle)
             if is_first_process(cfg.launcher):
                 held.enter_context(only_training(run_folders(cfg)))
             check_run_folders(cfg)
-        runner = build_runner(cfg, args.allow_changes)
+        runner = build_runner(cfg, args.allow_changes, remarks)
         with reported(runner), older_checkpoint_named(cfg):
             runner.train()
         leave_process_group()
@@ -74,9 +76,9 @@ def test(argv: Sequence[str] | None = None) -> None:
     args = _parse(test_parser(), argv)
     with one_line_errors(*SETTINGS), explained_writes():
         cfg = test_config(args)
-        check_testing(cfg)
+        remarks = check_testing(cfg)
         _choose_readers(cfg, args.unsafe_unpickle)
-    runner = build_runner(cfg, args.allow_changes)
+    runner = build_runner(cfg, args.allow_changes, remarks)
     with reported(runner):
         runner.test()
     leave_process_group()
@@ -84,6 +86,7 @@ def test(argv: Sequence[str] | None = None) -> None:
 
 def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
     name_annotation_files()
+    name_addresses()
     # On a full disk every log line would show a traceback; the next scalar or checkpoint says it once.
     logging.raiseExceptions = False
     return parser.parse_args(argv)
@@ -110,14 +113,15 @@ def leave_process_group() -> None:
         distributed.destroy_process_group()
 
 
-def build_runner(cfg: Config, allow_changes: bool = False) -> Runner:
+def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str] = ()) -> Runner:
     """Builds mmengine's runner, or the one named by `runner_type`; it refuses checkpoints that do not fit.
 
     Args:
         cfg: The config.
         allow_changes: Whether a checkpoint may have been trained with other settings.
+        remarks: Lines for the log.
     """
-    with one_line_errors(*SETTINGS), explained_writes(cfg.work_dir), lost_peers():
+    with one_line_errors(*SETTINGS), explained_types(cfg), explained_writes(cfg.work_dir), lost_peers():
         start_cpu_processes(cfg)
         watch_peers()
         if 'model' not in cfg:
@@ -132,6 +136,8 @@ def build_runner(cfg: Config, allow_changes: bool = False) -> Runner:
     if not any(isinstance(hook, CompileHook) for hook in runner.hooks):
         runner.register_hook(CompileHook())
     keep_parameter_lists_off_the_terminal(runner.logger)
+    for remark in remarks:
+        runner.logger.warning(remark)
     return runner
 
 
@@ -148,6 +154,7 @@ def reported(runner: Runner) -> Iterator[None]:
     with (
         statuses_of_stops(runner.logger),
         settings_errors(runner),
+        explained_types(runner.cfg),
         explained_writes(runner.work_dir),
         lost_peers(),
         deaths_of_workers(runner),

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,14 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
-from .bad_samples import IGNORED_LABEL, check_sample, one_line, path_of
-from .checks import check_data, check_end, check_no_pickles, check_scope, dataset_leaves, max_pixels, read_json
+from .bad_samples import CLASS_INDICES, IGNORED_LABEL, check_sample, one_line, path_of
+from .checks import check_end, check_no_pickles, check_scope, check_split, long_schedules, max_pixels, read_json
+from .class_counts import class_complaints, count_of_model
+from .config_parts import loader_leaves
 from .limits import MAX_PIXELS, check_image_size, check_source, coco_complaints, special_kind
 from .options import CONFIG_HELP, OptionsAction, read_config
 from .safe_files import refuse_code_in_files
+from .web_files import name_addresses
 
 ERROR, NOTE = 'error', 'note'
 SHOWN_EXAMPLES = 3
@@ -90,18 +94,20 @@ def inspect_image(
         yield Finding(ERROR, path, 'image of another size than annotated', detail)
 
 
-def inspect_map(path: str, image_path: str, num_classes: int, info: dict, limit: int = MAX_PIXELS) -> Iterator[Finding]:
+def inspect_map(
+    path: str, image_path: str, num_classes: int | None, info: dict, limit: int = MAX_PIXELS
+) -> Iterator[Finding]:
     """Compares a label map with its image and with the classes.
 
     Args:
         path: The label map.
         image_path: Its image.
-        num_classes: Number of classes.
+        num_classes: Number of classes, None if it is not known.
         info: What mmseg knows of the sample: `reduce_zero_label` and `label_map`.
         limit: Largest label map, in pixels.
 
     Yields:
-        Findings: unreadable, too large, of another size, or with labels outside of the classes.
+        Findings: unreadable, too large, of colours, of another size, or with labels outside of the classes.
     """
     opened = yield from _opened(path, 'label map', limit)
     if opened is None:
@@ -115,7 +121,13 @@ def inspect_map(path: str, image_path: str, num_classes: int, info: dict, limit:
         detail = f'{opened[1][0]} x {opened[1][1]}, its image {size[0]} x {size[1]} as loaded'
         yield Finding(ERROR, path, 'label map of another size than its image', detail)
     with Image.open(path) as seg_map:
-        values = np.unique(np.asarray(seg_map))
+        values = np.asarray(seg_map)
+    if values.ndim > 2:
+        yield Finding(ERROR, path, f'label map of several channels: {CLASS_INDICES}', f'{values.shape[2]} channels')
+        return
+    if num_classes is None:
+        return
+    values = np.unique(values)
     wrong = [int(value) for value in values if not _is_label(int(value), num_classes, info)]
     if wrong:
         yield Finding(ERROR, path, f'label map with labels outside of the {num_classes} classes', f'{wrong[:8]}')
@@ -134,7 +146,7 @@ def _opened(path: str, what: str, limit: int) -> Iterator[Finding]:
     kind = special_kind(file)
     if kind:
         yield Finding(ERROR, path, f'{what} is no regular file', kind)
-    elif not file.is_file():
+    elif not os.path.isfile(path):  # False, and no error, in a folder that may not be looked into
         yield Finding(ERROR, path, f'{what} is missing')
     elif not file.stat().st_size:
         yield Finding(ERROR, path, f'{what} is empty', '0 bytes')
@@ -162,12 +174,11 @@ def _as_loaded(size: tuple[int, int], orientation: int) -> tuple[int, int]:
 # --- COCO annotations ---
 
 
-def inspect_coco(path: Path, classes: Sequence[str], max_pixels: int = MAX_PIXELS) -> Iterator[Finding]:
+def inspect_coco(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Finding]:
     """Looks through a COCO file, before mmdet leaves out of it what it does not understand.
 
     Args:
         path: The JSON file.
-        classes: The classes of the config.
         max_pixels: Largest image.
 
     Yields:
@@ -180,11 +191,6 @@ def inspect_coco(path: Path, classes: Sequence[str], max_pixels: int = MAX_PIXEL
         repeated = [str(id) for id, times in Counter(entry.get('id') for entry in entries).items() if times > 1]
         if repeated:
             yield Finding(ERROR, f'{path}, {key}', 'ids that occur more than once', ', '.join(repeated[:8]))
-    missing = sorted(set(classes) - {category.get('name') for category in categories})
-    if missing:
-        yield Finding(
-            ERROR, f'{path}, categories', "classes of the config's metainfo that the file lacks", f'{missing}'
-        )
     sizes = {image.get('id'): (image.get('width'), image.get('height')) for image in images}
     known = {category.get('id') for category in categories}
     for annotation in annotations:
@@ -267,11 +273,12 @@ class SampleInspector:
     Args:
         dataset: The data set.
         limit: Largest image, in pixels.
+        num_classes: Number of classes where the data set names none; None if it is not known.
     """
 
-    def __init__(self, dataset, limit: int = MAX_PIXELS):
+    def __init__(self, dataset, limit: int = MAX_PIXELS, num_classes: int | None = None):
         self.dataset, self.limit = dataset, limit
-        self.classes = (dataset.metainfo or {}).get('classes') or ()
+        self.num_classes = len((dataset.metainfo or {}).get('classes') or ()) or num_classes
 
     def __call__(self, index: int) -> list[Finding]:
         findings = list(self.inspect_files(index))
@@ -286,7 +293,7 @@ class SampleInspector:
         if info.get('img_path'):
             yield from inspect_image(info['img_path'], size, self.limit)
         if info.get('seg_map_path'):
-            yield from inspect_map(info['seg_map_path'], info['img_path'], len(self.classes), info, self.limit)
+            yield from inspect_map(info['seg_map_path'], info['img_path'], self.num_classes, info, self.limit)
 
     def run_pipeline(self, index: int) -> Iterator[Finding]:
         """Makes the sample as training does."""
@@ -299,7 +306,7 @@ class SampleInspector:
         try:
             sample = self.dataset.prepare_data(index)
             if sample is not None and not self.dataset.test_mode:
-                check_sample(sample, len(self.classes) or None)
+                check_sample(sample, self.num_classes)
         except Exception as error:  # transforms of any kind
             yield Finding(ERROR, where, 'the pipeline fails', one_line(error))
             return
@@ -307,36 +314,59 @@ class SampleInspector:
             yield Finding(NOTE, where, 'the pipeline leaves the sample out, and another one is taken')
 
 
-def inspect_annotations(settings: dict, dataset_type: str, limit: int = MAX_PIXELS) -> Iterator[Finding]:
+def inspect_annotations(
+    settings: dict, dataset_type: str, limit: int = MAX_PIXELS, num_classes: int | None = None
+) -> Iterator[Finding]:
     """Inspects the annotation file of a data set's config, if it is of a kind that is known here."""
     path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
-    classes = (settings.get('metainfo') or {}).get('classes', ())
+    num_classes = len((settings.get('metainfo') or {}).get('classes', ())) or num_classes
     for suffix, types, inspect in ANNOTATIONS:
-        if path.is_file() and path.suffix == suffix and dataset_type in types:
+        if path.suffix == suffix and dataset_type in types:
             try:
-                yield from inspect(path, classes, limit)
+                if path.is_file():
+                    yield from inspect(path, num_classes, limit)
             except (ValueError, TypeError, AttributeError) as error:  # not JSON, or other things in it than expected
                 yield Finding(ERROR, str(path), 'annotation file of another form than expected', one_line(error))
+            except OSError as error:
+                yield Finding(ERROR, str(path), 'annotation file that cannot be read', one_line(error))
 
 
 ANNOTATIONS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
-    ('.json', ('CocoDataset',), inspect_coco),
-    ('.txt', ('CustomDataset', 'ImageNet'), lambda path, classes, _: inspect_label_list(path, len(classes) or None)),
+    ('.json', ('CocoDataset',), lambda path, _, limit: inspect_coco(path, limit)),
+    ('.txt', ('CustomDataset', 'ImageNet'), lambda path, num_classes, _: inspect_label_list(path, num_classes)),
 )
+
+
+def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
+    """Compares what a config says with the files it names and with itself, as a training does before it begins."""
+    found = {}
+    for split in splits:
+        try:
+            classes, remarks = check_split(cfg, split)
+        except (ValueError, OSError) as error:
+            yield Finding(ERROR, f'{split}_dataloader', 'missing or unmatched files or classes', one_line(error))
+            continue
+        found |= classes
+        yield from (Finding(NOTE, f'{split}_dataloader', 'categories left out', remark) for remark in remarks)
+    for complaint in class_complaints(cfg, found):
+        kind = f'settings for other classes than the {len(next(iter(found.values())))} of the data'
+        yield Finding(ERROR, complaint.setting, kind, complaint.reason)
+    for remark in long_schedules(cfg):
+        yield Finding(NOTE, 'param_scheduler', 'schedule that does not come to its end', remark)
 
 
 def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding]:
     """Inspects the data sets of a split, with a progress bar on stderr."""
-    loader, limit = cfg.get(f'{split}_dataloader'), max_pixels(cfg)
-    for settings in dataset_leaves(loader['dataset']) if loader else ():
+    limit, num_classes = max_pixels(cfg), count_of_model(cfg)
+    for _, settings in loader_leaves(cfg, split):
         kind = str(settings.get('type')).rpartition('.')[2]
         where = f'{split}_dataloader ({kind})'
         try:
             check_end(settings, cfg.default_scope)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
             continue
-        yield from inspect_annotations(settings, kind, limit)
+        yield from inspect_annotations(settings, kind, limit, num_classes)
         try:
             dataset = DATASETS.build(settings)
             dataset.full_init()
@@ -346,7 +376,8 @@ def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding
         if not hasattr(dataset, 'get_data_info'):
             yield Finding(NOTE, where, 'the data set does not tell its files: only its annotations were looked at')
             continue
-        yield from _inspect_samples(SampleInspector(dataset, limit), f'{split} ({len(dataset)} samples)', num_threads)
+        inspector = SampleInspector(dataset, limit, num_classes)
+        yield from _inspect_samples(inspector, f'{split} ({len(dataset)} samples)', num_threads)
 
 
 def _inspect_samples(inspector: SampleInspector, title: str, num_threads: int) -> Iterator[Finding]:
@@ -385,6 +416,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 without errors, 1 with errors, 2 if the config or the arguments are wrong.
     """
     args = _parser().parse_args(argv)
+    name_addresses()
     try:
         _check_arguments(args)
         cfg = read_config(args.config, args.cfg_options)
@@ -397,12 +429,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         print('error:', ' '.join(str(error).split()), file=sys.stderr)
         return 2
-    findings = []
+    findings = list(inspect_settings(cfg, args.splits))
     for split in args.splits:
-        try:
-            check_data(cfg, (split,))
-        except (ValueError, OSError) as error:
-            findings.append(Finding(ERROR, f'{split}_dataloader', 'missing or unmatched files', one_line(error)))
         findings.extend(inspect_split(cfg, split, args.workers))
     print('\n'.join(report_lines(findings)))
     if args.report:

@@ -13,7 +13,6 @@ import vitplug.registry
 from .atomic_files import write_beside
 from .augmented_test import augment_test, is_augmented
 from .checks import (
-    as_list,
     check_config_file,
     check_depth,
     check_option_names,
@@ -24,6 +23,7 @@ from .checks import (
     check_temporary_folder,
     check_types,
 )
+from .config_parts import as_list
 from .config_paths import config_file
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'

@@ -1,7 +1,7 @@
 # Caltech-101, background included, at 224, split and transformed as by the script of the GAB paper.
 _base_ = 'pets_bs128_gab_224.py'
-data_help = 'python tools/dataset_converters/pooled_splits.py caltech101 data/caltech-101'
 data_root = 'data/caltech-101'
+data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py caltech101 data/caltech-101')
 data_preprocessor = dict(num_classes=102)
 train_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='101_ObjectCategories'))
 val_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='101_ObjectCategories'))

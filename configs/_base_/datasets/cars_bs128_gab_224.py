@@ -1,7 +1,7 @@
 # Stanford Cars at 224, split and transformed as by the script of the GAB paper.
 _base_ = 'pets_bs128_gab_224.py'
-data_help = 'python tools/dataset_converters/pooled_splits.py cars data/stanfordcars'
 data_root = 'data/stanfordcars'
+data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py cars data/stanfordcars')
 data_preprocessor = dict(num_classes=196)
 train_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='car_ims'))
 val_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='car_ims'))

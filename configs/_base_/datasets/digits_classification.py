@@ -1,6 +1,6 @@
 # One handwritten digit an image, canvases of varied size; class folders as in ImageNet.
-data_help = 'python tools/dataset_converters/make_digit_scenes.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/imagenet'
+data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 classes = tuple('0123456789')
 
 # Colours say nothing about a digit, so it is shown in grey with full contrast.

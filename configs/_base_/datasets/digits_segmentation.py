@@ -1,6 +1,6 @@
 # Scenes of 3 to 7 handwritten digits with a class for every pixel; folders as in ADE20K.
-data_help = 'python tools/dataset_converters/make_digit_scenes.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/ade'
+data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 metainfo = dict(
     classes=('background', *'0123456789'),
     palette=[

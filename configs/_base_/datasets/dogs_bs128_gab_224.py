@@ -1,7 +1,7 @@
 # Stanford Dogs at 224, split and transformed as by the script of the GAB paper.
 _base_ = 'pets_bs128_gab_224.py'
-data_help = 'python tools/dataset_converters/pooled_splits.py dogs data/stanford_dogs'
 data_root = 'data/stanford_dogs'
+data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py dogs data/stanford_dogs')
 data_preprocessor = dict(num_classes=120)
 train_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='Images'))
 val_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='Images'))
