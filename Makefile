@@ -1,4 +1,4 @@
-# make demo   train and evaluate three small models on real images, print a table, write pictures
+# make demo   train and evaluate three small models on real images, print a table, write pictures; TASK=detection: one
 # make test   lint and run the test suite
 # make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
 # Each sets up $(VENV) first; a step that is done is not done again.
@@ -14,11 +14,12 @@ DONE        := $(VENV)/.vitplug
 STEP        := $(PY) -m vitplug.setup_step
 LOGS        := work_dirs/setup/$(notdir $(VENV))
 WORK_DIR    ?= work_dirs/demo
+TASK        := classification,segmentation,detection
 MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test bench lint format docs docs-serve
+.PHONY: help setup demo demo-tasks test bench lint format docs docs-serve
 
 help:
 	@sed -n '1,5s/^# //p' Makefile
@@ -62,8 +63,12 @@ $(DONE)/checked: $(DONE)/vitplug
 
 # --- what set-up is for ---
 
-demo: setup
-	@$(PY) tools/demo.py --work-dir $(WORK_DIR)
+demo: demo-tasks setup
+	@$(PY) tools/demo.py --task '$(TASK)' --work-dir $(WORK_DIR)
+
+# Before the long steps of the set-up: a misspelt task is refused at once.
+demo-tasks: $(DONE)/venv
+	@PYTHONPATH=. $(PY) tools/demo.py --task '$(TASK)' --dry-run
 
 test: setup lint
 	@$(PY) -m pytest -n auto
