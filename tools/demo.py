@@ -1,6 +1,10 @@
 """Train and evaluate three small models on pictures of digits: python tools/demo.py [--task NAME] [--work-dir DIR]"""
 
-from vitplug.engine.demo import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.engine.demo import main
+
     main()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vitplug import threads
+
 # What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
 DISTRIBUTIONS = {
     'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
@@ -500,4 +502,5 @@ def _quieten() -> None:
 
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
     sys.exit(main(sys.argv[1:]))
