@@ -245,7 +245,7 @@ def test_time_left_is_that_of_all_tasks():
     assert last_line(out) == '2 min 30 s so far, about 10 min 0 s left; a 0 %'
     late = running(10, begin=1000, end=1100)
     progress.show([late], [])
-    assert last_line(out) == '2 min 30 s so far, about 0 s left; a 99 %'
+    assert last_line(out) == '2 min 30 s so far, nearly done; a 99 %'
 
 
 def last_line(out):
