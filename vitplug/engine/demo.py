@@ -86,7 +86,7 @@ TASKS = (
         'top-1',
         'accuracy/top1',
         100,
-        seconds=170,
+        seconds=160,
         next_config='vit-mini-p4-gab_1xb32-14e_digits-32x32.py',
     ),
     Task(
@@ -104,7 +104,7 @@ TASKS = (
         'segm mAP',
         'coco/segm_mAP',
         1,
-        seconds=285,
+        seconds=275,
         next_config='swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py',
     ),
 )
