@@ -1,4 +1,4 @@
-# make demo   train and evaluate three small models on real images, print a table, write pictures
+# make demo   train and evaluate three small models on real images, print a table, write pictures; TASK=detection: one
 # make test   lint and run the test suite
 # make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
 # Each sets up $(VENV) first; a step that is done is not done again.
@@ -8,14 +8,18 @@ VENV   ?= .venv
 PYTHON ?= python3
 
 PY          := $(VENV)/bin/python
-PIP         := $(PY) -m pip install --disable-pip-version-check --progress-bar off -q -c requirements/constraints.txt
+PIP         := $(PY) -m pip install --disable-pip-version-check --progress-bar off -c requirements/constraints.txt
 DONE        := $(VENV)/.vitplug
+# STEP TITLE LOG COMMAND: the output goes to the file LOG; how far it is, and the time it took, to the terminal.
+STEP        := $(PY) -m vitplug.setup_step
+LOGS        := work_dirs/setup/$(notdir $(VENV))
 WORK_DIR    ?= work_dirs/demo
+TASK        := classification,segmentation,detection
 MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test bench lint format docs docs-serve
+.PHONY: help setup demo demo-tasks test bench lint format docs docs-serve
 
 help:
 	@sed -n '1,5s/^# //p' Makefile
@@ -29,40 +33,42 @@ $(DONE)/venv:
 	  "vitplug needs Python 3.10 to 3.12, but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
 	@command -v $(or $(CXX),c++) >/dev/null || { \
 	  echo "no C++ compiler found, and mmcv's ops are compiled here: install one (g++ or clang++), then run make again"; exit 1; }
-	@echo "[1/5] virtual environment $(VENV)"
-	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PYTHON) -m vitplug.setup_step "[1/5] virtual environment $(VENV)" $(LOGS)/venv.log $(PYTHON) -m venv --clear $(VENV)
 	@mkdir -p $(DONE) && touch $@
 
 $(DONE)/torch: $(DONE)/venv requirements/constraints.txt
-	@echo "[2/5] torch and torchvision (several GB, a few minutes)"
-	@$(PIP) torch torchvision setuptools wheel ninja psutil
+	@$(STEP) "[2/5] torch and torchvision (several GB, a few minutes)" $(LOGS)/torch.log \
+	  $(PIP) torch torchvision setuptools wheel ninja psutil
 	@touch $@
 
 # Without build isolation, because mmcv looks for torch while it is built and, finding none,
 # leaves its ops out without a word. pip's wheel cache does not know which torch a cached
 # mmcv was compiled for, hence the check and the second, uncached build.
 $(DONE)/mmcv: $(DONE)/torch
-	@echo "[3/5] mmcv with compiled ops (about ten minutes the first time, then pip's cache serves it)"
-	@$(PIP) --no-build-isolation onedl-mmcv
-	@$(MMCV_OPS_OK) || { \
-	  echo "      the cached mmcv build does not load beside this torch: building it anew (about ten minutes)"; \
-	  $(PIP) --no-build-isolation --no-cache-dir --no-deps --force-reinstall onedl-mmcv; }
+	@$(STEP) "[3/5] mmcv with compiled ops (about ten minutes the first time, then pip's cache serves it)" $(LOGS)/mmcv.log \
+	  $(PIP) -v --no-build-isolation onedl-mmcv
+	@$(MMCV_OPS_OK) || \
+	  $(STEP) "      the cached mmcv build does not load beside this torch: building it anew" $(LOGS)/mmcv_again.log \
+	  $(PIP) -v --no-build-isolation --no-cache-dir --no-deps --force-reinstall onedl-mmcv
 	@touch $@
 
 $(DONE)/vitplug: $(DONE)/mmcv setup.py
-	@echo "[4/5] mmdet, mmseg, mmpretrain and vitplug"
-	@$(PIP) --no-build-isolation -e '.[onedl,test]'
+	@$(STEP) "[4/5] mmdet, mmseg, mmpretrain and vitplug" $(LOGS)/vitplug.log \
+	  $(PIP) --no-build-isolation -e '.[onedl,test]'
 	@touch $@
 
 $(DONE)/checked: $(DONE)/vitplug
-	@echo "[5/5] checking that everything imports"
-	@$(PY) -m vitplug.doctor
+	@$(STEP) "[5/5] checking that everything works" $(LOGS)/doctor.log $(PY) -m vitplug.doctor
 	@touch $@
 
 # --- what set-up is for ---
 
-demo: setup
-	@$(PY) tools/demo.py --work-dir $(WORK_DIR)
+demo: demo-tasks setup
+	@$(PY) tools/demo.py --task '$(TASK)' --work-dir $(WORK_DIR)
+
+# Before the long steps of the set-up: a misspelt task is refused at once.
+demo-tasks: $(DONE)/venv
+	@PYTHONPATH=. $(PY) tools/demo.py --task '$(TASK)' --dry-run
 
 test: setup lint
 	@$(PY) -m pytest -n auto

@@ -18,6 +18,7 @@ import struct
 import sys
 import tarfile
 import tempfile
+import textwrap
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -63,8 +64,8 @@ def _main(tool: str) -> Callable[[], object]:
     spec = spec_from_file_location(Path(tool).stem, TOOLS[tool])
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    code = TOOLS[tool].read_text().partition("if __name__ == '__main__':\n")[2].strip()
-    return functools.partial(eval, compile(code, tool, 'eval'), vars(module))
+    code = textwrap.dedent(TOOLS[tool].read_text().partition("if __name__ == '__main__':\n")[2])
+    return functools.partial(exec, compile(code, tool, 'exec'), vars(module))
 
 
 @contextlib.contextmanager
@@ -1807,6 +1808,8 @@ ARGUMENT = (
         r'notes\.md: this is not a table of models',
         write('notes.md', 'mine'),
     ),
+    Row('demo of a misspelt task', 'demo.py --task detction', r"'detction' is no task: .*did you mean 'detection'\?"),
+    Row('demo of no task', "demo.py --task ''", r"'' names no task: expected classification, segmentation, detection"),
     Row('measuring no rounds', 'benchmark.py --rounds 0', r'--rounds 0 .*expected positive numbers'),
     Row('digits with fewer images than classes', 'make_digit_scenes.py --out digits --num-cls-train 3', r'3'),
     Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be a new, an empty'),

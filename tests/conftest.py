@@ -8,8 +8,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import settings
+
+from vitplug import threads
+
+# Before torch is loaded, for the processes that tests start, too: the models are tiny, and tests run side by side.
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+threads.configure()
 
 # These machines are noisy, so no deadline; the same examples every time, so a failure can be had again.
 settings.register_profile('vitplug', deadline=None, derandomize=True)
@@ -30,9 +35,17 @@ def pytest_configure(config):
         cases.PLUGS = {name: [dict(type=getattr(importlib.import_module(module), name))]}
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """`-n auto` is a worker for every core that this process may use, unless xdist's own variable says another."""
+    return None if 'PYTEST_XDIST_AUTO_NUM_WORKERS' in os.environ else threads.cores()
+
+
 @pytest.fixture(scope='session', autouse=True)
 def _one_thread():
     """The models are tiny: more threads only wait for each other."""
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -40,6 +53,8 @@ def _one_thread():
 def _fresh_dynamo():
     """Compiled code of one test must not count as a recompile in the next."""
     yield
+    import torch
+
     torch._dynamo.reset()
 
 

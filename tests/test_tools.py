@@ -15,9 +15,9 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs' / 'digits'
-CLASSIFICATION = next(CONFIGS.glob('vit-mini-p4-cb_1x*.py'))
-SEGMENTATION = next(CONFIGS.glob('*-cb_upernet_*.py'))
-DETECTION = next(CONFIGS.glob('*-cb_mask-rcnn_*.py'))
+CLASSIFICATION = next(CONFIGS.glob('vit-mini-p4-cb_1xb32-14e_*.py'))
+SEGMENTATION = next(CONFIGS.glob('*-cb_upernet_1xb8-1200i_*.py'))
+DETECTION = next(CONFIGS.glob('*-cb_mask-rcnn_1xb8-400i_*.py'))
 
 TINY_LOADERS = (
     'train_dataloader.batch_size=2',

@@ -1,6 +1,10 @@
 """Train a model: python tools/train.py CONFIG [--work-dir DIR] [--resume] [--amp] [--cfg-options KEY=VALUE ...]"""
 
-from vitplug.engine.cli import train
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.engine.cli import train
+
     train()

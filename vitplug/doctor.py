@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vitplug import threads
 from vitplug.engine.config_paths import LIBRARIES, configs_folder
 
 # What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
@@ -514,4 +515,5 @@ def _quieten() -> None:
 
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
     sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,10 @@
 """Measure what plugs cost: python tools/analysis_tools/benchmark.py [--parts attention models ... compile]"""
 
-from vitplug.benchmark.cli import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.benchmark.cli import main
+
     main()

@@ -1,6 +1,10 @@
 """Count parameters and MACs: python tools/analysis_tools/get_flops.py CONFIG [--shape HEIGHT WIDTH] [--batch N]"""
 
-from vitplug.analysis.cli import get_flops
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.analysis.cli import get_flops
+
     get_flops()

@@ -1,6 +1,10 @@
 """Count the papers' models beside reference figures: python tools/analysis_tools/model_table.py [--out MD]"""
 
-from vitplug.analysis.model_table import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.analysis.model_table import main
+
     main()

@@ -1,6 +1,10 @@
 """Publish a checkpoint: python tools/analysis_tools/publish_model.py IN OUT [--no-ema] [--unsafe-unpickle]"""
 
-from vitplug.checkpoints.cli import publish_main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.checkpoints.cli import publish_main
+
     publish_main()

@@ -2,7 +2,11 @@
 
 import sys
 
-from vitplug.engine.dataset_check import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.engine.dataset_check import main
+
     sys.exit(main())

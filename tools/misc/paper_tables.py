@@ -1,6 +1,10 @@
 """Write the papers' tables from the metafiles: python tools/misc/paper_tables.py [--check | --count]"""
 
-from vitplug.analysis.paper_tables import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.analysis.paper_tables import main
+
     main()

@@ -1,6 +1,10 @@
 """Print or compare configs: python tools/misc/print_config.py CONFIG, or --diff BASE CHILD [--cfg-options ...]"""
 
-from vitplug.analysis.cli import print_config
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.analysis.cli import print_config
+
     print_config()

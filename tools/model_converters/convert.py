@@ -1,6 +1,10 @@
 """Convert a checkpoint: python tools/model_converters/convert.py SRC DST [--to vitplug|timm] [--unsafe-unpickle]"""
 
-from vitplug.checkpoints.cli import convert_main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.checkpoints.cli import convert_main
+
     convert_main()

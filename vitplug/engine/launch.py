@@ -12,6 +12,8 @@ import torch
 from mmengine.device import get_device
 from torch import distributed
 
+from vitplug.threads import cores
+
 from .checks import LAUNCHER_VARIABLES
 
 
@@ -65,7 +67,7 @@ def _cpu_wrapper(cfg) -> dict:
 def _threads_per_process() -> int:
     """An equal share of the cores: more threads than cores slow a training down many times."""
     processes = int(os.environ.get('LOCAL_WORLD_SIZE') or os.environ['WORLD_SIZE'])
-    return max(1, len(os.sched_getaffinity(0)) // processes)
+    return max(1, cores() // processes)
 
 
 def _first_slurm_host() -> str:
