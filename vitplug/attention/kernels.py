@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vitplug.compat import is_compiling
+
 from .blocks import add_rows, bias_rows, block_groups, cut, num_rows
 from .grids import TokenGrid
 from .precision import at_least_float32, softmax, without_autocast
@@ -54,7 +56,7 @@ class Attention:
 
         It is not with masks or dropout, and a graph that is being compiled is torch's to cut.
         """
-        possible = self.mask is None and not self.dropout_p and not torch.compiler.is_compiling()
+        possible = self.mask is None and not self.dropout_p and not is_compiling()
         return possible and self.q.shape[-2] >= tokens
 
 
@@ -76,7 +78,7 @@ def fused(a: Attention) -> Tensor:
     saves = wide and a.goes_by_rows(SAVE_FROM)
     if pays or saves:
         return attend_by_rows(a)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return form_maps(a) if needs_bias_grad else call_fused(a)
     # Not in half precision, whose scores it sums up in float32.
     if wide and a.bias is None and a.q.dtype == at_least_float32(a.q.dtype) and a.goes_by_rows(ROWS_FROM):

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from vitplug.compat import is_compiling
+
 # Tokens of one part: fewer make products slower.
 TOKENS = 1024
 
@@ -13,6 +15,6 @@ def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
     Autograd would keep what lies between for all tokens anyway, and a graph that is being compiled is torch's to cut.
     In training mode all go together without gradients too: activation checkpointing must draw dropout twice alike.
     """
-    together = torch.is_grad_enabled() or branch.training or torch.compiler.is_compiling() or x_BND.device.type != 'cpu'
+    together = torch.is_grad_enabled() or branch.training or is_compiling() or x_BND.device.type != 'cpu'
     parts = x_BND.shape[:-1].numel() // TOKENS
     return 1 if together or parts < 4 else parts

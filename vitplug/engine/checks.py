@@ -16,6 +16,8 @@ from mmengine.device import get_device
 from mmengine.registry import DATASETS, OPTIMIZERS, Registry
 from mmengine.utils import get_object_from_string
 
+from vitplug.doctor import build_ops, install_packages
+
 from .folders import files_below
 from .limits import MAX_PIXELS, check_regular, coco_complaints
 from .safe_files import UNSAFE
@@ -297,7 +299,7 @@ def check_scope(cfg) -> None:
         if scope not in TASK_SCOPES:
             raise ValueError(f'default_scope = {scope!r} is unknown: set it to one of {allowed}') from error
         raise ImportError(
-            f"default_scope = {scope!r} cannot be imported ({error}): pip install 'vitplug[onedl]', or make setup"
+            f'default_scope = {scope!r} cannot be imported ({error}): run make setup, or {install_packages()}'
         ) from error
     if scope in NEEDS_OPS:
         check_ops()
@@ -312,10 +314,7 @@ def check_ops() -> None:
     try:
         importlib.import_module('mmcv.ops')
     except ImportError as error:
-        raise ImportError(
-            f"mmcv's compiled ops do not load ({error}): run make setup, or pip install --no-build-isolation "
-            '--no-cache-dir --force-reinstall --no-deps onedl-mmcv'
-        ) from error
+        raise ImportError(f"mmcv's compiled ops do not load ({error}): run make setup, or {build_ops()}") from error
 
 
 def check_optimizer(cfg) -> None:
