@@ -1,6 +1,6 @@
-"""What torch 2.1, the oldest that vitplug runs on, calls otherwise or lacks, under its present name. Needs torch only.
+"""What torch 2.1, the oldest that vitplug runs on, calls otherwise or lacks. Needs torch only.
 
-Names are looked for, no version is asked. What every supported torch has under its present name goes from this file.
+What every supported torch has goes from this file.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-#: True in code that is being compiled or exported; `torch.compiler.is_compiling`. Dynamo knows this very function.
-is_compiling: Callable[[], bool] = getattr(torch.compiler, 'is_compiling', torch._utils.is_compiling)
+#: True in code that is being compiled or exported. Dynamo knows torch's own function, not one that calls it.
+is_compiling: Callable[[], bool] = getattr(torch.compiler, 'is_compiling', None) or torch._utils.is_compiling
 
 if hasattr(torch.amp, 'is_autocast_available'):
     is_autocast_available = torch.amp.is_autocast_available
@@ -32,3 +32,15 @@ def register_load_state_dict_pre_hook(module: nn.Module, hook: Callable) -> Remo
     if hasattr(module, 'register_load_state_dict_pre_hook'):
         return module.register_load_state_dict_pre_hook(hook)
     return module._register_load_state_dict_pre_hook(hook, with_module=True)
+
+
+#: Whether torch's compiler follows the backbones. That of torch 2.1 does not; those between were not tried.
+CAN_COMPILE: bool = torch.__version__ >= (2, 5)
+
+
+def run_uncompiled_where_it_fails(forward: Callable) -> Callable:
+    """Has a function run as it is inside a model that is compiled, where :data:`CAN_COMPILE` is False.
+
+    The rest of the model is compiled around it.
+    """
+    return forward if CAN_COMPILE else torch.compiler.disable(forward)
