@@ -17,7 +17,10 @@ MODELS = Registry(
     'model',
     parent=MMENGINE_MODELS,
     scope='vitplug',
-    locations=['vitplug.backbones', 'vitplug.necks', 'vitplug.classifiers', 'vitplug.data_preprocessors'],
+    locations=[
+        *('vitplug.backbones', 'vitplug.necks', 'vitplug.classifiers', 'vitplug.data_preprocessors'),
+        'vitplug.losses',
+    ],
 )
 PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
