@@ -320,7 +320,7 @@ def rebuilt_loader(loader: DataLoader, dataset, batch_sampler, kind: type[DataLo
     """
     sampler = getattr(batch_sampler, 'sampler', None)
     if isinstance(sampler, InfiniteSampler):
-        # Its indices are one generator, which upstream's mmengine has begun for the other loader, and which ends with it.
+        # Its indices are one generator; upstream's mmengine has begun it for the other loader, with which it ends.
         sampler.indices = sampler._indices_of_rank()
     settings = {name: getattr(loader, name) for name in KEPT_SETTINGS}
     return (kind or DataLoader)(dataset, batch_sampler=batch_sampler, generator=torch.Generator(), **settings)
