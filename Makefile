@@ -3,58 +3,92 @@
 # make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
 # Each sets up $(VENV) first; a step that is done is not done again.
 # make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it
+# STACK=openmmlab or openmmlab-new does all this on upstream's packages, in .venv-STACK: see docs/stacks.md
 
-VENV   ?= .venv
+STACKS := onedl openmmlab openmmlab-new
+STACK  ?= onedl
+VENV   ?= $(if $(filter onedl,$(STACK)),.venv,.venv-$(STACK))
 PYTHON ?= python3
 
 PY          := $(VENV)/bin/python
-PIP         := $(PY) -m pip install --disable-pip-version-check --progress-bar off -c requirements/constraints.txt
+PIP         := $(PY) -m pip install --disable-pip-version-check --progress-bar off -c requirements/$(STACK).txt
 DONE        := $(VENV)/.vitplug
 # STEP TITLE LOG COMMAND: the output goes to the file LOG; how far it is, and the time it took, to the terminal.
 STEP        := $(PY) -m vitplug.setup_step
 LOGS        := work_dirs/setup/$(notdir $(VENV))
 WORK_DIR    ?= work_dirs/demo
 TASK        := classification,segmentation,detection
+
+# What setup.py calls the stack's packages, the name of mmcv among them, and the last Python that has its torch.
+EXTRA       := $(STACK:-new=)
+MMCV        := $(if $(filter onedl,$(EXTRA)),onedl-mmcv,mmcv)
+LAST_PYTHON := $(if $(filter onedl,$(EXTRA)),12,11)
 MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
+
+ifeq ($(filter $(STACK),$(STACKS)),)
+$(error STACK=$(STACK): choose one of $(STACKS))
+endif
+# A virtual environment says which stack it is for; older ones say nothing and have the first.
+HELD := $(if $(wildcard $(DONE)/venv),$(or $(shell cat $(DONE)/venv),onedl))
+ifneq ($(filter-out $(STACK),$(HELD)),)
+$(error $(VENV) holds the stack $(HELD), not $(STACK): choose another VENV, or remove this one)
+endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo demo-tasks test bench lint format docs docs-serve
 
 help:
-	@sed -n '1,5s/^# //p' Makefile
+	@sed -n '1,6s/^# //p' Makefile
 
 # --- set-up: one stamp per finished step, so an interrupted set-up goes on where it stopped ---
 
 setup: $(DONE)/checked
 
 $(DONE)/venv:
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 12) else \
-	  "vitplug needs Python 3.10 to 3.12, but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
-	@command -v $(or $(CXX),c++) >/dev/null || { \
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, $(LAST_PYTHON)) else \
+	  "the stack $(STACK) needs Python 3.10 to 3.$(LAST_PYTHON), but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
+	@[ -n "$(MMCV_WHEELS)" ] || command -v $(or $(CXX),c++) >/dev/null || { \
 	  echo "no C++ compiler found, and mmcv's ops are compiled here: install one (g++ or clang++), then run make again"; exit 1; }
 	@$(PYTHON) -m vitplug.setup_step "[1/5] virtual environment $(VENV)" $(LOGS)/venv.log $(PYTHON) -m venv --clear $(VENV)
-	@mkdir -p $(DONE) && touch $@
+	@mkdir -p $(DONE) && echo $(STACK) > $@
 
-$(DONE)/torch: $(DONE)/venv requirements/constraints.txt
+$(DONE)/torch: $(DONE)/venv requirements/$(STACK).txt
 	@$(STEP) "[2/5] torch and torchvision (several GB, a few minutes)" $(LOGS)/torch.log \
 	  $(PIP) torch torchvision setuptools wheel ninja psutil
 	@touch $@
 
 # Without build isolation, because mmcv looks for torch while it is built and, finding none,
-# leaves its ops out without a word. pip's wheel cache does not know which torch a cached
-# mmcv was compiled for, hence the check and the second, uncached build.
+# leaves its ops out without a word. pip's cache does not know which torch a cached mmcv was
+# compiled for, hence a cache for each torch, the check, and the second, uncached build.
+# Python's own flags less -g: debug symbols take more than half of the compiler's time.
+CFLAGS      ?= -DNDEBUG -fwrapv -O3 -Wall
+MMCV_BUILD  := env CFLAGS="$(CFLAGS)" $(PIP) --no-build-isolation
+TORCH       := $(PY) -c 'from importlib.metadata import version; print(version("torch"))'
+
+ifdef MMCV_WHEELS
 $(DONE)/mmcv: $(DONE)/torch
-	@$(STEP) "[3/5] mmcv with compiled ops (about ten minutes the first time, then pip's cache serves it)" $(LOGS)/mmcv.log \
-	  $(PIP) -v --no-build-isolation onedl-mmcv
+	@$(STEP) "[3/5] mmcv with compiled ops from $(MMCV_WHEELS)" $(LOGS)/mmcv.log \
+	  $(PIP) --find-links $(MMCV_WHEELS) --only-binary $(MMCV) --no-cache-dir $(MMCV)
+	@$(MMCV_OPS_OK) || { \
+	  echo "the mmcv of $(MMCV_WHEELS) does not load beside this torch: name other wheels, or none to build it"; exit 1; }
+	@touch $@
+else
+$(DONE)/mmcv: $(DONE)/torch
+	@wheels=$$($(PY) -m vitplug.doctor --wheels); [ -z "$$wheels" ] || \
+	  echo "      prebuilt wheels exist, nothing is compiled by: make setup STACK=$(STACK) MMCV_WHEELS=$$wheels"
+	@cache=$$($(PY) -m pip cache dir 2>/dev/null) || cache=; torch=$$($(TORCH)); \
+	  $(STEP) "[3/5] mmcv with compiled ops (about ten minutes the first time, then pip's cache serves it)" $(LOGS)/mmcv.log \
+	  $(MMCV_BUILD) -v $${cache:+--cache-dir "$$cache/torch-$$torch"} $(MMCV)
 	@$(MMCV_OPS_OK) || \
 	  $(STEP) "      the cached mmcv build does not load beside this torch: building it anew" $(LOGS)/mmcv_again.log \
-	  $(PIP) -v --no-build-isolation --no-cache-dir --no-deps --force-reinstall onedl-mmcv
+	  $(MMCV_BUILD) -v --no-cache-dir --no-deps --force-reinstall $(MMCV)
 	@touch $@
+endif
 
 $(DONE)/vitplug: $(DONE)/mmcv setup.py
 	@$(STEP) "[4/5] mmdet, mmseg, mmpretrain and vitplug" $(LOGS)/vitplug.log \
-	  $(PIP) --no-build-isolation -e '.[onedl,test]'
+	  $(PIP) --no-build-isolation -e '.[$(EXTRA),test]'
 	@touch $@
 
 $(DONE)/checked: $(DONE)/vitplug

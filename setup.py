@@ -1,4 +1,4 @@
-"""Packaging of vitplug. Versions are ranges here; requirements/constraints.txt pins a set that was tried."""
+"""Packaging of vitplug. Versions are ranges here; the files in requirements/ pin those that were tried."""
 
 import shutil
 from pathlib import Path
@@ -87,6 +87,6 @@ setup(
     python_requires='>=3.10',
     packages=find_packages(include=['vitplug', 'vitplug.*']),
     cmdclass={'build_py': BuildWithMim},
-    install_requires=['torch>=2.5,<2.14', 'numpy'],
+    install_requires=['torch>=2.1,<2.14', 'numpy'],
     extras_require={'onedl': ONEDL, 'openmmlab': OPENMMLAB, 'test': TEST},
 )

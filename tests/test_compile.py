@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from vitplug.attention import WindowLayout
 from vitplug.attention.grids import ceil_div
 from vitplug.backbones.padding import shrink
+from vitplug.compat import CAN_COMPILE
 
 SIZE = (32, 48)
 
@@ -22,8 +23,9 @@ SIZE = (32, 48)
 @pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin'])
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_compiles_to_one_graph_once(host, plugs):
+    """On torch 2.1 only that it runs; `test_stacks.py` counts the graphs."""
     model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]))).double().eval()
-    compiled = torch.compile(model, fullgraph=True, backend='eager')
+    compiled = torch.compile(model, fullgraph=CAN_COMPILE, backend='eager')
     x = images(*SIZE)
     assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
     with torch._dynamo.config.patch(error_on_recompile=True):

@@ -10,6 +10,7 @@ import torch
 from cases import HOSTS, PLUGS, images, randomize
 from mmengine.config import ConfigDict
 from mmengine.model import ExponentialMovingAverage
+from stacks import skip_unless_computed_on_cpu
 
 from vitplug.attention import fused_attention, tuning
 from vitplug.attention.intermediates import MAPS
@@ -97,6 +98,7 @@ def test_every_parameter_gets_a_gradient(host, plugs):
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16], ids=str)
 def test_autocast_to_rounding(host, plugs, dtype):
+    skip_unless_computed_on_cpu(dtype)
     model, x = build(host, plugs), images(*SIZE)
     exact = model(x)
     model = model.float()
@@ -109,6 +111,7 @@ def test_autocast_to_rounding(host, plugs, dtype):
 
 
 def test_huge_scores_stay_finite_in_half_precision(host, plugs):
+    skip_unless_computed_on_cpu(torch.float16)
     model = build(host, plugs).float()
     for block in model.plugged_blocks():
         attention = getattr(block.attn, 'w_msa', block.attn)

@@ -7,6 +7,7 @@ broken. Nothing is downloaded and nothing written.
 import argparse
 import importlib
 import importlib.metadata
+import platform
 import re
 import sys
 import warnings
@@ -25,10 +26,12 @@ DISTRIBUTIONS = {
     'mmseg': ('onedl-mmsegmentation', 'mmsegmentation'),
     'mmpretrain': ('onedl-mmpretrain', 'mmpretrain', 'mmcls'),
 }
+# Where OpenMMLab keeps wheels of mmcv, for a kind of torch such as 'cu121' and a release such as '2.1'.
+MMCV_WHEELS = 'https://download.openmmlab.com/mmcv/dist/{kind}/torch{release}/index.html'
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
 
-# --- what mends what: lines for a shell ---
+# --- the stacks ---
 
 
 def installed(names: Sequence[str]) -> dict[str, str]:
@@ -42,16 +45,89 @@ def installed(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class Stack:
+    """Packages that vitplug is tested on together; `make setup STACK=name` installs them.
+
+    Attributes:
+        name: The value of STACK.
+        extra: What setup.py calls the packages beside torch.
+        mmcv: The distribution of mmcv.
+        versions: The versions of torch and mmcv.
+        wheels: Kinds of torch for which OpenMMLab has this mmcv prebuilt, on x86-64 for Python up to 3.11.
+    """
+
+    name: str
+    extra: str
+    mmcv: str
+    versions: tuple[str, str]
+    wheels: tuple[str, ...] = ()
+
+
+STACKS = (
+    Stack('onedl', 'onedl', 'onedl-mmcv', ('2.12.1', '2.3.6')),
+    Stack('openmmlab', 'openmmlab', 'mmcv', ('2.1.2', '2.1.0'), wheels=('cpu', 'cu118', 'cu121')),
+    Stack('openmmlab-new', 'openmmlab', 'mmcv', ('2.5.1', '2.1.0')),
+)
+# onedl's packages need a torch from here on.
+FIRST_TORCH_OF_ONEDL = 4
+UPSTREAM = ('mmengine', 'mmcv', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'mmpretrain')
+
+
+def nearest_stack() -> Stack:
+    """The stack that the packages here are closest to, by their names and the torch release."""
+    onedl, old, new = STACKS
+    match = re.match(r'2\.(\d+)', installed(('torch',)).get('torch', ''))
+    minor = int(match[1]) if match else None
+    if minor is not None and minor < FIRST_TORCH_OF_ONEDL:
+        return old
+    if not installed(UPSTREAM):
+        return onedl
+    return old if minor is None else new
+
+
+def stack_here() -> str:
+    """The name of the nearest stack, and what differs from it."""
+    stack = nearest_stack()
+    found = installed(('torch', stack.mmcv))
+    differs = [
+        f'{name} is {found.get(name, "missing")}, not {tested}'
+        for name, tested in zip(('torch', stack.mmcv), stack.versions, strict=True)
+        if found.get(name, '').partition('+')[0] != tested
+    ]
+    return f'{stack.name}, as tested' if not differs else f'{stack.name} is the nearest: {", ".join(differs)}'
+
+
+# --- what mends what: lines for a shell ---
+
+
+def mmcv_wheels() -> str:
+    """The address of prebuilt wheels of the nearest stack's mmcv for the torch here, '' where there are none."""
+    stack = nearest_stack()
+    match = re.fullmatch(r'(2\.\d+)\.\d+(?:\+(\w+))?', installed(('torch',)).get('torch', ''))
+    if match is None or sys.version_info >= (3, 12) or platform.machine() not in ('x86_64', 'AMD64'):
+        return ''
+    # PyPI's builds have no label: those of torch 2.1 are for CUDA 12.1 on Linux, and for CPUs elsewhere.
+    release, kind = match[1], match[2] or ('cu121' if sys.platform == 'linux' else 'cpu')
+    is_for_release = stack.versions[0].startswith(f'{release}.')
+    return MMCV_WHEELS.format(kind=kind, release=release) if is_for_release and kind in stack.wheels else ''
+
+
 def build_ops() -> str:
-    """Builds mmcv with its ops, under the name and version it has here: under another name it would be there twice."""
-    pip, note = 'pip install --no-build-isolation --no-cache-dir', '# compiles ops for the torch here, ten minutes'
-    found = installed(DISTRIBUTIONS['mmcv'])
-    if not found:
-        return f'{pip} onedl-mmcv  {note}'
-    name, number = next(iter(found.items()))
+    """Installs mmcv with its ops, under the name and version it has here: under another name it would be there twice.
+
+    A prebuilt wheel where there is one for the torch here.
+    """
+    stack = nearest_stack()
+    name, number = next(iter(installed(DISTRIBUTIONS['mmcv']).items()), (stack.mmcv, ''))
     full = name.removesuffix('-lite')
     drop = '' if name == full else f'pip uninstall -y {name} && '
-    return f'{drop}{pip} --no-deps --force-reinstall {full}=={number}  {note}'
+    wanted = f'--no-deps --force-reinstall {full}=={number}' if number else f'{full}=={stack.versions[1]}'
+    address = mmcv_wheels() if (full, number or stack.versions[1]) == (stack.mmcv, stack.versions[1]) else ''
+    if address:
+        return f'{drop}pip install --only-binary {full} --find-links {address} {wanted}'
+    build = 'pip install --no-build-isolation --no-cache-dir'
+    return f'{drop}{build} {wanted}  # compiles ops for the torch here, ten minutes'
 
 
 def fit_torchvision() -> str:
@@ -67,7 +143,11 @@ def fit_torchvision() -> str:
     return f'pip install --no-deps --force-reinstall torchvision==0.{int(minor) + 15}.{patch}{index}'
 
 
-FROM_PIP = "pip install --no-build-isolation -e '.[onedl]'  # in the folder of vitplug"
+def install_packages() -> str:
+    """Installs what the nearest stack has beside torch."""
+    return f"pip install --no-build-isolation -e '.[{nearest_stack().extra}]'  # in the folder of vitplug"
+
+
 NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
 # What runs on the stack is to blame only where the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
@@ -111,13 +191,13 @@ class Broken(ValueError):
 NEEDS = (
     Need('torch', 'everything', 'pip install torch torchvision'),
     Need('torchvision', 'images', fit_torchvision()),
-    Need('mmengine', 'configs, runners', FROM_PIP),
+    Need('mmengine', 'configs, runners', install_packages()),
     Need('mmcv', 'images, layers', build_ops()),
     Need('mmcv.ops', 'detection and segmentation', build_ops()),
-    Need('mmdet', 'detection', FROM_PIP),
-    Need('mmseg', 'segmentation', FROM_PIP),
-    Need('mmpretrain', 'classification', FROM_PIP),
-    Need('vitplug.backbones', 'the backbones', FROM_PIP),
+    Need('mmdet', 'detection', install_packages()),
+    Need('mmseg', 'segmentation', install_packages()),
+    Need('mmpretrain', 'classification', install_packages()),
+    Need('vitplug.backbones', 'the backbones', install_packages()),
 )
 
 
@@ -204,7 +284,7 @@ def one_distribution_each() -> str:
 
 
 def _install_anew(names: Iterable[str]) -> str:
-    return f'pip uninstall -y {" ".join(names)} && {FROM_PIP}'
+    return f'pip uninstall -y {" ".join(names)} && {install_packages()}'
 
 
 def _listed(found: dict[str, str]) -> str:
@@ -232,10 +312,11 @@ def folder_of_configs(library: str) -> str:
 
 
 STACK = (
+    Check('stack', 'every answer to a question', install_packages(), stack_here),
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
     Check('torchvision ops', 'images, detection', fit_torchvision(), torchvision_beside_torch),
     Check('mmcv ops', 'detection and segmentation', build_ops(), mmcv_ops_work),
-    Check('distribution names', 'every package that is there twice', FROM_PIP, one_distribution_each),
+    Check('distribution names', 'every package that is there twice', install_packages(), one_distribution_each),
     Check(
         'setuptools',
         "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
@@ -486,7 +567,13 @@ def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
     parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to mend it.')
     parser.add_argument('--quick', action='store_true', help='only check that everything imports')
+    parser.add_argument(
+        '--wheels', action='store_true', help='only print where wheels of mmcv for the torch here are, if anywhere'
+    )
     args = parser.parse_args(argv)
+    if args.wheels:
+        print(mmcv_wheels())
+        return 0
     # Packages guess at what is missing when they are imported, and guess wrong.
     warnings.simplefilter('ignore')
     remedies = report(import_checks())

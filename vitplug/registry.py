@@ -23,6 +23,7 @@ MODELS = Registry(
         'vitplug.classifiers',
         'vitplug.detectors',
         'vitplug.data_preprocessors',
+        'vitplug.losses',
     ],
 )
 PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitplug.compat import is_compiling
+
 from . import tuning
 from .inputs import Attention, scores_of
 from .precision import at_least_float32, softmax
@@ -32,7 +34,7 @@ def fused(a: Attention) -> Tensor:
     saves = wide and a.goes_by_tiles(tuning.TILES_TO_SAVE_FROM)
     if pays or saves:
         return attend_by_tiles(a)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return form_maps(a) if needs_bias_grad else call_fused(a)
     # Not in half precision, whose scores it sums up in float32.
     single = a.q.dtype == at_least_float32(a.q.dtype)

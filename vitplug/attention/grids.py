@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitplug.compat import is_compiling
+
 # Tokens of different regions of a shifted window; the host's value, large enough for softmax.
 MASKED = -100.0
 
@@ -56,7 +58,7 @@ class WindowLayout:
 
     def slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """The place among those of all windows, after shift: of every token ``(h * w,)``, and of the padding."""
-        build = _slots if torch.compiler.is_compiling() else _cached_slots
+        build = _slots if is_compiling() else _cached_slots
         return build(self, device)
 
     def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
@@ -78,7 +80,7 @@ class WindowLayout:
         """
         if not self.shift:
             return None
-        build = _shift_mask if torch.compiler.is_compiling() else _cached_shift_mask
+        build = _shift_mask if is_compiling() else _cached_shift_mask
         return build(*self.padded, self.window, self.shift, device)
 
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from vitplug.compat import is_compiling
 
 from .grids import TokenGrid
 
@@ -39,7 +40,7 @@ class Attention:
 
         They are not with masks or dropout, and a graph that is being compiled is torch's to cut.
         """
-        possible = self.mask is None and not self.dropout_p and not torch.compiler.is_compiling()
+        possible = self.mask is None and not self.dropout_p and not is_compiling()
         return possible and self.q.shape[-2] >= tokens
 
 

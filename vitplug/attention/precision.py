@@ -5,10 +5,12 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from vitplug.compat import is_autocast_available
+
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
     """Switches autocast off inside a ``with`` block; the meta device, which has none, is left alone."""
-    if not torch.amp.is_autocast_available(device.type):
+    if not is_autocast_available(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 

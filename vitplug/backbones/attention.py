@@ -8,6 +8,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, TokenGrid, WindowLayout, attend
+from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.plugs import BlockShape, LayerPlugs
 
 from .parts import num_parts
@@ -36,7 +37,7 @@ class SelfAttention(BaseModule):
         self.qkv = nn.Linear(embed_dims, heads * shape.head_dims, bias=qkv_bias)
         self.proj = nn.Linear(shape.out_heads * shape.head_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop)
-        self.register_load_state_dict_pre_hook(_fit_heads)
+        register_load_state_dict_pre_hook(self, _fit_heads)
 
     @property
     def dropout_p(self) -> float:

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, Recorder, TokenGrid, WindowLayout
 from vitplug.checkpoints.pretrained import loads_checkpoint
+from vitplug.compat import run_uncompiled_where_it_fails
 from vitplug.plugs import LayerPlan, Plug, PlugSet
 from vitplug.plugs.checks import check_integer
 from vitplug.registry import PLUGS
@@ -85,6 +86,7 @@ class PluggedBackbone(BaseModule):
         """The host's forward."""
         raise NotImplementedError
 
+    @run_uncompiled_where_it_fails
     def forward(self, x: Tensor, **settings) -> tuple[Tensor, ...]:
         """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``.
 

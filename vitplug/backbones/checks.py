@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from vitplug.compat import is_autocast_available, is_autocast_enabled
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
 
 #: What wrong settings end in inside of mmcv, mmengine and torch.
@@ -138,4 +138,4 @@ def check_images(embed: nn.Module, images: Tensor) -> None:
 
 def _casts(device: str) -> bool:
     """Whether autocast is on for a kind of device."""
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return is_autocast_available(device) and is_autocast_enabled(device)

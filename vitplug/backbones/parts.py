@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention import tuning
+from vitplug.compat import is_compiling
 
 
 def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
@@ -12,7 +13,7 @@ def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
     Autograd would keep what lies between for all tokens anyway, and a graph that is being compiled is torch's to cut.
     In training mode all go together without gradients too: activation checkpointing must draw dropout twice alike.
     """
-    graph = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    graph = torch.is_grad_enabled() or is_compiling()
     together = graph or branch.training or not tuning.on_cpu(x_BND.device)
     parts = x_BND.shape[:-1].numel() // tuning.PART
     return 1 if together or parts < 4 else parts

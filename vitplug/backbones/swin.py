@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
 from vitplug.attention.grids import ceil_div, relative_position_index
+from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
@@ -58,7 +59,7 @@ class WindowAttention(SelfAttention):
         self.relative_position_bias_table = nn.Parameter(torch.zeros(self.offsets**2, shape.map_heads))
         # In the state dict because the host's checkpoints have it there.
         self.register_buffer('relative_position_index', relative_position_index(window_size, window_size))
-        self.register_load_state_dict_pre_hook(_fit_bias_table)
+        register_load_state_dict_pre_hook(self, _fit_bias_table)
 
     def init_weights(self):
         super().init_weights()
@@ -307,7 +308,7 @@ class SwinTransformer(PluggedBackbone):
         if use_abs_pos_embed:
             num_patches = self.patch_resolution[0] * self.patch_resolution[1]
             self.absolute_pos_embed = nn.Parameter(torch.zeros(1, num_patches, self.embed_dims))
-        self.register_load_state_dict_pre_hook(_fit_old_checkpoint)
+        register_load_state_dict_pre_hook(self, _fit_old_checkpoint)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
         plug_set = PlugSet(build_plugs(plugs), sum(self.depths))

@@ -16,6 +16,7 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
+from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
@@ -305,7 +306,7 @@ class VisionTransformer(PluggedBackbone):
         for name in self.prefix_names:
             setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
         self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
-        self.register_load_state_dict_pre_hook(_fit_position_table)
+        register_load_state_dict_pre_hook(self, _fit_position_table)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
         defaults = dict(

@@ -1,6 +1,7 @@
 """Whole models, training step and inference, against their plain hosts and the stock ones of the ecosystem."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
@@ -68,6 +69,11 @@ def timm_swin() -> nn.Module:
     )
 
 
+def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager:
+    """Autocast to half precision; torch 2.1 takes no other, not even to switch it off."""
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device, dtype)
+
+
 def training(model: nn.Module, shape: Sequence[int], device: str, dtype: torch.dtype) -> Callable[[], None]:
     """One training step without optimizer: forward, the sum of all outputs, backward."""
     model.to(device)
@@ -75,7 +81,7 @@ def training(model: nn.Module, shape: Sequence[int], device: str, dtype: torch.d
     x = torch.randn(shape, device=device)
 
     def step() -> None:
-        with torch.autocast(device, dtype, enabled=dtype != torch.float32):
+        with _autocast(device, dtype):
             outs = model(x)
         sum(out.float().sum() for out in (outs if isinstance(outs, tuple | list) else [outs])).backward()
         model.zero_grad()
@@ -91,7 +97,7 @@ def inference(model: nn.Module, shape: Sequence[int], device: str, dtype: torch.
 
     def step() -> None:
         model.eval()
-        with torch.inference_mode(), torch.autocast(device, dtype, enabled=dtype != torch.float32):
+        with torch.inference_mode(), _autocast(device, dtype):
             model(x)
 
     return step

@@ -273,7 +273,7 @@ def _read_torch(path: Path, unsafe_unpickle: bool, in_memory: bool):
     try:
         if unsafe_unpickle:
             mmap = zipfile.is_zipfile(path) and not in_memory
-            return torch.load(path, map_location='cpu', weights_only=False, mmap=mmap)
+            return torch.load(str(path), map_location='cpu', weights_only=False, mmap=mmap)
         return read_torch_file(path, in_memory)
     except (PermissionError, MemoryError):
         raise

@@ -17,6 +17,8 @@ from mmengine.device import get_device
 from mmengine.registry import DATASETS, OPTIMIZERS
 from mmengine.utils import get_object_from_string
 
+from vitplug.doctor import build_ops, install_packages
+
 from .class_counts import class_complaints
 from .classes import Classes, check_categories, class_folders, counts_categories, match_folders, named_classes
 from .config_parts import as_list, defaults_of, loader_leaves, registered, strings_in
@@ -342,7 +344,7 @@ def check_scope(cfg) -> None:
         if scope not in TASK_SCOPES:
             raise ValueError(f'default_scope = {scope!r} is unknown: set it to one of {allowed}') from error
         raise ImportError(
-            f"default_scope = {scope!r} cannot be imported ({error}): pip install 'vitplug[onedl]', or make setup"
+            f'default_scope = {scope!r} cannot be imported ({error}): run make setup, or {install_packages()}'
         ) from error
     if scope in NEEDS_OPS:
         check_ops()
@@ -357,10 +359,7 @@ def check_ops() -> None:
     try:
         importlib.import_module('mmcv.ops')
     except ImportError as error:
-        raise ImportError(
-            f"mmcv's compiled ops do not load ({error}): run make setup, or pip install --no-build-isolation "
-            '--no-cache-dir --force-reinstall --no-deps onedl-mmcv'
-        ) from error
+        raise ImportError(f"mmcv's compiled ops do not load ({error}): run make setup, or {build_ops()}") from error
 
 
 # Larger rates leave the range of float32 in an optimizer's step, which torch says without a name.

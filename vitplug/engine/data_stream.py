@@ -8,7 +8,7 @@ from itertools import chain, count, islice
 import numpy as np
 import torch
 from mmengine import dist
-from mmengine.dataset import BaseDataset
+from mmengine.dataset import BaseDataset, InfiniteSampler
 from torch.utils.data import DataLoader
 
 from .bad_samples import BadSamples, check_evaluated_sample, check_sample, one_line, path_of
@@ -72,7 +72,16 @@ class PositionedBatches:
     def _batches(self, epoch: int) -> Iterator[list[int]]:
         if hasattr(self.sampler, 'set_epoch'):
             self.sampler.set_epoch(epoch)
-        yield from self.batch_sampler
+        batches = iter(self.batch_sampler)
+        first = next(batches, None)
+        if first is not None:
+            yield first
+            yield from batches
+        elif self.endless:  # epoch would follow epoch for ever
+            raise ValueError(
+                f'train_dataloader: its sampler, {type(self.sampler).__name__}, gives no batch: use a data set of more '
+                'samples, a smaller batch_size, or drop_last=False'
+            )
 
 
 class DatasetProxy:
@@ -278,16 +287,23 @@ class EndlessBatches:
 
     Args:
         loader: A loader over endless `PositionedBatches`.
+        thrown_away: Number of batches that the loop of a resumed training takes and throws away, as upstream's mmengine
+            does: it is given None for each. A loop that calls `skip_iter` takes none.
     """
 
-    def __init__(self, loader: DataLoader):
+    def __init__(self, loader: DataLoader, thrown_away: int = 0):
         self.loader = loader
+        self.thrown_away = thrown_away
         self.iterator = None
+        self.skip_iter(thrown_away)
 
     def __iter__(self) -> 'EndlessBatches':
         return self
 
     def __next__(self):
+        if self.thrown_away:
+            self.thrown_away -= 1
+            return None
         if self.iterator is None:
             self.iterator = iter(self.loader)
         return next(self.iterator)
@@ -302,5 +318,9 @@ def rebuilt_loader(loader: DataLoader, dataset, batch_sampler, kind: type[DataLo
 
     Its generator is its own: a loader that takes its base seed from the global one shifts the model's draws.
     """
+    sampler = getattr(batch_sampler, 'sampler', None)
+    if isinstance(sampler, InfiniteSampler):
+        # Its indices are one generator; upstream's mmengine has begun it for the other loader, with which it ends.
+        sampler.indices = sampler._indices_of_rank()
     settings = {name: getattr(loader, name) for name in KEPT_SETTINGS}
     return (kind or DataLoader)(dataset, batch_sampler=batch_sampler, generator=torch.Generator(), **settings)

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitplug.compat import register_load_state_dict_pre_hook
+
 from ..attention.grids import TokenGrid
 from .checks import check_integer, check_number
 from .plug import LayerPlan, Plug
@@ -40,7 +42,7 @@ class OffsetTable(nn.Module):
         super().__init__()
         self.rel_pos_table = nn.Parameter(torch.zeros(num_heads, 2 * grid.height - 1, 2 * grid.width - 1))
         nn.init.trunc_normal_(self.rel_pos_table, std=0.02)
-        self.register_load_state_dict_pre_hook(_fit_offset_table)
+        register_load_state_dict_pre_hook(self, _fit_offset_table)
 
     def forward(self, grid: TokenGrid) -> Tensor:
         return _resize_offsets(self.rel_pos_table, (2 * grid.height - 1, 2 * grid.width - 1))

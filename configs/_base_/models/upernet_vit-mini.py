@@ -34,7 +34,7 @@ model = dict(
         norm_cfg=norm_cfg,
         align_corners=False,
         # Most pixels are background, which would otherwise be all that is learnt for a long time.
-        loss_decode=dict(type='CrossEntropyLoss', class_weight=[0.3] + [1.0] * 10),
+        loss_decode=dict(type='vitplug.SegCrossEntropyLoss', class_weight=[0.3] + [1.0] * 10),
     ),
     train_cfg=dict(),
     test_cfg=dict(mode='whole'),

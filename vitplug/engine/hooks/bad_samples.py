@@ -13,6 +13,7 @@ from ..atomic_files import check_record_file
 from ..bad_samples import RECORDS, BadSamples
 from ..data_stream import (
     EachOnce,
+    EndlessBatches,
     GappyDataset,
     GappyLoader,
     TolerantDataset,
@@ -106,8 +107,11 @@ class BadSampleHook(Hook):
         check_sources(loader.dataset, self.max_pixels)
         dataset = dataset_type(loader.dataset, bad_samples, loader.num_workers)
         loop.dataloader = rebuilt_loader(loader, dataset, loader.batch_sampler, kind)
-        if hasattr(loop, 'dataloader_iterator'):
-            loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
+        iterator = getattr(loop, 'dataloader_iterator', None)
+        if isinstance(iterator, EndlessBatches):
+            iterator.loader = loop.dataloader
+        elif iterator is not None:
+            loop.dataloader_iterator = type(iterator)(loop.dataloader)
 
 
 def _runs_alone(model) -> bool:

@@ -43,7 +43,8 @@ class RandomnessHook(Hook):
         dataset = SeededDataset(loop.dataloader.dataset, (SAMPLE_STREAM, *self.key))
         loop.dataloader = rebuilt_loader(loop.dataloader, dataset, self.batches)
         if self.endless:
-            loop.dataloader_iterator = EndlessBatches(loop.dataloader)
+            skips = hasattr(loop.dataloader_iterator, 'skip_iter')
+            loop.dataloader_iterator = EndlessBatches(loop.dataloader, thrown_away=0 if skips else runner.iter)
         if runner.val_loop is not None:
             _make_repeatable(runner.val_loop, (VALIDATION_STREAM, *self.key))
 

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitplug.compat import is_compiling
+
 from ...attention.grids import TokenGrid
 
 
@@ -23,7 +25,7 @@ def align_tokens(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int)
     """Token by token: of every pair that shared a window before, the score it had there."""
     if grid.layout is None or source.shift == grid.shift:
         return scores, None
-    find = _find_tokens if torch.compiler.is_compiling() else _cached_find_tokens
+    find = _find_tokens if is_compiling() else _cached_find_tokens
     window_WN, place_WN = find(source.layout, grid.layout, scores.device)
     # Advanced indices around the slice of heads: B W N N H.
     found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]

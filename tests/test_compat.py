@@ -1,0 +1,50 @@
+"""The names of a later torch: those it has by itself, and what stands in for them on an older one."""
+
+import copy
+import importlib.util
+
+import pytest
+import torch
+from torch import nn
+
+from vitplug import compat
+
+RENAMED = ((torch.compiler, 'is_compiling'), (torch.amp, 'is_autocast_available'))
+HOOK = 'register_load_state_dict_pre_hook'
+
+
+@pytest.fixture(params=['this torch', 'an older one'])
+def names(request, monkeypatch):
+    """The module as it is, and as a torch without the later names has it."""
+    if request.param == 'this torch':
+        return compat
+    for owner, name in (*RENAMED, (nn.Module, HOOK)):
+        monkeypatch.delattr(owner, name, raising=False)
+    spec = importlib.util.spec_from_file_location('older_compat', compat.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_compiled_code_knows_that_it_is(names):
+    def forward(x):
+        return x + 1 if names.is_compiling() else x
+
+    x = torch.zeros(2)
+    assert torch.equal(forward(x), x)
+    assert torch.equal(torch.compile(forward, fullgraph=True, backend='eager')(x), x + 1)
+
+
+def test_autocast(names):
+    assert names.is_autocast_available('cpu') and not names.is_autocast_available('meta')
+    assert not names.is_autocast_enabled('cpu')
+    with torch.autocast('cpu', torch.bfloat16):
+        assert names.is_autocast_enabled('cpu') and not names.is_autocast_enabled('cuda')
+
+
+def test_pre_hooks_get_the_module_that_loads(names):
+    module, seen = nn.Linear(2, 2), []
+    names.register_load_state_dict_pre_hook(module, lambda module, state, prefix, *_: seen.append((module, prefix)))
+    for root in (nn.Sequential(module), copy.deepcopy(nn.Sequential(module))):
+        root.load_state_dict(root.state_dict())
+        assert seen.pop() == (root[0], '0.')

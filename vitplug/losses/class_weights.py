@@ -1,0 +1,33 @@
+"""Cross-entropy with class weights beside ignored pixels."""
+
+from mmseg.models.losses import CrossEntropyLoss
+from torch import Tensor
+
+from vitplug.registry import MODELS
+
+
+@MODELS.register_module()
+class SegCrossEntropyLoss(CrossEntropyLoss):
+    """mmseg's cross-entropy, whose class weights go with ignored pixels on every release of mmseg.
+
+    The mean is the weighted one over the pixels that count. mmseg 1.2.2 looks up the weights of ignored pixels as well,
+    of class 255 for instance, and ends in an IndexError.
+    """
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        label: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        ignore_index: int = -100,
+        **kwargs,
+    ) -> Tensor:
+        """The loss of logits ``(B, classes, H, W)`` and classes ``(B, H, W)``."""
+        is_mean = (reduction_override or self.reduction) == 'mean'
+        if self.class_weight is not None and avg_factor is None and is_mean:
+            avg_factor = cls_score.new_tensor(self.class_weight)[label[label != ignore_index]].sum()
+        return super().forward(
+            cls_score, label, weight, avg_factor, reduction_override, ignore_index=ignore_index, **kwargs
+        )
