@@ -325,7 +325,7 @@ STACK = (
     ),
 )
 CONFIGS = tuple(
-    Check(f'configs {library}::...', 'bases by name', FROM_PIP, partial(folder_of_configs, library))
+    Check(f'configs {library}::...', 'bases by name', install_packages(), partial(folder_of_configs, library))
     for library in LIBRARIES
 )
 

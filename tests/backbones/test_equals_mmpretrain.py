@@ -209,7 +209,10 @@ def test_old_swin_checkpoints_load():
     ours.load_state_dict(source)
 
 
-@pytest.mark.parametrize('pair', [vit_pair, partial(vit_pair, **VIT_VARIANTS['swiglu']), swin_pair], ids=str)
+SIZED = {'vit': vit_pair, 'swiglu': partial(vit_pair, **VIT_VARIANTS['swiglu']), 'swin': swin_pair}
+
+
+@pytest.mark.parametrize('pair', SIZED.values(), ids=SIZED)
 def test_blocks_say_their_sizes_under_the_stock_names(pair):
     """Counters of FLOPs and viewers of attention maps read them."""
     theirs, ours = pair()

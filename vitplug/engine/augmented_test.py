@@ -4,7 +4,7 @@ from copy import deepcopy
 
 from mmengine.config import Config, ConfigDict
 
-from .checks import dataset_leaves
+from .config_parts import loader_leaves
 
 # What merges the predictions where a config has no `tta_model`; those of upstream's tools, but for masks.
 MERGERS = {
@@ -26,7 +26,7 @@ def augment_test(cfg: Config) -> None:
     Raises:
         ValueError: If there is no `tta_pipeline`, and none can be made of a pipeline of the test data.
     """
-    for dataset in dataset_leaves(cfg.test_dataloader.dataset):
+    for _, dataset in loader_leaves(cfg, 'test'):
         dataset.pipeline = cfg.get('tta_pipeline') or mirrored(dataset.pipeline)
     model = cfg.model
     if cfg.get('data_preprocessor'):

@@ -15,7 +15,7 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from ..checkpoint_fit import load_for_inference
-from ..checks import dataset_leaves
+from ..config_parts import loader_leaves
 from ..safe_loading import load_safely
 from .tasks import TASKS
 
@@ -111,10 +111,10 @@ def check_device(device: str | None) -> str:
 
 
 def _test_dataset(cfg: Config) -> dict:
-    loader = cfg.get('test_dataloader')
-    if not loader:
+    if not cfg.get('test_dataloader'):
         raise ValueError(f'{cfg.filename}: no test_dataloader, whose pipeline pictures go through; add one')
-    return next(dataset_leaves(loader['dataset']))
+    _, dataset = next(loader_leaves(cfg, 'test'))
+    return dataset
 
 
 def _loader_of(dataset: Mapping) -> dict:
