@@ -20,7 +20,7 @@ def _stock_swin(backbone: Mapping) -> dict:
 
 
 def _stock_vit(backbone: Mapping) -> dict:
-    """The same of mmseg's ViT."""
+    """The same of mmseg's ViT; its patches get the bias that pretrained weights have and mmseg leaves out."""
     same = ('img_size', 'patch_size', 'in_channels', 'out_indices', 'drop_rate', 'drop_path_rate', 'with_cls_token')
     same += ('norm_cfg', 'interpolate_mode', 'qkv_bias', 'pre_norm', 'with_cp')
     defaults = dict(attn_drop_rate=0.0, output_cls_token=False, out_origin=False, patch_norm=False, num_fcs=2)
