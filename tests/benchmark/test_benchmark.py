@@ -167,7 +167,7 @@ def test_compiled_model_is_measured_beside_eager(mode, monkeypatch):
 
     torch._dynamo.reset()
     monkeypatch.setitem(compilation.HOSTS, 'Swin', broken)
-    assert compilation.measure('Swin', 'plain', mode, timer, torch.float32, 'eager').breaks == 1
+    assert compilation.measure('Swin', 'plain', mode, timer, torch.float32, 'eager').breaks > 0
     torch._dynamo.reset()
     assert 'no backend' in compilation.measure('Swin', 'plain', mode, timer, torch.float32, refuse).error
 

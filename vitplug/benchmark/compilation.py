@@ -56,7 +56,7 @@ class Compiled:
         plug: The plug.
         mode: ``'training'`` (forward and backward) or ``'inference'``.
         seconds: Until the first step was through, compiling included.
-        breaks: Graph breaks; 0 if all of the forward is one graph.
+        breaks: Graph breaks as torch counts them, in every frame; 0 if all of the forward is one graph.
         eager: Median time of a step of the model as it is, in seconds.
         ratio: Median over the rounds of the compiled step's time over that of the model as it is.
         quartiles: Between which half of the rounds' ratios lie.
