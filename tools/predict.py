@@ -2,7 +2,11 @@
 
 import sys
 
-from vitplug.engine.prediction.cli import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.engine.prediction.cli import main
+
     sys.exit(main())

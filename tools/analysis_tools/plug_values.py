@@ -1,6 +1,10 @@
 """Print and plot what plugs have learned: python tools/analysis_tools/plug_values.py CHECKPOINT [--out PNG]"""
 
-from vitplug.analysis.plug_values import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.analysis.plug_values import main
+
     main()

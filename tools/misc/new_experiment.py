@@ -1,6 +1,10 @@
 """Write a config for your own data: python tools/misc/new_experiment.py --task T --data DIR --base CONFIG --out FILE"""
 
-from vitplug.engine.new_experiment import main
+from vitplug import threads
 
 if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.engine.new_experiment import main
+
     main()
