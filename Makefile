@@ -1,5 +1,5 @@
 # make demo   train and evaluate three small models on real images, print a table, write pictures; TASK=detection: one
-# make test   lint and run the test suite
+# make test   lint and run the quick tests; make test-all runs every test (three quarters of an hour on 2 cores)
 # make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
 # Each sets up $(VENV) first; a step that is done is not done again.
 # make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it
@@ -36,7 +36,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-tasks test bench lint format docs docs-serve
+.PHONY: help setup demo demo-tasks test test-all bench lint format docs docs-serve
 
 help:
 	@sed -n '1,6s/^# //p' Makefile
@@ -105,7 +105,10 @@ demo-tasks: $(DONE)/venv
 	@PYTHONPATH=. $(PY) tools/demo.py --task '$(TASK)' --dry-run
 
 test: setup lint
-	@$(PY) -m pytest -n auto
+	@$(PY) -m pytest -n auto --dist worksteal --quick
+
+test-all: setup lint
+	@$(PY) -m pytest -n auto --dist worksteal
 
 bench: setup
 	@$(PY) tools/analysis_tools/benchmark.py $(BENCH)

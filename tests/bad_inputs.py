@@ -807,7 +807,7 @@ DATA = (
     Row(
         'damaged image where none is allowed',
         _set('default_hooks.bad_samples.strict=True', TRAIN),
-        r'cannot use data/train/cat/0\.png: .*mend or remove it',
+        r'cannot use data/train/cat/0\.png: .*repair or remove it',
         cut('data/train/cat/0.png', 0),
         65,
     ),

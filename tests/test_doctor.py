@@ -1,4 +1,4 @@
-"""The doctor names what is broken and how to mend it."""
+"""The doctor names what is broken and how to repair it."""
 
 import platform
 import re
@@ -183,7 +183,7 @@ def test_backbones_that_do_not_import_are_reported(monkeypatch, capsys):
 def test_a_missing_package_is_named(monkeypatch, capsys):
     monkeypatch.setattr(doctor, 'NEEDS', (doctor.Need('no_such_package', 'tests', 'pip install it'),))
     assert doctor.main() == 1
-    assert 'no_such_package' in (out := capsys.readouterr().out) and 'mend it: pip install it' in out
+    assert 'no_such_package' in (out := capsys.readouterr().out) and 'repair it: pip install it' in out
 
 
 def test_two_distributions_of_one_package_are_a_trap(monkeypatch, capsys):

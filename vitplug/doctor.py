@@ -1,4 +1,4 @@
-"""Checks that the stack vitplug stands on is in order and that vitplug works on it, and says how to mend what does not.
+"""Checks that the stack vitplug stands on is in order and that vitplug works on it, and says how to repair it.
 
 Run ``python -m vitplug.doctor``, or with ``--quick`` for the stack alone; the exit status is 1 where something is
 broken. Nothing is downloaded and nothing written.
@@ -98,7 +98,7 @@ def stack_here() -> str:
     return f'{stack.name}, as tested' if not differs else f'{stack.name} is the nearest: {", ".join(differs)}'
 
 
-# --- what mends what: lines for a shell ---
+# --- what repairs what: lines for a shell ---
 
 
 def mmcv_wheels() -> str:
@@ -151,7 +151,7 @@ def install_packages() -> str:
 NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
 # What runs on the stack is to blame only where the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
-STACK_FIRST = 'mend what is broken above, then run this again'
+STACK_FIRST = 'repair what is broken above, then run this again'
 
 
 @dataclass(frozen=True)
@@ -559,13 +559,13 @@ def report(checks: Iterable[Check]) -> list[str]:
             remedies.append(getattr(error, 'remedy', item.remedy))
             message = str(error) if isinstance(error, ImportError | Broken) else f'{type(error).__name__}: {error}'
             print(f'  BROKEN  {item.name:45} (for {item.purpose}) {" ".join(message.split())}')
-            print(f'          mend it: {remedies[-1]}', flush=True)
+            print(f'          repair it: {remedies[-1]}', flush=True)
     return remedies
 
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
-    parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to mend it.')
+    parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to repair it.')
     parser.add_argument('--quick', action='store_true', help='only check that everything imports')
     parser.add_argument(
         '--wheels', action='store_true', help='only print where wheels of mmcv for the torch here are, if anywhere'
@@ -587,7 +587,7 @@ def main(argv: Sequence[str] = ()) -> int:
         print('the stack is in order')
         return 0
     culprit = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
-    print(f'{culprit} is not in order ({len(remedies)} failed); to mend it, with the pip of {sys.executable}:')
+    print(f'{culprit} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
     print('\n'.join(f'  {remedy}' for remedy in dict.fromkeys(remedies) if remedy != STACK_FIRST))
     return 1
 

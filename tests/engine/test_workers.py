@@ -36,7 +36,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ('way', 'split', 'status', 'message'),
     [
-        ('crash', 'train', 65, r'died (SIGSEGV) of data/train/dog/1.png: mend or remove this image'),
+        ('crash', 'train', 65, r'died (SIGSEGV) of data/train/dog/1.png: repair or remove this image'),
         ('kill', 'train', 71, r'died (SIGKILL) while it read data/train/dog/1.png: most likely memory ran out'),
         ('crash', 'val', 65, r'died (SIGSEGV) of data/val/dog/1.png'),
     ],

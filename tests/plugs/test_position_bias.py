@@ -38,18 +38,18 @@ def assert_same_with_gradients(module, grid, oracle):
 
 
 @given(height=sides, width=sides, prefix=st.integers(0, 2), heads=st.integers(1, 2), data=st.data())
-def test_rows_cut_from_strips_are_those_of_all_pairs(height, width, prefix, heads, data):
+def test_rows_cut_from_the_table_are_those_of_all_pairs(height, width, prefix, heads, data):
     grid = TokenGrid(height, width, prefix)
     rows = slice(*sorted(data.draw(st.tuples(*[st.integers(0, grid.num_tokens)] * 2).filter(lambda r: r[0] != r[1]))))
     table = torch.randn(heads, 2 * height - 1, 2 * width - 1, dtype=torch.float64, requires_grad=True)
-    strips, expected = grid.to_strips(table), grid.expand_offsets(table)[:, rows]
+    row_table, expected = grid.to_row_table(table), grid.expand_offsets(table)[:, rows]
     got = torch.zeros_like(expected)
     with torch.no_grad():
-        grid.add_strips(got, strips, rows)
+        grid.add_rows(got, row_table, rows)
     assert_close(got, expected, rtol=0, atol=0)
-    g, grad_strips = torch.randn_like(got), torch.zeros_like(strips)
-    grid.add_to_strips(grad_strips, rows, g)
-    (grad,) = torch.autograd.grad(strips, table, grad_strips)
+    g, grad_table_of_rows = torch.randn_like(got), torch.zeros_like(row_table)
+    grid.add_to_row_table(grad_table_of_rows, rows, g)
+    (grad,) = torch.autograd.grad(row_table, table, grad_table_of_rows)
     assert_close(grad, *torch.autograd.grad(expected, table, g))
 
 

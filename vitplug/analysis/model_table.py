@@ -37,7 +37,7 @@ class Row:
         name: Name of the model.
         config: Config below `configs/`, without suffix.
         parameters: Reference of the parameters: their number, or millions with three or two decimals as text.
-        macs: Reference of the MACs, thousand millions with three decimals; None where nobody gives one.
+        macs: Reference of the MACs, in G (10^9) with three decimals; None where nobody gives one.
         paper: Parameters and FLOPs as the paper prints them.
         changes: Settings that make the model of the config.
         note: Why a count is not the reference, or what else there is to know.
@@ -271,7 +271,7 @@ Written by
 
     {COMMAND}
 
-*Parameters* and *G MACs* are counted here: all parameters of the model that the config builds, and thousand millions
+*Parameters* and *G MACs* are counted here: all parameters of the model that the config builds, and 10^9
 of multiply-accumulates of convolutions and matrix products, attention included, for one image. *Reference* is a count
 of somebody else's code (timm 1.0.31 for the hosts; the official code for ReViT-B without class token, ReSwin-T and the
 official form of Refined-ViT) or, for all others, what the layers that the paper describes add up to; *paper* is what

@@ -26,5 +26,5 @@ def millions(count: int) -> str:
 
 
 def giga(count: int) -> str:
-    """A number of MACs, in thousand millions."""
+    """A number of MACs, in G (10^9)."""
     return f'{count / 1e9:.3f} G'

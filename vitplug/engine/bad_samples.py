@@ -53,7 +53,7 @@ class BadSamples:
             add_line(self.path, json.dumps(line))
         if self.strict:
             choice = ADVICE.get(self.split, 'set default_hooks.bad_samples.strict=False')
-            raise BadSample(f'cannot use {self._last}; mend or remove it, or {choice}')
+            raise BadSample(f'cannot use {self._last}; repair or remove it, or {choice}')
 
     def too_many(self) -> BadSample:
         """The error for when one draw after another failed."""

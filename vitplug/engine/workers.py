@@ -79,7 +79,7 @@ def explained(pid: int, number: signal.Signals | None, path: str | None) -> Trai
     """
     how = f'died ({number.name})' if number else 'died'
     if path and number in CRASHES:
-        return BadSample(f'a worker of the data loader {how} of {path}: mend or remove this image or its annotations')
+        return BadSample(f'a worker of the data loader {how} of {path}: repair or remove this image or its annotations')
     where = f' while it read {path}' if path else ''
     advice = ADVICE.get(number, "look for the reason in the system's log (dmesg), or set num_workers=0 to see more")
     return WorkerDied(f'a worker of the data loader (process {pid}) {how}{where}: {advice}')
