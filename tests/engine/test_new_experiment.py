@@ -180,7 +180,7 @@ def passed(command, folder):
 
 
 @pytest.mark.parametrize('task', BASES)
-def test_from_data_to_a_test(task, tmp_path):
+def test_from_data_to_a_picture(task, tmp_path):
     """The config is not changed between the tools."""
     DATA[task](tmp_path / 'data')
     (tmp_path / 'base.py').write_text(BASES[task])
@@ -189,12 +189,16 @@ def test_from_data_to_a_test(task, tmp_path):
     assert ', '.join(CLASSES[task]) in made.out
     config = (tmp_path / 'my.py').read_bytes()
     checked = passed('check_dataset.py my.py --splits train val test', tmp_path)
-    assert checked.endswith('0 errors, 0 notes\n')
+    assert re.search(r'\n0 errors, \d notes\n$', checked)
     trained = passed('train.py my.py --work-dir work', tmp_path)
     checkpoint = (tmp_path / 'work' / 'last_checkpoint').read_text().strip()
     tested = passed(f'test.py my.py {checkpoint} --work-dir test', tmp_path)
     for said in (trained, tested):
         assert f'{METRICS[task]}: ' in said
+    some = next(path for path in sorted((tmp_path / 'data').rglob('*')) if path.suffix in ('.jpg', '.png'))
+    passed(f'predict.py my.py {checkpoint} {some.relative_to(tmp_path)} --out seen', tmp_path)
+    [picture] = (tmp_path / 'seen' / 'pictures').rglob('*.*')
+    assert min(Image.open(picture).size) >= 384
     assert (tmp_path / 'my.py').read_bytes() == config
     # A second one starts where the first has ended, whether its backbone is replaced or was vitplug's before.
     trained = torch.load(checkpoint, weights_only=False)['state_dict']
