@@ -9,8 +9,8 @@ from torch import nn
 
 from vitplug import compat
 
-RENAMED = ((torch.compiler, 'is_compiling'), (torch.amp, 'is_autocast_available'))
-HOOK = 'register_load_state_dict_pre_hook'
+# Without `torch.compiler.is_compiling`, which a later torch's older name calls.
+LATER = ((torch.amp, 'is_autocast_available'), (nn.Module, 'register_load_state_dict_pre_hook'))
 
 
 @pytest.fixture(params=['this torch', 'an older one'])
@@ -18,7 +18,7 @@ def names(request, monkeypatch):
     """The module as it is, and as a torch without the later names has it."""
     if request.param == 'this torch':
         return compat
-    for owner, name in (*RENAMED, (nn.Module, HOOK)):
+    for owner, name in LATER:
         monkeypatch.delattr(owner, name, raising=False)
     spec = importlib.util.spec_from_file_location('older_compat', compat.__file__)
     module = importlib.util.module_from_spec(spec)

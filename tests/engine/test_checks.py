@@ -96,14 +96,16 @@ def test_unknown_scope():
 
 def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, 'mmdet', None)
-    with pytest.raises(ImportError, match=r"'mmdet' cannot be imported.*vitplug\[onedl\]"):
+    with pytest.raises(ImportError, match=r"'mmdet' cannot be imported.*pip install .*'\.\[(onedl|openmmlab)\]'"):
         checks.check_scope(ConfigDict(default_scope='mmdet'))
 
 
 @pytest.mark.parametrize('scope', ['mmseg', 'mmdet'])
 def test_missing_ops_say_how_to_build_them(monkeypatch, scope):
     monkeypatch.setitem(sys.modules, 'mmcv.ops', None)
-    with pytest.raises(ImportError, match=r'compiled ops do not load.*make setup.*--no-build-isolation'):
+    with pytest.raises(
+        ImportError, match=r'ops do not load.*make setup, or pip install (--no-build-isolation|--only-binary) '
+    ):
         checks.check_scope(ConfigDict(default_scope=scope))
 
 

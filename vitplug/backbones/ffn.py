@@ -31,12 +31,12 @@ class PluggedFFN(FFN):
         return identity + x if self.add_identity else x
 
     def _hidden(self, x: Tensor) -> Tensor:
-        for layer in self.layers[:-2]:
+        for layer in list(self.layers)[:-2]:  # a slice would be a new Sequential
             x = layer(x)
         return x
 
     def _out(self, x: Tensor) -> Tensor:
-        last, dropout = self.layers[-2:]
+        last, dropout = list(self.layers)[-2:]
         return dropout(last(x))
 
 
