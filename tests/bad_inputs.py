@@ -1799,8 +1799,9 @@ ARGUMENT = (
     ),
     Row(
         'augmented test of data that loads no image',
-        _set("test_dataloader.dataset.pipeline=[dict(type='PackInputs')]", 'test.py tiny.py good.pth --tta'),
+        'test.py child.py good.pth --tta',
         r'--tta: no step of the test pipeline loads an image \(PackInputs\): set tta_pipeline',
+        child("test_dataloader = dict(dataset=dict(pipeline=[dict(type='PackInputs')]))"),
     ),
     Row(
         'table into another document',

@@ -142,6 +142,7 @@ def parse_pip(args: list[str]) -> None:
     options.add_argument('command', choices=['install'])
     options.add_argument('-e', type=lambda path: (ROOT / path / 'setup.py').resolve(strict=True))
     options.add_argument('--no-deps', action='store_true')
+    options.add_argument('packages', nargs='*')
     options.parse_args(args)
 
 
@@ -192,7 +193,9 @@ def is_config(code: str) -> bool:
 
 CODE = [(page, i, code) for page in PAGES for i, code in enumerate(fences(page, 'python'))]
 CONFIGS = [pytest.param(page, code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if is_config(code)]
-INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'torch.' in code.split('(')[0]]
+# Lines that use a backbone, not the modules of an example.
+INFERS = re.compile(r'(?!""")[^(]*torch\.')
+INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if INFERS.match(code)]
 PROGRAMS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'Predictor(' in code]
 SNIPPETS = [
     pytest.param(code, id=f'{name_of(page)}-{i}')

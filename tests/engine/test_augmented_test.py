@@ -65,7 +65,7 @@ def save_model(cfg: Config, folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_classifier_averages_its_scores(predictions):
-    plain, flipped, merged = predictions('vit-mini-p4-cb_1x*.py', more='')
+    plain, flipped, merged = predictions('vit-mini-p4-cb_1xb32-14e_*.py', more='')
     assert len(merged) == 10
     for one, other, both in zip(plain, flipped, merged, strict=True):
         assert not torch.allclose(one['pred_score'], other['pred_score'])
@@ -74,7 +74,7 @@ def test_classifier_averages_its_scores(predictions):
 
 @pytest.mark.slow
 def test_segmentor_averages_its_probabilities(predictions):
-    plain, flipped, merged = predictions('*p8-cb_upernet_*.py')
+    plain, flipped, merged = predictions('*p8-cb_upernet_1xb8-1200i_*.py')
     for one, other, both in zip(plain, flipped, merged, strict=True):
         mirrored_back = other['seg_logits']['data'].flip(-1)
         expected = one['seg_logits']['data'].softmax(0) + mirrored_back.softmax(0)
@@ -85,7 +85,7 @@ def test_segmentor_averages_its_probabilities(predictions):
 
 @pytest.mark.slow
 def test_detector_merges_boxes_with_their_masks(predictions):
-    plain, flipped, merged = predictions('*-cb_mask-rcnn_*.py')
+    plain, flipped, merged = predictions('*-cb_mask-rcnn_1xb8-400i_*.py')
     for one, other, both in zip(plain, flipped, merged, strict=True):
         height, width = one['ori_shape']
         one, other, both = (each['pred_instances'] for each in (one, other, both))

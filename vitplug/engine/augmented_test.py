@@ -38,7 +38,7 @@ def augment_test(cfg: Config) -> None:
 
 def is_augmented(cfg: Config) -> bool:
     """Whether the model of a config merges the predictions of another inside of it."""
-    return 'module' in cfg.model
+    return 'module' in cfg.get('model', {})
 
 
 def mirrored(pipeline: list) -> list:
