@@ -57,12 +57,13 @@ def _is_drawn(item) -> bool:
     """Of a test over hosts and plugs: whether this is the plug's host. Another test pairs them another way."""
     from cases import HOSTS, PLUGS
 
-    params = dict(item.callspec.params) if hasattr(item, 'callspec') else {}
-    host, plugs = params.pop('host', None), params.pop('plugs', None)
-    if host not in HOSTS or plugs not in PLUGS:
+    params = item.callspec.params if hasattr(item, 'callspec') else {}
+    pair = params.get('host'), params.get('plugs')
+    if not all(isinstance(name, str) for name in pair) or pair[0] not in HOSTS or pair[1] not in PLUGS:
         return True
-    clause = crc32(f'{item.function.__name__} {params}'.encode())
-    return (list(HOSTS).index(host) + list(PLUGS).index(plugs) + clause) % len(HOSTS) == 0
+    others = {name: index for name, index in item.callspec.indices.items() if name not in ('host', 'plugs')}
+    clause = crc32(f'{item.originalname} {sorted(others.items())}'.encode())
+    return (list(HOSTS).index(pair[0]) + list(PLUGS).index(pair[1]) + clause) % len(HOSTS) == 0
 
 
 @pytest.hookimpl(optionalhook=True)
