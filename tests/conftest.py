@@ -50,7 +50,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _is_quick(item) -> bool:
-    return item.get_closest_marker('slow') is None and _is_drawn(item)
+    return item.get_closest_marker('slow') is None and _is_sampled(item) and _is_drawn(item)
+
+
+def _is_sampled(item) -> bool:
+    sampled = item.get_closest_marker('sampled')
+    return sampled is None or crc32(item.name.encode()) % sampled.args[0] == 0
 
 
 def _is_drawn(item) -> bool:

@@ -36,6 +36,7 @@ def changes(folder, before):
     return [path for path, content in before.items() if after.get(path) != content]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('row', ALL, ids=lambda row: row.title)
 def test_row(row, folder):
     row.make(folder)

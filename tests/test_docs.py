@@ -466,6 +466,7 @@ def test_hosting_takes_ten_lines():
     assert modules_of(ROOT / 'docs' / 'your_host.md')[1].count('# plugs\n') == 10
 
 
+@pytest.mark.slow
 def test_module_of_torch_needs_torch_alone(beside_examples):
     """A process in which no package of OpenMMLab can be imported."""
     code = (
@@ -519,6 +520,7 @@ WRITING = [shlex.split(line) for line in fences(PAGE, 'shell')[0].splitlines()]
 DATA = list(zip(fences(PAGE, 'python'), (flowers, screws, roads), WRITING, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('code', 'make_data', 'command'), DATA, ids=['folder', 'coco', 'label-maps'])
 def test_config_for_ones_own_data_reads_it(code, make_data, command, tmp_path, monkeypatch, capsys):
     """The data set check of the tools, on files laid out as the page says, finds both classes and nothing wrong.

@@ -81,6 +81,7 @@ def test_missing_data_names_the_command(run, tmp_path):
     assert not (tmp_path / 'work').exists()
 
 
+@pytest.mark.slow
 def test_repeated_training_keeps_the_earlier_checkpoint(run, tmp_path):
     (tmp_path / 'work').mkdir()
     (tmp_path / 'work' / 'epoch_1.pth').write_text('precious')
@@ -127,8 +128,14 @@ def test_slurm_script_passes_everything_on(run, tmp_path):
 # --- trainings ---
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('config', TWO_ITERATIONS, ids=['classification', 'segmentation', 'detection'])
+@pytest.mark.parametrize(
+    'config',
+    [
+        pytest.param(CLASSIFICATION, id='classification'),
+        pytest.param(SEGMENTATION, id='segmentation', marks=pytest.mark.slow),
+        pytest.param(DETECTION, id='detection', marks=pytest.mark.slow),
+    ],
+)
 def test_train_resume_and_test(run, tmp_path, config):
     options = ('--cfg-options', *TINY_LOADERS, *TWO_ITERATIONS[config])
     done = run(*train(config, *options))

@@ -1,5 +1,6 @@
 """A training with mmengine's `compile` ends as one without."""
 
+import pytest
 import torch
 from toy_training import final_state, toy_config
 
@@ -19,6 +20,7 @@ def train(folder, **settings):
     return final_state(folder)
 
 
+@pytest.mark.slow
 def test_compiled_training_ends_as_the_plain_one(tmp_path):
     plain = train(tmp_path / 'plain')
     with torch._dynamo.config.patch(suppress_errors=False):

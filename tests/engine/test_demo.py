@@ -46,6 +46,7 @@ def test_table_is_aligned():
 # --- trainings ---
 
 
+@pytest.mark.slow
 def test_failed_training_shows_the_end_of_its_output(tmp_path):
     training = demo.Training(TASK, tmp_path, threads=1)
     training.process.wait()

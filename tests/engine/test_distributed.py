@@ -25,6 +25,7 @@ def free_port():
         return free.getsockname()[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('host', HOSTS)
 def test_two_processes_are_one_with_twice_the_batch(host, tmp_path):
     mp.spawn(half_step, args=(free_port(), host, tmp_path / 'step.pth'), nprocs=2)
@@ -113,11 +114,13 @@ def statuses_of(function, tmp_path):
     return [process.exitcode for process in processes]
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_ends_with_the_reason(tmp_path):
     assert statuses_of(tell_a_reason, tmp_path) == [BadSample.status, BadSample.status]
     assert (tmp_path / '0').read_text() == (tmp_path / '1').read_text() == 'error: process 1: a.png\n'
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_gives_no_reason(tmp_path):
     assert statuses_of(be_killed, tmp_path) == [PeerLost.status, -signal.SIGKILL]
     assert 'lost the connection to another process, which has given no reason' in (tmp_path / '0').read_text()

@@ -179,7 +179,10 @@ def passed(command, folder):
     return outcome.text
 
 
-@pytest.mark.parametrize('task', BASES)
+@pytest.mark.parametrize(
+    'task',
+    ['classification', *(pytest.param(task, marks=pytest.mark.slow) for task in BASES if task != 'classification')],
+)
 def test_from_data_to_a_picture(task, tmp_path):
     """The config is not changed between the tools."""
     DATA[task](tmp_path / 'data')
@@ -255,6 +258,7 @@ STOCK = {
 TASKS = {flowers: 'classification', screws: 'detection', coco_folders: 'detection', roads: 'segmentation'}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('base', STOCK)
 def test_bases_of_the_libraries(base, tmp_path):
     """Whole models are built, and the data sets read."""
@@ -274,6 +278,7 @@ def test_bases_of_the_libraries(base, tmp_path):
         assert cfg.val_evaluator.metric == 'bbox'
 
 
+@pytest.mark.slow
 def test_boxes_without_masks_take_the_mask_head_out(tmp_path):
     screws(tmp_path / 'data', masks=False)
     (tmp_path / 'base.py').write_text(BASES['detection'])

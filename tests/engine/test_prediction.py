@@ -66,6 +66,7 @@ def pictures_in(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file())
 
 
+@pytest.mark.slow
 def test_detection_has_the_map_of_a_test(tmp_path, digits):
     """The truth is made of the model's own objects, moved a little, since that of an untrained model has a mAP of 0."""
     untrained(DETECTION, tmp_path / 'a.pth')
@@ -111,6 +112,7 @@ def video_of(path, colours, size=(24, 16)):
     writer.release()
 
 
+@pytest.mark.slow
 def test_segmentation_has_the_label_maps_of_a_test_and_takes_videos(tmp_path, digits):
     untrained(SEGMENTATION, tmp_path / 'a.pth')
     video_of(tmp_path / 'clip.mp4', [(0, 0, 0), (0, 250, 0), (0, 0, 250)], size=(64, 48))

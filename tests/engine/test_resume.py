@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize('chosen', ['not slow', pytest.param('slow', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('chosen', ['not slow', 'slow'])
 def test_a_killed_and_resumed_training_ends_alike(chosen):
     cases = Path(__file__).with_name('resume_cases.py')
     command = [sys.executable, '-m', 'pytest', '-q', '-p', 'no:xdist', '-p', 'no:cacheprovider', '-m', chosen, cases]

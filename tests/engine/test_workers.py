@@ -33,6 +33,7 @@ def folder(tmp_path):
     bad_inputs.clean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('way', 'split', 'status', 'message'),
     [
