@@ -93,6 +93,7 @@ def test_configs_are_found_by_name(wheel, tmp_path):
     assert found['plugs'] == [1, 1] and found['rate'] == 0.3
 
 
+@pytest.mark.slow
 def test_every_config_of_the_index_parses_from_the_wheel(wheel, tmp_path):
     code = (
         'import json, yaml, vitplug.registry\n'

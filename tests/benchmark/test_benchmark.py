@@ -21,6 +21,7 @@ from vitplug.benchmark.measure import Case, Timer
 from vitplug.benchmark.processes import in_own_process
 from vitplug.benchmark.profile import by_kind, shares
 from vitplug.benchmark.report import as_text, growth_as_text
+from vitplug.datasets.digit_scenes import make_digit_scenes
 
 QUICK = ['--rounds', '1', '--seconds', '0', '--batch', '1', '--parts', 'attention']
 SIZES = Sizes(layers=3, heads=2, dims=4, height=3, width=4, prefix=1)
@@ -91,6 +92,7 @@ def test_slopes():
     assert '| 1.50 | 1.00 | <= 1.2 |' in growth_as_text([found])
 
 
+@pytest.mark.slow
 def test_memory_of_a_step_is_its_own(monkeypatch):
     """And not that of the process that measures, which is larger."""
     held = torch.ones(400_000_000)  # 1.6 GB
@@ -100,6 +102,7 @@ def test_memory_of_a_step_is_its_own(monkeypatch):
     assert 0.02 < found.gigabytes[-1] < 1 and held[0] == 1
 
 
+@pytest.mark.slow
 def test_tables_have_processes_of_their_own_with_the_threads_and_silence_of_this_one(monkeypatch):
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 3)
     with cli.quiet():
@@ -150,6 +153,7 @@ def tiny_swin(plugs):
     return SwinTransformer(arch=arch, img_size=28, out_indices=(1,), pad_small_map=True, plugs=plugs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('mode', ['training', 'inference'])
 def test_compiled_model_is_measured_beside_eager(mode, monkeypatch):
     monkeypatch.setattr(compilation, 'HOSTS', {'Swin': tiny_swin})
@@ -176,6 +180,15 @@ def refuse(graph, inputs):
     raise RuntimeError('no backend')
 
 
+@pytest.mark.slow
+def test_whole_model_is_compiled_as_far_as_its_operators_allow(tmp_path):
+    make_digit_scenes(tmp_path, num_classification=(10, 10), num_scenes=(8, 1), log=lambda line: None)
+    configs = Path(__file__).parents[2] / 'configs' / 'digits'
+    task = 'Digits segmentation, UPerNet on ViT'
+    found = compilation.measure_task(task, 'inference', configs, tmp_path, Timer('cpu', rounds=3), 'eager')
+    assert found.host == task and not found.error and found.ratio > 0
+
+
 def test_table_of_compiled_models(tmp_path, monkeypatch, capsys):
     results = [
         Compiled('ViT', 'CB', 'training', 12.3, 0, 0.1, 0.75, (0.7, 0.8)),
@@ -188,6 +201,7 @@ def test_table_of_compiled_models(tmp_path, monkeypatch, capsys):
     assert first['ratio'] == 0.75 and second['error'] == 'it fails'
 
 
+@pytest.mark.slow
 def test_tasks_bring_their_data(tmp_path, monkeypatch):
     monkeypatch.setenv('VITPLUG_DIGITS', 'nowhere')
     found = tasks.run(Timer('cpu', rounds=1), Path(__file__).parents[2] / 'configs', tmp_path / 'digits')
@@ -203,6 +217,7 @@ def test_bad_options(argv, capsys):
     assert stop.value.code == 2 and argv[1] in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_attention_part_needs_torch_alone(tmp_path):
     code = """
 import sys

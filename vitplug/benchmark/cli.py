@@ -125,7 +125,7 @@ def _tasks(args) -> Iterator:
 def _compile(args) -> Iterator:
     from .compilation import run
 
-    return run(_timer(args), DTYPES[args.dtype])
+    return run(_timer(args), DTYPES[args.dtype], Path('configs'), args.out.absolute() / 'digits')
 
 
 RUNNERS = dict(zip(PARTS, (_attention, _models, _profile, _growth, _tasks, _compile), strict=True))

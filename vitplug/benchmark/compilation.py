@@ -1,25 +1,30 @@
-"""`torch.compile` with inductor: every plug on both hosts, a training step and inference, against eager.
+"""`torch.compile` with inductor against eager: the plugs on both hosts, a segmentor and a detector.
 
 Models are shallow, for what takes the time is compiling: it grows with the blocks, and every model runs in a process of
 its own, so that nothing is compiled before.
 """
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from math import nan
+from pathlib import Path
 
 import torch
+from torch import nn
 from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.utils import counters
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.datasets.digit_scenes import make_digit_scenes
 
 from .measure import Case, Timer
 from .models import MODES, PLUGS
 from .processes import in_own_process
+from .tasks import CONFIGS, a_batch, build, read
 
 SIZE = (112, 112)
 BATCH = 4
@@ -52,9 +57,9 @@ class Compiled:
     """What compiling a model brings.
 
     Attributes:
-        host: The host.
+        host: The host, or the task.
         plug: The plug.
-        mode: ``'training'`` (forward and backward) or ``'inference'``.
+        mode: ``'training'`` (forward, and for a host backward) or ``'inference'``.
         seconds: Until the first step was through, compiling included.
         breaks: Graph breaks as torch counts them, in every frame; 0 if all of the forward is one graph.
         eager: Median time of a step of the model as it is, in seconds.
@@ -77,11 +82,14 @@ class Compiled:
         return asdict(self)
 
 
-def run(timer: Timer, dtype: torch.dtype) -> Iterator[Compiled]:
-    """All hosts, plugs and modes, one by one."""
+def run(timer: Timer, dtype: torch.dtype, configs: Path, data: Path) -> Iterator[Compiled]:
+    """All hosts, plugs and modes, then the tasks, one by one; the data are made in a folder of their own."""
     timer = replace(timer, seconds=min(timer.seconds, SECONDS))
     for host, plug, mode in product(HOSTS, COMPARED, MODES):
         yield in_own_process(partial(measure, host, plug, mode, timer, dtype, BACKEND))
+    make_digit_scenes(data, num_classification=(10, 10), num_scenes=(16, 1), log=timer.say)
+    for task, mode in product(CONFIGS, MODES):
+        yield in_own_process(partial(measure_task, task, mode, configs / 'digits', data, timer, BACKEND))
 
 
 def measure(host: str, plug: str, mode: str, timer: Timer, dtype: torch.dtype, backend: str) -> Compiled:
@@ -89,6 +97,26 @@ def measure(host: str, plug: str, mode: str, timer: Timer, dtype: torch.dtype, b
     model = HOSTS[host](plugs=PLUGS.get(plug, []))
     both = {'eager': model, 'compiled': torch.compile(model, backend=backend)}
     steps = {name: MODES[mode](one, (BATCH, 3, *SIZE), timer.device, dtype) for name, one in both.items()}
+    return _compare(host, plug, mode, steps, timer)
+
+
+def measure_task(task: str, mode: str, configs: Path, data: Path, timer: Timer, backend: str) -> Compiled:
+    """Losses of a training step, or predictions, of a whole model."""
+    os.environ['VITPLUG_DIGITS'] = str(data)
+    cfg = read(configs / CONFIGS[task])
+    model = build(cfg, timer.device).train(mode == 'training')
+    samples = model.data_preprocessor(a_batch(cfg), mode == 'training')
+    forward = dict(training='loss', inference='predict')[mode]
+
+    def step(one: nn.Module) -> None:
+        with torch.set_grad_enabled(mode == 'training'):
+            one(**samples, mode=forward)
+
+    both = {'eager': model, 'compiled': torch.compile(model, backend=backend)}
+    return _compare(task, 'plain', mode, {name: partial(step, one) for name, one in both.items()}, timer)
+
+
+def _compare(host: str, plug: str, mode: str, steps: Mapping[str, Callable[[], None]], timer: Timer) -> Compiled:
     title = f'{host}, {plug}, {mode}'
     timer.say(f'compile: {title}')
     counters.clear()

@@ -32,14 +32,12 @@ def run(timer: Timer, configs: Path, data: Path) -> Iterator[Table]:
 
 def _task(title: str, path: Path, data: Path, timer: Timer) -> Table:
     os.environ['VITPLUG_DIGITS'] = str(data)
-    cfg = Config.fromfile(path)
-    init_default_scope(cfg.default_scope)
-    loader = Runner.build_dataloader({**cfg.train_dataloader, 'num_workers': 0, 'persistent_workers': False}, seed=0)
-    batch = next(iter(loader))
+    cfg = read(path)
+    batch = a_batch(cfg)
     backbone = cfg.model.backbone
-    models = {'vitplug': _build(cfg, timer.device)}
+    models = {'vitplug': build(cfg, timer.device)}
     backbone.type = backbone.type.replace('vitplug.', 'mmpretrain.')
-    models['mmpretrain'] = _build(cfg, timer.device)
+    models['mmpretrain'] = build(cfg, timer.device)
     # From the same weights: what a detector has to do depends on what it proposes.
     models['mmpretrain'].load_state_dict(models['vitplug'].state_dict())
     targets = {'vitplug': 1.0 if 'Swin' in title else None}
@@ -48,7 +46,21 @@ def _task(title: str, path: Path, data: Path, timer: Timer) -> Table:
     return timer.compare(title, cases, ['mmpretrain'])
 
 
-def _build(cfg: Config, device: str) -> nn.Module:
+def read(path: Path) -> Config:
+    """A config, whose library is then the one that parts are taken from."""
+    cfg = Config.fromfile(path)
+    init_default_scope(cfg.default_scope)
+    return cfg
+
+
+def a_batch(cfg: Config) -> dict:
+    """The first batch of the training data."""
+    loader = Runner.build_dataloader({**cfg.train_dataloader, 'num_workers': 0, 'persistent_workers': False}, seed=0)
+    return next(iter(loader))
+
+
+def build(cfg: Config, device: str) -> nn.Module:
+    """The model of a config, drawn anew, in training mode."""
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)
     model.init_weights()
