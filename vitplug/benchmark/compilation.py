@@ -105,7 +105,7 @@ def measure_task(task: str, mode: str, configs: Path, data: Path, timer: Timer, 
     os.environ['VITPLUG_DIGITS'] = str(data)
     cfg = read(configs / CONFIGS[task])
     model = build(cfg, timer.device).train(mode == 'training')
-    samples = model.data_preprocessor(a_batch(cfg), mode == 'training')
+    samples = model.data_preprocessor(a_batch(cfg), True)  # pads images of several sizes to one
     forward = dict(training='loss', inference='predict')[mode]
 
     def step(one: nn.Module) -> None:
