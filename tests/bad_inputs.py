@@ -773,7 +773,7 @@ DATA = (
     Row(
         'line of an image list without a label, in a training',
         _set('train_dataloader.dataset.ann_file=list.txt', TRAIN),
-        r'data/list\.txt cannot be read by CustomDataset: ValueError: not enough values',
+        r'data/list\.txt cannot be read by CustomDataset: not enough values',
         write('data/list.txt', 'cat/0.png 0\ncat/1.png\n'),
     ),
     Row(

@@ -18,8 +18,7 @@ from torch import distributed
 
 from .checkpoint_fit import CheckpointFitHook
 from .checks import check_no_pickles, check_testing, check_training
-from .culprit import failing_part
-from .data_stream import name_annotation_files
+from .culprit import failing_file, failing_part
 from .full_disks import explained_writes
 from .hooks.compilation import CompileHook
 from .launch import is_first_process, start_cpu_processes
@@ -85,7 +84,6 @@ def test(argv: Sequence[str] | None = None) -> None:
 
 
 def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
-    name_annotation_files()
     name_addresses()
     # On a full disk every log line would show a traceback; the next scalar or checkpoint says it once.
     logging.raiseExceptions = False
@@ -199,7 +197,8 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     status = error.status if isinstance(error, TrainingStopped) else 2
-    announce(printable(part + kind + ' '.join(text.split())) + _log_traceback(error), status)
+    place = part or failing_file(error)
+    announce(printable(place + kind + ' '.join(text.split())) + _log_traceback(error), status)
     sys.exit(status)
 
 

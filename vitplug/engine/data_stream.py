@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from copy import copy
-from functools import partial, wraps
+from functools import partial
 from itertools import chain, count, islice
 
 import numpy as np
@@ -11,7 +11,7 @@ from mmengine import dist
 from mmengine.dataset import BaseDataset, InfiniteSampler
 from torch.utils.data import DataLoader
 
-from .bad_samples import BadSamples, check_evaluated_sample, check_sample, one_line, path_of
+from .bad_samples import BadSamples, check_evaluated_sample, check_sample, path_of
 from .limits import check_source
 from .randomness import own_randomness
 from .workers import InHand
@@ -231,26 +231,6 @@ def sum_over_processes(number: int) -> int:
     total = torch.tensor(number, device=dist.get_comm_device())
     dist.all_reduce(total)
     return int(total)
-
-
-def name_annotation_files() -> None:
-    """Makes data sets of mmengine name an annotation file that they cannot read: parsers know its content alone."""
-    if not hasattr(BaseDataset.full_init, '__wrapped__'):
-        BaseDataset.full_init = _naming_its_file(BaseDataset.full_init)
-
-
-def _naming_its_file(full_init):
-    @wraps(full_init)
-    def named(dataset: BaseDataset) -> None:
-        try:
-            full_init(dataset)
-        except Exception as error:
-            file = getattr(dataset, 'ann_file', None)
-            if not file or str(file) in str(error) or isinstance(error, OSError):
-                raise
-            raise ValueError(f'{file} cannot be read by {type(dataset).__name__}: {one_line(error)}') from error
-
-    return named
 
 
 def check_sources(dataset, max_pixels: int) -> None:
