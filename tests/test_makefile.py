@@ -20,7 +20,7 @@ def make(*args, **variables):
 
 @pytest.mark.parametrize('stack', STACKS, ids=lambda stack: stack.name)
 def test_a_stack_has_its_own_environment_constraints_and_packages(stack):
-    done = make('--dry-run', 'test', STACK=stack.name)
+    done = make('--dry-run', '--always-make', 'test', STACK=stack.name)
     assert done.returncode == 0, done.stderr
     venv = '.venv' if stack.name == 'onedl' else f'.venv-{stack.name}'
     assert f'-m venv --clear {venv}\n' in done.stdout and f'{venv}/bin/python -m pytest' in done.stdout

@@ -192,7 +192,7 @@ def test_from_data_to_a_picture(task, tmp_path):
     assert ', '.join(CLASSES[task]) in made.out
     config = (tmp_path / 'my.py').read_bytes()
     checked = passed('check_dataset.py my.py --splits train val test', tmp_path)
-    assert re.search(r'\n0 errors, \d notes\n$', checked)
+    assert re.search(r'(^|\n)0 errors, \d notes\n$', checked)
     trained = passed('train.py my.py --work-dir work', tmp_path)
     checkpoint = (tmp_path / 'work' / 'last_checkpoint').read_text().strip()
     tested = passed(f'test.py my.py {checkpoint} --work-dir test', tmp_path)
@@ -273,7 +273,7 @@ def test_bases_of_the_libraries(base, tmp_path):
     init_default_scope(cfg.default_scope)
     model = MODELS.build(cfg.model)
     assert isinstance(model.backbone, PluggedBackbone) and all(block.plugs for block in model.backbone.plugged_blocks())
-    assert re.search(r'\n0 errors, \d notes\n$', bad_inputs.run('check_dataset.py my.py', tmp_path).out)
+    assert re.search(r'(^|\n)0 errors, \d notes\n$', bad_inputs.run('check_dataset.py my.py', tmp_path).out)
     if 'retinanet' in base:  # the data has masks, the detector has none
         assert cfg.val_evaluator.metric == 'bbox'
 
