@@ -1,5 +1,5 @@
 # make demo   train and evaluate three small models on real images, print a table, write pictures; TASK=detection: one
-# make test   lint and run the quick tests; make test-all runs every test (three quarters of an hour on 2 cores)
+# make test   lint and run the quick tests; make test-all runs every test
 # make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
 # Each sets up $(VENV) first; a step that is done is not done again.
 # make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it

@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 SPIN_COUNT = 1000
-"""Turns of a thread's waiting loop before it sleeps; 300,000 if nothing is set.
+"""Turns of a thread's waiting loop before it sleeps; 300,000 if nothing is set, 0 with `OMP_WAIT_POLICY=PASSIVE`.
 
-ViT training, 2 threads on 2 cores, ms a step, quiet and beside one busy process: 142 and 472 (in bad minutes 7,284) as
-libgomp has it, 145 and 302 with 1,000, 172 and 286 with `OMP_WAIT_POLICY=PASSIVE`, which is a count of 0. Counts of
-5,000 and more were worse than 1,000 in both.
+`python tests/soak/contention.py` compares the three on this machine, quiet and beside one busy process.
 """
 
 WAITING = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from vitplug.analysis import model_table
-from vitplug.analysis.model_table import HOSTS, SECTIONS, UPERNET, Row, find_configs, main, write_document
+from vitplug.analysis.model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
+from vitplug.engine.config_paths import configs_folder
 
 DOCUMENT = Path(__file__).resolve().parents[2] / 'docs' / 'models.md'
 ROWS = [row for rows in SECTIONS.values() for row in rows]
@@ -15,7 +16,7 @@ ROWS = [row for rows in SECTIONS.values() for row in rows]
 def test_rows_are_different_models_with_configs():
     assert len({row.name for row in ROWS}) == len(ROWS) >= 45
     for row in ROWS:
-        assert (find_configs() / f'{row.config}.py').is_file()
+        assert (configs_folder('vitplug') / f'{row.config}.py').is_file()
 
 
 @pytest.mark.parametrize('row', [HOSTS[0], UPERNET[0]], ids=lambda row: row.name)

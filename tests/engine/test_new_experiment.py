@@ -14,6 +14,7 @@ from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
+from vitplug.engine.class_counts import LIBRARIES
 from vitplug.engine.config_text import Code, text
 from vitplug.engine.new_experiment import PLUGS, class_counts
 from vitplug.engine.options import read_config
@@ -467,9 +468,10 @@ def test_numbers_of_classes_wherever_they_stand():
         heads=[dict(type='A', num_classes=80), dict(type='B', num_classes=80)],
         decoders=[dict(num_classes=80, loss=dict(class_weight=[1.0, 2.0, 3.0])), dict(type='C')],
         fusion=dict(num_things_classes=80, num_stuff_classes=53),
+        semantic_head=dict(num_classes=183),
         neck=dict(in_channels=[1, 2]),
     )
-    found = class_counts(model, '_base_.model')
+    found = class_counts(model, '_base_.model', LIBRARIES['mmdet'].apart)
     assert eval(text(found), dict(num_classes=2, _base_=Config(dict(model=model)))) == dict(
         head=dict(num_classes=2, loss=dict(class_weight=[1.0, 1.0, 0.1])),
         heads=[dict(type='A', num_classes=2), dict(type='B', num_classes=2)],

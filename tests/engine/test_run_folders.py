@@ -68,8 +68,8 @@ def test_folders_are_those_that_mmengine_writes_into(tmp_path):
 
 def test_older_checkpoint_of_the_same_training_may_be_named(tmp_path):
     """Where its checkpoints have a folder of their own, too."""
-    write(tmp_path / 'work/last_checkpoint')
-    cfg = ConfigDict(work_dir=str(tmp_path / 'work'), resume=True, load_from=str(tmp_path / 'out/work/epoch_1.pth'))
+    write(tmp_path / 'run/last_checkpoint')
+    cfg = ConfigDict(work_dir=str(tmp_path / 'run'), resume=True, load_from=str(tmp_path / 'out/run/epoch_1.pth'))
     with pytest.raises(FileExistsError):
         check_run_folders(cfg)
     cfg.default_hooks = dict(checkpoint=dict(out_dir=str(tmp_path / 'out')))

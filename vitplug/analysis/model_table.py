@@ -13,9 +13,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-import vitplug
 from vitplug.engine.atomic_files import AtomicBackend
 from vitplug.engine.cli import one_line_errors
+from vitplug.engine.config_paths import configs_folder
 
 from .costs import Costs, build_model, count_costs
 from .image_size import read_image_size
@@ -53,7 +53,7 @@ class Row:
 
     def read(self) -> Config:
         """The config with the row's changes."""
-        cfg = Config.fromfile(find_configs() / f'{self.config}.py')
+        cfg = Config.fromfile(configs_folder('vitplug') / f'{self.config}.py')
         cfg.merge_from_dict(dict(self.changes))
         return cfg
 
@@ -89,19 +89,6 @@ def _as_list(size: int | None) -> list[int] | None:
 def _round_like(reference: str, value: float) -> str:
     decimals = len(reference.partition('.')[2])
     return f'{value:.{decimals}f}'
-
-
-def find_configs() -> Path:
-    """The folder with the configs, in a checkout or an installed package.
-
-    Raises:
-        FileNotFoundError: If there is none.
-    """
-    package = Path(vitplug.__file__).parent
-    for folder in (package.parent / 'configs', package / '.mim' / 'configs'):
-        if folder.is_dir():
-            return folder
-    raise FileNotFoundError(f'no configs beside or in {package}: install vitplug from a wheel or from its repository')
 
 
 # --- the rows ---

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .limits import check_regular
 
+# Images of all formats that a data set or a prediction may have.
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp')
 # Links may lead to one folder in this many ways: a few links on each of many levels are as bad as a circle.
 MAX_WAYS = 64
 

@@ -4,7 +4,7 @@ import argparse
 import difflib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
 from .checks import check_scope, check_weights
+from .class_counts import LIBRARIES
 from .cli import SETTINGS, one_line_errors
+from .config_paths import configs_folder
 from .config_text import Code, text
 from .options import read_config
 from .own_data import OwnData, Split, read_classification, read_detection, read_segmentation
@@ -207,14 +209,17 @@ def base_weights(cfg: Config) -> str | None:
 # --- numbers of classes ---
 
 
-def class_counts(part: Mapping, place: str) -> dict:
+def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
     """Changes to a part of a model that make its numbers of classes those of the data.
 
     Args:
         part: The part.
         place: The expression that gives it in a config.
+        apart: Names of settings and of classes in which other things are counted, see :class:`.class_counts.Library`.
     """
     changes = {}
+    if str(part.get('type')).rpartition('.')[2] in apart:
+        return changes
     for key, value in part.items():
         if key in ('num_classes', 'num_things_classes'):
             changes[key] = NUM_CLASSES
@@ -222,16 +227,16 @@ def class_counts(part: Mapping, place: str) -> dict:
             changes[key] = 0
         elif key == 'class_weight' and isinstance(value, list | tuple):
             changes[key] = _class_weights(value)
-        elif isinstance(value, Mapping) and key != 'rpn_head':  # proposals have no classes
-            changes[key] = class_counts(value, f'{place}.{key}')
-        elif isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value):
-            changes[key] = _counts_in_list(value, f'{place}.{key}')
+        elif isinstance(value, Mapping) and key not in apart:
+            changes[key] = class_counts(value, f'{place}.{key}', apart)
+        elif isinstance(value, list | tuple) and key not in apart and all(isinstance(one, Mapping) for one in value):
+            changes[key] = _counts_in_list(value, f'{place}.{key}', apart)
     return {key: value for key, value in changes.items() if value not in ({}, [])}
 
 
-def _counts_in_list(parts: Sequence[Mapping], place: str) -> Code | list:
+def _counts_in_list(parts: Sequence[Mapping], place: str, apart: Collection[str]) -> Code | list:
     """The same for the parts of a list, such as the heads of a cascade: a list is replaced as a whole."""
-    found = [class_counts(part, f'{place}[{index}]') for index, part in enumerate(parts)]
+    found = [class_counts(part, f'{place}[{index}]', apart) for index, part in enumerate(parts)]
     if not any(found):
         return []
     if all(changes == dict(num_classes=NUM_CLASSES) for changes in found):
@@ -355,10 +360,9 @@ def base_line(base: str, out: Path) -> str:
     """How a config in another folder names its base."""
     if '::' in base:
         return base
-    own = Path(__file__).resolve().parents[1] / '.mim' / 'configs'
-    path = Path(base).resolve()
-    if path.is_relative_to(own.resolve()):
-        return f'vitplug::{path.relative_to(own.resolve()).as_posix()}'
+    own, path = configs_folder('vitplug').resolve(), Path(base).resolve()
+    if path.is_relative_to(own):
+        return f'vitplug::{path.relative_to(own).as_posix()}'
     return Path(os.path.relpath(path, out.resolve().parent)).as_posix()
 
 
@@ -377,7 +381,8 @@ def experiment(args: argparse.Namespace) -> str:
     cfg = _read_base(args.base, task)
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
-    counts = class_counts(cfg.model, '_base_.model')
+    apart = LIBRARIES[task.scope].apart
+    counts = class_counts(cfg.model, '_base_.model', apart)
     if not counts:
         raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
     counts.pop('backbone', None)
@@ -392,7 +397,7 @@ def experiment(args: argparse.Namespace) -> str:
     )
     sections = dict(
         model=model,
-        data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor'),
+        data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor', apart),
         **dict(_loaders(cfg, task, data)),
         **dict(_schedule(cfg, data, args.epochs)),
         default_hooks=hooks,

@@ -21,15 +21,14 @@ from tqdm import tqdm
 
 from .bad_samples import IGNORED_LABEL
 from .checks import SHOWN_EXAMPLES, check_annotation_file, check_folder, check_pairs
-from .folders import files_below
+from .folders import IMAGE_SUFFIXES, files_below
 
 # Names that the folders have in wide-spread data sets and exports; a year may follow those of a split (train2017).
 SPLITS = {'train': ('train', 'training'), 'val': ('val', 'valid', 'validation'), 'test': ('test', 'testing')}
 IMAGE_FOLDERS = ('images', 'imgs', 'img', 'img_dir')
 MASK_FOLDERS = ('masks', 'labels', 'annotations', 'ann_dir')
-# Those that mmpretrain looks for in folders of classes, and more that are read where a data set names its ending.
+# Those of `IMAGE_SUFFIXES` that mmpretrain looks for in folders of classes.
 CLASSIFIED_SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')
-IMAGE_SUFFIXES = (*CLASSIFIED_SUFFIXES, '.tiff', '.webp')
 # Modes of PIL whose pixels are one number, which mmseg takes for the class.
 LABEL_MODES = ('1', 'L', 'P', 'I', 'I;16', 'I;16B')
 

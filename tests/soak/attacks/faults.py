@@ -18,9 +18,10 @@ SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
 TRAIN = 'train.py {config}.py --work-dir work'
 RESUME = f'{TRAIN} --resume'
-IN_WORK_DIR = ('sandbox/work/*',)
+WORK_DIR = 'sandbox/work'
+IN_WORK_DIR = (f'{WORK_DIR}/*',)
 # What a training that is resumed writes anew even if it is refused in the end; its checkpoints stay.
-REWRITTEN = ('sandbox/work/last_checkpoint', 'sandbox/work/*.py')
+REWRITTEN = (f'{WORK_DIR}/last_checkpoint', f'{WORK_DIR}/*.py')
 KILLED = frozenset({-signal.SIGKILL})
 
 
@@ -268,7 +269,7 @@ def folders_and_devices_in_the_way(scene: Scene) -> Trial:
     else:
         path.write_text('precious')
     # What killed trainings leave under these names is theirs to remove.
-    own = ('sandbox/work/.*.partial',) if kind == 'file' else ()
+    own = (f'{WORK_DIR}/.*.partial',) if kind == 'file' else ()
     return Trial(one(line), f'{config}: {kind} {name} in the work dir', (name, 'work'), SAME, may_change=own)
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import mmcv
 import numpy as np
 
-from ..folders import files_below
+from ..folders import IMAGE_SUFFIXES, files_below
 from ..limits import check_image_size, check_regular
 
-IMAGES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp')
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
 
 # Reads the pixels of an image file, ``(height, width, 3)``, blue first.
@@ -89,9 +88,9 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
 def _files_in(folder: Path) -> list[tuple[Path, str]]:
     """Images and videos in a folder, at any depth, and their places in it."""
     below = (Path(parent, name) for parent, names in files_below(folder) for name in names)
-    files = sorted(path for path in below if path.suffix.lower() in (*IMAGES, *VIDEOS))
+    files = sorted(path for path in below if path.suffix.lower() in (*IMAGE_SUFFIXES, *VIDEOS))
     if not files:
-        raise FileNotFoundError(f'{folder} has no image or video in it, of {", ".join((*IMAGES, *VIDEOS))}')
+        raise FileNotFoundError(f'{folder} has no image or video in it, of {", ".join((*IMAGE_SUFFIXES, *VIDEOS))}')
     return [(file, str(file.relative_to(folder))) for file in files]
 
 
