@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from vitplug.attention import carrying
+from vitplug.attention import OffsetBias, carrying
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
@@ -60,16 +60,15 @@ class ProbeBias(nn.Module):
         super().__init__()
         self.probe_slope = nn.Parameter(torch.full((1,), 0.1))
 
-    def forward(self, grid) -> Tensor:
-        dy = torch.arange(1 - grid.height, grid.height, dtype=self.probe_slope.dtype)
-        dx = torch.arange(1 - grid.width, grid.width, dtype=self.probe_slope.dtype)
-        return self.probe_slope * (2 * dy[:, None] - dx)[None]
+    def forward(self, site) -> OffsetBias:
+        dy, dx = (offsets.to(self.probe_slope.dtype) for offsets in site.pairs.offsets(self.probe_slope))
+        return OffsetBias(self.probe_slope * (2 * dy[:, None] - dx)[None], site.pairs)
 
 
 class ProbeScores(nn.Module):
     """Halfway between this block's scores and the last ones of the same shape."""
 
-    def forward(self, scores, bias, grid, carry):
+    def forward(self, scores, bias, site, carry):
         before = carry.get('probe')
         if before is not None and before.shape == scores.shape:
             scores = torch.lerp(scores, before.to(scores.dtype), 0.5)
@@ -81,7 +80,7 @@ class ProbeMap(nn.Module):
         super().__init__()
         self.probe_weight = nn.Parameter(torch.full((1,), 0.7))
 
-    def forward(self, probs, mask, grid, carry):
+    def forward(self, probs, site, carry):
         return probs * self.probe_weight, carry
 
 

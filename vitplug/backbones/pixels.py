@@ -7,7 +7,7 @@ import torch
 from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
 from torch import Tensor, nn
 
-from vitplug.attention import TokenGrid, WindowLayout
+from vitplug.attention import Layout
 
 from .patch_embed import ConvStem
 
@@ -119,13 +119,13 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
     return tuple(image_size)
 
 
-def check_fit(maps: Tensor, layout: TokenGrid | WindowLayout, name: str, image_size: tuple[int, int]) -> None:
+def check_fit(maps: Tensor, layout: Layout, name: str, image_size: tuple[int, int]) -> None:
     """Checks that maps are those of images of a size.
 
     Raises:
         ValueError: If they are of other windows or tokens.
     """
-    rows, columns = layout.grid.windows if name != 'broad_probs' else (1, 1)
+    rows, columns = layout.windows
     expected = (rows * columns, *[layout.grid.num_tokens] * 2)
     shape = (maps.shape[1], *maps.shape[3:])
     if shape != expected:
@@ -157,7 +157,7 @@ def choose_query(
 
 def put_on_image(
     maps_BWHNN: Tensor,
-    layout: TokenGrid | WindowLayout,
+    layout: Layout,
     pixels: PixelGrid,
     image_size: tuple[int, int],
     query: int | None,
@@ -166,12 +166,12 @@ def put_on_image(
 
     Args:
         maps_BWHNN: Maps, ``(B, W, H, N, N)``.
-        layout: What the tokens attend to.
+        layout: How the tokens lie in windows.
         pixels: Where they lie in the image.
         image_size: Height and width of the images.
         query: Index of the token, counting prefix tokens first, whose map is wanted; None for the sum over all tokens.
     """
-    num_prefix = layout.grid.num_prefix
+    num_prefix = layout.num_prefix
     num_tokens = num_prefix + pixels.hw[0] * pixels.hw[1]
     chosen = range(num_tokens) if query is None else [query]
     weights_1N1 = maps_BWHNN.new_zeros(1, num_tokens, 1)

@@ -24,12 +24,11 @@ from torch import Tensor, nn
 
 from ..attention.carry import Carry, carrying
 from ..attention.core import attend_bare
-from ..attention.grids import TokenGrid
 from ..attention.intermediates import LayerRecord
+from ..attention.layouts import Layout
+from ..attention.site import Site
 from .checks import check_choice, check_flag, check_number
 from .plug import LayerPlan, Plug
-
-KEY = 'broad'
 
 
 class BroadAttention(Plug):
@@ -52,7 +51,7 @@ class BroadAttention(Plug):
         ValueError: If an argument is none of these.
     """
 
-    name = KEY
+    name = 'broad'
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class BroadAttention(Plug):
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
         taken = {plan.index: names for plan, names in self._taken(plans)}
-        return [{'tap': Tap(taken[p.index], p.num_stages > 1)} if p.index in taken else {} for p in plans]
+        return [{'tap': Tap(self.name, taken[p.index], p.num_stages > 1)} if p.index in taken else {} for p in plans]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
         if not plans:
@@ -83,7 +82,7 @@ class BroadAttention(Plug):
         num_heads = gcd(last.num_heads, last.embed_dims, *(_width(plan) for plan, _ in taken))
         concat_dims = sum(_width(plan) for plan, names in taken if 'q' in names) // num_heads
         dims = {'embed': last.embed_dims, 'head': last.shape.head_dims, 'concat': concat_dims}[self.scale]
-        return {'finish': BroadFeature(self.gamma, dims**-0.5, num_heads, self.pool_layout)}
+        return {'finish': BroadFeature(self.name, self.gamma, dims**-0.5, num_heads, self.pool_layout)}
 
     def _taken(self, plans: Sequence[LayerPlan]) -> list[tuple[LayerPlan, tuple[str, ...]]]:
         """The blocks that take part and which of q, k and v they give.
@@ -105,7 +104,7 @@ class BroadAttention(Plug):
         return taken
 
     def _names(self, is_last: bool) -> tuple[str, ...]:
-        """Those of q, k and v that are wanted of a block."""
+        """Which of q, k and v are wanted of a block."""
         wanted = {'q': self.use_qk, 'k': self.use_qk, 'v': self.use_v}
         return tuple(name for name, of_all in wanted.items() if of_all or is_last)
 
@@ -129,39 +128,35 @@ class Tap(nn.Module):
     """Hands q, k and v of one block on, as tokens ``(B, N, C)`` or, where space matters, maps ``(B, h, w, C)``.
 
     Args:
-        names: Those of ``'q'``, ``'k'`` and ``'v'`` that are wanted.
+        key: Key in the carry.
+        names: Which of ``'q'``, ``'k'`` and ``'v'`` are wanted.
         as_map: Whether tokens of global attention become a map, too, without their prefix.
     """
 
-    def __init__(self, names: Sequence[str], as_map: bool):
+    def __init__(self, key: str, names: Sequence[str], as_map: bool):
         super().__init__()
+        self.key = key
         self.names = tuple(names)
         self.as_map = as_map
 
-    def forward(
-        self,
-        q_BWHNd: Tensor,
-        k_BWHNd: Tensor,
-        v_BWHNd: Tensor,
-        grid: TokenGrid,
-        carry: Carry,
-        valid_BWN: Tensor | None = None,
-    ) -> Carry:
+    def forward(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> Carry:
         """The carry with the wanted ones, each with its valid tokens, after those of earlier blocks."""
         tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
-        valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), grid)
-        kept = dict(carry.get(KEY, {}))
+        kept = dict(carry.get(self.key, {}))
         for name in self.names:
-            merged = self._unwindow(tensors[name].transpose(2, 3).flatten(3), grid)
+            layout, valid_BWN = self._place(name, site)
+            valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), layout)
+            merged = self._unwindow(tensors[name].transpose(2, 3).flatten(3), layout)
             kept[name] = (*kept.get(name, ()), (merged, valid))
-        return carrying(carry, KEY, kept)
+        return carrying(carry, self.key, kept)
 
-    def _unwindow(self, t_BWNC: Tensor, grid: TokenGrid) -> Tensor:
-        layout = grid.layout or grid
+    def _place(self, name: str, site: Site) -> tuple[Layout, Tensor | None]:
+        return (site.layout, site.valid_queries) if name == 'q' else (site.key_layout, site.valid_keys)
+
+    def _unwindow(self, t_BWNC: Tensor, layout: Layout) -> Tensor:
         t_BNC = layout.from_windows(t_BWNC)
-        if grid.layout is not None:
-            return t_BNC.unflatten(1, (layout.height, layout.width))
-        return t_BNC[:, grid.num_prefix :].unflatten(1, (grid.height, grid.width)) if self.as_map else t_BNC
+        as_map = layout.is_windowed or self.as_map
+        return t_BNC[:, layout.num_prefix :].unflatten(1, layout.hw) if as_map else t_BNC
 
 
 class BroadFeature(nn.Module):
@@ -171,24 +166,27 @@ class BroadFeature(nn.Module):
     are the averages of whole heads, for both have their width in the same number of equal parts.
 
     Args:
+        key: Key in the carry.
         gamma: Factor of the feature.
         scale: Factor ``c`` of the dot products.
         num_heads: Heads ``H`` among which the channels of every block are dealt out.
         pool_layout: Order of the channels, see :class:`BroadAttention`.
     """
 
-    def __init__(self, gamma: float, scale: float, num_heads: int, pool_layout: str):
+    def __init__(self, key: str, gamma: float, scale: float, num_heads: int, pool_layout: str):
         super().__init__()
+        self.key = key
         self.gamma = gamma
         self.scale = scale
         self.num_heads = num_heads
         self.pool_layout = pool_layout
 
-    def forward(self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None) -> Tensor:
+    def forward(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
         """Tokens ``(B, N, D)`` with the broad feature; prefix tokens that no map has stay as they are."""
-        taps = {name: [self._split_heads(*pair, grid) for pair in tapped] for name, tapped in carry[KEY].items()}
-        # The last block's, on whose grid all meet.
-        valid = carry[KEY]['k'][-1][1]
+        hw = site.layout.hw
+        taps = {name: [self._split_heads(*pair, hw) for pair in pairs] for name, pairs in carry[self.key].items()}
+        # Those of the last block, on whose grid all blocks are compared.
+        valid = carry[self.key]['k'][-1][1]
         out_BWHNd, probs = attend_bare(
             *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),
             self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
@@ -202,10 +200,10 @@ class BroadFeature(nn.Module):
         prefix = x_BND.shape[1] - feature_BND.shape[1]
         return x_BND + self.gamma * (F.pad(feature_BND, (0, 0, prefix, 0)) if prefix else feature_BND)
 
-    def _split_heads(self, t: Tensor, valid: Tensor | None, grid: TokenGrid) -> Tensor:
+    def _split_heads(self, t: Tensor, valid: Tensor | None, hw: tuple[int, int]) -> Tensor:
         """Tokens or a map of one block to ``(B, H, N, C / H)`` on the last grid."""
         if t.ndim == 4:
-            t = _max_pool(t, valid, (grid.height, grid.width)).flatten(1, 2)
+            t = _max_pool(t, valid, hw).flatten(1, 2)
         return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _pool(self, taps: Sequence[Tensor], dims: int) -> Tensor:

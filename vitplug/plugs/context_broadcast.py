@@ -11,8 +11,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from ..attention.site import Site
 from .checks import check_choice, check_flag, check_integer, check_number
-from .plug import TOKEN_SOCKETS, BlockShape, LayerPlan, Plug
+from .plug import BlockShape, LayerPlan, Plug
+from .sockets import TOKEN_SOCKETS
 
 
 class ContextBroadcast(Plug):
@@ -69,7 +71,7 @@ class ContextBroadcast(Plug):
             raise ValueError(f"scaled=True goes with mode='mean' only, not with mode={mode!r}")
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        has_cls = plan.grid.num_prefix > 0
+        has_cls = 'cls_token' in plan.prefix_names
         if self.mode in CLASS_TOKEN_MODES and not has_cls and self.cls_fallback is None:
             raise ValueError(
                 f'ContextBroadcast: mode={self.mode!r} needs a class token and this backbone has none; set '
@@ -89,8 +91,8 @@ class Broadcast(nn.Module):
         self.mode = mode
         self.class_token = class_token
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
-        return BROADCASTS[self.mode](x_BND, self.class_token, valid_BN)
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
+        return BROADCASTS[self.mode](x_BND, self.class_token, site.valid)
 
 
 class ScaledBroadcast(nn.Module):
@@ -100,8 +102,8 @@ class ScaledBroadcast(nn.Module):
         super().__init__()
         self.cb_scale = nn.Parameter(torch.full((dims,), init_value))
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
-        return x_BND + (self.cb_scale * token_mean(x_BND, valid_BN)).to(x_BND.dtype)
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
+        return x_BND + (self.cb_scale * token_mean(x_BND, site.valid)).to(x_BND.dtype)
 
 
 def token_mean(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
@@ -202,8 +204,8 @@ class Excitation(nn.Module):
         self.fc1 = nn.Linear(dims, hidden_dims)
         self.fc2 = nn.Linear(hidden_dims, dims)
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
-        mean_B1D = token_mean(x_BND, valid_BN)
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
+        mean_B1D = token_mean(x_BND, site.valid)
         return x_BND * self.fc2(self.fc1(mean_B1D).relu()).sigmoid().to(x_BND.dtype)
 
 

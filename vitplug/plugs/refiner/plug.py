@@ -10,7 +10,7 @@ from ..checks import check_choice, check_flag, check_integer
 from ..plug import BlockShape, LayerPlan, Plug
 from .bottleneck import BottleneckRefine
 from .linear import LinearRefine
-from .maps import KEY, ReusedMap, UnrefinedMap
+from .maps import ReusedMap, UnrefinedMap
 from .official import Doubled, DoubledScale, RefinedReuse, ResidualMap
 
 
@@ -57,7 +57,7 @@ class Refiner(Plug):
             other's maps.
     """
 
-    name = KEY
+    name = 'refiner'
     shape_rank = 1
 
     def __init__(
@@ -155,7 +155,7 @@ class Refiner(Plug):
             self._check_reusable(second, first, turn=1)
             scale = first.shape.head_dims**-0.5
             refine = RefinedReuse(first.num_heads, first.grid.num_tokens, scale, self)
-            for module in (ResidualMap(scale), refine):
+            for module in (ResidualMap(self.name, scale), refine):
                 built.append({'map': module, 'msa': Doubled(), 'mlp_end': DoubledScale(first.embed_dims)})
         return built
 
@@ -172,7 +172,7 @@ class Refiner(Plug):
         return ReusedMap(self)
 
     def _check_refinable(self, plan: LayerPlan) -> None:
-        if self.share and plan.grid.layout is not None:
+        if self.share and plan.site.layout.is_windowed:
             raise ValueError(
                 f'Refiner: share={self.share} is not for windowed attention: regular and shifted windows hold other '
                 'pairs of tokens, so a block cannot use the map of another; set share=0'
@@ -186,7 +186,7 @@ class Refiner(Plug):
             )
 
     def _check_addable(self, plan: LayerPlan, source: LayerPlan) -> None:
-        if (plan.num_heads, plan.grid) != (source.num_heads, source.grid):
+        if (plan.num_heads, plan.site.pairs) != (source.num_heads, source.site.pairs):
             raise ValueError(
                 f"Refiner: scheme='official' adds up the maps of all pairs, but those of blocks {source.index} and "
                 f"{plan.index} are of other tokens or heads; choose other layers or scheme='paper'"
@@ -199,7 +199,7 @@ class Refiner(Plug):
                 f'does not follow block {source.index}, whose map it is to reuse; choose other layers'
             )
         alike = replace(source.shape, map_heads=0, hidden_dims=plan.shape.hidden_dims)
-        if (plan.shape, plan.grid) != (alike, source.grid):
+        if (plan.shape, plan.site.pairs) != (alike, source.site.pairs):
             raise ValueError(
                 f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its tokens or heads are '
                 'others; choose other layers or share=0'

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ...attention.tuning import SUM_OF_SCORES_FROM
 from ..checks import check_choice, check_flag, check_number
 from ..plug import LayerPlan, Plug
-from .blend import CONSTRAINTS, KEY, Alpha, Blend, SharedAlpha
+from .blend import CONSTRAINTS, Alpha, Blend, SharedAlpha
 from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, keep, resize_flat, with_heads
 
 # Tokens from which on the scores are written out as a sum, by ``low_memory``.
@@ -49,7 +49,7 @@ class ResidualAttention(Plug):
         ValueError: If an argument is none of these, or no block would blend.
     """
 
-    name = KEY
+    name = 'residual_attention'
     watched = {'residual_alpha': 'alpha'}
 
     def __init__(
@@ -89,7 +89,7 @@ class ResidualAttention(Plug):
         ]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        return {'start': SharedAlpha(self._alpha())} if plans and not self.per_layer else {}
+        return {'start': SharedAlpha(self._alpha_key, self._alpha())} if plans and not self.per_layer else {}
 
     def _sources(self, plans: Sequence[LayerPlan]) -> list[LayerPlan | None]:
         """The block whose scores each one blends with, None where it starts a chain.
@@ -114,15 +114,21 @@ class ResidualAttention(Plug):
             return None
         source = candidates[-1]
         other_stage = source.stage != plan.stage
-        windows = [p.grid.num_tokens if p.grid.layout else None for p in (source, plan)]
+        windows = [p.grid.num_tokens if p.site.layout.is_windowed else None for p in (source, plan)]
         other_window = windows[0] != windows[1]
         return None if other_window or (other_stage and self.stage_transition == 'reset') else source
 
     def _stream(self, plan: LayerPlan) -> str:
         """Name of the stream of scores a block belongs to."""
         if self.window_align != 'parity':
-            return f'{KEY}.scores'
-        return f'{KEY}.{"global" if plan.grid.layout is None else "shifted" if plan.grid.shift else "regular"}'
+            return f'{self.name}.scores'
+        layout = plan.site.layout
+        return f'{self.name}.{("shifted" if layout.shift else "regular") if layout.is_windowed else "global"}'
+
+    @property
+    def _alpha_key(self) -> str:
+        """Key of the network's alpha in the carry."""
+        return f'{self.name}.alpha'
 
     def _sum_from(self, pairs) -> float:
         """Tokens from which on the scores are written out.
@@ -141,7 +147,7 @@ class ResidualAttention(Plug):
         return inf if moved else SUM_FROM[self.low_memory]
 
     def _blend(self, plan: LayerPlan, source: LayerPlan | None, sum_from: float) -> Blend:
-        alpha = self._alpha() if self.per_layer and source else None
+        alpha = self._alpha() if self.per_layer and source else self._alpha_key
         align = source and self._align(plan, source)
         return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
 
