@@ -1,4 +1,4 @@
-"""Position biases: what is added to the score of a query and a key because of where the two lie.
+"""Position biases: terms of the score that depend on where query and key lie.
 
 A bias is an object, not a tensor of all pairs. Each kind can be expanded to all pairs, scaled and added to its own
 kind; beyond that, a bias by offset is cut into rows for tiles, and a bias by query is folded into wider q and k.
@@ -89,7 +89,7 @@ class QueryBias:
         return replace(self, rows=self.rows + other.rows, columns=self.columns + other.columns)
 
     def widening(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """What to append to q and to k, so that the products of the two gain the bias.
+        """Channels to append to q and to k, so that their products gain the bias.
 
         Returns:
             ``(B, W, H, Nq, kh + kw)`` and, of zeros and ones, ``(Nk, kh + kw)``.
@@ -102,7 +102,7 @@ class QueryBias:
 
 @dataclass(frozen=True)
 class DenseBias:
-    """A bias with a value of its own for every pair: prefix tokens included, or of text.
+    """A separate value for every pair, prefix tokens included: tables with entries for the class token, biases of text.
 
     Args:
         values: ``(B or 1, W or 1, H or 1, Nq, Nk)``.

@@ -6,7 +6,7 @@ Shape suffixes used in this package::
     H  heads                    N  tokens that attend to each other (of one window); Nq queries, Nk keys
     d  width of one head        D  width of a token, H * d
 
-Every host brings q as ``(B, W, H, Nq, d)``, k and v as ``(B, W, H, Nk, d)``, so that no plug needs to know whether
+Every host passes q as ``(B, W, H, Nq, d)``, k and v as ``(B, W, H, Nk, d)``, so that no plug needs to know whether
 attention is global or windowed.
 """
 
@@ -65,12 +65,12 @@ def attend(
         out            = [map socket](probs) @ v                              default: probs @ v
 
     Where neither the scores nor the map socket is taken, one fused call does the same to rounding. A module in
-    one of them may bring a fast form of its own (:class:`~vitplug.plugs.sockets.HasFastForm`); one in the scores
+    one of them may have an exact fast form (:class:`~vitplug.plugs.sockets.HasFastForm`); one in the scores
     socket may also widen (:class:`~vitplug.plugs.sockets.WidensScores`): it gives wider q and k and biases such that
     ``scale * q @ k^T + biases`` equals the logits.
 
     Args:
-        q_BWHNd: Queries ``(B, W, H, Nq, d)``. Without any head, the map socket brings the maps.
+        q_BWHNd: Queries ``(B, W, H, Nq, d)``. Without any head, the map socket supplies the maps.
         k_BWHNd: Keys ``(B, W, H, Nk, d)``.
         v_BWHNd: Values ``(B, W, H or more, Nk, d)``. Heads beyond those of q attend uniformly.
         scale: Factor of the dot products.
@@ -78,7 +78,7 @@ def attend(
             (:meth:`~vitplug.attention.site.Site.in_windows`). Softmax attention sees padded keys unless
             ``attends_padding`` is False.
         plugs: The layer's :class:`~vitplug.plugs.LayerPlugs`.
-        carry: What earlier layers handed on.
+        carry: Tensors that earlier layers handed on.
         biases: The host's own position biases.
         dropout_p: Drop rate of the probabilities, 0 outside training.
         record: Takes the intermediates that were asked for.
@@ -127,7 +127,7 @@ def attend_bare(
     valid_BWN: Tensor | None = None,
     wants_probs: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention without sockets, bias and dropout, whose v may be of another width than q and k::
+    """Attention without sockets, bias and dropout; v may have another width than q and k::
 
         out = softmax(scale * q @ k^T) @ v          over the valid keys
 

@@ -1,6 +1,6 @@
 """Attention without maps: one call of torch where it serves, tiles where torch would form all Nq x Nk maps.
 
-Every form gives what the plain form gives, values and gradients, to rounding.
+All forms have the values and gradients of the plain form, to rounding.
 """
 
 import torch
@@ -37,17 +37,17 @@ def fused(a: Attention) -> Tensor:
         return attend_by_tiles(a)
     if is_compiling():
         return form_maps(a) if needs_bias_grad else call_fused(a)
-    # Not in half precision, whose scores it sums up in float32.
+    # Half precision is left to torch, which sums its scores up in float32.
     single = a.q.dtype == at_least_float32(a.q.dtype)
     if wide and not a.biases and single and a.goes_by_tiles(tuning.TILES_FROM):
         return form_maps(pad_keys(a))
-    # Maps of windows are small, and hosts bring few windows at a time where all of them would leave the cache.
+    # Maps of windows are small; hosts pass a few windows at a time where all of them would leave the cache.
     is_windowed = a.q.shape[1] > 1
     return form_maps(a) if needs_bias_grad or is_windowed else call_fused(a)
 
 
 def _additives(a: Attention) -> list[Tensor]:
-    """What is added to the scores."""
+    """The tensors that are added to the scores."""
     return [t for t in (a.offset_bias and a.offset_bias.table, a.mask) if t is not None]
 
 

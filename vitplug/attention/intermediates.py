@@ -1,4 +1,4 @@
-"""Intermediates by name: what analysis wants to see, on any backbone, with the fused path too."""
+"""Intermediates by name, for analysis: on any backbone, with the fused path too."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -104,7 +104,7 @@ class Recorder:
         return self.layers.get(layer)
 
     def collect(self) -> dict[str, dict[int, Any]]:
-        """Tensors, or what ``reduce`` made of them, by name and block index."""
+        """Tensors, or the results of ``reduce``, by name and block index."""
         found: dict[str, dict[int, Any]] = {}
         for index, record in self.layers.items():
             for name, value in record.kept.items():

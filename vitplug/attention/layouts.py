@@ -6,6 +6,7 @@ attention has one window, the whole image.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +17,34 @@ from .grids import TokenGrid, ceil_div
 
 # Logit of pairs from different regions of a shifted window; the host's value, large enough for softmax.
 MASKED = -100.0
+
+
+class Layout(Protocol):
+    """How the tokens of a feature map lie in windows; :class:`GlobalLayout` and :class:`WindowLayout` are two."""
+
+    #: Whether attention is inside windows.
+    is_windowed: bool
+    #: Whether the map is padded to whole windows.
+    is_padded: bool
+    #: Rows and columns of windows.
+    windows: tuple[int, int]
+    #: Tokens by which the windows are shifted.
+    shift: int
+    #: Tokens before the map's, such as the class token.
+    num_prefix: int
+    #: Rows and columns of the feature map.
+    hw: tuple[int, int]
+    #: The grid of one window.
+    grid: TokenGrid
+
+    def to_windows(self, x_BND: Tensor) -> Tensor:
+        """Tokens ``(B, N, D)`` to windows ``(B, W, tokens of a window, D)``."""
+
+    def from_windows(self, x_BWND: Tensor) -> Tensor:
+        """Undoes :meth:`to_windows`."""
+
+    def mask(self, device: torch.device) -> Tensor | None:
+        """Additive mask ``(W, N, N)`` of pairs in one window that must not see each other; None for none."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +61,9 @@ class GlobalLayout:
     width: int
     num_prefix: int = 0
 
-    #: Whether attention is inside windows.
     is_windowed = False
-    #: Whether the map is padded to whole windows.
     is_padded = False
-    #: Rows and columns of windows.
     windows = (1, 1)
-    #: Tokens by which the windows are shifted.
     shift = 0
 
     @property
@@ -79,9 +104,7 @@ class WindowLayout:
     window: int
     shift: int = 0
 
-    #: Whether attention is inside windows.
     is_windowed = True
-    #: Tokens before the map's: windows have none.
     num_prefix = 0
 
     @property
@@ -135,9 +158,6 @@ class WindowLayout:
             return None
         build = _shift_mask if is_compiling() else _cached_shift_mask
         return build(*self.padded, self.window, self.shift, device)
-
-
-Layout = GlobalLayout | WindowLayout
 
 
 def _shift_mask(height: int, width: int, window: int, shift: int, device: torch.device) -> Tensor:

@@ -115,8 +115,8 @@ def tile_groups(
     if row_table is None:
         yield TileGroup(images, num_keys, all_heads, all_rows, workspace)
         return
-    alike = [all_heads] if len(row_table) == 1 else [[some] for some in all_heads]
-    for rows, some in product(all_rows, alike):
+    with_one_bias = [all_heads] if len(row_table) == 1 else [[some] for some in all_heads]
+    for rows, some in product(all_rows, with_one_bias):
         of_table = slice(some[0].start, some[-1].stop)
         bias = bias_rows(row_table[of_table], pairs, rows, keys)
         grad_bias = None if grad_row_table is None else bias.new_zeros(some[0].stop - some[0].start, *bias.shape[1:])

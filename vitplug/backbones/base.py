@@ -74,7 +74,7 @@ class PluggedBackbone(BaseModule):
         check_values(init_cfg=init_cfg, **values)
         super().__init__(init_cfg)
 
-    # --- what a host is ---
+    # --- implemented by hosts ---
 
     def embed(self, images: Tensor, **settings) -> tuple[Tensor, tuple[int, int]]:
         """Images ``(B, C, H, W)`` to tokens ``(B, N, D)``, the host's prefix tokens first, and their grid."""

@@ -120,7 +120,7 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
 
 
 def check_fit(maps: Tensor, layout: Layout, name: str, image_size: tuple[int, int]) -> None:
-    """Checks that maps are those of images of a size.
+    """Checks that maps belong to images of a size.
 
     Raises:
         ValueError: If they are of other windows or tokens.
@@ -176,7 +176,7 @@ def put_on_image(
     chosen = range(num_tokens) if query is None else [query]
     weights_1N1 = maps_BWHNN.new_zeros(1, num_tokens, 1)
     weights_1N1[:, chosen] = 1
-    # What is padding of windows is no query, and its columns go with the windows.
+    # Padding of windows is no query, and its columns go with the windows.
     weights_WN = layout.to_windows(weights_1N1)[0, :, :, 0]
     received_BWNH = torch.einsum('bwhqk,wq->bwkh', maps_BWHNN, weights_WN)
     tokens_BHN = layout.from_windows(received_BWNH)[:, num_prefix:].transpose(1, 2)

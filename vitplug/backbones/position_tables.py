@@ -46,7 +46,7 @@ def fit_position_table(
         target: This model's grid ``(h, w)``.
         mode: Interpolation mode.
         num_prefix: This model's entries before the grid's.
-        name: What to call the table in messages.
+        name: Name of the table in messages.
         other_prefixes: Numbers of such entries the checkpoint may have instead. Surplus ones at the end are
             dropped, missing ones are 0, as if the token had no position.
 
@@ -75,7 +75,7 @@ def fit_position_table(
 
 
 def _read_grid(entries: int, target: tuple[int, int]) -> tuple[int, int] | None:
-    """The grid of so many entries: the wanted one or a square; None if it is neither."""
+    """The grid with this number of entries: the wanted one or a square; None if it is neither."""
     if entries == target[0] * target[1]:
         return tuple(target)
     side = round(max(entries, 0) ** 0.5)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from vitplug.plugs.checks import check_integer
 
-# Of blocks, heads and channels: a slip beyond that would fill the memory, or end in an overflow without a name.
+# Most blocks, heads and channels: typing errors beyond that would fill the memory or overflow.
 MOST = 100_000
 
 
@@ -27,7 +27,7 @@ def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str])
 
 
 def _check_arch(arch: Mapping, known: Mapping) -> None:
-    """Checks that the settings are positive integers, or lists of one length, where those of a known one are."""
+    """Checks that settings are positive integers, or lists of one length, as in a known architecture."""
     lists = {key: arch[key] for key, value in known.items() if not isinstance(value, int)}
     for key, value in lists.items():
         if not isinstance(value, list | tuple) or not value:

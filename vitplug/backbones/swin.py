@@ -122,8 +122,8 @@ class ShiftWindowAttention(BaseModule):
 class SwinBlock(BaseModule):
     """One pre-norm block: attention in windows, then MLP.
 
-    The arguments are those of mmpretrain's block, so that its ``block_cfgs`` work here, and ``reshape``,
-    what the plugs make of the block's shape.
+    It takes the arguments of mmpretrain's block, so that its ``block_cfgs`` work, and ``reshape``, the plugs' changes
+    of the block's shape.
     """
 
     #: The sockets that the block offers.
@@ -176,8 +176,8 @@ class SwinBlock(BaseModule):
 class SwinStage(BaseModule):
     """Blocks of one resolution, regular and shifted in turn, and the merging of patches after them.
 
-    The arguments are those of mmpretrain's block sequence, so that its ``stage_cfgs`` work here, and
-    ``reshape(shape, index)``, what the plugs make of the shape of the stage's block ``index``.
+    It takes the arguments of mmpretrain's block sequence, so that its ``stage_cfgs`` work, and
+    ``reshape(shape, index)``, the plugs' changes of the shape of the stage's block ``index``.
     """
 
     def __init__(
@@ -401,7 +401,7 @@ class SwinTransformer(PluggedBackbone):
 
         Args:
             param_name: Name of the parameter.
-            prefix: What stands before the backbone's own names.
+            prefix: Prefix of the backbone's own names.
 
         Returns:
             The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of
@@ -431,7 +431,7 @@ def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
 
 
 def _fit_old_checkpoint(backbone: SwinTransformer, state_dict, prefix, local_metadata, *_) -> None:
-    """Resizes the absolute position table; renames and drops what older checkpoints have otherwise."""
+    """Resizes the absolute position table; renames and drops keys of older checkpoints."""
     key = f'{prefix}absolute_pos_embed'
     if backbone.absolute_pos_embed is not None and key in state_dict:
         state_dict[key] = fit_position_table(

@@ -58,14 +58,14 @@ class ScaledAttention(SelfAttention):
 class TransformerLayer(BaseModule):
     """One pre-norm block: attention, then MLP.
 
-    The arguments are those of mmpretrain's encoder layer, so that its ``layer_cfgs`` work here, and these:
+    It takes the arguments of mmpretrain's encoder layer, so that its ``layer_cfgs`` work, and these:
 
     Args:
         with_attn: Whether there is an attention branch.
         with_ffn: Whether there is an MLP branch.
-        reshape: What the plugs make of the block's shape.
-        init_cfg: How the block's weights start. None is mmpretrain's start: an MLP by Xavier, attention by what is
-            said of the network around.
+        reshape: Changes of the block's shape by the plugs.
+        init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
+            the network's ``init_cfg``.
 
     Raises:
         ValueError: If the width is no multiple of the heads, ``ffn_type`` is unknown, or no branch is left.
@@ -212,7 +212,7 @@ class VisionTransformer(PluggedBackbone):
         pre_norm: Whether the tokens are normalised before the first block.
         use_abs_pos_embed: Whether there is a table of absolute positions. Without one, a plug such as
             ``RelPosMlp`` tells the blocks where tokens lie.
-        stem: What makes tokens of an image: ``'patch'``, one convolution, or ``'conv'``, three small ones
+        stem: From image to tokens: ``'patch'``, one convolution, or ``'conv'``, three small ones
             before it (the stem of Refined-ViT-S/M/L).
         window_size: Side in tokens of the windows that blocks attend in, as dense tasks at high resolution
             need it; None for global attention. Maps are padded to whole windows.
@@ -410,7 +410,7 @@ class VisionTransformer(PluggedBackbone):
 
         Args:
             param_name: Name of the parameter.
-            prefix: What stands before the backbone's own names.
+            prefix: Prefix of the backbone's own names.
 
         Returns:
             The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the

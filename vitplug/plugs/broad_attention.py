@@ -1,7 +1,7 @@
 """Broad Attention (BViT).
 
 *BViT: Broad Attention based Vision Transformer*, its equations of broad connection, parameter-free
-attention and pooling. Every block's q, k and v meet once more after the last block::
+attention and pooling. One more attention, after the last block, over q, k and v of all blocks::
 
     Q, K, V = concatenation of q_l, k_l, v_l over the blocks l, head by head
     O       = softmax(c Q K^T) V                    Q K^T = sum_l q_l k_l^T
@@ -9,7 +9,7 @@ attention and pooling. Every block's q, k and v meet once more after the last bl
 
 There is nothing to learn: no projection, no bias, no dropout. On columnar hosts all tokens take part, the
 class token too. On hierarchical hosts the last block of every stage takes part, max-pooled over space to
-the last stage's grid; the paper has no code for it, and the rule here is ours.
+the last stage's grid; the paper has no code for it, and this rule is ours.
 
 If the backbone knows the sizes of padded images (:mod:`vitplug.backbones.padding`), padding tokens are no keys and take
 no part in the max-pooling.
@@ -36,8 +36,8 @@ class BroadAttention(Plug):
 
     Args:
         gamma: Factor of the broad feature, a constant. 0 reproduces the host; the official code has 0.4.
-        use_qk: Whether q and k of all blocks are taken; those of the last block only otherwise (``BViT_w.V``).
-        use_v: Whether v of all blocks is taken; that of the last block only otherwise (``BViT_w/o.V``).
+        use_qk: Whether q and k of all blocks are taken, or of the last block only (``BViT_w.V``).
+        use_v: Whether v of all blocks is taken, or of the last block only (``BViT_w/o.V``).
         scale: Factor ``c`` of the dot products: ``'embed'`` is ``D ** -0.5`` (the paper's), ``'head'`` is
             ``d ** -0.5`` (the official code's), both of the last block, and ``'concat'`` is that of the
             concatenated q of one head.
@@ -88,7 +88,7 @@ class BroadAttention(Plug):
         """The blocks that take part and which of q, k and v they give.
 
         Raises:
-            ValueError: If a block has not one q, k and v for each head, or the last stage is missing.
+            ValueError: If a block lacks q, k or v of a head, or the last stage is missing.
         """
         if plans and plans[-1].stage < plans[-1].num_stages - 1:
             raise ValueError(
@@ -160,7 +160,7 @@ class Tap(nn.Module):
 
 
 class BroadFeature(nn.Module):
-    """``x + gamma * pool(softmax(c Q K^T) V)`` with what the taps handed on.
+    """``x + gamma * pool(softmax(c Q K^T) V)`` of the tapped q, k and v.
 
     Pooling averages channels and attention averages tokens, so V is pooled first; the output's heads
     are the averages of whole heads, for both have their width in the same number of equal parts.
@@ -185,7 +185,7 @@ class BroadFeature(nn.Module):
         """Tokens ``(B, N, D)`` with the broad feature; prefix tokens that no map has stay as they are."""
         hw = site.layout.hw
         taps = {name: [self._split_heads(*pair, hw) for pair in pairs] for name, pairs in carry[self.key].items()}
-        # Those of the last block, on whose grid all blocks are compared.
+        # All blocks are compared on the grid of the last one.
         valid = carry[self.key]['k'][-1][1]
         out_BWHNd, probs = attend_bare(
             *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),

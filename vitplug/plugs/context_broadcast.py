@@ -107,7 +107,7 @@ class ScaledBroadcast(nn.Module):
 
 
 def token_mean(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
-    """Mean over the valid tokens, ``(B, 1, D)``; summed in float32 at least, for there may be thousands."""
+    """Mean over the valid tokens, ``(B, 1, D)``; summed in float32 at least, for thousands of tokens."""
     wide = torch.promote_types(x_BND.dtype, torch.float32)
     if valid_BN is None:
         return x_BND.mean(dim=1, keepdim=True, dtype=wide).to(x_BND.dtype)
@@ -212,12 +212,12 @@ class Excitation(nn.Module):
 class UniformHead(Plug):
     """A head with uniform attention inside MSA, with which the paper compares CB::
 
-        replace      one of the H heads sees all tokens alike: it keeps v and has neither q nor k
+        replace      one of the H heads gives all tokens equal weight: it keeps v and has neither q nor k
         compensate   the same, and the hidden layer of the MLP is wider by the width of a head
-        append       one more head, which sees all tokens alike, beside the H heads
+        append       one more head, which gives all tokens equal weight, beside the H heads
 
-    In windowed hosts "all tokens" are those of the window that the mask does not keep apart, including the zeros that
-    pad a map to whole windows. If the backbone knows the image sizes (:mod:`vitplug.backbones.padding`), only the
+    In windowed hosts "all tokens" are the tokens of the window that the mask does not separate, including the zeros
+    that pad a map to whole windows. If the backbone knows the image sizes (:mod:`vitplug.backbones.padding`), only the
     image's own tokens count, and a window without any gets 0.
 
     Args:

@@ -32,7 +32,7 @@ class GaussianAttentionBias(Plug):
         sigma: Start of sigma in tokens. The paper's supplement gives 5.
         per_head: Whether every head has its own A and sigma; one pair serves all by default.
         share_layers: Whether all blocks have one and the same Gaussian, or one for each head, as one branch of the
-            paper's code has it. It belongs to the network: layer-wise learning rate decay counts it to what comes
+            paper's code has it. It belongs to the network: layer-wise learning rate decay treats it like layers
             after the blocks, and frozen blocks do not freeze it.
         coord: ``'token'`` keeps sigma in tokens at any image size; ``'relative'`` scales it with the grid,
             for the same picture at a higher resolution.
@@ -147,7 +147,7 @@ def _distances(pairs: GridPair, like: Tensor) -> tuple[list[Tensor], list[int]]:
 class SharedGaussian(nn.Module):
     """The network's Gaussian in a block.
 
-    It is no sub-module: optimizers, checkpoints and wrappers of single blocks (FSDP) must meet its parameters once.
+    It is no sub-module: optimizers, checkpoints and wrappers of single blocks (FSDP) must find its parameters once.
     """
 
     def __init__(self, gaussian: Gaussian):

@@ -1,7 +1,7 @@
-"""What a plug is: the change one paper makes to a transformer, offered to any backbone.
+"""A plug: the change one paper makes to a transformer, for any backbone.
 
 A backbone describes its blocks (:class:`BlockShape` before they are built, :class:`LayerPlan` after) and declares the
-sockets of each; a plug names the sockets it takes (:mod:`~vitplug.plugs.sockets`) and brings the modules for them.
+sockets of each; a plug names the sockets it takes (:mod:`~vitplug.plugs.sockets`) and builds the modules for them.
 Neither knows the other. Modules that several blocks use belong to the network, under ``shared``, which is never called.
 
 Its modules start as their constructors leave them: a model's ``init_cfg``, which reaches layers by class name, does not
@@ -27,9 +27,9 @@ class BlockShape:
     Args:
         head_dims: Width of one head, ``d``.
         map_heads: Heads that have q and k, and so an attention map. 0: the block reuses a map.
-        value_heads: Heads that have v. Those beyond the maps attend uniformly. 0: the block has no attention.
+        value_heads: Heads that have v. Heads without a map attend uniformly. 0: the block has no attention.
         out_heads: Heads of width ``d`` that enter the projection.
-        hidden_dims: Width inside the MLP. 0: the block has none.
+        hidden_dims: Width inside the MLP. 0: the block has no MLP.
         repeats: How many outputs of each head that has a map enter the projection, side by side.
     """
 
@@ -60,7 +60,7 @@ class BlockShape:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """What a plug may know of one block when its modules are built.
+    """The properties of one block that a plug may use to build its modules.
 
     Args:
         index: Block index through all stages.
@@ -113,9 +113,9 @@ class Plug:
     #: Name of the plug's sub-modules, so that its keys stay apart from the host's, and of its entries in the carry.
     #: Where a plug occurs again for other blocks, those after the first get a number, such as ``'gab_2'``.
     name: str
-    #: What is worth watching of what it learns: names of parameters, and their symbols in the paper.
+    #: Learned parameters worth watching: names, and their symbols in the paper.
     watched: Mapping[str, str] = {}
-    #: Blocks are shaped in the order of this rank: who multiplies heads comes after who adds or removes them.
+    #: Blocks are shaped in the order of this rank: plugs that multiply heads come after plugs that add or remove them.
     shape_rank = 0
     #: Tokens that the plug adds before the first block, by a module in the network's ``prefix`` socket.
     num_prefix = 0
@@ -149,11 +149,11 @@ class Plug:
         return {}
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        """The modules for the network's sockets, by socket. ``plans`` are those of the plug's blocks."""
+        """The modules for the network's sockets, by socket. ``plans`` describe the plug's blocks."""
         return {}
 
     def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What is worth watching of the learned tensors of one block, or of the network.
+        """The learned values worth watching, of one block or of the network.
 
         Args:
             tensors: Parameters by name below the plug, such as ``bias.gab_sigma``: of a model, or of a checkpoint.

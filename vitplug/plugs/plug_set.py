@@ -1,4 +1,4 @@
-"""All plugs of one backbone: what they make of its blocks, and the proof that they go together."""
+"""All plugs of one backbone: the modules they add to its blocks, and the check that they go together."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
@@ -40,7 +40,7 @@ class PlugPart(nn.ModuleDict):
 
 
 class PlugModules(nn.ModuleDict):
-    """Plug modules, which start as their constructors leave them whatever a model's ``init_cfg`` says of its layers."""
+    """Plug modules. They start as their constructors leave them, whatever the model's ``init_cfg`` says."""
 
     #: mmengine's mark of an initialised module: loaded weights are not drawn again.
     is_init = False
@@ -50,7 +50,7 @@ class PlugModules(nn.ModuleDict):
         self._start: dict[str, Tensor] = {}
 
     def learned_values(self) -> dict[str, Tensor]:
-        """What the plugs have learned that is worth watching: by name of the plug and symbol, such as ``gab.sigma``."""
+        """The learned values worth watching, by name of the plug and symbol, such as ``gab.sigma``."""
         return {
             f'{name}.{symbol}': value
             for name, part in self.items()
@@ -226,8 +226,8 @@ class PlugSet:
         indices = {plug: plug.layer_indices(num_layers) for plug in plugs}
         # Sorted, so that two plugs in one token socket act in the same order however a config lists them.
         self.indices = {plug: indices[plug] for plug in sorted(plugs, key=lambda plug: (plug.name, indices[plug]))}
-        for _, alike in groupby(self.indices, key=lambda plug: plug.name):
-            _number(list(alike), self.indices)
+        for _, of_type in groupby(self.indices, key=lambda plug: plug.name):
+            _number(list(of_type), self.indices)
         #: Tokens that the plugs add before the first block.
         self.num_prefix = sum(plug.num_prefix for plug in self.indices)
 
@@ -284,14 +284,14 @@ class PlugSet:
         return f'plugs: {"; ".join(parts)}; attention: {why}'
 
 
-def _number(alike: Sequence[Plug], indices: Mapping[Plug, Sequence[int]]) -> None:
+def _number(plugs: Sequence[Plug], indices: Mapping[Plug, Sequence[int]]) -> None:
     """Names the plugs of one type ``gab``, ``gab_2``, ..., in the order of their first blocks.
 
     Raises:
         ValueError: If two of them share a block.
     """
     owners: dict[int, Plug] = {}
-    for number, plug in enumerate(alike, 1):
+    for number, plug in enumerate(plugs, 1):
         shared = sorted(owners.keys() & indices[plug])
         if shared:
             raise ValueError(

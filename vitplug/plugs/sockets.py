@@ -1,4 +1,4 @@
-"""The sockets: where a plug's modules act, and what each of them is called with.
+"""The sockets: where a plug's modules act, and the arguments of each.
 
 Sockets of a block, in the order in which they act::
 
@@ -40,7 +40,7 @@ from ..attention.site import Site
 
 
 class QkvSocket(Protocol):
-    """Changes q, k and v; what later blocks need of them goes into the carry."""
+    """Changes q, k and v. The carry takes tensors that later blocks need."""
 
     def __call__(
         self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
@@ -70,7 +70,7 @@ class ScoresSocket(Protocol):
 
 
 class MapSocket(Protocol):
-    """Changes the probabilities ``(B, W, H, Nq, Nk)``, or brings other maps."""
+    """Changes the probabilities ``(B, W, H, Nq, Nk)``, or replaces them by other maps."""
 
     def __call__(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The maps that multiply the values, and the next carry."""
@@ -124,10 +124,10 @@ BLOCK_SOCKETS = tuple(socket for sockets in BRANCHES.values() for socket in sock
 NETWORK_SOCKETS = ('start', 'prefix', 'finish')
 #: Not a socket: modules of the network that blocks use and nobody calls.
 SHARED = 'shared'
-#: Only one plug can say what the logits, or the maps, are.
+#: Sockets for one plug only: it defines the logits, or the maps.
 EXCLUSIVE_SOCKETS = ('scores', 'map')
 
-# --- what a module may offer besides ---
+# --- further protocols of modules ---
 
 # An attention and the carry, to the output (B, W, H, Nq, d) and the next carry.
 FastForm = Callable[[Attention, Carry], tuple[Tensor, Carry]]

@@ -21,7 +21,7 @@ class BottleneckRefine(Refine):
 
         A -> 1x1 -> BN -> ReLU6 -> k x k depthwise -> BN -> ReLU6 -> 1x1 -> BN -> + A -> BN
 
-    Batch statistics are those of all images, windows and token pairs, masked ones included.
+    Batch statistics cover all images, windows and token pairs, masked ones included.
     """
 
     def __init__(self, heads: int, num_tokens: int, settings: Refiner):
@@ -55,5 +55,5 @@ class BottleneckRefine(Refine):
 
 
 def normalize(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """Batch norm in its own precision: autocast leaves it what the convolution returned."""
+    """Batch norm in its own precision; under autocast the convolution returns half precision."""
     return norm(x.to(norm.weight.dtype))

@@ -88,7 +88,7 @@ class LinearRefine(Refine):
         kernel = local * self.expand
         if self.reduce is None:
             return kernel
-        # Rounded once, with the maps, and not here: in half precision the identity would be lost.
+        # Not rounded to half precision, which would lose the identity; the maps are, once.
         with without_autocast(kernel.device):
             return (self.reduce.flatten(1) @ kernel.flatten(1)).unflatten(1, kernel.shape[1:])
 

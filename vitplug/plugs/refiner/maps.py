@@ -1,4 +1,4 @@
-"""How refined and reused maps are handed on and meet the values."""
+"""Refined and reused maps: how they are handed on and multiply the values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Matched(nn.Module):
-    """How refined or reused maps meet the values."""
+    """The product of refined or reused maps with the values."""
 
     def __init__(self, settings: Refiner):
         super().__init__()
@@ -24,10 +24,10 @@ class Matched(nn.Module):
         self.split = settings.value_split
 
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps ``(B, W, r H, N, N)`` times the values, map ``h'`` with those of head ``h' // r``.
+        """Maps ``(B, W, r H, Nq, Nk)`` times the values, map ``h'`` with the values of head ``h' // r``.
 
         Returns:
-            ``(B, W, r H, N, d)``, or ``(B, W, H, N, d)`` where heads are split; and the further value heads.
+            ``(B, W, r H, Nq, d)``, or ``(B, W, H, Nq, d)`` where heads are split; and the further value heads.
         """
         heads = maps.shape[2] // self.copies
         own, rest = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
@@ -49,7 +49,7 @@ class ReusedMap(Matched):
 
 
 class Refine(Matched):
-    """Refines maps ``(B, W, H, N, N)``; what is special to linear and bottleneck form is in :meth:`refine`."""
+    """Refines maps ``(B, W, H, Nq, Nk)``; the linear and the bottleneck form differ in :meth:`refine`."""
 
     def __init__(self, settings: Refiner):
         super().__init__(settings)
@@ -60,7 +60,7 @@ class Refine(Matched):
         raise NotImplementedError
 
     def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """The maps ``(B, W, H or r H, N, N)`` that multiply the values, and the carry."""
+        """The maps ``(B, W, H or r H, Nq, Nk)`` that multiply the values, and the carry."""
         # A padded query is no neighbour. Where the softmax sees padding, as in stock image models, padding counts.
         if not site.attends_padding and site.valid_keys is not None:
             probs = probs.masked_fill(~site.valid_queries[:, :, None, :, None], 0)

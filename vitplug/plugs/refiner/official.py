@@ -1,4 +1,4 @@
-"""What the blocks of the official code compute beside the bottleneck."""
+"""The parts of the official code's blocks beside the bottleneck."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCALE_START = 1e-5
 
 
 class ResidualMap(nn.Module):
-    """First block of an official pair: its maps ``(B, W, H, N, N)`` plus ``scale`` times those of the pair before."""
+    """First block of an official pair: its maps ``(B, W, H, N, N)`` plus ``scale`` times the last pair's maps."""
 
     def __init__(self, key: str, scale: float):
         super().__init__()

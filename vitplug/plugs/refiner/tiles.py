@@ -15,7 +15,7 @@ from .convolution import channels_last
 
 
 def attend_to_convolved(a: Attention, kernel: Tensor) -> Tensor:
-    """Attention whose maps are convolved over their Nq x Nk plane before they meet v, by tiles of query rows.
+    """Attention with maps convolved over their Nq x Nk plane before they multiply v, by tiles of query rows.
 
     A tile needs ``k // 2`` further rows on either side.
 

@@ -17,7 +17,7 @@ from ..sockets import FastForm
 from .tiles import attend_to_blend
 from .transitions import keep
 
-# What a learned parameter acts as. Bounds of its own type: ONNX's exporter cannot convert others.
+# From a learned parameter to alpha. The bounds have its type: ONNX's exporter cannot convert others.
 CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
 
 
@@ -37,8 +37,8 @@ class Alpha(nn.Module):
         if self.constraint == 'fixed':
             return self.constant
         if self.constraint != 'project' or not self.training:
-            # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation uses
-            # what training would, and changes no parameter.
+            # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation
+            # clamps as training does, and changes no parameter.
             return CONSTRAINTS[self.constraint](self.residual_alpha)
         # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
         # Through .data, so that a second forward does not invalidate the backward of the first.

@@ -17,7 +17,7 @@ SUM_FROM = {'auto': SUM_OF_SCORES_FROM, True: 0, False: inf}
 
 
 class ResidualAttention(Plug):
-    """Blends each block's attention scores with those of the block before.
+    """Blends each block's attention scores with the scores of the block before.
 
     ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha. A chain of one
     block stays as it is.
@@ -32,13 +32,13 @@ class ResidualAttention(Plug):
         bias_mode: Where position biases go: ``'after'`` the blend, never handed on (Eq. 10); ``'blend'``
             into it (official ReSwin); ``'after_carried'`` after it and handed on (official ReMViTv2).
         window_align: Which scores a block with windows blends with: ``'index'`` the block before's,
-            window by window and place by place (official ReSwin); ``'parity'`` those of the last block of
+            window by window and place by place (official ReSwin); ``'parity'`` the scores of the last block of
             the same shift (or, beside windows, of global attention), which has the same tokens; ``'token'``
             the block before's, for the token pairs that shared a window there, the others being left alone.
-        stage_transition: What becomes of the scores when the windows change between stages: ``'pool'``
+        stage_transition: How scores pass from one stage to the next, where the windows change: ``'pool'``
             averages the windows that a new one covers, ``'flat_nearest'`` resizes the flattened windows
             and heads (official ReSwin), ``'reset'`` starts a new chain.
-        head_transition: What becomes of them when the number of heads changes: ``'mean'`` of all heads for
+        head_transition: How scores pass to a block with another number of heads: ``'mean'`` of all heads for
             each new one, ``'repeat'`` of each head.
         low_memory: Whether the scores are written out as a sum instead of being handed on, so that memory grows
             with N and not with N^2. ``'auto'`` does so from 2048 tokens on, where every block of the plug
@@ -141,7 +141,7 @@ class ResidualAttention(Plug):
             plan, source = moved[0]
             raise ValueError(
                 f'ResidualAttention: low_memory=True cannot hand the scores of block {source.index} on to block '
-                f"{plan.index}, whose windows or heads are others; set stage_transition='reset' (and "
+                f"{plan.index}, which has other windows or heads; set stage_transition='reset' (and "
                 "window_align='index' or 'parity'), or low_memory='auto'"
             )
         return inf if moved else SUM_FROM[self.low_memory]
@@ -152,10 +152,10 @@ class ResidualAttention(Plug):
         return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
 
     def _align(self, plan: LayerPlan, source: LayerPlan):
-        """What brings the source's scores to this block's windows and heads."""
+        """The function that maps the source's scores to this block's windows and heads."""
         same_stage = source.stage == plan.stage
         align = WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
-        # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it with what to change.
+        # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it.
         heads = {source.num_heads, plan.num_heads}
         if align is resize_flat or len(heads) == 1 or 0 in heads:
             return align

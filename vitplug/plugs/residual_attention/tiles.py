@@ -73,7 +73,7 @@ class _ToBlend(torch.autograd.Function):
                 grad_k[keys].baddbmm_(grad_scores.mT, q[queries], alpha=ctx.share)
         grad_alpha = None
         if before is not None and ctx.needs_input_grad[6]:
-            # The gradient towards the own scores needs no pass of its own: sum_ij g_ij q_i k_j = sum_i q_i (g k)_i.
+            # No further pass for the gradient towards the own scores: sum_ij g_ij q_i k_j = sum_i q_i (g k)_i.
             towards_own = (grad_q.double() * q.double()).sum()
             grad_alpha = (towards_own - towards_before).to(ctx.alpha_dtype).view(1)
         return grad_q.mul_(ctx.share), grad_k, grad_v, grad_row_table, None, grad_before, grad_alpha

@@ -22,7 +22,7 @@ def keep(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Te
 
 
 def align_tokens(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, Tensor | None]:
-    """Token by token: of every pair that shared a window before, the score it had there."""
+    """Token by token: every pair that shared a window before keeps its score."""
     if not layout.is_windowed or source.shift == layout.shift:
         return scores, None
     find = _find_tokens if is_compiling() else _cached_find_tokens
