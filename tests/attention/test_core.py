@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
@@ -42,6 +42,7 @@ def attention_oracle(q, k, v, scale, bias, mask):
     fused=st.booleans(),
     seed=st.integers(0, 99),
 )
+@settings(max_examples=30)
 def test_attention_is_its_equation(batch, windows, heads, sides, prefix, width, bias_heads, masked, fused, seed):
     generator = torch.Generator().manual_seed(seed)
 
