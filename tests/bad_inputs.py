@@ -37,7 +37,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.utils import ManagerMixin
 from PIL import Image
 
-from vitplug.engine.hooks.interruption import SIGNALS
+from vitplug.runs.hooks.interruption import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {path.name: path for path in (ROOT / 'tools').rglob('*.py')}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from mmengine.config import Config
 
-from vitplug.engine import demo
+from vitplug import demo
 from vitplug.progress import StatusLine
 
 CLASSIFICATION, SEGMENTATION, DETECTION = demo.TASKS

@@ -30,18 +30,12 @@ from mmseg.structures import SegDataSample
 from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.engine import dataset_check, new_experiment
-from vitplug.engine.checks import as_list
-from vitplug.engine.options import read_config
-from vitplug.plugs import (
-    PLUG_TYPES,
-    BroadAttention,
-    ContextBroadcast,
-    GaussianAttentionBias,
-    ResidualAttention,
-)
+from vitplug.config.parts import as_list
+from vitplug.config.reading import read_config
+from vitplug.plugs import PLUG_TYPES, BroadAttention, ContextBroadcast, GaussianAttentionBias, ResidualAttention
 from vitplug.registry import MODELS as OUR_MODELS
 from vitplug.registry import PLUGS
+from vitplug.runs import dataset_check, new_experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [

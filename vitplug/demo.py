@@ -22,7 +22,7 @@ from vitplug.analysis.tables import format_table
 from vitplug.progress import StatusLine, spoken
 from vitplug.threads import cores
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DATA_ROOT = Path('data/digits')
 HEADINGS = ('task', 'config', 'metric', 'value', 'parameters', 'seconds')
 # The time left, as mmengine's log tells it after some iterations of a training.

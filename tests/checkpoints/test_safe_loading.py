@@ -9,8 +9,8 @@ import torch
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import checkpoint as mmengine_checkpoint
 
-from vitplug.engine.safe_loading import load_safely, refuse_pickled_code
-from vitplug.engine.stops import CheckpointNotRead
+from vitplug.checkpoints.safe_loading import load_safely, refuse_pickled_code
+from vitplug.errors.stops import CheckpointNotRead
 
 
 class Malicious:

@@ -4,7 +4,7 @@ import pytest
 from mmengine.config import ConfigDict
 from mmengine.registry import HOOKS, MODELS, DefaultScope
 
-from vitplug.engine.unknown_types import explain, explained_types
+from vitplug.errors.unknown_types import explain, explained_types
 
 
 def test_the_setting_and_close_names_are_given():

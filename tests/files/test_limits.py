@@ -8,15 +8,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from vitplug.engine.folders import files_below
-from vitplug.engine.limits import (
-    _unpacked,
-    check_image_size,
-    check_regular,
-    check_shapes,
-    check_source,
-    coco_complaints,
-)
+from vitplug.files.folders import files_below
+from vitplug.files.limits import _unpacked, check_image_size, check_regular, check_shapes, check_source, coco_complaints
 
 SQUARE = [1, 1, 9, 1, 9, 9, 1, 9]
 

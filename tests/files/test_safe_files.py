@@ -9,8 +9,8 @@ import pytest
 import torch
 from bad_inputs import Malicious, own_process
 
-from vitplug.engine.checks import check_no_pickles
-from vitplug.engine.safe_files import refuse_code_in_files
+from vitplug.config.checks import check_no_pickles
+from vitplug.files.readers import refuse_code_in_files
 
 
 @pytest.fixture

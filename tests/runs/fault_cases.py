@@ -16,8 +16,8 @@ import pytest
 import torch
 from bad_inputs import Outcome, prepare, run, snapshot
 
-from vitplug.engine.atomic_files import AtomicBackend
-from vitplug.engine.hooks.interruption import SIGNALS
+from vitplug.files.atomic import AtomicBackend
+from vitplug.runs.hooks.interruption import SIGNALS
 
 ENDLESS = 'train.py tiny.py --cfg-options train_cfg.max_epochs=100000'
 WORKERS = 'train_dataloader.num_workers=1 train_dataloader.persistent_workers=True'
@@ -167,9 +167,9 @@ def no_locks() -> None:
     def refuse(*_):
         raise OSError(95, 'Operation not supported')
 
-    import vitplug.engine.locks
+    import vitplug.runs.saving.lock
 
-    vitplug.engine.locks.fcntl.lockf = refuse
+    vitplug.runs.saving.lock.fcntl.lockf = refuse
 
 
 def test_file_system_without_locks(folder, training):

@@ -20,11 +20,11 @@ from mmengine.hooks import EMAHook
 from mmengine.runner import Runner
 from toy_training import ToyMetric, ToyModel, final_state, toy_config
 
-from vitplug.engine import atomic_files
-from vitplug.engine.atomic_files import AtomicBackend, remove_partial_files
-from vitplug.engine.hooks import checkpoint as checkpoint_module
-from vitplug.engine.hooks.checkpoint import RemovesLater
-from vitplug.engine.stops import TrainingStopped
+from vitplug.errors.stops import TrainingStopped
+from vitplug.files import atomic as atomic_files
+from vitplug.files.atomic import AtomicBackend, remove_partial_files
+from vitplug.runs.hooks import checkpoint as checkpoint_module
+from vitplug.runs.hooks.checkpoint import RemovesLater
 
 KINDS = ('epochs', 'iterations')
 CRASHED = 99

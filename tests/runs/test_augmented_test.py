@@ -13,9 +13,9 @@ from PIL import Image, ImageOps
 from pycocotools import mask as coco_mask
 from torchvision.ops import nms
 
+from vitplug.config.reading import read_config
 from vitplug.datasets.digit_scenes import make_digit_scenes
-from vitplug.engine.augmented_test import augment_test, mirrored
-from vitplug.engine.options import read_config
+from vitplug.runs.augmented_test import augment_test, mirrored
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 LOADER = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False test_dataloader.batch_size=1'

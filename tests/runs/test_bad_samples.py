@@ -14,11 +14,11 @@ from mmseg.structures import SegDataSample
 from PIL import Image
 from toy_training import SAMPLES, ToyMetric, final_state, run_training, toy_config
 
-from vitplug.engine.bad_samples import BadSamples, check_evaluated_sample, check_sample
-from vitplug.engine.data_stream import EachOnce, TolerantDataset, check_sources
-from vitplug.engine.hooks import BadSampleHook
-from vitplug.engine.hooks import bad_samples as hook_module
-from vitplug.engine.stops import BadSample
+from vitplug.errors.stops import BadSample
+from vitplug.runs.data.bad_samples import BadSamples, check_evaluated_sample, check_sample
+from vitplug.runs.data.stream import EachOnce, TolerantDataset, check_sources
+from vitplug.runs.hooks import BadSampleHook
+from vitplug.runs.hooks import bad_samples as hook_module
 
 SINGLE = {
     f'{split}_dataloader.{name}': value

@@ -10,8 +10,8 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from vitplug.engine.checkpoint_fit import check_checkpoint
-from vitplug.engine.stops import CheckpointNotRead
+from vitplug.errors.stops import CheckpointNotRead
+from vitplug.runs.saving.fit import check_checkpoint
 
 CONFIG = dict(
     model=dict(

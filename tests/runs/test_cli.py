@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from vitplug.engine.cli import keep_parameter_lists_off_the_terminal, one_line_errors, statuses_of_stops
-from vitplug.engine.stops import BadSample, Interrupted, TrainingStopped
+from vitplug.errors.one_line import one_line_errors
+from vitplug.errors.stops import BadSample, Interrupted, TrainingStopped
+from vitplug.runs.cli import keep_parameter_lists_off_the_terminal, statuses_of_stops
 
 
 def test_expected_errors_end_in_one_line(capsys):
@@ -77,5 +78,5 @@ def test_stop_in_a_worker_is_one_line_too(silent, capsys):
     """torch hands on the worker's traceback as the message."""
     text = 'Caught BadSample in DataLoader worker process 0.\nOriginal Traceback:\n  File x\n'
     with pytest.raises(SystemExit), statuses_of_stops(silent):
-        raise BadSample(f'{text}vitplug.engine.stops.BadSample: cannot use a.png\n')
+        raise BadSample(f'{text}vitplug.errors.stops.BadSample: cannot use a.png\n')
     assert capsys.readouterr().err == 'error: cannot use a.png\n'

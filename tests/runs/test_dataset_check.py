@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
-from vitplug.engine.dataset_check import ERROR, NOTE, inspect_coco, inspect_image, inspect_label_list, inspect_map, main
+from vitplug.runs.dataset_check import inspect_image, inspect_map, main
+from vitplug.tasks.annotations import ERROR, NOTE, inspect_coco, inspect_label_list
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 

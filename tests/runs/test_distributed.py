@@ -16,7 +16,7 @@ from ending_processes import be_killed, tell_a_reason
 from torch.testing import assert_close
 from two_processes import HOSTS, build, half_step, loss_of
 
-from vitplug.engine.stops import BadSample, PeerLost
+from vitplug.errors.stops import BadSample, PeerLost
 
 
 def free_port():

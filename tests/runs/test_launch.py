@@ -5,13 +5,14 @@ import torch
 from mmengine.config import Config
 from torch import distributed
 
-from vitplug.engine import checks, launch
+from vitplug.runs import launch
+from vitplug.runs.checks.environment import LAUNCHER_VARIABLES
 
 
 @pytest.fixture
 def one_process(monkeypatch):
     """A world of one process, as each launcher describes it."""
-    for rank, size, local_rank in checks.LAUNCHER_VARIABLES.values():
+    for rank, size, local_rank in LAUNCHER_VARIABLES.values():
         monkeypatch.setenv(rank, '0')
         monkeypatch.setenv(size, '1')
         monkeypatch.setenv(local_rank, '0')

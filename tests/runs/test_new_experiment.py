@@ -13,14 +13,13 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
+from vitplug import tasks
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.engine.class_counts import LIBRARIES
-from vitplug.engine.config_text import Code, text
-from vitplug.engine.new_experiment import PLUGS, class_counts
-from vitplug.engine.options import read_config
-from vitplug.engine.own_data import read_classification, read_detection, read_segmentation
-from vitplug.engine.stock_backbones import HOSTS
+from vitplug.config.reading import read_config
+from vitplug.config.text import Code, text
 from vitplug.plugs import PLUG_TYPES
+from vitplug.runs.new_experiment import PLUGS, class_counts
+from vitplug.tasks.experiments.own_data import read_classification, read_detection, read_segmentation
 
 RNG = np.random.default_rng(0)
 SIZE = (40, 32)
@@ -442,8 +441,9 @@ def test_detector_that_needs_masks_is_refused_without_them(tmp_path):
     ],
 )
 def test_host_has_the_weights_of_the_backbone_it_replaces(library, settings):
-    host, convert = HOSTS[tuple(library.split('.'))]
-    stock, own = MODELS.build(dict(settings, type=library)), MODELS.build(dict(convert(settings), type=host))
+    name, kind = library.split('.')
+    host = tasks.TASKS[name].hosts[kind]
+    stock, own = MODELS.build(dict(settings, type=library)), MODELS.build(dict(host.convert(settings), type=host.type))
     sizes = [sorted(tuple(value.shape) for value in model.parameters()) for model in (stock, own)]
     if 'VisionTransformer' in library:  # mmseg's has no bias at its patches, which pretrained weights have
         sizes[0] = sorted([*sizes[0], (settings['embed_dims'],)])
@@ -451,7 +451,7 @@ def test_host_has_the_weights_of_the_backbone_it_replaces(library, settings):
 
 
 def test_settings_that_the_host_lacks_are_refused():
-    _, convert = HOSTS['mmdet', 'SwinTransformer']
+    convert = tasks.TASKS['mmdet'].hosts['SwinTransformer'].convert
     assert convert(dict(strides=[4, 2, 2, 2]))['img_size'] == 224
     with pytest.raises(ValueError, match=r'backbone\.mlp_ratio = 2: the host of vitplug has 4 only'):
         convert(dict(mlp_ratio=2))
@@ -471,7 +471,7 @@ def test_numbers_of_classes_wherever_they_stand():
         semantic_head=dict(num_classes=183),
         neck=dict(in_channels=[1, 2]),
     )
-    found = class_counts(model, '_base_.model', LIBRARIES['mmdet'].apart)
+    found = class_counts(model, '_base_.model', tasks.TASKS['mmdet'].class_counts.apart)
     assert eval(text(found), dict(num_classes=2, _base_=Config(dict(model=model)))) == dict(
         head=dict(num_classes=2, loss=dict(class_weight=[1.0, 1.0, 0.1])),
         heads=[dict(type='A', num_classes=2), dict(type='B', num_classes=2)],

@@ -12,9 +12,9 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from toy_training import ToyModel, final_state, toy_config
 
-from vitplug.engine.hooks import NonFiniteLossHook
-from vitplug.engine.hooks.non_finite import describe_samples
-from vitplug.engine.stops import Interrupted, NonFiniteLoss
+from vitplug.errors.stops import Interrupted, NonFiniteLoss
+from vitplug.runs.hooks import NonFiniteLossHook
+from vitplug.runs.hooks.non_finite import describe_samples
 
 ANY_SETTINGS = dict(type='vitplug.CheckpointFitHook', allow_changes=True)
 

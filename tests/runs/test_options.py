@@ -2,16 +2,17 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 
-from vitplug.engine import options
-from vitplug.engine.hooks import __all__ as OURS
-from vitplug.engine.options import read_config, train_config, train_parser
-from vitplug.engine.options import test_config as make_test_config
-from vitplug.engine.options import test_parser as make_test_parser
+from vitplug.config.reading import read_config
+from vitplug.runs.hooks import __all__ as OURS
+from vitplug.runs.options import test_config as make_test_config
+from vitplug.runs.options import test_parser as make_test_parser
+from vitplug.runs.options import train_config, train_parser
 
 CONFIG = """
 default_scope = '{scope}'
@@ -134,10 +135,10 @@ def test_folder_for_temporary_files_that_is_full_is_named(tmp_path, monkeypatch,
 
     config = tmp_path / 'a.py'
     config.write_text('a = 1')
-    monkeypatch.setattr(options.Config, 'fromfile', full)
-    monkeypatch.setattr(options.tempfile, 'tempdir', str(tmp_path))
+    monkeypatch.setattr(Config, 'fromfile', full)
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     with pytest.raises(OSError, match=f'copy in the folder for temporary files, {tmp_path}, cannot be .*TMPDIR'):
-        options.read_config(str(config))
+        read_config(str(config))
 
 
 # --- hooks ---

@@ -17,10 +17,10 @@ from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from vitplug.config.reading import read_config
 from vitplug.datasets.digit_scenes import make_digit_scenes
-from vitplug.engine.options import read_config
-from vitplug.engine.prediction import Predictor
-from vitplug.engine.prediction.inputs import find_sources
+from vitplug.files.pictures import find_sources
+from vitplug.runs.prediction import Predictor
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'

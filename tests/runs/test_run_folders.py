@@ -9,8 +9,8 @@ import torch
 from bad_inputs import copied, prepare, recorded, run, snapshot
 from mmengine.config import ConfigDict
 
-from vitplug.engine.atomic_files import add_line, write_beside
-from vitplug.engine.run_folders import check_last_checkpoint, check_run_folders, check_unused, run_folders
+from vitplug.files.atomic import add_line, write_beside
+from vitplug.runs.saving.folders import check_last_checkpoint, check_run_folders, check_unused, run_folders
 
 
 @pytest.fixture(scope='module', autouse=True)

@@ -10,8 +10,8 @@ import pytest
 from bad_inputs import child, prepare, run
 from mmcv.transforms import TRANSFORMS
 
-from vitplug.engine.stops import BadSample, WorkerDied
-from vitplug.engine.workers import explained
+from vitplug.errors.stops import BadSample, WorkerDied
+from vitplug.runs.data.workers import explained
 
 WAYS = {'crash': lambda: ctypes.string_at(0), 'kill': lambda: os.kill(os.getpid(), signal.SIGKILL)}
 

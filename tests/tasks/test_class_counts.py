@@ -9,10 +9,11 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import DATASETS
 
-from vitplug.engine.class_counts import LIBRARIES, class_complaints, count_of_model
-from vitplug.engine.classes import Classes, named_classes
-from vitplug.engine.config_parts import loader_leaves, registered
-from vitplug.engine.options import read_config
+from vitplug.config.parts import loader_leaves, registered
+from vitplug.config.reading import read_config
+from vitplug.runs.checks.classes import class_complaints, count_of_model
+from vitplug.tasks import TASKS
+from vitplug.tasks.classes import Classes, named_classes
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 PATH = 'train_dataloader.dataset'
@@ -262,4 +263,4 @@ def test_other_libraries_and_unknown_classes_are_left_alone():
     cfg = read_config(CLASSIFICATION)
     assert list(class_complaints(cfg, {})) == []
     cfg.default_scope = 'mmpose'
-    assert 'mmpose' not in LIBRARIES and complaints(cfg, 3) == {} and count_of_model(cfg) is None
+    assert 'mmpose' not in TASKS and complaints(cfg, 3) == {} and count_of_model(cfg) is None

@@ -4,7 +4,7 @@ import pytest
 from mmdet.datasets import CocoDataset, CocoPanopticDataset, LVISV1Dataset
 from mmpretrain.datasets import CIFAR10, CustomDataset, ImageNet
 
-from vitplug.engine.classes import (
+from vitplug.tasks.classes import (
     Classes,
     check_categories,
     class_folders,

@@ -6,10 +6,10 @@ import torch
 from mmengine.logging import HistoryBuffer
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from vitplug.checkpoints.data_pickle import History
-from vitplug.checkpoints.files import local_file, read_checkpoint
+from vitplug.errors.stops import CheckpointNotRead
 
-from .stops import CheckpointNotRead
+from .data_pickle import History
+from .files import local_file, read_checkpoint
 
 
 def refuse_pickled_code() -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mmengine.registry import Registry
@@ -109,6 +109,15 @@ def loader_leaves(cfg, split: str) -> Iterator[tuple[str, Mapping]]:
     loader = cfg.get(f'{split}_dataloader')
     if loader:
         yield from dataset_leaves(loader['dataset'], f'{split}_dataloader.dataset')
+
+
+def pipeline_of(loader: Mapping) -> tuple[str, Sequence[Mapping]]:
+    """The pipeline of a loader's data set: its place in the loader, and its steps."""
+    place, dataset = 'dataset', loader['dataset']
+    while 'pipeline' not in dataset:
+        inner = dataset.get('dataset') or dataset['datasets'][0]
+        place, dataset = f'{place}.dataset' if 'dataset' in dataset else f'{place}.datasets[0]', inner
+    return f'{place}.pipeline', dataset['pipeline']
 
 
 def as_list(value) -> list:

@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .atomic_files import identity
+from vitplug.files.atomic import identity
+
 from .stops import NotWritten, TrainingStopped
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

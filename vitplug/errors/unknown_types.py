@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from mmengine.registry import Registry, root
 
-from .config_parts import strings_in
+from vitplug.config.parts import strings_in
 
 NOT_REGISTERED = re.compile(r'(?P<type>\S+) is not in the (?:(?P<scope>\w+)::)?(?P<kind>[\w ]+) registry')
 SUGGESTED = 3

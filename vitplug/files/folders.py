@@ -1,4 +1,4 @@
-"""Folders of data, with links followed."""
+"""Folders of data: listed with links followed, and checked."""
 
 import os
 from collections import Counter
@@ -9,6 +9,7 @@ from .limits import check_regular
 
 # Images of all formats that a data set or a prediction may have.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp')
+SHOWN_EXAMPLES = 3
 # Links may lead to one folder in this many ways: a few links on each of many levels are as bad as a circle.
 MAX_WAYS = 64
 
@@ -41,3 +42,53 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
                 check_regular(entry.path)
         yield path, [entry.name for entry in files]
         pending += [(entry.path, above | {here}) for entry in entries if entry.is_dir()]
+
+
+def check_folder(folder: Path) -> None:
+    """Checks that a data folder exists and holds at least one file, at any depth.
+
+    Raises:
+        FileNotFoundError: if it does not.
+        ValueError: if links in it lead in a circle.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f'no such data folder: {folder.absolute()}')
+    if not any(names for _, names in files_below(folder)):
+        raise FileNotFoundError(f'the data folder is empty: {folder.absolute()}')
+
+
+def check_pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> None:
+    """Checks that each image has a label map of the same name and each label map an image.
+
+    Args:
+        images: Folder and file name ending of the images.
+        maps: The same of the label maps.
+
+    Raises:
+        ValueError: names both folders, the counts and a few examples.
+    """
+    if images == maps:
+        return
+    image_names, map_names = _names(*images), _names(*maps)
+    lonely_images, lonely_maps = sorted(image_names - map_names), sorted(map_names - image_names)
+    complaints = [
+        f'{len(lonely)} without a partner, e.g. {", ".join(lonely[:SHOWN_EXAMPLES])}'
+        if lonely
+        else 'all have a partner'
+        for lonely in (lonely_images, lonely_maps)
+    ]
+    if lonely_images or lonely_maps or not image_names:
+        raise ValueError(
+            f'images and annotations do not match: {len(image_names)} images *{images[1]} in {images[0].absolute()} '
+            f'({complaints[0]}), {len(map_names)} annotations *{maps[1]} in {maps[0].absolute()} ({complaints[1]})'
+        )
+
+
+def _names(folder: Path, suffix: str) -> set[str]:
+    """Relative paths, less the suffix, of the files in a folder that end in it."""
+    return {
+        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
+        for parent, names in files_below(folder)
+        for name in names
+        if name.endswith(suffix)
+    }

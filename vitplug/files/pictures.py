@@ -8,8 +8,8 @@ from pathlib import Path
 import mmcv
 import numpy as np
 
-from ..folders import IMAGE_SUFFIXES, files_below
-from ..limits import check_image_size, check_regular
+from .folders import IMAGE_SUFFIXES, files_below
+from .limits import check_image_size, check_regular
 
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
 

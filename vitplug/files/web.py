@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from mmengine.fileio import HTTPBackend, register_backend
-
-from vitplug.checkpoints.downloads import shown
 
 
 class NamingHTTPBackend(HTTPBackend):
@@ -27,6 +26,12 @@ class NamingHTTPBackend(HTTPBackend):
 def name_addresses() -> None:
     """Makes mmengine read http addresses in this process through `NamingHTTPBackend`."""
     register_backend('http', NamingHTTPBackend, force=True, prefixes=['http', 'https'])
+
+
+def shown(address: str) -> str:
+    """An address without the password, token or signature that it may hold."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition('@')[2], query='', fragment='').geturl()
 
 
 @contextmanager

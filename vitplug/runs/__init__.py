@@ -1,1 +1,1 @@
-"""Everything behind `tools/`: command lines, checks before a run, CPU process groups, the demo."""
+"""Trainings, tests and predictions: the commands, the checks before them, hooks, the stream of data, saving."""

@@ -4,14 +4,9 @@ from copy import deepcopy
 
 from mmengine.config import Config, ConfigDict
 
-from .config_parts import loader_leaves
+from vitplug.config.parts import loader_leaves
+from vitplug.tasks import TASKS
 
-# What merges the predictions where a config has no `tta_model`; those of upstream's tools, but for masks.
-MERGERS = {
-    'mmpretrain': dict(type='AverageClsScoreTTA'),
-    'mmseg': dict(type='SegTTAModel'),
-    'mmdet': dict(type='vitplug.DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100)),
-}
 VIEWS = [dict(type='RandomFlip', prob=prob, direction='horizontal') for prob in (0.0, 1.0)]
 # What a merger has to know of a view.
 FLIP_KEYS = ('flip', 'flip_direction')
@@ -32,7 +27,7 @@ def augment_test(cfg: Config) -> None:
     if cfg.get('data_preprocessor'):
         # As mmengine does; given to the merger, it would win over the model's own.
         model.setdefault('data_preprocessor', cfg.data_preprocessor)
-    merger = cfg.get('tta_model') or MERGERS[cfg.default_scope]
+    merger = cfg.get('tta_model') or TASKS[cfg.default_scope].tta_model
     cfg.model = ConfigDict({'data_preprocessor': None, **merger, 'module': model})
 
 

@@ -1,59 +1,43 @@
 """The commands behind `tools/train.py` and `tools/test.py`."""
 
 import logging
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pickle import UnpicklingError
-from typing import NoReturn
 
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.logging import MMLogger
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
-from .checkpoint_fit import CheckpointFitHook
-from .checks import check_no_pickles, check_testing, check_training
-from .culprit import failing_file, failing_part
-from .full_disks import explained_writes
+from vitplug.checkpoints.safe_loading import allow_pickled_code, refuse_pickled_code
+from vitplug.config.checks import check_no_pickles
+from vitplug.errors.full_disks import explained_writes
+from vitplug.errors.one_line import SETTINGS, fail, one_line_errors, printable
+from vitplug.errors.peers import announce, lost_peers, stop_watching, tell_of, watch_peers
+from vitplug.errors.stops import Interrupted, TrainingStopped
+from vitplug.errors.traceback_part import failing_part
+from vitplug.errors.unknown_types import explained_types
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.files.web import name_addresses
+
+from .checks import check_testing, check_training
+from .data.workers import deaths_of_workers
+from .hooks.checkpoint_fit import CheckpointFitHook
 from .hooks.compilation import CompileHook
 from .launch import is_first_process, start_cpu_processes
-from .locks import only_training
 from .options import test_config, test_parser, train_config, train_parser
-from .peers import announce, lost_peers, stop_watching, tell_of, watch_peers
-from .run_folders import check_run_folders, older_checkpoint_named, run_folders
-from .safe_files import refuse_code_in_files
-from .safe_loading import allow_pickled_code, refuse_pickled_code
-from .stops import Interrupted, TrainingStopped
-from .unknown_types import explained_types
-from .web_files import name_addresses
-from .workers import deaths_of_workers
-
-# What wrong settings end in, mmengine's errors included.
-SETTINGS = (
-    ValueError,
-    OSError,
-    ImportError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    AssertionError,
-    RuntimeError,
-    UnpicklingError,
-)
-# Those whose message says enough without their type.
-CLEAR = (ValueError, OSError, ImportError, TrainingStopped)
+from .saving.folders import check_run_folders, older_checkpoint_named, run_folders
+from .saving.lock import only_training
 
 
 def train(argv: Sequence[str] | None = None) -> None:
     """Trains the model of a config.
 
     A wrong setting ends in one line and exit status 2, and a training that stops before its time in one line and the
-    status of its reason (`vitplug.engine.stops`).
+    status of its reason (`vitplug.errors.stops`).
     """
     args = _parse(train_parser(), argv)
     with ExitStack() as held:
@@ -174,47 +158,6 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
     except Exception as error:
         tell_of(error)
         raise
-
-
-@contextmanager
-def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Turns exceptions of some kinds into one line on stderr and exit status 2."""
-    try:
-        yield
-    except kinds as error:
-        fail(error)
-
-
-def fail(error: Exception, part: str = '') -> NoReturn:
-    """Ends with one line on stderr and exit status 2, or that of a stop.
-
-    The traceback goes to the log file, where there is one already.
-
-    Args:
-        error: What went wrong.
-        part: Where in the model.
-    """
-    kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '
-    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    status = error.status if isinstance(error, TrainingStopped) else 2
-    place = part or failing_file(error)
-    announce(printable(place + kind + ' '.join(text.split())) + _log_traceback(error), status)
-    sys.exit(status)
-
-
-def printable(text: str) -> str:
-    """A message without characters that a terminal acts on; files can have them in names."""
-    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def _log_traceback(error: Exception) -> str:
-    """Writes a traceback into the log files and names them, or nothing where none is needed or there are none."""
-    logger = MMLogger.get_current_instance()
-    files = [handler for handler in logger.handlers if isinstance(handler, logging.FileHandler)]
-    trace = (type(error), error, error.__traceback__)
-    for file in files:
-        file.handle(logger.makeRecord(logger.name, logging.ERROR, __file__, 0, 'nothing was run', (), trace))
-    return f' (more in {", ".join(os.path.relpath(file.baseFilename) for file in files)})' if files else ''
 
 
 class FirstBatch(Hook):

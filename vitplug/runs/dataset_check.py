@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import math
 import os
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
@@ -17,16 +16,21 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
-from .bad_samples import CLASS_INDICES, IGNORED_LABEL, check_sample, one_line, path_of
-from .checks import check_end, check_no_pickles, check_scope, check_split, long_schedules, max_pixels, read_json
-from .class_counts import class_complaints, count_of_model
-from .config_parts import loader_leaves
-from .limits import MAX_PIXELS, check_image_size, check_source, coco_complaints, special_kind
-from .options import CONFIG_HELP, OptionsAction, read_config
-from .safe_files import refuse_code_in_files
-from .web_files import name_addresses
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.parts import loader_leaves
+from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.files.limits import MAX_PIXELS, check_image_size, check_source, special_kind
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.files.web import name_addresses
+from vitplug.tasks import ANNOTATION_FILES, check_scope
+from vitplug.tasks.annotations import ERROR, NOTE, Finding
+from vitplug.tasks.labels import CLASS_INDICES, IGNORED_LABEL
 
-ERROR, NOTE = 'error', 'note'
+from .checks.classes import class_complaints, count_of_model
+from .checks.data import check_end, check_split, max_pixels
+from .checks.settings import long_schedules
+from .data.bad_samples import check_sample, one_line, path_of
+
 SHOWN_EXAMPLES = 3
 EXIF_ORIENTATION = 0x0112
 TURNED = (5, 6, 7, 8)  # the EXIF orientations that swap width and height
@@ -43,23 +47,6 @@ CONVERTED = {
     'I': '32 bit: cut to 8 bit',
     'CMYK': 'CMYK: converted',
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing found.
-
-    Attributes:
-        severity: 'error' where training would refuse or replace the sample, 'note' where it is handled.
-        where: File, and line or id in it.
-        kind: What it is, the same for all findings alike.
-        detail: What there is to add.
-    """
-
-    severity: str
-    where: str
-    kind: str
-    detail: str = ''
 
 
 # --- single files ---
@@ -174,94 +161,7 @@ def _as_loaded(size: tuple[int, int], orientation: int) -> tuple[int, int]:
 # --- COCO annotations ---
 
 
-def inspect_coco(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Finding]:
-    """Looks through a COCO file, before mmdet leaves out of it what it does not understand.
-
-    Args:
-        path: The JSON file.
-        max_pixels: Largest image.
-
-    Yields:
-        Findings, each with the id of the annotation or image.
-    """
-    content = read_json(path)
-    images, annotations = content.get('images', []), content.get('annotations', [])
-    categories = content.get('categories', [])
-    for key, entries in (('images', images), ('annotations', annotations), ('categories', categories)):
-        repeated = [str(id) for id, times in Counter(entry.get('id') for entry in entries).items() if times > 1]
-        if repeated:
-            yield Finding(ERROR, f'{path}, {key}', 'ids that occur more than once', ', '.join(repeated[:8]))
-    sizes = {image.get('id'): (image.get('width'), image.get('height')) for image in images}
-    known = {category.get('id') for category in categories}
-    for annotation in annotations:
-        where = f'{path}, annotation {annotation.get("id")}'
-        for severity, kind, detail in _coco_complaints(annotation, sizes, known):
-            yield Finding(severity, where, kind, detail)
-    for what, reason in coco_complaints(content, max_pixels):
-        yield Finding(ERROR, f'{path}, {what}', 'box, polygon, RLE or image size outside of the limits', reason)
-    lonely = sizes.keys() - {annotation.get('image_id') for annotation in annotations}
-    if lonely:
-        kind = 'images without annotations: left out of training with filter_cfg.filter_empty_gt'
-        yield Finding(NOTE, f'{path}, images', kind, f'{len(lonely)}, e.g. {sorted(map(str, lonely))[:SHOWN_EXAMPLES]}')
-
-
-def _coco_complaints(annotation: dict, sizes: dict, categories: set) -> Iterator[tuple[str, str, str]]:
-    if annotation.get('image_id') not in sizes:
-        yield ERROR, 'annotation of an image that is not in the file', f'image_id {annotation.get("image_id")}'
-    if annotation.get('category_id') not in categories:
-        yield ERROR, 'annotation of an unknown category', f'category_id {annotation.get("category_id")}'
-    if not _is_finite(annotation.get('area')):
-        yield ERROR, 'annotation without an area, which mmdet asks for', f'area {annotation.get("area")}'
-        return
-    box = annotation.get('bbox')
-    if not (isinstance(box, list) and len(box) == 4 and all(_is_finite(number) for number in box)):
-        yield ERROR, 'box that is not four finite numbers', f'{box}'
-        return
-    for kind, applies in LEFT_OUT.items():
-        if applies(box, annotation, sizes.get(annotation.get('image_id'))):
-            yield NOTE, f'{kind}: left out when it is loaded', f'{box}'
-            return
-
-
-def _is_outside(box: list, annotation: dict, size: tuple | None) -> bool:
-    x, y, width, height = box
-    return bool(size and all(size)) and (x >= size[0] or y >= size[1] or x + width <= 0 or y + height <= 0)
-
-
-# The annotations that mmdet leaves out, by what is wrong with them.
-def _has_half_polygons(box: list, annotation: dict, size: tuple | None) -> bool:
-    polygons = annotation.get('segmentation')
-    polygons = polygons if isinstance(polygons, list) else []
-    return any(isinstance(polygon, list) and (len(polygon) < 6 or len(polygon) % 2) for polygon in polygons)
-
-
-LEFT_OUT: dict[str, Callable[[list, dict, tuple | None], bool]] = {
-    'box narrower than a pixel': lambda box, annotation, size: min(box[2:]) < 1,
-    'box outside of its image': _is_outside,
-    'annotation with an area of zero or less': lambda box, annotation, size: annotation['area'] <= 0,
-    'polygon of less than three points, or with half a point': _has_half_polygons,
-}
-
-
-def _is_finite(number) -> bool:
-    return isinstance(number, (int, float)) and math.isfinite(number)
-
-
 # --- lists of images and labels, as mmpretrain reads them ---
-
-
-def inspect_label_list(path: Path, num_classes: int | None) -> Iterator[Finding]:
-    """Looks through a text file with a line `path label` for each image.
-
-    Yields:
-        Findings, each with the number of its line.
-    """
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        _, _, label = line.strip().rpartition(' ')
-        if not label.isdecimal():
-            yield Finding(ERROR, f'{path}, line {number}', 'line that is not a path and a label', repr(line[:80]))
-        elif num_classes is not None and int(label) >= num_classes:
-            yield Finding(ERROR, f'{path}, line {number}', f'label outside of the {num_classes} classes', label)
 
 
 # --- whole data sets ---
@@ -317,24 +217,19 @@ class SampleInspector:
 def inspect_annotations(
     settings: dict, dataset_type: str, limit: int = MAX_PIXELS, num_classes: int | None = None
 ) -> Iterator[Finding]:
-    """Inspects the annotation file of a data set's config, if it is of a kind that is known here."""
+    """Inspects the annotation file of a data set's config, if its form is known."""
     path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
     num_classes = len((settings.get('metainfo') or {}).get('classes', ())) or num_classes
-    for suffix, types, inspect in ANNOTATIONS:
-        if path.suffix == suffix and dataset_type in types:
-            try:
-                if path.is_file():
-                    yield from inspect(path, num_classes, limit)
-            except (ValueError, TypeError, AttributeError) as error:  # not JSON, or other things in it than expected
-                yield Finding(ERROR, str(path), 'annotation file of another form than expected', one_line(error))
-            except OSError as error:
-                yield Finding(ERROR, str(path), 'annotation file that cannot be read', one_line(error))
-
-
-ANNOTATIONS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
-    ('.json', ('CocoDataset',), lambda path, _, limit: inspect_coco(path, limit)),
-    ('.txt', ('CustomDataset', 'ImageNet'), lambda path, num_classes, _: inspect_label_list(path, num_classes)),
-)
+    known = ANNOTATION_FILES.get(dataset_type)
+    if known is None or path.suffix != known.suffix:
+        return
+    try:
+        if path.is_file():
+            yield from known.inspect(path, num_classes, limit)
+    except (ValueError, TypeError, AttributeError) as error:  # not JSON, or other things in it than expected
+        yield Finding(ERROR, str(path), 'annotation file of another form than expected', one_line(error))
+    except OSError as error:
+        yield Finding(ERROR, str(path), 'annotation file that cannot be read', one_line(error))
 
 
 def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:

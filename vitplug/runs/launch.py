@@ -14,7 +14,7 @@ from torch import distributed
 
 from vitplug.threads import cores
 
-from .checks import LAUNCHER_VARIABLES
+from .checks.environment import LAUNCHER_VARIABLES
 
 
 def start_cpu_processes(cfg) -> None:

@@ -4,22 +4,21 @@ import argparse
 import difflib
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from .checks import check_scope, check_weights
-from .class_counts import LIBRARIES
-from .cli import SETTINGS, one_line_errors
-from .config_paths import configs_folder
-from .config_text import Code, text
-from .options import read_config
-from .own_data import OwnData, Split, read_classification, read_detection, read_segmentation
-from .stock_backbones import HOSTS
+from vitplug.config.parts import pipeline_of
+from vitplug.config.paths import configs_folder
+from vitplug.config.reading import read_config
+from vitplug.config.text import Code, text
+from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.files.named import check_weights
+from vitplug.tasks import TASKS, Task, check_scope
+from vitplug.tasks.experiments.own_data import OwnData, Split
 
 PLUGS = {
     'broad': 'BroadAttention',
@@ -37,104 +36,9 @@ EPOCHS = 50
 LONGEST_WARM_UP = 1000
 VALIDATIONS = 10  # of a training that is counted in iterations
 FROM_SCRATCH = 'none'
-
-
 NUM_CLASSES = Code('num_classes')
-
-
-# --- what differs between the three tasks ---
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a task's config needs.
-
-    Attributes:
-        scope: The library.
-        dataset: The type of its data sets.
-        read: Reads the data; gets the folder and names of classes from the command line.
-        evaluator: The metric of a split; gets the base and the data as well.
-        steps: Changes to a step of a pipeline.
-        model: Changes to the model beside its backbone and the numbers of classes.
-    """
-
-    scope: str
-    dataset: str
-    read: Callable[[Path, Sequence[str]], OwnData]
-    evaluator: Callable[[Config, OwnData, Split], dict]
-    steps: Callable[[OwnData, Mapping], dict] = lambda data, step: {}
-    model: Callable[[Config, OwnData], dict] = lambda cfg, data: {}
-
-
-def _without_names(read: Callable[[Path], OwnData]) -> Callable[[Path, Sequence[str]], OwnData]:
-    def read_named(root: Path, names: Sequence[str]) -> OwnData:
-        if names:
-            raise ValueError('--classes: only label maps have no names of their own; leave it out')
-        return read(root)
-
-    return read_named
-
-
-def _accuracy(cfg: Config, data: OwnData, split: Split) -> dict:
-    return dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
-
-
-def _coco_metric(cfg: Config, data: OwnData, split: Split) -> dict:
-    metric = ['bbox', 'segm'] if data.has_masks and _loads_masks(cfg) else 'bbox'
-    return dict(type='CocoMetric', ann_file=Code(f'data_root + {split.settings["ann_file"]!r}'), metric=metric)
-
-
-def _loads_masks(cfg: Config) -> bool:
-    return any(step.get('with_mask') for step in _pipeline(cfg.train_dataloader)[1])
-
-
-def _object_annotations(data: OwnData, step: Mapping) -> dict:
-    """Masks are loaded by bases that use them, and only where there are some.
-
-    Raises:
-        ValueError: if the base wants maps of the background, which a COCO file has not.
-    """
-    kind = str(step['type']).rpartition('.')[2]
-    if kind == 'LoadPanopticAnnotations' or step.get('with_seg'):
-        raise ValueError('--base: it trains on maps of the background, which are not read here: choose another one')
-    return dict(with_mask=False) if kind == 'LoadAnnotations' and step.get('with_mask') and not data.has_masks else {}
-
-
-def _label_maps(data: OwnData, step: Mapping) -> dict:
-    """Label 0 is a class, also where it is none in the base's own data."""
-    return dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {}
-
-
-def _masks_of_model(cfg: Config, data: OwnData) -> dict:
-    """Leaves the mask head of a two-stage detector out where the data has none.
-
-    Raises:
-        ValueError: if the detector needs masks all the same.
-    """
-    if data.has_masks or not _loads_masks(cfg):
-        return {}
-    roi_head = cfg.model.get('roi_head') or {}
-    if 'mask_head' not in roi_head:
-        raise ValueError(
-            f'--base: its {cfg.model.type} needs masks, and not every annotation has a segmentation: choose a detector '
-            'of boxes'
-        )
-    return dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
-
-
-TASKS = {
-    'detection': Task(
-        'mmdet', 'CocoDataset', _without_names(read_detection), _coco_metric, _object_annotations, _masks_of_model
-    ),
-    'segmentation': Task(
-        'mmseg',
-        'BaseSegDataset',
-        read_segmentation,
-        lambda cfg, data, split: dict(type='IoUMetric', iou_metrics=['mIoU']),
-        _label_maps,
-    ),
-    'classification': Task('mmpretrain', 'CustomDataset', _without_names(read_classification), _accuracy),
-}
+# By the name of the task, as the command line takes it.
+TASKS_BY_NAME = {task.name: task for task in reversed(TASKS.values())}
 
 
 # --- the host ---
@@ -156,7 +60,7 @@ def plug_types(names: str) -> list[str]:
     return types
 
 
-def host(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
+def plugged_model(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
     """Changes to the model that give its backbone plugs and weights to start from.
 
     Args:
@@ -172,16 +76,17 @@ def host(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
     listed = [dict(type=plug) for plug in plugs]
     if scope == 'vitplug':
         return dict(backbone=dict(**_start(weights, backbone.get('init_cfg')), plugs=listed))
-    if (scope or cfg.default_scope, kind) not in HOSTS:
+    library = scope or cfg.default_scope
+    host = TASKS[library].hosts.get(kind) if library in TASKS else None
+    if host is None:
         raise ValueError(
             f'--base: its backbone {backbone.get("type")!r} takes no plugs: choose a config with a ViT or Swin of '
             'mmpretrain, mmdet, mmseg or vitplug'
         )
-    name, convert = HOSTS[scope or cfg.default_scope, kind]
-    if convert is None:
-        return dict(backbone=dict(type=name, **_start(weights, backbone.get('init_cfg')), plugs=listed))
+    if host.convert is None:
+        return dict(backbone=dict(type=host.type, **_start(weights, backbone.get('init_cfg')), plugs=listed))
     start = _start(weights or base_weights(cfg))
-    changes = dict(backbone=dict(_delete_=True, type=name, **convert(backbone), **start, plugs=listed))
+    changes = dict(backbone=dict(_delete_=True, type=host.type, **host.convert(backbone), **start, plugs=listed))
     return dict(pretrained=None, **changes) if cfg.model.get('pretrained') else changes
 
 
@@ -215,7 +120,7 @@ def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
     Args:
         part: The part.
         place: The expression that gives it in a config.
-        apart: Names of settings and of classes in which other things are counted, see :class:`.class_counts.Library`.
+        apart: See :class:`vitplug.tasks.class_counts.ClassCounts`.
     """
     changes = {}
     if str(part.get('type')).rpartition('.')[2] in apart:
@@ -254,23 +159,14 @@ def _class_weights(weights: Sequence[float]) -> Code | None:
 # --- data ---
 
 
-def _pipeline(loader: Mapping) -> tuple[str, Sequence[Mapping]]:
-    """The pipeline of a loader's data set: its place in the loader, and its steps."""
-    place, dataset = 'dataset', loader['dataset']
-    while 'pipeline' not in dataset:
-        inner = dataset.get('dataset') or dataset['datasets'][0]
-        place, dataset = f'{place}.dataset' if 'dataset' in dataset else f'{place}.datasets[0]', inner
-    return f'{place}.pipeline', dataset['pipeline']
-
-
 def _loader(cfg: Config, name: str, task: Task, data: OwnData, split: Split, more: Mapping) -> dict:
     """Changes to a loader of the base that make it read a split of the data."""
-    place, steps = _pipeline(cfg[name])
-    changed = [task.steps(data, step) for step in steps]
+    place, steps = pipeline_of(cfg[name])
+    changed = [task.experiment.steps(data, step) for step in steps]
     pipeline = [dict(step, **change) for step, change in zip(steps, changed, strict=True)]
     leaf = dict(
         _delete_=True,
-        type=task.dataset,
+        type=task.experiment.dataset,
         data_root=Code('data_root'),
         **split.settings,
         metainfo=dict(classes=Code('classes')),
@@ -284,16 +180,14 @@ def _loader(cfg: Config, name: str, task: Task, data: OwnData, split: Split, mor
 
 def _loaders(cfg: Config, task: Task, data: OwnData) -> Iterator[tuple[str, object]]:
     """The loaders and the evaluators."""
-    trained = dict(filter_cfg=dict(filter_empty_gt=True)) if task.scope == 'mmdet' else {}
-    tested = {} if task.scope == 'mmpretrain' else dict(test_mode=True)
     train = data.splits['train']
     fewer = dict(batch_size=train.num_images) if train.num_images < cfg.train_dataloader.batch_size else {}
-    yield 'train_dataloader', fewer | _loader(cfg, 'train_dataloader', task, data, train, trained)
+    yield 'train_dataloader', fewer | _loader(cfg, 'train_dataloader', task, data, train, task.experiment.trained)
     for split in ('val', 'test'):
         if split in data.splits:
             found = data.splits[split]
-            yield f'{split}_dataloader', _loader(cfg, f'{split}_dataloader', task, data, found, tested)
-            yield f'{split}_evaluator', dict(_delete_=True, **task.evaluator(cfg, data, found))
+            yield f'{split}_dataloader', _loader(cfg, f'{split}_dataloader', task, data, found, task.experiment.tested)
+            yield f'{split}_evaluator', dict(_delete_=True, **task.experiment.evaluator(cfg, data, found))
         else:
             yield f'{split}_dataloader', Code('val_dataloader')
             yield f'{split}_evaluator', Code('val_evaluator')
@@ -375,18 +269,18 @@ def experiment(args: argparse.Namespace) -> str:
     Raises:
         ValueError, OSError: if data, base or plugs cannot be used; says what to do.
     """
-    task = TASKS[args.task]
+    task = TASKS_BY_NAME[args.task]
     plugs = plug_types(args.plugs)
-    data = task.read(args.data, [name.strip() for name in args.classes.split(',')] if args.classes else [])
+    data = task.experiment.read(args.data, [name.strip() for name in args.classes.split(',')] if args.classes else [])
     cfg = _read_base(args.base, task)
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
-    apart = LIBRARIES[task.scope].apart
+    apart = task.class_counts.apart
     counts = class_counts(cfg.model, '_base_.model', apart)
     if not counts:
         raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
     counts.pop('backbone', None)
-    model = merged(host(cfg, plugs, args.pretrained), counts, task.model(cfg, data))
+    model = merged(plugged_model(cfg, plugs, args.pretrained), counts, task.experiment.model(cfg, data))
     needs_hooks, hooks = _hooks(cfg)
     base = base_line(args.base, args.out)
     variables = dict(
@@ -425,8 +319,8 @@ def _read_base(base: str, task: Task) -> Config:
     """
     cfg = read_config(base)
     check_scope(cfg)
-    if cfg.default_scope != task.scope:
-        raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {task.scope}')
+    if cfg.default_scope != task.library:
+        raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {task.library}')
     loaders = [f'{split}_dataloader' for split in ('train', 'val', 'test')]
     needed = ('model', *loaders, 'val_evaluator', 'test_evaluator', 'train_cfg', 'optim_wrapper')
     missing = [key for key in needed if not cfg.get(key)]
@@ -486,7 +380,7 @@ def _check_out(path: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Write the config of an experiment on your own data.')
-    parser.add_argument('--task', required=True, choices=TASKS)
+    parser.add_argument('--task', required=True, choices=TASKS_BY_NAME)
     parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
     parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')
     parser.add_argument(

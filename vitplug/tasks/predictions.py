@@ -1,4 +1,4 @@
-"""What differs between the three libraries: how their inferencers are built, what is drawn, and what is written."""
+"""Predictions of the three libraries: their inferencers, drawn pictures and files of results."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from mmengine.dataset import pseudo_collate
 from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
-from ..atomic_files import AtomicBackend
-from ..checks import read_json
-from .inputs import Picture
+from vitplug.files.annotations import read_json
+from vitplug.files.atomic import AtomicBackend
+from vitplug.files.pictures import Picture
 
 PREDICTIONS = 'predictions.json'
 TOP = 5
@@ -44,7 +44,7 @@ def repeated(maps: torch.Tensor, factor: int) -> torch.Tensor:
     return maps.repeat_interleave(factor, -2).repeat_interleave(factor, -1)
 
 
-class Classification:
+class ClassPredictions:
     """Five classes with the highest scores, by mmpretrain.
 
     Args:
@@ -100,8 +100,8 @@ def _place(picture: Picture) -> dict:
     return dict(file=str(picture.source.path)) | ({} if picture.frame is None else dict(frame=picture.frame))
 
 
-class Segmentation:
-    """Label maps, by mmseg. Arguments as :class:`Classification`; there are no scores."""
+class MapPredictions:
+    """Label maps, by mmseg. Arguments as :class:`ClassPredictions`; there are no scores."""
 
     def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
         from mmseg.apis import MMSegInferencer
@@ -146,8 +146,8 @@ class Segmentation:
         write_json(self.records, out / PREDICTIONS)
 
 
-class Detection:
-    """Boxes and masks, by mmdet. Arguments as :class:`Classification`.
+class ObjectPredictions:
+    """Boxes and masks, by mmdet. Arguments as :class:`ClassPredictions`.
 
     Results are those of COCO, with the ids of the annotation file of the test where it lists a picture, and further
     ones for others. ``bbox.json`` and ``segm.json`` have the same objects in the same order, as COCO's tools want them.
@@ -234,4 +234,4 @@ def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], 
     return (ids, own) if len(own) == len(names) else ({}, numbered)
 
 
-TASKS = {'mmpretrain': Classification, 'mmseg': Segmentation, 'mmdet': Detection}
+Predictions = ClassPredictions | MapPredictions | ObjectPredictions

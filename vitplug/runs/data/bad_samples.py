@@ -2,20 +2,19 @@
 
 import json
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from .atomic_files import add_line
-from .stops import BadSample
+from vitplug.errors.stops import BadSample
+from vitplug.files.atomic import add_line
+from vitplug.tasks import LABELS
+from vitplug.tasks.labels import ImageSize, Label
 
-IGNORED_LABEL = 255
-CLASS = 'gt_label'  # what mmpretrain calls the class of an image
-LABEL_MAP = 'gt_sem_seg'  # and mmseg its label map
-CLASS_INDICES = f'expected one channel of class indices, where {IGNORED_LABEL} is ignored, not colours'
 RECORDS = 'bad_samples.jsonl'
-# What can be done beside mending a sample, by split; elsewhere, strictness is a choice.
+# What can be done beside repairing a sample, by split; elsewhere, strictness is a choice.
 ADVICE = {'test': 'test on a list without it: a result over a part of the images is none'}
 
 
@@ -102,10 +101,8 @@ def check_sample(sample, num_classes: int | None) -> None:
     Raises:
         ValueError: if a label map has another size than the image, or a label is outside of the classes.
     """
-    labels = sample.get('data_samples') if isinstance(sample, dict) else None
-    for name, check in CHECKS.items():
-        if labels is not None and name in labels:
-            check(getattr(labels, name), sample['inputs'], num_classes)
+    for label, value in _labels_of(sample):
+        label.check(value, _size_of(sample['inputs']), num_classes)
 
 
 def check_evaluated_sample(sample, num_classes: int | None) -> None:
@@ -114,68 +111,20 @@ def check_evaluated_sample(sample, num_classes: int | None) -> None:
     Raises:
         ValueError: if the class is none, or the label map is one of colours or has another size than the image.
     """
+    for label, value in _labels_of(sample):
+        if label.evaluated:
+            before = sample['data_samples'].get('ori_shape')
+            label.check(value, before and tuple(before[:2]), num_classes)
+
+
+def _labels_of(sample) -> Iterator[tuple[Label, Any]]:
+    """The labels of a sample: how each is checked, and its value."""
     labels = sample.get('data_samples') if isinstance(sample, dict) else None
-    if labels is None:
-        return
-    if CLASS in labels:
-        CHECKS[CLASS](getattr(labels, CLASS), sample['inputs'], num_classes)
-    if LABEL_MAP in labels:
-        check_channels(getattr(labels, LABEL_MAP).data.shape)
-    if LABEL_MAP in labels and 'ori_shape' in labels:
-        sizes = tuple(getattr(labels, LABEL_MAP).data.shape[-2:]), tuple(labels.ori_shape[:2])
-        if sizes[0] != sizes[1]:
-            raise ValueError(f'the label map has size {sizes[0]}, the image {sizes[1]}')
-        check_labels(getattr(labels, LABEL_MAP).data, num_classes, ignored=IGNORED_LABEL)
+    for name, label in LABELS.items():
+        if labels is not None and name in labels:
+            yield label, getattr(labels, name)
 
 
-def check_labels(labels: torch.Tensor, num_classes: int | None, ignored: int | None = None) -> None:
-    """Checks labels, integers of any shape; where the number of classes is not known, that none is negative.
-
-    Raises:
-        ValueError: names those outside of the classes.
-    """
-    outside = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
-    wrong = labels[outside & (labels != ignored)] if ignored is not None else labels[outside]
-    if len(wrong):
-        classes = 'classes' if num_classes is None else f'{num_classes} classes'
-        raise ValueError(f'labels {wrong.unique().tolist()[:5]} are outside of the {classes}')
-
-
-def _check_class(label: torch.Tensor, inputs: torch.Tensor, num_classes: int | None) -> None:
-    if not label.is_floating_point():  # soft labels are shares
-        check_labels(label, num_classes)
-
-
-def check_channels(shape: Sequence[int]) -> None:
-    """Checks the shape of a label map as mmseg packs it, (1, height, width).
-
-    Raises:
-        ValueError: if it has more channels, which come last where a picture of colours is taken for a label map.
-    """
-    if len(shape) == 3 and shape[0] != 1:
-        raise ValueError(f'the label map has {shape[-1]} channels: {CLASS_INDICES}')
-
-
-def _check_map(seg_map, inputs: torch.Tensor, num_classes: int | None) -> None:
-    check_channels(seg_map.data.shape)
-    if seg_map.data.shape[-2:] != inputs.shape[-2:]:
-        sizes = [tuple(tensor.shape[-2:]) for tensor in (seg_map.data, inputs)]
-        raise ValueError(f'the label map has size {sizes[0]}, the image {sizes[1]}')
-    check_labels(seg_map.data, num_classes, ignored=IGNORED_LABEL)
-
-
-def _check_token_labels(labels: torch.Tensor, inputs: torch.Tensor, num_classes: int | None) -> None:
-    check_labels(labels[1], num_classes)
-
-
-def _check_instances(instances, inputs: torch.Tensor, num_classes: int | None) -> None:
-    check_labels(instances.labels, num_classes)
-
-
-# Under the names that mmpretrain, mmseg and mmdet give them.
-CHECKS = {
-    CLASS: _check_class,
-    LABEL_MAP: _check_map,
-    'gt_instances': _check_instances,
-    'token_labels': _check_token_labels,
-}
+def _size_of(image) -> ImageSize:
+    """Height and width of an image (channels, height, width); None for views in a list."""
+    return tuple(image.shape[-2:]) if isinstance(image, torch.Tensor) else None

@@ -11,8 +11,9 @@ from mmengine import dist
 from mmengine.dataset import BaseDataset, InfiniteSampler
 from torch.utils.data import DataLoader
 
+from vitplug.files.limits import check_source
+
 from .bad_samples import BadSamples, check_evaluated_sample, check_sample, path_of
-from .limits import check_source
 from .randomness import own_randomness
 from .workers import InHand
 

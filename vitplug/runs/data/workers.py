@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from torch.utils.data import get_worker_info
 
-from .stops import BadSample, TrainingStopped, WorkerDied
+from vitplug.errors.stops import BadSample, TrainingStopped, WorkerDied
 
 # What torch raises in the main process, whatever that is doing at the moment.
 DEATH = re.compile(r'DataLoader worker \(pid(?:\(s\))? (\d+)[^)]*\)(?: is killed by signal: (\w[\w ]*))?')

@@ -7,11 +7,12 @@ from mmengine.hooks import Hook
 from mmengine.runner.base_loop import BaseLoop
 from torch.nn.parallel import DistributedDataParallel
 
+from vitplug.files.atomic import check_record_file
+from vitplug.files.limits import MAX_PIXELS
 from vitplug.registry import HOOKS
 
-from ..atomic_files import check_record_file
-from ..bad_samples import RECORDS, BadSamples
-from ..data_stream import (
+from ..data.bad_samples import RECORDS, BadSamples
+from ..data.stream import (
     EachOnce,
     EndlessBatches,
     GappyDataset,
@@ -21,7 +22,6 @@ from ..data_stream import (
     rebuilt_loader,
     sum_over_processes,
 )
-from ..limits import MAX_PIXELS
 
 
 @HOOKS.register_module()
@@ -30,7 +30,7 @@ class BadSampleHook(Hook):
 
     A sample cannot be used if its pipeline raises an error (a file is missing, empty or cut short), its label map has
     another size than its image, or a label is outside of the classes. Neither can one with an image of too many pixels,
-    a file that is a pipe or a device, or a box, polygon or RLE far outside of its image (`vitplug.engine.limits`); such
+    a file that is a pipe or a device, or a box, polygon or RLE far outside of its image (`vitplug.files.limits`); such
     are found before a C library sees them. `bad_samples.jsonl` in the work dir names each. What the ecosystem handles
     itself stays as it is: boxes without area and images without boxes (mmdet leaves them out), grey, transparent and
     16-bit images (loaded as three channels of 8 bit), EXIF rotation (applied).

@@ -9,13 +9,14 @@ import torch
 from mmengine.dist import is_main_process
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
+from vitplug.errors.full_disks import free_space
+from vitplug.errors.stops import CheckpointNotWritten
+from vitplug.files.atomic import AtomicBackend, identity, remove_partial_files
 from vitplug.registry import HOOKS
 
-from ..atomic_files import AtomicBackend, identity, remove_partial_files
-from ..checkpoint_fit import CheckpointFitHook, check_checkpoint
-from ..full_disks import free_space
-from ..run_folders import ANNOUNCED, checkpoint_folder, last_checkpoint
-from ..stops import CheckpointNotWritten
+from ..saving.fit import check_checkpoint
+from ..saving.folders import ANNOUNCED, checkpoint_folder, last_checkpoint
+from .checkpoint_fit import CheckpointFitHook
 from .non_finite import is_finite
 
 INTERRUPTED = 'interrupted.pth'

@@ -12,9 +12,9 @@ from mmengine import dist
 from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
+from vitplug.errors.stops import Interrupted
 from vitplug.registry import HOOKS
 
-from ..stops import Interrupted
 from .checkpoint import CheckpointHook
 
 SIGNALS = ('SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1')

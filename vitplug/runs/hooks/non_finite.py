@@ -10,23 +10,17 @@ import torch
 from mmengine.dist import get_rank
 from mmengine.hooks import Hook
 
+from vitplug.errors.stops import NonFiniteLoss
+from vitplug.files.atomic import add_line, check_record_file
 from vitplug.registry import HOOKS
+from vitplug.tasks import LABELS
 
-from ..atomic_files import add_line, check_record_file
-from ..run_folders import last_checkpoint
-from ..stops import NonFiniteLoss
+from ..saving.folders import last_checkpoint
 
 RECORDS = 'non_finite.jsonl'
 IN_A_ROW = 'non_finite_in_a_row'
 SHOWN_IMAGES = 4
 STATISTICS = ('.running_mean', '.running_var')
-
-# What a sample is labelled with, under the names that mmpretrain, mmseg and mmdet give it.
-LABELS = {
-    'gt_label': lambda label: label.tolist(),
-    'gt_sem_seg': lambda seg_map: seg_map.data.unique().tolist(),
-    'gt_instances': lambda instances: instances.labels.tolist(),
-}
 
 
 @HOOKS.register_module()
@@ -150,8 +144,9 @@ def _advice(runner) -> str:
 def describe_samples(data_batch) -> Iterator[dict]:
     """What is known of each sample of a batch: its meta information and its labels, or the shapes of plain tensors."""
     samples = data_batch.get('data_samples', []) if isinstance(data_batch, dict) else []
+    recorded = {name: label for name, label in LABELS.items() if label.values}
     for sample in samples:
-        labels = {name: read(getattr(sample, name)) for name, read in LABELS.items() if name in sample}
+        labels = {name: label.values(getattr(sample, name)) for name, label in recorded.items() if name in sample}
         yield {**sample.metainfo, **labels}
     if not len(samples) and isinstance(data_batch, dict):
         yield {name: list(value.shape) for name, value in data_batch.items() if isinstance(value, torch.Tensor)}

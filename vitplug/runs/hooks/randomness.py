@@ -6,8 +6,8 @@ from mmengine.runner import IterBasedTrainLoop
 
 from vitplug.registry import HOOKS
 
-from ..data_stream import EndlessBatches, PositionedBatches, SeededDataset, rebuilt_loader
-from ..randomness import MODEL_STREAM, SAMPLE_STREAM, VALIDATION_STREAM, seed_generators
+from ..data.randomness import MODEL_STREAM, SAMPLE_STREAM, VALIDATION_STREAM, seed_generators
+from ..data.stream import EndlessBatches, PositionedBatches, SeededDataset, rebuilt_loader
 
 
 @HOOKS.register_module()

@@ -12,13 +12,17 @@ import numpy as np
 from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
-from ..checks import check_no_pickles, check_pictures_folder, check_scope, check_weights, max_pixels
-from ..cli import SETTINGS, one_line_errors, printable
-from ..full_disks import explained_writes
-from ..options import OptionsAction, read_config
-from ..safe_files import refuse_code_in_files
-from ..stops import BadSample
-from .inputs import Picture, Source, Unreadable, find_sources, read_pictures
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.reading import OptionsAction, read_config
+from vitplug.errors.full_disks import explained_writes
+from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
+from vitplug.errors.stops import BadSample
+from vitplug.files.named import check_pictures_folder, check_weights
+from vitplug.files.pictures import Picture, Source, Unreadable, find_sources, read_pictures
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.tasks import check_scope
+
+from ..checks.data import max_pixels
 from .predictor import Predictor
 
 PICTURES = 'pictures'

@@ -14,10 +14,11 @@ from mmengine.registry import DATASETS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
-from ..checkpoint_fit import load_for_inference
-from ..config_parts import loader_leaves
-from ..safe_loading import load_safely
-from .tasks import TASKS
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.config.parts import loader_leaves
+from vitplug.tasks import TASKS
+
+from ..saving.fit import load_for_inference
 
 
 class Predictor:
@@ -54,7 +55,7 @@ class Predictor:
         own = copy.deepcopy(cfg)
         own.test_dataloader = dict(dataset=copy.deepcopy(dataset))
         #: What is special to the task: inferencer, drawing and files of results.
-        self.task = TASKS[cfg.default_scope](own, self.model, classes, palette, score_thr)
+        self.task = TASKS[cfg.default_scope].predictions(own, self.model, classes, palette, score_thr)
 
     def read(self, path: str | Path) -> np.ndarray:
         """The pixels of an image file, as the config's test pipeline loads them.

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import MODELS
@@ -19,9 +18,8 @@ from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, check_numbers,
 from vitplug.checkpoints.formats import is_derived
 from vitplug.checkpoints.pretrained import check_grid, find_mismatches, is_plug
 from vitplug.checkpoints.settings import compare, list_changes, parse_settings, read_settings
-from vitplug.registry import HOOKS, PLUGS
-
-from .stops import CheckpointNotRead
+from vitplug.errors.stops import CheckpointNotRead
+from vitplug.registry import PLUGS
 
 # More than any training makes, and still a number that all parts of mmengine can count with.
 MOST_ITERATIONS = 10**12
@@ -47,29 +45,6 @@ LISTED_IN_TEST = re.compile(
     r'\.(test_cfg|train_cfg|img_size|loss\w*|\w*drop\w*|batch_augments|augments|auxiliary_head|frozen_stages|'
     r'norm_eval|teacher\w*)(\.|$)'
 )
-
-
-@HOOKS.register_module()
-class CheckpointFitHook(Hook):
-    """Refuses a checkpoint of another model or training before anything uses it; see :func:`check_checkpoint`.
-
-    `tools/train.py` and `tools/test.py` add it to every config; in a config, it works with other tools as well.
-
-    Args:
-        allow_changes: Whether a checkpoint of other settings is loaded all the same, if its weights fit.
-
-    Raises:
-        CheckpointNotRead: as :func:`check_checkpoint` says.
-    """
-
-    priority = 'VERY_HIGH'  # before EMAHook loads it
-
-    def __init__(self, allow_changes: bool = False):
-        self.allow_changes = allow_changes
-
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Checks the checkpoint."""
-        check_checkpoint(runner, checkpoint, self.allow_changes)
 
 
 def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = False) -> None:

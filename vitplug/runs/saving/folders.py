@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from .checkpoint_fit import NEEDED_TO_RESUME
-from .safe_loading import load_safely
-from .stops import CheckpointNotRead
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.errors.stops import CheckpointNotRead
+
+from .fit import NEEDED_TO_RESUME
 
 # Names the first checkpoint of a training from before it is written until `last_checkpoint` names it.
 ANNOUNCED = '.first_checkpoint'

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .atomic_files import check_record_file
+from vitplug.files.atomic import check_record_file
 
 LOCK = '.training.lock'
 TAKEN = (errno.EACCES, errno.EAGAIN)

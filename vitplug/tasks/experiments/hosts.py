@@ -1,9 +1,23 @@
-"""The hosts of the libraries' own backbones, and their arguments under the names that the hosts give them."""
+"""vitplug's hosts for the libraries' own backbones, and the arguments under the names that the hosts give them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 
-def _stock_swin(backbone: Mapping) -> dict:
+@dataclass(frozen=True)
+class Host:
+    """A host that replaces a library's own backbone.
+
+    Attributes:
+        type: Its type in a config.
+        convert: Makes the backbone's arguments those of the host; None where both have the same.
+    """
+
+    type: str
+    convert: Callable[[Mapping], dict] | None = None
+
+
+def convert_swin(backbone: Mapping) -> dict:
     """The arguments of mmdet's and mmseg's Swin under the names that mmpretrain gives them."""
     same = ('in_channels', 'patch_size', 'window_size', 'drop_rate', 'drop_path_rate', 'use_abs_pos_embed')
     same += ('out_indices', 'norm_cfg', 'with_cp', 'frozen_stages')
@@ -19,7 +33,7 @@ def _stock_swin(backbone: Mapping) -> dict:
     )
 
 
-def _stock_vit(backbone: Mapping) -> dict:
+def convert_vit(backbone: Mapping) -> dict:
     """The same of mmseg's ViT; its patches get the bias that pretrained weights have and mmseg leaves out."""
     same = ('img_size', 'patch_size', 'in_channels', 'out_indices', 'drop_rate', 'drop_path_rate', 'with_cls_token')
     same += ('norm_cfg', 'interpolate_mode', 'qkv_bias', 'pre_norm', 'with_cp')
@@ -54,14 +68,3 @@ def _refuse_others(backbone: Mapping, *allowed: Mapping) -> None:
 def _as_tuple(value) -> tuple:
     """A tuple or list as a tuple, anything else as a tuple of it."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-# The hosts of the backbones of the three libraries, and what makes their arguments those of the host; None where they
-# have the same ones.
-HOSTS: dict[tuple[str, str], tuple[str, Callable[[Mapping], dict] | None]] = {
-    ('mmpretrain', 'VisionTransformer'): ('vitplug.VisionTransformer', None),
-    ('mmpretrain', 'SwinTransformer'): ('vitplug.SwinTransformer', None),
-    ('mmdet', 'SwinTransformer'): ('vitplug.SwinTransformer', _stock_swin),
-    ('mmseg', 'SwinTransformer'): ('vitplug.SwinTransformer', _stock_swin),
-    ('mmseg', 'VisionTransformer'): ('vitplug.VisionTransformer', _stock_vit),
-}

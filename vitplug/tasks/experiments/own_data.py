@@ -11,7 +11,7 @@ What cannot be read is refused by name.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,10 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from .bad_samples import IGNORED_LABEL
-from .checks import SHOWN_EXAMPLES, check_annotation_file, check_folder, check_pairs
-from .folders import IMAGE_SUFFIXES, files_below
+from vitplug.files.annotations import check_annotation_file
+from vitplug.files.folders import IMAGE_SUFFIXES, SHOWN_EXAMPLES, check_folder, check_pairs, files_below
+
+from ..labels import IGNORED_LABEL
 
 # Names that the folders have in wide-spread data sets and exports; a year may follow those of a split (train2017).
 SPLITS = {'train': ('train', 'training'), 'val': ('val', 'valid', 'validation'), 'test': ('test', 'testing')}
@@ -62,6 +63,17 @@ class OwnData:
     classes: tuple[str, ...]
     splits: Mapping[str, Split]
     has_masks: bool = False
+
+
+def without_names(read: Callable[[Path], OwnData]) -> Callable[[Path, Sequence[str]], OwnData]:
+    """A reader of data that has names of its own; it refuses names of classes from the command line."""
+
+    def read_named(root: Path, names: Sequence[str]) -> OwnData:
+        if names:
+            raise ValueError('--classes: only label maps have no names of their own; leave it out')
+        return read(root)
+
+    return read_named
 
 
 # --- folders ---
