@@ -1123,6 +1123,11 @@ CONFIG = (
     Row('model that is no dict', _set('model=vit', TRAIN), r"model = 'vit': expected a dict"),
     Row('unknown model', _set('model.type=Classifier', TRAIN), r"model\.type = 'Classifier' is not in the "),
     Row(
+        'plug in the place of a backbone',
+        _set('model.backbone.type=vitplug.ContextBroadcast', TRAIN),
+        r"model\.backbone\.type = 'vitplug\.ContextBroadcast': a plug is no part of a model: name it in plugs",
+    ),
+    Row(
         'model that names a function of another module',
         _set('model.type=os.system', TRAIN),
         r"model\.type = 'os\.system'.*custom_imports",

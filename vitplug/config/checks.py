@@ -8,6 +8,7 @@ from mmengine.utils import get_object_from_string
 
 from vitplug.files.limits import check_regular
 from vitplug.files.readers import UNSAFE
+from vitplug.registry import PLUGS
 
 from .parts import as_list, strings_in
 
@@ -89,6 +90,26 @@ def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) ->
             )
         if isinstance(child, dict | list | tuple):
             check_types(child, here, imports)
+
+
+def check_places_of_plugs(node, path: str) -> None:
+    """Checks that no plug stands where a model, or a part of one, should.
+
+    mmengine finds what `import vitplug` gives by names such as ``'vitplug.Refiner'``, plugs among them, and builds it.
+
+    Raises:
+        ValueError: names the setting, the plug and its place.
+    """
+    for setting, value in strings_in(node, path):
+        scope, _, name = value.rpartition('.')
+        *_, place, key = (part for part in setting.split('.') if not part.isdecimal())
+        if key == 'type' and place != 'plugs' and scope == PLUGS.scope and _is_plug(name):
+            raise ValueError(f'{setting} = {value!r}: a plug is no part of a model: name it in plugs of a backbone')
+
+
+def _is_plug(name: str) -> bool:
+    PLUGS.import_from_location()
+    return name in PLUGS.module_dict
 
 
 def check_depth(node, most: int = MOST_LEVELS) -> None:

@@ -8,7 +8,7 @@ from mmengine.config import Config, DictAction
 import vitplug.registry
 from vitplug.files.named import check_config_file, check_temporary_folder
 
-from .checks import check_depth, check_option_names, check_parts, check_types
+from .checks import check_depth, check_option_names, check_parts, check_places_of_plugs, check_types
 from .paths import config_file
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
@@ -60,6 +60,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_parts(cfg)
     _switch_off_hooks(cfg, hooks)
     check_types(cfg._cfg_dict)
+    check_places_of_plugs(cfg.get('model'), 'model')
     return cfg
 
 
