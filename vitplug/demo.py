@@ -1,6 +1,6 @@
 """The demo: data, three trainings, one table, three pictures.
 
-What takes seconds to import is imported in functions: wrong options are refused at once, before set-up, too.
+Slow imports stand in functions: wrong options are refused at once, even before the set-up.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Task:
         config: File under `configs/digits`.
         metric: Name of the metric in the table.
         key: Its name in mmengine's records.
-        scale: What a record is divided by, so that every value in the table is a share of one.
+        scale: Divisor of a record, so that every value in the table is a share of one.
         seconds: About how long it takes on one of two quiet cores, the other one training, too.
         next_config: File under `configs/digits` to train next: the same task with another plug and more iterations.
     """
@@ -147,7 +147,7 @@ def tasks_named(text: str) -> tuple[Task, ...]:
     """The tasks of a text such as 'segmentation,detection', in the demo's order.
 
     Raises:
-        ArgumentTypeError: if a name is no task's, or there is none; names the tasks, and the closest one.
+        ArgumentTypeError: if a name is unknown, or there is none; names the tasks, and the closest one.
     """
     known = [task.name for task in TASKS]
     names = re.findall(r'[^\s,]+', text)
@@ -170,7 +170,7 @@ def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task] = TASKS, optio
     Args:
         parent: Folder in which a folder named after the time is made.
         data_root: Folder of the data; made where it is missing.
-        tasks: What to train.
+        tasks: The tasks to train.
         options: More options of `tools/train.py`.
 
     Returns:
@@ -183,7 +183,7 @@ def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task] = TASKS, optio
 
     folder = parent.absolute() / datetime.now().strftime('%Y%m%d_%H%M%S')
     folder.mkdir(parents=True)
-    # The configs read this variable, here and in the trainings' own processes.
+    # The configs read this variable, in this process and in the trainings' own.
     os.environ['VITPLUG_DIGITS'] = str(data_root.absolute())
     make_digit_scenes(data_root)
     results = train_all(tasks, folder, options)
@@ -230,7 +230,7 @@ class Training:
     """A training in a process of its own, which begins at once; its output goes to a file.
 
     Args:
-        task: What is trained.
+        task: The task that is trained.
         folder: The folder of the demo; gets the task's work dir, its output and its picture.
         threads: Number of threads, unless the user has set one.
         options: More options of `tools/train.py`.
@@ -364,7 +364,7 @@ class Progress:
         clock: Gives the time in seconds.
 
     Attributes:
-        slowness: How many times as long as on two quiet cores the trainings take here.
+        slowness: The time of the trainings, as a multiple of the time on two quiet cores.
     """
 
     def __init__(self, line: StatusLine | None = None, clock: Callable[[], float] = time.monotonic):
@@ -382,7 +382,7 @@ class Progress:
             share = (now - training.begin) / (training.end - training.begin) if training.end else 0
             states.append(f'{training.task.name} {min(99, int(100 * share))} %')
         left = self.seconds_left(running, waiting)
-        # Of an evaluation the log tells no time.
+        # The log gives no time left for an evaluation.
         rest = f'about {spoken(left)} left' if left >= 1 else 'nearly done'
         self.line.show(f'{spoken(now - self.begin)} so far, {rest}; {", ".join(states)}')
 
@@ -399,7 +399,7 @@ class Progress:
         return max(ends)
 
     def finish(self, training: Training) -> None:
-        """Says what came out of a training that has ended."""
+        """Shows the result of a training that has ended."""
         self._measure([training])
         task, took = training.task, spoken(training.end - training.begin)
         self.line.say(f'result    {task.name}: {task.metric} {training.value():.3f} after {took}')

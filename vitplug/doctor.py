@@ -19,7 +19,7 @@ from vitplug.config.paths import LIBRARIES, configs_folder
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
 NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
-# What runs on the stack is to blame only where the stack is in order.
+# vitplug is to blame only where the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
 STACK_FIRST = 'repair what is broken above, then run this again'
 
@@ -38,10 +38,10 @@ class Check:
     """Something that has to work.
 
     Attributes:
-        name: What is shown.
-        purpose: What does not work without it.
-        remedy: What to do where it does not.
-        run: Does it; returns what is shown beside the name, raises what is wrong.
+        name: The name that is shown.
+        purpose: The purpose that fails without it.
+        remedy: The remedy where it does not work.
+        run: Tries it; returns a text to be shown beside the name, raises an error if it fails.
     """
 
     name: str
@@ -215,7 +215,7 @@ TOYS = {
         arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
     ),
 }
-# What a plug sits on where the backbone has none of its own.
+# Plugs that other plugs need where the backbone brings none.
 COMPANIONS = {
     'GaussianAttentionBias': {'VisionTransformer': 'RelPosBias', 'DistilledVisionTransformer': 'RelPosBias'},
 }
@@ -421,7 +421,7 @@ def _import(need: Need) -> str:
 
 
 def report(checks: Iterable[Check]) -> list[str]:
-    """Runs checks and prints a line for each; returns the remedies for those that failed."""
+    """Runs checks and prints a line for each; returns the remedies of the failed ones."""
     remedies = []
     for item in checks:
         try:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
+# Distributions of each import name: two of them overwrite each other's files, and the last one installed wins.
 DISTRIBUTIONS = {
     'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
     'mmcv': ('onedl-mmcv', 'mmcv', 'mmcv-lite', 'mmcv-full', 'onedl-mmcv-lite'),
@@ -20,7 +20,7 @@ MMCV_WHEELS = 'https://download.openmmlab.com/mmcv/dist/{kind}/torch{release}/in
 
 
 def installed(names: Sequence[str]) -> dict[str, str]:
-    """Those of the distributions that are there, with their versions."""
+    """The installed ones among some distributions, with their versions."""
     found = {}
     for name in names:
         try:
@@ -36,7 +36,7 @@ class Stack:
 
     Attributes:
         name: The value of STACK.
-        extra: What setup.py calls the packages beside torch.
+        extra: The extra of setup.py with the packages beside torch.
         mmcv: The distribution of mmcv.
         versions: The versions of torch and mmcv.
         wheels: Kinds of torch for which OpenMMLab has this mmcv prebuilt, on x86-64 for Python up to 3.11.
@@ -54,13 +54,13 @@ STACKS = (
     Stack('openmmlab', 'openmmlab', 'mmcv', ('2.1.2', '2.1.0'), wheels=('cpu', 'cu118', 'cu121')),
     Stack('openmmlab-new', 'openmmlab', 'mmcv', ('2.5.1', '2.1.0')),
 )
-# onedl's packages need a torch from here on.
+# The first minor release of torch 2 that onedl's packages take.
 FIRST_TORCH_OF_ONEDL = 4
 UPSTREAM = ('mmengine', 'mmcv', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'mmpretrain')
 
 
 def nearest_stack() -> Stack:
-    """The stack that the packages here are closest to, by their names and the torch release."""
+    """The stack that is closest to the installed packages, by their names and the torch release."""
     onedl, old, new = STACKS
     match = re.match(r'2\.(\d+)', installed(('torch',)).get('torch', ''))
     minor = int(match[1]) if match else None
@@ -72,7 +72,7 @@ def nearest_stack() -> Stack:
 
 
 def stack_here() -> str:
-    """The name of the nearest stack, and what differs from it."""
+    """The name of the nearest stack, and the differences from it."""
     stack = nearest_stack()
     found = installed(('torch', stack.mmcv))
     differs = [
@@ -84,7 +84,7 @@ def stack_here() -> str:
 
 
 def mmcv_wheels() -> str:
-    """The address of prebuilt wheels of the nearest stack's mmcv for the torch here, '' where there are none."""
+    """The address of prebuilt wheels of the nearest stack's mmcv for the installed torch; '' if there are none."""
     stack = nearest_stack()
     match = re.fullmatch(r'(2\.\d+)\.\d+(?:\+(\w+))?', installed(('torch',)).get('torch', ''))
     if match is None or sys.version_info >= (3, 12) or platform.machine() not in ('x86_64', 'AMD64'):
@@ -96,9 +96,9 @@ def mmcv_wheels() -> str:
 
 
 def build_ops() -> str:
-    """Installs mmcv with its ops, under the name and version it has here: under another name it would be there twice.
+    """The command that installs mmcv with its ops, under the installed name, since another name would install it twice.
 
-    A prebuilt wheel where there is one for the torch here.
+    It takes a prebuilt wheel if there is one for the installed torch.
     """
     stack = nearest_stack()
     name, number = next(iter(installed(DISTRIBUTIONS['mmcv']).items()), (stack.mmcv, ''))
@@ -113,7 +113,7 @@ def build_ops() -> str:
 
 
 def fit_torchvision() -> str:
-    """Installs the torchvision of this torch: 0.20 goes with 2.5, 0.21 with 2.6 and so on, both CPU or both CUDA."""
+    """The command that installs the torchvision of the installed torch: 0.20 goes with 2.5, 0.21 with 2.6 and so on."""
     number = installed(('torch',)).get('torch', '')
     if not number:
         return 'pip install torch torchvision'
@@ -126,5 +126,5 @@ def fit_torchvision() -> str:
 
 
 def install_packages() -> str:
-    """Installs what the nearest stack has beside torch."""
+    """The command that installs the packages of the nearest stack beside torch."""
     return f"pip install --no-build-isolation -e '.[{nearest_stack().extra}]'  # in the folder of vitplug"

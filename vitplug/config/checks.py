@@ -12,7 +12,7 @@ from vitplug.registry import PLUGS
 
 from .parts import as_list, strings_in
 
-# What mmengine takes as a dict, or as None where it is not used.
+# Parts that mmengine takes as a dict, or as None where they are not used.
 PARTS = (
     'model',
     *(f'{split}_{part}' for split in ('train', 'val', 'test') for part in ('cfg', 'dataloader')),
@@ -70,7 +70,7 @@ def check_option_names(cfg, options: dict) -> None:
 
 
 def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) -> None:
-    """Checks that no part of a config names code outside of the packages a training is made of.
+    """Checks that every class in a config is of the packages that trainings use.
 
     mmengine takes ``type='os.system'`` as a part to be built, and calls it. Packages of one's own are named in
     ``custom_imports``.
@@ -82,14 +82,14 @@ def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) ->
         named = as_list((node.get('custom_imports') or {}).get('imports'))
         imports = tuple(str(module).partition('.')[0] for module in named)
     for key, child in node.items() if isinstance(node, dict) else enumerate(node):
-        here = f'{path}.{key}' if path else str(key)
+        place = f'{path}.{key}' if path else str(key)
         if key == 'type' and isinstance(child, str) and not _is_part(child, (*PACKAGES, *imports)):
             raise ValueError(
-                f'{here} = {child!r}: no class of {", ".join(PACKAGES)}; if you mean and trust it, name its module in '
+                f'{place} = {child!r}: no class of {", ".join(PACKAGES)}; if you mean and trust it, name its module in '
                 'custom_imports = dict(imports=[...])'
             )
         if isinstance(child, dict | list | tuple):
-            check_types(child, here, imports)
+            check_types(child, place, imports)
 
 
 def check_places_of_plugs(node, path: str) -> None:
@@ -175,7 +175,7 @@ def _is_part(name: str, packages: tuple[str, ...]) -> bool:
     if name.partition('.')[0] not in packages:
         return False
     found = get_object_from_string(name)
-    # What a module of theirs has imported from elsewhere can be named through it.
+    # A module of theirs also gives access to the modules that it imports.
     home = getattr(found, '__module__', None) or ''
     is_class = inspect.isclass(found) and home.partition('.')[0] in packages
     return found is None or is_class or home.startswith('torch.distributed.fsdp.')

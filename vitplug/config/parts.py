@@ -1,4 +1,4 @@
-"""Parts of a config, and the classes that they name; nothing is built."""
+"""Parts of a config, and the classes that they name; builds nothing."""
 
 import functools
 import inspect
@@ -69,7 +69,7 @@ def strings_in(node, path: str = '') -> Iterator[tuple[str, str]]:
 
 
 def registered(registry: Registry, kind, scope: str):
-    """What a type names in a scope, None if there is nothing."""
+    """The class or function that a type names in a scope; None if there is none."""
     if inspect.isclass(kind):
         return kind
     try:
@@ -81,7 +81,7 @@ def registered(registry: Registry, kind, scope: str):
 
 @functools.cache
 def defaults_of(kind: type | None) -> dict:
-    """The constructor defaults of a class and of those that it inherits from; not to be changed."""
+    """The constructor defaults of a class and its bases; not to be changed."""
     defaults = {}
     for base in reversed(inspect.getmro(kind) if kind else ()):
         parameters = inspect.signature(base.__init__).parameters.values()
@@ -121,7 +121,7 @@ def pipeline_of(loader: Mapping) -> tuple[str, Sequence[Mapping]]:
 
 
 def as_list(value) -> list:
-    """What a config gives as nothing, one thing or several, always as a list."""
+    """A list of the values of a setting that may be None, one value or several."""
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]

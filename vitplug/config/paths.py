@@ -16,7 +16,7 @@ def configs_folder(library: str) -> Path:
     if spec is None:
         raise FileNotFoundError(f'{library} is not installed, so there are no configs {library}::...')
     package = Path(spec.origin).parent
-    # What `pip install` brings; then where a clone has them.
+    # In an installed package, then in a clone.
     for folder in (package / '.mim' / 'configs', package.parent / 'configs'):
         if folder.is_dir():
             return folder

@@ -48,7 +48,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         reason = str(error).partition(', the current sys.path')[0]
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
-    # mmengine marks what comes from `vitplug::...` with that scope, where the task's parts are not.
+    # mmengine marks the parts of a base `vitplug::...` with that scope, in which the task's parts are not registered.
     _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
     check_option_names(cfg, options or {})
     hooks = set(cfg.get('default_hooks') or ())
@@ -65,7 +65,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
 
 
 def _unreadable(path: str, error: OSError) -> Exception:
-    """What to say where a config cannot be read, or not be copied: mmengine runs a copy in the temporary folder."""
+    """The error for a config that cannot be read or copied: mmengine runs a copy in the temporary folder."""
     if error.errno in CANNOT_WRITE:
         return OSError(
             f'{path} cannot be read, because its copy in the folder for temporary files, {tempfile.gettempdir()}, '

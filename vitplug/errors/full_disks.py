@@ -1,4 +1,4 @@
-"""Disks and shared memory that are full, and work dirs that are gone: what torch and the system say, with a path."""
+"""Full disks, full shared memory and work dirs that are gone: errors of torch and the system, with the path added."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from .stops import NotWritten, TrainingStopped
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM = os.strerror(errno.ENOSPC)
 SHARED_MEMORY = '/dev/shm'
-# What torch says where a batch, or a page of one, finds no room there.
+# torch's messages where a batch, or a page of one, finds no room in it.
 OUT_OF_SHARED_MEMORY = re.compile(r'</torch_.*(No space left|Cannot allocate)|killed by signal: Bus error', re.DOTALL)
 ALMOST_NONE = 2**20  # bytes
 
@@ -46,7 +46,7 @@ def explained_writes(work_dir: str | None = None) -> Iterator[None]:
 
 
 def _reason(error: OSError | RuntimeError, work_dir: str | None) -> str | None:
-    """What a full disk or a full shared memory is told as; None for other errors."""
+    """The message for a full disk or a full shared memory; None for other errors."""
     # A write into an open file fails without its name; then the disk that is full tells it.
     named = getattr(error, 'filename', None)
     places = [place for place in (work_dir, tempfile.tempdir, SHARED_MEMORY) if place]
@@ -67,7 +67,7 @@ def _no_room(error: OSError | RuntimeError) -> bool:
 
 
 def free_space(path: str) -> str:
-    """How much is free on the disk of a file or folder, which need not be there."""
+    """Free space on the disk of a file or folder, which need not exist, for a message."""
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path) or '.'
     try:

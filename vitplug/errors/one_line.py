@@ -14,7 +14,7 @@ from .peers import announce
 from .stops import TrainingStopped
 from .traceback_part import failing_file
 
-# What wrong settings end in, mmengine's errors included.
+# Errors that wrong settings cause, mmengine's included.
 SETTINGS = (
     ValueError,
     OSError,
@@ -26,7 +26,7 @@ SETTINGS = (
     RuntimeError,
     UnpicklingError,
 )
-# Those whose message says enough without their type.
+# Errors whose message says enough without their type.
 CLEAR = (ValueError, OSError, ImportError, TrainingStopped)
 
 
@@ -42,10 +42,10 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
 def fail(error: Exception, part: str = '') -> NoReturn:
     """Ends with one line on stderr and exit status 2, or that of a stop.
 
-    The traceback goes to the log file, where there is one already.
+    The traceback goes to the log file, if there is one yet.
 
     Args:
-        error: What went wrong.
+        error: The error.
         part: Where in the model.
     """
     kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '

@@ -19,11 +19,11 @@ from torch import distributed
 from .stops import PeerLost
 
 INTERVAL = 0.5
-"""Seconds between two looks at what others have told."""
+"""Seconds between two looks for messages of other processes."""
 
 # One key for each start, for torchrun keeps its store when it starts processes again.
 KEY = 'vitplug/failed/{}'
-# What the backends raise where a process is gone.
+# Errors of the backends when a process is gone.
 LOST = re.compile(r'gloo|NCCL|Connection (closed|reset)|Broken pipe|Socket Timeout', re.IGNORECASE)
 
 
@@ -55,7 +55,7 @@ _watch: Watch | None = None
 
 
 def watch_peers() -> None:
-    """Starts to watch the other processes, if there is a process group; does nothing where it is done already."""
+    """Starts to watch the other processes, if there is a process group; does nothing the second time."""
     global _watch
     if _watch is None and _in_group():
         store = _connect()
@@ -77,8 +77,8 @@ def announce(reason: str, status: int, together: bool = False) -> None:
 
     Args:
         reason: One line.
-        status: Exit status of this process, and of those that end because of it.
-        together: Whether all processes end here by themselves; then the first one speaks, and none ends another.
+        status: Exit status of this process, and of the processes that end because of it.
+        together: True if all processes end by themselves; then the first one speaks, and none ends another.
     """
     own = dict(rank=_rank(), reason=reason, status=status)
     if together:

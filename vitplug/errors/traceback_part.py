@@ -1,4 +1,4 @@
-"""Which part of a model, or which file, an error comes from."""
+"""The part of a model, or the file, that an error comes from, read from its traceback."""
 
 from collections.abc import Iterator
 from traceback import walk_tb

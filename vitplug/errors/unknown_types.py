@@ -1,4 +1,4 @@
-"""Types that no registry has: where the config names them, and what they may be meant to be."""
+"""Types that no registry has: their settings in the config, and similar names."""
 
 import difflib
 import re
@@ -30,13 +30,13 @@ def explained_types(cfg) -> Iterator[None]:
 
 
 def explain(cfg, name: str, scope: str | None, kind: str) -> str:
-    """What to say of a type that is not registered.
+    """The message for a type that is not registered.
 
     Args:
         cfg: The config.
         name: The type.
         scope: The library in which it was looked for, None for mmengine alone.
-        kind: What kind of part it should be, such as ``'model'``.
+        kind: The kind of part that it should be, such as ``'model'``.
     """
     settings = [place for place, value in strings_in(dict(cfg.items())) if value == name and place.endswith('type')]
     close = difflib.get_close_matches(name, _names(kind, scope), n=SUGGESTED, cutoff=0.75)

@@ -1,4 +1,4 @@
-"""Annotation files: there, not empty, and JSON where they say so."""
+"""Annotation files: checked to exist, to have content, and to be JSON where their name says so."""
 
 import json
 from pathlib import Path

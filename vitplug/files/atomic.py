@@ -22,7 +22,7 @@ class AtomicBackend(LocalBackend):
         """Writes bytes to a file.
 
         Raises:
-            OSError: if they cannot be written; what the file held before is still there.
+            OSError: if they cannot be written; the file keeps its earlier content.
         """
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class AtomicBackend(LocalBackend):
 
 
 def remove_partial_files(folder: str | Path) -> list[Path]:
-    """Removes what killed writers of checkpoints left behind in a folder, and returns it."""
+    """Removes the partial files that killed writers of checkpoints left in a folder, and returns their paths."""
     partial = [path for path in sorted(Path(folder).glob(PARTIAL.format('*.pth'))) if not path.is_dir()]
     for path in partial:
         path.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
     """Lists a folder and all folders in it, as `os.walk` does with links followed.
 
     Yields:
-        Path of a folder, and the names of what is in it and no folder.
+        Path of a folder, and the names of the files in it.
 
     Raises:
         ValueError: if a link leads back to a folder that it is in, or links to one folder in very many ways, so that
@@ -29,19 +29,19 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
     while pending:
         path, above = pending.pop()
         status = os.stat(path)
-        here = status.st_dev, status.st_ino
-        ways[here] += 1
-        if here in above or ways[here] > MAX_WAYS:
+        found = status.st_dev, status.st_ino
+        ways[found] += 1
+        if found in above or ways[found] > MAX_WAYS:
             raise ValueError(f'{path} leads to {os.path.realpath(path)} again: remove links until there is an end')
         with os.scandir(path) as entries:
             entries = list(entries)
         files = [entry for entry in entries if not entry.is_dir()]
         for entry in files:
-            # Data sets leave out what is no regular file, without a word.
+            # Data sets silently leave out files that are not regular.
             if not entry.is_file():
                 check_regular(entry.path)
         yield path, [entry.name for entry in files]
-        pending += [(entry.path, above | {here}) for entry in entries if entry.is_dir()]
+        pending += [(entry.path, above | {found}) for entry in entries if entry.is_dir()]
 
 
 def check_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Limits of what a sample may be made of, checked before a C library reads it.
+"""Limits of the files and annotations of a sample, checked before a C library reads them.
 
 pycocotools, OpenCV and Pillow believe what a file says: a coordinate of 1e9 crashes the process, a PNG of 1 MB unpacks
 to 3 GB, and reading a pipe never ends.
@@ -30,8 +30,8 @@ def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> None:
     """Checks the files and annotations of a sample.
 
     Args:
-        info: What a data set knows of the sample: paths under keys that end in `path`, `width` and `height` in pixels,
-            and `instances`, each with `bbox` (x1, y1, x2, y2) and `mask` (polygons or COCO's run lengths).
+        info: The data set's information on the sample: paths under keys that end in `path`, `width` and `height` in
+            pixels, and `instances`, each with `bbox` (x1, y1, x2, y2) and `mask` (polygons or COCO's run lengths).
         max_pixels: Largest image.
 
     Raises:
@@ -95,7 +95,7 @@ def check_image_size(path: str, max_pixels: int) -> tuple[int, int] | None:
     Raises:
         ValueError: names the path, its pixels and the limit.
     """
-    # Pillow warns above its own limit and refuses twice as much. It also looks at images inside of images.
+    # Pillow warns above its own limit and refuses twice as much; it checks images inside of images, too.
     Image.MAX_IMAGE_PIXELS = max_pixels
     try:
         with Image.open(path) as image:
@@ -133,7 +133,7 @@ def check_shapes(corners, mask, width: int, height: int) -> None:
     """Checks the box and the mask of one instance.
 
     Args:
-        corners: Those of the box, x1, y1, x2, y2; or None.
+        corners: Corners of the box, x1, y1, x2, y2; or None.
         mask: Polygons, each a list x, y, x, y ...; run lengths, a dict of `counts` and `size`; or None.
         width, height: Size of the image, in pixels.
 

@@ -9,7 +9,7 @@ from mmengine.fileio import PickleHandler, YamlHandler, register_handler
 
 UNSAFE = 'can run code when it is read: convert it to JSON; only if you trust its author, pass --unsafe-unpickle'
 
-# What makes torch.load read tensors only, whatever its caller says, and what overrides that.
+# The variable that makes torch.load read tensors only, whatever its caller says, and the one that overrides it.
 ONLY_TENSORS, NOT_ONLY_TENSORS = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 
 _load_arrays = np.load
@@ -57,7 +57,7 @@ def load_plain_arrays(file, mmap_mode=None, allow_pickle=False, **kwargs):
 def refuse_code_in_files() -> None:
     """Makes `mmengine.load`, `numpy.load` and `torch.load` run no code in this process and its workers.
 
-    The three are what losses, heads, data sets, transforms and metrics of mmdet, mmseg and mmpretrain read files with.
+    Losses, heads, data sets, transforms and metrics of mmdet, mmseg and mmpretrain read files with these three.
     """
     register_handler(['pkl', 'pickle'])(NoPickles)
     register_handler(['yaml', 'yml'])(PlainYaml)

@@ -8,12 +8,12 @@ from vitplug.config.parts import loader_leaves
 from vitplug.tasks import TASKS
 
 VIEWS = [dict(type='RandomFlip', prob=prob, direction='horizontal') for prob in (0.0, 1.0)]
-# What a merger has to know of a view.
+# Meta information of a view that a merger needs.
 FLIP_KEYS = ('flip', 'flip_direction')
 
 
 def augment_test(cfg: Config) -> None:
-    """Makes a test predict several views of each image: those of `tta_pipeline`, or the image and its mirror image.
+    """Makes a test predict several views of each image: the views of `tta_pipeline`, or the image and its mirror image.
 
     Args:
         cfg: The merged config; its model and the pipelines of its test data are replaced.

@@ -75,7 +75,7 @@ def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
 
 
 def _choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
-    """Sets who reads the files that a config names.
+    """Chooses the readers of files that a config names.
 
     Raises:
         ValueError: if a data set reads a file that can run code, and this is not allowed.
@@ -132,7 +132,7 @@ def keep_parameter_lists_off_the_terminal(logger: logging.Logger) -> None:
 
 @contextmanager
 def reported(runner: Runner) -> Iterator[None]:
-    """Turns what ends a training or a test before its time into one line and an exit status."""
+    """Turns an early end of a training or a test into one line and an exit status."""
     with (
         statuses_of_stops(runner.logger),
         settings_errors(runner),
@@ -161,7 +161,7 @@ def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
 
 
 class FirstBatch(Hook):
-    """Notes when the first batch of a training or a test is through, and so every setting was of use."""
+    """Notes when the first batch of a training or a test is done, and with it every setting was used."""
 
     priority = 'LOWEST'
     done = False
@@ -175,10 +175,10 @@ class FirstBatch(Hook):
 
 @contextmanager
 def settings_errors(runner: Runner) -> Iterator[None]:
-    """Turns what fails up to the first batch into one line that names the part of the model.
+    """Turns errors up to the first batch into one line that names the part of the model.
 
-    Settings fail there: mmengine builds most parts late, and that two do not fit shows when they are run. What fails
-    later keeps its traceback.
+    Wrong settings fail until then: mmengine builds most parts late, and parts that do not fit fail when they run.
+    Later errors keep their traceback.
     """
     first_batch = FirstBatch()
     runner.register_hook(first_batch)

@@ -35,7 +35,7 @@ SHOWN_EXAMPLES = 3
 EXIF_ORIENTATION = 0x0112
 TURNED = (5, 6, 7, 8)  # the EXIF orientations that swap width and height
 
-# What is done with images that are not plain RGB (PIL's names of modes).
+# The conversion of images that are not plain RGB, by PIL's names of modes.
 CONVERTED = {
     '1': 'black and white: loaded as three equal channels',
     'L': 'grey: loaded as three equal channels',
@@ -90,7 +90,7 @@ def inspect_map(
         path: The label map.
         image_path: Its image.
         num_classes: Number of classes, None if it is not known.
-        info: What mmseg knows of the sample: `reduce_zero_label` and `label_map`.
+        info: mmseg's information on the sample: `reduce_zero_label` and `label_map`.
         limit: Largest label map, in pixels.
 
     Yields:

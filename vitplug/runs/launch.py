@@ -1,7 +1,7 @@
 """Several processes on a machine without an accelerator.
 
 mmengine's launchers select a CUDA device for every process and wrap the model for that device. Both fail
-without one, so the process group (gloo) and the settings of the wrapper are made here, before the runner.
+without one, so this module makes the process group (gloo) and the settings of the wrapper before the runner.
 """
 
 import os
@@ -39,7 +39,7 @@ def start_cpu_processes(cfg) -> None:
 
 
 def is_first_process(launcher: str) -> bool:
-    """Whether this process is the one of rank 0, told by the launcher before any process group is there."""
+    """True for the process of rank 0, by the launcher's variables: there is no process group yet."""
     rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
     return int(os.environ.get(rank, 0)) == 0
 

@@ -95,7 +95,7 @@ def _start(weights: str | None, before=None) -> dict:
 
     Args:
         weights: A checkpoint, `FROM_SCRATCH`, or None for no change.
-        before: The base's, which is replaced. mmengine takes `_delete_` out only where there is something to delete.
+        before: The base's, which is replaced. mmengine removes `_delete_` only where something is deleted.
     """
     if weights is None:
         return {}
@@ -115,7 +115,7 @@ def base_weights(cfg: Config) -> str | None:
 
 
 def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
-    """Changes to a part of a model that make its numbers of classes those of the data.
+    """Changes to a part of a model that set its numbers of classes to the data's.
 
     Args:
         part: The part.
@@ -140,7 +140,7 @@ def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
 
 
 def _counts_in_list(parts: Sequence[Mapping], place: str, apart: Collection[str]) -> Code | list:
-    """The same for the parts of a list, such as the heads of a cascade: a list is replaced as a whole."""
+    """As :func:`class_counts` for a list of parts, such as the heads of a cascade: it is replaced as a whole."""
     found = [class_counts(part, f'{place}[{index}]', apart) for index, part in enumerate(parts)]
     if not any(found):
         return []
@@ -150,7 +150,7 @@ def _counts_in_list(parts: Sequence[Mapping], place: str, apart: Collection[str]
 
 
 def _class_weights(weights: Sequence[float]) -> Code | None:
-    """Weights for other classes: a last one for no object stays, and those of single classes are of no use."""
+    """Class weights for other classes: a last weight for no object stays, weights of single classes are dropped."""
     first, *_, before, last = (weights[0], *weights)
     alike = all(weight == first for weight in weights[:-1])
     return Code(f'[{before!r}] * num_classes + [{last!r}]') if alike and last != before else None
@@ -343,7 +343,7 @@ def check_hosts_plugs(path: Path) -> Config:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Writes a config. What cannot be used ends in one line and exit status 2."""
+    """Writes a config. Unusable data or settings end in one line and exit status 2."""
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS):
         _check_out(args.out)

@@ -1,4 +1,4 @@
-"""From a command line to a complete mmengine config."""
+"""The command lines of `tools/train.py` and `tools/test.py`, and the configs that they give."""
 
 import argparse
 import os
@@ -140,7 +140,7 @@ class RunConfig(Config):
         return own
 
     def dump(self, file: str | Path | None = None) -> str | None:
-        """Writes the config beside a file that is there and has another text."""
+        """Writes the config, under another name where a file with another text exists."""
         if file is None:
             return super().dump()
         write_beside(Path(file), self.pretty_text if str(file).endswith('.py') else super().dump())

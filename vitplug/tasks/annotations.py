@@ -20,8 +20,8 @@ class Finding:
     Attributes:
         severity: 'error' where training would refuse or replace the sample, 'note' where it is handled.
         where: File, and line or id in it.
-        kind: What it is, the same for all findings alike.
-        detail: What there is to add.
+        kind: Its kind, the same text for all similar findings.
+        detail: More about this one.
     """
 
     severity: str
@@ -84,13 +84,13 @@ def _is_outside(box: list, annotation: dict, size: tuple | None) -> bool:
     return bool(size and all(size)) and (x >= size[0] or y >= size[1] or x + width <= 0 or y + height <= 0)
 
 
-# The annotations that mmdet leaves out, by what is wrong with them.
 def _has_half_polygons(box: list, annotation: dict, size: tuple | None) -> bool:
     polygons = annotation.get('segmentation')
     polygons = polygons if isinstance(polygons, list) else []
     return any(isinstance(polygon, list) and (len(polygon) < 6 or len(polygon) % 2) for polygon in polygons)
 
 
+# Annotations that mmdet leaves out, by their fault.
 LEFT_OUT: dict[str, Callable[[list, dict, tuple | None], bool]] = {
     'box narrower than a pixel': lambda box, annotation, size: min(box[2:]) < 1,
     'box outside of its image': _is_outside,

@@ -19,7 +19,7 @@ class Measure:
     Attributes:
         count: The count in a value; None where the value is of another kind and counts nothing.
         fits: Compares it with the one that is expected.
-        advice: What to do, with the expected count for `{}`.
+        advice: The remedy, with the expected count for `{}`.
     """
 
     count: Callable[[object], int | None]
@@ -90,9 +90,9 @@ class ClassCounts:
     """The settings of a library that count classes.
 
     Attributes:
-        model: Those in the model and its data preprocessor.
-        metrics: Those of metrics.
-        dataset: Those of data sets.
+        model: Settings of the model and its data preprocessor.
+        metrics: Settings of metrics.
+        dataset: Settings of data sets.
         apart: Names of settings and of classes that count something else than the classes of the data set.
     """
 

@@ -1,11 +1,11 @@
-"""The classes of a data set: what names them, and whether its files have them.
+"""The classes of a data set: their names, and checks that its files have them.
 
 `metainfo.classes` of a config or the data set's own `METAINFO` give the names. Labels are counted by the files::
 
     COCO file         mmdet counts the categories that are classes, in the order of the file
     folders           mmpretrain counts the folders of images, in alphabetical order
 
-so names that the files lack, or have in another order, would train with wrong labels and without a word.
+so names that the files lack, or have in another order, would silently train with wrong labels.
 """
 
 import difflib
@@ -26,9 +26,9 @@ class Classes:
 
     Attributes:
         names: Their names, in the order of their labels.
-        source: What names them, for messages.
-        given: Whether that is the config.
-        labels: What the files call them, in the same order, where it is known.
+        source: The setting, class or folder that names them, for messages.
+        given: True if the config names them.
+        labels: Their names in the files, in the same order; empty if unknown.
         things: How many of them can be counted; in a panoptic data set the others cannot.
     """
 
@@ -58,14 +58,14 @@ def line_of(names: Sequence) -> str:
     return f'metainfo = dict(classes=({listed(names)}{comma}))'
 
 
-# --- what a config says ---
+# --- classes in a config ---
 
 
 def named_classes(settings: Mapping, kind: type | None, path: str) -> Classes | None:
     """The classes that the settings of a data set, or its class, name; None if neither does.
 
     Args:
-        settings: Those of the data set.
+        settings: Settings of the data set.
         kind: The data set's class.
         path: Its place in the config.
 
@@ -109,7 +109,7 @@ def _count_things(names: Sequence[str], metainfo: Mapping) -> int:
     return sum(name in things for name in names) or len(names)
 
 
-# --- what the files have ---
+# --- classes in files ---
 
 
 def counts_categories(kind: type | None) -> bool:
@@ -122,7 +122,7 @@ def check_categories(classes: Classes, content, file: str, path: str) -> str:
     """Checks that a COCO file has the classes, in the same order.
 
     Args:
-        classes: Those of the data set.
+        classes: Classes of the data set.
         content: The file's.
         file: Its path, for messages.
         path: Place of the data set in the config.
@@ -166,7 +166,7 @@ def class_folders(settings: Mapping, kind: type | None, folder: Path | None) -> 
     """The folders that mmpretrain counts as classes, in the order of their labels; none where it reads a list.
 
     Args:
-        settings: Those of the data set.
+        settings: Settings of the data set.
         kind: The data set's class.
         folder: Where its images are.
     """
@@ -203,7 +203,7 @@ def match_folders(classes: Classes | None, folders: tuple[str, ...], folder: Pat
 
 
 def other_classes(found: Mapping[str, Classes]) -> Iterator[tuple[str, str]]:
-    """The data sets whose labels mean other classes than those of the first one.
+    """The data sets whose labels mean other classes than the labels of the first one.
 
     Args:
         found: Classes of data sets by their places.

@@ -52,7 +52,7 @@ class ClassPredictions:
         model: The model, with its weights.
         classes: Names of its classes, None where they are unknown.
         palette: A colour for each.
-        score_thr: Least score of what is drawn.
+        score_thr: Lowest score that is drawn.
     """
 
     def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):

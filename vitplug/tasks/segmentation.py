@@ -35,7 +35,7 @@ class Segmentation(Task):
         metrics=METRICS_OF_IMAGES,
         dataset=(
             Place('palette', COLOURS, applies=lambda part: not _has_own_classes(part)),
-            # The palette of all of them, of which it takes those of the classes that are used.
+            # A palette for all classes, of which it takes the colours of the used ones.
             Place('palette', ENOUGH_COLOURS, applies=_has_own_classes),
         ),
         # STDC's second head finds borders. SAN classifies by words: it is compared with nothing.

@@ -74,7 +74,7 @@ class Task(ABC):
         class_counts: Settings that count classes.
         labels: Annotations of a sample, by the names that the library gives them.
         annotation_files: Annotation files that can be looked through, by the type of the data set.
-        experiment: What an experiment on one's own data needs.
+        experiment: Settings of experiments on one's own data.
         hosts: vitplug's hosts for the library's backbones, by the type of the backbone.
     """
 
@@ -131,7 +131,7 @@ class Task(ABC):
             model: The model, with its weights.
             classes: Names of its classes, None if unknown.
             palette: A colour for each class.
-            score_thr: Least score of what is drawn; None for the task's own.
+            score_thr: Lowest score that is drawn; None for the task's own.
 
         Raises:
             ValueError: if the task has no scores, or classes have no names.

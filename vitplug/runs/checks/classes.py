@@ -21,7 +21,7 @@ class Complaint:
 
     Attributes:
         setting: Its place, as `--cfg-options` has it.
-        reason: What it is and what to do.
+        reason: Its value and the remedy.
     """
 
     setting: str
@@ -36,8 +36,8 @@ def class_complaints(cfg, found: Mapping[str, Classes]) -> Iterator[Complaint]:
 
     Args:
         cfg: The config.
-        found: Classes by the place of their data set, such as ``'train_dataloader.dataset'``, those of the training
-            first; without data sets that do not tell theirs.
+        found: Classes by the place of their data set, such as ``'train_dataloader.dataset'``, the training
+            first; data sets with unknown classes are left out.
     """
     task = TASKS.get(cfg.default_scope)
     if task is None or not found:
@@ -59,7 +59,7 @@ def class_complaints(cfg, found: Mapping[str, Classes]) -> Iterator[Complaint]:
 
 
 def count_of_model(cfg) -> int | None:
-    """The number of classes that the model is for, None where its settings give none or several."""
+    """The number of classes of the model; None where its settings give no number or several."""
     task = TASKS.get(cfg.default_scope)
     parts = _model_parts(cfg, task.class_counts) if task else ()
     counts = {NUMBER.count(part.get('num_classes')) for part in parts} - {None}
@@ -83,7 +83,7 @@ def _model_parts(cfg, counts: ClassCounts) -> Iterator[Part]:
 
 
 def _metainfo(cfg, path: str) -> Part:
-    """What the config says of a data set, with the class of the data set."""
+    """The `metainfo` of a data set in the config, with the class of the data set."""
     split = path.partition('_dataloader')[0]
     settings = dict(loader_leaves(cfg, split))[path]
     kind = registered(DATASETS, settings.get('type'), cfg.default_scope)
@@ -99,7 +99,7 @@ def _compare(places: Iterable[Place], parts: Iterable[Part], classes: Classes) -
 
 
 def _misfit(place: Place, part: Part, classes: Classes) -> str | None:
-    """What is wrong with a setting of a part, None if nothing is or it is not set."""
+    """The reason why a setting of a part does not fit; None if it fits or is not set."""
     value = part.get(place.key) if place.applies(part) else None
     count = None if value is None else place.measure.count(value)
     expected = place.expected(part, classes)

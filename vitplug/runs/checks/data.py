@@ -212,7 +212,7 @@ def max_pixels(cfg) -> int:
 
 
 def _annotations_of(settings: dict, root: str = ''):
-    """The content of the JSON file that settings name as `ann_file`, checked; None where there is none."""
+    """The checked content of the JSON file under `ann_file`; None without such a file."""
     path = settings.get('ann_file')
     if isinstance(path, str) and path and not is_remote(path):
         return check_annotation_file(Path(root, path))

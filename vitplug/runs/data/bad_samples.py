@@ -14,7 +14,7 @@ from vitplug.tasks import LABELS
 from vitplug.tasks.labels import ImageSize, Label
 
 RECORDS = 'bad_samples.jsonl'
-# What can be done beside repairing a sample, by split; elsewhere, strictness is a choice.
+# Other remedies than repairing a sample, by split; elsewhere, strictness is a choice.
 ADVICE = {'test': 'test on a list without it: a result over a part of the images is none'}
 
 
@@ -24,7 +24,7 @@ class BadSamples:
     Every process adds a line to a file for each of them once: the split, the index, the path and the error.
 
     Args:
-        path: The file. Lines are added to one that is there.
+        path: The file; lines are added to an existing one.
         split: Name of the data set's part.
         strict: Whether the first one is an error.
         max_in_a_row: How many draws in a row may fail.
@@ -88,7 +88,7 @@ def _shortened(text: str, most: int = 400) -> str:
     return text if len(text) <= most else f'{text[: most // 2]} ... {text[-most // 4 :]}'
 
 
-# --- what a pipeline lets through and a model fails on, on a GPU without a word on the cause ---
+# --- labels that a pipeline lets through, and on which a model on a GPU fails without naming the cause ---
 
 
 def check_sample(sample, num_classes: int | None) -> None:

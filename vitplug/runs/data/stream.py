@@ -1,4 +1,4 @@
-"""The stream of data: which samples come in which order, each with a seed of its own, and what if one is broken."""
+"""The stream of data: which samples come in which order, the seed of each, and the replacement of broken ones."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -17,7 +17,7 @@ from .bad_samples import BadSamples, check_evaluated_sample, check_sample, path_
 from .randomness import own_randomness
 from .workers import InHand
 
-# What a loader keeps when its data set and its batches are replaced.
+# Settings that a loader keeps when its data set and its batches are replaced.
 KEPT_SETTINGS = (
     'num_workers',
     'collate_fn',
@@ -158,15 +158,15 @@ class TolerantDataset(DatasetProxy):
             with self.in_hand.holding(index):
                 sample = self.dataset[index]
             check_sample(sample, _num_classes(self.dataset))
-        # Files of any kind pass through transforms of any kind here. A mistake in the code or the config makes every
-        # sample fail, and shows itself after `max_in_a_row`.
+        # Any file may pass through any transform. A mistake in the code or the config makes every sample fail, and
+        # shows itself after `max_in_a_row`.
         except Exception as error:
             self.bad_samples.note(self.dataset, index, error)
             return None
         return sample
 
 
-class GappyDataset(TolerantDataset):
+class SkippingDataset(TolerantDataset):
     """A data set for validation, in which a sample that cannot be read is noted and None: nothing can replace it."""
 
     def __getitem__(self, index: int):
@@ -180,8 +180,8 @@ class GappyDataset(TolerantDataset):
         return sample
 
 
-class GappyLoader(DataLoader):
-    """A loader over a `GappyDataset`: leaves gaps out of a batch, and a batch of gaps altogether.
+class SkippingLoader(DataLoader):
+    """A loader over a `SkippingDataset`: leaves missing samples out of batches, and skips empty batches.
 
     Raises:
         BadSample: at the end, if no process has read any image.
@@ -201,13 +201,13 @@ class GappyLoader(DataLoader):
 
 
 class EachOnce:
-    """The indices of a sampler, less those that another process draws as well.
+    """The indices of a sampler without repeated ones, which another process draws as well.
 
     mmengine fills the shares of the processes up to one length with samples from the start. It cuts results to the size
     of the data set, which takes the repeated ones off the end; where samples are left out, they would stay.
 
     Args:
-        sampler: Has the number of its process as `rank`, and draws the same in every process but for that.
+        sampler: Has the number of its process as `rank`, and otherwise draws the same in every process.
     """
 
     def __init__(self, sampler):
@@ -264,7 +264,7 @@ def _num_classes(dataset) -> int | None:
 
 
 class EndlessBatches:
-    """What `IterBasedTrainLoop` takes its batches from: never ends, and skips without loading.
+    """Endless batches for `IterBasedTrainLoop`, which skip without loading.
 
     Args:
         loader: A loader over endless `PositionedBatches`.

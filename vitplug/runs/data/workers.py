@@ -1,4 +1,4 @@
-"""Workers of data loaders that die: of what, and with which sample in hand."""
+"""Workers of data loaders that die: the reason, and the sample that was being read."""
 
 import multiprocessing
 import os
@@ -11,10 +11,10 @@ from torch.utils.data import get_worker_info
 
 from vitplug.errors.stops import BadSample, TrainingStopped, WorkerDied
 
-# What torch raises in the main process, whatever that is doing at the moment.
+# torch's error, which it raises in the main process at any moment.
 DEATH = re.compile(r'DataLoader worker \(pid(?:\(s\))? (\d+)[^)]*\)(?: is killed by signal: (\w[\w ]*))?')
 SIGNALS = {signal.strsignal(number): number for number in signal.Signals}
-# Signals that a process gets for what its own code does, as C code does with a broken file.
+# Signals for faults of the process itself, such as C code on a broken file.
 CRASHES = {signal.SIGSEGV, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 ADVICE = {signal.SIGKILL: 'most likely memory ran out: set fewer workers (num_workers) or smaller batches'}
 

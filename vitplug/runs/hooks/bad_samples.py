@@ -15,8 +15,8 @@ from ..data.bad_samples import RECORDS, BadSamples
 from ..data.stream import (
     EachOnce,
     EndlessBatches,
-    GappyDataset,
-    GappyLoader,
+    SkippingDataset,
+    SkippingLoader,
     TolerantDataset,
     check_sources,
     rebuilt_loader,
@@ -59,25 +59,25 @@ class BadSampleHook(Hook):
         self.reported = {}
 
     def before_run(self, runner) -> None:
-        """Wraps the data sets of a training or a test, before `vitplug.RandomnessHook` seeds what comes out of them."""
+        """Wraps the data sets of a training or a test, before `vitplug.RandomnessHook` seeds their samples."""
         path = Path(runner.work_dir, RECORDS)
         check_record_file(path)
         self.training = BadSamples(path, 'train', **self.settings)
         self.validation = BadSamples(path, 'val', **self.settings)
         if isinstance(runner._test_loop, BaseLoop):
-            self._wrap(runner._test_loop, GappyDataset, BadSamples(path, 'test', strict=True))
+            self._wrap(runner._test_loop, SkippingDataset, BadSamples(path, 'test', strict=True))
         if not isinstance(runner._train_loop, BaseLoop):
             return
         self._wrap(runner._train_loop, TolerantDataset, self.training)
         if not isinstance(runner._val_loop, BaseLoop):
             return
         if not _runs_alone(runner.model):
-            self._wrap(runner._val_loop, GappyDataset, BadSamples(path, 'val', strict=True))
+            self._wrap(runner._val_loop, SkippingDataset, BadSamples(path, 'val', strict=True))
             return
         batches = runner._val_loop.dataloader.batch_sampler
         if hasattr(batches.sampler, 'rank'):
             batches.sampler = EachOnce(batches.sampler)
-        self._wrap(runner._val_loop, GappyDataset, self.validation, GappyLoader)
+        self._wrap(runner._val_loop, SkippingDataset, self.validation, SkippingLoader)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Reports the 1st, 2nd, 4th, 8th ... replacement: often enough to be seen, too seldom to fill a log."""

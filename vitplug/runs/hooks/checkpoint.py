@@ -85,7 +85,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         another work dir leaves the old one as it is.
 
         Returns:
-            Numbers of the regular checkpoints, and of those of a doubtful state.
+            Numbers of the regular checkpoints, and of the checkpoints of a doubtful state.
         """
         info = runner.message_hub.runtime_info
         counted, best = (
@@ -113,7 +113,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         return os.path.realpath(place) == folder and name.startswith('best_') and name.endswith(suffix)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Adds what gradient accumulation has summed up so far; there is none right after an optimizer's step."""
+        """Adds the gradients that accumulation has summed up so far; none right after an optimizer's step."""
         if 'optimizer' in checkpoint:
             parameters = runner.model.named_parameters()
             checkpoint['gradients'] = {name: p.grad.cpu() for name, p in parameters if p.grad is not None}
@@ -233,7 +233,7 @@ class CheckpointHook(MMEngineCheckpointHook):
 
 
 class RemovesLater:
-    """A file backend whose removals wait until what replaces the files is complete."""
+    """A file backend whose removals wait until the new files are complete."""
 
     def __init__(self, backend):
         self._backend = backend
@@ -250,7 +250,7 @@ class RemovesLater:
         """Leaves a folder as it is: this hook writes files only."""
 
     def remove_now(self) -> None:
-        """Removes all that was noted."""
+        """Removes all noted files."""
         while self._waiting:
             self._backend.remove(self._waiting.pop())
 

@@ -33,7 +33,7 @@ class InterruptionHook(Hook):
     meaning in an interactive Python.
 
     mmengine writes a checkpoint before it validates the same state. A training killed in between would resume behind
-    the validation and never report it, so it is made up for here.
+    the validation and never report it, so this hook runs it on resume.
 
     Args:
         signals: Names of the signals; by default SIGTERM, SIGINT, SIGHUP and SIGUSR1.
@@ -45,7 +45,7 @@ class InterruptionHook(Hook):
             if `default_hooks.checkpoint` is not `vitplug.CheckpointHook`.
     """
 
-    # After the hooks that finish an iteration or a validation, so that a checkpoint made here holds what they did.
+    # After the hooks that finish an iteration or a validation, so that its checkpoint holds their results.
     priority = 'LOWEST'
 
     def __init__(self, signals: Sequence[str] = SIGNALS, interval: int = 10):

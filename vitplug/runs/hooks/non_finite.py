@@ -1,4 +1,4 @@
-"""Keeps a batch that gives no finite loss from spoiling the weights, and stops where it is not just one batch."""
+"""Skips batches without a finite loss, which would spoil the weights, and stops after several in a row."""
 
 import json
 import math
@@ -29,11 +29,11 @@ class NonFiniteLossHook(Hook):
 
     An iteration counts if a loss term is infinite or not a number, or if its step was skipped. For each, a line goes
     to `non_finite.jsonl` in the work dir with the iteration, the loss terms, the seed that its draws follow from, and
-    path, shapes and labels of each image of the batch. Lines are added to a file that is there.
+    path, shapes and labels of each image of the batch. Lines are added to an existing file.
 
     In fp16 mmengine's loss scaler skips steps by itself while it looks for a scale; these do not count.
 
-    Running statistics, such as those of batch norm, are set back to what they were before the batch.
+    Running statistics, such as those of batch norm, are set back to their values before the batch.
 
     Args:
         max_consecutive: After how many iterations in a row the training stops.
@@ -142,7 +142,7 @@ def _advice(runner) -> str:
 
 
 def describe_samples(data_batch) -> Iterator[dict]:
-    """What is known of each sample of a batch: its meta information and its labels, or the shapes of plain tensors."""
+    """Meta information and labels of each sample of a batch, or the shapes of plain tensors."""
     samples = data_batch.get('data_samples', []) if isinstance(data_batch, dict) else []
     recorded = {name: label for name, label in LABELS.items() if label.values}
     for sample in samples:

@@ -1,4 +1,4 @@
-"""Records what plugs learn while they learn it."""
+"""Records the values that plugs learn, during the training."""
 
 from collections.abc import Iterator, Mapping
 

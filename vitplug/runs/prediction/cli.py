@@ -94,7 +94,7 @@ def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_si
 
 
 def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseDataElement | Exception]:
-    """What the model predicts of each picture, or why it cannot: one that fails does not take the others with it."""
+    """Predictions, or errors, for each picture: a failing picture leaves the others alone."""
     try:
         return list(predictor([picture.pixels for picture in batch]))
     except Exception as error:  # transforms and models of any kind
@@ -104,7 +104,7 @@ def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseD
 
 
 class Drawings:
-    """Drawn pictures in a folder, those of a video as a video.
+    """Drawn pictures in a folder; frames of a video become a video.
 
     Args:
         out: The folder of all results.

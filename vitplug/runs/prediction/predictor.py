@@ -28,7 +28,7 @@ class Predictor:
         cfg: Config of the training.
         checkpoint: Path or address of the checkpoint.
         device: Such as ``'cuda:0'`` or ``'cpu'``; None for an accelerator where there is one.
-        score_thr: Least score of what is drawn; None for the task's own.
+        score_thr: Lowest score that is drawn; None for the task's own.
         allow_changes: Whether the checkpoint may have been trained with other settings; they are logged.
 
     Raises:
@@ -54,7 +54,7 @@ class Predictor:
         self._reader = TRANSFORMS.build(_loader_of(dataset))
         own = copy.deepcopy(cfg)
         own.test_dataloader = dict(dataset=copy.deepcopy(dataset))
-        #: What is special to the task: inferencer, drawing and files of results.
+        #: Inferencer, drawing and files of results of the task.
         self.task = TASKS[cfg.default_scope].predictions(own, self.model, classes, palette, score_thr)
 
     def read(self, path: str | Path) -> np.ndarray:
@@ -70,11 +70,11 @@ class Predictor:
         return self.model.data_preprocessor(self.task.collate(pictures), training=False)['inputs']
 
     def __call__(self, pictures: Sequence[np.ndarray]) -> list[BaseDataElement]:
-        """What the model predicts of pictures ``(height, width, 3)``, blue first, together as one batch."""
+        """Predictions for pictures ``(height, width, 3)``, blue first, in one batch."""
         return [sample.cpu() for sample in self.task.inferencer.forward(self.task.collate(pictures))]
 
     def draw(self, picture: np.ndarray, sample: BaseDataElement) -> np.ndarray:
-        """A picture, blue first, with what was predicted of it, as RGB."""
+        """A picture, blue first, with its predictions drawn on it, as RGB."""
         return self.task.draw(np.ascontiguousarray(_as_rgb(picture)), sample)
 
 
@@ -127,7 +127,7 @@ def _loader_of(dataset: Mapping) -> dict:
 
 
 def _names_and_colours(meta: Mapping, dataset: Mapping) -> tuple[list[str] | None, list[tuple[int, ...]]]:
-    """Names of the classes, None where nobody says them, and a colour for each.
+    """Names of the classes (None if unknown), and a colour for each.
 
     The config comes before the checkpoint for colours, and after it for names.
     """
@@ -145,7 +145,7 @@ def _names_and_colours(meta: Mapping, dataset: Mapping) -> tuple[list[str] | Non
 
 
 def _as_rgb(picture: np.ndarray) -> np.ndarray:
-    """Three channels of 8 bit, red first, of what a loader may give: grey, float or with transparency."""
+    """Three channels of 8 bit, red first, from pixels that may be grey, float or transparent."""
     picture = picture[..., None] if picture.ndim == 2 else picture
     picture = picture.repeat(3, axis=-1) if picture.shape[-1] == 1 else picture[..., :3]
     return picture[..., ::-1].clip(0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint is one of the model and training at hand: mmengine loads what fits and leaves out the rest."""
+"""Checks that a checkpoint belongs to the model and training: mmengine loads what fits and leaves out the rest."""
 
 import math
 import re
@@ -23,7 +23,7 @@ from vitplug.registry import PLUGS
 
 # More than any training makes, and still a number that all parts of mmengine can count with.
 MOST_ITERATIONS = 10**12
-# What a training needs to go on, beside the weights.
+# Entries that a training needs to go on, beside the weights.
 NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
 SHOWN = 3
 
@@ -55,7 +55,7 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
 
     Args:
         runner: The runner.
-        checkpoint: What it has read.
+        checkpoint: The content of its checkpoint.
         allow_changes: Whether settings may differ; they are then listed.
 
     Raises:
@@ -86,7 +86,7 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
     Args:
         path: The checkpoint, for the error.
         model: The model of the config.
-        checkpoint: What was read.
+        checkpoint: The content of the file.
         cfg: The config.
         allow_changes: Whether settings may differ; they are then logged.
 
@@ -215,7 +215,7 @@ def load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> li
     Args:
         path: The checkpoint, for the error.
         model: The model.
-        given: What :func:`model_weights` gives.
+        given: Weights from :func:`model_weights`.
 
     Returns:
         Weights of the checkpoint's backbone that the model does not have.
@@ -260,18 +260,18 @@ def _check_settings(
     allow_changes: bool,
     logger: MMLogger,
 ) -> None:
-    """Compares the settings that matter, logs the differences, and refuses those that change results.
+    """Compares the settings that matter, logs the differences, and refuses differences that change results.
 
     Args:
         path: The checkpoint, for the error.
-        settings: Those of its training.
+        settings: The settings of its training.
         cfg: The present ones.
         compared: The parts that are compared, and the settings in them that are only listed.
         allow_changes: Whether all are only listed.
         logger: Takes the list.
 
     Raises:
-        CheckpointNotRead: if there are such.
+        CheckpointNotRead: if a difference changes results.
     """
     own = parse_settings(cfg.pretty_text)
     if own and isinstance(own.get('model'), dict):

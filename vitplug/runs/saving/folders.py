@@ -1,4 +1,4 @@
-"""The folders that a training writes into: whether it may, and which of their checkpoints it can go on from."""
+"""The folders that a training writes into, and the checkpoints in them from which it can go on."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ def run_folders(cfg) -> list[Path]:
 
 
 def check_run_folders(cfg) -> None:
-    """Checks that a training overwrites nothing of another one, and that there is something to resume if there must.
+    """Checks that a training overwrites no other one, and that `--resume` finds a checkpoint.
 
     Completes `load_from` where a training was killed between its first checkpoint and the note of it.
 
@@ -60,7 +60,7 @@ def check_unused(folder: str | Path) -> None:
 
 
 def check_last_checkpoint(work_dir: str, folders: list[Path]) -> None:
-    """Checks that the checkpoint noted in a work dir is there, unless there are no checkpoints at all.
+    """Checks that the checkpoint noted in a work dir exists, unless the folders hold no checkpoint at all.
 
     Args:
         work_dir: The work dir.

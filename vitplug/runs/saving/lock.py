@@ -17,7 +17,7 @@ TAKEN = (errno.EACCES, errno.EAGAIN)
 
 @contextmanager
 def only_training(folders: Iterable[Path]) -> Iterator[None]:
-    """Holds a lock on each folder until the end or the death of this process; makes folders that are not there.
+    """Holds a lock on each folder until the end or the death of this process; makes missing folders.
 
     The file `.training.lock` in a folder names the host and the process of its last holder. Where a file system has
     no locks, a warning says so.

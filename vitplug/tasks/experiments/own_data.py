@@ -7,7 +7,7 @@ Three layouts, one for each task::
     segmentation     images/ and masks/ with train/ and val/ in each, or train/ and val/ with images/ and masks/ in each
     classification   train/ and val/ with one folder for each class
 
-What cannot be read is refused by name.
+Unreadable files are refused by name.
 """
 
 import re
@@ -24,11 +24,11 @@ from vitplug.files.folders import IMAGE_SUFFIXES, SHOWN_EXAMPLES, check_folder, 
 
 from ..labels import IGNORED_LABEL
 
-# Names that the folders have in wide-spread data sets and exports; a year may follow those of a split (train2017).
+# Names that the folders have in wide-spread data sets and exports; a year may follow the name of a split (train2017).
 SPLITS = {'train': ('train', 'training'), 'val': ('val', 'valid', 'validation'), 'test': ('test', 'testing')}
 IMAGE_FOLDERS = ('images', 'imgs', 'img', 'img_dir')
 MASK_FOLDERS = ('masks', 'labels', 'annotations', 'ann_dir')
-# Those of `IMAGE_SUFFIXES` that mmpretrain looks for in folders of classes.
+# The part of `IMAGE_SUFFIXES` that mmpretrain looks for in folders of classes.
 CLASSIFIED_SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')
 # Modes of PIL whose pixels are one number, which mmseg takes for the class.
 LABEL_MODES = ('1', 'L', 'P', 'I', 'I;16', 'I;16B')
@@ -288,7 +288,7 @@ def _image_and_mask_folders(root: Path) -> Iterator[tuple[str, tuple[Path, Path]
 
 
 def _suffixes(images: Path, masks: Path) -> tuple[str, str, list[str]]:
-    """What the names of images and of their masks end in, and what they have alike.
+    """Endings of the names of images and of their masks, and the names without endings.
 
     Raises:
         ValueError: if there are several endings, or images without masks.
