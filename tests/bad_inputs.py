@@ -37,7 +37,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.utils import ManagerMixin
 from PIL import Image
 
-from vitplug.engine.hooks.interruption import SIGNALS
+from vitplug.runs.hooks.interruption import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {path.name: path for path in (ROOT / 'tools').rglob('*.py')}
@@ -1122,6 +1122,11 @@ CONFIG = (
     Row('no model', 'train.py bad.py', r'no `?model', write('bad.py', "default_scope = 'mmpretrain'")),
     Row('model that is no dict', _set('model=vit', TRAIN), r"model = 'vit': expected a dict"),
     Row('unknown model', _set('model.type=Classifier', TRAIN), r"model\.type = 'Classifier' is not in the "),
+    Row(
+        'plug in the place of a backbone',
+        _set('model.backbone.type=vitplug.ContextBroadcast', TRAIN),
+        r"model\.backbone\.type = 'vitplug\.ContextBroadcast': a plug is no part of a model: name it in plugs",
+    ),
     Row(
         'model that names a function of another module',
         _set('model.type=os.system', TRAIN),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vitplug.doctor import STACKS
+from vitplug.stacks import STACKS
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = ('venv', 'torch', 'mmcv', 'vitplug', 'checked')

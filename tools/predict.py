@@ -7,6 +7,6 @@ from vitplug import threads
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
 
-    from vitplug.engine.prediction.cli import main
+    from vitplug.runs.prediction.cli import main
 
     sys.exit(main())

@@ -7,149 +7,19 @@ broken. Nothing is downloaded and nothing written.
 import argparse
 import importlib
 import importlib.metadata
-import platform
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vitplug import threads
-from vitplug.engine.config_paths import LIBRARIES, configs_folder
+from vitplug import stacks, threads
+from vitplug.config.paths import LIBRARIES, configs_folder
 
-# What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
-DISTRIBUTIONS = {
-    'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
-    'mmcv': ('onedl-mmcv', 'mmcv', 'mmcv-lite', 'mmcv-full', 'onedl-mmcv-lite'),
-    'mmdet': ('onedl-mmdetection', 'mmdet'),
-    'mmseg': ('onedl-mmsegmentation', 'mmsegmentation'),
-    'mmpretrain': ('onedl-mmpretrain', 'mmpretrain', 'mmcls'),
-}
-# Where OpenMMLab keeps wheels of mmcv, for a kind of torch such as 'cu121' and a release such as '2.1'.
-MMCV_WHEELS = 'https://download.openmmlab.com/mmcv/dist/{kind}/torch{release}/index.html'
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
-
-# --- the stacks ---
-
-
-def installed(names: Sequence[str]) -> dict[str, str]:
-    """Those of the distributions that are there, with their versions."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Packages that vitplug is tested on together; `make setup STACK=name` installs them.
-
-    Attributes:
-        name: The value of STACK.
-        extra: What setup.py calls the packages beside torch.
-        mmcv: The distribution of mmcv.
-        versions: The versions of torch and mmcv.
-        wheels: Kinds of torch for which OpenMMLab has this mmcv prebuilt, on x86-64 for Python up to 3.11.
-    """
-
-    name: str
-    extra: str
-    mmcv: str
-    versions: tuple[str, str]
-    wheels: tuple[str, ...] = ()
-
-
-STACKS = (
-    Stack('onedl', 'onedl', 'onedl-mmcv', ('2.12.1', '2.3.6')),
-    Stack('openmmlab', 'openmmlab', 'mmcv', ('2.1.2', '2.1.0'), wheels=('cpu', 'cu118', 'cu121')),
-    Stack('openmmlab-new', 'openmmlab', 'mmcv', ('2.5.1', '2.1.0')),
-)
-# onedl's packages need a torch from here on.
-FIRST_TORCH_OF_ONEDL = 4
-UPSTREAM = ('mmengine', 'mmcv', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'mmpretrain')
-
-
-def nearest_stack() -> Stack:
-    """The stack that the packages here are closest to, by their names and the torch release."""
-    onedl, old, new = STACKS
-    match = re.match(r'2\.(\d+)', installed(('torch',)).get('torch', ''))
-    minor = int(match[1]) if match else None
-    if minor is not None and minor < FIRST_TORCH_OF_ONEDL:
-        return old
-    if not installed(UPSTREAM):
-        return onedl
-    return old if minor is None else new
-
-
-def stack_here() -> str:
-    """The name of the nearest stack, and what differs from it."""
-    stack = nearest_stack()
-    found = installed(('torch', stack.mmcv))
-    differs = [
-        f'{name} is {found.get(name, "missing")}, not {tested}'
-        for name, tested in zip(('torch', stack.mmcv), stack.versions, strict=True)
-        if found.get(name, '').partition('+')[0] != tested
-    ]
-    return f'{stack.name}, as tested' if not differs else f'{stack.name} is the nearest: {", ".join(differs)}'
-
-
-# --- what repairs what: lines for a shell ---
-
-
-def mmcv_wheels() -> str:
-    """The address of prebuilt wheels of the nearest stack's mmcv for the torch here, '' where there are none."""
-    stack = nearest_stack()
-    match = re.fullmatch(r'(2\.\d+)\.\d+(?:\+(\w+))?', installed(('torch',)).get('torch', ''))
-    if match is None or sys.version_info >= (3, 12) or platform.machine() not in ('x86_64', 'AMD64'):
-        return ''
-    # PyPI's builds have no label: those of torch 2.1 are for CUDA 12.1 on Linux, and for CPUs elsewhere.
-    release, kind = match[1], match[2] or ('cu121' if sys.platform == 'linux' else 'cpu')
-    is_for_release = stack.versions[0].startswith(f'{release}.')
-    return MMCV_WHEELS.format(kind=kind, release=release) if is_for_release and kind in stack.wheels else ''
-
-
-def build_ops() -> str:
-    """Installs mmcv with its ops, under the name and version it has here: under another name it would be there twice.
-
-    A prebuilt wheel where there is one for the torch here.
-    """
-    stack = nearest_stack()
-    name, number = next(iter(installed(DISTRIBUTIONS['mmcv']).items()), (stack.mmcv, ''))
-    full = name.removesuffix('-lite')
-    drop = '' if name == full else f'pip uninstall -y {name} && '
-    wanted = f'--no-deps --force-reinstall {full}=={number}' if number else f'{full}=={stack.versions[1]}'
-    address = mmcv_wheels() if (full, number or stack.versions[1]) == (stack.mmcv, stack.versions[1]) else ''
-    if address:
-        return f'{drop}pip install --only-binary {full} --find-links {address} {wanted}'
-    build = 'pip install --no-build-isolation --no-cache-dir'
-    return f'{drop}{build} {wanted}  # compiles ops for the torch here, ten minutes'
-
-
-def fit_torchvision() -> str:
-    """Installs the torchvision of this torch: 0.20 goes with 2.5, 0.21 with 2.6 and so on, both CPU or both CUDA."""
-    number = installed(('torch',)).get('torch', '')
-    if not number:
-        return 'pip install torch torchvision'
-    match = re.fullmatch(r'2\.(\d+)\.(\d+)(?:\+(\w+))?', number)
-    if match is None:
-        return f'install the torchvision that was built beside torch {number}'
-    minor, patch, kind = match.groups()
-    index = f' --index-url https://download.pytorch.org/whl/{kind}' if kind else ''
-    return f'pip install --no-deps --force-reinstall torchvision==0.{int(minor) + 15}.{patch}{index}'
-
-
-def install_packages() -> str:
-    """Installs what the nearest stack has beside torch."""
-    return f"pip install --no-build-isolation -e '.[{nearest_stack().extra}]'  # in the folder of vitplug"
-
-
 NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
-# What runs on the stack is to blame only where the stack is in order.
+# vitplug is to blame only where the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
 STACK_FIRST = 'repair what is broken above, then run this again'
 
@@ -168,10 +38,10 @@ class Check:
     """Something that has to work.
 
     Attributes:
-        name: What is shown.
-        purpose: What does not work without it.
-        remedy: What to do where it does not.
-        run: Does it; returns what is shown beside the name, raises what is wrong.
+        name: The name that is shown.
+        purpose: The purpose that fails without it.
+        remedy: The remedy where it does not work.
+        run: Tries it; returns a text to be shown beside the name, raises an error if it fails.
     """
 
     name: str
@@ -190,14 +60,14 @@ class Broken(ValueError):
 
 NEEDS = (
     Need('torch', 'everything', 'pip install torch torchvision'),
-    Need('torchvision', 'images', fit_torchvision()),
-    Need('mmengine', 'configs, runners', install_packages()),
-    Need('mmcv', 'images, layers', build_ops()),
-    Need('mmcv.ops', 'detection and segmentation', build_ops()),
-    Need('mmdet', 'detection', install_packages()),
-    Need('mmseg', 'segmentation', install_packages()),
-    Need('mmpretrain', 'classification', install_packages()),
-    Need('vitplug.backbones', 'the backbones', install_packages()),
+    Need('torchvision', 'images', stacks.fit_torchvision()),
+    Need('mmengine', 'configs, runners', stacks.install_packages()),
+    Need('mmcv', 'images, layers', stacks.build_ops()),
+    Need('mmcv.ops', 'detection and segmentation', stacks.build_ops()),
+    Need('mmdet', 'detection', stacks.install_packages()),
+    Need('mmseg', 'segmentation', stacks.install_packages()),
+    Need('mmpretrain', 'classification', stacks.install_packages()),
+    Need('vitplug.backbones', 'the backbones', stacks.install_packages()),
 )
 
 
@@ -273,18 +143,18 @@ def one_distribution_each() -> str:
     Raises:
         Broken: names them.
     """
-    twice = {name: found for name, names in DISTRIBUTIONS.items() if len(found := installed(names)) > 1}
+    twice = {name: found for name, names in stacks.DISTRIBUTIONS.items() if len(found := stacks.installed(names)) > 1}
     if twice:
         message = '; '.join(f'{name} comes from {_listed(found)}' for name, found in twice.items())
         raise Broken(message, _install_anew(name for found in twice.values() for name in found))
-    opencv = installed(OPENCV)
+    opencv = stacks.installed(OPENCV)
     if len(set(opencv.values())) > 1:
         raise Broken(f'cv2 comes from builds of different versions: {_listed(opencv)}', _install_anew(opencv))
-    return ', '.join(name for names in DISTRIBUTIONS.values() for name in installed(names))
+    return ', '.join(name for names in stacks.DISTRIBUTIONS.values() for name in stacks.installed(names))
 
 
 def _install_anew(names: Iterable[str]) -> str:
-    return f'pip uninstall -y {" ".join(names)} && {install_packages()}'
+    return f'pip uninstall -y {" ".join(names)} && {stacks.install_packages()}'
 
 
 def _listed(found: dict[str, str]) -> str:
@@ -312,11 +182,11 @@ def folder_of_configs(library: str) -> str:
 
 
 STACK = (
-    Check('stack', 'every answer to a question', install_packages(), stack_here),
+    Check('stack', 'every answer to a question', stacks.install_packages(), stacks.stack_here),
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
-    Check('torchvision ops', 'images, detection', fit_torchvision(), torchvision_beside_torch),
-    Check('mmcv ops', 'detection and segmentation', build_ops(), mmcv_ops_work),
-    Check('distribution names', 'every package that is there twice', install_packages(), one_distribution_each),
+    Check('torchvision ops', 'images, detection', stacks.fit_torchvision(), torchvision_beside_torch),
+    Check('mmcv ops', 'detection and segmentation', stacks.build_ops(), mmcv_ops_work),
+    Check('distribution names', 'every package that is there twice', stacks.install_packages(), one_distribution_each),
     Check(
         'setuptools',
         "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
@@ -325,7 +195,7 @@ STACK = (
     ),
 )
 CONFIGS = tuple(
-    Check(f'configs {library}::...', 'bases by name', install_packages(), partial(folder_of_configs, library))
+    Check(f'configs {library}::...', 'bases by name', stacks.install_packages(), partial(folder_of_configs, library))
     for library in LIBRARIES
 )
 
@@ -345,7 +215,7 @@ TOYS = {
         arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
     ),
 }
-# What a plug sits on where the backbone has none of its own.
+# Plugs that other plugs need where the backbone brings none.
 COMPANIONS = {
     'GaussianAttentionBias': {'VisionTransformer': 'RelPosBias', 'DistilledVisionTransformer': 'RelPosBias'},
 }
@@ -507,12 +377,13 @@ def training_step(scope: str, model: dict, sample: Callable) -> str:
     from mmengine.registry import MODELS
 
     torch.manual_seed(0)
-    model = MODELS.build(ConfigDict(_scope_=scope, **model))
-    optimizer = OptimWrapper(torch.optim.AdamW(model.parameters(), lr=1e-3))
+    built = MODELS.build(ConfigDict(_scope_=scope, **model))
+    optimizer = OptimWrapper(torch.optim.AdamW(built.parameters(), lr=1e-3))
     images = [torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8) for _ in range(2)]
-    inputs = torch.stack(images).float() if scope == 'mmpretrain' else images
-    losses = model.train_step(dict(inputs=inputs, data_samples=[sample() for _ in images]), optimizer)
-    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+    # A preprocessor stacks the images by itself.
+    inputs = images if 'data_preprocessor' in model else torch.stack(images).float()
+    losses = built.train_step(dict(inputs=inputs, data_samples=[sample() for _ in images]), optimizer)
+    if not all(parameter.isfinite().all() for parameter in built.parameters()):
         raise FloatingPointError('the step leaves weights that are not finite')
     return f'loss {losses["loss"].item():.3f}'
 
@@ -550,7 +421,7 @@ def _import(need: Need) -> str:
 
 
 def report(checks: Iterable[Check]) -> list[str]:
-    """Runs checks and prints a line for each; returns the remedies for those that failed."""
+    """Runs checks and prints a line for each; returns the remedies of the failed ones."""
     remedies = []
     for item in checks:
         try:
@@ -572,7 +443,7 @@ def main(argv: Sequence[str] = ()) -> int:
     )
     args = parser.parse_args(argv)
     if args.wheels:
-        print(mmcv_wheels())
+        print(stacks.mmcv_wheels())
         return 0
     # Packages guess at what is missing when they are imported, and guess wrong.
     warnings.simplefilter('ignore')
@@ -580,14 +451,14 @@ def main(argv: Sequence[str] = ()) -> int:
     if not args.quick:
         remedies += report((*STACK, *CONFIGS))
         _quieten()
-        # Models are built on a stack with gaps as well: what one gap breaks and what it leaves working is told apart.
+        # Models are built on an incomplete stack as well, to tell what a missing package breaks from what still works.
         remedy = STACK_FIRST if remedies else REPORT
         remedies += report(replace(item, remedy=remedy) for item in (*TASKS, *backbone_checks()))
     if not remedies:
         print('the stack is in order')
         return 0
-    culprit = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
-    print(f'{culprit} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
+    at_fault = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
+    print(f'{at_fault} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
     print('\n'.join(f'  {remedy}' for remedy in dict.fromkeys(remedies) if remedy != STACK_FIRST))
     return 1
 

@@ -31,7 +31,7 @@ OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor',
     parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
     scope='vitplug',
-    locations=['vitplug.engine.layer_decay'],
+    locations=['vitplug.runs.layer_decay'],
 )
 WEIGHT_INITIALIZERS = Registry(
     'weight initializer',
@@ -42,7 +42,7 @@ WEIGHT_INITIALIZERS = Registry(
 TRANSFORMS = Registry(
     'transform', parent=MMENGINE_TRANSFORMS, scope='vitplug', locations=['vitplug.datasets.token_labels']
 )
-HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.engine.hooks'])
+HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.runs.hooks'])
 
 # mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package, and finds
 # `mmseg::...` by the name of the module: its distribution is not always called mmsegmentation.

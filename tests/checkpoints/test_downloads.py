@@ -14,8 +14,8 @@ import torch
 from vitplug.checkpoints import downloads, read_checkpoint
 from vitplug.checkpoints.downloads import fetch, shown
 from vitplug.checkpoints.files import write_new
-from vitplug.engine.safe_loading import load_safely
-from vitplug.engine.stops import CheckpointNotRead
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.errors.stops import CheckpointNotRead
 
 LENGTH = 'Content-Length'
 

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 from mmengine.config import Config
 
-from vitplug.engine.checks import check_no_pickles, check_scope
-from vitplug.engine.cli import one_line_errors
-from vitplug.engine.options import CONFIG_HELP, OptionsAction, read_config
-from vitplug.engine.safe_files import refuse_code_in_files
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.errors.one_line import one_line_errors
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.tasks import TASKS, check_scope
 
 from .config_diff import report_difference
-from .costs import GRAPHS, Costs, build_model, count_costs
+from .costs import Costs, build_model, count_costs
 from .elementwise import ELEMENTWISE, REDUCTION
 from .image_size import read_image_size
 from .tables import format_table
@@ -81,7 +82,7 @@ def report_costs(cfg: Config, shape: Sequence[int] | None = None, batch: int = 1
         '',
         f'{costs.total_parameters / 1e6:.3f} M parameters, {costs.total_macs / 1e9:.3f} G MACs',
         f'images: {batch} of {size}',
-        f'counted: {GRAPHS[cfg.default_scope].describe(model)}',
+        f'counted: {TASKS[cfg.default_scope].describe_inference(model)}',
         'a MAC is one multiply-accumulate of a convolution or a matrix product, those of attention included (in its',
         'plain form); norms, activations, softmax, pooling and interpolation are not counted, but for those of plugs:',
         'elementwise counts each element of a product, quotient or exponential (an addition counts with the product',

@@ -22,14 +22,15 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.engine.culprit import failing_part
-from vitplug.engine.unknown_types import explained_types
+from vitplug.errors.traceback_part import failing_part
+from vitplug.errors.unknown_types import explained_types
+from vitplug.tasks import TASKS
 
 from .elementwise import ElementCounter
 
@@ -107,7 +108,7 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
 
     Args:
         model: The model in evaluation mode.
-        scope: ``'mmpretrain'``, ``'mmseg'`` or ``'mmdet'``, which decides what is run, see :data:`GRAPHS`.
+        scope: The library, which decides what is run; see :meth:`vitplug.tasks.Task.run_inference`.
         chw: Channels, height and width of the images.
         batch: Number of images.
 
@@ -119,7 +120,7 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
     images = torch.empty(batch, *chw, device='meta')
 
     def forward() -> None:
-        GRAPHS[scope].run(model, images)
+        TASKS[scope].run_inference(model, images)
 
     with without_remarks():
         try:
@@ -241,71 +242,3 @@ def _label_children(labels: dict[nn.Module, str], parent: nn.Module, prefix: str
         # The stages of a cascade.
         parts = child if isinstance(child, nn.ModuleList) else [child]
         labels |= dict.fromkeys(parts, f'{prefix}{name}')
-
-
-# --- what inference runs, for each of the three libraries ---
-
-
-@dataclass(frozen=True)
-class Graph:
-    """What is counted of a model.
-
-    Attributes:
-        run: Takes the model and images ``(B, C, H, W)``.
-        describe: Says of a model what that is.
-    """
-
-    run: Callable[[nn.Module, Tensor], object]
-    describe: Callable[[nn.Module], str]
-
-
-def _run_classifier(model: nn.Module, images: Tensor) -> None:
-    model(images, mode='tensor')
-
-
-def _run_segmentor(model: nn.Module, images: Tensor) -> None:
-    maps = model.extract_feat(images)
-    first, *cascaded = _stages(model.decode_head)
-    out = first(maps)
-    for head in cascaded:
-        out = head(maps, out)
-
-
-def _run_detector(model: nn.Module, images: Tensor) -> None:
-    maps = model.extract_feat(images)
-    if not hasattr(model, 'roi_head'):
-        model.bbox_head(maps)
-        return
-    model.rpn_head(maps)
-    for kind, count in _regions(model).items():
-        extractors = _stages(getattr(model.roi_head, f'{kind}_roi_extractor'))
-        for extractor, head in zip(extractors, _stages(getattr(model.roi_head, f'{kind}_head')), strict=True):
-            size = extractor.roi_layers[0].output_size
-            head(images.new_empty(len(images) * count, extractor.out_channels, *size))
-
-
-def _regions(model: nn.Module) -> dict[str, int]:
-    """How many regions of an image each kind of head is given: the most that ``test_cfg`` lets through."""
-    counts = {'bbox': model.test_cfg.rpn.max_per_img, 'mask': model.test_cfg.rcnn.max_per_img}
-    return {kind: count for kind, count in counts.items() if getattr(model.roi_head, f'with_{kind}')}
-
-
-def _stages(part: nn.Module) -> list[nn.Module]:
-    return list(part) if isinstance(part, nn.ModuleList) else [part]
-
-
-def _describe_detector(model: nn.Module) -> str:
-    if not hasattr(model, 'roi_head'):
-        return 'backbone, neck and head; without anchors and suppression'
-    heads = ' and '.join(f'{kind} heads on {count} regions' for kind, count in _regions(model).items())
-    return f'backbone, neck, RPN and {heads} an image; without anchors, suppression and RoIAlign'
-
-
-GRAPHS = {
-    'mmpretrain': Graph(_run_classifier, lambda model: 'backbone, neck and head'),
-    'mmseg': Graph(
-        _run_segmentor,
-        lambda model: 'backbone, neck and decode head; an auxiliary head is for training and has parameters only',
-    ),
-    'mmdet': Graph(_run_detector, _describe_detector),
-}

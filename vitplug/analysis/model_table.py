@@ -13,9 +13,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from vitplug.engine.atomic_files import AtomicBackend
-from vitplug.engine.cli import one_line_errors
-from vitplug.engine.config_paths import configs_folder
+from vitplug.config.paths import configs_folder
+from vitplug.errors.one_line import one_line_errors
+from vitplug.files.atomic import AtomicBackend
 
 from .costs import Costs, build_model, count_costs
 from .image_size import read_image_size

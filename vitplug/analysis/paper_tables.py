@@ -28,8 +28,8 @@ from pathlib import Path
 import yaml
 from mmengine.config import Config
 
-from vitplug.engine.atomic_files import AtomicBackend
-from vitplug.engine.cli import one_line_errors
+from vitplug.errors.one_line import one_line_errors
+from vitplug.files.atomic import AtomicBackend
 
 from .costs import build_model, count_costs, count_parameters
 from .image_size import read_image_size

@@ -12,9 +12,10 @@ from torch import Tensor
 from vitplug.backbones.base import build_plugs
 from vitplug.checkpoints.files import find_meta, find_weights, local_file, read_checkpoint
 from vitplug.checkpoints.settings import read_settings
-from vitplug.engine.checks import check_new_file, check_types
-from vitplug.engine.cli import one_line_errors
-from vitplug.engine.options import read_config
+from vitplug.config.checks import check_types
+from vitplug.config.reading import read_config
+from vitplug.errors.one_line import one_line_errors
+from vitplug.files.named import check_new_file
 
 from .tables import format_table
 

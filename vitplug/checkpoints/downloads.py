@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import torch
 
+from vitplug.files.web import shown
+
 TIMEOUT = 30  # seconds without a byte
 SLOWEST = 10_000  # bytes per second, on average after that time
 LARGEST = 64 * 2**30  # bytes
@@ -52,12 +54,6 @@ def fetch(address: str) -> Path:
             return path
     with _errors_with(address):
         return _download(address, folder, name)
-
-
-def shown(address: str) -> str:
-    """An address without the password, token or signature that it may hold."""
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition('@')[2], query='', fragment='').geturl()
 
 
 def file_hash(path: Path) -> str:

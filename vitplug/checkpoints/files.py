@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitplug.engine.checks import check_weights
-from vitplug.engine.full_disks import free_space
+from vitplug.errors.full_disks import free_space
+from vitplug.files.named import check_weights
 
 from .data_pickle import CodeRefused, Pending, Unusable
 from .downloads import fetch
