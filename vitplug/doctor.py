@@ -1,7 +1,7 @@
-"""Checks that the stack vitplug stands on is in order and that vitplug works on it, and says how to repair it.
+"""Checks the installed packages and vitplug, and prints how to repair them.
 
-Run ``python -m vitplug.doctor``, or with ``--quick`` for the stack alone; the exit status is 1 where something is
-broken. Nothing is downloaded and nothing written.
+Run ``python -m vitplug.doctor``; with ``--quick`` only the imports are checked. The exit status is 1 if a check fails.
+Nothing is downloaded or written.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from functools import partial
 from vitplug import threads
 from vitplug.engine.config_paths import LIBRARIES, configs_folder
 
-# What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
+# Distributions of each import name. Two of them in one environment overwrite each other's files.
 DISTRIBUTIONS = {
     'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
     'mmcv': ('onedl-mmcv', 'mmcv', 'mmcv-lite', 'mmcv-full', 'onedl-mmcv-lite'),
@@ -26,7 +26,7 @@ DISTRIBUTIONS = {
     'mmseg': ('onedl-mmsegmentation', 'mmsegmentation'),
     'mmpretrain': ('onedl-mmpretrain', 'mmpretrain', 'mmcls'),
 }
-# Where OpenMMLab keeps wheels of mmcv, for a kind of torch such as 'cu121' and a release such as '2.1'.
+# OpenMMLab's wheels of mmcv, by the build of torch, such as 'cu121', and its release, such as '2.1'.
 MMCV_WHEELS = 'https://download.openmmlab.com/mmcv/dist/{kind}/torch{release}/index.html'
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
@@ -35,7 +35,7 @@ OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'o
 
 
 def installed(names: Sequence[str]) -> dict[str, str]:
-    """Those of the distributions that are there, with their versions."""
+    """Versions of the installed distributions among ``names``."""
     found = {}
     for name in names:
         try:
@@ -47,14 +47,14 @@ def installed(names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Stack:
-    """Packages that vitplug is tested on together; `make setup STACK=name` installs them.
+    """A tested set of packages; `make setup STACK=name` installs it.
 
     Attributes:
         name: The value of STACK.
-        extra: What setup.py calls the packages beside torch.
+        extra: The extra of setup.py with the packages beside torch.
         mmcv: The distribution of mmcv.
         versions: The versions of torch and mmcv.
-        wheels: Kinds of torch for which OpenMMLab has this mmcv prebuilt, on x86-64 for Python up to 3.11.
+        wheels: Builds of torch for which OpenMMLab has wheels of this mmcv, on x86-64 for Python up to 3.11.
     """
 
     name: str
@@ -69,13 +69,13 @@ STACKS = (
     Stack('openmmlab', 'openmmlab', 'mmcv', ('2.1.2', '2.1.0'), wheels=('cpu', 'cu118', 'cu121')),
     Stack('openmmlab-new', 'openmmlab', 'mmcv', ('2.5.1', '2.1.0')),
 )
-# onedl's packages need a torch from here on.
+# Minor version of the first torch 2.x that onedl's packages support.
 FIRST_TORCH_OF_ONEDL = 4
 UPSTREAM = ('mmengine', 'mmcv', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'mmpretrain')
 
 
 def nearest_stack() -> Stack:
-    """The stack that the packages here are closest to, by their names and the torch release."""
+    """The stack closest to the installed packages, by their names and the torch release."""
     onedl, old, new = STACKS
     match = re.match(r'2\.(\d+)', installed(('torch',)).get('torch', ''))
     minor = int(match[1]) if match else None
@@ -87,7 +87,7 @@ def nearest_stack() -> Stack:
 
 
 def stack_here() -> str:
-    """The name of the nearest stack, and what differs from it."""
+    """The name of the nearest stack, and the differences from it."""
     stack = nearest_stack()
     found = installed(('torch', stack.mmcv))
     differs = [
@@ -98,25 +98,25 @@ def stack_here() -> str:
     return f'{stack.name}, as tested' if not differs else f'{stack.name} is the nearest: {", ".join(differs)}'
 
 
-# --- what repairs what: lines for a shell ---
+# --- remedies: shell commands ---
 
 
 def mmcv_wheels() -> str:
-    """The address of prebuilt wheels of the nearest stack's mmcv for the torch here, '' where there are none."""
+    """The address of wheels of the nearest stack's mmcv for the installed torch, or '' if there are none."""
     stack = nearest_stack()
     match = re.fullmatch(r'(2\.\d+)\.\d+(?:\+(\w+))?', installed(('torch',)).get('torch', ''))
     if match is None or sys.version_info >= (3, 12) or platform.machine() not in ('x86_64', 'AMD64'):
         return ''
-    # PyPI's builds have no label: those of torch 2.1 are for CUDA 12.1 on Linux, and for CPUs elsewhere.
+    # PyPI's builds have no label: torch 2.1 is built for CUDA 12.1 on Linux, and for CPUs on other systems.
     release, kind = match[1], match[2] or ('cu121' if sys.platform == 'linux' else 'cpu')
     is_for_release = stack.versions[0].startswith(f'{release}.')
     return MMCV_WHEELS.format(kind=kind, release=release) if is_for_release and kind in stack.wheels else ''
 
 
 def build_ops() -> str:
-    """Installs mmcv with its ops, under the name and version it has here: under another name it would be there twice.
+    """Command that installs mmcv with its ops, from a wheel if there is one for the installed torch.
 
-    A prebuilt wheel where there is one for the torch here.
+    It keeps the installed distribution name and version: under another name mmcv would be installed twice.
     """
     stack = nearest_stack()
     name, number = next(iter(installed(DISTRIBUTIONS['mmcv']).items()), (stack.mmcv, ''))
@@ -127,36 +127,36 @@ def build_ops() -> str:
     if address:
         return f'{drop}pip install --only-binary {full} --find-links {address} {wanted}'
     build = 'pip install --no-build-isolation --no-cache-dir'
-    return f'{drop}{build} {wanted}  # compiles ops for the torch here, ten minutes'
+    return f'{drop}{build} {wanted}  # compiles ops for the installed torch, ten minutes'
 
 
 def fit_torchvision() -> str:
-    """Installs the torchvision of this torch: 0.20 goes with 2.5, 0.21 with 2.6 and so on, both CPU or both CUDA."""
+    """Command that installs the torchvision of the installed torch: 0.20 for 2.5, 0.21 for 2.6 and so on."""
     number = installed(('torch',)).get('torch', '')
     if not number:
         return 'pip install torch torchvision'
     match = re.fullmatch(r'2\.(\d+)\.(\d+)(?:\+(\w+))?', number)
     if match is None:
-        return f'install the torchvision that was built beside torch {number}'
+        return f'install the torchvision that was built for torch {number}'
     minor, patch, kind = match.groups()
     index = f' --index-url https://download.pytorch.org/whl/{kind}' if kind else ''
     return f'pip install --no-deps --force-reinstall torchvision==0.{int(minor) + 15}.{patch}{index}'
 
 
 def install_packages() -> str:
-    """Installs what the nearest stack has beside torch."""
+    """Command that installs the nearest stack's packages beside torch."""
     return f"pip install --no-build-isolation -e '.[{nearest_stack().extra}]'  # in the folder of vitplug"
 
 
-NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
-# What runs on the stack is to blame only where the stack is in order.
+NUMPY = "pip install --force-reinstall 'numpy<2'  # works with every torch; torch before 2.3 needs it"
+# vitplug is at fault only if the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
-STACK_FIRST = 'repair what is broken above, then run this again'
+STACK_FIRST = 'repair the errors above, then run this again'
 
 
 @dataclass(frozen=True)
 class Need:
-    """A module that has to import, and what to do where it does not."""
+    """A module that must be importable, and the remedy if it is not."""
 
     module: str
     purpose: str
@@ -165,13 +165,13 @@ class Need:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that has to work.
+    """A check of the report.
 
     Attributes:
-        name: What is shown.
-        purpose: What does not work without it.
-        remedy: What to do where it does not.
-        run: Does it; returns what is shown beside the name, raises what is wrong.
+        name: Name in the report.
+        purpose: Features that need it.
+        remedy: How to repair it.
+        run: Runs the check. Returns the text beside the name; raises an error if the check fails.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Check:
 
 
 class Broken(ValueError):
-    """Something is wrong whose remedy depends on what was found."""
+    """A failed check with its own remedy."""
 
     def __init__(self, message: str, remedy: str):
         super().__init__(message)
@@ -202,7 +202,7 @@ NEEDS = (
 
 
 def check(need: Need) -> str | None:
-    """Imports the module; returns None, or what went wrong."""
+    """Imports the module; returns None, or the error."""
     try:
         importlib.import_module(need.module)
     except Exception as error:  # a broken binary package can raise anything
@@ -211,7 +211,7 @@ def check(need: Need) -> str | None:
 
 
 def version(module: str) -> str:
-    """The module's version as it names it itself, empty where it does not."""
+    """The module's ``__version__``, or ''."""
     return getattr(sys.modules.get(module), '__version__', '')
 
 
@@ -219,10 +219,10 @@ def version(module: str) -> str:
 
 
 def numpy_beside_torch() -> str:
-    """Passes an array to torch and back, which a torch built for another numpy cannot.
+    """Passes an array to torch and back.
 
     Raises:
-        RuntimeError or ValueError: if that fails.
+        RuntimeError or ValueError: If it fails, because torch was built for another numpy.
     """
     import numpy as np
     import torch
@@ -234,10 +234,10 @@ def numpy_beside_torch() -> str:
 
 
 def torchvision_beside_torch() -> str:
-    """Runs an operator of torchvision's.
+    """Runs an operator of torchvision.
 
     Raises:
-        RuntimeError: if torchvision was built for another torch.
+        RuntimeError: If torchvision was built for another torch.
     """
     import torch
     import torchvision
@@ -247,10 +247,10 @@ def torchvision_beside_torch() -> str:
 
 
 def mmcv_ops_work() -> str:
-    """Runs a compiled operator of mmcv's: one built for another torch may import and still fail.
+    """Runs a compiled operator of mmcv: an mmcv built for another torch may import, but fail at run time.
 
     Raises:
-        RuntimeError or ImportError: if it does not run.
+        RuntimeError or ImportError: If it does not run.
     """
     import mmcv
     import torch
@@ -268,10 +268,10 @@ def _check_nms(nms: Callable, torch) -> None:
 
 
 def one_distribution_each() -> str:
-    """Looks for packages that are installed twice under different distribution names.
+    """Checks that no package is installed twice under different distribution names.
 
     Raises:
-        Broken: names them.
+        Broken: If one is.
     """
     twice = {name: found for name, names in DISTRIBUTIONS.items() if len(found := installed(names)) > 1}
     if twice:
@@ -292,19 +292,19 @@ def _listed(found: dict[str, str]) -> str:
 
 
 def setuptools_has_pkg_resources() -> str:
-    """Looks for `pkg_resources`, which setuptools 82 dropped.
+    """Imports `pkg_resources`, which setuptools 82 removed.
 
     Raises:
-        ModuleNotFoundError: if it is not there.
+        ModuleNotFoundError: If it is missing.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # of its coming end
+        warnings.simplefilter('ignore')  # its deprecation
         importlib.import_module('pkg_resources')
     return f'setuptools {importlib.metadata.version("setuptools")}'
 
 
 def folder_of_configs(library: str) -> str:
-    """Where the configs `library::...` lie, or why there are none."""
+    """The folder of the configs `library::...`, or the reason why there is none."""
     try:
         return str(configs_folder(library))
     except FileNotFoundError as error:
@@ -312,11 +312,11 @@ def folder_of_configs(library: str) -> str:
 
 
 STACK = (
-    Check('stack', 'every answer to a question', install_packages(), stack_here),
+    Check('stack', 'bug reports', install_packages(), stack_here),
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
     Check('torchvision ops', 'images, detection', fit_torchvision(), torchvision_beside_torch),
     Check('mmcv ops', 'detection and segmentation', build_ops(), mmcv_ops_work),
-    Check('distribution names', 'every package that is there twice', install_packages(), one_distribution_each),
+    Check('distribution names', 'packages that are installed twice', install_packages(), one_distribution_each),
     Check(
         'setuptools',
         "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
@@ -345,17 +345,17 @@ TOYS = {
         arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
     ),
 }
-# What a plug sits on where the backbone has none of its own.
+# Plugs that another plug needs, by backbone.
 COMPANIONS = {
     'GaussianAttentionBias': {'VisionTransformer': 'RelPosBias', 'DistilledVisionTransformer': 'RelPosBias'},
 }
 
 
 def plug_in_backbone(backbone: str, plug: str) -> str:
-    """Builds a small backbone with a plug and runs one image forwards and backwards.
+    """Builds a small backbone with a plug and runs forward and backward on one image.
 
     Raises:
-        Exception: whatever a mistake in vitplug or a broken package gives.
+        Exception: Any error of vitplug or of a broken package.
     """
     import torch
 
@@ -364,7 +364,7 @@ def plug_in_backbone(backbone: str, plug: str) -> str:
     plugs = [dict(type=name) for name in (COMPANIONS.get(plug, {}).get(backbone), plug) if name]
     try:
         model = MODELS.build(dict(type=backbone, plugs=plugs, **TOYS[backbone]))
-    except ValueError as refusal:  # a combination that makes no sense is refused with a reason
+    except ValueError as refusal:  # an impossible combination; the message has the reason
         return f'refused: {" ".join(str(refusal).split())[:100]}'
     outputs = model(torch.rand(1, 3, 32, 32, requires_grad=True))
     _check_finite(sum(output.float().square().sum() for output in _flattened(outputs)), model)
@@ -387,7 +387,7 @@ def _check_finite(loss, model) -> None:
 
 
 def backbone_checks() -> Iterator[Check]:
-    """A check for every registered backbone with every registered plug; one that fails where these do not import."""
+    """One check per registered backbone and plug; a single failing check if these cannot be imported."""
     try:
         from vitplug.registry import PLUGS
 
@@ -468,14 +468,14 @@ DETECTOR = dict(
 
 
 def labelled_class():
-    """A sample of mmpretrain's."""
+    """A sample of mmpretrain."""
     from mmpretrain.structures import DataSample
 
     return DataSample().set_gt_label(1)
 
 
 def labelled_map():
-    """A sample of mmseg's."""
+    """A sample of mmseg."""
     import torch
     from mmengine.structures import PixelData
     from mmseg.structures import SegDataSample
@@ -485,7 +485,7 @@ def labelled_map():
 
 
 def labelled_boxes():
-    """A sample of mmdet's."""
+    """A sample of mmdet."""
     import torch
     from mmdet.structures import DetDataSample
     from mmengine.structures import InstanceData
@@ -499,7 +499,7 @@ def training_step(scope: str, model: dict, sample: Callable) -> str:
     """Trains a small model for one step on noise.
 
     Raises:
-        Exception: whatever a mistake in vitplug or a broken package gives.
+        Exception: Any error of vitplug or of a broken package.
     """
     import torch
     from mmengine.config import ConfigDict
@@ -537,7 +537,7 @@ TASKS = (
 
 
 def import_checks() -> Iterator[Check]:
-    """A check for every module that has to import."""
+    """One check per module of :data:`NEEDS`."""
     for need in NEEDS:
         yield Check(need.module, need.purpose, need.remedy, partial(_import, need))
 
@@ -550,7 +550,7 @@ def _import(need: Need) -> str:
 
 
 def report(checks: Iterable[Check]) -> list[str]:
-    """Runs checks and prints a line for each; returns the remedies for those that failed."""
+    """Runs checks, prints one line for each, and returns the remedies of the failed ones."""
     remedies = []
     for item in checks:
         try:
@@ -565,35 +565,35 @@ def report(checks: Iterable[Check]) -> list[str]:
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
-    parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to repair it.')
-    parser.add_argument('--quick', action='store_true', help='only check that everything imports')
+    parser = argparse.ArgumentParser(description='Check the installed packages and vitplug; print how to repair them.')
+    parser.add_argument('--quick', action='store_true', help='check only the imports')
     parser.add_argument(
-        '--wheels', action='store_true', help='only print where wheels of mmcv for the torch here are, if anywhere'
+        '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'
     )
     args = parser.parse_args(argv)
     if args.wheels:
         print(mmcv_wheels())
         return 0
-    # Packages guess at what is missing when they are imported, and guess wrong.
+    # Import warnings of the packages are misleading; the report has the errors.
     warnings.simplefilter('ignore')
     remedies = report(import_checks())
     if not args.quick:
         remedies += report((*STACK, *CONFIGS))
         _quieten()
-        # Models are built on a stack with gaps as well: what one gap breaks and what it leaves working is told apart.
+        # Also run on a broken stack, to show which models still work.
         remedy = STACK_FIRST if remedies else REPORT
         remedies += report(replace(item, remedy=remedy) for item in (*TASKS, *backbone_checks()))
     if not remedies:
         print('the stack is in order')
         return 0
-    culprit = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
-    print(f'{culprit} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
+    broken = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
+    print(f'{broken} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
     print('\n'.join(f'  {remedy}' for remedy in dict.fromkeys(remedies) if remedy != STACK_FIRST))
     return 1
 
 
 def _quieten() -> None:
-    """Leaves the report free of the lines that building a model logs."""
+    """Keeps the log lines of model building out of the report."""
     try:
         from mmengine.logging import MMLogger
     except Exception:  # reported above

@@ -1,6 +1,6 @@
-"""Draws the pictures of the documentation from the package's own functions: python docs/tools/pictures.py
+"""Draws the pictures of the documentation: python docs/tools/pictures.py
 
-Maps are computed by the plugs' modules; schemes are drawn by hand. The files are plain SVG without fonts or scripts.
+Maps are computed by the plugs' modules; diagrams are drawn by hand. The files are plain SVG without fonts or scripts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +38,7 @@ def shade(value: float) -> str:
 
 
 def heat_map(x: float, y: float, values: Tensor, side: float, title: str, largest: float | None = None) -> str:
-    """Values from 0 to ``largest`` as squares, of ``side`` for the longer axis; cells of equal colour in one path."""
+    """Values from 0 to ``largest`` as squares. The longer axis has the length ``side``; one path per colour."""
     cell = side / max(values.shape)
     largest = values.max().item() if largest is None else largest
     levels = (values.clamp(0, largest) / largest * 20).round().int()
@@ -68,7 +68,7 @@ def plan(index: int, grid: TokenGrid, heads: int = 1, num_layers: int = 1) -> La
 
 
 def sockets() -> str:
-    """One block and the places where plugs act."""
+    """One block and its sockets."""
     attention = ['LN', 'q, k, v', 'q k^T', '+ bias', 'softmax', 'maps v', 'proj']
     mlp = ['LN', 'fc1, act', 'fc2']
     socket_at = {(0, 1): 'tap', (0, 2): 'scores', (0, 3): 'bias', (0, 4): 'map', (0, 6): 'msa'}
@@ -92,7 +92,7 @@ def sockets() -> str:
 
 
 def context_broadcast() -> str:
-    """How much of every token is in every token: the modules applied to unit vectors."""
+    """Weights of the input tokens in the output tokens: the modules applied to unit vectors."""
     tokens = torch.eye(10)[None]
     grid = TokenGrid(3, 3, num_prefix=1)
     maps = {'plain': tokens[0]}
@@ -131,7 +131,7 @@ def gaussian_bias() -> str:
 
 
 def blend_weights(alpha: float, num_layers: int) -> Tensor:
-    """Share of every block's own scores in every block's blended scores, ``(blended, own)``, by the blocks' modules."""
+    """Weights of each block's own scores in each block's blended scores, ``(blended, own)``, by the blocks' modules."""
     grid = TokenGrid(1, 1)
     plug = ResidualAttention(alpha=alpha)
     layers, network = plug.build([plan(i, grid, num_layers=num_layers) for i in range(num_layers)])
@@ -174,7 +174,7 @@ def broad_attention() -> str:
 
 
 def refiner() -> str:
-    """Which entries of a map one refined entry is made of: the size of its gradients."""
+    """Entries of a map that one refined entry depends on: its nonzero gradients."""
     grid = TokenGrid(4, 4)
     row, column = 6, 9
     parts = []
