@@ -129,7 +129,7 @@ def _quota_v1(folder: Path) -> float:
 
 
 def _text(file: Path) -> str:
-    """The text of a file, or 'max' if it is missing: the root cgroup has no quota, nor a cgroup without the controller."""
+    """The text of a file, or 'max' if it is missing, as in the root cgroup or in one without the controller."""
     try:
         return file.read_text().strip()
     except OSError:
