@@ -1721,7 +1721,7 @@ ARGUMENT = (
     Row(
         'values of plugs that learn nothing',
         'plug_values.py good.pth --config child.py',
-        r"its plugs, \['cb'\], have learned no alpha",
+        r"its plugs, \['cb'\], have no learned alpha",
         child("model = dict(backbone=dict(plugs=[dict(type='ContextBroadcast')]))"),
     ),
     Row(
@@ -1783,7 +1783,7 @@ ARGUMENT = (
     Row('check of an unknown split', 'check_dataset.py tiny.py --splits dev', r"--splits: invalid choice: 'dev'"),
     Row('images of size 0', 'get_flops.py tiny.py --shape 0', r'--shape 0: expected height and width'),
     Row('batch of 0', 'get_flops.py tiny.py --batch 0', r'--batch 0: expected at least 1'),
-    Row('neither a config nor two to compare', 'print_config.py', r'give a config file, or --diff BASE CHILD'),
+    Row('neither a config nor two to compare', 'print_config.py', r'expected a config file or --diff BASE CHILD'),
     Row('comparison with a missing config', 'print_config.py --diff tiny.py tinny.py', r'no such config: tinny\.py'),
     Row('config of an unknown library', 'get_flops.py mmpose::a/b.py', r"mmpose::a/b\.py: .*'mmpose' are not known"),
     Row('missing config of a library', 'train.py mmdet::swin/nothing.py', r'no such config: .*swin/nothing\.py'),
@@ -1806,7 +1806,7 @@ ARGUMENT = (
     Row(
         'table into another document',
         'model_table.py --out notes.md',
-        r'notes\.md: this is not a table of models',
+        r'notes\.md: exists and is not a table of models',
         write('notes.md', 'mine'),
     ),
     Row('demo of a misspelt task', 'demo.py --task detction', r"'detction' is no task: .*did you mean 'detection'\?"),

@@ -1,7 +1,7 @@
-"""The tables of the papers' experiments, written from the metafiles so that every figure stands in one place.
+"""Writes the tables of the papers' experiments from the metafiles, so that each figure has one source.
 
-A folder of `configs/` has a `metafile.yml` in OpenMMLab's form. Of each model it holds what is counted (`Parameters`
-and `FLOPs`) and what its paper reports (`Results`)::
+A folder of `configs/` has a `metafile.yml` in OpenMMLab's format. For each model it has the counts (`Parameters` and
+`FLOPs`) and the figures of its paper (`Results`)::
 
     Results:
       - Task: Image Classification
@@ -9,10 +9,10 @@ and `FLOPs`) and what its paper reports (`Results`)::
         Source: the paper, Table 5
         Metrics:
           Top 1 Accuracy: 80.5
-        Note: what to know of this figure (optional)
+        Note: a remark on this figure (optional)
 
-From it come the tables between two markers of the folder's README and the line with the paper's figures in the header
-of each config.
+The tool writes the tables between two markers of the folder's README, and the line with the paper's figures in the
+header of each config.
 """
 
 import argparse
@@ -41,7 +41,7 @@ END = '<!-- end: generated -->'
 FIGURES = "# The paper's figures: "
 CALL = '# python tools/'
 SOURCE = 'the paper'
-# How tables and headers name the metrics of a metafile.
+# Names of a metafile's metrics in tables and headers.
 METRICS = {
     'Top 1 Accuracy': 'top-1',
     'Top 5 Accuracy': 'top-5',
@@ -57,10 +57,10 @@ class Result:
     """One result that a paper reports.
 
     Attributes:
-        dataset: The data set it was evaluated on.
-        source: Where the paper has it: `the paper, Table 5`.
+        dataset: The data set of the evaluation.
+        source: The place in the paper: `the paper, Table 5`.
         metrics: Metric names and values, as printed.
-        note: What to know of it; may be all that there is.
+        note: A remark; a result may have only a note.
     """
 
     dataset: str
@@ -80,11 +80,11 @@ class Model:
     """One experiment of a metafile.
 
     Attributes:
-        config: Its config.
-        training_data: Name of the data set it is trained on.
+        config: Path of the config.
+        training_data: Name of the training data set.
         parameters: Counted parameters.
-        flops: Counted multiply-accumulates of one image, None where they are not counted.
-        results: What the paper reports of it.
+        flops: Counted multiply-accumulates of one image, or None.
+        results: The paper's results.
     """
 
     config: Path
@@ -94,7 +94,7 @@ class Model:
     results: tuple[Result, ...]
 
     def figures(self) -> str:
-        """The paper's figures in one line, with their place in the paper; empty without any."""
+        """The paper's figures in one line, with their place in the paper; empty if there are none."""
         groups = []
         for source, results in groupby(self.results, lambda result: result.source):
             place = source.removeprefix(SOURCE).lstrip(', ')
@@ -104,18 +104,18 @@ class Model:
 
 
 def find_metafiles(root: Path) -> list[Path]:
-    """The metafiles that `model-index.yml` names."""
+    """The metafiles listed in `model-index.yml`."""
     index = yaml.safe_load((root / 'model-index.yml').read_text())
     return [root / name for name in index['Import']]
 
 
 def read_models(metafile: Path, root: Path) -> list[Model]:
-    """The models of a metafile, in its order.
+    """The models of a metafile, in the order of the file.
 
     Raises:
-        ValueError: If the metafile lacks a key, names an unknown metric, or has a result without the paper's place.
+        ValueError: If a key is missing, a metric is unknown, or a result has no place in the paper.
     """
-    # Every scalar as text, so that 80.0 and 92.780 stay as the papers print them.
+    # Every scalar as text, so that 80.0 and 92.780 stay as printed in the papers.
     content = yaml.load(metafile.read_text(), yaml.BaseLoader)
     models = []
     for entry in content['Models']:
@@ -150,14 +150,14 @@ def _read_result(entry: dict) -> Result:
     return Result(entry['Dataset'], entry['Source'], metrics, entry.get('Note', ''))
 
 
-# --- what is written ---
+# --- generated text ---
 
 
 def generate(root: Path) -> dict[Path, str]:
-    """The text of every README and config that holds something of a metafile.
+    """The new text of every README and config that has content from a metafile.
 
     Raises:
-        ValueError: If a metafile is not as expected, or a README has no markers.
+        ValueError: If a metafile is invalid, or a README has no end marker.
     """
     texts = {}
     for metafile in find_metafiles(root):
@@ -178,7 +178,7 @@ def _replace_tables(readme: Path, models: Sequence[Model]) -> str:
 
 
 def write_tables(models: Sequence[Model]) -> str:
-    """One table for each data set that models are trained on, Markdown."""
+    """One Markdown table for each training data set."""
     datasets = dict.fromkeys(model.training_data for model in models)
     parts = []
     for dataset in datasets:
@@ -210,11 +210,11 @@ def _replace_figures(model: Model) -> str:
     return ''.join([*lines[:begin], *(f'{line}\n' for line in wrapped), *lines[call:]])
 
 
-# --- what is counted ---
+# --- counts ---
 
 
 def count_models(metafile: Path, root: Path) -> Iterator[tuple[Model, int, int | None]]:
-    """Each model of a metafile with its parameters and MACs, counted anew; MACs where the metafile has some."""
+    """Counts parameters and MACs for each model of a metafile; MACs only if the metafile has them."""
     for model in read_models(metafile, root):
         cfg = Config.fromfile(model.config)
         built = build_model(cfg)
@@ -226,12 +226,12 @@ def count_models(metafile: Path, root: Path) -> Iterator[tuple[Model, int, int |
 
 
 def write_counts(metafile: Path, root: Path) -> str:
-    """The text of a metafile with counts made anew."""
+    """The text of a metafile with new counts."""
     text = metafile.read_text()
     for model, parameters, macs in count_models(metafile, root):
         config = re.escape(model.config.relative_to(root).as_posix())
         for key, value in (('Parameters', parameters), ('FLOPs', macs)):
-            # From the line of the config to that of the key, without passing into the next model.
+            # From the config's line to the key's line, within the same model.
             before = rf'Config: {config}\n(?:(?!  - Name:).*\n)*? +{key}: '
             text = re.sub(rf'({before})\d+', rf'\g<1>{value}', text)
     return text
@@ -241,7 +241,7 @@ def write_counts(metafile: Path, root: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None, root: Path | None = None) -> None:
-    """Writes tables and headers, or compares them. Exit status 1 if one differs, 2 for a wrong metafile."""
+    """Writes or compares tables and headers. Exit status 1 if one differs, 2 for a wrong metafile."""
     parser = argparse.ArgumentParser(
         description="Write the tables of the papers' experiments (README.md of each folder, headers of the configs) "
         'from the metafiles.'
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument('--check', action='store_true', help='write nothing; exit status 1 if a file differs')
     group.add_argument(
-        '--count', action='store_true', help='count parameters and MACs into the metafiles first (some minutes)'
+        '--count', action='store_true', help='first update parameters and MACs in the metafiles (some minutes)'
     )
     args = parser.parse_args(argv)
     root = root or Path.cwd()

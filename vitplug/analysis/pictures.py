@@ -1,4 +1,4 @@
-"""Pictures of predictions: input, truth and prediction side by side for several images of the test set."""
+"""Draws input, ground truth and prediction side by side for several images of the test set."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDa
         The model in evaluation mode and the test set.
 
     Raises:
-        CheckpointNotRead: if the checkpoint does not exist, is broken, would have to run code, or is of another model.
+        CheckpointNotRead: If the checkpoint is missing, broken, would run code, or belongs to another model.
     """
     init_default_scope(cfg.default_scope)
     model, _ = load_model(cfg, str(checkpoint))
@@ -50,14 +50,14 @@ def save_predictions(
 
     Args:
         model: Model in evaluation mode.
-        dataset: Test set whose pipeline loads the annotations too.
-        scope: 'mmpretrain', 'mmseg' or 'mmdet', which decides how a panel is drawn.
+        dataset: Test set; its pipeline also loads the annotations.
+        scope: 'mmpretrain', 'mmseg' or 'mmdet'; selects the drawing.
         path: File to write.
         title: Line above the panels.
         count: Number of images.
 
     Raises:
-        KeyError: if there is no drawing for the scope.
+        KeyError: If there is no drawing for the scope.
     """
     draw = DRAWINGS[scope]
     indices = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
@@ -88,7 +88,7 @@ def _draw_classification(panels: Sequence[Axes], image: np.ndarray, sample: Base
     colors[guess] = RIGHT if guess == truth else WRONG
     panels[1].set_axis_on()
     panels[1].bar(metainfo['classes'], scores, color=colors)
-    # Room above the tallest bar for its label.
+    # Space above the tallest bar for its label.
     panels[1].set_ylim(0, 1.15)
     panels[1].set_yticks([])
     panels[1].tick_params(length=0, labelsize=8)
@@ -132,7 +132,7 @@ def _draw_instances(
 
 
 def _greyed(image: np.ndarray) -> np.ndarray:
-    """The image without its colours and pale, so that painted classes stand out."""
+    """The image in pale grey, so that painted classes stand out."""
     grey = image.astype(np.float32).mean(axis=-1, keepdims=True)
     return np.repeat(0.45 * grey + 120, 3, axis=-1)
 
