@@ -219,7 +219,7 @@ PLAIN = (str, int, float, bytes, type(None))
 def _expect(value: Any, kinds: type | tuple[type, ...]) -> Any:
     if not isinstance(value, kinds):
         names = ' or '.join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-        raise ValueError(f'a pickle with a {type(value).__name__} in place of {names}')
+        raise ValueError(f'a pickle with a {type(value).__name__} instead of {names}')
     return value
 
 
@@ -230,7 +230,7 @@ def _plain(key: Any) -> Any:
 
 def _count(value: Any) -> int:
     if _expect(value, int) < 0:
-        raise ValueError(f'a pickle with {value} in place of a count')
+        raise ValueError(f'a pickle with {value} instead of a count')
     return value
 
 
