@@ -151,13 +151,13 @@ def residual_attention() -> str:
         parts += [text(x + 32, 134, f'softmax(S{i})', 11)]
         if i:
             parts += [arrow((x - 31, 75), (x, 75), colour=RED), text(x - 16, 68, f'S{i - 1}', 11, fill=RED)]
-    parts += [text(190, 30, 'scores go from block to block')]
+    parts += [text(190, 30, 'scores are passed from block to block')]
     for i, alpha in enumerate((0.5, 0.75)):
         x = 420 + 165 * i
         parts += [heat_map(x, 45, blend_weights(alpha, 6), 130, f'alpha = {alpha:g}', 1.0)]
         parts += [text(x + 65, 190, 'own scores of block 0 to 5', 11)]
     parts += [f'<g transform="rotate(-90 412 110)">{text(412, 110, "scores used in block 0 to 5", 11)}</g>']
-    return svg(730, 205, parts, 'Scores handed from block to block, and their weights')
+    return svg(730, 205, parts, 'Scores passed from block to block, and their weights')
 
 
 def broad_attention() -> str:
@@ -170,7 +170,7 @@ def broad_attention() -> str:
     parts += [text(452, 45, '+', 20), arrow((464, 40), (500, 40)), box(500, 22, 100, 36, 'final norm')]
     parts += [box(52, 110, 350, 36, 'softmax(c sum q k^T) [v, v, ..., v]'), box(420, 110, 64, 36, 'pool')]
     parts += [arrow((402, 128), (420, 128)), arrow((452, 110), (452, 52)), text(460, 88, 'gamma', 11, 'start')]
-    return svg(630, 165, parts, 'q, k and v of all blocks meet in one more attention')
+    return svg(630, 165, parts, 'One more attention over q, k and v of all blocks')
 
 
 def refiner() -> str:
@@ -188,7 +188,7 @@ def refiner() -> str:
         parts.append(heat_map(30 + 235 * i, 35, (maps.grad[0, 0] != 0).float(), 200, f"constraint='{constraint}'", 1.0))
         parts.append(text(130 + 235 * i, 252, 'keys', 11))
     parts.append(f'<g transform="rotate(-90 20 135)">{text(20, 135, "queries", 11)}</g>')
-    return svg(735, 265, parts, 'Entries of a 16 x 16 map that one refined entry is made of')
+    return svg(735, 265, parts, 'Entries of a 16 x 16 map that one refined entry depends on')
 
 
 PICTURES: Sequence[Callable[[], str]] = (
