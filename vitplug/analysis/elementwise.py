@@ -28,7 +28,7 @@ FREE = frozenset((
 
 
 class ElementCounter(TorchDispatchMode):
-    """Counts elementwise operations and reductions while it is entered.
+    """Context manager that counts elementwise operations and reductions.
 
     Attributes:
         counts: The counts so far, ``'elementwise'`` and ``'reduction'``.

@@ -24,7 +24,7 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 from .measure import Case, Timer
 from .models import MODES, PLUGS
 from .processes import in_own_process
-from .tasks import CONFIGS, a_batch, build, read
+from .tasks import CONFIGS, first_batch, build, read
 
 SIZE = (112, 112)
 BATCH = 4
@@ -105,7 +105,7 @@ def measure_task(task: str, mode: str, configs: Path, data: Path, timer: Timer, 
     os.environ['VITPLUG_DIGITS'] = str(data)
     cfg = read(configs / CONFIGS[task])
     model = build(cfg, timer.device).train(mode == 'training')
-    samples = model.data_preprocessor(a_batch(cfg), True)  # pads images of several sizes to one
+    samples = model.data_preprocessor(first_batch(cfg), True)  # pads images of several sizes to one
     forward = dict(training='loss', inference='predict')[mode]
 
     def step(one: nn.Module) -> None:

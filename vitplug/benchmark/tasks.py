@@ -33,7 +33,7 @@ def run(timer: Timer, configs: Path, data: Path) -> Iterator[Table]:
 def _task(title: str, path: Path, data: Path, timer: Timer) -> Table:
     os.environ['VITPLUG_DIGITS'] = str(data)
     cfg = read(path)
-    batch = a_batch(cfg)
+    batch = first_batch(cfg)
     backbone = cfg.model.backbone
     models = {'vitplug': build(cfg, timer.device)}
     backbone.type = backbone.type.replace('vitplug.', 'mmpretrain.')
@@ -53,7 +53,7 @@ def read(path: Path) -> Config:
     return cfg
 
 
-def a_batch(cfg: Config) -> dict:
+def first_batch(cfg: Config) -> dict:
     """The first batch of the training data."""
     loader = Runner.build_dataloader({**cfg.train_dataloader, 'num_workers': 0, 'persistent_workers': False}, seed=0)
     return next(iter(loader))

@@ -28,10 +28,10 @@ MAX_DIMS = 64  # as in torch
 
 
 class CodeRefused(ValueError):
-    """A pickle names a function or class that reading it would run.
+    """A pickle would run code when it is read.
 
     Attributes:
-        name: Module and name.
+        name: Module and name of the function or class.
     """
 
     def __init__(self, name: str):

@@ -190,7 +190,7 @@ def check_packed(path: Path) -> None:
 
 
 def check_content(content: object, path: str | os.PathLike) -> None:
-    """Checks that the content of a checkpoint is finite, and that its tensors are dense tensors of real numbers.
+    """Checks the size and nesting of a checkpoint's content, and that its tensors are dense tensors of real numbers.
 
     Raises:
         ValueError: If there are too many entries, if containers are nested too deeply or contain themselves, if a key

@@ -119,7 +119,7 @@ class ReleasedSwin(Format):
 
 
 def _channels_first(merged: Tensor) -> Tensor:
-    """Columns of a 2x2 patch, (pixel, channel) with pixels down first, in the order of ``unfold``, (channel, pixel)."""
+    """Columns of a 2x2 patch from (pixel, channel), pixels down first, to (channel, pixel), pixels across first."""
     return merged.unflatten(-1, (2, 2, -1)).transpose(-3, -2).movedim(-1, -3).flatten(-3)
 
 

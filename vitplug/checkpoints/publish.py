@@ -52,7 +52,7 @@ def _plain_weights(content: Mapping, place: str, path: str | os.PathLike) -> dic
     key, wrapper = PLAIN_WEIGHTS.get(place, (None, ''))
     if not isinstance(content.get(key), Mapping):
         raise ValueError(
-            f'{path} has no plain weights beside averaged ones (of {list(WEIGHT_KEYS)} it has {place or "none"}): '
+            f'{path} has no plain weights besides the averaged ones (of {list(WEIGHT_KEYS)} it has {place or "none"}): '
             'publish it without --no-ema'
         )
     plain = {name: value for name, value in content[key].items() if name.startswith(wrapper)}

@@ -1,4 +1,4 @@
-"""Token labelling: every token learns the class at its own position. Refined-ViT-S, M and L may have been trained so.
+"""Token labelling: every token learns the class at its own position. Refined-ViT may have been trained with it.
 
 After *All Tokens Matter: Token Labeling for Training Better Vision Transformers* (LV-ViT) and its official code. The
 appendix of *Refiner* (A.1) refers to them.
