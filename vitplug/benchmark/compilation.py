@@ -24,7 +24,7 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 from .measure import Case, Timer
 from .models import MODES, PLUGS
 from .processes import in_own_process
-from .tasks import CONFIGS, first_batch, build, read
+from .tasks import CONFIGS, build, first_batch, read
 
 SIZE = (112, 112)
 BATCH = 4
