@@ -1521,7 +1521,7 @@ CHECKPOINT = (
     Row(
         'key that clears the terminal',
         'convert.py bad.pth new.pth',
-        r"bad\.pth: the key '\\x1b\[2Jw' has characters that do not print",
+        r"bad\.pth: the key '\\x1b\[2Jw' has unprintable characters",
         saved({'\x1b[2Jw': torch.zeros(2)}),
     ),
     Row(
@@ -1790,7 +1790,7 @@ ARGUMENT = (
     Row(
         'costs of a detector with queries',
         'get_flops.py mmdet::detr/detr_r50_8xb2-150e_coco.py',
-        r'the DETR cannot be run on images of 800x1333: .*; counted are classifiers',
+        r'the DETR cannot be run on images of 800x1333: .*; supported are classifiers',
     ),
     Row(
         'pictures of an augmented test',
@@ -1813,7 +1813,7 @@ ARGUMENT = (
     Row('demo of no task', "demo.py --task ''", r"'' names no task: expected classification, segmentation, detection"),
     Row('measuring no rounds', 'benchmark.py --rounds 0', r'--rounds 0 .*expected positive numbers'),
     Row('digits with fewer images than classes', 'make_digit_scenes.py --out digits --num-cls-train 3', r'3'),
-    Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be a new, an empty'),
+    Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be new, empty or'),
     Row(
         'lists of a missing data set',
         'pooled_splits.py dogs nowhere',
