@@ -157,7 +157,7 @@ def test_stacks_are_those_that_set_up_pins():
     [
         ('2.12.1', 'pip install --no-deps --force-reinstall torchvision==0.27.1'),
         ('2.5.0+cpu', ' torchvision==0.20.0 --index-url https://download.pytorch.org/whl/cpu'),
-        ('2.13.0.dev20261101', 'torchvision that was built beside torch 2.13.0.dev20261101'),
+        ('2.13.0.dev20261101', 'torchvision that was built for torch 2.13.0.dev20261101'),
         (None, 'pip install torch torchvision'),
     ],
 )

@@ -1,4 +1,4 @@
-"""Predict images, folders and videos: python tools/predict.py CONFIG CHECKPOINT PATH... --out DIR [...]"""
+"""Predict on images, folders and videos: python tools/predict.py CONFIG CHECKPOINT PATH... --out DIR [...]"""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Checks that the stack vitplug stands on is in order and that vitplug works on it, and says how to repair it.
+"""Checks the installed packages and vitplug, and prints how to repair them.
 
-Run ``python -m vitplug.doctor``, or with ``--quick`` for the stack alone; the exit status is 1 where something is
-broken. Nothing is downloaded and nothing written.
+Run ``python -m vitplug.doctor``; with ``--quick`` only the imports are checked. The exit status is 1 if a check fails.
+Nothing is downloaded or written.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from vitplug.config.paths import LIBRARIES, configs_folder
 
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
-NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
-# vitplug is to blame only where the stack is in order.
+NUMPY = "pip install --force-reinstall 'numpy<2'  # works with every torch; torch before 2.3 needs it"
+# vitplug is at fault only if the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
-STACK_FIRST = 'repair what is broken above, then run this again'
+STACK_FIRST = 'repair the errors above, then run this again'
 
 
 @dataclass(frozen=True)
 class Need:
-    """A module that has to import, and what to do where it does not."""
+    """A module that must be importable, and the remedy if it is not."""
 
     module: str
     purpose: str
@@ -35,13 +35,13 @@ class Need:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that has to work.
+    """A check of the report.
 
     Attributes:
-        name: The name that is shown.
-        purpose: The purpose that fails without it.
-        remedy: The remedy where it does not work.
-        run: Tries it; returns a text to be shown beside the name, raises an error if it fails.
+        name: Name in the report.
+        purpose: Features that need it.
+        remedy: How to repair it.
+        run: Runs the check. Returns the text beside the name; raises an error if the check fails.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Check:
 
 
 class Broken(ValueError):
-    """Something is wrong whose remedy depends on what was found."""
+    """A failed check with its own remedy."""
 
     def __init__(self, message: str, remedy: str):
         super().__init__(message)
@@ -72,7 +72,7 @@ NEEDS = (
 
 
 def check(need: Need) -> str | None:
-    """Imports the module; returns None, or what went wrong."""
+    """Imports the module; returns None, or the error."""
     try:
         importlib.import_module(need.module)
     except Exception as error:  # a broken binary package can raise anything
@@ -81,7 +81,7 @@ def check(need: Need) -> str | None:
 
 
 def version(module: str) -> str:
-    """The module's version as it names it itself, empty where it does not."""
+    """The module's ``__version__``, or ''."""
     return getattr(sys.modules.get(module), '__version__', '')
 
 
@@ -89,10 +89,10 @@ def version(module: str) -> str:
 
 
 def numpy_beside_torch() -> str:
-    """Passes an array to torch and back, which a torch built for another numpy cannot.
+    """Passes an array to torch and back.
 
     Raises:
-        RuntimeError or ValueError: if that fails.
+        RuntimeError or ValueError: If it fails, because torch was built for another numpy.
     """
     import numpy as np
     import torch
@@ -104,10 +104,10 @@ def numpy_beside_torch() -> str:
 
 
 def torchvision_beside_torch() -> str:
-    """Runs an operator of torchvision's.
+    """Runs an operator of torchvision.
 
     Raises:
-        RuntimeError: if torchvision was built for another torch.
+        RuntimeError: If torchvision was built for another torch.
     """
     import torch
     import torchvision
@@ -117,10 +117,10 @@ def torchvision_beside_torch() -> str:
 
 
 def mmcv_ops_work() -> str:
-    """Runs a compiled operator of mmcv's: one built for another torch may import and still fail.
+    """Runs a compiled operator of mmcv: an mmcv built for another torch may import, but fail at run time.
 
     Raises:
-        RuntimeError or ImportError: if it does not run.
+        RuntimeError or ImportError: If it does not run.
     """
     import mmcv
     import torch
@@ -138,10 +138,10 @@ def _check_nms(nms: Callable, torch) -> None:
 
 
 def one_distribution_each() -> str:
-    """Looks for packages that are installed twice under different distribution names.
+    """Checks that no package is installed twice under different distribution names.
 
     Raises:
-        Broken: names them.
+        Broken: If one is.
     """
     twice = {name: found for name, names in stacks.DISTRIBUTIONS.items() if len(found := stacks.installed(names)) > 1}
     if twice:
@@ -162,19 +162,19 @@ def _listed(found: dict[str, str]) -> str:
 
 
 def setuptools_has_pkg_resources() -> str:
-    """Looks for `pkg_resources`, which setuptools 82 dropped.
+    """Imports `pkg_resources`, which setuptools 82 removed.
 
     Raises:
-        ModuleNotFoundError: if it is not there.
+        ModuleNotFoundError: If it is missing.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # of its coming end
+        warnings.simplefilter('ignore')  # its deprecation
         importlib.import_module('pkg_resources')
     return f'setuptools {importlib.metadata.version("setuptools")}'
 
 
 def folder_of_configs(library: str) -> str:
-    """Where the configs `library::...` lie, or why there are none."""
+    """The folder of the configs `library::...`, or the reason why there is none."""
     try:
         return str(configs_folder(library))
     except FileNotFoundError as error:
@@ -182,11 +182,11 @@ def folder_of_configs(library: str) -> str:
 
 
 STACK = (
-    Check('stack', 'every answer to a question', stacks.install_packages(), stacks.stack_here),
+    Check('stack', 'bug reports', stacks.install_packages(), stacks.stack_here),
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
     Check('torchvision ops', 'images, detection', stacks.fit_torchvision(), torchvision_beside_torch),
     Check('mmcv ops', 'detection and segmentation', stacks.build_ops(), mmcv_ops_work),
-    Check('distribution names', 'every package that is there twice', stacks.install_packages(), one_distribution_each),
+    Check('distribution names', 'packages that are installed twice', stacks.install_packages(), one_distribution_each),
     Check(
         'setuptools',
         "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
@@ -215,17 +215,17 @@ TOYS = {
         arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
     ),
 }
-# Plugs that other plugs need where the backbone brings none.
+# Plugs that another plug needs, by backbone.
 COMPANIONS = {
     'GaussianAttentionBias': {'VisionTransformer': 'RelPosBias', 'DistilledVisionTransformer': 'RelPosBias'},
 }
 
 
 def plug_in_backbone(backbone: str, plug: str) -> str:
-    """Builds a small backbone with a plug and runs one image forwards and backwards.
+    """Builds a small backbone with a plug and runs forward and backward on one image.
 
     Raises:
-        Exception: whatever a mistake in vitplug or a broken package gives.
+        Exception: Any error of vitplug or of a broken package.
     """
     import torch
 
@@ -234,7 +234,7 @@ def plug_in_backbone(backbone: str, plug: str) -> str:
     plugs = [dict(type=name) for name in (COMPANIONS.get(plug, {}).get(backbone), plug) if name]
     try:
         model = MODELS.build(dict(type=backbone, plugs=plugs, **TOYS[backbone]))
-    except ValueError as refusal:  # a combination that makes no sense is refused with a reason
+    except ValueError as refusal:  # an impossible combination; the message has the reason
         return f'refused: {" ".join(str(refusal).split())[:100]}'
     outputs = model(torch.rand(1, 3, 32, 32, requires_grad=True))
     _check_finite(sum(output.float().square().sum() for output in _flattened(outputs)), model)
@@ -257,7 +257,7 @@ def _check_finite(loss, model) -> None:
 
 
 def backbone_checks() -> Iterator[Check]:
-    """A check for every registered backbone with every registered plug; one that fails where these do not import."""
+    """One check per registered backbone and plug; a single failing check if these cannot be imported."""
     try:
         from vitplug.registry import PLUGS
 
@@ -338,14 +338,14 @@ DETECTOR = dict(
 
 
 def labelled_class():
-    """A sample of mmpretrain's."""
+    """A sample of mmpretrain."""
     from mmpretrain.structures import DataSample
 
     return DataSample().set_gt_label(1)
 
 
 def labelled_map():
-    """A sample of mmseg's."""
+    """A sample of mmseg."""
     import torch
     from mmengine.structures import PixelData
     from mmseg.structures import SegDataSample
@@ -355,7 +355,7 @@ def labelled_map():
 
 
 def labelled_boxes():
-    """A sample of mmdet's."""
+    """A sample of mmdet."""
     import torch
     from mmdet.structures import DetDataSample
     from mmengine.structures import InstanceData
@@ -369,7 +369,7 @@ def training_step(scope: str, model: dict, sample: Callable) -> str:
     """Trains a small model for one step on noise.
 
     Raises:
-        Exception: whatever a mistake in vitplug or a broken package gives.
+        Exception: Any error of vitplug or of a broken package.
     """
     import torch
     from mmengine.config import ConfigDict
@@ -408,7 +408,7 @@ TASKS = (
 
 
 def import_checks() -> Iterator[Check]:
-    """A check for every module that has to import."""
+    """One check per module of :data:`NEEDS`."""
     for need in NEEDS:
         yield Check(need.module, need.purpose, need.remedy, partial(_import, need))
 
@@ -421,7 +421,7 @@ def _import(need: Need) -> str:
 
 
 def report(checks: Iterable[Check]) -> list[str]:
-    """Runs checks and prints a line for each; returns the remedies of the failed ones."""
+    """Runs checks, prints one line for each, and returns the remedies of the failed ones."""
     remedies = []
     for item in checks:
         try:
@@ -436,35 +436,35 @@ def report(checks: Iterable[Check]) -> list[str]:
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
-    parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to repair it.')
-    parser.add_argument('--quick', action='store_true', help='only check that everything imports')
+    parser = argparse.ArgumentParser(description='Check the installed packages and vitplug; print how to repair them.')
+    parser.add_argument('--quick', action='store_true', help='check only the imports')
     parser.add_argument(
-        '--wheels', action='store_true', help='only print where wheels of mmcv for the torch here are, if anywhere'
+        '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'
     )
     args = parser.parse_args(argv)
     if args.wheels:
         print(stacks.mmcv_wheels())
         return 0
-    # Packages guess at what is missing when they are imported, and guess wrong.
+    # Import warnings of the packages are misleading; the report has the errors.
     warnings.simplefilter('ignore')
     remedies = report(import_checks())
     if not args.quick:
         remedies += report((*STACK, *CONFIGS))
         _quieten()
-        # Models are built on an incomplete stack as well, to tell what a missing package breaks from what still works.
+        # Also run on a broken stack, to show which models still work.
         remedy = STACK_FIRST if remedies else REPORT
         remedies += report(replace(item, remedy=remedy) for item in (*TASKS, *backbone_checks()))
     if not remedies:
         print('the stack is in order')
         return 0
-    at_fault = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
-    print(f'{at_fault} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
+    broken = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
+    print(f'{broken} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
     print('\n'.join(f'  {remedy}' for remedy in dict.fromkeys(remedies) if remedy != STACK_FIRST))
     return 1
 
 
 def _quieten() -> None:
-    """Leaves the report free of the lines that building a model logs."""
+    """Keeps the log lines of model building out of the report."""
     try:
         from mmengine.logging import MMLogger
     except Exception:  # reported above

@@ -1,8 +1,7 @@
 """The registries of scope ``vitplug``.
 
-Nothing but mmengine is imported here: mmengine imports this module by itself when a config
-names ``vitplug.X`` and hides any ImportError it meets, so a missing package would otherwise
-show up as "X is not in the registry".
+This module imports only mmengine. mmengine imports it when a config names ``vitplug.X``, and hides
+any ImportError: a missing package would be reported as "X is not in the registry".
 """
 
 from mmengine.config.utils import MODULE2PACKAGE
@@ -44,6 +43,6 @@ TRANSFORMS = Registry(
 )
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.runs.hooks'])
 
-# mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package, and finds
-# `mmseg::...` by the name of the module: its distribution is not always called mmsegmentation.
+# mmengine's table of packages by config prefix. `vitplug::...` names vitplug's configs. `mmseg::...` is found by its
+# module name, because its distribution has several names (mmsegmentation, onedl-mmsegmentation).
 MODULE2PACKAGE.update(vitplug='vitplug', mmseg='mmseg')

@@ -1,14 +1,13 @@
 """Parameters and multiply-accumulates (MACs) of a model, part by part.
 
-Models are built and run on torch's meta device, which holds shapes and no numbers: any size costs no memory and
-next to no time. Counted are convolutions and matrix products, including the two of attention. Attention is
-counted in its plain form::
+Models are built and run on torch's meta device, which has shapes but no numbers: it needs no memory and little time for
+any size. Convolutions and matrix products are counted, including those of attention in its plain form::
 
     q @ k^T  and  maps @ v        N x N x d each, for every window and head
-    what a plug makes of the maps between them
+    operations of plugs on the maps between them
 
-whatever form runs later: fused and plain forms give the same result, and which one runs depends on the machine.
-Papers call the same quantity FLOPs. Elementwise operations and reductions are counted for plugs alone, apart from MACs.
+Fused and plain forms give the same result; which one runs depends on the machine. Papers call the same quantity FLOPs.
+Elementwise operations and reductions are counted only for plugs, separately from MACs.
 """
 
 import warnings
@@ -41,12 +40,12 @@ MACS = 'macs'
 
 @dataclass(frozen=True)
 class Costs:
-    """What a model costs.
+    """Costs of a model.
 
     Attributes:
-        parameters: Number of parameters of each part.
-        macs: Multiply-accumulates of each part that was run.
-        elements: Elementwise operations and reductions of each plug that was run and has some.
+        parameters: Number of parameters, by part.
+        macs: Multiply-accumulates, by part that was run.
+        elements: Elementwise operations and reductions, by plug that was run and has some.
     """
 
     parameters: Mapping[str, int]
@@ -66,11 +65,11 @@ def build_model(cfg: Config) -> nn.Module:
     """The model of a config on the meta device, in evaluation mode.
 
     Raises:
-        ValueError: If the config has no model, or one that cannot be built; says why.
+        ValueError: If the config has no model, or if the model cannot be built.
     """
     if 'model' not in cfg:
         raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole model')
-    with without_remarks(), torch.device('meta'), NumbersOnCpu():
+    with silence_logs(), torch.device('meta'), LinspaceOnCpu():
         init_default_scope(cfg.default_scope)
         try:
             with explained_types(cfg):
@@ -81,8 +80,8 @@ def build_model(cfg: Config) -> nn.Module:
     return model
 
 
-class NumbersOnCpu(TorchFunctionMode):
-    """Keeps ``torch.linspace`` on the CPU: stock backbones read their rates of stochastic depth from it."""
+class LinspaceOnCpu(TorchFunctionMode):
+    """Keeps ``torch.linspace`` on the CPU, because stock backbones compute their stochastic depth rates with it."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -90,8 +89,8 @@ class NumbersOnCpu(TorchFunctionMode):
 
 
 @contextmanager
-def without_remarks():
-    """Keeps back the log lines and warnings of a build, which are meant for a training."""
+def silence_logs():
+    """Silences the log lines and warnings of building a model."""
     logger = MMLogger.get_current_instance()
     level = logger.level
     logger.setLevel('ERROR')
@@ -113,7 +112,7 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
         batch: Number of images.
 
     Raises:
-        ValueError: If the model cannot be run on images of this size, or on shapes alone.
+        ValueError: If the model cannot be run on images of this size, or on the meta device.
     """
     labels = label_parts(model)
     plugged = any(label.startswith(PLUGS) for label in labels.values())
@@ -122,22 +121,22 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
     def forward() -> None:
         TASKS[scope].run_inference(model, images)
 
-    with without_remarks():
+    with silence_logs():
         try:
             macs = count_macs(labels, forward)
             elements = count_elements(labels, forward) if plugged else {}
         except (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
             part = failing_part(error, model)
             raise ValueError(
-                f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; counted are '
-                'classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
+                f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; supported '
+                'are classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
             ) from error
     of_plugs = {part: counts for part, counts in elements.items() if part.startswith(PLUGS)}
     return Costs(count_parameters(model, labels), macs, of_plugs)
 
 
 def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> Counter[str]:
-    """MACs of a forward, by the innermost labelled module that was running."""
+    """MACs of a forward pass, by the innermost labelled module."""
     counter = FlopCounterMode(display=False)
     flops = _count(labels, forward, counter, lambda: Counter({MACS: counter.get_total_flops()}))
     # A multiply-accumulate is two floating point operations.
@@ -145,10 +144,10 @@ def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -
 
 
 def count_elements(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> dict[str, Counter[str]]:
-    """Elementwise operations and reductions of a forward, by the innermost labelled module that was running.
+    """Elementwise operations and reductions of a forward pass, by the innermost labelled module.
 
     Returns:
-        Of each part that has some, the counts that :mod:`.elementwise` describes: ``'elementwise'``, ``'reduction'``.
+        For each part with such operations, the counts ``'elementwise'`` and ``'reduction'``, see :mod:`.elementwise`.
     """
     counter = ElementCounter()
     return _count(labels, forward, counter, lambda: Counter(counter.counts))
@@ -160,13 +159,13 @@ def _count(
     mode: AbstractContextManager,
     read: Callable[[], Counter[str]],
 ) -> dict[str, Counter[str]]:
-    """What a mode counts during a forward, by the innermost labelled module that was running.
+    """The counts of a mode during a forward pass, by the innermost labelled module.
 
     Args:
         labels: Labels of modules.
         forward: Runs the model.
-        mode: Counts while it is entered.
-        read: Its counts so far.
+        mode: Context in which operations are counted.
+        read: Returns the counts so far.
     """
     counts: dict[str, Counter[str]] = {}
     running = [REST]
@@ -199,7 +198,7 @@ def _count(
 
 
 def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Counter[str]:
-    """Parameters, by the innermost labelled module that holds them; shared ones count once."""
+    """Parameters by the innermost labelled module; shared parameters are counted once."""
     counts: Counter[str] = Counter()
     seen: set[nn.Parameter] = set()
 
@@ -219,7 +218,7 @@ def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Count
 
 
 def label_parts(model: nn.Module) -> dict[nn.Module, str]:
-    """The modules whose costs are told apart: the model's parts, and attention, MLPs and plugs of its backbone."""
+    """Labels of the modules with separate costs: the model's parts, and attention, MLPs and plugs of its backbone."""
     labels: dict[nn.Module, str] = {}
     _label_children(labels, model, '')
     if hasattr(model, 'roi_head'):

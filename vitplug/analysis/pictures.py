@@ -1,4 +1,4 @@
-"""Pictures of predictions: input, truth and prediction side by side for several images of the test set."""
+"""Draws input, ground truth and prediction side by side for several images of the test set."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDa
         The model in evaluation mode and the test set.
 
     Raises:
-        CheckpointNotRead: if the checkpoint does not exist, is broken, would have to run code, or is of another model.
+        CheckpointNotRead: If the checkpoint is missing, broken, would run code, or belongs to another model.
     """
     init_default_scope(cfg.default_scope)
     model, _ = load_model(cfg, str(checkpoint))
@@ -46,14 +46,14 @@ def save_predictions(
 
     Args:
         model: Model in evaluation mode.
-        dataset: Test set whose pipeline loads the annotations too.
-        scope: The library, which decides how a panel is drawn.
+        dataset: Test set; its pipeline also loads the annotations.
+        scope: 'mmpretrain', 'mmseg' or 'mmdet'; selects the drawing.
         path: File to write.
         title: Line above the panels.
         count: Number of images.
 
     Raises:
-        KeyError: if the library is unknown.
+        KeyError: If the library is unknown.
     """
     draw = TASKS[scope].draw_panels
     indices = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
