@@ -1259,7 +1259,25 @@ CONFIG = (
         r'RelPosBias: layers=\[5\]: expected different block indices from 0 to 1',
     ),
     _plugs(
-        'plug given twice', "dict(type='RelPosBias'), dict(type='RelPosBias')", r"\['RelPosBias'\] occur more than once"
+        'plug given twice',
+        "dict(type='RelPosBias'), dict(type='RelPosBias')",
+        r'RelPosBias occurs more than once for blocks 0-1; give it once',
+    ),
+    _plugs(
+        'plug given twice, with one block in common',
+        "dict(type='ContextBroadcast'), dict(type='ContextBroadcast', mode='max', layers=[1])",
+        r'ContextBroadcast occurs more than once for blocks 1; .*layers=\[\.\.\.\] without common blocks',
+    ),
+    _plugs(
+        'position bias for a block that reuses the map of an earlier one',
+        "dict(type='Refiner', share=1), dict(type='GaussianAttentionBias')",
+        r"plugs: \['gab'\] need q and k of block 1, which has none because it reuses the map of an earlier block",
+    ),
+    Row(
+        'position bias for a block without attention',
+        'get_flops.py child.py',
+        r"plugs: \['rel_pos_bias'\] change the attention branch of block 1, which has none; take the block out of",
+        child("model = dict(backbone=dict(layer_cfgs=[{}, dict(with_attn=False)], plugs=[dict(type='RelPosBias')]))"),
     ),
     Row(
         'plug on a block that lacks its branch',

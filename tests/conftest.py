@@ -39,6 +39,7 @@ def pytest_configure(config):
 
         module, _, name = path.rpartition('.')
         cases.PLUGS = {name: [dict(type=getattr(importlib.import_module(module), name))]}
+        cases.PREFIX_PLUGS = {}
 
 
 def pytest_collection_modifyitems(config, items):

@@ -9,13 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitplug.backbones.base import build_plugs
+from vitplug.backbones.plug_configs import build_plugs
+from vitplug.backbones.settings import MOST
 from vitplug.checkpoints.files import find_meta, find_weights, local_file, read_checkpoint
 from vitplug.checkpoints.settings import read_settings
 from vitplug.config.checks import check_types
 from vitplug.config.reading import read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.named import check_new_file
+from vitplug.plugs import PlugSet
 
 from .tables import format_table
 
@@ -99,7 +101,8 @@ def _build(settings: Sequence[Mapping], config: str | None) -> dict:
     try:
         if not config:
             check_types(dict(plugs=settings))
-        return {plug.name: plug for plug in build_plugs(settings)}
+        # Their names depend on the order of their blocks alone, however many blocks the model has.
+        return {plug.name: plug for plug in PlugSet(build_plugs(settings), MOST).indices}
     except ValueError as error:
         advice = '' if config else '; if it is your own plug, name the config that imports it with --config'
         raise ValueError(f'{error}{advice}') from error

@@ -259,7 +259,7 @@ class PluggedBackbone(BaseModule):
         """One block, by activation checkpointing where ``block.with_cp`` says so, unless it is recorded."""
         record = recorder.at(site.index) if recorder else None
         if record is not None:
-            record.enter(site)
+            record.enter(site.in_windows(x_BND.device))
             x_BND, carry = block(x_BND, site, carry, record)
             record.add(block=x_BND)
             return x_BND, carry
@@ -307,7 +307,8 @@ class PluggedBackbone(BaseModule):
         if name == 'broad_probs':  # All blocks are compared on the grid of the last one, without windows.
             layout = GlobalLayout(*pixels.hw, layout.num_prefix)
         check_fit(maps, layout, name, size)
-        return put_on_image(maps, layout, pixels, size, choose_query(query, pixels, size, self.prefix_names))
+        token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)
+        return put_on_image(maps, layout, pixels, size, token)
 
     # --- mmengine ---
 

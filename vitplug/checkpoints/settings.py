@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -88,8 +89,16 @@ def compare(before: Any, after: Any, find_class: Callable[[str], type | None], p
 def _canonical(value: Any, path: str) -> Any:
     value = list(value) if isinstance(value, tuple) else value
     if path.endswith('plugs') and isinstance(value, list):
-        return {plug.get('type', index) if isinstance(plug, dict) else index: plug for index, plug in enumerate(value)}
+        types = Counter(plug.get('type') for plug in value if isinstance(plug, dict))
+        return {_plug_key(index, plug, types): plug for index, plug in enumerate(value)}
     return value
+
+
+def _plug_key(index: int, plug: Any, types: Mapping[str, int]) -> str | int:
+    """A key that does not depend on the order of plugs: their type, and their blocks where a type occurs again."""
+    kind = plug.get('type', index) if isinstance(plug, dict) else index
+    layers = _canonical(plug.get('layers', ''), '') if isinstance(plug, dict) else ''
+    return f'{kind}{layers}' if types.get(kind, 0) > 1 else kind
 
 
 def find_default(owner: type, key: str) -> Any:

@@ -244,6 +244,8 @@ class UniformHead(Plug):
     def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
         if index not in self.layer_indices(num_layers):
             return shape
+        if not shape.head_dims:
+            raise ValueError(f'UniformHead: block {index} has no attention; leave it out of layers')
         if self.mode == 'append':
             extra, rest = divmod(self.extra_head_dim or shape.head_dims, shape.head_dims)
             if rest:
