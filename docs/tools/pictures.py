@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitplug.attention import TokenGrid
+from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import BlockShape, ContextBroadcast, GaussianAttentionBias, LayerPlan, Refiner, ResidualAttention
 
 FOLDER = Path(__file__).resolve().parents[1] / 'images'
@@ -63,8 +63,9 @@ def svg(width: int, height: int, parts: Iterable[str], description: str) -> str:
     )
 
 
-def plan(index: int, grid: TokenGrid, heads: int = 1, num_layers: int = 1) -> LayerPlan:
-    return LayerPlan(index, num_layers, 4 * heads, BlockShape.stock(4 * heads, heads, 8), grid)
+def plan(index: int, site: Site, heads: int = 1, num_layers: int = 1) -> LayerPlan:
+    shape, prefixes = BlockShape.stock(4 * heads, heads, 8), ('cls_token',) * site.layout.num_prefix
+    return LayerPlan(index, num_layers, 4 * heads, shape, site, prefix_names=prefixes)
 
 
 def sockets() -> str:
@@ -94,17 +95,17 @@ def sockets() -> str:
 def context_broadcast() -> str:
     """Weights of the input tokens in the output tokens: the modules applied to unit vectors."""
     tokens = torch.eye(10)[None]
-    grid = TokenGrid(3, 3, num_prefix=1)
+    site = Site(GlobalLayout(3, 3, num_prefix=1))
     maps = {'plain': tokens[0]}
     for title, settings in {
         'CB, mode=mean': dict(),
         'mode=cls': dict(mode='cls'),
         'CB_S, Lambda = 2': dict(scaled=True, scale_init_value=2.0),
     }.items():
-        (module,) = ContextBroadcast(**settings).build_layer(plan(0, grid)).values()
+        (module,) = ContextBroadcast(**settings).build_layer(plan(0, site)).values()
         if settings.get('scaled'):
             module.cb_scale.data = torch.full((10,), 2.0)
-        maps[title] = module(tokens)[0].detach()
+        maps[title] = module(tokens, site)[0].detach()
     parts = [heat_map(30 + 175 * i, 45, values, 140, title, 1.0) for i, (title, values) in enumerate(maps.items())]
     parts += [text(30 + 175 * i + 70, 205, 'input tokens', 11) for i in range(4)]
     parts += [f'<g transform="rotate(-90 20 115)">{text(20, 115, "output tokens", 11)}</g>']
@@ -113,11 +114,11 @@ def context_broadcast() -> str:
 
 def gaussian_bias() -> str:
     """The bias of one query for every key of a grid."""
-    grid = TokenGrid(14, 14)
+    site = Site(GlobalLayout(14, 14))
     parts = []
     for i, (sigma, (row, column)) in enumerate(((5.0, (7, 7)), (5.0, (2, 11)), (2.0, (7, 7)))):
-        module = GaussianAttentionBias(sigma=sigma).build_layer(plan(0, grid))['bias']
-        pairs = grid.expand_offsets(module(grid)).detach()[0]
+        module = GaussianAttentionBias(sigma=sigma).build_layer(plan(0, site))['bias']
+        pairs = module(site).expand().detach()[0]
         values = pairs[14 * row + column].unflatten(0, (14, 14))
         x = 20 + 230 * i
         parts.append(heat_map(x, 35, values, 196, f'sigma = {sigma:g}, query at ({row}, {column})', 4.0))
@@ -132,13 +133,13 @@ def gaussian_bias() -> str:
 
 def blend_weights(alpha: float, num_layers: int) -> Tensor:
     """Weights of each block's own scores in each block's blended scores, ``(blended, own)``, by the blocks' modules."""
-    grid = TokenGrid(1, 1)
+    site = Site(GlobalLayout(1, 1))
     plug = ResidualAttention(alpha=alpha)
-    layers, network = plug.build([plan(i, grid, num_layers=num_layers) for i in range(num_layers)])
+    layers, network = plug.build([plan(i, site, num_layers=num_layers) for i in range(num_layers)])
     carry = network['start']({})
     rows = []
     for own, layer in zip(torch.eye(num_layers), layers, strict=True):
-        logits, carry = layer['scores'](own.view(-1, 1, 1, 1, 1), None, grid, carry)
+        logits, carry = layer['scores'](own.view(-1, 1, 1, 1, 1), None, site, carry)
         rows.append(logits.detach().flatten())
     return torch.stack(rows)
 
@@ -175,16 +176,16 @@ def broad_attention() -> str:
 
 def refiner() -> str:
     """Entries of a map that one refined entry depends on: its nonzero gradients."""
-    grid = TokenGrid(4, 4)
+    site = Site(GlobalLayout(4, 4))
     row, column = 6, 9
     parts = []
     for i, constraint in enumerate(('none', 'spatial', 'rowcol')):
         torch.manual_seed(0)
-        (module,) = Refiner(expansion=0, constraint=constraint).build_layers([plan(0, grid)])[0].values()
+        (module,) = Refiner(expansion=0, constraint=constraint).build_layers([plan(0, site)])[0].values()
         for weight in module.parameters():
             weight.data.fill_(1.0)
         maps = torch.zeros(1, 1, 16, 16, requires_grad=True)
-        module.refine(maps, grid)[0, 0, row, column].backward()
+        module.refine(maps, site.pairs)[0, 0, row, column].backward()
         parts.append(heat_map(30 + 235 * i, 35, (maps.grad[0, 0] != 0).float(), 200, f"constraint='{constraint}'", 1.0))
         parts.append(text(130 + 235 * i, 252, 'keys', 11))
     parts.append(f'<g transform="rotate(-90 20 135)">{text(20, 135, "queries", 11)}</g>')

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitplug.attention import TokenGrid, attend
+from vitplug.attention import GlobalLayout, Site, attend
 from vitplug.plugs import (
     BlockShape,
     BroadAttention,
@@ -59,13 +59,14 @@ class Stack:
 
     def __init__(self, sizes: Sizes, plugs: Sequence[Plug], device: str, dtype: torch.dtype):
         self.sizes = sizes
-        self.grid = TokenGrid(sizes.height, sizes.width, sizes.prefix)
+        layout = GlobalLayout(sizes.height, sizes.width, sizes.prefix)
+        self.sites = [Site(layout, index=i) for i in range(sizes.layers)]
         shape = (sizes.layers, 3, sizes.batch, 1, sizes.heads, sizes.tokens, sizes.dims)
         generator = torch.Generator().manual_seed(0)
         self.qkv = torch.randn(shape, generator=generator).to(device, dtype).requires_grad_()
         width = sizes.heads * sizes.dims
         block = BlockShape.stock(width, sizes.heads, 4 * width)
-        plans = [LayerPlan(i, sizes.layers, width, block, self.grid) for i in range(sizes.layers)]
+        plans = [LayerPlan(site.index, sizes.layers, width, block, site) for site in self.sites]
         network, layers = PlugSet(list(plugs), sizes.layers).build(plans)
         self.network, self.layers = network.to(device), [layer.to(device) for layer in layers]
         self.parameters = [*self.network.parameters(), *(p for layer in self.layers for p in layer.parameters())]
@@ -73,10 +74,10 @@ class Stack:
     def forward(self) -> Tensor:
         """The sum of all outputs, ``(B, N, D)``."""
         carry, total = self.network.start(), 0.0
-        for (q, k, v), plugs in zip(self.qkv, self.layers, strict=True):
-            out, carry = attend(q, k, v, scale=self.sizes.dims**-0.5, grid=self.grid, plugs=plugs, carry=carry)
+        for (q, k, v), site, plugs in zip(self.qkv, self.sites, self.layers, strict=True):
+            out, carry = attend(q, k, v, scale=self.sizes.dims**-0.5, site=site, plugs=plugs, carry=carry)
             total = total + out.squeeze(1).transpose(1, 2).flatten(2)
-        return self.network.finish(total, self.grid, carry, None)
+        return self.network.finish(total, self.sites[-1], carry, None)
 
     def step(self) -> None:
         """Forward and backward."""
