@@ -1254,7 +1254,9 @@ CONFIG = (
         r'RelPosBias: layers=\[5\]: expected different block indices from 0 to 1',
     ),
     _plugs(
-        'plug given twice', "dict(type='RelPosBias'), dict(type='RelPosBias')", r"\['RelPosBias'\] occur more than once"
+        'plug given twice',
+        "dict(type='RelPosBias'), dict(type='RelPosBias', layers=[1])",
+        'RelPosBias occurs more than once for blocks 1; give it once',
     ),
     Row(
         'plug on a block that lacks its branch',
