@@ -24,7 +24,7 @@ from .checks import (
     check_types,
 )
 from .config_parts import as_list
-from .config_paths import config_file
+from .config_paths import config_file, packages_where_imported
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 
@@ -191,7 +191,8 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_config_file(path)
     check_temporary_folder()
     try:
-        cfg = Config.fromfile(path)
+        with packages_where_imported():
+            cfg = Config.fromfile(path)
     except OSError as error:
         raise _unreadable(path, error) from error
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
