@@ -3,10 +3,7 @@
 from mmseg.models.losses import CrossEntropyLoss
 from torch import Tensor
 
-from vitplug.registry import MODELS
 
-
-@MODELS.register_module()
 class SegCrossEntropyLoss(CrossEntropyLoss):
     """mmseg's cross-entropy, whose class weights go with ignored pixels on every release of mmseg.
 
