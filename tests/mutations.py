@@ -336,24 +336,24 @@ MUTATIONS = (
     # --- runs ---
     Mutation(
         'one iteration that is not finite stops the training',
-        'engine/hooks/non_finite.py',
+        'runs/hooks/non_finite.py',
         'if count < self.max_consecutive:',
         'if count < 0 * self.max_consecutive:',
-        'engine/test_non_finite.py -k single',
+        'runs/test_non_finite.py -k single',
     ),
     Mutation(
         'running statistics keep a batch that was not finite',
-        'engine/hooks/non_finite.py',
+        'runs/hooks/non_finite.py',
         'torch._foreach_copy_(self.statistics, self.before)',
         'pass',
-        'engine/test_non_finite.py -k statistics',
+        'runs/test_non_finite.py -k statistics',
     ),
     Mutation(
         'an infinite gradient takes its step',
-        'engine/hooks/non_finite.py',
+        'runs/hooks/non_finite.py',
         'optimizer.zero_grad(set_to_none=True)',
         'pass',
-        'engine/test_non_finite.py -k gradients',
+        'runs/test_non_finite.py -k gradients',
     ),
 )
 

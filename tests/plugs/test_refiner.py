@@ -7,7 +7,7 @@ import test_compile as compiling
 import test_contract as contract
 import torch
 import torch.nn.functional as F
-from cases import HOSTS, PLUGS, VIT_ARCH, CarryProbe, images, randomize, swin, vit
+from cases import HOSTS, VIT_ARCH, CarryProbe, images, randomize, swin, vit
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
@@ -575,7 +575,7 @@ CLAUSES = {
 @pytest.mark.parametrize('host', VIT_HOSTS)
 @pytest.mark.parametrize('plugs', SHARINGS)
 def test_sharing_keeps_the_contract(plugs, host, clause, monkeypatch):
-    monkeypatch.setitem(PLUGS, plugs, SHARINGS[plugs])
+    monkeypatch.setitem(contract.PLUGS, plugs, SHARINGS[plugs])
     CLAUSES[clause](host, plugs)
 
 
@@ -607,7 +607,8 @@ def test_blocks_share_a_map(share, owners, values):
         got, carry = block(got, site, carry)
         maps = None if i in owners else maps
         copies = 2 if values else 1
-        expected, maps = block_by_hand(block, expected, site.layout.grid, maps, copies, values.get('value_split', False))
+        split = values.get('value_split', False)
+        expected, maps = block_by_hand(block, expected, site.layout.grid, maps, copies, split)
     leaves = [x, *model.layers.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
 
