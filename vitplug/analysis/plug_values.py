@@ -9,12 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitplug.backbones.base import build_plugs
+from vitplug.backbones.plug_configs import build_plugs
+from vitplug.backbones.settings import MOST
 from vitplug.checkpoints.files import find_meta, find_weights, local_file, read_checkpoint
 from vitplug.checkpoints.settings import read_settings
 from vitplug.engine.checks import check_new_file, check_types
 from vitplug.engine.cli import one_line_errors
 from vitplug.engine.options import read_config
+from vitplug.plugs import PlugSet
 
 from .tables import format_table
 
@@ -98,7 +100,8 @@ def _build(settings: Sequence[Mapping], config: str | None) -> dict:
     try:
         if not config:
             check_types(dict(plugs=settings))
-        return {plug.name: plug for plug in build_plugs(settings)}
+        # The set numbers plugs that occur twice by the order of their blocks, which more blocks do not change.
+        return {plug.name: plug for plug in PlugSet(build_plugs(settings), MOST).indices}
     except ValueError as error:
         advice = '' if config else '; where it is a plug of your own, name the config that imports it with --config'
         raise ValueError(f'{error}{advice}') from error
