@@ -88,10 +88,8 @@ def test_heads_and_maps_have_the_shapes_of_the_site(host, plugs):
             q, k = found['q'][index], found['k'][index]
             assert_close(scores, q @ k.transpose(-2, -1) / shape.head_dims**0.5)
             if plugs in ('none', 'gab', 'cb-upper-everywhere', 'gated-attention'):
-                bias, mask = (
-                    0.0 if added is None else added for added in (found.get('bias', {}).get(index), site.mask)
-                )
-                assert_close(found['logits'][index], scores + bias + (mask if site.mask is None else mask.unsqueeze(2)))
+                bias, mask = found.get('bias', {}).get(index, 0.0), 0.0 if site.mask is None else site.mask.unsqueeze(2)
+                assert_close(found['logits'][index], scores + bias + mask)
 
 
 @EVERYWHERE
@@ -140,11 +138,11 @@ def test_sites_of_a_padded_batch_say_which_tokens_count(host):
 
 
 def test_a_block_without_q_and_k_gives_what_it_has():
-    model = build('vit', 'none', plugs=[dict(type='Refiner', share=1)])
+    model = vit(plugs=[dict(type='Refiner', share=1)]).double()
     _, found = model.forward_intermediates(images(*SIZE), ('q', 'k', 'v', *MAPS, 'attn'))
     assert {name: list(by_block) for name, by_block in found.items()} == {
-        **dict.fromkeys(('q', 'k', 'scores', 'logits', 'probs'), [0, 2]),
-        **dict.fromkeys(('v', 'maps', 'attn'), [0, 1, 2, 3]),
+        **{name: [0, 2] for name in ('q', 'k', 'scores', 'logits', 'probs')},
+        **{name: [0, 1, 2, 3] for name in ('v', 'maps', 'attn')},
     }
 
 
