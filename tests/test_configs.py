@@ -27,10 +27,10 @@ from torchvision import transforms
 from vitplug.analysis.paper_tables import generate
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
+from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
-from vitplug.engine.class_counts import class_complaints
-from vitplug.engine.classes import named_classes
-from vitplug.engine.config_parts import loader_leaves, registered
+from vitplug.runs.checks.classes import class_complaints
+from vitplug.tasks.classes import named_classes
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs'

@@ -30,18 +30,12 @@ from mmseg.structures import SegDataSample
 from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.engine import dataset_check, new_experiment
-from vitplug.engine.checks import as_list
-from vitplug.engine.options import read_config
-from vitplug.plugs import (
-    PLUG_TYPES,
-    BroadAttention,
-    ContextBroadcast,
-    GaussianAttentionBias,
-    ResidualAttention,
-)
+from vitplug.config.parts import as_list
+from vitplug.config.reading import read_config
+from vitplug.plugs import PLUG_TYPES, BroadAttention, ContextBroadcast, GaussianAttentionBias, ResidualAttention
 from vitplug.registry import MODELS as OUR_MODELS
 from vitplug.registry import PLUGS
+from vitplug.runs import dataset_check, new_experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -197,6 +191,7 @@ CONFIGS = [pytest.param(page, code, id=f'{name_of(page)}-{i}') for page, i, code
 INFERS = re.compile(r'(?!""")[^(]*torch\.')
 INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if INFERS.match(code)]
 PROGRAMS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'Predictor(' in code]
+FROM_PYTHON = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'import vitplug\n' in code]
 SNIPPETS = [
     pytest.param(code, id=f'{name_of(page)}-{i}')
     for page, i, code in CODE
@@ -247,8 +242,9 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    assert len(CONFIGS) + len(SNIPPETS) + len(INFERENCE) + len(PROGRAMS) + len(examples) == len(CODE)
-    assert len(examples) == 3 and SNIPPETS and PROGRAMS
+    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, examples)
+    assert sum(map(len, kinds)) == len(CODE)
+    assert len(examples) == 3 and SNIPPETS and PROGRAMS and FROM_PYTHON
     assert {code for _, _, code in CODE if "'mmseg::" in code}
 
 
@@ -268,6 +264,17 @@ def test_snippet_runs(code):
     scope = dict(backbone=backbone, images=torch.randn(1, 3, 16, 16))
     exec(code, scope)
     assert scope['found']['probs'][11].shape == (1, 1, 2, 5, 5)
+
+
+@pytest.mark.parametrize('code', FROM_PYTHON)
+def test_python_without_configs_runs(code, tmp_path):
+    plain = OUR_MODELS.build(dict(type='VisionTransformer', arch='deit-tiny'))
+    torch.save(plain.state_dict(), tmp_path / 'plain.pth')
+    scope = {}
+    exec(code.replace('CHECKPOINT', str(tmp_path / 'plain.pth')), scope)
+    weights = scope['backbone'].state_dict()
+    assert len(weights) > len(plain.state_dict())
+    assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
 
 
 @pytest.mark.slow

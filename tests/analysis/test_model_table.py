@@ -7,7 +7,7 @@ import pytest
 
 from vitplug.analysis import model_table
 from vitplug.analysis.model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
-from vitplug.engine.config_paths import configs_folder
+from vitplug.config.paths import configs_folder
 
 DOCUMENT = Path(__file__).resolve().parents[2] / 'docs' / 'models.md'
 ROWS = [row for rows in SECTIONS.values() for row in rows]

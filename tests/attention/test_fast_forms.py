@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid, fused_attention, tuning
+from vitplug.attention import Attention, GridPair, OffsetBias, TokenGrid, fused_attention, tuning
 from vitplug.attention.fused import call_fused, form_maps, fused
-from vitplug.attention.inputs import Attention
 from vitplug.attention.tiles import attend_by_tiles, pad_keys
 from vitplug.plugs.refiner.tiles import attend_to_convolved
 from vitplug.plugs.residual_attention.tiles import attend_to_blend
@@ -39,12 +38,13 @@ def attentions(draw, windows=st.integers(1, 2)):
     grid = TokenGrid(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 2)))
     n, d, e = grid.num_tokens, draw(st.integers(1, 4)), draw(st.integers(1, 4))
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
-    bias = bias_heads and leaf(bias_heads, 2 * grid.height - 1, 2 * grid.width - 1)
+    pairs = GridPair(grid, grid)
+    biases = () if bias_heads is None else (OffsetBias(leaf(bias_heads, *pairs.table_size), pairs),)
     tuning.TILE, tuning.BIAS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 60))
     # As many heads go together as there are threads. Really starting some would make later tests hang that fork.
     threads = draw(st.integers(1, 2))
     torch.get_num_threads = lambda: threads
-    return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, grid, bias), leaf
+    return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, biases), leaf
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,12 @@ def _keep_sizes(monkeypatch):
 
 
 def logits(a, scores):
-    return scores if a.bias is None else scores + a.grid.expand_offsets(a.bias)
+    return scores + sum(bias.pairs.expand(bias.table) for bias in a.biases)
+
+
+def inputs(a):
+    """Everything a gradient is compared of."""
+    return [a.q, a.k, a.v, *(bias.table for bias in a.biases)]
 
 
 def scores(a):
@@ -73,12 +78,12 @@ def assert_same(got, expected, leaves, keep=False):
 @given(attentions())
 def test_by_tiles(drawn):
     a, _ = drawn
-    assert_same([attend_by_tiles(a)], [logits(a, scores(a)).softmax(-1) @ a.v], [a.q, a.k, a.v, a.bias])
+    assert_same([attend_by_tiles(a)], [logits(a, scores(a)).softmax(-1) @ a.v], inputs(a))
 
 
 @given(attentions())
 def test_maps_with_more_keys_than_tokens(drawn):
-    a = replace(drawn[0], bias=None)
+    a = replace(drawn[0], biases=())
     padded = pad_keys(a)
     assert padded.k.shape[-2] % tuning.CACHE_LINE == 0
     assert_same([form_maps(padded)], [scores(a).softmax(-1) @ a.v], [a.q, a.k, a.v])
@@ -89,13 +94,14 @@ def test_maps_with_more_keys_than_tokens(drawn):
 @pytest.mark.parametrize('side', [3, 23])
 def test_whichever_form_serves(dims, bias, side):
     generator, grid = torch.Generator().manual_seed(0), TokenGrid(side, side, 1)
+    pairs = GridPair(grid, grid)
 
     def leaf(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     q, k, v = (leaf(1, 1, 2, grid.num_tokens, d) for d in (dims[0], dims[0], dims[1]))
-    a = Attention(q, k, v, 0.7, grid, bias and leaf(bias, 2 * side - 1, 2 * side - 1))
-    assert_same([fused(a)], [logits(a, scores(a)).softmax(-1) @ v], [q, k, v, a.bias])
+    a = Attention(q, k, v, 0.7, (OffsetBias(leaf(bias, *pairs.table_size), pairs),) if bias else ())
+    assert_same([fused(a)], [logits(a, scores(a)).softmax(-1) @ v], inputs(a))
 
 
 @given(attentions())
@@ -103,12 +109,10 @@ def test_windows_with_masks_of_their_own(drawn):
     """As heads all at once, and with maps formed."""
     a, leaf = drawn
     windows, n = a.q.shape[1], a.q.shape[-2]
-    mask = leaf(windows, n, n).detach()
-    masked = replace(a, mask=mask)
-    both = mask[:, None] if a.bias is None else mask[:, None] + a.grid.expand_offsets(a.bias)
-    expected = [(scores(a) + both).softmax(-1) @ a.v]
+    masked = replace(a, mask=leaf(1, windows, 1, n, n).detach())
+    expected = [(logits(a, scores(a)) + masked.mask).softmax(-1) @ a.v]
     for got in (call_fused(masked), form_maps(masked)):
-        assert_same([got], expected, [a.q, a.k, a.v, a.bias], keep=True)
+        assert_same([got], expected, inputs(a), keep=True)
 
 
 def test_masked_windows_of_a_whole_model_in_inference():
@@ -126,7 +130,7 @@ def test_blended(drawn, is_first):
     before, alpha = (None, None) if is_first else (leaf(*shape), torch.tensor([0.3], requires_grad=True))
     blended = scores(a) if is_first else alpha.double() * scores(a) + (1 - alpha.double()) * before
     expected = [logits(a, blended).softmax(-1) @ a.v, blended]
-    assert_same(list(attend_to_blend(a, before, alpha)), expected, [a.q, a.k, a.v, a.bias, before, alpha])
+    assert_same(list(attend_to_blend(a, before, alpha)), expected, [*inputs(a), before, alpha])
 
 
 @given(attentions(windows=st.just(1)), st.sampled_from([1, 3, 5]), st.booleans())
@@ -136,7 +140,7 @@ def test_convolved(drawn, side, is_depthwise):
     kernel = leaf(heads, 1 if is_depthwise else heads, side, side)
     groups = heads if is_depthwise else 1
     maps = F.conv2d(logits(a, scores(a)).softmax(-1)[:, 0], kernel, padding=side // 2, groups=groups)[:, None]
-    assert_same([attend_to_convolved(a, kernel)], [maps @ a.v], [a.q, a.k, a.v, a.bias, kernel])
+    assert_same([attend_to_convolved(a, kernel)], [maps @ a.v], [*inputs(a), kernel])
 
 
 def test_gradient_of_one_output_alone():

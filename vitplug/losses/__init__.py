@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 __all__ = []
 
-# Who has mmpretrain or mmdet alone must still find the backbones in the registry.
+# Without mmseg, the import of the backbones' registry must not fail.
 if find_spec('mmseg'):
     from .class_weights import SegCrossEntropyLoss
 
