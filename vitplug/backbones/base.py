@@ -243,7 +243,10 @@ class PluggedBackbone(BaseModule):
                 index += 1
             if number == len(sections) - 1:
                 site = Site(GlobalLayout(*hw, self.num_prefix), index=index - 1, valid=valid_BN)
-                x_BND = self.plugs.finish(x_BND, site, carry, recorder.at(index - 1) if recorder else None)
+                record = recorder.at(index - 1) if recorder else None
+                if record is not None:
+                    record.site = site
+                x_BND = self.plugs.finish(x_BND, site, carry, record)
             out = self.plugs.drop_prefix(x_BND, self.num_extra_tokens), hw
             if section.merge is not None:
                 x_BND, hw = section.merge(x_BND, hw)
