@@ -1,6 +1,10 @@
 """The hosts and plugs every contract test runs over: a new plug or backbone is one line here."""
 
 import torch
+from further_plugs.gated_attention import GatedAttention
+from further_plugs.registers import Registers
+from further_plugs.talking_heads import TalkingHeads
+from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
@@ -126,7 +130,14 @@ PLUGS = {
     'dla': [dict(type='Refiner', expansion=0)],
     'dla-spatial': [dict(type='Refiner', expansion=0, constraint='spatial')],
     'cb-and-probe': [dict(type='ContextBroadcast', scaled=True, position='msa'), dict(type=CarryProbe)],
+    'talking-heads': [dict(type=TalkingHeads)],
+    'gated-attention': [dict(type=GatedAttention)],
+    'value-residual': [dict(type=ValueResidual)],
 }
+
+# Plugs with tokens of their own, for hosts whose tokens are one sequence.
+PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
+PREFIX_HOSTS = ('vit', 'vit-no-cls')
 
 
 def randomize(model: nn.Module, seed: int = 0) -> nn.Module:

@@ -1,6 +1,6 @@
-"""Draws the pictures of the documentation from the package's own functions: python docs/tools/pictures.py
+"""Draws the pictures of the documentation: python docs/tools/pictures.py
 
-Maps are computed by the plugs' modules; schemes are drawn by hand. The files are plain SVG without fonts or scripts.
+Maps are computed by the plugs' modules; diagrams are drawn by hand. The files are plain SVG without fonts or scripts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +38,7 @@ def shade(value: float) -> str:
 
 
 def heat_map(x: float, y: float, values: Tensor, side: float, title: str, largest: float | None = None) -> str:
-    """Values from 0 to ``largest`` as squares, of ``side`` for the longer axis; cells of equal colour in one path."""
+    """Values from 0 to ``largest`` as squares. The longer axis has the length ``side``; one path per colour."""
     cell = side / max(values.shape)
     largest = values.max().item() if largest is None else largest
     levels = (values.clamp(0, largest) / largest * 20).round().int()
@@ -69,7 +69,7 @@ def plan(index: int, site: Site, heads: int = 1, num_layers: int = 1) -> LayerPl
 
 
 def sockets() -> str:
-    """One block and the places where plugs act."""
+    """One block and its sockets."""
     attention = ['LN', 'q, k, v', 'q k^T', '+ bias', 'softmax', 'maps v', 'proj']
     mlp = ['LN', 'fc1, act', 'fc2']
     socket_at = {(0, 1): 'tap', (0, 2): 'scores', (0, 3): 'bias', (0, 4): 'map', (0, 6): 'msa'}
@@ -93,7 +93,7 @@ def sockets() -> str:
 
 
 def context_broadcast() -> str:
-    """How much of every token is in every token: the modules applied to unit vectors."""
+    """Weights of the input tokens in the output tokens: the modules applied to unit vectors."""
     tokens = torch.eye(10)[None]
     site = Site(GlobalLayout(3, 3, num_prefix=1))
     maps = {'plain': tokens[0]}
@@ -132,7 +132,7 @@ def gaussian_bias() -> str:
 
 
 def blend_weights(alpha: float, num_layers: int) -> Tensor:
-    """Share of every block's own scores in every block's blended scores, ``(blended, own)``, by the blocks' modules."""
+    """Weights of each block's own scores in each block's blended scores, ``(blended, own)``, by the blocks' modules."""
     site = Site(GlobalLayout(1, 1))
     plug = ResidualAttention(alpha=alpha)
     layers, network = plug.build([plan(i, site, num_layers=num_layers) for i in range(num_layers)])
@@ -152,13 +152,13 @@ def residual_attention() -> str:
         parts += [text(x + 32, 134, f'softmax(S{i})', 11)]
         if i:
             parts += [arrow((x - 31, 75), (x, 75), colour=RED), text(x - 16, 68, f'S{i - 1}', 11, fill=RED)]
-    parts += [text(190, 30, 'scores go from block to block')]
+    parts += [text(190, 30, 'scores are passed from block to block')]
     for i, alpha in enumerate((0.5, 0.75)):
         x = 420 + 165 * i
         parts += [heat_map(x, 45, blend_weights(alpha, 6), 130, f'alpha = {alpha:g}', 1.0)]
         parts += [text(x + 65, 190, 'own scores of block 0 to 5', 11)]
     parts += [f'<g transform="rotate(-90 412 110)">{text(412, 110, "scores used in block 0 to 5", 11)}</g>']
-    return svg(730, 205, parts, 'Scores handed from block to block, and their weights')
+    return svg(730, 205, parts, 'Scores passed from block to block, and their weights')
 
 
 def broad_attention() -> str:
@@ -171,11 +171,11 @@ def broad_attention() -> str:
     parts += [text(452, 45, '+', 20), arrow((464, 40), (500, 40)), box(500, 22, 100, 36, 'final norm')]
     parts += [box(52, 110, 350, 36, 'softmax(c sum q k^T) [v, v, ..., v]'), box(420, 110, 64, 36, 'pool')]
     parts += [arrow((402, 128), (420, 128)), arrow((452, 110), (452, 52)), text(460, 88, 'gamma', 11, 'start')]
-    return svg(630, 165, parts, 'q, k and v of all blocks meet in one more attention')
+    return svg(630, 165, parts, 'One more attention over q, k and v of all blocks')
 
 
 def refiner() -> str:
-    """Which entries of a map one refined entry is made of: the size of its gradients."""
+    """Entries of a map that one refined entry depends on: its nonzero gradients."""
     site = Site(GlobalLayout(4, 4))
     row, column = 6, 9
     parts = []
@@ -189,7 +189,7 @@ def refiner() -> str:
         parts.append(heat_map(30 + 235 * i, 35, (maps.grad[0, 0] != 0).float(), 200, f"constraint='{constraint}'", 1.0))
         parts.append(text(130 + 235 * i, 252, 'keys', 11))
     parts.append(f'<g transform="rotate(-90 20 135)">{text(20, 135, "queries", 11)}</g>')
-    return svg(735, 265, parts, 'Entries of a 16 x 16 map that one refined entry is made of')
+    return svg(735, 265, parts, 'Entries of a 16 x 16 map that one refined entry depends on')
 
 
 PICTURES: Sequence[Callable[[], str]] = (

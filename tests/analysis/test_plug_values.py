@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 from vitplug.analysis.plug_values import plot_values, read_plug_values
 from vitplug.checkpoints import write_new
-from vitplug.engine.hooks import PlugValuesHook
-from vitplug.engine.hooks.plug_values import as_scalars
+from vitplug.runs.hooks import PlugValuesHook
+from vitplug.runs.hooks.plug_values import as_scalars
 
 PLUGS = [
     dict(type='GaussianAttentionBias', per_head=True, layers=[1, 3]),

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bias import PairBias, expand_all
+from .bias import PairBias
 from .carry import Carry
 from .fused import fused
 from .inputs import Attention, scores_of
@@ -93,8 +93,9 @@ def attend(
     attention = Attention(q_BWHNd, k_BWHNd, v_BWHNd[:, :, :heads], scale, biases, mask, dropout_p)
     wants_maps = record is not None and record.wants_maps
     if record is not None:
-        _record_inputs(record, attention, v_BWHNd)
-    widens = _fused_enabled and plugs.widens(site)
+        # A block that reuses the maps of an earlier one has no q and k, and so no scores.
+        record.add(v=v_BWHNd, **(dict(q=attention.q, k=attention.k) if heads else {}))
+    own, widens = attention, _fused_enabled and plugs.widens(site)
     if widens:
         attention, carry = plugs.widen(attention, carry)
     form = None
@@ -103,8 +104,11 @@ def attend(
         form = plugs.fast_form(inputs, site, widens)
     if form is None or wants_maps:
         blend = _add_bias if widens else plugs.blend_scores
-        scores = scores_of(attention.q, attention.k, scale)
-        logits, next_carry = blend(scores, attention.expand_bias(), site, carry)
+        scores, bias = _scores_and_bias(attention)
+        if wants_maps and heads:
+            recorded = _scores_and_bias(own) if widens else (scores, bias)
+            record.add(**dict(zip(('scores', 'bias'), recorded, strict=True)))
+        logits, next_carry = blend(scores, bias, site, carry)
         # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
         drop = dropout_p if form is None else 0.0
         maps, next_carry = _maps(logits, mask, site, plugs, next_carry, drop, record)
@@ -149,15 +153,8 @@ def attend_bare(
     return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
 
 
-def _record_inputs(record: LayerRecord, attention: Attention, v_BWHNd: Tensor) -> None:
-    record.add(v=v_BWHNd)
-    if attention.q.shape[2]:
-        # A block that reuses the maps of an earlier one has no q and k, and so nothing before the maps.
-        record.add(q=attention.q, k=attention.k)
-        if 'scores' in record.names:
-            record.add(scores=scores_of(attention.q, attention.k, attention.scale))
-        if 'bias' in record.names:
-            record.add(bias=expand_all(attention.biases))
+def _scores_and_bias(attention: Attention) -> tuple[Tensor, Tensor | None]:
+    return scores_of(attention.q, attention.k, attention.scale), attention.expand_bias()
 
 
 def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float, valid_BWN: Tensor | None) -> Tensor:

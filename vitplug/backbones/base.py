@@ -243,7 +243,10 @@ class PluggedBackbone(BaseModule):
                 index += 1
             if number == len(sections) - 1:
                 site = Site(GlobalLayout(*hw, self.num_prefix), index=index - 1, valid=valid_BN)
-                x_BND = self.plugs.finish(x_BND, site, carry, recorder.at(index - 1) if recorder else None)
+                record = recorder.at(index - 1) if recorder else None
+                if record is not None:
+                    record.site = site
+                x_BND = self.plugs.finish(x_BND, site, carry, record)
             out = self.plugs.drop_prefix(x_BND, self.num_extra_tokens), hw
             if section.merge is not None:
                 x_BND, hw = section.merge(x_BND, hw)
@@ -259,7 +262,7 @@ class PluggedBackbone(BaseModule):
         """One block, by activation checkpointing where ``block.with_cp`` says so, unless it is recorded."""
         record = recorder.at(site.index) if recorder else None
         if record is not None:
-            record.enter(site)
+            record.enter(site.in_windows(x_BND.device))
             x_BND, carry = block(x_BND, site, carry, record)
             record.add(block=x_BND)
             return x_BND, carry
@@ -307,7 +310,8 @@ class PluggedBackbone(BaseModule):
         if name == 'broad_probs':  # All blocks are compared on the grid of the last one, without windows.
             layout = GlobalLayout(*pixels.hw, layout.num_prefix)
         check_fit(maps, layout, name, size)
-        return put_on_image(maps, layout, pixels, size, choose_query(query, pixels, size, self.prefix_names))
+        token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)
+        return put_on_image(maps, layout, pixels, size, token)
 
     # --- mmengine ---
 

@@ -136,9 +136,20 @@ def check_fit(maps: Tensor, layout: Layout, name: str, image_size: tuple[int, in
 
 
 def choose_query(
-    query: Sequence[int] | str | None, pixels: PixelGrid, image_size: tuple[int, int], prefix: Sequence[str]
+    query: Sequence[int] | str | None,
+    pixels: PixelGrid,
+    image_size: tuple[int, int],
+    prefix: Sequence[str],
+    num_prefix: int,
 ) -> int | None:
     """Index of a token, counting prefix tokens first; None for all.
+
+    Args:
+        query: A pixel, the name of a prefix token, or None.
+        pixels: Where the tokens lie in the image.
+        image_size: Height and width of the images.
+        prefix: Names of the host's own prefix tokens, which come first.
+        num_prefix: Number of all prefix tokens, those of plugs included.
 
     Raises:
         ValueError: If there is no such token.
@@ -152,7 +163,7 @@ def choose_query(
     is_pixel = isinstance(query, Sequence) and len(query) == 2 and all(isinstance(place, int) for place in query)
     if not is_pixel or not all(0 <= place < side for place, side in zip(query, image_size, strict=True)):
         raise ValueError(f'query={query!r}: expected a pixel (y, x) of an image of {image_size}')
-    return len(prefix) + pixels.token_at(query, image_size)
+    return num_prefix + pixels.token_at(query, image_size)
 
 
 def put_on_image(

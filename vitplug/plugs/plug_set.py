@@ -1,6 +1,7 @@
 """All plugs of one backbone: the modules they add to its blocks, and the check that they go together."""
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from itertools import groupby
 
 import torch
@@ -223,9 +224,11 @@ class PlugSet:
 
     def __init__(self, plugs: Sequence[Plug], num_layers: int):
         self.num_layers = num_layers
-        indices = {plug: plug.layer_indices(num_layers) for plug in plugs}
-        # Sorted, so that two plugs in one token socket act in the same order however a config lists them.
-        self.indices = {plug: indices[plug] for plug in sorted(plugs, key=lambda plug: (plug.name, indices[plug]))}
+        # Copies, which may get other names.
+        indices = {copy(plug): plug.layer_indices(num_layers) for plug in plugs}
+        # Sorted, so that two plugs in one token socket act in the same order however a config lists them; a plug
+        # without blocks comes last and takes no name from one with blocks.
+        self.indices = dict(sorted(indices.items(), key=lambda item: (item[0].name, not item[1], item[1])))
         for _, of_type in groupby(self.indices, key=lambda plug: plug.name):
             _number(list(of_type), self.indices)
         #: Tokens that the plugs add before the first block.
@@ -255,7 +258,8 @@ class PlugSet:
             network_sockets: The sockets that the host offers for the whole network.
 
         Raises:
-            ValueError: If two plugs take one exclusive socket, a socket is unknown, or the host does not offer it.
+            ValueError: If two plugs take one exclusive socket, a socket is unknown, the host does not offer it, or a
+                plug's ``num_prefix`` contradicts its sockets.
         """
         self.plans = plans
         network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
@@ -264,6 +268,7 @@ class PlugSet:
             for index, built in zip(indices, by_layer, strict=True):
                 _insert(layers[index], plug, built)
             _insert(network, plug, of_network)
+            _check_prefix(plug, of_network)
         _check_offered(network, NETWORK_SOCKETS, network_sockets, 'the network')
         for plan, layer in zip(plans, layers, strict=True):
             _check_block(plan, layer)
@@ -303,12 +308,20 @@ def _number(plugs: Sequence[Plug], indices: Mapping[Plug, Sequence[int]]) -> Non
             plug.name = f'{plug.name}_{number}'
 
 
+def _check_prefix(plug: Plug, of_network: Mapping[str, nn.Module]) -> None:
+    if (plug.num_prefix > 0) != ('prefix' in of_network):
+        raise ValueError(
+            f'plugs: {plug.name} has num_prefix={plug.num_prefix} and the sockets {list(of_network)} of the network: '
+            "num_prefix must be the number of tokens that its module in the socket 'prefix' adds"
+        )
+
+
 def _check_block(plan: LayerPlan, layer: LayerPlugs) -> None:
+    _check_offered(layer, BLOCK_SOCKETS, plan.sockets, f'block {plan.index}')
     for branch in BRANCHES.keys() - plan.shape.branches:
         needy = _takers(layer, BRANCHES[branch])
         if needy:
             raise ValueError(_without_branch(needy, branch, plan.index))
-    _check_offered(layer, BLOCK_SOCKETS, plan.sockets, f'block {plan.index}')
     for socket in EXCLUSIVE_SOCKETS:
         owners = _takers(layer, [socket])
         if len(owners) > 1:
