@@ -72,7 +72,7 @@ def sockets() -> str:
     """One block and its sockets."""
     attention = ['LN', 'q, k, v', 'q k^T', '+ bias', 'softmax', 'maps v', 'proj']
     mlp = ['LN', 'fc1, act', 'fc2']
-    socket_at = {(0, 1): 'tap', (0, 2): 'scores', (0, 3): 'bias', (0, 4): 'map', (0, 6): 'msa'}
+    socket_at = {(0, 1): 'qkv, tap', (0, 2): 'scores', (0, 3): 'bias', (0, 4): 'map', (0, 5): 'heads', (0, 6): 'msa'}
     socket_at |= {(1, 0): 'mlp_front', (1, 1): 'mlp_mid', (1, 2): 'mlp_end'}
     parts = []
     for row, names in enumerate((attention, mlp)):
@@ -87,8 +87,9 @@ def sockets() -> str:
         end = 50 + 92 * len(names)
         parts += [text(end + 10, y + 20, '+', 18)]
         parts += [arrow((36, y + 15), (36, y - 15), (end + 10, y - 15), (end + 10, y + 5))]
-    parts += [text(470, 175, 'start: the carry before the first block', anchor='start', fill=RED)]
-    parts += [text(470, 197, 'finish: the tokens after the last block', anchor='start', fill=RED)]
+    network = ('prefix: tokens before the first block', 'start: the carry before the first block')
+    for row, words in enumerate((*network, 'finish: the tokens after the last block')):
+        parts += [text(470, 165 + 22 * row, words, anchor='start', fill=RED)]
     return svg(740, 250, parts, 'The sockets of a block')
 
 
