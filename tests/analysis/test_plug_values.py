@@ -71,8 +71,8 @@ def test_values_of_a_plug_that_occurs_twice(tmp_path):
     model = randomize(vit(plugs=plugs))
     found = model.learned_values()
     assert {name: list(by_block) for name, by_block in found.items()} == {
-        **dict.fromkeys(('gab.A', 'gab.sigma'), [0]),
-        **dict.fromkeys(('gab_2.A', 'gab_2.sigma'), [2, 3]),
+        **{name: [0] for name in ('gab.A', 'gab.sigma')},
+        **{name: [2, 3] for name in ('gab_2.A', 'gab_2.sigma')},
     }
     assert_close(read_plug_values(checkpoint_of(model, plugs, tmp_path / 'a.pth')), found)
 
