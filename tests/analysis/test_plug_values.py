@@ -65,6 +65,18 @@ def test_values_of_the_network(tmp_path):
     assert dict(as_scalars(found)).keys() == {f'{name}/all_blocks' for name in expected}
 
 
+def test_values_of_a_plug_that_occurs_twice(tmp_path):
+    """The second one has a number, by the order of their blocks and not that of the list."""
+    plugs = [dict(type='GaussianAttentionBias', layers='upper'), dict(type='GaussianAttentionBias', layers=[0])]
+    model = randomize(vit(plugs=plugs))
+    found = model.learned_values()
+    assert {name: list(by_block) for name, by_block in found.items()} == {
+        **{name: [0] for name in ('gab.A', 'gab.sigma')},
+        **{name: [2, 3] for name in ('gab_2.A', 'gab_2.sigma')},
+    }
+    assert_close(read_plug_values(checkpoint_of(model, plugs, tmp_path / 'a.pth')), found)
+
+
 def test_several_numbers_become_three_scalars():
     values = {'cb.Lambda': {7: torch.tensor([1.0, -2.0, 4.0])}, 'gab.A': {0: torch.tensor([3.0])}}
     assert dict(as_scalars(values)) == {

@@ -607,8 +607,9 @@ def test_blocks_share_a_map(share, owners, values):
         got, carry = block(got, site, carry)
         maps = None if i in owners else maps
         copies = 2 if values else 1
-        split = values.get('value_split', False)
-        expected, maps = block_by_hand(block, expected, site.layout.grid, maps, copies, split)
+        expected, maps = block_by_hand(
+            block, expected, site.layout.grid, maps, copies, values.get('value_split', False)
+        )
     leaves = [x, *model.layers.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
 
