@@ -243,8 +243,8 @@ MUTATIONS = (
     Mutation(
         'plugs in one token socket act in the order of the config',
         'plugs/plug_set.py',
-        'sorted(plugs, key=lambda plug: (plug.name, indices[plug]))',
-        'list(plugs)',
+        'dict(sorted(indices.items(), key=lambda item: (item[0].name, not item[1], item[1])))',
+        'dict(indices)',
         'test_composition.py -k order_in_the_list',
     ),
     # --- the hosts ---
@@ -308,8 +308,8 @@ MUTATIONS = (
     Mutation(
         'loaded weights may be overwritten by a later part of init_cfg',
         'checkpoints/pretrained.py',
-        "raise ValueError(f'init_cfg={init_cfg}: vitplug",
-        "str(f'init_cfg={init_cfg}: vitplug",
+        'any(loads_checkpoint(cfg) for cfg in init_cfg[:-1])',
+        'False',
         'checkpoints/test_pretrained.py -k last',
     ),
     Mutation(
@@ -336,24 +336,24 @@ MUTATIONS = (
     # --- runs ---
     Mutation(
         'one iteration that is not finite stops the training',
-        'engine/hooks/non_finite.py',
+        'runs/hooks/non_finite.py',
         'if count < self.max_consecutive:',
         'if count < 0 * self.max_consecutive:',
-        'engine/test_non_finite.py -k single',
+        'runs/test_non_finite.py -k single',
     ),
     Mutation(
         'running statistics keep a batch that was not finite',
-        'engine/hooks/non_finite.py',
+        'runs/hooks/non_finite.py',
         'torch._foreach_copy_(self.statistics, self.before)',
         'pass',
-        'engine/test_non_finite.py -k statistics',
+        'runs/test_non_finite.py -k statistics',
     ),
     Mutation(
         'an infinite gradient takes its step',
-        'engine/hooks/non_finite.py',
+        'runs/hooks/non_finite.py',
         'optimizer.zero_grad(set_to_none=True)',
         'pass',
-        'engine/test_non_finite.py -k gradients',
+        'runs/test_non_finite.py -k gradients',
     ),
 )
 

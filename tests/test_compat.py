@@ -1,7 +1,9 @@
 """The names of a later torch: those it has by itself, and what stands in for them on an older one."""
 
 import copy
+import dataclasses
 import importlib.util
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -48,3 +50,20 @@ def test_pre_hooks_get_the_module_that_loads(names):
     for root in (nn.Sequential(module), copy.deepcopy(nn.Sequential(module))):
         root.load_state_dict(root.state_dict())
         assert seen.pop() == (root[0], '0.')
+
+
+@dataclass(frozen=True)
+class Pair:
+    first: torch.Tensor
+    second: torch.Tensor | None = None
+    scale: float = 1.0
+
+
+@pytest.mark.parametrize('names', ['this torch'], indirect=True)
+def test_replaced_fields_are_those_of_the_library(names):
+    pair = Pair(torch.ones(2), scale=3.0)
+    for changes in ({}, dict(second=torch.zeros(1)), dict(first=torch.zeros(3), scale=0.5)):
+        replaced, expected = names.replace(pair, **changes), dataclasses.replace(pair, **changes)
+        assert all(getattr(replaced, field) is getattr(expected, field) for field in ('first', 'second', 'scale'))
+    with pytest.raises(TypeError, match='third'):
+        names.replace(pair, third=1)

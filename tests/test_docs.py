@@ -128,6 +128,7 @@ def parse_python(args: list[str], monkeypatch) -> None:
 def parse_pytest(args: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument('-x', action='store_true')
+    options.add_argument('-s', action='store_true')
     options.add_argument('-m')
     options.add_argument('--plug')
     options.add_argument('paths', nargs='*', type=lambda path: str((ROOT / path).resolve(strict=True)))

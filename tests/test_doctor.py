@@ -57,7 +57,9 @@ def test_missing_ops_are_named_with_their_remedy():
     *_, verdict, command = result.stdout.splitlines()
     assert verdict.startswith(f'the stack is not in order ({len(needs_ops)} failed)')
     assert command.strip() == stacks.build_ops()
-    assert result.stderr == ''
+    # torch 2.5 warns about mmengine's imports, whatever the filters are.
+    known = 2 if STACK == 'openmmlab-new' else 0
+    assert len(result.stderr.splitlines()) == known and result.stderr.count('TorchScript') == known // 2
 
 
 WHEELS = 'https://download.openmmlab.com/mmcv/dist/'

@@ -1,15 +1,23 @@
 """Where the stacks differ: pinned, so that a later release that behaves otherwise shows up here."""
 
 import copy
+import dataclasses
 import logging
 import os
+import resource
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 import pytest
 import torch
 from cases import HOSTS, PLUGS, images
 from mmengine.runner.checkpoint import CheckpointLoader
+from mmengine.utils import get_installed_path
 from stacks import STACK, has_half_on_cpu
 from torch.testing import assert_close
+
+from vitplug.compat import CAN_COMPILE, replace
 
 
 def test_half_precision_on_a_cpu():
@@ -39,6 +47,59 @@ def test_graphs_of_a_compiled_model(host):
         torch._dynamo.reset()
         with pytest.raises(torch._dynamo.exc.Unsupported, match=r'PluggedBackbone\.forward'):
             torch.compile(model, backend='eager', fullgraph=True)(x)
+
+
+@dataclass(frozen=True)
+class Pair:
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+@pytest.mark.skipif(not CAN_COMPILE, reason='the compiler of torch 2.1 does not follow the backbones anyway')
+def test_compiler_follows_replaced_fields():
+    """Of vitplug's own function; the library's stops the compiler of torch 2.5."""
+
+    def doubled(replaced, x):
+        return replaced(Pair(x, x), second=2 * x).second
+
+    x = torch.ones(2)
+    assert_close(torch.compile(doubled, fullgraph=True, backend='eager')(replace, x), 2 * x)
+    unknown = nullcontext() if STACK == 'onedl' else pytest.raises(torch._dynamo.exc.Unsupported, match='replace')
+    with unknown:
+        torch.compile(doubled, fullgraph=True, backend='eager')(dataclasses.replace, x)
+
+
+def test_where_mmengine_alone_looks_for_an_editable_install(tmp_path, monkeypatch):
+    """Where it is imported from, or beside its metadata: vitplug's tools find it on every stack."""
+    site, clone = tmp_path / 'site', tmp_path / 'clone'
+    metadata = site / 'lent-1.0.dist-info'
+    for folder in (metadata, clone / 'lent'):
+        folder.mkdir(parents=True)
+    (metadata / 'METADATA').write_text('Metadata-Version: 2.1\nName: lent\nVersion: 1.0\n')
+    (metadata / 'top_level.txt').write_text('lent\n')
+    (clone / 'lent' / '__init__.py').touch()
+    monkeypatch.setattr('sys.path', [str(site), str(clone), *sys.path])
+    if STACK != 'onedl':
+        import pkg_resources
+
+        monkeypatch.setattr(pkg_resources, 'working_set', pkg_resources.WorkingSet([str(site)]))
+    assert get_installed_path('lent') == str((clone if STACK == 'onedl' else site) / 'lent')
+
+
+@pytest.mark.parametrize('as_file', [False, True])
+def test_checkpoint_that_does_not_fit_onto_the_disk(as_file, tmp_path):
+    """At a path, older torch loses the last bytes in silence. vitplug and mmengine write through Python's files."""
+    path, limits = tmp_path / 'a.pth', resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        with open(path, 'wb') if as_file else nullcontext(path) as target:
+            torch.save(torch.zeros(1), target)
+        noticed = False
+    except (OSError, RuntimeError):
+        noticed = True
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert noticed == (as_file or STACK == 'onedl')
 
 
 class Opens:

@@ -4,6 +4,7 @@ Remove a function when every supported torch has it.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,6 +26,18 @@ else:
     def is_autocast_enabled(device_type: str) -> bool:
         """True if autocast is on for a device type that has autocast."""
         return _ENABLED[device_type]()
+
+
+def replace(value: Any, **changes: Any) -> Any:
+    """A frozen dataclass with other values for some fields, all of which its constructor takes in order.
+
+    The compiler of torch 2.5 knows neither `dataclasses.replace` nor how to make a dataclass that is not frozen.
+
+    Raises:
+        TypeError: if there is no field of the name.
+    """
+    kept = {name: getattr(value, name) for name in value.__match_args__ if name not in changes}
+    return type(value)(**kept, **changes)
 
 
 def register_load_state_dict_pre_hook(module: nn.Module, hook: Callable) -> RemovableHandle:

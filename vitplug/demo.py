@@ -86,7 +86,7 @@ TASKS = (
         'top-1',
         'accuracy/top1',
         100,
-        seconds=160,
+        seconds=126,
         next_config='vit-mini-p4-gab_1xb32-14e_digits-32x32.py',
     ),
     Task(
@@ -95,7 +95,7 @@ TASKS = (
         'mIoU',
         'mIoU',
         100,
-        seconds=395,
+        seconds=434,
         next_config='vit-mini-p8-gab_upernet_1xb8-1200i_digits-128x128.py',
     ),
     Task(
@@ -104,7 +104,7 @@ TASKS = (
         'segm mAP',
         'coco/segm_mAP',
         1,
-        seconds=275,
+        seconds=290,
         next_config='swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py',
     ),
 )

@@ -54,7 +54,7 @@ def test_document_is_what_the_command_writes():
 
 @pytest.fixture
 def one_row(monkeypatch):
-    row = Row('DeiT-Ti', HOSTS[0].config, 5_717_416, '1.254')
+    row = Row('DeiT-Ti', HOSTS[0].config, HOSTS[0].parameters, '1.254')
     monkeypatch.setattr(model_table, 'SECTIONS', {'Hosts': [row]})
 
 

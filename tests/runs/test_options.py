@@ -5,6 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import mmengine.config.config
 import pytest
 from mmengine.config import Config
 
@@ -175,6 +176,17 @@ def test_hooks_go_onto_any_base(base, tmp_path):
     assert {kind.removeprefix('vitplug.') for kind in added.values()} == set(OURS) - {'CheckpointHook', 'CompileHook'}
     assert hooks == {name: hook for name, hook in before.default_hooks.items() if name in hooks}
     assert {'visualization', 'logger', 'timer'} <= hooks.keys()
+
+
+def test_base_in_an_editable_install_is_found(tmp_path, monkeypatch):
+    """Upstream's mmengine takes every package to be beside its metadata."""
+    monkeypatch.setattr(mmengine.config.config, 'get_installed_path', lambda package: str(tmp_path / 'site' / package))
+    (tmp_path / 'mine.py').write_text("_base_ = 'vitplug::_base_/hooks.py'")
+    with pytest.raises(FileNotFoundError):
+        Config.fromfile(tmp_path / 'mine.py')
+    assert read_config(str(tmp_path / 'mine.py')).vitplug_hooks.checkpoint.type == 'vitplug.CheckpointHook'
+    with pytest.raises(FileNotFoundError):
+        Config.fromfile(tmp_path / 'mine.py')
 
 
 def test_set_of_hooks_is_whole():

@@ -31,7 +31,8 @@ with open('pred.pkl', 'wb') as file:
 
 def checkpoint(number):
     os.makedirs('work', exist_ok=True)
-    torch.save(dict(state_dict=dict(w=torch.tensor([number]))), 'work/epoch_1.pth')
+    with open('work/epoch_1.pth', 'wb') as file:
+        torch.save(dict(state_dict=dict(w=torch.tensor([number]))), file)
     with open('work/last_checkpoint', 'w') as file:
         file.write('work/epoch_1.pth')
 
@@ -151,10 +152,10 @@ def faulty(sandboxes, fault, **settings):
 
 
 def test_kill_at_a_write(sandboxes):
-    for moment in (1, 2, 3):  # pred.pkl, the work dir, last_checkpoint; torch writes its file past Python
+    for moment in (1, 2, 3, 4):  # pred.pkl, the work dir, the checkpoint, last_checkpoint
         record = faulty(sandboxes, at_write(moment, kill_self(signal.SIGKILL)), ends=frozenset({-signal.SIGKILL}))
         assert record['statuses'] == [-signal.SIGKILL] and record['outcome'] == Kind.REFUSED.value
-    assert faulty(sandboxes, at_write(4, kill_self(signal.SIGKILL)), accept=Accept.ANY)['statuses'] == [0]
+    assert faulty(sandboxes, at_write(5, kill_self(signal.SIGKILL)), accept=Accept.ANY)['statuses'] == [0]
 
 
 def test_signal_that_was_not_sent_is_a_crash(sandboxes):
@@ -162,7 +163,7 @@ def test_signal_that_was_not_sent_is_a_crash(sandboxes):
     assert faulty(sandboxes, kill)['outcome'] == Kind.CRASH.value
     # There is nothing to save before the first checkpoint.
     assert faulty(sandboxes, kill, asked=signal.SIGTERM)['outcome'] == Kind.REFUSED.value
-    late = at_write(3, kill_self(signal.SIGTERM))
+    late = at_write(4, kill_self(signal.SIGTERM))
     assert faulty(sandboxes, late, asked=signal.SIGTERM)['outcome'] == Kind.POOR.value
 
 

@@ -101,7 +101,7 @@ def _build(settings: Sequence[Mapping], config: str | None) -> dict:
     try:
         if not config:
             check_types(dict(plugs=settings))
-        # Their names depend on the order of their blocks alone, however many blocks the model has.
+        # The set numbers plugs that occur twice by the order of their blocks, which more blocks do not change.
         return {plug.name: plug for plug in PlugSet(build_plugs(settings), MOST).indices}
     except ValueError as error:
         advice = '' if config else '; if it is your own plug, name the config that imports it with --config'

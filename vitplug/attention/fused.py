@@ -53,6 +53,9 @@ def _additives(a: Attention) -> list[Tensor]:
 
 def form_maps(a: Attention) -> Tensor:
     """Attention with explicit maps; replaces the maths fallback of torch's fused call with fewer passes over them."""
+    if a.biases or a.mask is not None:
+        # These have no entries for padded keys.
+        a = a.unpadded()
     logits = scores_of(a.q, a.k, a.scale)
     if a.offset_bias is not None:
         logits.add_(a.offset_bias.expand())
@@ -66,7 +69,7 @@ def form_maps(a: Attention) -> Tensor:
 
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
-    bias = a.offset_bias and a.offset_bias.expand()
+    a, bias = a.unpadded(), a.offset_bias and a.offset_bias.expand()
     if a.mask is None:
         return _call(a, (0, 1), bias)
     both = a.mask if bias is None else a.mask + bias

@@ -75,6 +75,13 @@ class Attention:
         q = torch.cat((self.q, of_queries / self.scale), dim=-1)
         return replace(self, q=q, k=torch.cat((self.k, more_k), dim=-1))
 
+    def unpadded(self) -> 'Attention':
+        """The same without the padded keys."""
+        if not self.num_padded:
+            return self
+        k, v = (t[..., : self.num_keys, :] for t in (self.k, self.v))
+        return replace(self, k=k, v=v, num_padded=0)
+
     def goes_by_tiles(self, tokens: int) -> bool:
         """Whether the maps are at least ``tokens x tokens`` large, and tiles are possible.
 

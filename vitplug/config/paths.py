@@ -1,7 +1,11 @@
 """Configs that come with a package, by names such as `mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+
+import mmengine.config.config
 
 LIBRARIES = ('mmpretrain', 'mmdet', 'mmseg', 'vitplug')
 
@@ -36,3 +40,24 @@ def config_file(name: str) -> str:
     if library not in LIBRARIES:
         raise ValueError(f'{name}: configs of {library!r} are not known by name; known are {", ".join(LIBRARIES)}')
     return str(configs_folder(library) / path)
+
+
+@contextmanager
+def packages_where_imported() -> Iterator[None]:
+    """Lets mmengine read `library::path` of an editable install, in `_base_` as well.
+
+    Upstream's mmengine looks for the package beside its metadata in site-packages, where such an install is not.
+    """
+    module = mmengine.config.config
+    installed_path = module.get_installed_path
+
+    def imported_path(package: str) -> str:
+        path = Path(installed_path(package))
+        spec = None if path.is_dir() else find_spec(path.name)
+        return str(Path(spec.origin).parent if spec else path)
+
+    module.get_installed_path = imported_path
+    try:
+        yield
+    finally:
+        module.get_installed_path = installed_path

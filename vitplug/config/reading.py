@@ -9,7 +9,7 @@ import vitplug.registry
 from vitplug.files.named import check_config_file, check_temporary_folder
 
 from .checks import check_depth, check_option_names, check_parts, check_places_of_plugs, check_types
-from .paths import config_file
+from .paths import config_file, packages_where_imported
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -42,7 +42,8 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_config_file(path)
     check_temporary_folder()
     try:
-        cfg = Config.fromfile(path)
+        with packages_where_imported():
+            cfg = Config.fromfile(path)
     except OSError as error:
         raise _unreadable(path, error) from error
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any

@@ -1,11 +1,18 @@
 """Losses of segmentation heads."""
 
-from importlib.util import find_spec
+from torch import nn
 
-__all__ = []
+from vitplug.registry import MODELS
 
-# Without mmseg, the import of the backbones' registry must not fail.
-if find_spec('mmseg'):
+
+# A function, not the class: mmseg, which upstream needs mmcv's ops for, is imported only for configs that use it.
+@MODELS.register_module('SegCrossEntropyLoss')
+def build_seg_cross_entropy_loss(**settings) -> nn.Module:
+    """:class:`vitplug.losses.class_weights.SegCrossEntropyLoss`, whose class weights go with ignored pixels.
+
+    Args:
+        settings: Arguments of mmseg's ``CrossEntropyLoss``.
+    """
     from .class_weights import SegCrossEntropyLoss
 
-    __all__ += ['SegCrossEntropyLoss']
+    return SegCrossEntropyLoss(**settings)

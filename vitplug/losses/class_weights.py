@@ -3,10 +3,7 @@
 from mmseg.models.losses import CrossEntropyLoss
 from torch import Tensor
 
-from vitplug.registry import MODELS
 
-
-@MODELS.register_module()
 class SegCrossEntropyLoss(CrossEntropyLoss):
     """mmseg's cross-entropy, with class weights that also work together with ignored pixels in mmseg 1.2.2.
 

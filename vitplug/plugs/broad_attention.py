@@ -191,7 +191,7 @@ class BroadFeature(nn.Module):
             *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),
             self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
             scale=self.scale,
-            valid_BWN=None if valid is None else valid.flatten(1).unsqueeze(1),
+            valid_BWN=None if valid is None else _some_keys(valid.flatten(1).unsqueeze(1)),
             wants_probs=record is not None and 'broad_probs' in record.names,
         )
         if record is not None:
@@ -211,6 +211,11 @@ class BroadFeature(nn.Module):
         if self.pool_layout == 'head_layer_dim':
             return _average_channels(torch.cat(taps, dim=-1), dims)
         return torch.stack([_average_channels(v, dims) for v in taps]).mean(0)
+
+
+def _some_keys(valid_BWN: Tensor) -> Tensor:
+    """The valid keys; all keys of an image without any, since a softmax over none is no number."""
+    return valid_BWN | ~valid_BWN.any(dim=-1, keepdim=True)
 
 
 def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) -> Tensor:

@@ -107,17 +107,18 @@ class ScaledBroadcast(nn.Module):
 
 
 def token_mean(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
-    """Mean over the valid tokens, ``(B, 1, D)``; summed in float32 at least, for thousands of tokens."""
+    """Mean over the valid tokens, ``(B, 1, D)``, 0 where there is none; summed in float32 at least."""
     wide = torch.promote_types(x_BND.dtype, torch.float32)
     if valid_BN is None:
         return x_BND.mean(dim=1, keepdim=True, dtype=wide).to(x_BND.dtype)
     total_B1D = _fill_padding(x_BND, valid_BN, 0.0).sum(dim=1, keepdim=True, dtype=wide)
-    return (total_B1D / valid_BN.sum(dim=1)[:, None, None]).to(x_BND.dtype)
+    return (total_B1D / valid_BN.sum(dim=1).clamp(min=1)[:, None, None]).to(x_BND.dtype)
 
 
 def token_max(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
-    """Largest entry of the valid tokens, channel by channel, ``(B, 1, D)``."""
-    return _fill_padding(x_BND, valid_BN, -torch.inf).amax(dim=1, keepdim=True)
+    """Largest entry of the valid tokens, channel by channel, ``(B, 1, D)``; 0 where there is none."""
+    largest_B1D = _fill_padding(x_BND, valid_BN, -torch.inf).amax(dim=1, keepdim=True)
+    return largest_B1D if valid_BN is None else largest_B1D.masked_fill(~valid_BN.any(dim=1)[:, None, None], 0.0)
 
 
 def first_token(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:

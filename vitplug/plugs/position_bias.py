@@ -102,5 +102,5 @@ class OffsetMlp(nn.Module):
     def forward(self, site: Site) -> OffsetBias:
         dy, dx = site.pairs.offsets(self.fc1.weight)
         offsets = torch.stack(torch.meshgrid(dy, dx, indexing='ij'), dim=-1)
-        logs = offsets.sign() * offsets.abs().log1p()
+        logs = (offsets.sign() * offsets.abs().log1p()).to(self.fc1.weight.dtype)
         return OffsetBias(self.fc2(self.drop(F.relu(self.fc1(logs)))).permute(2, 0, 1), site.pairs)

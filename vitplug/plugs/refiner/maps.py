@@ -62,8 +62,9 @@ class Refine(Matched):
     def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The maps ``(B, W, H or r H, Nq, Nk)`` that multiply the values, and the carry."""
         # A padded query is no neighbour. Where the softmax sees padding, as in stock image models, padding counts.
-        if not site.attends_padding and site.valid_keys is not None:
-            probs = probs.masked_fill(~site.valid_queries[:, :, None, :, None], 0)
+        valid_queries = None if site.attends_padding else site.valid_queries
+        if valid_queries is not None:
+            probs = probs.masked_fill(~valid_queries[:, :, None, :, None], 0)
         maps = self.refine(probs.flatten(0, 1), site.pairs).unflatten(0, probs.shape[:2])
         mask = site.softmax_mask()
         if mask is not None:

@@ -25,6 +25,7 @@ def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -
     Returns:
         The output ``(B, W, H, Nq, d)`` and the scores ``(B, W, H, Nq, Nk)``.
     """
+    a = a.unpadded()
     before = None if before is None else before.to(a.q.dtype).flatten(0, 1)
     out, scores = _ToBlend.apply(*scaled(a), *row_table_of(a), before, alpha)
     return out.unflatten(0, a.q.shape[:2]), scores.unflatten(0, a.q.shape[:2])
