@@ -490,7 +490,7 @@ def test_module_of_torch_is_torchs_transformer(beside_examples):
 
 
 @pytest.mark.parametrize(
-    'plugs', [*([plug] for plug in (*PLUG_TYPES, *FURTHER)), SEVERAL], ids=lambda plugs: plugs[-1].__name__
+    'plugs', [*([plug] for plug in PLUG_TYPES), SEVERAL, FURTHER], ids=lambda plugs: plugs[-1].__name__
 )
 def test_module_of_torch_hosts_every_plug(plugs, beside_examples):
     import my_transformer

@@ -268,6 +268,15 @@ def test_registers_are_refused_where_tokens_lie_in_windows(host):
         host(plugs=[dict(type=Registers)])
 
 
+def test_registers_belong_to_the_embedding():
+    """As the class token, for frozen stages and for layer-wise decay of the learning rate."""
+    model = vit(plugs=[dict(type=Registers)], frozen_stages=1)
+    assert not registers_of(model).requires_grad and not model.cls_token.requires_grad
+    names = ('cls_token', 'plugs.registers.prefix.register_tokens')
+    assert [model.get_layer_depth(f'backbone.{name}', 'backbone.') for name in names] == [(0, 6)] * 2
+    assert registers_of(vit(plugs=[dict(type=Registers)])).requires_grad
+
+
 def test_registers_have_one_key_and_stock_checkpoints_load():
     model = vit(plugs=[dict(type=Registers)])
     missing, unexpected = model.load_state_dict(vit().state_dict(), strict=False)

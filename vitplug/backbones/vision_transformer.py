@@ -4,6 +4,7 @@
 of mmpretrain's class of the same name.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -399,7 +400,8 @@ class VisionTransformer(PluggedBackbone):
         for parameter in (self.pos_embed, *(getattr(self, name) for name in self.prefix_names)):
             if parameter is not None:
                 parameter.requires_grad_(False)
-        frozen = [self.drop_after_pos, self.patch_embed, self.pre_norm, *self.layers[: self.frozen_stages]]
+        frozen = [self.drop_after_pos, self.patch_embed, self.pre_norm, *self.plugs.at('prefix')]
+        frozen += self.layers[: self.frozen_stages]
         if self.frozen_stages == self.num_layers:
             frozen += [getattr(self, name) for name in ('ln1', 'ln2') if hasattr(self, name)]
         for module in frozen:
@@ -422,7 +424,8 @@ class VisionTransformer(PluggedBackbone):
             return num_depths - 1, num_depths
         if own.startswith('layers.'):
             return int(own.split('.')[1]) + 1, num_depths
-        if own in (*self.prefix_names, 'pos_embed') or own.startswith('patch_embed.'):
+        is_prefix = own in self.prefix_names or re.match(r'plugs\.[^.]+\.prefix\.', own)
+        if is_prefix or own == 'pos_embed' or own.startswith('patch_embed.'):
             return 0, num_depths
         return num_depths - 1, num_depths
 
