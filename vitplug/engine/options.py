@@ -267,7 +267,8 @@ def _classification_pictures(cfg: Config, hook: dict, folder: str | None) -> Non
 
 
 def _segmentation_pictures(cfg: Config, hook: dict, folder: str | None) -> None:
-    cfg.default_hooks.visualization.update(hook, draw=True)
+    # Upstream's mmseg counts the interval in tests, too.
+    cfg.default_hooks.visualization.update(hook, draw=True, interval=1)
     if folder:
         cfg.visualizer.save_dir = folder
 
