@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from mmengine.optim.scheduler import StepLR
 from torch import nn
 
 from vitplug import compat
@@ -67,3 +68,20 @@ def test_replaced_fields_are_those_of_the_library(names):
         assert all(getattr(replaced, field) is getattr(expected, field) for field in ('first', 'second', 'scale'))
     with pytest.raises(TypeError, match='third'):
         names.replace(pair, third=1)
+
+
+@pytest.mark.parametrize('can_compile', sorted({compat.CAN_COMPILE, False}))
+def test_steps_are_told_once_the_compiler_was_used(can_compile, monkeypatch):
+    monkeypatch.setattr(compat, 'CAN_COMPILE', can_compile)
+    torch.compile(lambda x: x + 1, backend='eager')(torch.zeros(2))
+    parameter, seen = nn.Parameter(torch.ones(1)), []
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    compat.register_step_pre_hook(optimizer, lambda *step: seen.append((*step, parameter.item())))
+    scheduler = StepLR(optimizer, step_size=1, gamma=0.5)
+    for expected in (0.5, 0.25):
+        parameter.grad = torch.ones(1)
+        before = parameter.item()
+        optimizer.step()
+        scheduler.step()
+        assert seen.pop() == (optimizer, (optimizer,), {}, before) and not seen
+        assert parameter.item() == expected

@@ -69,6 +69,15 @@ def test_compiler_follows_replaced_fields():
         torch.compile(doubled, fullgraph=True, backend='eager')(dataclasses.replace, x)
 
 
+def test_torchs_own_hooks_of_optimizers_once_the_compiler_was_used():
+    """On torch 2.1 they are gone, without a word; vitplug's hooks do not need them."""
+    torch.compile(lambda x: x + 1, backend='eager')(torch.zeros(2))
+    optimizer, seen = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5), []
+    optimizer.register_step_pre_hook(lambda *step: seen.append(step))
+    optimizer.step()
+    assert len(seen) == (STACK != 'openmmlab')
+
+
 def test_where_mmengine_alone_looks_for_an_editable_install(tmp_path, monkeypatch):
     """Where it is imported from, or beside its metadata: vitplug's tools find it on every stack."""
     site, clone = tmp_path / 'site', tmp_path / 'clone'

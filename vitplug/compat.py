@@ -4,6 +4,8 @@ Remove a function when every supported torch has it.
 """
 
 from collections.abc import Callable
+from functools import wraps
+from types import MethodType
 from typing import Any
 
 import torch
@@ -54,3 +56,22 @@ CAN_COMPILE: bool = torch.__version__ >= (2, 5)
 def run_uncompiled_where_it_fails(forward: Callable) -> Callable:
     """Excludes a function from compilation if :data:`CAN_COMPILE` is False; the rest of the model is compiled."""
     return forward if CAN_COMPILE else torch.compiler.disable(forward)
+
+
+def register_step_pre_hook(optimizer: torch.optim.Optimizer, hook: Callable) -> None:
+    """Has ``hook(optimizer, args, kwargs)`` called before every step of an optimizer, the first of `args`.
+
+    A process that has used the compiler of torch 2.1 calls torch's own hooks of optimizers no more.
+    """
+    if CAN_COMPILE:
+        optimizer.register_step_pre_hook(hook)
+        return
+    step = optimizer.step
+
+    @wraps(step)
+    def step_behind_hook(self, *args, **kwargs):
+        hook(self, (self, *args), kwargs)
+        return step(*args, **kwargs)
+
+    # A method, as which mmengine's schedulers take it.
+    optimizer.step = MethodType(step_behind_hook, optimizer)

@@ -12,6 +12,7 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from toy_training import ToyModel, final_state, toy_config
 
+from vitplug.compat import register_step_pre_hook
 from vitplug.errors.stops import Interrupted, NonFiniteLoss
 from vitplug.runs.hooks import NonFiniteLossHook
 from vitplug.runs.hooks.non_finite import describe_samples
@@ -184,7 +185,7 @@ def test_gradients_at_the_edges(gradient, clip, skipped):
     hook = NonFiniteLossHook()
     parameter = torch.nn.Parameter(torch.ones(4))
     optimizer = torch.optim.AdamW([parameter], lr=0.1)
-    optimizer.register_step_pre_hook(hook._skip_unless_finite)
+    register_step_pre_hook(optimizer, hook._skip_unless_finite)
     parameter.grad = torch.tensor([1.0, gradient, 1.0, 1.0])
     CLIPS[clip]([parameter])
     optimizer.step()
@@ -198,7 +199,7 @@ def test_finite_gradients_step(gradient):
     hook = NonFiniteLossHook()
     parameter = torch.nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    optimizer.register_step_pre_hook(hook._skip_unless_finite)
+    register_step_pre_hook(optimizer, hook._skip_unless_finite)
     parameter.grad = torch.full((4,), gradient)
     optimizer.step()
     assert not hook.skipped and torch.equal(parameter, torch.ones(4) - gradient)

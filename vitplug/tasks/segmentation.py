@@ -57,7 +57,8 @@ class Segmentation(Task):
     )
 
     def show_predictions(self, cfg, hook, folder) -> None:
-        cfg.default_hooks.visualization.update(hook, draw=True)
+        # Upstream's mmseg applies the interval in tests, too.
+        cfg.default_hooks.visualization.update(hook, draw=True, interval=1)
         if folder:
             cfg.visualizer.save_dir = folder
 

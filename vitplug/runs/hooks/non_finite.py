@@ -10,6 +10,7 @@ import torch
 from mmengine.dist import get_rank
 from mmengine.hooks import Hook
 
+from vitplug.compat import register_step_pre_hook
 from vitplug.errors.stops import NonFiniteLoss
 from vitplug.files.atomic import add_line, check_record_file
 from vitplug.registry import HOOKS
@@ -60,7 +61,7 @@ class NonFiniteLossHook(Hook):
         """Watches the steps of every optimizer, and finds the running statistics."""
         check_record_file(Path(runner.work_dir, RECORDS))
         for optimizer in _optimizers(runner.optim_wrapper):
-            optimizer.register_step_pre_hook(self._skip_unless_finite)
+            register_step_pre_hook(optimizer, self._skip_unless_finite)
         buffers = runner.model.named_buffers()
         self.statistics = [buffer for name, buffer in buffers if name.endswith(STATISTICS)]
         self.before = [buffer.clone() for buffer in self.statistics]
