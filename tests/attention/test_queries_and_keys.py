@@ -133,20 +133,23 @@ def problems(draw, num_layers=1, kinds=st.sets(st.sampled_from(['offset', 'query
     def mostly(*shape):
         return torch.rand(shape, generator=generator) < 0.7
 
-    # Tiles of all sizes, and thresholds that every attention reaches, or none.
+    # Half of them have all that tiles need. Of the others, thresholds are reached by every attention or by none.
+    by_tiles = draw(st.booleans())
     tuning.TILE, tuning.BIAS_OF_CALL, tuning.TILE_ELSEWHERE = (draw(st.integers(1, 60)) for _ in range(3))
-    tuning.TILES_FROM, tuning.TILES_TO_SAVE_FROM = (draw(st.sampled_from([0, 512])) for _ in range(2))
+    tuning.TILES_FROM, tuning.TILES_TO_SAVE_FROM = (
+        0 if by_tiles else draw(st.sampled_from([0, 512])) for _ in range(2)
+    )
     layout, keys = draw(layouts())
     tokens, key_tokens = tokens_of_windows(layout), tokens_of_windows(keys or layout)
     (windows, nq), nk = tokens.shape, key_tokens.shape[1]
     images, heads, dims = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
     mask = None
-    if draw(st.booleans()):
+    if not by_tiles and draw(st.booleans()):
         lets_see = mostly(draw(st.sampled_from([1, images])), draw(st.sampled_from([1, windows])), nq, nk)
         # Every query sees one key at least.
         lets_see[..., 0] = True
         mask = torch.where(lets_see, 0.0, -100.0).double()
-    padding = draw(st.sampled_from([None, 'seen', 'hidden']))
+    padding = draw(st.sampled_from([None, 'seen'] if by_tiles else [None, 'seen', 'hidden']))
     valid = mostly(images, tokens.numel()) | (padding is None)
     valid[:, tokens[:, 0]] = True
     valid_keys = valid[:, tokens]
@@ -162,10 +165,9 @@ def problems(draw, num_layers=1, kinds=st.sets(st.sampled_from(['offset', 'query
     made = [
         _layer(draw, leaf, (images, windows, heads), dims, site, chosen, draw(more_values)) for _ in range(num_layers)
     ]
-    device = draw(st.sampled_from(['cpu', 'cuda']))
-    return Problem(
-        made, site.in_windows(torch.device('cpu')), valid[:, tokens], valid_keys, draw(st.booleans()), device
-    )
+    fused, device = by_tiles or draw(st.booleans()), 'cpu' if by_tiles else draw(st.sampled_from(['cpu', 'cuda']))
+    site = site.in_windows(torch.device('cpu'))
+    return Problem(made, site, valid[:, tokens], valid_keys, fused, device)
 
 
 def _layer(draw, leaf, lead, dims, site, kinds, more_values):
