@@ -1,9 +1,9 @@
-# make demo   train and evaluate three small models on real images, print a table, write pictures; TASK=detection: one
+# make demo   train and evaluate three small models on real images, write a table and pictures (one: TASK=detection)
 # make test   lint and run the quick tests; make test-all runs every test
-# make bench  measure what every plug costs, side by side (half an hour or more, wants a quiet machine)
-# Each sets up $(VENV) first; a step that is done is not done again.
+# make bench  measure the cost of every plug (half an hour or more, needs an idle machine)
+# Each target sets up $(VENV) first and skips finished steps.
 # make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it
-# STACK=openmmlab or openmmlab-new does all this on upstream's packages, in .venv-STACK: see docs/stacks.md
+# STACK=openmmlab or STACK=openmmlab-new uses upstream's packages, in .venv-STACK: see docs/stacks.md
 
 STACKS := onedl openmmlab openmmlab-new
 STACK  ?= onedl
@@ -13,13 +13,13 @@ PYTHON ?= python3
 PY          := $(VENV)/bin/python
 PIP         := $(PY) -m pip install --disable-pip-version-check --progress-bar off -c requirements/$(STACK).txt
 DONE        := $(VENV)/.vitplug
-# STEP TITLE LOG COMMAND: the output goes to the file LOG; how far it is, and the time it took, to the terminal.
+# STEP TITLE LOG COMMAND: the output goes to the file LOG, the progress and time to the terminal.
 STEP        := $(PY) -m vitplug.setup_step
 LOGS        := work_dirs/setup/$(notdir $(VENV))
 WORK_DIR    ?= work_dirs/demo
 TASK        := classification,segmentation,detection
 
-# What setup.py calls the stack's packages, the name of mmcv among them, and the last Python that has its torch.
+# The stack's extra in setup.py, its distribution of mmcv, and the last minor version of Python with wheels of its torch.
 EXTRA       := $(STACK:-new=)
 MMCV        := $(if $(filter onedl,$(EXTRA)),onedl-mmcv,mmcv)
 LAST_PYTHON := $(if $(filter onedl,$(EXTRA)),12,11)
@@ -28,7 +28,7 @@ MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
 ifeq ($(filter $(STACK),$(STACKS)),)
 $(error STACK=$(STACK): choose one of $(STACKS))
 endif
-# A virtual environment says which stack it is for; older ones say nothing and have the first.
+# $(DONE)/venv has the name of the stack; an older, empty one means onedl.
 HELD := $(if $(wildcard $(DONE)/venv),$(or $(shell cat $(DONE)/venv),onedl))
 ifneq ($(filter-out $(STACK),$(HELD)),)
 $(error $(VENV) holds the stack $(HELD), not $(STACK): choose another VENV, or remove this one)
@@ -41,7 +41,7 @@ endif
 help:
 	@sed -n '1,6s/^# //p' Makefile
 
-# --- set-up: one stamp per finished step, so an interrupted set-up goes on where it stopped ---
+# --- set-up: one stamp per finished step, so that an interrupted set-up resumes at the next step ---
 
 setup: $(DONE)/checked
 
@@ -49,7 +49,7 @@ $(DONE)/venv:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, $(LAST_PYTHON)) else \
 	  "the stack $(STACK) needs Python 3.10 to 3.$(LAST_PYTHON), but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
 	@[ -n "$(MMCV_WHEELS)" ] || command -v $(or $(CXX),c++) >/dev/null || { \
-	  echo "no C++ compiler found, and mmcv's ops are compiled here: install one (g++ or clang++), then run make again"; exit 1; }
+	  echo "no C++ compiler found, but mmcv's ops must be compiled: install one (g++ or clang++), then run make again"; exit 1; }
 	@$(PYTHON) -m vitplug.setup_step "[1/5] virtual environment $(VENV)" $(LOGS)/venv.log $(PYTHON) -m venv --clear $(VENV)
 	@mkdir -p $(DONE) && echo $(STACK) > $@
 
@@ -58,10 +58,10 @@ $(DONE)/torch: $(DONE)/venv requirements/$(STACK).txt
 	  $(PIP) torch torchvision setuptools wheel ninja psutil
 	@touch $@
 
-# Without build isolation, because mmcv looks for torch while it is built and, finding none,
-# leaves its ops out without a word. pip's cache does not know which torch a cached mmcv was
-# compiled for, hence a cache for each torch, the check, and the second, uncached build.
-# Python's own flags less -g: debug symbols take more than half of the compiler's time.
+# No build isolation: if mmcv's build finds no torch, it silently leaves the ops out.
+# pip's cache does not record the torch that mmcv was compiled for. Hence one cache per torch,
+# the check, and the second build without a cache.
+# CFLAGS are Python's own without -g: debug symbols take more than half of the compile time.
 CFLAGS      ?= -DNDEBUG -fwrapv -O3 -Wall
 MMCV_BUILD  := env CFLAGS="$(CFLAGS)" $(PIP) --no-build-isolation
 TORCH       := $(PY) -c 'from importlib.metadata import version; print(version("torch"))'
@@ -71,17 +71,17 @@ $(DONE)/mmcv: $(DONE)/torch
 	@$(STEP) "[3/5] mmcv with compiled ops from $(MMCV_WHEELS)" $(LOGS)/mmcv.log \
 	  $(PIP) --find-links $(MMCV_WHEELS) --only-binary $(MMCV) --no-cache-dir $(MMCV)
 	@$(MMCV_OPS_OK) || { \
-	  echo "the mmcv of $(MMCV_WHEELS) does not load beside this torch: name other wheels, or none to build it"; exit 1; }
+	  echo "the mmcv of $(MMCV_WHEELS) does not load with this torch: name other wheels, or none to build it"; exit 1; }
 	@touch $@
 else
 $(DONE)/mmcv: $(DONE)/torch
 	@wheels=$$($(PY) -m vitplug.doctor --wheels); [ -z "$$wheels" ] || \
-	  echo "      prebuilt wheels exist, nothing is compiled by: make setup STACK=$(STACK) MMCV_WHEELS=$$wheels"
+	  echo "      prebuilt wheels exist; to use them: make setup STACK=$(STACK) MMCV_WHEELS=$$wheels"
 	@cache=$$($(PY) -m pip cache dir 2>/dev/null) || cache=; torch=$$($(TORCH)); \
-	  $(STEP) "[3/5] mmcv with compiled ops (about ten minutes the first time, then pip's cache serves it)" $(LOGS)/mmcv.log \
+	  $(STEP) "[3/5] mmcv with compiled ops (about ten minutes the first time, later from pip's cache)" $(LOGS)/mmcv.log \
 	  $(MMCV_BUILD) -v $${cache:+--cache-dir "$$cache/torch-$$torch"} $(MMCV)
 	@$(MMCV_OPS_OK) || \
-	  $(STEP) "      the cached mmcv build does not load beside this torch: building it anew" $(LOGS)/mmcv_again.log \
+	  $(STEP) "      the cached mmcv does not load with this torch: building it again" $(LOGS)/mmcv_again.log \
 	  $(MMCV_BUILD) -v --no-cache-dir --no-deps --force-reinstall $(MMCV)
 	@touch $@
 endif
@@ -92,15 +92,15 @@ $(DONE)/vitplug: $(DONE)/mmcv setup.py
 	@touch $@
 
 $(DONE)/checked: $(DONE)/vitplug
-	@$(STEP) "[5/5] checking that everything works" $(LOGS)/doctor.log $(PY) -m vitplug.doctor
+	@$(STEP) "[5/5] checking the installation" $(LOGS)/doctor.log $(PY) -m vitplug.doctor
 	@touch $@
 
-# --- what set-up is for ---
+# --- targets that need the set-up ---
 
 demo: demo-tasks setup
 	@$(PY) tools/demo.py --task '$(TASK)' --work-dir $(WORK_DIR)
 
-# Before the long steps of the set-up: a misspelt task is refused at once.
+# Refuses a misspelt task before the long steps of the set-up.
 demo-tasks: $(DONE)/venv
 	@PYTHONPATH=. $(PY) tools/demo.py --task '$(TASK)' --dry-run
 
@@ -121,7 +121,7 @@ format: setup
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-# --- documentation: read from the source, in a small virtual environment of its own ---
+# --- documentation: read from the source, in its own small virtual environment ---
 
 DOCS_VENV ?= .venv-docs
 

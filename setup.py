@@ -1,4 +1,4 @@
-"""Packaging of vitplug. Versions are ranges here; the files in requirements/ pin those that were tried."""
+"""Packaging of vitplug. This file has version ranges; the files in requirements/ pin the tested versions."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-# What `mim` and `vitplug::...` look for below `vitplug/.mim` in an installed package.
+# Files that `mim` and `vitplug::...` read from `vitplug/.mim` of an installed package.
 MIM_FOLDERS = ('configs', 'tools')
 MIM_INDEX = 'model-index.yml'
 
@@ -64,7 +64,7 @@ class BuildWithMim(build_py):
             self.copy(Path(self.build_lib, 'vitplug', '.mim'))
 
     def copy(self, mim: Path) -> None:
-        # An earlier build may have left configs that are gone by now.
+        # An earlier build may have left configs that no longer exist.
         shutil.rmtree(mim, ignore_errors=True)
         for folder in MIM_FOLDERS:
             shutil.copytree(folder, mim / folder, ignore=shutil.ignore_patterns('__pycache__'))

@@ -37,7 +37,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.utils import ManagerMixin
 from PIL import Image
 
-from vitplug.engine.hooks.interruption import SIGNALS
+from vitplug.runs.hooks.interruption import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {path.name: path for path in (ROOT / 'tools').rglob('*.py')}
@@ -1123,6 +1123,11 @@ CONFIG = (
     Row('model that is no dict', _set('model=vit', TRAIN), r"model = 'vit': expected a dict"),
     Row('unknown model', _set('model.type=Classifier', TRAIN), r"model\.type = 'Classifier' is not in the "),
     Row(
+        'plug in the place of a backbone',
+        _set('model.backbone.type=vitplug.ContextBroadcast', TRAIN),
+        r"model\.backbone\.type = 'vitplug\.ContextBroadcast': a plug is no part of a model: name it in plugs",
+    ),
+    Row(
         'model that names a function of another module',
         _set('model.type=os.system', TRAIN),
         r"model\.type = 'os\.system'.*custom_imports",
@@ -1254,7 +1259,25 @@ CONFIG = (
         r'RelPosBias: layers=\[5\]: expected different block indices from 0 to 1',
     ),
     _plugs(
-        'plug given twice', "dict(type='RelPosBias'), dict(type='RelPosBias')", r"\['RelPosBias'\] occur more than once"
+        'plug given twice',
+        "dict(type='RelPosBias'), dict(type='RelPosBias')",
+        r'RelPosBias occurs more than once for blocks 0-1; give it once',
+    ),
+    _plugs(
+        'plug given twice, with one block in common',
+        "dict(type='ContextBroadcast'), dict(type='ContextBroadcast', mode='max', layers=[1])",
+        r'ContextBroadcast occurs more than once for blocks 1; .*layers=\[\.\.\.\] without common blocks',
+    ),
+    _plugs(
+        'position bias for a block that reuses the map of an earlier one',
+        "dict(type='Refiner', share=1), dict(type='GaussianAttentionBias')",
+        r"plugs: \['gab'\] need q and k of block 1, which has none because it reuses the map of an earlier block",
+    ),
+    Row(
+        'position bias for a block without attention',
+        'get_flops.py child.py',
+        r"plugs: \['rel_pos_bias'\] change the attention branch of block 1, which has none; take the block out of",
+        child("model = dict(backbone=dict(layer_cfgs=[{}, dict(with_attn=False)], plugs=[dict(type='RelPosBias')]))"),
     ),
     Row(
         'plug on a block that lacks its branch',
@@ -1336,7 +1359,7 @@ CHECKPOINT = (
         66,
     ),
     *(
-        Row(title, command, r'bad\.pth (is|has .* bytes and would fill|would have to run|holds more)', make, status)
+        Row(title, command, r'bad\.pth (is|has .* bytes and would fill|would run|holds more)', make, status)
         for (title, make), (command, status) in zip({**UNTRUSTED, **UNSOUND}.items(), READING * 3, strict=True)
     ),
     Row(
@@ -1521,7 +1544,7 @@ CHECKPOINT = (
     Row(
         'key that clears the terminal',
         'convert.py bad.pth new.pth',
-        r"bad\.pth: the key '\\x1b\[2Jw' has characters that do not print",
+        r"bad\.pth: the key '\\x1b\[2Jw' has unprintable characters",
         saved({'\x1b[2Jw': torch.zeros(2)}),
     ),
     Row(
@@ -1721,7 +1744,7 @@ ARGUMENT = (
     Row(
         'values of plugs that learn nothing',
         'plug_values.py good.pth --config child.py',
-        r"its plugs, \['cb'\], have learned no alpha",
+        r"its plugs, \['cb'\], have no learned alpha",
         child("model = dict(backbone=dict(plugs=[dict(type='ContextBroadcast')]))"),
     ),
     Row(
@@ -1783,14 +1806,14 @@ ARGUMENT = (
     Row('check of an unknown split', 'check_dataset.py tiny.py --splits dev', r"--splits: invalid choice: 'dev'"),
     Row('images of size 0', 'get_flops.py tiny.py --shape 0', r'--shape 0: expected height and width'),
     Row('batch of 0', 'get_flops.py tiny.py --batch 0', r'--batch 0: expected at least 1'),
-    Row('neither a config nor two to compare', 'print_config.py', r'give a config file, or --diff BASE CHILD'),
+    Row('neither a config nor two to compare', 'print_config.py', r'expected a config file or --diff BASE CHILD'),
     Row('comparison with a missing config', 'print_config.py --diff tiny.py tinny.py', r'no such config: tinny\.py'),
     Row('config of an unknown library', 'get_flops.py mmpose::a/b.py', r"mmpose::a/b\.py: .*'mmpose' are not known"),
     Row('missing config of a library', 'train.py mmdet::swin/nothing.py', r'no such config: .*swin/nothing\.py'),
     Row(
         'costs of a detector with queries',
         'get_flops.py mmdet::detr/detr_r50_8xb2-150e_coco.py',
-        r'the DETR cannot be run on images of 800x1333: .*; counted are classifiers',
+        r'the DETR cannot be run on images of 800x1333: .*; supported are classifiers',
     ),
     Row(
         'pictures of an augmented test',
@@ -1806,14 +1829,14 @@ ARGUMENT = (
     Row(
         'table into another document',
         'model_table.py --out notes.md',
-        r'notes\.md: this is not a table of models',
+        r'notes\.md: exists and is not a table of models',
         write('notes.md', 'mine'),
     ),
     Row('demo of a misspelt task', 'demo.py --task detction', r"'detction' is no task: .*did you mean 'detection'\?"),
     Row('demo of no task', "demo.py --task ''", r"'' names no task: expected classification, segmentation, detection"),
     Row('measuring no rounds', 'benchmark.py --rounds 0', r'--rounds 0 .*expected positive numbers'),
     Row('digits with fewer images than classes', 'make_digit_scenes.py --out digits --num-cls-train 3', r'3'),
-    Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be a new, an empty'),
+    Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be new, empty or'),
     Row(
         'lists of a missing data set',
         'pooled_splits.py dogs nowhere',

@@ -1,9 +1,13 @@
 """The hosts and plugs every contract test runs over: a new plug or backbone is one line here."""
 
 import torch
+from further_plugs.gated_attention import GatedAttention
+from further_plugs.registers import Registers
+from further_plugs.talking_heads import TalkingHeads
+from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
-from vitplug.attention import carrying
+from vitplug.attention import OffsetBias, carrying
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
@@ -60,16 +64,15 @@ class ProbeBias(nn.Module):
         super().__init__()
         self.probe_slope = nn.Parameter(torch.full((1,), 0.1))
 
-    def forward(self, grid) -> Tensor:
-        dy = torch.arange(1 - grid.height, grid.height, dtype=self.probe_slope.dtype)
-        dx = torch.arange(1 - grid.width, grid.width, dtype=self.probe_slope.dtype)
-        return self.probe_slope * (2 * dy[:, None] - dx)[None]
+    def forward(self, site) -> OffsetBias:
+        dy, dx = (offsets.to(self.probe_slope.dtype) for offsets in site.pairs.offsets(self.probe_slope))
+        return OffsetBias(self.probe_slope * (2 * dy[:, None] - dx)[None], site.pairs)
 
 
 class ProbeScores(nn.Module):
     """Halfway between this block's scores and the last ones of the same shape."""
 
-    def forward(self, scores, bias, grid, carry):
+    def forward(self, scores, bias, site, carry):
         before = carry.get('probe')
         if before is not None and before.shape == scores.shape:
             scores = torch.lerp(scores, before.to(scores.dtype), 0.5)
@@ -81,7 +84,7 @@ class ProbeMap(nn.Module):
         super().__init__()
         self.probe_weight = nn.Parameter(torch.full((1,), 0.7))
 
-    def forward(self, probs, mask, grid, carry):
+    def forward(self, probs, site, carry):
         return probs * self.probe_weight, carry
 
 
@@ -127,7 +130,14 @@ PLUGS = {
     'dla': [dict(type='Refiner', expansion=0)],
     'dla-spatial': [dict(type='Refiner', expansion=0, constraint='spatial')],
     'cb-and-probe': [dict(type='ContextBroadcast', scaled=True, position='msa'), dict(type=CarryProbe)],
+    'talking-heads': [dict(type=TalkingHeads)],
+    'gated-attention': [dict(type=GatedAttention)],
+    'value-residual': [dict(type=ValueResidual)],
 }
+
+# Plugs with tokens of their own, for hosts whose tokens are one sequence.
+PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
+PREFIX_HOSTS = ('vit', 'vit-no-cls')
 
 
 def randomize(model: nn.Module, seed: int = 0) -> nn.Module:

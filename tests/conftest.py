@@ -4,6 +4,7 @@ import importlib
 import logging
 import os
 import signal
+import sys
 from unittest import mock
 from zlib import crc32
 
@@ -19,6 +20,7 @@ threads.configure()
 
 # These machines are noisy, so no deadline; the same examples every time, so a failure can be had again.
 settings.register_profile('vitplug', deadline=None, derandomize=True)
+settings.register_profile('fresh', deadline=None, derandomize=False, max_examples=1000)
 settings.load_profile('vitplug')
 
 
@@ -39,6 +41,7 @@ def pytest_configure(config):
 
         module, _, name = path.rpartition('.')
         cases.PLUGS = {name: [dict(type=getattr(importlib.import_module(module), name))]}
+        cases.PREFIX_PLUGS = {}
 
 
 def pytest_collection_modifyitems(config, items):
@@ -89,9 +92,10 @@ def _one_thread():
 def _fresh_dynamo():
     """Compiled code of one test must not count as a recompile in the next."""
     yield
-    import torch
-
-    torch._dynamo.reset()
+    dynamo = sys.modules.get('torch._dynamo')
+    if dynamo is not None and any(dynamo.utils.counters.values()):
+        dynamo.reset()
+        dynamo.utils.counters.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch import distributed as dist
 
-from vitplug.engine.peers import announce, lost_peers, watch_peers
-from vitplug.engine.stops import BadSample, TrainingStopped
+from vitplug.errors.peers import announce, lost_peers, watch_peers
+from vitplug.errors.stops import BadSample, TrainingStopped
 
 
 def guarded(rank: int, port: int, folder: str, fail: Callable[[], None]) -> None:

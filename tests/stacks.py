@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 import torch
 
-from vitplug import doctor
+from vitplug.stacks import nearest_stack
 
-STACK = doctor.nearest_stack().name
+STACK = nearest_stack().name
 
 
 @cache

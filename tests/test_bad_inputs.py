@@ -12,8 +12,8 @@ from mmengine.config import Config
 
 from vitplug.analysis.pictures import load_trained
 from vitplug.checkpoints import read_checkpoint
-from vitplug.engine.safe_loading import load_safely
-from vitplug.engine.stops import CheckpointNotRead
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.errors.stops import CheckpointNotRead
 
 DOCUMENT = Path(__file__).parents[1] / 'docs' / 'bad_input.md'
 ALL = [row for rows in ROWS.values() for row in rows]

@@ -95,7 +95,7 @@ def attention_oracle(block, x, hw, alpha, before):
 
 
 def vit_oracle(model, image):
-    x, hw = model._embed(image)
+    x, hw = model.embed(image)
     alphas = [p for name, p in model.named_parameters() if name.endswith('residual_alpha')]
     scores, taps = None, []
     for block in model.layers:
@@ -108,7 +108,7 @@ def vit_oracle(model, image):
         broad = (q @ k.mT / model.embed_dims**0.5).softmax(-1) @ v
         flat = broad.transpose(1, 2).flatten(2)
         x = x + F.adaptive_avg_pool1d(flat, model.embed_dims)
-    return model._format(model.ln1(x), hw)
+    return model.ln1(x)[:, 1:].transpose(1, 2).unflatten(2, hw)
 
 
 @pytest.mark.parametrize('names', SETS, ids='-'.join)

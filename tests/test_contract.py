@@ -7,7 +7,8 @@ import pickle
 
 import pytest
 import torch
-from cases import HOSTS, PLUGS, images, randomize
+from cases import HOSTS, PREFIX_HOSTS, PREFIX_PLUGS, images, randomize
+from cases import PLUGS as PLUGS_OF_ALL_HOSTS
 from mmengine.config import ConfigDict
 from mmengine.model import ExponentialMovingAverage
 from stacks import skip_unless_computed_on_cpu
@@ -18,10 +19,10 @@ from vitplug.backbones.padding import mark_padding
 
 SIZE = (32, 48)
 
-pytestmark = [
-    pytest.mark.parametrize('host', HOSTS),
-    pytest.mark.parametrize('plugs', PLUGS),
-]
+PLUGS = PLUGS_OF_ALL_HOSTS | PREFIX_PLUGS
+PAIRS = [*itertools.product(HOSTS, PLUGS_OF_ALL_HOSTS), *itertools.product(PREFIX_HOSTS, PREFIX_PLUGS)]
+
+pytestmark = pytest.mark.parametrize(('host', 'plugs'), PAIRS, ids=map('-'.join, PAIRS))
 
 
 def build(host, plugs, **settings):

@@ -21,6 +21,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from further_plugs.gated_attention import GatedAttention
+from further_plugs.registers import Registers
+from further_plugs.talking_heads import TalkingHeads
+from further_plugs.value_residual import ValueResidual
 from mmdet.structures import DetDataSample
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, init_default_scope
@@ -30,10 +34,11 @@ from mmseg.structures import SegDataSample
 from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.engine import dataset_check, new_experiment
-from vitplug.engine.checks import as_list
-from vitplug.engine.options import read_config
+from vitplug.config.parts import as_list
+from vitplug.config.reading import read_config
 from vitplug.plugs import (
+    BLOCK_SOCKETS,
+    NETWORK_SOCKETS,
     PLUG_TYPES,
     BroadAttention,
     ContextBroadcast,
@@ -42,6 +47,7 @@ from vitplug.plugs import (
 )
 from vitplug.registry import MODELS as OUR_MODELS
 from vitplug.registry import PLUGS
+from vitplug.runs import dataset_check, new_experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -122,6 +128,7 @@ def parse_python(args: list[str], monkeypatch) -> None:
 def parse_pytest(args: list[str]) -> None:
     options = argparse.ArgumentParser()
     options.add_argument('-x', action='store_true')
+    options.add_argument('-s', action='store_true')
     options.add_argument('-m')
     options.add_argument('--plug')
     options.add_argument('paths', nargs='*', type=lambda path: str((ROOT / path).resolve(strict=True)))
@@ -197,6 +204,7 @@ CONFIGS = [pytest.param(page, code, id=f'{name_of(page)}-{i}') for page, i, code
 INFERS = re.compile(r'(?!""")[^(]*torch\.')
 INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if INFERS.match(code)]
 PROGRAMS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'Predictor(' in code]
+FROM_PYTHON = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'import vitplug\n' in code]
 SNIPPETS = [
     pytest.param(code, id=f'{name_of(page)}-{i}')
     for page, i, code in CODE
@@ -247,8 +255,9 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    assert len(CONFIGS) + len(SNIPPETS) + len(INFERENCE) + len(PROGRAMS) + len(examples) == len(CODE)
-    assert len(examples) == 3 and SNIPPETS and PROGRAMS
+    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, examples)
+    assert sum(map(len, kinds)) == len(CODE)
+    assert len(examples) == 3 and SNIPPETS and PROGRAMS and FROM_PYTHON
     assert {code for _, _, code in CODE if "'mmseg::" in code}
 
 
@@ -267,7 +276,22 @@ def test_snippet_runs(code):
     backbone = OUR_MODELS.build(dict(type='VisionTransformer', arch=arch, img_size=16, patch_size=8))
     scope = dict(backbone=backbone, images=torch.randn(1, 3, 16, 16))
     exec(code, scope)
-    assert scope['found']['probs'][11].shape == (1, 1, 2, 5, 5)
+    probs = scope['found']['probs'][11]
+    assert probs.shape == (1, 1, 2, 5, 5)
+    if 'with_grad' in code:
+        assert probs.grad.any()
+        assert list(scope['entropies']) == list(range(12)) and min(scope['entropies'].values()) > 0
+
+
+@pytest.mark.parametrize('code', FROM_PYTHON)
+def test_python_without_configs_runs(code, tmp_path):
+    plain = OUR_MODELS.build(dict(type='VisionTransformer', arch='deit-tiny'))
+    torch.save(plain.state_dict(), tmp_path / 'plain.pth')
+    scope = {}
+    exec(code.replace('CHECKPOINT', str(tmp_path / 'plain.pth')), scope)
+    weights = scope['backbone'].state_dict()
+    assert len(weights) > len(plain.state_dict())
+    assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
 
 
 @pytest.mark.slow
@@ -408,14 +432,27 @@ def test_host_of_ones_own_takes_every_plug(beside_examples):
     import my_hosts
 
     small = dict(dims=16, depth=2, num_heads=2, img_size=32, patch_size=8)
-    for plugs in ([], *([dict(type=plug.__name__)] for plug in PLUG_TYPES)):
+    for plugs in ([], *([dict(type=plug)] for plug in (*PLUG_TYPES, *FURTHER))):
         model = my_hosts.PlainTransformer(**small, plugs=plugs)
         (out,) = model(torch.randn(1, 3, 40, 24))
         assert out.shape == (1, 16, 5, 3)
         out.square().sum().backward()
         assert [name for name, p in model.named_parameters() if p.grad is None] == []
     _, found = model.forward_intermediates(torch.randn(1, 3, 32, 32), ('probs',))
-    assert found['probs'][1].shape[-2:] == (16, 16)
+    assert found['probs'][1].shape[-2:] == (16 + model.num_prefix, 16 + model.num_prefix)
+    with pytest.raises(TypeError, match=r"PlainTransformer has no argument \['widths'\]; it takes .*'dims'"):
+        my_hosts.PlainTransformer(widths=3)
+
+
+def test_host_of_ones_own_hands_out_its_branches(beside_examples):
+    import my_hosts
+
+    model, images = my_hosts.PlainTransformer(depth=2), torch.randn(1, 3, 32, 32)
+    _, found = model.forward_intermediates(images, ('attn', 'mlp', 'block', 'probs'))
+    blocks = [model.embed(images)[0], *found['block'].values()]
+    for index in range(2):
+        torch.testing.assert_close(blocks[index] + found['attn'][index] + found['mlp'][index], blocks[index + 1])
+    assert model.maps_to_image(found, 1, (32, 32), query=(9, 20)).shape == (1, 4, 32, 32)
 
 
 def test_host_of_ones_own_passes_scores_on_and_lets_plugs_finish(beside_examples):
@@ -431,6 +468,7 @@ def test_host_of_ones_own_passes_scores_on_and_lets_plugs_finish(beside_examples
 
 # --- a host of torch alone ---
 
+FURTHER = [GatedAttention, Registers, TalkingHeads, ValueResidual]
 SEVERAL = [ContextBroadcast, GaussianAttentionBias, ResidualAttention, BroadAttention]
 
 
@@ -451,7 +489,9 @@ def test_module_of_torch_is_torchs_transformer(beside_examples):
     torch.testing.assert_close(model(tokens), torch.nn.Sequential(*layers)(tokens))
 
 
-@pytest.mark.parametrize('plugs', [*([plug] for plug in PLUG_TYPES), SEVERAL], ids=lambda plugs: plugs[-1].__name__)
+@pytest.mark.parametrize(
+    'plugs', [*([plug] for plug in PLUG_TYPES), SEVERAL, FURTHER], ids=lambda plugs: plugs[-1].__name__
+)
 def test_module_of_torch_hosts_every_plug(plugs, beside_examples):
     import my_transformer
 
@@ -462,8 +502,47 @@ def test_module_of_torch_hosts_every_plug(plugs, beside_examples):
     assert [name for name, value in model.named_parameters() if value.grad is None] == []
 
 
-def test_hosting_takes_ten_lines():
-    assert modules_of(ROOT / 'docs' / 'your_host.md')[1].count('# plugs\n') == 10
+SOCKETS = {
+    'tap, finish': [BroadAttention()],
+    'bias': [GaussianAttentionBias()],
+    'scores, start': [ResidualAttention()],
+    'map': [TalkingHeads()],
+    'qkv': [ValueResidual()],
+    'heads': [GatedAttention()],
+    **{name: [ContextBroadcast(position=name)] for name in ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')},
+    'prefix': [Registers()],
+}
+
+
+def test_module_of_torch_calls_every_socket(beside_examples):
+    """The outputs are others than without the plug, on an image and with a mask of its padding."""
+    import my_transformer
+
+    assert {name for names in SOCKETS for name in names.split(', ')} == {*BLOCK_SOCKETS, *NETWORK_SOCKETS}
+    plain, x = my_transformer.Transformer(dims=16, heads=2), torch.randn(2, 16, 16)
+    for sockets, plugs in SOCKETS.items():
+        model = my_transformer.Transformer(dims=16, heads=2, plugs=plugs)
+        model.load_state_dict(plain.state_dict(), strict=False)
+        with torch.no_grad():
+            for mix in (p for name, p in model.named_parameters() if 'talking_heads.map' in name):
+                mix.add_(0.1)
+        assert not torch.allclose(model(x), plain(x)), sockets
+    valid = torch.arange(16) < torch.tensor([[12], [16]])
+    model = my_transformer.Transformer(dims=16, heads=2, plugs=[Registers(), ContextBroadcast()])
+    masked, other = model(x, valid), model(x)
+    assert not torch.allclose(masked[0], other[0]) and torch.allclose(masked[1], other[1], atol=1e-6)
+
+
+def test_module_of_torch_refuses_sockets_that_it_does_not_declare(beside_examples, monkeypatch):
+    import my_transformer
+
+    monkeypatch.setattr(my_transformer.Block, 'sockets', ('msa',))
+    my_transformer.Transformer(plugs=[ContextBroadcast(position='msa')])
+    with pytest.raises(ValueError, match=r"gab takes the socket 'bias', which block 0 .* offers \['msa'\]"):
+        my_transformer.Transformer(plugs=[GaussianAttentionBias()])
+    monkeypatch.setattr(my_transformer, 'NETWORK_SOCKETS', ())
+    with pytest.raises(ValueError, match=r"registers takes the socket 'prefix', which the network .* offers \[\]"):
+        my_transformer.Transformer(plugs=[Registers()])
 
 
 @pytest.mark.slow

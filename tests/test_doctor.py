@@ -11,7 +11,7 @@ import torch
 from stacks import STACK
 
 import vitplug.backbones
-from vitplug import doctor
+from vitplug import doctor, stacks
 from vitplug.plugs import PLUG_TYPES
 
 
@@ -56,8 +56,8 @@ def test_missing_ops_are_named_with_their_remedy():
     assert doctor.REPORT not in result.stdout and doctor.STACK_FIRST in result.stdout
     *_, verdict, command = result.stdout.splitlines()
     assert verdict.startswith(f'the stack is not in order ({len(needs_ops)} failed)')
-    assert command.strip() == doctor.build_ops()
-    # torch 2.5 warns of what mmengine imports, whatever the filters say.
+    assert command.strip() == stacks.build_ops()
+    # torch 2.5 warns about mmengine's imports, whatever the filters are.
     known = 2 if STACK == 'openmmlab-new' else 0
     assert len(result.stderr.splitlines()) == known and result.stderr.count('TorchScript') == known // 2
 
@@ -67,7 +67,7 @@ WHEELS = 'https://download.openmmlab.com/mmcv/dist/'
 
 def pretend(monkeypatch, found, system='linux', machine='x86_64', python=(3, 11)):
     """Lets the doctor find these distributions on such a machine."""
-    monkeypatch.setattr(doctor, 'installed', lambda names: {n: found[n] for n in names if n in found})
+    monkeypatch.setattr(stacks, 'installed', lambda names: {n: found[n] for n in names if n in found})
     monkeypatch.setattr(sys, 'platform', system)
     monkeypatch.setattr(platform, 'machine', lambda: machine)
     monkeypatch.setattr(sys, 'version_info', python)
@@ -93,7 +93,7 @@ def pretend(monkeypatch, found, system='linux', machine='x86_64', python=(3, 11)
 )
 def test_ops_are_installed_for_the_mmcv_that_is_there(monkeypatch, found, command):
     pretend(monkeypatch, found)
-    assert command in doctor.build_ops()
+    assert command in stacks.build_ops()
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ ONEDL, UPSTREAM = ('onedl-mmcv', '2.3.6'), ('mmcv', '2.1.0')
 )
 def test_the_stack_is_named(monkeypatch, torch, mmcv, said, extra):
     pretend(monkeypatch, dict([mmcv] if mmcv else []) | ({'torch': torch} if torch else {}))
-    assert doctor.stack_here().startswith(said)
-    assert f"'.[{extra}]'" in doctor.install_packages()
+    assert stacks.stack_here().startswith(said)
+    assert f"'.[{extra}]'" in stacks.install_packages()
 
 
 def test_stacks_are_those_that_set_up_pins():
     requirements = Path(__file__).resolve().parents[1] / 'requirements'
     pinned = {}
-    for stack in doctor.STACKS:
+    for stack in stacks.STACKS:
         pins = dict(re.findall(r'^([\w-]+)==(.+)$', (requirements / f'{stack.name}.txt').read_text(), re.MULTILINE))
         assert (pins['torch'], pins[stack.mmcv]) == stack.versions
         pinned[stack.name] = pins
@@ -159,13 +159,13 @@ def test_stacks_are_those_that_set_up_pins():
     [
         ('2.12.1', 'pip install --no-deps --force-reinstall torchvision==0.27.1'),
         ('2.5.0+cpu', ' torchvision==0.20.0 --index-url https://download.pytorch.org/whl/cpu'),
-        ('2.13.0.dev20261101', 'torchvision that was built beside torch 2.13.0.dev20261101'),
+        ('2.13.0.dev20261101', 'torchvision that was built for torch 2.13.0.dev20261101'),
         (None, 'pip install torch torchvision'),
     ],
 )
 def test_torchvision_has_to_fit_torch(monkeypatch, number, command):
-    monkeypatch.setattr(doctor, 'installed', lambda names: {'torch': number} if number else {})
-    assert doctor.fit_torchvision().endswith(command)
+    monkeypatch.setattr(stacks, 'installed', lambda names: {'torch': number} if number else {})
+    assert stacks.fit_torchvision().endswith(command)
 
 
 def test_on_a_stack_in_order_vitplug_is_to_blame(monkeypatch, capsys):
@@ -190,7 +190,7 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
 
 def test_two_distributions_of_one_package_are_a_trap(monkeypatch, capsys):
     present = {'mmcv': '2.1.0', 'onedl-mmcv': '2.3.6', 'opencv-python': '4.12'}
-    monkeypatch.setattr(doctor, 'installed', lambda names: {n: present[n] for n in names if n in present})
+    monkeypatch.setattr(stacks, 'installed', lambda names: {n: present[n] for n in names if n in present})
     [remedy] = doctor.report(check for check in doctor.STACK if check.name == 'distribution names')
     assert 'mmcv comes from onedl-mmcv 2.3.6 and mmcv 2.1.0' in capsys.readouterr().out
     assert remedy.startswith('pip uninstall -y onedl-mmcv mmcv && pip install')

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vitplug.doctor import STACKS
+from vitplug.stacks import STACKS
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = ('venv', 'torch', 'mmcv', 'vitplug', 'checked')
@@ -90,7 +90,7 @@ def test_mmcv_without_a_cache(tmp_path):
 def test_an_mmcv_of_another_torch_is_built_anew(tmp_path):
     done, pips = set_up_mmcv(tmp_path, loads=False)
     assert done.returncode == 0 and len(pips) == 2
-    assert 'the cached mmcv build does not load beside this torch: building it anew' in pips[1]
+    assert 'the cached mmcv does not load with this torch: building it again' in pips[1]
     assert pips[1].endswith('--no-cache-dir --no-deps --force-reinstall mmcv')
 
 
@@ -99,4 +99,4 @@ def test_prebuilt_wheels_are_taken_or_refused_but_nothing_is_compiled(tmp_path, 
     done, pips = set_up_mmcv(tmp_path, loads, MMCV_WHEELS='file:///wheels/index.html')
     assert len(pips) == 1 and ' --find-links file:///wheels/index.html --only-binary mmcv ' in pips[0]
     assert (done.returncode == 0) == loads == (tmp_path / '.vitplug' / 'mmcv').exists()
-    assert loads or 'does not load beside this torch: name other wheels' in done.stdout
+    assert loads or 'does not load with this torch: name other wheels' in done.stdout

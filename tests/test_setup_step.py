@@ -98,7 +98,7 @@ def test_step_that_fails_shows_the_end_of_its_output(tmp_path):
     status, out, log = run(tmp_path, code)
     assert status == 3
     assert 'no compiler' in out and '\n99\n' in out and '\n7\n' not in out
-    assert out.splitlines()[-1] == f'error: [2/5] a step: failed; the whole output is in {log}'
+    assert out.splitlines()[-1] == f'error: [2/5] a step: failed; the full output is in {log}'
     assert '\n7\n' in log.read_text()
 
 

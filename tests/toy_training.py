@@ -16,7 +16,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS
 from mmengine.runner import Runner
 
-from vitplug.engine.atomic_files import AtomicBackend
+from vitplug.files.atomic import AtomicBackend
 
 SAMPLES, BATCH = 22, 4  # the last batch of an epoch is a short one
 

@@ -5,6 +5,6 @@ from vitplug import threads
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
 
-    from vitplug.engine.demo import main
+    from vitplug.demo import main
 
     main()

@@ -1,4 +1,4 @@
-"""Predict images, folders and videos: python tools/predict.py CONFIG CHECKPOINT PATH... --out DIR [...]"""
+"""Predict on images, folders and videos: python tools/predict.py CONFIG CHECKPOINT PATH... --out DIR [...]"""
 
 import sys
 
@@ -7,6 +7,6 @@ from vitplug import threads
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
 
-    from vitplug.engine.prediction.cli import main
+    from vitplug.runs.prediction.cli import main
 
     sys.exit(main())

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate under Slurm: tools/slurm_test.sh PARTITION JOB_NAME CONFIG CHECKPOINT [options of test.py]
-# Environment: GPUS (in all), GPUS_PER_NODE, CPUS_PER_TASK, SRUN_ARGS (more options of srun).
+# Environment: GPUS (total), GPUS_PER_NODE, CPUS_PER_TASK, SRUN_ARGS (more options of srun).
 set -euo pipefail
 
 if [ $# -lt 4 ]; then

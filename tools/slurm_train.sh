@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Train under Slurm: tools/slurm_train.sh PARTITION JOB_NAME CONFIG [options of train.py]
-# Environment: GPUS (in all), GPUS_PER_NODE, CPUS_PER_TASK, SRUN_ARGS (more options of srun).
+# Environment: GPUS (total), GPUS_PER_NODE, CPUS_PER_TASK, SRUN_ARGS (more options of srun).
 set -euo pipefail
 
 if [ $# -lt 3 ]; then

@@ -5,6 +5,66 @@ Five papers, one attention core, N backbones:
 - ``vitplug.plugs``      one file per paper (torch only)
 - ``vitplug.attention``  the one place that computes attention (torch only)
 - ``vitplug.backbones``  the registered hosts, built by configs as ``type='vitplug.<Name>'``
+
+The names in ``__all__`` are imported when they are first used: ``import vitplug`` alone imports nothing.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .attention import attend, fused_attention
+    from .backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
+    from .checkpoints import load_pretrained
+    from .plugs import (
+        BroadAttention,
+        ContextBroadcast,
+        GaussianAttentionBias,
+        Refiner,
+        RelPosBias,
+        RelPosMlp,
+        ResidualAttention,
+        SqueezeExcite,
+        UniformHead,
+    )
+
 __version__ = '0.1.0'
+
+__all__ = [
+    'BroadAttention',
+    'ContextBroadcast',
+    'DistilledVisionTransformer',
+    'GaussianAttentionBias',
+    'Refiner',
+    'RelPosBias',
+    'RelPosMlp',
+    'ResidualAttention',
+    'SqueezeExcite',
+    'SwinTransformer',
+    'UniformHead',
+    'VisionTransformer',
+    'attend',
+    'fused_attention',
+    'load_pretrained',
+]
+
+# Where the names are found; all others are plugs.
+_PACKAGES = {
+    'DistilledVisionTransformer': 'vitplug.backbones',
+    'SwinTransformer': 'vitplug.backbones',
+    'VisionTransformer': 'vitplug.backbones',
+    'attend': 'vitplug.attention',
+    'fused_attention': 'vitplug.attention',
+    'load_pretrained': 'vitplug.checkpoints',
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(import_module(_PACKAGES.get(name, 'vitplug.plugs')), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
-"""What torch 2.1, the oldest that vitplug runs on, calls otherwise or lacks. Needs torch only.
+"""Functions that torch 2.1, the oldest supported torch, lacks or calls by another name. Needs only torch.
 
-What every supported torch has goes from this file.
+Remove a function when every supported torch has it.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-#: True in code that is being compiled or exported. Dynamo knows torch's own function, not one that calls it.
+#: True while torch compiles or exports the code. Not wrapped: Dynamo recognises only torch's own function.
 is_compiling: Callable[[], bool] = getattr(torch.compiler, 'is_compiling', None) or torch._utils.is_compiling
 
 if hasattr(torch.amp, 'is_autocast_available'):
@@ -22,11 +22,11 @@ else:
     _ENABLED = {'cpu': torch.is_autocast_cpu_enabled, 'cuda': torch.is_autocast_enabled}
 
     def is_autocast_available(device_type: str) -> bool:
-        """Whether a kind of device, such as 'cuda', has autocast; 'meta' has none."""
+        """True if a device type has autocast: 'cpu' and 'cuda' have it, 'meta' does not."""
         return device_type in _ENABLED
 
     def is_autocast_enabled(device_type: str) -> bool:
-        """Whether autocast is on for a kind of device that has it."""
+        """True if autocast is on for a device type that has autocast."""
         return _ENABLED[device_type]()
 
 
@@ -43,21 +43,18 @@ def replace(value: Any, **changes: Any) -> Any:
 
 
 def register_load_state_dict_pre_hook(module: nn.Module, hook: Callable) -> RemovableHandle:
-    """Has ``hook(module, state_dict, prefix, ...)`` called before a module loads a state dict."""
+    """Registers ``hook(module, state_dict, prefix, ...)``, called before a module loads a state dict."""
     if hasattr(module, 'register_load_state_dict_pre_hook'):
         return module.register_load_state_dict_pre_hook(hook)
     return module._register_load_state_dict_pre_hook(hook, with_module=True)
 
 
-#: Whether torch's compiler follows the backbones. That of torch 2.1 does not; those between were not tried.
+#: True if torch can compile the backbones. torch 2.1 cannot; 2.2 to 2.4 are untested.
 CAN_COMPILE: bool = torch.__version__ >= (2, 5)
 
 
 def run_uncompiled_where_it_fails(forward: Callable) -> Callable:
-    """Has a function run as it is inside a model that is compiled, where :data:`CAN_COMPILE` is False.
-
-    The rest of the model is compiled around it.
-    """
+    """Excludes a function from compilation if :data:`CAN_COMPILE` is False; the rest of the model is compiled."""
     return forward if CAN_COMPILE else torch.compiler.disable(forward)
 
 

@@ -1,162 +1,32 @@
-"""Checks that the stack vitplug stands on is in order and that vitplug works on it, and says how to repair it.
+"""Checks the installed packages and vitplug, and prints how to repair them.
 
-Run ``python -m vitplug.doctor``, or with ``--quick`` for the stack alone; the exit status is 1 where something is
-broken. Nothing is downloaded and nothing written.
+Run ``python -m vitplug.doctor``; with ``--quick`` only the imports are checked. The exit status is 1 if a check fails.
+Nothing is downloaded or written.
 """
 
 import argparse
 import importlib
 import importlib.metadata
-import platform
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vitplug import threads
-from vitplug.engine.config_paths import LIBRARIES, configs_folder
+from vitplug import stacks, threads
+from vitplug.config.paths import LIBRARIES, configs_folder
 
-# What each import name may come from: two of them overwrite each other's files, and the last one installed wins.
-DISTRIBUTIONS = {
-    'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
-    'mmcv': ('onedl-mmcv', 'mmcv', 'mmcv-lite', 'mmcv-full', 'onedl-mmcv-lite'),
-    'mmdet': ('onedl-mmdetection', 'mmdet'),
-    'mmseg': ('onedl-mmsegmentation', 'mmsegmentation'),
-    'mmpretrain': ('onedl-mmpretrain', 'mmpretrain', 'mmcls'),
-}
-# Where OpenMMLab keeps wheels of mmcv, for a kind of torch such as 'cu121' and a release such as '2.1'.
-MMCV_WHEELS = 'https://download.openmmlab.com/mmcv/dist/{kind}/torch{release}/index.html'
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
-
-# --- the stacks ---
-
-
-def installed(names: Sequence[str]) -> dict[str, str]:
-    """Those of the distributions that are there, with their versions."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Packages that vitplug is tested on together; `make setup STACK=name` installs them.
-
-    Attributes:
-        name: The value of STACK.
-        extra: What setup.py calls the packages beside torch.
-        mmcv: The distribution of mmcv.
-        versions: The versions of torch and mmcv.
-        wheels: Kinds of torch for which OpenMMLab has this mmcv prebuilt, on x86-64 for Python up to 3.11.
-    """
-
-    name: str
-    extra: str
-    mmcv: str
-    versions: tuple[str, str]
-    wheels: tuple[str, ...] = ()
-
-
-STACKS = (
-    Stack('onedl', 'onedl', 'onedl-mmcv', ('2.12.1', '2.3.6')),
-    Stack('openmmlab', 'openmmlab', 'mmcv', ('2.1.2', '2.1.0'), wheels=('cpu', 'cu118', 'cu121')),
-    Stack('openmmlab-new', 'openmmlab', 'mmcv', ('2.5.1', '2.1.0')),
-)
-# onedl's packages need a torch from here on.
-FIRST_TORCH_OF_ONEDL = 4
-UPSTREAM = ('mmengine', 'mmcv', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'mmpretrain')
-
-
-def nearest_stack() -> Stack:
-    """The stack that the packages here are closest to, by their names and the torch release."""
-    onedl, old, new = STACKS
-    match = re.match(r'2\.(\d+)', installed(('torch',)).get('torch', ''))
-    minor = int(match[1]) if match else None
-    if minor is not None and minor < FIRST_TORCH_OF_ONEDL:
-        return old
-    if not installed(UPSTREAM):
-        return onedl
-    return old if minor is None else new
-
-
-def stack_here() -> str:
-    """The name of the nearest stack, and what differs from it."""
-    stack = nearest_stack()
-    found = installed(('torch', stack.mmcv))
-    differs = [
-        f'{name} is {found.get(name, "missing")}, not {tested}'
-        for name, tested in zip(('torch', stack.mmcv), stack.versions, strict=True)
-        if found.get(name, '').partition('+')[0] != tested
-    ]
-    return f'{stack.name}, as tested' if not differs else f'{stack.name} is the nearest: {", ".join(differs)}'
-
-
-# --- what repairs what: lines for a shell ---
-
-
-def mmcv_wheels() -> str:
-    """The address of prebuilt wheels of the nearest stack's mmcv for the torch here, '' where there are none."""
-    stack = nearest_stack()
-    match = re.fullmatch(r'(2\.\d+)\.\d+(?:\+(\w+))?', installed(('torch',)).get('torch', ''))
-    if match is None or sys.version_info >= (3, 12) or platform.machine() not in ('x86_64', 'AMD64'):
-        return ''
-    # PyPI's builds have no label: those of torch 2.1 are for CUDA 12.1 on Linux, and for CPUs elsewhere.
-    release, kind = match[1], match[2] or ('cu121' if sys.platform == 'linux' else 'cpu')
-    is_for_release = stack.versions[0].startswith(f'{release}.')
-    return MMCV_WHEELS.format(kind=kind, release=release) if is_for_release and kind in stack.wheels else ''
-
-
-def build_ops() -> str:
-    """Installs mmcv with its ops, under the name and version it has here: under another name it would be there twice.
-
-    A prebuilt wheel where there is one for the torch here.
-    """
-    stack = nearest_stack()
-    name, number = next(iter(installed(DISTRIBUTIONS['mmcv']).items()), (stack.mmcv, ''))
-    full = name.removesuffix('-lite')
-    drop = '' if name == full else f'pip uninstall -y {name} && '
-    wanted = f'--no-deps --force-reinstall {full}=={number}' if number else f'{full}=={stack.versions[1]}'
-    address = mmcv_wheels() if (full, number or stack.versions[1]) == (stack.mmcv, stack.versions[1]) else ''
-    if address:
-        return f'{drop}pip install --only-binary {full} --find-links {address} {wanted}'
-    build = 'pip install --no-build-isolation --no-cache-dir'
-    return f'{drop}{build} {wanted}  # compiles ops for the torch here, ten minutes'
-
-
-def fit_torchvision() -> str:
-    """Installs the torchvision of this torch: 0.20 goes with 2.5, 0.21 with 2.6 and so on, both CPU or both CUDA."""
-    number = installed(('torch',)).get('torch', '')
-    if not number:
-        return 'pip install torch torchvision'
-    match = re.fullmatch(r'2\.(\d+)\.(\d+)(?:\+(\w+))?', number)
-    if match is None:
-        return f'install the torchvision that was built beside torch {number}'
-    minor, patch, kind = match.groups()
-    index = f' --index-url https://download.pytorch.org/whl/{kind}' if kind else ''
-    return f'pip install --no-deps --force-reinstall torchvision==0.{int(minor) + 15}.{patch}{index}'
-
-
-def install_packages() -> str:
-    """Installs what the nearest stack has beside torch."""
-    return f"pip install --no-build-isolation -e '.[{nearest_stack().extra}]'  # in the folder of vitplug"
-
-
-NUMPY = "pip install --force-reinstall 'numpy<2'  # which every torch takes; those before 2.3 take no other"
-# What runs on the stack is to blame only where the stack is in order.
+NUMPY = "pip install --force-reinstall 'numpy<2'  # works with every torch; torch before 2.3 needs it"
+# vitplug is at fault only if the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
-STACK_FIRST = 'repair what is broken above, then run this again'
+STACK_FIRST = 'repair the errors above, then run this again'
 
 
 @dataclass(frozen=True)
 class Need:
-    """A module that has to import, and what to do where it does not."""
+    """A module that must be importable, and the remedy if it is not."""
 
     module: str
     purpose: str
@@ -165,13 +35,13 @@ class Need:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that has to work.
+    """A check of the report.
 
     Attributes:
-        name: What is shown.
-        purpose: What does not work without it.
-        remedy: What to do where it does not.
-        run: Does it; returns what is shown beside the name, raises what is wrong.
+        name: Name in the report.
+        purpose: Features that need it.
+        remedy: How to repair it.
+        run: Runs the check. Returns the text beside the name; raises an error if the check fails.
     """
 
     name: str
@@ -181,7 +51,7 @@ class Check:
 
 
 class Broken(ValueError):
-    """Something is wrong whose remedy depends on what was found."""
+    """A failed check with its own remedy."""
 
     def __init__(self, message: str, remedy: str):
         super().__init__(message)
@@ -190,19 +60,19 @@ class Broken(ValueError):
 
 NEEDS = (
     Need('torch', 'everything', 'pip install torch torchvision'),
-    Need('torchvision', 'images', fit_torchvision()),
-    Need('mmengine', 'configs, runners', install_packages()),
-    Need('mmcv', 'images, layers', build_ops()),
-    Need('mmcv.ops', 'detection and segmentation', build_ops()),
-    Need('mmdet', 'detection', install_packages()),
-    Need('mmseg', 'segmentation', install_packages()),
-    Need('mmpretrain', 'classification', install_packages()),
-    Need('vitplug.backbones', 'the backbones', install_packages()),
+    Need('torchvision', 'images', stacks.fit_torchvision()),
+    Need('mmengine', 'configs, runners', stacks.install_packages()),
+    Need('mmcv', 'images, layers', stacks.build_ops()),
+    Need('mmcv.ops', 'detection and segmentation', stacks.build_ops()),
+    Need('mmdet', 'detection', stacks.install_packages()),
+    Need('mmseg', 'segmentation', stacks.install_packages()),
+    Need('mmpretrain', 'classification', stacks.install_packages()),
+    Need('vitplug.backbones', 'the backbones', stacks.install_packages()),
 )
 
 
 def check(need: Need) -> str | None:
-    """Imports the module; returns None, or what went wrong."""
+    """Imports the module; returns None, or the error."""
     try:
         importlib.import_module(need.module)
     except Exception as error:  # a broken binary package can raise anything
@@ -211,7 +81,7 @@ def check(need: Need) -> str | None:
 
 
 def version(module: str) -> str:
-    """The module's version as it names it itself, empty where it does not."""
+    """The module's ``__version__``, or ''."""
     return getattr(sys.modules.get(module), '__version__', '')
 
 
@@ -219,10 +89,10 @@ def version(module: str) -> str:
 
 
 def numpy_beside_torch() -> str:
-    """Passes an array to torch and back, which a torch built for another numpy cannot.
+    """Passes an array to torch and back.
 
     Raises:
-        RuntimeError or ValueError: if that fails.
+        RuntimeError or ValueError: If it fails, because torch was built for another numpy.
     """
     import numpy as np
     import torch
@@ -234,10 +104,10 @@ def numpy_beside_torch() -> str:
 
 
 def torchvision_beside_torch() -> str:
-    """Runs an operator of torchvision's.
+    """Runs an operator of torchvision.
 
     Raises:
-        RuntimeError: if torchvision was built for another torch.
+        RuntimeError: If torchvision was built for another torch.
     """
     import torch
     import torchvision
@@ -247,10 +117,10 @@ def torchvision_beside_torch() -> str:
 
 
 def mmcv_ops_work() -> str:
-    """Runs a compiled operator of mmcv's: one built for another torch may import and still fail.
+    """Runs a compiled operator of mmcv: an mmcv built for another torch may import, but fail at run time.
 
     Raises:
-        RuntimeError or ImportError: if it does not run.
+        RuntimeError or ImportError: If it does not run.
     """
     import mmcv
     import torch
@@ -268,23 +138,23 @@ def _check_nms(nms: Callable, torch) -> None:
 
 
 def one_distribution_each() -> str:
-    """Looks for packages that are installed twice under different distribution names.
+    """Checks that no package is installed twice under different distribution names.
 
     Raises:
-        Broken: names them.
+        Broken: If one is.
     """
-    twice = {name: found for name, names in DISTRIBUTIONS.items() if len(found := installed(names)) > 1}
+    twice = {name: found for name, names in stacks.DISTRIBUTIONS.items() if len(found := stacks.installed(names)) > 1}
     if twice:
         message = '; '.join(f'{name} comes from {_listed(found)}' for name, found in twice.items())
         raise Broken(message, _install_anew(name for found in twice.values() for name in found))
-    opencv = installed(OPENCV)
+    opencv = stacks.installed(OPENCV)
     if len(set(opencv.values())) > 1:
         raise Broken(f'cv2 comes from builds of different versions: {_listed(opencv)}', _install_anew(opencv))
-    return ', '.join(name for names in DISTRIBUTIONS.values() for name in installed(names))
+    return ', '.join(name for names in stacks.DISTRIBUTIONS.values() for name in stacks.installed(names))
 
 
 def _install_anew(names: Iterable[str]) -> str:
-    return f'pip uninstall -y {" ".join(names)} && {install_packages()}'
+    return f'pip uninstall -y {" ".join(names)} && {stacks.install_packages()}'
 
 
 def _listed(found: dict[str, str]) -> str:
@@ -292,19 +162,19 @@ def _listed(found: dict[str, str]) -> str:
 
 
 def setuptools_has_pkg_resources() -> str:
-    """Looks for `pkg_resources`, which setuptools 82 dropped.
+    """Imports `pkg_resources`, which setuptools 82 removed.
 
     Raises:
-        ModuleNotFoundError: if it is not there.
+        ModuleNotFoundError: If it is missing.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # of its coming end
+        warnings.simplefilter('ignore')  # its deprecation
         importlib.import_module('pkg_resources')
     return f'setuptools {importlib.metadata.version("setuptools")}'
 
 
 def folder_of_configs(library: str) -> str:
-    """Where the configs `library::...` lie, or why there are none."""
+    """The folder of the configs `library::...`, or the reason why there is none."""
     try:
         return str(configs_folder(library))
     except FileNotFoundError as error:
@@ -312,11 +182,11 @@ def folder_of_configs(library: str) -> str:
 
 
 STACK = (
-    Check('stack', 'every answer to a question', install_packages(), stack_here),
+    Check('stack', 'bug reports', stacks.install_packages(), stacks.stack_here),
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
-    Check('torchvision ops', 'images, detection', fit_torchvision(), torchvision_beside_torch),
-    Check('mmcv ops', 'detection and segmentation', build_ops(), mmcv_ops_work),
-    Check('distribution names', 'every package that is there twice', install_packages(), one_distribution_each),
+    Check('torchvision ops', 'images, detection', stacks.fit_torchvision(), torchvision_beside_torch),
+    Check('mmcv ops', 'detection and segmentation', stacks.build_ops(), mmcv_ops_work),
+    Check('distribution names', 'packages that are installed twice', stacks.install_packages(), one_distribution_each),
     Check(
         'setuptools',
         "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
@@ -325,7 +195,7 @@ STACK = (
     ),
 )
 CONFIGS = tuple(
-    Check(f'configs {library}::...', 'bases by name', install_packages(), partial(folder_of_configs, library))
+    Check(f'configs {library}::...', 'bases by name', stacks.install_packages(), partial(folder_of_configs, library))
     for library in LIBRARIES
 )
 
@@ -345,17 +215,17 @@ TOYS = {
         arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
     ),
 }
-# What a plug sits on where the backbone has none of its own.
+# Plugs that another plug needs, by backbone.
 COMPANIONS = {
     'GaussianAttentionBias': {'VisionTransformer': 'RelPosBias', 'DistilledVisionTransformer': 'RelPosBias'},
 }
 
 
 def plug_in_backbone(backbone: str, plug: str) -> str:
-    """Builds a small backbone with a plug and runs one image forwards and backwards.
+    """Builds a small backbone with a plug and runs forward and backward on one image.
 
     Raises:
-        Exception: whatever a mistake in vitplug or a broken package gives.
+        Exception: Any error of vitplug or of a broken package.
     """
     import torch
 
@@ -364,7 +234,7 @@ def plug_in_backbone(backbone: str, plug: str) -> str:
     plugs = [dict(type=name) for name in (COMPANIONS.get(plug, {}).get(backbone), plug) if name]
     try:
         model = MODELS.build(dict(type=backbone, plugs=plugs, **TOYS[backbone]))
-    except ValueError as refusal:  # a combination that makes no sense is refused with a reason
+    except ValueError as refusal:  # an impossible combination; the message has the reason
         return f'refused: {" ".join(str(refusal).split())[:100]}'
     outputs = model(torch.rand(1, 3, 32, 32, requires_grad=True))
     _check_finite(sum(output.float().square().sum() for output in _flattened(outputs)), model)
@@ -387,7 +257,7 @@ def _check_finite(loss, model) -> None:
 
 
 def backbone_checks() -> Iterator[Check]:
-    """A check for every registered backbone with every registered plug; one that fails where these do not import."""
+    """One check per registered backbone and plug; a single failing check if these cannot be imported."""
     try:
         from vitplug.registry import PLUGS
 
@@ -468,14 +338,14 @@ DETECTOR = dict(
 
 
 def labelled_class():
-    """A sample of mmpretrain's."""
+    """A sample of mmpretrain."""
     from mmpretrain.structures import DataSample
 
     return DataSample().set_gt_label(1)
 
 
 def labelled_map():
-    """A sample of mmseg's."""
+    """A sample of mmseg."""
     import torch
     from mmengine.structures import PixelData
     from mmseg.structures import SegDataSample
@@ -485,7 +355,7 @@ def labelled_map():
 
 
 def labelled_boxes():
-    """A sample of mmdet's."""
+    """A sample of mmdet."""
     import torch
     from mmdet.structures import DetDataSample
     from mmengine.structures import InstanceData
@@ -499,7 +369,7 @@ def training_step(scope: str, model: dict, sample: Callable) -> str:
     """Trains a small model for one step on noise.
 
     Raises:
-        Exception: whatever a mistake in vitplug or a broken package gives.
+        Exception: Any error of vitplug or of a broken package.
     """
     import torch
     from mmengine.config import ConfigDict
@@ -507,12 +377,13 @@ def training_step(scope: str, model: dict, sample: Callable) -> str:
     from mmengine.registry import MODELS
 
     torch.manual_seed(0)
-    model = MODELS.build(ConfigDict(_scope_=scope, **model))
-    optimizer = OptimWrapper(torch.optim.AdamW(model.parameters(), lr=1e-3))
+    built = MODELS.build(ConfigDict(_scope_=scope, **model))
+    optimizer = OptimWrapper(torch.optim.AdamW(built.parameters(), lr=1e-3))
     images = [torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8) for _ in range(2)]
-    inputs = torch.stack(images).float() if scope == 'mmpretrain' else images
-    losses = model.train_step(dict(inputs=inputs, data_samples=[sample() for _ in images]), optimizer)
-    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+    # A preprocessor stacks the images by itself.
+    inputs = images if 'data_preprocessor' in model else torch.stack(images).float()
+    losses = built.train_step(dict(inputs=inputs, data_samples=[sample() for _ in images]), optimizer)
+    if not all(parameter.isfinite().all() for parameter in built.parameters()):
         raise FloatingPointError('the step leaves weights that are not finite')
     return f'loss {losses["loss"].item():.3f}'
 
@@ -537,7 +408,7 @@ TASKS = (
 
 
 def import_checks() -> Iterator[Check]:
-    """A check for every module that has to import."""
+    """One check per module of :data:`NEEDS`."""
     for need in NEEDS:
         yield Check(need.module, need.purpose, need.remedy, partial(_import, need))
 
@@ -550,7 +421,7 @@ def _import(need: Need) -> str:
 
 
 def report(checks: Iterable[Check]) -> list[str]:
-    """Runs checks and prints a line for each; returns the remedies for those that failed."""
+    """Runs checks, prints one line for each, and returns the remedies of the failed ones."""
     remedies = []
     for item in checks:
         try:
@@ -565,35 +436,35 @@ def report(checks: Iterable[Check]) -> list[str]:
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
-    parser = argparse.ArgumentParser(description='Check the stack and vitplug on it, and say how to repair it.')
-    parser.add_argument('--quick', action='store_true', help='only check that everything imports')
+    parser = argparse.ArgumentParser(description='Check the installed packages and vitplug; print how to repair them.')
+    parser.add_argument('--quick', action='store_true', help='check only the imports')
     parser.add_argument(
-        '--wheels', action='store_true', help='only print where wheels of mmcv for the torch here are, if anywhere'
+        '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'
     )
     args = parser.parse_args(argv)
     if args.wheels:
-        print(mmcv_wheels())
+        print(stacks.mmcv_wheels())
         return 0
-    # Packages guess at what is missing when they are imported, and guess wrong.
+    # Import warnings of the packages are misleading; the report has the errors.
     warnings.simplefilter('ignore')
     remedies = report(import_checks())
     if not args.quick:
         remedies += report((*STACK, *CONFIGS))
         _quieten()
-        # Models are built on a stack with gaps as well: what one gap breaks and what it leaves working is told apart.
+        # Also run on a broken stack, to show which models still work.
         remedy = STACK_FIRST if remedies else REPORT
         remedies += report(replace(item, remedy=remedy) for item in (*TASKS, *backbone_checks()))
     if not remedies:
         print('the stack is in order')
         return 0
-    culprit = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
-    print(f'{culprit} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
+    broken = 'vitplug' if set(remedies) == {REPORT} else 'the stack'
+    print(f'{broken} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
     print('\n'.join(f'  {remedy}' for remedy in dict.fromkeys(remedies) if remedy != STACK_FIRST))
     return 1
 
 
 def _quieten() -> None:
-    """Leaves the report free of the lines that building a model logs."""
+    """Keeps the log lines of model building out of the report."""
     try:
         from mmengine.logging import MMLogger
     except Exception:  # reported above

@@ -1,4 +1,4 @@
-"""The state of a long job on one line, which a terminal writes over. Standard library only."""
+"""A progress line that is overwritten on a terminal. Standard library only."""
 
 import shutil
 import sys
@@ -18,12 +18,12 @@ def spoken(seconds: float) -> str:
 
 
 class StatusLine:
-    """A line that is written over on a terminal; elsewhere, such as in a log file, a line now and then.
+    """A progress line: overwritten on a terminal; on other streams, such as a log file, a new line per interval.
 
     Args:
-        stream: Where it is written; default stdout.
-        interval: Seconds from line to line where the stream is no terminal.
-        clock: Gives the time in seconds.
+        stream: Output stream, stdout by default.
+        interval: Seconds between two lines if the stream is not a terminal.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class StatusLine:
         self.shown, self.last = 0, clock()
 
     def show(self, text: str) -> None:
-        """Shows the state; what does not fit on the terminal's line is cut off."""
+        """Shows the progress, cut to the width of the terminal."""
         if self.stream.isatty():
             text = text[: shutil.get_terminal_size().columns - 1]
             self._write('\r' + text.ljust(self.shown))
@@ -46,7 +46,7 @@ class StatusLine:
             self._write(f'{text}\n')
 
     def say(self, text: str) -> None:
-        """Writes a line that stays, in place of the state."""
+        """Replaces the progress by a permanent line."""
         erased = '\r' + ' ' * self.shown + '\r' if self.shown else ''
         self.shown = 0
         self._write(f'{erased}{text}\n')

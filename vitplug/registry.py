@@ -1,8 +1,7 @@
 """The registries of scope ``vitplug``.
 
-Nothing but mmengine is imported here: mmengine imports this module by itself when a config
-names ``vitplug.X`` and hides any ImportError it meets, so a missing package would otherwise
-show up as "X is not in the registry".
+This module imports only mmengine. mmengine imports it when a config names ``vitplug.X``, and hides
+any ImportError: a missing package would be reported as "X is not in the registry".
 """
 
 from mmengine.config.utils import MODULE2PACKAGE
@@ -31,7 +30,7 @@ OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor',
     parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
     scope='vitplug',
-    locations=['vitplug.engine.layer_decay'],
+    locations=['vitplug.runs.layer_decay'],
 )
 WEIGHT_INITIALIZERS = Registry(
     'weight initializer',
@@ -42,8 +41,8 @@ WEIGHT_INITIALIZERS = Registry(
 TRANSFORMS = Registry(
     'transform', parent=MMENGINE_TRANSFORMS, scope='vitplug', locations=['vitplug.datasets.token_labels']
 )
-HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.engine.hooks'])
+HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.runs.hooks'])
 
-# mmengine's table of packages: makes `vitplug::...` a name of the configs that come with the package, and finds
-# `mmseg::...` by the name of the module: its distribution is not always called mmsegmentation.
+# mmengine's table of packages by config prefix. `vitplug::...` names vitplug's configs. `mmseg::...` is found by its
+# module name, because its distribution has several names (mmsegmentation, onedl-mmsegmentation).
 MODULE2PACKAGE.update(vitplug='vitplug', mmseg='mmseg')

@@ -1,8 +1,8 @@
-"""One step of `make setup`: runs a command, shows how far it is, and how long it took. Standard library only.
+"""One step of `make setup`: runs a command and shows its progress and time. Standard library only.
 
     python -m vitplug.setup_step TITLE LOG COMMAND...
 
-The command's output goes to the file LOG; its end is shown if the command fails.
+The command's output is written to the file LOG. If the command fails, the last lines are shown.
 """
 
 import re
@@ -15,7 +15,7 @@ from pathlib import Path
 from vitplug.progress import StatusLine, spoken
 
 SHOWN_LINES = 30
-# What pip and, if pip runs with -v, ninja tell of their progress. Later lines replace earlier ones.
+# Progress lines of pip, and of ninja under `pip -v`. The latest match is shown.
 STATES: tuple[tuple[re.Pattern, str], ...] = (
     (re.compile(r'\s*\[(\d+)/(\d+)\] '), 'compiled {} of {} files'),
     (
@@ -28,7 +28,7 @@ STATES: tuple[tuple[re.Pattern, str], ...] = (
 
 
 def state_of(line: str) -> str | None:
-    """What a line of output tells of the progress, None if nothing."""
+    """The progress that a line of output reports, or None."""
     for pattern, words in STATES:
         found = pattern.match(line)
         if found:
@@ -43,10 +43,10 @@ def run_step(
 
     Args:
         title: The name of the step.
-        log: File for the command's output; the output of an earlier try is replaced.
+        log: File for the command's output; an existing file is overwritten.
         command: The command and its arguments.
-        line: Where the progress is shown.
-        clock: Gives the time in seconds.
+        line: Shows the progress.
+        clock: Returns the time in seconds.
     """
     line.say(title)
     start, state = clock(), 'started'
@@ -61,16 +61,16 @@ def run_step(
                 line.show(f'      {state}, {spoken(clock() - start)} so far')
     took = spoken(clock() - start)
     if status:
-        line.say(f'      failed with exit status {status} after {took}; the end of its output:\n')
+        line.say(f'      failed with exit status {status} after {took}; the last lines of its output:\n')
         line.say('\n'.join(log.read_text(errors='replace').splitlines()[-SHOWN_LINES:]))
-        line.say(f'\nerror: {title}: failed; the whole output is in {log}')
+        line.say(f'\nerror: {title}: failed; the full output is in {log}')
     else:
         line.say(f'      done in {took}')
     return status
 
 
 def _wait(process: subprocess.Popen) -> int | None:
-    """The exit status, None if the process still runs after a second."""
+    """The exit status, or None if the process still runs after a second."""
     try:
         return process.wait(timeout=1)
     except subprocess.TimeoutExpired:
@@ -78,7 +78,7 @@ def _wait(process: subprocess.Popen) -> int | None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the step of a command line and returns its exit status; 130 for Ctrl-C, which pip gets as well."""
+    """Runs the step of a command line and returns its exit status; 130 after Ctrl-C, which also stops the command."""
     if len(argv) < 3:
         print('usage: python -m vitplug.setup_step TITLE LOG COMMAND...', file=sys.stderr)
         return 2
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return run_step(title, Path(log), command, StatusLine())
     except KeyboardInterrupt:
-        print(f'\n{title}: stopped; make goes on from this step when it is run again', file=sys.stderr)
+        print(f'\n{title}: stopped; run make again to resume at this step', file=sys.stderr)
         return 130
     except OSError as error:
         print(f'error: {title}: {error}', file=sys.stderr)

@@ -1,8 +1,8 @@
-"""CPU threads on a machine that is shared: how many, and how they wait for each other. Standard library only.
+"""CPU threads on a shared machine: their number, and how they wait for each other. Standard library only.
 
-Threads of OpenMP spin at the end of every parallel part until the last one is there. Where another program, or a
-container's CPU quota, holds one of them up, the others burn the time that it needs: a training step takes several times
-as long. OpenMP reads its variables once, when torch is loaded, so :func:`configure` comes before that.
+OpenMP threads spin (wait in a busy loop) at the end of each parallel region. If another program or a container's CPU
+quota delays one thread, the spinning threads take the CPU time it needs, and a training step takes several times as
+long. OpenMP reads its variables once, when torch is imported: call :func:`configure` before that.
 """
 
 import math
@@ -13,25 +13,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 SPIN_COUNT = 1000
-"""Turns of a thread's waiting loop before it sleeps; 300,000 if nothing is set, 0 with `OMP_WAIT_POLICY=PASSIVE`.
+"""Iterations of the busy loop before a thread sleeps.
 
-`python tests/soak/contention.py` compares the three on this machine, quiet and beside one busy process.
+The default is 300,000, and 0 with `OMP_WAIT_POLICY=PASSIVE`.
+`python tests/soak/contention.py` compares the three values on an idle machine and beside one busy process.
 """
 
 WAITING = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')
 VALUES = {
-    'GOMP_SPINCOUNT': (re.compile(r'\d+\s*[kmgt]?|infinit[ey]', re.I), 'a number of turns such as 1000'),
+    'GOMP_SPINCOUNT': (re.compile(r'\d+\s*[kmgt]?|infinit[ey]', re.I), 'a number of loop iterations such as 1000'),
     'OMP_WAIT_POLICY': (re.compile('active|passive', re.I), 'ACTIVE or PASSIVE'),
-    'OMP_NUM_THREADS': (re.compile(r'0*[1-9]\d*(\s*,\s*0*[1-9]\d*)*'), 'a number of threads from 1 on'),
+    'OMP_NUM_THREADS': (re.compile(r'0*[1-9]\d*(\s*,\s*0*[1-9]\d*)*'), 'a number of threads, at least 1'),
 }
-"""Values that OpenMP takes, by variable."""
+"""Values that OpenMP accepts, by variable: pattern, and its description."""
 
 
 def configure() -> None:
-    """Sets OpenMP's variables for this process and those it starts; those that the user has set stay as they are.
+    """Sets OpenMP's variables for this process and its child processes. Variables set by the user are kept.
 
-    The number of threads is set only below a CPU quota, of which OpenMP does not know. A value that OpenMP would not
-    take counts as not set, with a warning on stderr.
+    The number of threads is set only under a CPU quota, which OpenMP ignores. A value that OpenMP does not accept is
+    treated as unset, with a warning on stderr.
     """
     for name in VALUES:
         _drop_bad_value(name)
@@ -40,20 +41,20 @@ def configure() -> None:
     number = cores()
     if number < _cores_by_affinity():
         os.environ.setdefault('OMP_NUM_THREADS', str(number))
-    # Workers of data loaders have one thread of torch each. A forked one has the single thread of OpenCV that mmengine
-    # sets in the main process; a spawned one starts from this.
+    # Data loader workers have one torch thread each. mmengine also gives OpenCV one thread in the main process, which
+    # forked workers inherit; spawned workers read this variable.
     os.environ.setdefault('OPENCV_FOR_THREADS_NUM', '1')
 
 
 def cores() -> int:
-    """Cores that this process may use, at least 1: by CPU affinity, and by the quotas of its cgroups, rounded up."""
+    """Number of cores that this process may use, at least 1: the CPU affinity or cgroup quota, rounded up."""
     return math.ceil(min(_cores_by_affinity(), cpu_quota()))
 
 
 def cpu_quota(proc: Path = Path('/proc/self')) -> float:
-    """CPU time that the cgroups of a process allow, in cores; infinity without a quota.
+    """CPU quota of a process's cgroups, in cores; infinity without a quota.
 
-    The quota of a cgroup holds for everything inside, so the smallest of the own one and those above it counts.
+    A quota also limits all child cgroups, so the smallest quota of the process's cgroup and its parents counts.
 
     Args:
         proc: The process's folder in /proc.
@@ -89,11 +90,11 @@ def _warn(message: str) -> None:
 
 
 def _cgroup_folders(mounts: str, own: dict[str, str]) -> Iterator[tuple[Callable[[Path], float], Path]]:
-    """The folders of the own cgroup and of those above it, each with the function that reads its quota.
+    """The folders of the process's cgroup and its parents, each with the function that reads its quota.
 
     Args:
         mounts: Text of `mountinfo`.
-        own: Path of the own cgroup by controller; version 2 has one cgroup for all, under ''.
+        own: Path of the process's cgroup by controller; version 2 has one cgroup for all controllers, under ''.
     """
     for line in mounts.splitlines():
         place, _, kind = line.partition(' - ')
@@ -105,7 +106,7 @@ def _cgroup_folders(mounts: str, own: dict[str, str]) -> Iterator[tuple[Callable
             controller, read = 'cpu', _quota_v1
         else:
             continue
-        # In a container, the mount may show a part of the tree only, from the container's cgroup on.
+        # In a container, the mount may start at the container's cgroup.
         path = PurePosixPath(own.get(controller, '/'))
         inside = path.relative_to(root) if path.is_relative_to(root) else PurePosixPath()
         for part in (inside, *inside.parents):
@@ -113,7 +114,7 @@ def _cgroup_folders(mounts: str, own: dict[str, str]) -> Iterator[tuple[Callable
 
 
 def _unescaped(path: str) -> str:
-    r"""A path of `mountinfo`, which writes spaces and the like as \040."""
+    r"""Decodes a path of `mountinfo`, which escapes characters in octal (a space is \040)."""
     return re.sub(r'\\([0-7]{3})', lambda code: chr(int(code[1], 8)), path)
 
 
@@ -128,7 +129,7 @@ def _quota_v1(folder: Path) -> float:
 
 
 def _text(file: Path) -> str:
-    """The text of a file, 'max' where there is none: the root has no quota, nor has a cgroup without the controller."""
+    """The text of a file, or 'max' if it is missing, as in the root cgroup or in one without the controller."""
     try:
         return file.read_text().strip()
     except OSError:
@@ -136,7 +137,7 @@ def _text(file: Path) -> str:
 
 
 def _ratio(numbers: list[str], file: Path) -> float:
-    """Quota by period, both in microseconds; infinity, with a warning, for anything else."""
+    """Quota divided by period, both in microseconds; infinity with a warning if the text is invalid."""
     try:
         quota, period = map(int, numbers)
         if quota > 0 and period > 0:

@@ -2,7 +2,7 @@ _base_ = 'hooks.py'
 default_scope = 'mmpretrain'
 
 default_hooks = dict(
-    # Taken out of the base, so that it does not count as a key that two bases have.
+    # Removed from the base: mmengine refuses a key that occurs in two bases.
     _base_.pop('vitplug_hooks'),
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=20),
@@ -14,7 +14,7 @@ default_hooks = dict(
 env_cfg = dict(
     cudnn_benchmark=False,
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
-    # A process that waits for another one longer than this many seconds ends: longer than rank 0 evaluates and saves.
+    # Seconds after which a process stops waiting for another one; longer than rank 0 needs to evaluate and save.
     dist_cfg=dict(backend='nccl', timeout=1800),
 )
 vis_backends = [dict(type='LocalVisBackend')]

@@ -1,4 +1,4 @@
-# The hooks that let a training survive, for a base of another library:
+# vitplug's hooks (interruptions, bad samples, non-finite losses ...) for a base of another library:
 #   _base_ = ['mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py', 'vitplug::_base_/hooks.py']
 #   default_hooks = _base_.vitplug_hooks
 vitplug_hooks = dict(

@@ -1,4 +1,4 @@
-# Trainings counted in epochs. Batch norms share their statistics between processes.
+# Trainings with a schedule in epochs. Batch norms are synchronised between processes.
 _base_ = 'default_runtime_mmdet.py'
 default_hooks = dict(
     logger=dict(interval=50, log_metric_by_epoch=True),

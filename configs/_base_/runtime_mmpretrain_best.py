@@ -1,3 +1,3 @@
-# Trainings that keep the epoch of the best validation accuracy, to be tested afterwards.
+# Trainings that keep the checkpoint of the best validation accuracy, for a test afterwards.
 _base_ = 'default_runtime_mmpretrain.py'
 default_hooks = dict(checkpoint=dict(save_best='accuracy/top1'))

@@ -1,4 +1,4 @@
-# Trainings counted in iterations, a few thousand of them.
+# Trainings with a schedule in iterations, of a few thousand iterations.
 _base_ = 'default_runtime_mmpretrain.py'
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),

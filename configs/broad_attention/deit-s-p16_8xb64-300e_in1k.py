@@ -7,7 +7,7 @@ _base_ = [
     '../_base_/schedules/bvit_300e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
-# 512 images a step, for which DeiT's rule gives 5e-4 and the paper's 5000 steps of warm-up are 2 epochs.
+# For 512 images per step, DeiT's rule gives a learning rate of 5e-4; the paper's 5000 steps of warm-up are 2 epochs.
 optim_wrapper = dict(optimizer=dict(lr=5e-4))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=2, convert_to_iter_based=True),

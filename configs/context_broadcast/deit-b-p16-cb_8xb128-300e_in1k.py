@@ -8,5 +8,5 @@ _base_ = [
     '../_base_/schedules/cb_300e_warmup10.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
-# Appendix A.3 of the paper: ViT-B with CB warms up for 10 epochs, not 5, and drops more paths.
+# Appendix A.3 of the paper: ViT-B with CB has 10 epochs of warm-up, not 5, and more stochastic depth.
 model = dict(backbone=dict(drop_path_rate=0.2, plugs=[dict(type='ContextBroadcast')]))

@@ -1,5 +1,5 @@
-# ImageNet-1k classification with DeiT-S and Context Broadcasting after the MLP, every token being gated by the class
-# token on top.
+# ImageNet-1k classification with DeiT-S and Context Broadcasting after the MLP, every token gated by the class token on
+# top.
 # The paper's figures: top-1 80.3, top-5 95.0 (Table 14); top-1 80.5, top-5 95.0, which are Table 14's figures of the
 # position before the MLP (Table 13).
 # python tools/train.py configs/context_broadcast/deit-s-p16-cb-hybrid_8xb128-300e_in1k.py

@@ -1,5 +1,4 @@
-# ImageNet-1k classification with DeiT-S and a head of uniform attention in place of one of its heads, the MLP being
-# wider in return.
+# ImageNet-1k classification with DeiT-S and a head of uniform attention instead of one of its heads, with a wider MLP.
 # The paper's figures: top-1 80.3, 22 M parameters (Table 1).
 # python tools/train.py configs/context_broadcast/deit-s-p16-uniform-compensate_8xb128-300e_in1k.py
 _base_ = 'deit-s-p16-cb_8xb128-300e_in1k.py'

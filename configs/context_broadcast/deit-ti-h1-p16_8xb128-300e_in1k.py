@@ -1,4 +1,4 @@
-# ImageNet-1k classification with DeiT-Ti of one head in place of 3.
+# ImageNet-1k classification with DeiT-Ti, with one head instead of 3.
 # The paper's figures: drawn without printed values (Figure 7).
 # python tools/train.py configs/context_broadcast/deit-ti-h1-p16_8xb128-300e_in1k.py
 # Differs from deit-ti-p16_8xb128-300e_in1k.py in: model.backbone.arch.num_heads.

@@ -1,4 +1,4 @@
-# ImageNet-1k classification with DeiT-Ti of 2 heads in place of 3 and Context Broadcasting.
+# ImageNet-1k classification with DeiT-Ti, with 2 heads instead of 3, and Context Broadcasting.
 # The paper's figures: drawn without printed values (Figure 7).
 # python tools/train.py configs/context_broadcast/deit-ti-h2-p16-cb_8xb128-300e_in1k.py
 # Differs from deit-ti-p16-cb_8xb128-300e_in1k.py in: model.backbone.arch.num_heads.

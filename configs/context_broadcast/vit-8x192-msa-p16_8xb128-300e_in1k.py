@@ -1,4 +1,4 @@
-# ImageNet-1k classification with 8 blocks of DeiT-Ti and, after them, one more self-attention.
+# ImageNet-1k classification with 8 blocks of DeiT-Ti followed by one more self-attention.
 # The paper's figures: curves without printed values (Figure 2).
 # python tools/train.py configs/context_broadcast/vit-8x192-msa-p16_8xb128-300e_in1k.py
 _base_ = [

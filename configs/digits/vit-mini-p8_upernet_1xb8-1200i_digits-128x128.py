@@ -7,7 +7,7 @@ _base_ = [
     '../_base_/schedules/cosine_1200i.py',
     '../_base_/default_runtime_mmseg.py',
 ]
-# Neck and head learn faster at twice the rate of the backbone. Where a rule names them, the one that spares norms
-# holds no more, so that they are spared as a whole.
+# Neck and head have twice the learning rate of the backbone. A rule for them replaces the rule that exempts their norms
+# from weight decay, so they are exempt as a whole.
 heads = dict(lr_mult=2.0, decay_mult=0.0)
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys={'neck': heads, 'decode_head': heads}))

@@ -6,5 +6,5 @@ _base_ = [
     '../_base_/schedules/refiner_300e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
-# The same learning rate for 512 images a step.
+# The same learning rate for 512 images per step.
 auto_scale_lr = dict(base_batch_size=512)

@@ -1,4 +1,4 @@
-# ImageNet-1k classification with the host of Refined-ViT-S and Refiner, its maps being expanded twofold.
+# ImageNet-1k classification with the host of Refined-ViT-S and Refiner with expansion 2.
 # The paper's figures: top-1 82.8, 25 M parameters, converged at epoch 300 (Table 1).
 # python tools/train.py configs/refiner/convstem-vit-s-p16-refiner-r2_8xb32-300e_in1k.py
 _base_ = 'convstem-vit-s-p16_8xb32-300e_in1k.py'

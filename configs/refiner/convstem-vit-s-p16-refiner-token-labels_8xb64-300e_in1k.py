@@ -21,5 +21,5 @@ model = dict(
     # MixToken takes the place of Mixup and CutMix.
     train_cfg=dict(_delete_=True),
 )
-# The same learning rate for 512 images a step.
+# The same learning rate for 512 images per step.
 auto_scale_lr = dict(base_batch_size=512)

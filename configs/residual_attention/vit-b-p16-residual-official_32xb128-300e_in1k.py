@@ -8,7 +8,7 @@ _base_ = [
     '../_base_/schedules/revit_300e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
-# The classifier sees the mean of the normalised tokens.
+# The classifier gets the mean of the normalised tokens.
 model = dict(
     backbone=dict(
         drop_path_rate=0.2,

@@ -1,5 +1,5 @@
-# COCO instance segmentation with Mask R-CNN on a plain ViT-B in bfloat16, its parameters being shared out among the
-# processes (FSDP).
+# COCO instance segmentation with Mask R-CNN on a plain ViT-B in bfloat16, with parameters sharded over the processes
+# (FSDP).
 # python tools/train.py configs/vitdet/vit-b-p16-w14_mask-rcnn_16xb4-fsdp-lsj-100e_coco.py
 _base_ = 'vit-b-p16-w14_mask-rcnn_16xb4-amp-lsj-100e_coco.py'
 # A rule by shape would spare everything: the share of a parameter that a process holds is one-dimensional.

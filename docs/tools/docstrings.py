@@ -1,4 +1,4 @@
-"""Extension of griffe: the docstrings' Sphinx roles and literal blocks, as Markdown has them."""
+"""Extension of griffe: converts the docstrings' Sphinx roles and literal blocks to Markdown."""
 
 import re
 

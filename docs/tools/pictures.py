@@ -1,6 +1,6 @@
-"""Draws the pictures of the documentation from the package's own functions: python docs/tools/pictures.py
+"""Draws the pictures of the documentation: python docs/tools/pictures.py
 
-Maps are computed by the plugs' modules; schemes are drawn by hand. The files are plain SVG without fonts or scripts.
+Maps are computed by the plugs' modules; diagrams are drawn by hand. The files are plain SVG without fonts or scripts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitplug.attention import TokenGrid
+from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import BlockShape, ContextBroadcast, GaussianAttentionBias, LayerPlan, Refiner, ResidualAttention
 
 FOLDER = Path(__file__).resolve().parents[1] / 'images'
@@ -38,7 +38,7 @@ def shade(value: float) -> str:
 
 
 def heat_map(x: float, y: float, values: Tensor, side: float, title: str, largest: float | None = None) -> str:
-    """Values from 0 to ``largest`` as squares, of ``side`` for the longer axis; cells of equal colour in one path."""
+    """Values from 0 to ``largest`` as squares. The longer axis has the length ``side``; one path per colour."""
     cell = side / max(values.shape)
     largest = values.max().item() if largest is None else largest
     levels = (values.clamp(0, largest) / largest * 20).round().int()
@@ -63,15 +63,16 @@ def svg(width: int, height: int, parts: Iterable[str], description: str) -> str:
     )
 
 
-def plan(index: int, grid: TokenGrid, heads: int = 1, num_layers: int = 1) -> LayerPlan:
-    return LayerPlan(index, num_layers, 4 * heads, BlockShape.stock(4 * heads, heads, 8), grid)
+def plan(index: int, site: Site, heads: int = 1, num_layers: int = 1) -> LayerPlan:
+    shape, prefixes = BlockShape.stock(4 * heads, heads, 8), ('cls_token',) * site.layout.num_prefix
+    return LayerPlan(index, num_layers, 4 * heads, shape, site, prefix_names=prefixes)
 
 
 def sockets() -> str:
-    """One block and the places where plugs act."""
+    """One block and its sockets."""
     attention = ['LN', 'q, k, v', 'q k^T', '+ bias', 'softmax', 'maps v', 'proj']
     mlp = ['LN', 'fc1, act', 'fc2']
-    socket_at = {(0, 1): 'tap', (0, 2): 'scores', (0, 3): 'bias', (0, 4): 'map', (0, 6): 'msa'}
+    socket_at = {(0, 1): 'qkv, tap', (0, 2): 'scores', (0, 3): 'bias', (0, 4): 'map', (0, 5): 'heads', (0, 6): 'msa'}
     socket_at |= {(1, 0): 'mlp_front', (1, 1): 'mlp_mid', (1, 2): 'mlp_end'}
     parts = []
     for row, names in enumerate((attention, mlp)):
@@ -86,25 +87,26 @@ def sockets() -> str:
         end = 50 + 92 * len(names)
         parts += [text(end + 10, y + 20, '+', 18)]
         parts += [arrow((36, y + 15), (36, y - 15), (end + 10, y - 15), (end + 10, y + 5))]
-    parts += [text(470, 175, 'start: the carry before the first block', anchor='start', fill=RED)]
-    parts += [text(470, 197, 'finish: the tokens after the last block', anchor='start', fill=RED)]
+    network = ('prefix: tokens before the first block', 'start: the carry before the first block')
+    for row, words in enumerate((*network, 'finish: the tokens after the last block')):
+        parts += [text(470, 165 + 22 * row, words, anchor='start', fill=RED)]
     return svg(740, 250, parts, 'The sockets of a block')
 
 
 def context_broadcast() -> str:
-    """How much of every token is in every token: the modules applied to unit vectors."""
+    """Weights of the input tokens in the output tokens: the modules applied to unit vectors."""
     tokens = torch.eye(10)[None]
-    grid = TokenGrid(3, 3, num_prefix=1)
+    site = Site(GlobalLayout(3, 3, num_prefix=1))
     maps = {'plain': tokens[0]}
     for title, settings in {
         'CB, mode=mean': dict(),
         'mode=cls': dict(mode='cls'),
         'CB_S, Lambda = 2': dict(scaled=True, scale_init_value=2.0),
     }.items():
-        (module,) = ContextBroadcast(**settings).build_layer(plan(0, grid)).values()
+        (module,) = ContextBroadcast(**settings).build_layer(plan(0, site)).values()
         if settings.get('scaled'):
             module.cb_scale.data = torch.full((10,), 2.0)
-        maps[title] = module(tokens)[0].detach()
+        maps[title] = module(tokens, site)[0].detach()
     parts = [heat_map(30 + 175 * i, 45, values, 140, title, 1.0) for i, (title, values) in enumerate(maps.items())]
     parts += [text(30 + 175 * i + 70, 205, 'input tokens', 11) for i in range(4)]
     parts += [f'<g transform="rotate(-90 20 115)">{text(20, 115, "output tokens", 11)}</g>']
@@ -113,11 +115,11 @@ def context_broadcast() -> str:
 
 def gaussian_bias() -> str:
     """The bias of one query for every key of a grid."""
-    grid = TokenGrid(14, 14)
+    site = Site(GlobalLayout(14, 14))
     parts = []
     for i, (sigma, (row, column)) in enumerate(((5.0, (7, 7)), (5.0, (2, 11)), (2.0, (7, 7)))):
-        module = GaussianAttentionBias(sigma=sigma).build_layer(plan(0, grid))['bias']
-        pairs = grid.expand_offsets(module(grid)).detach()[0]
+        module = GaussianAttentionBias(sigma=sigma).build_layer(plan(0, site))['bias']
+        pairs = module(site).expand().detach()[0]
         values = pairs[14 * row + column].unflatten(0, (14, 14))
         x = 20 + 230 * i
         parts.append(heat_map(x, 35, values, 196, f'sigma = {sigma:g}, query at ({row}, {column})', 4.0))
@@ -131,14 +133,14 @@ def gaussian_bias() -> str:
 
 
 def blend_weights(alpha: float, num_layers: int) -> Tensor:
-    """Share of every block's own scores in every block's blended scores, ``(blended, own)``, by the blocks' modules."""
-    grid = TokenGrid(1, 1)
+    """Weights of each block's own scores in each block's blended scores, ``(blended, own)``, by the blocks' modules."""
+    site = Site(GlobalLayout(1, 1))
     plug = ResidualAttention(alpha=alpha)
-    layers, network = plug.build([plan(i, grid, num_layers=num_layers) for i in range(num_layers)])
+    layers, network = plug.build([plan(i, site, num_layers=num_layers) for i in range(num_layers)])
     carry = network['start']({})
     rows = []
     for own, layer in zip(torch.eye(num_layers), layers, strict=True):
-        logits, carry = layer['scores'](own.view(-1, 1, 1, 1, 1), None, grid, carry)
+        logits, carry = layer['scores'](own.view(-1, 1, 1, 1, 1), None, site, carry)
         rows.append(logits.detach().flatten())
     return torch.stack(rows)
 
@@ -151,13 +153,13 @@ def residual_attention() -> str:
         parts += [text(x + 32, 134, f'softmax(S{i})', 11)]
         if i:
             parts += [arrow((x - 31, 75), (x, 75), colour=RED), text(x - 16, 68, f'S{i - 1}', 11, fill=RED)]
-    parts += [text(190, 30, 'scores go from block to block')]
+    parts += [text(190, 30, 'scores are passed from block to block')]
     for i, alpha in enumerate((0.5, 0.75)):
         x = 420 + 165 * i
         parts += [heat_map(x, 45, blend_weights(alpha, 6), 130, f'alpha = {alpha:g}', 1.0)]
         parts += [text(x + 65, 190, 'own scores of block 0 to 5', 11)]
     parts += [f'<g transform="rotate(-90 412 110)">{text(412, 110, "scores used in block 0 to 5", 11)}</g>']
-    return svg(730, 205, parts, 'Scores handed from block to block, and their weights')
+    return svg(730, 205, parts, 'Scores passed from block to block, and their weights')
 
 
 def broad_attention() -> str:
@@ -170,25 +172,25 @@ def broad_attention() -> str:
     parts += [text(452, 45, '+', 20), arrow((464, 40), (500, 40)), box(500, 22, 100, 36, 'final norm')]
     parts += [box(52, 110, 350, 36, 'softmax(c sum q k^T) [v, v, ..., v]'), box(420, 110, 64, 36, 'pool')]
     parts += [arrow((402, 128), (420, 128)), arrow((452, 110), (452, 52)), text(460, 88, 'gamma', 11, 'start')]
-    return svg(630, 165, parts, 'q, k and v of all blocks meet in one more attention')
+    return svg(630, 165, parts, 'One more attention over q, k and v of all blocks')
 
 
 def refiner() -> str:
-    """Which entries of a map one refined entry is made of: the size of its gradients."""
-    grid = TokenGrid(4, 4)
+    """Entries of a map that one refined entry depends on: its nonzero gradients."""
+    site = Site(GlobalLayout(4, 4))
     row, column = 6, 9
     parts = []
     for i, constraint in enumerate(('none', 'spatial', 'rowcol')):
         torch.manual_seed(0)
-        (module,) = Refiner(expansion=0, constraint=constraint).build_layers([plan(0, grid)])[0].values()
+        (module,) = Refiner(expansion=0, constraint=constraint).build_layers([plan(0, site)])[0].values()
         for weight in module.parameters():
             weight.data.fill_(1.0)
         maps = torch.zeros(1, 1, 16, 16, requires_grad=True)
-        module.refine(maps, grid)[0, 0, row, column].backward()
+        module.refine(maps, site.pairs)[0, 0, row, column].backward()
         parts.append(heat_map(30 + 235 * i, 35, (maps.grad[0, 0] != 0).float(), 200, f"constraint='{constraint}'", 1.0))
         parts.append(text(130 + 235 * i, 252, 'keys', 11))
     parts.append(f'<g transform="rotate(-90 20 135)">{text(20, 135, "queries", 11)}</g>')
-    return svg(735, 265, parts, 'Entries of a 16 x 16 map that one refined entry is made of')
+    return svg(735, 265, parts, 'Entries of a 16 x 16 map that one refined entry depends on')
 
 
 PICTURES: Sequence[Callable[[], str]] = (

@@ -1,8 +1,8 @@
-"""Hook of MkDocs: the site sees the repository's tree, so links that work in the repository work there too.
+"""Hook of MkDocs: maps the repository's tree to the site, so that links of the repository also work in the site.
 
-Pages are those of ``docs/``, the READMEs of ``configs/`` and some files of the root, all under their paths in the
-repository. Other files they link to (configs, modules) become pages that show the file; links to folders become text.
-Equations, in fences named ``math``, become MathML, which browsers draw without a script or a font of another host.
+Pages are the files of ``docs/``, the READMEs of ``configs/`` and some files of the root, with their paths in the
+repository. Other linked files (configs, modules) become pages that show the file; links to folders become text.
+Equations, in fences named ``math``, become MathML: browsers render it without scripts or fonts from other servers.
 """
 
 import re
@@ -28,7 +28,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     of_theme = [file for file in files if file.src_dir != config.docs_dir]
-    # In the site, pages of docs/ lie at the top.
+    # Pages of docs/ are at the top level of the site.
     own = [_file(f'docs/{file.src_uri}', config, file.dest_uri) for file in files if file.src_dir == config.docs_dir]
     own += [_file(str(path.relative_to(ROOT)), config) for glob in BESIDE_DOCS for path in sorted(ROOT.glob(glob))]
     known = {file.src_uri for file in own}
@@ -54,7 +54,7 @@ def _file(path: str, config: MkDocsConfig, dest_uri: str | None = None) -> File:
 
 
 def _listing(path: str, config: MkDocsConfig) -> File:
-    """A page that shows a file, kept out of the search, which its many likes would fill."""
+    """A page that shows a file; excluded from the search, because listings would crowd out the pages."""
     language = {'.py': 'python', '.yml': 'yaml', '.sh': 'bash'}.get(Path(path).suffix, 'text')
     head = f'---\ntitle: {Path(path).name}\nsearch: {{exclude: true}}\n---\n\n# `{path}`\n\n'
     return File.generated(config, f'{path}.md', content=f'{head}~~~~{language}\n{(ROOT / path).read_text()}~~~~\n')

@@ -7,7 +7,7 @@ import pytest
 
 from vitplug.analysis import model_table
 from vitplug.analysis.model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
-from vitplug.engine.config_paths import configs_folder
+from vitplug.config.paths import configs_folder
 
 DOCUMENT = Path(__file__).resolve().parents[2] / 'docs' / 'models.md'
 ROWS = [row for rows in SECTIONS.values() for row in rows]
@@ -54,7 +54,7 @@ def test_document_is_what_the_command_writes():
 
 @pytest.fixture
 def one_row(monkeypatch):
-    row = Row('DeiT-Ti', HOSTS[0].config, 5_717_416, '1.254')
+    row = Row('DeiT-Ti', HOSTS[0].config, HOSTS[0].parameters, '1.254')
     monkeypatch.setattr(model_table, 'SECTIONS', {'Hosts': [row]})
 
 

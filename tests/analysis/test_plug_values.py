@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 from vitplug.analysis.plug_values import plot_values, read_plug_values
 from vitplug.checkpoints import write_new
-from vitplug.engine.hooks import PlugValuesHook
-from vitplug.engine.hooks.plug_values import as_scalars
+from vitplug.runs.hooks import PlugValuesHook
+from vitplug.runs.hooks.plug_values import as_scalars
 
 PLUGS = [
     dict(type='GaussianAttentionBias', per_head=True, layers=[1, 3]),
@@ -63,6 +63,18 @@ def test_values_of_the_network(tmp_path):
     assert not any(value.requires_grad for values in found.values() for value in values.values())
     assert_close(read_plug_values(checkpoint_of(model, SHARED, tmp_path / 'a.pth')), found)
     assert dict(as_scalars(found)).keys() == {f'{name}/all_blocks' for name in expected}
+
+
+def test_values_of_a_plug_that_occurs_twice(tmp_path):
+    """The second one has a number, by the order of their blocks and not that of the list."""
+    plugs = [dict(type='GaussianAttentionBias', layers='upper'), dict(type='GaussianAttentionBias', layers=[0])]
+    model = randomize(vit(plugs=plugs))
+    found = model.learned_values()
+    assert {name: list(by_block) for name, by_block in found.items()} == {
+        **{name: [0] for name in ('gab.A', 'gab.sigma')},
+        **{name: [2, 3] for name in ('gab_2.A', 'gab_2.sigma')},
+    }
+    assert_close(read_plug_values(checkpoint_of(model, plugs, tmp_path / 'a.pth')), found)
 
 
 def test_several_numbers_become_three_scalars():

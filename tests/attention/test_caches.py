@@ -8,7 +8,7 @@ import torch
 from soak.changing_shapes import TOGETHER, Subject, run_through
 from soak.memory import containers, grown, tensors
 
-from vitplug.attention import grids
+from vitplug.attention import layouts
 
 SIZES = [(h, w) for h in range(2, 14) for w in range(2, 14)]
 WARM_UP, LEAST = 60, 20
@@ -24,14 +24,16 @@ def test_nothing_grows_with_the_number_of_input_sizes():
 
 
 def test_caches_without_bound_are_found_wherever_they_are(monkeypatch):
-    layouts = [grids.WindowLayout(side, 8, 4, 2) for side in range(4, 4 + LEAST)]
+    some = [layouts.WindowLayout(side, 8, 4, 2) for side in range(4, 4 + LEAST)]
     holder, module = torch.nn.Identity(), types.SimpleNamespace(__name__='some_module')
     holder.by_size, module.numbers = {}, {}
-    endless = lru_cache(maxsize=None)(grids._slots)
-    monkeypatch.setattr(grids, '_cached_slots', endless)
+    endless = lru_cache(maxsize=None)(layouts._slots)
+    monkeypatch.setattr(layouts, '_cached_slots', endless)
     before = containers()
-    for layout in layouts:
+    for layout in some:
         holder.by_size[layout] = layout.slots(torch.device('cpu'))
         module.numbers[layout.height] = layout.width
     found = '\n'.join(grown(before, LEAST))
-    assert all(name in found for name in ('vitplug.attention.grids._slots: 0 -> 20', '.by_size', 'some_module.numbers'))
+    assert all(
+        name in found for name in ('vitplug.attention.layouts._slots: 0 -> 20', '.by_size', 'some_module.numbers')
+    )

@@ -5,13 +5,14 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
-from vitplug.attention import LayerRecord, TokenGrid, attend, fused_attention
-from vitplug.attention.grids import MASKED, WindowLayout, relative_position_index
+from vitplug.attention import GlobalLayout, LayerRecord, OffsetBias, Site, WindowLayout, attend, fused_attention
+from vitplug.attention.grids import relative_position_index
+from vitplug.attention.layouts import MASKED
 from vitplug.plugs import LayerPlugs
 
 
@@ -41,22 +42,25 @@ def attention_oracle(q, k, v, scale, bias, mask):
     fused=st.booleans(),
     seed=st.integers(0, 99),
 )
+@settings(max_examples=30)
 def test_attention_is_its_equation(batch, windows, heads, sides, prefix, width, bias_heads, masked, fused, seed):
     generator = torch.Generator().manual_seed(seed)
 
     def leaf(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
-    grid = TokenGrid(*sides, prefix)
-    n = grid.num_tokens
+    layout = GlobalLayout(*sides, prefix)
+    n = layout.grid.num_tokens
     q, k, v = (leaf(batch, windows, heads, n, width) for _ in range(3))
-    offsets = (2 * grid.height - 1, 2 * grid.width - 1)
+    offsets = (2 * sides[0] - 1, 2 * sides[1] - 1)
     bias = None if bias_heads is None else leaf(1 if bias_heads == 'one' else heads, *offsets)
     mask = torch.randn(windows, n, n, generator=generator, dtype=torch.float64) if masked else None
     leaves = [t for t in (q, k, v, bias) if t is not None]
+    site = Site(layout, mask=None if mask is None else mask[None])
+    biases = () if bias is None else (OffsetBias(bias, site.pairs),)
     with fused_attention(fused):
-        got, carry = attend(q, k, v, scale=0.7, grid=grid, plugs=LayerPlugs(), carry={}, bias_Hyx=bias, mask_WNN=mask)
-    expected = attention_oracle(q, k, v, 0.7, None if bias is None else grid.expand_offsets(bias), mask)
+        got, carry = attend(q, k, v, scale=0.7, site=site, plugs=LayerPlugs(), carry={}, biases=biases)
+    expected = attention_oracle(q, k, v, 0.7, None if bias is None else site.pairs.expand(bias), mask)
     assert carry == {}
     assert_close(got, expected)
     g = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
@@ -68,9 +72,9 @@ def test_probabilities_of_half_precision_scores_are_not_rounded(dtype):
     skip_unless_computed_on_cpu(dtype)
     q = torch.randn(1, 1, 1, 50, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
     record = LayerRecord(frozenset(['probs', 'logits']))
-    attend(q, q, q, scale=1.0, grid=TokenGrid(5, 10), plugs=LayerPlugs(), carry={}, record=record)
-    expected = record.tensors['logits'].double().softmax(-1)
-    assert_close(record.tensors['probs'].double(), expected, rtol=1e-6, atol=1e-7)
+    attend(q, q, q, scale=1.0, site=Site(GlobalLayout(5, 10)), plugs=LayerPlugs(), carry={}, record=record)
+    expected = record.kept['logits'].double().softmax(-1)
+    assert_close(record.kept['probs'].double(), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_fused_attention_is_restored_after_an_error():
@@ -85,7 +89,7 @@ def test_attention_dropout_draws_in_both_forms():
     q = torch.randn(1, 1, 2, 64, 8)
     for fused in (True, False):
         with fused_attention(fused):
-            call = dict(scale=1.0, grid=TokenGrid(8, 8), plugs=LayerPlugs(), carry={})
+            call = dict(scale=1.0, site=Site(GlobalLayout(8, 8)), plugs=LayerPlugs(), carry={})
             kept, _ = attend(q, q, q, **call)
             dropped, _ = attend(q, q, q, dropout_p=0.5, **call)
         assert not torch.allclose(kept, dropped)
@@ -163,7 +167,7 @@ def test_masks_made_in_inference_mode_serve_training_later():
 
 
 def test_masks_are_cached_and_the_cache_is_bounded():
-    from vitplug.attention.grids import _cached_shift_mask
+    from vitplug.attention.layouts import _cached_shift_mask
 
     cpu = torch.device('cpu')
     assert WindowLayout(8, 8, 4, 2).mask(cpu) is WindowLayout(7, 6, 4, 2).mask(cpu)

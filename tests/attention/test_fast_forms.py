@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
+from attention import oracles
+from attention.oracles import assert_same
 from cases import PLUGS, images, randomize, swin, vit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid, fused_attention, tuning
+from vitplug.attention import Attention, GridPair, OffsetBias, TokenGrid, fused_attention, tuning
 from vitplug.attention.fused import call_fused, form_maps, fused
-from vitplug.attention.inputs import Attention
 from vitplug.attention.tiles import attend_by_tiles, pad_keys
 from vitplug.plugs.refiner.tiles import attend_to_convolved
 from vitplug.plugs.residual_attention.tiles import attend_to_blend
@@ -28,6 +28,9 @@ def by_tiles(monkeypatch):
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
 
 
+grids = st.builds(TokenGrid, st.integers(1, 4), st.integers(1, 4), st.integers(0, 2))
+
+
 @st.composite
 def attentions(draw, windows=st.integers(1, 2)):
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
@@ -36,52 +39,81 @@ def attentions(draw, windows=st.integers(1, 2)):
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     lead = (draw(st.integers(1, 2)), draw(windows), draw(st.integers(1, 3)))
-    grid = TokenGrid(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 2)))
-    n, d, e = grid.num_tokens, draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    queries = draw(grids)
+    pairs = GridPair(queries, queries if draw(st.booleans()) else draw(grids))
+    nq, nk, d, e = queries.num_tokens, pairs.keys.num_tokens, draw(st.integers(1, 4)), draw(st.integers(1, 4))
     bias_heads = draw(st.sampled_from([None, 1, lead[2]]))
-    bias = bias_heads and leaf(bias_heads, 2 * grid.height - 1, 2 * grid.width - 1)
+    table_size = [q + k - 1 for q, k in zip(queries.hw, pairs.keys.hw, strict=True)]
+    biases = () if bias_heads is None else (OffsetBias(leaf(bias_heads, *table_size), pairs),)
     tuning.TILE, tuning.BIAS_OF_CALL = draw(st.integers(1, 60)), draw(st.integers(1, 60))
     # As many heads go together as there are threads. Really starting some would make later tests hang that fork.
     threads = draw(st.integers(1, 2))
     torch.get_num_threads = lambda: threads
-    return Attention(leaf(*lead, n, d), leaf(*lead, n, d), leaf(*lead, n, e), 0.7, grid, bias), leaf
-
-
-@pytest.fixture(autouse=True)
-def _keep_sizes(monkeypatch):
-    for name in ('TILE', 'BIAS_OF_CALL'):
-        monkeypatch.setattr(tuning, name, getattr(tuning, name))
-    monkeypatch.setattr(torch, 'get_num_threads', torch.get_num_threads)
+    return Attention(leaf(*lead, nq, d), leaf(*lead, nk, d), leaf(*lead, nk, e), 0.7, biases), leaf
 
 
 def logits(a, scores):
-    return scores if a.bias is None else scores + a.grid.expand_offsets(a.bias)
+    return scores + sum(oracles.offset_bias(b.table, b.pairs.queries, b.pairs.keys) for b in a.biases)
+
+
+def inputs(a):
+    """Everything a gradient is compared of."""
+    return [a.q, a.k, a.v, *(bias.table for bias in a.biases)]
 
 
 def scores(a):
-    return a.scale * a.q @ a.k.mT
+    return oracles.scores(a.q, a.k, a.scale)
 
 
-def assert_same(got, expected, leaves, keep=False):
-    assert_close(got, expected)
-    weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in got]
-    leaves = [leaf for leaf in leaves if leaf is not None]
-    wanted = torch.autograd.grad(expected, leaves, weights, retain_graph=keep)
-    assert_close(torch.autograd.grad(got, leaves, weights, retain_graph=keep), wanted)
+def equation(a, mask=0.0):
+    return oracles.probs(logits(a, scores(a)) + mask) @ a.v
 
 
 @given(attentions())
 def test_by_tiles(drawn):
     a, _ = drawn
-    assert_same([attend_by_tiles(a)], [logits(a, scores(a)).softmax(-1) @ a.v], [a.q, a.k, a.v, a.bias])
+    assert_same([attend_by_tiles(a)], [equation(a)], inputs(a))
+
+
+FORMS = {form.__name__: form for form in (form_maps, attend_by_tiles, call_fused, fused)}
+FORMS['attend_to_blend'] = lambda a: attend_to_blend(a, None, None)[0]
+FORMS['attend_to_convolved'] = lambda a: attend_to_convolved(a, torch.eye(a.q.shape[2]).double()[..., None, None])
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_keys_beyond_the_number_of_queries_are_no_padding(form):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, 2, n, 3, generator=generator, dtype=torch.float64).requires_grad_() for n in (4, 9, 9))
+    a = Attention(q, k, v, 0.7)
+    assert_same([FORMS[form](a)], [equation(a)], [q, k, v])
+    (grad,) = torch.autograd.grad(FORMS[form](a).sum(), v)
+    assert (grad.sum((0, 1, 2, 4)) > 0.1).all()
+
+
+@pytest.mark.parametrize('form', FORMS)
+@given(attentions(windows=st.just(1)), st.integers(1, 20))
+@settings(max_examples=30)
+def test_padded_keys_get_no_attention(form, drawn, surplus):
+    """Exactly none: enormous values of theirs change nothing."""
+    a, leaf = drawn
+    more_k, more_v = (leaf(*t.shape[:3], surplus, t.shape[4]) for t in (a.k, a.v))
+    padded = replace(
+        a, k=torch.cat((a.k, 1e3 * more_k), -2), v=torch.cat((a.v, 1e200 * more_v), -2), num_padded=surplus
+    )
+    assert padded.num_keys == a.k.shape[-2]
+    got = FORMS[form](padded)
+    assert_same([got], [equation(a)], inputs(a), keep=True)
+    grads = torch.autograd.grad(got.sum(), (more_k, more_v), allow_unused=True, materialize_grads=True)
+    assert not any(grad.any() for grad in grads)
 
 
 @given(attentions())
-def test_maps_with_more_keys_than_tokens(drawn):
-    a = replace(drawn[0], bias=None)
+def test_rows_of_padded_maps_begin_with_a_cache_line(drawn):
+    a = drawn[0]
     padded = pad_keys(a)
-    assert padded.k.shape[-2] % tuning.CACHE_LINE == 0
-    assert_same([form_maps(padded)], [scores(a).softmax(-1) @ a.v], [a.q, a.k, a.v])
+    assert padded.num_keys == a.num_keys and padded.k.shape[-2] % tuning.CACHE_LINE == 0
+    with tuning.tuned_for('cuda'):
+        assert pad_keys(a) is a
 
 
 @pytest.mark.parametrize('dims', [(3, 3), (6, 3), (3, 6)], ids=['even', 'wide', 'narrow'])
@@ -89,26 +121,24 @@ def test_maps_with_more_keys_than_tokens(drawn):
 @pytest.mark.parametrize('side', [3, 23])
 def test_whichever_form_serves(dims, bias, side):
     generator, grid = torch.Generator().manual_seed(0), TokenGrid(side, side, 1)
+    pairs = GridPair(grid, grid)
 
     def leaf(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     q, k, v = (leaf(1, 1, 2, grid.num_tokens, d) for d in (dims[0], dims[0], dims[1]))
-    a = Attention(q, k, v, 0.7, grid, bias and leaf(bias, 2 * side - 1, 2 * side - 1))
-    assert_same([fused(a)], [logits(a, scores(a)).softmax(-1) @ v], [q, k, v, a.bias])
+    a = Attention(q, k, v, 0.7, (OffsetBias(leaf(bias, *pairs.table_size), pairs),) if bias else ())
+    assert_same([fused(a)], [equation(a)], inputs(a))
 
 
-@given(attentions())
-def test_windows_with_masks_of_their_own(drawn):
+@given(attentions(), st.data())
+def test_masks_of_images_windows_heads_and_queries(drawn, data):
     """As heads all at once, and with maps formed."""
     a, leaf = drawn
-    windows, n = a.q.shape[1], a.q.shape[-2]
-    mask = leaf(windows, n, n).detach()
-    masked = replace(a, mask=mask)
-    both = mask[:, None] if a.bias is None else mask[:, None] + a.grid.expand_offsets(a.bias)
-    expected = [(scores(a) + both).softmax(-1) @ a.v]
+    shape = [n if data.draw(st.booleans()) else 1 for n in a.q.shape[:4]]
+    masked = replace(a, mask=leaf(*shape, a.num_keys))
     for got in (call_fused(masked), form_maps(masked)):
-        assert_same([got], expected, [a.q, a.k, a.v, a.bias], keep=True)
+        assert_same([got], [equation(a, masked.mask)], [*inputs(a), masked.mask])
 
 
 def test_masked_windows_of_a_whole_model_in_inference():
@@ -122,11 +152,11 @@ def test_masked_windows_of_a_whole_model_in_inference():
 @given(attentions(), st.booleans())
 def test_blended(drawn, is_first):
     a, leaf = drawn
-    shape = (*a.q.shape[:-1], a.q.shape[-2])
+    shape = (*a.q.shape[:-1], a.k.shape[-2])
     before, alpha = (None, None) if is_first else (leaf(*shape), torch.tensor([0.3], requires_grad=True))
     blended = scores(a) if is_first else alpha.double() * scores(a) + (1 - alpha.double()) * before
-    expected = [logits(a, blended).softmax(-1) @ a.v, blended]
-    assert_same(list(attend_to_blend(a, before, alpha)), expected, [a.q, a.k, a.v, a.bias, before, alpha])
+    expected = [oracles.probs(logits(a, blended)) @ a.v, blended]
+    assert_same(list(attend_to_blend(a, before, alpha)), expected, [*inputs(a), before, alpha])
 
 
 @given(attentions(windows=st.just(1)), st.sampled_from([1, 3, 5]), st.booleans())
@@ -134,9 +164,8 @@ def test_convolved(drawn, side, is_depthwise):
     a, leaf = drawn
     heads = a.q.shape[2]
     kernel = leaf(heads, 1 if is_depthwise else heads, side, side)
-    groups = heads if is_depthwise else 1
-    maps = F.conv2d(logits(a, scores(a)).softmax(-1)[:, 0], kernel, padding=side // 2, groups=groups)[:, None]
-    assert_same([attend_to_convolved(a, kernel)], [maps @ a.v], [a.q, a.k, a.v, a.bias, kernel])
+    maps = oracles.convolved(oracles.probs(logits(a, scores(a))), kernel)
+    assert_same([attend_to_convolved(a, kernel)], [maps @ a.v], [*inputs(a), kernel])
 
 
 def test_gradient_of_one_output_alone():

@@ -80,7 +80,7 @@ def test_bias_table_of_no_square_window():
 
 
 def test_unknown_intermediates():
-    with pytest.raises(ValueError, match=r"names=\['attn'\]: no such intermediates; choose from .*probs"):
-        vit().forward_intermediates(images(32, 40), 'attn')
+    with pytest.raises(ValueError, match=r"names=\['attention'\]: no such intermediates; choose from .*probs"):
+        vit().forward_intermediates(images(32, 40), 'attention')
     with pytest.raises(ValueError, match=r'layers=\[4\]: this backbone has blocks 0 to 3'):
         vit().forward_intermediates(images(32, 40), 'probs', layers=[4])

@@ -1,6 +1,7 @@
 """With ``plugs=[]`` the hosts are mmpretrain's: same keys, same numbers."""
 
 import copy
+import inspect
 from functools import partial
 
 import mmpretrain.models as stock
@@ -134,16 +135,29 @@ def test_swin_arch_zoo(arch):
     assert SwinTransformer.arch_zoo[arch] == stock.SwinTransformer.arch_zoo[arch]
 
 
-@pytest.mark.parametrize(
-    ('ours', 'theirs'), [(VisionTransformer, stock.VisionTransformer), (SwinTransformer, stock.SwinTransformer)]
-)
-def test_arguments(ours, theirs):
-    """Every argument of the stock class, in its order and with its default."""
-    import inspect
+POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
-    expected = [p for p in inspect.signature(theirs).parameters.values() if p.name != 'init_cfg']
-    got = list(inspect.signature(ours).parameters.values())[: len(expected)]
-    assert [(p.name, p.default) for p in got] == [(p.name, p.default) for p in expected]
+
+@pytest.mark.parametrize(
+    ('ours', 'theirs', 'own'),
+    [
+        (VisionTransformer, stock.VisionTransformer, dict(arch=VIT_ARCH, img_size=32, patch_size=8)),
+        (SwinTransformer, stock.SwinTransformer, dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(1,))),
+    ],
+)
+def test_arguments(ours, theirs, own):
+    """Those of the stock class in its order, by position too, with its defaults; the others by name alone."""
+    expected = list(inspect.signature(theirs).parameters.values())
+    got = [p for p in inspect.signature(ours).parameters.values() if p.kind is POSITIONAL]
+    assert [p.name for p in got] == [p.name for p in expected]
+    assert [p.default for p in got[:-1]] == [p.default for p in expected[:-1]]  # the last is init_cfg
+    values = [own.get(p.name, p.default) for p in expected[:-1]]
+    by_position, by_name = ours(*values, None), ours(**own)
+    by_position.load_state_dict(by_name.state_dict())
+    x = images(32, 32, dtype=torch.float32)
+    assert torch.equal(by_position.eval()(x)[0], by_name.eval()(x)[0])
+    with pytest.raises(TypeError, match=rf'positional arguments but {len(expected) + 2} were given'):
+        ours(*values, None, [dict(type='ContextBroadcast')])
 
 
 @pytest.mark.parametrize('make', [vit_pair, swin_pair])

@@ -143,13 +143,13 @@ def test_every_socket_gets_the_mask_of_its_stage(host, position):
     model(mark_padding(images(*BATCH), sizes))
     assert len(seen) == len(modules) == 4
     patch, prefix = (4, 0) if host.startswith('swin') else (8, int(host == 'vit'))
-    for index, (x, valid, out) in enumerate(seen):
+    for index, (x, site, out) in enumerate(seen):
         cell = patch * 2 if host.startswith('swin') and index >= 2 else patch
         columns = -(-BATCH[1] // cell)
         for b, (height, width) in enumerate(sizes):
             own = [y * columns + col for y in range(-(-height // cell)) for col in range(-(-width // cell))]
             own = [*range(prefix), *(prefix + place for place in own)]
-            assert valid[b].nonzero().flatten().tolist() == own
+            assert site.valid[b].nonzero().flatten().tolist() == own
             assert_close(out[b], x[b] / 2 + sum(x[b, j] for j in own) / len(own) / 2)
 
 
@@ -159,7 +159,7 @@ def test_no_padding_no_mask(host):
     model = randomize(HOSTS[host](plugs=[CB, dict(type='UniformHead')])).eval()
     x, seen = images(40, 56, dtype=torch.float32), []
     for block in model.plugged_blocks():
-        block.register_forward_pre_hook(lambda block, args: seen.append(args[-1]))
+        block.register_forward_pre_hook(lambda block, args: seen.append(args[1].valid))
     expected = model(x)
     assert_close(model(mark_padding(x, [(40, 56), (40, 56)])), expected, rtol=0, atol=0)
     assert seen == [None] * 8

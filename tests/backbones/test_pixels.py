@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import HOSTS, images, randomize, swin, vit
+from cases import HOSTS, images, randomize, vit
 from torch.testing import assert_close
 
 SIZES = [(32, 40), (37, 51), (40, 32)]
@@ -126,11 +126,3 @@ def test_bad_requests(case):
     _, found = model.forward_intermediates(images(32, 32), ('probs',), layers=[1])
     with pytest.raises(ValueError, match=message):
         model.maps_to_image(found, **{'layer': 1, 'image_size': (32, 32), **settings})
-
-
-def test_own_hosts_say_what_they_lack():
-    class Own(type(swin())):
-        place_block = type(swin()).__mro__[1].place_block
-
-    with pytest.raises(NotImplementedError, match='Own has no place_block'):
-        Own.place_block(Own.__new__(Own), 0, (32, 32))

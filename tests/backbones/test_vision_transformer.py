@@ -10,6 +10,11 @@ from torch.testing import assert_close
 from vitplug.backbones import DistilledVisionTransformer
 
 
+def feature_map(x, hw):
+    """The tokens of the grid, ``(B, D, h, w)``."""
+    return x[:, x.shape[1] - hw[0] * hw[1] :].transpose(1, 2).unflatten(2, hw)
+
+
 def window_oracle(attention, x, hw, side):
     """Window by window, over maps padded with zeros behind the norm."""
     (h, w), heads = hw, attention.shape.map_heads
@@ -29,12 +34,12 @@ def window_oracle(attention, x, hw, side):
 @pytest.mark.parametrize('size', [(48, 48), (40, 56), (8, 24)], ids=str)
 def test_attention_in_windows(size):
     model = randomize(vit(with_cls_token=False, window_size=3)).double().eval()
-    x, hw = model._embed(images(*size))
+    x, hw = model.embed(images(*size))
     for block in model.layers:
         x = x + window_oracle(block.attn, block.ln1(x), hw, 3)
         x = x + block.ffn.layers(block.ln2(x))
     (got,) = model(images(*size))
-    assert_close(got, model._format(model.ln1(x), hw))
+    assert_close(got, feature_map(model.ln1(x), hw))
 
 
 def test_global_blocks_are_those_of_a_model_without_windows():
@@ -99,13 +104,13 @@ def attention_oracle(attention, x):
 @pytest.mark.parametrize('with_cp', [False, True])
 def test_blocks_that_lack_a_branch(with_cp):
     model = randomize(vit(layer_cfgs=BRANCHES, with_cp=with_cp)).double().eval()
-    x, hw = model._embed(images(40, 56))
+    x, hw = model.embed(images(40, 56))
     for index, block in enumerate(model.layers):
         if index != 2:
             x = x + attention_oracle(block.attn, block.ln1(x))
         if index != 1:
             x = x + block.ffn.layers(block.ln2(x))
-    assert_close(model(images(40, 56))[0], model._format(model.ln1(x), hw))
+    assert_close(model(images(40, 56))[0], feature_map(model.ln1(x), hw))
 
 
 def test_blocks_that_lack_a_branch_have_no_parameters_of_it_and_the_others_all_learn():

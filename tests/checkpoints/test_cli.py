@@ -109,7 +109,7 @@ def test_publish_twice_and_without_averages(tmp_path, capsys):
     )
     torch.save(dict(state_dict=TRAINED['state_dict']), tmp_path / 'plain.pth')
     line = fails(capsys, publish_main, tmp_path / 'plain.pth', tmp_path / 'new', '--no-ema')
-    assert 'plain.pth has no plain weights beside averaged ones' in line
+    assert 'plain.pth has no plain weights besides the averaged ones' in line
 
 
 @pytest.mark.parametrize('tool', ['model_converters/convert.py', 'analysis_tools/publish_model.py'])

@@ -14,8 +14,8 @@ import torch
 from vitplug.checkpoints import downloads, read_checkpoint
 from vitplug.checkpoints.downloads import fetch, shown
 from vitplug.checkpoints.files import write_new
-from vitplug.engine.safe_loading import load_safely
-from vitplug.engine.stops import CheckpointNotRead
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.errors.stops import CheckpointNotRead
 
 LENGTH = 'Content-Length'
 
@@ -106,13 +106,13 @@ def test_kept_file_that_was_changed_is_fetched_again(server):
 @pytest.mark.parametrize(
     'name, body, headers, reason',
     [
-        ('a.pth', weights(1.0)[:3000], {LENGTH: '9000'}, r'3,000 of 9,000 bytes came'),
-        ('a.pth', weights(1.0)[:3000], {LENGTH: None}, r'cut short or no checkpoint'),
+        ('a.pth', weights(1.0)[:3000], {LENGTH: '9000'}, r'received 3,000 of 9,000 bytes'),
+        ('a.pth', weights(1.0)[:3000], {LENGTH: None}, r'truncated or no checkpoint'),
         ('a.pth', b'<!DOCTYPE html><title>Log in</title>', {}, r'no checkpoint.*Log in.*browser'),
         ('a.pth', b'{"error": "token"}', {}, r'no checkpoint.*token'),
         ('a.pth', b'', {}, r'it is empty'),
         ('a.safetensors', b'\x40' + bytes(7) + b'{"w":', {LENGTH: None}, r'no safetensors file'),
-        ('a-0123456789.pth', weights(1.0), {}, r'SHA-256 begins with [0-9a-f]{8}, and its name promises 0123456789'),
+        ('a-0123456789.pth', weights(1.0), {}, r'SHA-256 begins with [0-9a-f]{8}, but its name has 0123456789'),
         ('a.pth', b'', {LENGTH: str(2**40)}, r'it has more than 68,719,476,736 bytes'),
     ],
 )
@@ -124,17 +124,17 @@ def test_what_is_no_whole_checkpoint_is_not_kept(reader, name, body, headers, re
 
 
 def test_size_is_limited_without_a_length(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, 'LARGEST', 2000)
+    monkeypatch.setattr(downloads, 'MAX_BYTES', 2000)
     with pytest.raises(ValueError, match=r'more than 2,000 bytes'):
         fetch(server.answer('/a.pth', weights(1.0), {LENGTH: None}))
     assert kept(tmp_path) == []
 
 
-@pytest.mark.parametrize('limits', [dict(TIMEOUT=0.05), dict(TIMEOUT=0, SLOWEST=10**9)], ids=['silent', 'slow'])
+@pytest.mark.parametrize('limits', [dict(TIMEOUT=0.05), dict(TIMEOUT=0, MIN_SPEED=10**9)], ids=['silent', 'slow'])
 def test_time_is_limited(limits, server, tmp_path, monkeypatch):
     for name, value in limits.items():
         monkeypatch.setattr(downloads, name, value)
-    if 'SLOWEST' in limits:
+    if 'MIN_SPEED' in limits:
         monkeypatch.setattr(downloads.urllib.request, 'urlopen', _without_timeout(downloads.urllib.request.urlopen))
     address = server.answer('/a.pth', weights(1.0), pause=0.3)
     with pytest.raises(OSError, match=f'{address} cannot be downloaded: .*(timed out|bytes per second)'):

@@ -88,7 +88,7 @@ def test_classifier_of_other_classes_starts_anew(saved, mm_log):
     model.init_weights()
     assert model.head.layers.head.weight.abs().max() == 0  # as that head always starts
     assert (
-        '0 new plug tensors; missing 0 of the backbone, 2 (head.layers.head.weight, head.layers.head.bias) beside it'
+        '0 new plug tensors; missing 0 of the backbone, 2 (head.layers.head.weight, head.layers.head.bias) outside it'
         in mm_log.text
     )
 
@@ -171,7 +171,7 @@ def test_one_line(saved, mm_log):
     [line] = lines(mm_log)
     assert line == (
         f'{path} (OpenMMLab ViT): loaded {total} of {total} backbone tensors, 1 of them resized; {plugs} new plug '
-        'tensors; missing 0 of the backbone, 0 beside it; unused 1 (extra.weight)'
+        'tensors; missing 0 of the backbone, 0 outside it; unused 1 (extra.weight)'
     )
     assert coverage.resized == ['pos_embed'] and coverage.share == 1
 

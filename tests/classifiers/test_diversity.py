@@ -88,7 +88,7 @@ def test_without_diversity_it_is_the_plain_classifier():
     [
         (dict(weight=0.1), r'expected dict\(weight=..., layers=\[...\]\)'),
         (dict(weight=0.1, layers=[2]), 'two or more block indices'),
-        (dict(weight=0.1, layers=[2, 1]), 'growing order'),
+        (dict(weight=0.1, layers=[2, 1]), 'ascending order'),
         (dict(weight=0.1, layers=[0, 9]), 'blocks 0 to 3'),
         (dict(weight='much', layers=[0, 1]), "weight='much'"),
     ],

@@ -14,6 +14,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.ops import roi_align
 
+from vitplug.attention import Site
 from vitplug.classifiers.token_labels import Box, draw_box, make_targets
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'refiner'
@@ -166,7 +167,7 @@ def oracle_losses(model, images, samples, box):
     x = torch.cat((backbone.cls_token.expand(2, -1, -1), swapped.flatten(1, 2)), dim=1) + backbone.pos_embed
     carry = backbone.plugs.start()
     for index, layer in enumerate(backbone.layers):
-        x, carry = layer(x, backbone._layout(index, (3, 4)), carry)
+        x, carry = layer(x, Site(backbone.layout(index, (3, 4))), carry)
     x = backbone.ln1(x)
     targets = [tuple(oracle_targets(s)) for s in samples]
     cls = head.layers.head(x[:, 0])

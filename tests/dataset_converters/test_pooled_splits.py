@@ -199,13 +199,13 @@ def class_that_is_no_number(root):
 BROKEN = {
     no_folder: ('dogs', FileNotFoundError, r'no such folder: .*Images; unpack images\.tar of http.* in '),
     a_class_less: ('dogs', ValueError, r'119 classes instead of 120: unpack images\.tar'),
-    an_image_less: ('dogs', ValueError, r'359 images instead of 360: unpack images\.tar.* or give --images 359'),
+    an_image_less: ('dogs', ValueError, r'359 images instead of 360: unpack images\.tar.* or add --images 359'),
     empty_image: ('dogs', ValueError, rf'1 empty images: {BREEDS[3]}/{BREEDS[3]}_1\.jpg; unpack images\.tar'),
     missing_car: ('cars', FileNotFoundError, r'car_ims lacks 1 of 588 images: 000007\.jpg; unpack car_ims\.tgz'),
     no_list: ('cars', FileNotFoundError, r'no such list: .*cars_annos\.mat'),
-    truncated_list: ('cars', ValueError, r'cars_annos\.mat is no list of Stanford Cars or is damaged .*anew'),
-    other_list: ('cars', ValueError, r'cars_annos\.mat is no list of Stanford Cars or is damaged .*anew'),
-    class_that_is_no_number: ('cars', ValueError, r'cars_annos\.mat is no list .*Audi.*anew'),
+    truncated_list: ('cars', ValueError, r'cars_annos\.mat is damaged or not a list of Stanford Cars .*again'),
+    other_list: ('cars', ValueError, r'cars_annos\.mat is damaged or not a list of Stanford Cars .*again'),
+    class_that_is_no_number: ('cars', ValueError, r'cars_annos\.mat is damaged or not a list .*Audi.*again'),
 }
 
 

@@ -132,5 +132,5 @@ def test_file_that_would_run_code_is_refused(tmp_path):
 
     path = tmp_path / '1.pt'
     torch.save(Harm(), path)
-    with pytest.raises(ValueError, match=r'1\.pt: no file of token labels'):
+    with pytest.raises(ValueError, match=r'1\.pt: not a file of token labels'):
         read_token_labels(path)

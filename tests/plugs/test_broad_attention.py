@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
-from vitplug.attention import LayerRecord, TokenGrid, WindowLayout, fused_attention
+from vitplug.attention import GlobalLayout, LayerRecord, Site, WindowLayout, fused_attention
 from vitplug.backbones.attention import SelfAttention
 from vitplug.plugs import BlockShape, BroadAttention, LayerPlan, Plug, PlugSet
 
@@ -102,12 +102,12 @@ def random(generator, *shape):
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-def run_plug(plug, plans, x, tapped, grid, record=None, valid=itertools.repeat(None)):
+def run_plug(plug, plans, x, tapped, layout, record=None, valid=itertools.repeat(None)):
     network, layers = PlugSet([plug], len(plans)).build(plans)
     carry = network.start()
     for plan, layer, qkv, valid_BWN in zip(plans, layers, tapped, valid, strict=False):
-        carry = layer.tap(*qkv, plan.grid, carry, valid_BWN)
-    return network.finish(x, grid, carry, record)
+        carry = layer.tap(*qkv, replace(plan.site, valid_keys=valid_BWN), carry)
+    return network.finish(x, Site(layout), carry, record)
 
 
 def gradients(out, leaves):
@@ -121,8 +121,8 @@ def assert_same_with_gradients(got, expected, leaves):
     assert_close(gradients(got, leaves), gradients(expected, leaves))
 
 
-def columnar_plans(layers, dims, heads, grid):
-    return [LayerPlan(i, layers, dims, BlockShape.stock(dims, h, 8), grid) for i, h in enumerate(heads)]
+def columnar_plans(layers, dims, heads, layout):
+    return [LayerPlan(i, layers, dims, BlockShape.stock(dims, h, 8), Site(layout)) for i, h in enumerate(heads)]
 
 
 options = st.fixed_dictionaries(
@@ -157,18 +157,18 @@ def test_columnar_is_the_equation(
     batch, layers, hw, prefix, heads, head_dims, one_head_first, settings, fused, padded, seed
 ):
     generator = torch.Generator().manual_seed(seed)
-    grid, dims = TokenGrid(*hw, prefix), heads * head_dims
+    layout, tokens, dims = GlobalLayout(*hw, prefix), prefix + math.prod(hw), heads * head_dims
     of_blocks = [heads] * layers
     if one_head_first and layers > 1:
         of_blocks[0] = 1
-    plans = columnar_plans(layers, dims, of_blocks, grid)
-    x = random(generator, batch, grid.num_tokens, dims)
-    tapped = [[random(generator, batch, 1, h, grid.num_tokens, dims // h) for _ in range(3)] for h in of_blocks]
-    valid = torch.rand(batch, grid.num_tokens, generator=generator) < 0.5
+    plans = columnar_plans(layers, dims, of_blocks, layout)
+    x = random(generator, batch, tokens, dims)
+    tapped = [[random(generator, batch, 1, h, tokens, dims // h) for _ in range(3)] for h in of_blocks]
+    valid = torch.rand(batch, tokens, generator=generator) < 0.5
     valid[:, -1] = True
     with fused_attention(fused):
         masks = itertools.repeat(valid.unsqueeze(1) if padded else None)
-        got = run_plug(BroadAttention(**settings), plans, x, tapped, grid, valid=masks)
+        got = run_plug(BroadAttention(**settings), plans, x, tapped, layout, valid=masks)
 
     qs, ks, vs = ([t.squeeze(1).transpose(1, 2).flatten(2) for t in ts] for ts in zip(*tapped, strict=True))
     qs, ks, vs = chosen(qs, settings['use_qk']), chosen(ks, settings['use_qk']), chosen(vs, settings['use_v'])
@@ -188,7 +188,7 @@ def hierarchies(draw):
         for _ in range(draw(st.integers(1, 2))):
             layout = WindowLayout(*hw, window, draw(st.integers(0, window - 1)))
             dims = shape.head_dims * shape.map_heads
-            plans.append(LayerPlan(len(plans), 0, dims, shape, layout.grid, stage, num_stages))
+            plans.append(LayerPlan(len(plans), 0, dims, shape, Site(layout), stage, num_stages))
         hw = tuple(-(-side // 2) for side in hw)
     return [replace(plan, num_layers=len(plans)) for plan in plans]
 
@@ -198,19 +198,19 @@ def test_hierarchical_is_the_rule(batch, plans, settings, fused, seed):
     generator = torch.Generator().manual_seed(seed)
     tapped = []
     for plan in plans:
-        windows, shape = math.prod(plan.grid.windows), plan.shape
+        windows, shape = math.prod(plan.site.layout.windows), plan.shape
         size = (batch, windows, shape.map_heads, plan.grid.num_tokens, shape.head_dims)
         tapped.append([random(generator, *size) for _ in range(3)])
     last = plans[-1]
-    hw = (last.grid.layout.height, last.grid.layout.width)
+    hw = last.site.layout.hw
     x = random(generator, batch, hw[0] * hw[1], last.embed_dims)
     with fused_attention(fused):
-        got = run_plug(BroadAttention(**settings), plans, x, tapped, TokenGrid(*hw))
+        got = run_plug(BroadAttention(**settings), plans, x, tapped, GlobalLayout(*hw))
 
     taken = [p for p in plans if p.index + 1 == len(plans) or plans[p.index + 1].stage > p.stage]
     pooled = []
     for plan in taken:
-        layout = plan.grid.layout
+        layout = plan.site.layout
         rolled = [unwindow_oracle(t, layout) for t in tapped[plan.index]]
         maps = [unroll_oracle(t, (layout.height, layout.width), layout.shift) for t in rolled]
         pooled.append([max_pool_oracle(t, hw) for t in maps])
@@ -231,10 +231,10 @@ def test_hierarchical_leaves_padding_out(plans, settings, fused, shares, seed):
     generator, sizes = torch.Generator().manual_seed(seed), [shares[:2], shares[2:]]
     tapped, valid, masks = [], [], []
     for plan in plans:
-        windows, shape, layout = math.prod(plan.grid.windows), plan.shape, plan.grid.layout
-        size = (2, windows, shape.map_heads, plan.grid.num_tokens, shape.head_dims)
+        shape, layout = plan.shape, plan.site.layout
+        size = (2, math.prod(layout.windows), shape.map_heads, plan.grid.num_tokens, shape.head_dims)
         tapped.append([random(generator, *size) for _ in range(3)])
-        first = plans[0].grid.layout
+        first = plans[0].site.layout
         mask = torch.zeros(2, layout.height, layout.width, dtype=torch.bool)
         for own, share in zip(mask, sizes, strict=True):
             rows, cols = (math.ceil(s * side) for s, side in zip(share, (first.height, first.width), strict=True))
@@ -242,14 +242,14 @@ def test_hierarchical_leaves_padding_out(plans, settings, fused, shares, seed):
         valid.append(layout.to_windows(mask.flatten(1).unsqueeze(-1)).squeeze(-1))
         masks.append(mask)
     last = plans[-1]
-    hw = (last.grid.layout.height, last.grid.layout.width)
+    hw = last.site.layout.hw
     x = random(generator, 2, hw[0] * hw[1], last.embed_dims)
     with fused_attention(fused):
-        got = run_plug(BroadAttention(**settings), plans, x, tapped, TokenGrid(*hw), valid=valid)
+        got = run_plug(BroadAttention(**settings), plans, x, tapped, GlobalLayout(*hw), valid=valid)
 
     pooled = []
     for plan in [p for p in plans if p.index + 1 == len(plans) or plans[p.index + 1].stage > p.stage]:
-        layout = plan.grid.layout
+        layout = plan.site.layout
         rolled = [unwindow_oracle(t, layout) for t in tapped[plan.index]]
         maps = [unroll_oracle(t, (layout.height, layout.width), layout.shift) for t in rolled]
         pooled.append([max_pool_oracle(t, hw, masks[plan.index]) for t in maps])
@@ -274,14 +274,14 @@ def hierarchical_oracle(x, pooled, last_heads, settings, valid=None):
 def test_prefix_tokens_of_a_hierarchical_host_stay_as_they_are():
     """Their maps have no place for them."""
     generator = torch.Generator().manual_seed(0)
-    grids = [TokenGrid(4, 6, 1), TokenGrid(2, 3, 1)]
-    plans = [LayerPlan(i, 2, 4, BlockShape.stock(4, 2, 8), grid, i, 2) for i, grid in enumerate(grids)]
-    tapped = [[random(generator, 2, 1, 2, grid.num_tokens, 2) for _ in range(3)] for grid in grids]
+    layouts = [GlobalLayout(4, 6, 1), GlobalLayout(2, 3, 1)]
+    plans = [LayerPlan(i, 2, 4, BlockShape.stock(4, 2, 8), Site(layout), i, 2) for i, layout in enumerate(layouts)]
+    tapped = [[random(generator, 2, 1, 2, layout.grid.num_tokens, 2) for _ in range(3)] for layout in layouts]
     x = random(generator, 2, 7, 4)
-    got = run_plug(BroadAttention(), plans, x, tapped, grids[-1])
+    got = run_plug(BroadAttention(), plans, x, tapped, layouts[-1])
     maps = [
-        [t.squeeze(1).transpose(1, 2).flatten(2)[:, 1:].unflatten(1, (grid.height, grid.width)) for t in qkv]
-        for qkv, grid in zip(tapped, grids, strict=True)
+        [t.squeeze(1).transpose(1, 2).flatten(2)[:, 1:].unflatten(1, layout.hw) for t in qkv]
+        for qkv, layout in zip(tapped, layouts, strict=True)
     ]
     pooled = [[max_pool_oracle(t, (2, 3)) for t in qkv] for qkv in maps]
     defaults = dict(gamma=1.0, use_qk=True, use_v=True, scale='embed', pool_layout='head_layer_dim')
@@ -445,9 +445,10 @@ def test_the_carry_is_never_changed():
     """Activation checkpointing may run a block twice with the carry it had."""
     block = vit(plugs=[dict(type='BroadAttention')]).plugged_blocks()[0]
     qkv = [torch.randn(1, 1, 3, 4, 8) for _ in range(3)]
-    first = block.plugs.tap(*qkv, TokenGrid(2, 2), {'else': 1})
+    site = Site(GlobalLayout(2, 2))
+    first = block.plugs.tap(*qkv, site, {'else': 1})
     before = {name: list(tensors) for name, tensors in first['broad'].items()}
-    second = block.plugs.tap(*qkv, TokenGrid(2, 2), first)
+    second = block.plugs.tap(*qkv, site, first)
     assert [len(second['broad'][name]) for name in 'qkv'] == [2, 2, 2] and second['else'] == 1
     assert {name: list(tensors) for name, tensors in first['broad'].items()} == before
 
@@ -465,10 +466,10 @@ shapes = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 6), st.i
 def columnar(settings, tapped):
     """The feature alone, ``(B, N, D)``, of q, k and v ``(B, 1, H, N, d)`` of every block."""
     batch, _, heads, n, width = tapped[0][0].shape
-    grid = TokenGrid(1, n)
-    plans = columnar_plans(len(tapped), heads * width, [heads] * len(tapped), grid)
+    layout = GlobalLayout(1, n)
+    plans = columnar_plans(len(tapped), heads * width, [heads] * len(tapped), layout)
     x = torch.zeros(batch, n, heads * width, dtype=tapped[0][0].dtype)
-    return run_plug(BroadAttention(**settings), plans, x, tapped, grid)
+    return run_plug(BroadAttention(**settings), plans, x, tapped, layout)
 
 
 def draw_blocks(shape, layers, seed):
@@ -591,14 +592,14 @@ def test_sums_of_huge_scores_stay_finite_in_half_precision(autocast, fused):
         q.mul_(1e4 / (q.abs().sum(-1, keepdim=True).mean() * 16**-0.5))
     assert sum(q @ k.mT for q, k, _ in tapped).max() * 16**-0.5 > 65504
     tapped = [[t.half().requires_grad_() for t in qkv] for qkv in tapped]
-    grid = TokenGrid(1, 8)
-    plans = columnar_plans(12, 16, [1] * 12, grid)
+    layout = GlobalLayout(1, 8)
+    plans = columnar_plans(12, 16, [1] * 12, layout)
     x = torch.zeros(1, 8, 16, dtype=torch.float32 if autocast else torch.float16)
     record = LayerRecord(frozenset(['broad_probs']))
     with fused_attention(fused), torch.autocast('cpu', torch.float16, enabled=autocast):
-        out = run_plug(BroadAttention(), plans, x, tapped, grid, record)
+        out = run_plug(BroadAttention(), plans, x, tapped, layout, record)
     assert out.dtype == x.dtype and out.isfinite().all()
-    assert record.tensors['broad_probs'].isfinite().all()
+    assert record.kept['broad_probs'].isfinite().all()
     # Every token finds itself: attention of such scores picks one value.
     own = torch.cat([v for *_, v in tapped], dim=-1)[0, 0].unflatten(-1, (16, 12)).float().mean(-1)
     assert_close(out.float(), own, rtol=2e-3, atol=2e-3)
@@ -609,18 +610,18 @@ def test_sums_of_huge_scores_stay_finite_in_half_precision(autocast, fused):
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float64])
 def test_tokens_keep_their_dtype(dtype):
     """Under autocast q, k and v may be of another than the residual stream."""
-    grid = TokenGrid(2, 2)
-    plans = columnar_plans(2, 4, [2, 2], grid)
+    layout = GlobalLayout(2, 2)
+    plans = columnar_plans(2, 4, [2, 2], layout)
     tapped = [[torch.randn(1, 1, 2, 4, 2) for _ in range(3)] for _ in range(2)]
-    assert run_plug(BroadAttention(), plans, torch.zeros(1, 4, 4, dtype=dtype), tapped, grid).dtype == dtype
+    assert run_plug(BroadAttention(), plans, torch.zeros(1, 4, 4, dtype=dtype), tapped, layout).dtype == dtype
 
 
 def test_it_goes_with_plugs_that_change_maps():
     """It takes q, k and v, whatever becomes of the block's own scores."""
     alone = randomize(vit(plugs=[dict(type='BroadAttention')]))
     model = vit(plugs=[dict(type=CarryProbe), dict(type='BroadAttention')])
-    grid = TokenGrid(2, 2)
-    assert not model.plugged_blocks()[0].plugs.fuses(grid) and alone.plugged_blocks()[0].plugs.fuses(grid)
+    site = Site(GlobalLayout(2, 2))
+    assert not model.plugged_blocks()[0].plugs.fuses(site) and alone.plugged_blocks()[0].plugs.fuses(site)
     model = randomize(model).double().eval()
     _, found = model.forward_intermediates(images(32, 48), ['scores', 'broad_probs'])
     summed = sum(found['scores'].values()) * (8 / 24) ** 0.5
@@ -669,7 +670,7 @@ def test_blocks_with_other_heads_are_refused():
 
 
 def test_blocks_without_queries_are_refused():
-    plans = columnar_plans(2, 4, [2, 2], TokenGrid(1, 1))
+    plans = columnar_plans(2, 4, [2, 2], GlobalLayout(1, 1))
     plans[1] = replace(plans[1], shape=replace(plans[1].shape, map_heads=0, value_heads=0))
     with pytest.raises(ValueError, match=r'block 1 has 0 heads with q and k and 0 with v'):
         PlugSet([BroadAttention()], 2).build(plans)

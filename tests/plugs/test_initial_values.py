@@ -11,7 +11,7 @@ from mmengine.registry import init_default_scope
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid
+from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import Plug
 from vitplug.registry import MODELS
 
@@ -83,7 +83,7 @@ def test_position_network_of_the_configs_has_the_spread_of_fresh_layers(transfer
     model = build(f'gaussian_bias/vit-relpos-s-p16-gab_{kind}.py', **changes)
     model.init_weights()
     networks = [layer.plugs['rel_pos_mlp']['bias'].eval() for layer in model.backbone.layers]
-    got = torch.cat([network(TokenGrid(14, 14)) for network in networks])
+    got = torch.cat([network(Site(GlobalLayout(14, 14))).table for network in networks])
     expected = torch.cat([bias_of_fresh_layers(heads=6, side=14) for _ in range(100)])
     assert spread(got) == pytest.approx(spread(expected), rel=0.3)
     assert got.mean().abs() < 3 * expected.mean(dim=(1, 2)).std()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from cases import HOSTS, CarryProbe, swin, vit
 
-from vitplug.attention import TokenGrid
+from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, PlugSet, register  # noqa: F401
 from vitplug.registry import PLUGS
 
@@ -26,7 +26,10 @@ BAD_PLUGS = {
     'layers not integers': ([dict(type='ContextBroadcast', layers=[0.5])], r'layers=\[0.5\]: expected'),
     'scaled no bool': ([dict(type='ContextBroadcast', scaled='yes')], r"scaled='yes': expected True or False"),
     'no number': ([dict(type='ContextBroadcast', scale_init_value='0')], r"scale_init_value='0': expected a number"),
-    'plug twice': ([dict(type='ContextBroadcast')] * 2, r"\['ContextBroadcast'\] occur more than once"),
+    'plug twice': (
+        [dict(type='ContextBroadcast')] * 2,
+        r'ContextBroadcast occurs more than once for blocks 0-3; .*give each of them layers=\[\.\.\.\]',
+    ),
 }
 
 
@@ -64,14 +67,14 @@ def test_exclusive_sockets_may_be_shared_out_by_block():
         name = 'rival'
 
     model = vit(plugs=[dict(type=CarryProbe, layers=[0, 1]), dict(type=Rival, layers=[2, 3])])
-    assert not any(block.plugs.fuses(TokenGrid(2, 2)) for block in model.plugged_blocks())
+    assert not any(block.plugs.fuses(Site(GlobalLayout(2, 2))) for block in model.plugged_blocks())
 
 
 def test_plugs_need_not_be_registered_under_a_scope():
     assert vit(plugs=[dict(type='vitplug.ContextBroadcast')]).plugged_blocks()[0].plugs.at('mlp_end')
 
 
-PLANS = [LayerPlan(i, 4, 8, BlockShape.stock(8, 2, 32), TokenGrid(3, 4)) for i in range(4)]
+PLANS = [LayerPlan(i, 4, 8, BlockShape.stock(8, 2, 32), Site(GlobalLayout(3, 4), index=i)) for i in range(4)]
 
 
 def summary(*plugs):
@@ -121,4 +124,4 @@ def test_plugs_and_core_need_no_openmmlab(tmp_path):
 
 def test_tokens_pass_an_empty_layer_untouched():
     x = torch.randn(1, 2, 3)
-    assert LayerPlugs().tokens('mlp_end', x) is x
+    assert LayerPlugs().tokens('mlp_end', x, Site(GlobalLayout(1, 2))) is x

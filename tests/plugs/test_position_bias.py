@@ -11,76 +11,86 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid
+from vitplug.attention import GlobalLayout, GridPair, Site, TokenGrid
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.plugs.gaussian_bias import Gaussian
 from vitplug.plugs.position_bias import OffsetMlp, OffsetTable
 
-sides = st.integers(1, 6)
+grids = st.builds(GlobalLayout, st.integers(1, 5), st.integers(1, 5), st.integers(0, 2))
+# Queries and keys on one grid, and each on its own.
+sites = st.one_of(st.builds(Site, grids), st.builds(Site, grids, grids))
 
 
-def pairwise(grid, heads, value):
-    """``(H, N, N)`` from a function of (head, y_query, x_query, y_key, x_key); prefix tokens get 0."""
-    places = list(itertools.product(range(grid.height), range(grid.width)))
-    bias = torch.zeros(heads, grid.num_tokens, grid.num_tokens, dtype=torch.float64)
-    for h, (i, q), (j, k) in itertools.product(range(heads), enumerate(places), enumerate(places)):
-        bias[h, grid.num_prefix + i, grid.num_prefix + j] = value(h, *q, *k)
+def pairwise(site, heads, value):
+    """``(H, Nq, Nk)`` from a function of (head, y_query, x_query, y_key, x_key); prefix tokens get 0."""
+    queries, keys = site.layout, site.keys or site.layout
+    (nq, q_places), (nk, k_places) = (
+        (grid.num_prefix + grid.height * grid.width, list(itertools.product(range(grid.height), range(grid.width))))
+        for grid in (queries, keys)
+    )
+    bias = torch.zeros(heads, nq, nk, dtype=torch.float64)
+    for h, (i, q), (j, k) in itertools.product(range(heads), enumerate(q_places), enumerate(k_places)):
+        bias[h, queries.num_prefix + i, keys.num_prefix + j] = value(h, *q, *k)
     return bias
 
 
-def assert_same_with_gradients(module, grid, oracle):
-    got = grid.expand_offsets(module(grid))
-    expected = oracle()
+def table(module, height, width):
+    """The values of all offsets on a grid, ``(H, 2 height - 1, 2 width - 1)``."""
+    return module(Site(GlobalLayout(height, width))).table
+
+
+def assert_same_with_gradients(module, site, heads, value):
+    got, expected = module(site).expand(), pairwise(site, heads, value)
+    got = got.view_as(expected)
     assert_close(got, expected)
     g = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
     params = list(module.parameters())
     assert_close(torch.autograd.grad(got, params, g), torch.autograd.grad(expected, params, g))
 
 
-@given(height=sides, width=sides, prefix=st.integers(0, 2), heads=st.integers(1, 2), data=st.data())
-def test_rows_cut_from_the_table_are_those_of_all_pairs(height, width, prefix, heads, data):
-    grid = TokenGrid(height, width, prefix)
-    rows = slice(*sorted(data.draw(st.tuples(*[st.integers(0, grid.num_tokens)] * 2).filter(lambda r: r[0] != r[1]))))
-    table = torch.randn(heads, 2 * height - 1, 2 * width - 1, dtype=torch.float64, requires_grad=True)
-    row_table, expected = grid.to_row_table(table), grid.expand_offsets(table)[:, rows]
-    got = torch.zeros_like(expected)
-    with torch.no_grad():
-        grid.add_rows(got, row_table, rows)
-    assert_close(got, expected, rtol=0, atol=0)
-    g, grad_table_of_rows = torch.randn_like(got), torch.zeros_like(row_table)
-    grid.add_to_row_table(grad_table_of_rows, rows, g)
-    (grad,) = torch.autograd.grad(row_table, table, grad_table_of_rows)
-    assert_close(grad, *torch.autograd.grad(expected, table, g))
-
-
-@given(height=sides, width=sides, prefix=st.integers(0, 2), heads=st.integers(1, 2), seed=st.integers(0, 9))
+@given(site=sites, heads=st.integers(1, 2), seed=st.integers(0, 9))
 @settings(max_examples=40)
-def test_gaussian_is_its_equation(height, width, prefix, heads, seed):
+def test_gaussian_is_its_equation(site, heads, seed):
+    """Between the centres of tokens; where grids differ, in tokens of the finer one along each axis."""
     generator = torch.Generator().manual_seed(seed)
     module = Gaussian(heads, 1.0, 1.0, None).double()
     with torch.no_grad():
         module.gab_amplitude.copy_(torch.randn(heads, generator=generator))
         module.gab_sigma.copy_(0.5 + torch.rand(heads, generator=generator))
-    grid = TokenGrid(height, width, prefix)
+    (q_height, q_width), (k_height, k_width) = site.layout.hw, (site.keys or site.layout).hw
+    height, width = max(q_height, k_height), max(q_width, k_width)
 
     def value(h, y_q, x_q, y_k, x_k):
-        distance = (y_q - y_k) ** 2 + (x_q - x_k) ** 2
+        dy = (y_q + 0.5) * height / q_height - (y_k + 0.5) * height / k_height
+        dx = (x_q + 0.5) * width / q_width - (x_k + 0.5) * width / k_width
+        distance = dy**2 + dx**2
         return module.gab_amplitude[h] ** 2 * torch.exp(-distance / (2 * module.gab_sigma[h] ** 2))
 
-    assert_same_with_gradients(module, grid, lambda: pairwise(grid, heads, value))
+    assert_same_with_gradients(module, site, heads, value)
+
+
+def test_gaussian_of_pooled_keys():
+    """Keys on every second row and column: the distances in tokens of the queries' grid are 0.5 and 1.5."""
+    site = Site(GlobalLayout(4, 4, 1), GlobalLayout(2, 2, 1))
+    bias = Gaussian(1, 2.0, 5.0, None)(site).expand()[0, 0, 0]
+    near, far = 0.5**2, 1.5**2
+    assert_close(bias[1, 1].item(), 4 * math.exp(-(near + near) / 50))
+    assert_close(bias[6, 1].item(), 4 * math.exp(-(near + near) / 50))
+    assert_close(bias[3, 1].item(), 4 * math.exp(-(far + near) / 50))
+    assert not bias[0].any() and not bias[:, 0].any()
 
 
 def test_gaussian_of_the_papers_start():
     """The figures follow from A = 2, sigma = 5."""
-    table = Gaussian(1, 2.0, 5.0, None)(TokenGrid(14, 14))[0]
-    assert_close(table[13, 13].item(), 4.0)
-    assert_close(table[13, 20].item(), 4 * math.exp(-49 / 50))
-    assert_close(table[26, 26].item(), 4 * math.exp(-338 / 50))
+    values = table(Gaussian(1, 2.0, 5.0, None), 14, 14)[0]
+    assert_close(values[13, 13].item(), 4.0)
+    assert_close(values[13, 20].item(), 4 * math.exp(-49 / 50))
+    assert_close(values[26, 26].item(), 4 * math.exp(-338 / 50))
 
 
 def test_relative_sigma_grows_with_the_grid():
     module = Gaussian(1, 2.0, 5.0, TokenGrid(7, 7))
-    small, large = module(TokenGrid(7, 7)), module(TokenGrid(14, 21))
+    small, large = table(module, 7, 7), table(module, 14, 21)
     assert_close(large[0, 13::2, 20::3], small[0, 6:, 6:])
 
 
@@ -88,9 +98,9 @@ def test_gaussian_survives_a_vanishing_sigma():
     module = Gaussian(1, 2.0, 5.0, None)
     with torch.no_grad():
         module.gab_sigma.zero_()
-    table = module(TokenGrid(3, 3))
-    table.sum().backward()
-    assert table.isfinite().all() and all(p.grad.isfinite().all() for p in module.parameters())
+    values = table(module, 3, 3)
+    values.sum().backward()
+    assert values.isfinite().all() and all(p.grad.isfinite().all() for p in module.parameters())
 
 
 def test_gradient_vanishes_at_zero_amplitude():
@@ -98,34 +108,34 @@ def test_gradient_vanishes_at_zero_amplitude():
     module = Gaussian(1, 2.0, 5.0, None)
     with torch.no_grad():
         module.gab_amplitude.zero_()
-    module(TokenGrid(3, 3)).sum().backward()
+    table(module, 3, 3).sum().backward()
     assert module.gab_amplitude.grad == 0
 
 
-@given(height=sides, width=sides, prefix=st.integers(0, 1), heads=st.integers(1, 3))
+@given(site=sites, heads=st.integers(1, 3))
 @settings(max_examples=30)
-def test_table_is_looked_up_by_offset(height, width, prefix, heads):
-    grid = TokenGrid(height, width, prefix)
-    module = OffsetTable(grid, heads).double()
+def test_table_is_looked_up_by_offset(site, heads):
+    module = OffsetTable(site.pairs, heads).double()
+    height, width = (site.keys or site.layout).hw
 
     def value(h, y_q, x_q, y_k, x_k):
         return module.rel_pos_table[h, y_q - y_k + height - 1, x_q - x_k + width - 1]
 
-    assert_same_with_gradients(module, grid, lambda: pairwise(grid, heads, value))
+    assert_same_with_gradients(module, site, heads, value)
 
 
 def test_table_of_another_grid_keeps_its_middle():
-    module = OffsetTable(TokenGrid(4, 6), 2)
-    resized = module(TokenGrid(8, 9))
+    grid = TokenGrid(4, 6)
+    module = OffsetTable(GridPair(grid, grid), 2)
+    resized = table(module, 8, 9)
     assert resized.shape == (2, 15, 17)
     assert_close(resized[:, 7, 8], module.rel_pos_table[:, 3, 5])
 
 
-@given(height=sides, width=sides, heads=st.integers(1, 3))
+@given(site=sites, heads=st.integers(1, 3))
 @settings(max_examples=30)
-def test_mlp_is_its_equation(height, width, heads):
+def test_mlp_is_its_equation(site, heads):
     module = randomize(OffsetMlp(heads, 5, 0.125)).double().eval()
-    grid = TokenGrid(height, width, 1)
 
     def spaced(t):
         return math.copysign(math.log(1 + abs(t)), t)
@@ -135,14 +145,14 @@ def test_mlp_is_its_equation(height, width, heads):
         hidden = torch.clamp(module.fc1.weight @ offset + module.fc1.bias, min=0)
         return module.fc2.weight[h] @ hidden + module.fc2.bias[h]
 
-    assert_same_with_gradients(module, grid, lambda: pairwise(grid, heads, value))
+    assert_same_with_gradients(module, site, heads, value)
 
 
 def test_mlp_drops_in_training_only():
-    module, grid = OffsetMlp(2, 64, 0.5), TokenGrid(3, 3)
-    assert not torch.equal(module(grid), module(grid))
+    module = OffsetMlp(2, 64, 0.5)
+    assert not torch.equal(table(module, 3, 3), table(module, 3, 3))
     module.eval()
-    assert torch.equal(module(grid), module(grid))
+    assert torch.equal(table(module, 3, 3), table(module, 3, 3))
 
 
 @pytest.mark.parametrize('host', [vit, swin])
@@ -154,8 +164,8 @@ def test_biases_reach_the_scores(host):
     _, found = model.forward_intermediates(images(32, 40), ('scores', 'logits', 'bias'), layers=[0])
     _, stock = plain.forward_intermediates(images(32, 40), ('scores', 'logits', 'bias'), layers=[0])
     block = model.plugged_blocks()[0]
-    grid = TokenGrid(4, 5, 1) if host is vit else TokenGrid(4, 4)
-    extra = sum(grid.expand_offsets(module(grid)) for module in block.plugs.at('bias'))
+    site = Site(GlobalLayout(4, 5, 1) if host is vit else GlobalLayout(4, 4))
+    extra = sum(module(site).expand() for module in block.plugs.at('bias'))
     own = stock['bias'][0] if 'bias' in stock else 0
     assert_close(found['bias'][0], own + extra)
     assert_close(found['logits'][0], stock['scores'][0] + own + extra)
@@ -240,7 +250,7 @@ def test_blocks_that_cannot_share_a_gaussian(host, settings, message):
 @pytest.mark.parametrize('host', HOSTS)
 def test_attention_stays_fused(host):
     model = HOSTS[host](plugs=[dict(type='GaussianAttentionBias')])
-    assert all(block.plugs.fuses(TokenGrid(2, 2)) for block in model.plugged_blocks())
+    assert all(block.plugs.fuses(Site(GlobalLayout(2, 2))) for block in model.plugged_blocks())
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import test_compile as compiling
 import test_contract as contract
 import torch
 import torch.nn.functional as F
-from cases import HOSTS, PLUGS, VIT_ARCH, CarryProbe, images, randomize, swin, vit
+from cases import HOSTS, VIT_ARCH, CarryProbe, images, randomize, swin, vit
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid, attend, tuning
-from vitplug.attention.grids import MASKED
+from vitplug.attention import GlobalLayout, Site, attend, tuning
+from vitplug.attention.layouts import MASKED
 from vitplug.plugs import LayerPlugs, Refiner, UniformHead
 from vitplug.plugs.refiner import linear as linear_form
 from vitplug.plugs.refiner.bottleneck import BottleneckRefine
@@ -159,6 +159,11 @@ def mask_of(windows, tokens, seed):
     return (noise(windows, tokens, tokens, seed=seed) > 0.5) * MASKED
 
 
+def site_of(layout, mask=None):
+    """The site of windows with masks ``(W, N, N)``."""
+    return Site(layout, mask=None if mask is None else mask[None])
+
+
 def with_gradients(out, inputs):
     """The output and the gradients of a scalar that weighs every output element differently."""
     weights = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
@@ -170,7 +175,7 @@ def linear(heads, **arguments):
 
 
 constraints = st.sampled_from([('none', 'sum'), ('spatial', 'sum'), ('rowcol', 'sum'), ('rowcol', 'sequential')])
-grids = st.builds(TokenGrid, st.integers(1, 3), st.integers(1, 3), st.integers(0, 2))
+layouts = st.builds(GlobalLayout, st.integers(1, 3), st.integers(1, 3), st.integers(0, 2))
 seeds = st.integers(0, 99)
 kernels = st.sampled_from([1, 3, 5])
 
@@ -197,25 +202,25 @@ slow = settings(max_examples=60, deadline=None)
 
 
 @slow
-@given(variants(), grids, st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.booleans(), seeds)
-def test_linear_is_the_equation(variant, grid, heads, batch, windows, masked, seed):
-    module, tokens = linear(heads, **variant), grid.num_tokens
+@given(variants(), layouts, st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.booleans(), seeds)
+def test_linear_is_the_equation(variant, layout, heads, batch, windows, masked, seed):
+    module, tokens = linear(heads, **variant), layout.grid.num_tokens
     probs = probabilities(batch, windows, heads, tokens, tokens, seed=seed)
     mask = mask_of(windows, tokens, seed) if masked else None
-    got, carry = module(probs, mask, grid, {})
-    expected = refine_oracle(module, probs, grid, mask, variant['rowcol_mode'])
+    got, carry = module(probs, site_of(layout, mask), {})
+    expected = refine_oracle(module, probs, layout.grid, mask, variant['rowcol_mode'])
     assert carry == {}
     leaves = [probs, *module.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
 
 
 @slow
-@given(variants(), grids, st.integers(1, 3), st.integers(0, 2), st.booleans(), seeds)
-def test_attention_with_refined_maps_is_the_equation(variant, grid, heads, uniform_heads, masked, seed):
+@given(variants(), layouts, st.integers(1, 3), st.integers(0, 2), st.booleans(), seeds)
+def test_attention_with_refined_maps_is_the_equation(variant, layout, heads, uniform_heads, masked, seed):
     """Values are matched as documented, and further value heads still attend uniformly."""
     module, tokens, copies = (
         linear(heads, **variant),
-        grid.num_tokens,
+        layout.grid.num_tokens,
         1 if variant['reduction'] else variant['expansion'],
     )
     width = 2 * max(copies, 1)
@@ -223,11 +228,11 @@ def test_attention_with_refined_maps_is_the_equation(variant, grid, heads, unifo
     v = noise(2, 2, heads + uniform_heads, tokens, width, seed=seed + 2).requires_grad_()
     mask = mask_of(2, tokens, seed) * (1 - torch.eye(tokens)) if masked else None
     plugs = LayerPlugs({'refiner': torch.nn.ModuleDict({'map': module})})
-    got, _ = attend(q, k, v, scale=0.7, grid=grid, plugs=plugs, carry={}, mask_WNN=mask)
+    got, _ = attend(q, k, v, scale=0.7, site=site_of(layout, mask), plugs=plugs, carry={})
 
     logits = 0.7 * q @ k.mT
     probs = (logits if mask is None else logits + mask[:, None]).softmax(-1)
-    maps = refine_oracle(module, probs, grid, mask, variant['rowcol_mode'])
+    maps = refine_oracle(module, probs, layout.grid, mask, variant['rowcol_mode'])
     expected = weigh_oracle(maps, v[:, :, :heads], copies, variant['value_split'])
     allowed = torch.ones(2, tokens, tokens) if mask is None else mask == 0
     uniform = (allowed / allowed.sum(-1, keepdim=True)).double()[:, None] @ v[:, :, heads:]
@@ -267,7 +272,7 @@ def test_dla_is_attention_with_convolved_values(tokens, side, seed):
     """Sum over kernel rows a of: A @ (V convolved by the reversed row a), its rows shifted by a."""
     module = linear(1, expansion=0, kernel_size=side)
     probs, v = probabilities(1, 1, 1, tokens, tokens, seed=seed), noise(tokens, 2, seed=seed)
-    expected = module(probs, None, TokenGrid(1, tokens), {})[0][0, 0, 0] @ v
+    expected = module(probs, site_of(GlobalLayout(1, tokens)), {})[0][0, 0, 0] @ v
     kernel, half = module.local[0, 0], side // 2
     got = torch.zeros_like(v)
     for a in range(side):
@@ -277,15 +282,15 @@ def test_dla_is_attention_with_convolved_values(tokens, side, seed):
 
 
 @settings(deadline=None)
-@given(grids, kernels, seeds)
-def test_spatial_dla_is_attention_with_filtered_values(grid, side, seed):
+@given(layouts, kernels, seeds)
+def test_spatial_dla_is_attention_with_filtered_values(layout, side, seed):
     """V filtered on the image grid by the kernel turned by 180 degrees."""
-    module, tokens = linear(1, expansion=0, kernel_size=side, constraint='spatial'), grid.num_tokens
+    module, tokens = linear(1, expansion=0, kernel_size=side, constraint='spatial'), layout.grid.num_tokens
     probs, v = probabilities(1, 1, 1, tokens, tokens, seed=seed), noise(tokens, 2, seed=seed)
-    expected = module(probs, None, grid, {})[0][0, 0, 0] @ v
-    image = v[grid.num_prefix :].T.reshape(2, 1, grid.height, grid.width)
+    expected = module(probs, site_of(layout), {})[0][0, 0, 0] @ v
+    image = v[layout.num_prefix :].T.reshape(2, 1, layout.height, layout.width)
     filtered = F.conv2d(image, module.local.flip(2, 3), padding=side // 2).reshape(2, -1).T
-    assert_close(probs[0, 0, 0] @ torch.cat((v[: grid.num_prefix], filtered)), expected)
+    assert_close(probs[0, 0, 0] @ torch.cat((v[: layout.num_prefix], filtered)), expected)
 
 
 @settings(deadline=None)
@@ -294,7 +299,7 @@ def test_rowcol_is_values_and_outputs_convolved(tokens, side, seed):
     module = linear(1, expansion=0, kernel_size=side, constraint='rowcol')
     probs, v = probabilities(1, 1, 1, tokens, tokens, seed=seed), noise(tokens, 2, seed=seed)
     a = probs[0, 0, 0]
-    expected = module(probs, None, TokenGrid(1, tokens), {})[0][0, 0, 0] @ v
+    expected = module(probs, site_of(GlobalLayout(1, tokens)), {})[0][0, 0, 0] @ v
     keys, queries, half = module.along_keys.flatten(), module.along_queries.flatten(), side // 2
     got = a @ sum(keys[b] * shifted(v, half - b) for b in range(side))
     assert_close(got + sum(queries[i] * shifted(a @ v, i - half) for i in range(side)), expected)
@@ -348,7 +353,7 @@ def test_bottleneck_is_the_chain(expansion, side, heads, tokens, masked, trainin
     mask = mask_of(2, tokens, seed) if masked else None
     before = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms(module)]
     expected = bottleneck_oracle(module, probs, mask, training)
-    got, _ = module(probs, mask, TokenGrid(1, tokens), {})
+    got, _ = module(probs, site_of(GlobalLayout(1, tokens), mask), {})
     leaves = [probs, *module.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves), rtol=1e-6, atol=1e-8)
     after = [(norm.running_mean, norm.running_var) for norm in norms(module)]
@@ -365,7 +370,7 @@ def test_bottleneck_collects_the_statistics_of_images_windows_and_token_pairs():
     module = randomize(BottleneckRefine(2, 5, Refiner(expansion=2, **MBCONV))).double().train()
     probs = probabilities(2, 3, 2, 5, 5)
     expanded = mix(module.expand[:, :, 0, 0], probs)
-    module(probs, None, TokenGrid(1, 5), {})
+    module(probs, site_of(GlobalLayout(1, 5)), {})
     assert_close(module.expand_bn.running_mean, 0.1 * expanded.mean((0, 1, 3, 4)))
     assert_close(module.expand_bn.running_var, 0.9 + 0.1 * expanded.var((0, 1, 3, 4)))
 
@@ -377,14 +382,15 @@ def test_bottleneck_collects_the_statistics_of_images_windows_and_token_pairs():
 def test_rescale_by_tokens(rescale, training, factor):
     """None compares with the last training's 4 tokens, True with the configured 8."""
     module = randomize(BottleneckRefine(2, 8, Refiner(rescale_by_tokens=rescale, **MBCONV))).double().train()
-    module(probabilities(2, 1, 2, 4, 4), None, TokenGrid(1, 4), {})
+    module(probabilities(2, 1, 2, 4, 4), site_of(GlobalLayout(1, 4)), {})
     module.train(training)
     unscaled = copy.deepcopy(module)
     unscaled.rescale = False
     probs = probabilities(2, 1, 2, 16, 16)
-    got, _ = module(probs, None, TokenGrid(4, 4), {})
-    assert_close(got, unscaled(factor * probs, None, TokenGrid(4, 4), {})[0])
-    assert torch.equal(got, unscaled(probs, None, TokenGrid(4, 4), {})[0]) == (factor == 1)
+    site = site_of(GlobalLayout(4, 4))
+    got, _ = module(probs, site, {})
+    assert_close(got, unscaled(factor * probs, site, {})[0])
+    assert torch.equal(got, unscaled(probs, site, {})[0]) == (factor == 1)
 
 
 def test_evaluation_at_the_configured_size_is_not_rescaled():
@@ -402,7 +408,7 @@ def test_bottleneck_norms_stay_precise_under_autocast():
     for norm in norms(module):
         norm.register_forward_pre_hook(lambda norm, inputs: seen.append(inputs[0].dtype))
     with torch.autocast('cpu', torch.float16):
-        out, _ = module(probabilities(2, 1, 2, 9, 9).float(), None, TokenGrid(3, 3), {})
+        out, _ = module(probabilities(2, 1, 2, 9, 9).float(), site_of(GlobalLayout(3, 3)), {})
     assert out.isfinite().all() and seen == [torch.float32] * 4
 
 
@@ -463,7 +469,7 @@ def test_identity_is_folded_precisely_under_autocast():
 
 def test_copies_get_different_gradients():
     module = LinearRefine(2, Refiner()).double()
-    out, _ = module(probabilities(1, 1, 2, 4, 4), None, TokenGrid(2, 2), {})
+    out, _ = module(probabilities(1, 1, 2, 4, 4), site_of(GlobalLayout(2, 2)), {})
     _, (grad,) = with_gradients(out, [module.local])
     assert all(not torch.allclose(grad[0], grad[c]) for c in (1, 2))
 
@@ -569,7 +575,7 @@ CLAUSES = {
 @pytest.mark.parametrize('host', VIT_HOSTS)
 @pytest.mark.parametrize('plugs', SHARINGS)
 def test_sharing_keeps_the_contract(plugs, host, clause, monkeypatch):
-    monkeypatch.setitem(PLUGS, plugs, SHARINGS[plugs])
+    monkeypatch.setitem(contract.PLUGS, plugs, SHARINGS[plugs])
     CLAUSES[clause](host, plugs)
 
 
@@ -594,14 +600,16 @@ def block_by_hand(block, x, grid, maps, copies=1, split=False, refined=True):
 @pytest.mark.parametrize(('share', 'owners'), [(0, [0, 1, 2, 3]), (1, [0, 2]), (2, [0, 3]), (3, [0])])
 def test_blocks_share_a_map(share, owners, values):
     model = randomize(vit(plugs=[dict(type='Refiner', share=share, expansion=2, kernel_size=5, **values)])).double()
-    grid, x = TokenGrid(2, 3, 1), noise(2, 7, VIT_ARCH['embed_dims']).requires_grad_()
+    site, x = site_of(GlobalLayout(2, 3, 1)), noise(2, 7, VIT_ARCH['embed_dims']).requires_grad_()
     got, carry = x, {}
     expected, maps = x, None
     for i, block in enumerate(model.layers):
-        got, carry = block(got, grid, carry)
+        got, carry = block(got, site, carry)
         maps = None if i in owners else maps
         copies = 2 if values else 1
-        expected, maps = block_by_hand(block, expected, grid, maps, copies, values.get('value_split', False))
+        expected, maps = block_by_hand(
+            block, expected, site.layout.grid, maps, copies, values.get('value_split', False)
+        )
     leaves = [x, *model.layers.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
 
@@ -609,12 +617,12 @@ def test_blocks_share_a_map(share, owners, values):
 @pytest.mark.parametrize(('share', 'owners'), [(1, [0, 2]), (2, [0, 3]), (3, [0])])
 def test_blocks_share_a_map_of_plain_attention(share, owners):
     model = randomize(vit(plugs=[dict(type='Refiner', mode='none', share=share)])).double()
-    grid, x = TokenGrid(2, 3, 1), noise(2, 7, VIT_ARCH['embed_dims']).requires_grad_()
+    site, x = site_of(GlobalLayout(2, 3, 1)), noise(2, 7, VIT_ARCH['embed_dims']).requires_grad_()
     got, carry = x, {}
     expected, maps = x, None
     for i, block in enumerate(model.layers):
-        got, carry = block(got, grid, carry)
-        expected, maps = block_by_hand(block, expected, grid, None if i in owners else maps, refined=False)
+        got, carry = block(got, site, carry)
+        expected, maps = block_by_hand(block, expected, site.layout.grid, None if i in owners else maps, refined=False)
     leaves = [x, *model.layers.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves))
     assert count(model.layers) == count(vit().layers) - (4 - len(owners)) * 2 * x.shape[-1] * (x.shape[-1] + 1)
@@ -663,11 +671,11 @@ def test_official_scheme_is_the_description(num_layers, expansion, side, trainin
         norm.running_mean += 0.1 * noise(norm.num_features, seed=i)
         norm.running_var *= 0.5 + noise(norm.num_features, seed=i).abs()
     # Small tokens, whose variance the epsilon changes.
-    grid, x = TokenGrid(2, 3, 1), (0.01 * noise(2, 7, VIT_ARCH['embed_dims'])).requires_grad_()
+    site, x = site_of(GlobalLayout(2, 3, 1)), (0.01 * noise(2, 7, VIT_ARCH['embed_dims'])).requires_grad_()
     expected = official_oracle(model.layers, x, training)
     got, carry = x, {}
     for block in model.layers:
-        got, carry = block(got, grid, carry)
+        got, carry = block(got, site, carry)
     leaves = [x, *model.layers.parameters()]
     assert_close(with_gradients(got, leaves), with_gradients(expected, leaves), rtol=1e-6, atol=1e-7)
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import WindowLayout, fused_attention
-from vitplug.attention.grids import TokenGrid
+from vitplug.attention import GlobalLayout, Site, WindowLayout, fused_attention
 from vitplug.compat import CAN_COMPILE
 from vitplug.plugs.residual_attention import blend as blending
 from vitplug.plugs.residual_attention import transitions
@@ -142,7 +141,7 @@ def test_token_alignment_finds_every_pair(height, width, shifts, seed):
     old, new = WindowLayout(height, width, 3, shifts[0]), WindowLayout(height, width, 3, shifts[1])
     windows = old.windows[0] * old.windows[1]
     scores = torch.randn(2, windows, 2, 9, 9, generator=torch.Generator().manual_seed(seed))
-    got, known = transitions.align_tokens(scores, old.grid, new.grid, 2)
+    got, known = transitions.align_tokens(scores, old, new, 2)
     slot = {token: (w, p) for w, tokens in enumerate(tokens_of(old)) for p, token in enumerate(tokens)}
     for w, tokens in enumerate(tokens_of(new)):
         for (p, a), (q, b) in itertools.product(enumerate(tokens), enumerate(tokens)):
@@ -155,7 +154,7 @@ def test_token_alignment_finds_every_pair(height, width, shifts, seed):
 def test_a_quarter_of_the_pairs_shares_a_window():
     """Window 7, shift 3, away from the border."""
     old, new = WindowLayout(28, 28, 7), WindowLayout(28, 28, 7, 3)
-    _, known = transitions.align_tokens(torch.zeros(1, 16, 1, 49, 49), old.grid, new.grid, 1)
+    _, known = transitions.align_tokens(torch.zeros(1, 16, 1, 49, 49), old, new, 1)
     assert round(known.double().mean().item(), 4) == 0.2603
 
 
@@ -164,7 +163,7 @@ def test_swin_token_alignment_leaves_other_pairs_alone():
     (alpha,) = alphas(model)
     scores, bias, logits = streams(model, images(*SIZE))
     old, new = WindowLayout(10, 14, 4), WindowLayout(10, 14, 4, 2)
-    aligned, known = transitions.align_tokens(scores[0], old.grid, new.grid, 2)
+    aligned, known = transitions.align_tokens(scores[0], old, new, 2)
     expected = torch.where(known, alpha * scores[1] + (1 - alpha) * aligned, scores[1]) + bias[1]
     assert_close(logits[1], expected + masks_of(model, (10, 14))[1])
 
@@ -173,11 +172,11 @@ def test_swin_token_alignment_leaves_other_pairs_alone():
 def test_coefficients_of_the_sum_sum_to_one(values, seed):
     """S_l is a mean of all scores so far, with weights alpha_m prod_{j>m} (1 - alpha_j)."""
     scores = torch.randn(len(values) + 1, 3, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    grid, carry = TokenGrid(1, 3), {}
+    site, carry = Site(GlobalLayout(1, 3)), {}
     for index, own in enumerate(scores):
         alpha = blending.Alpha(values[index - 1], 'fixed') if index else None
         blend = blending.Blend('s', 'after', transitions.keep if index else None, alpha)
-        logits, carry = blend(own[None, None, None], None, grid, carry)
+        logits, carry = blend(own[None, None, None], None, site, carry)
     weights = [1.0] * len(scores)
     for m in range(len(scores)):
         weights[m] = values[m - 1] if m else 1.0
@@ -190,8 +189,9 @@ def test_coefficients_of_the_sum_sum_to_one(values, seed):
 def test_softmax_of_blended_scores_is_the_geometric_mean_of_the_maps():
     own, before = torch.randn(2, 4, 4, dtype=torch.float64)
     blend = blending.Blend('s', 'after', transitions.keep, blending.Alpha(0.3, 'fixed'))
-    carry = {'s': (before[None, None, None], TokenGrid(1, 4))}
-    logits, _ = blend(own[None, None, None], None, TokenGrid(1, 4), carry)
+    layout = GlobalLayout(1, 4)
+    carry = {'s': (before[None, None, None], layout)}
+    logits, _ = blend(own[None, None, None], None, Site(layout), carry)
     geometric = own.softmax(-1) ** 0.3 * before.softmax(-1) ** 0.7
     assert_close(logits.softmax(-1)[0, 0, 0], geometric / geometric.sum(-1, keepdim=True))
 
@@ -351,11 +351,11 @@ def test_low_memory_refuses_other_windows_and_heads(settings):
 
 def test_low_memory_is_chosen_by_the_number_of_tokens():
     blend = vit(plugs=residual()).plugged_blocks()[1].plugs['residual_attention']['scores']
-    assert not blend.widens(TokenGrid(44, 46, 1)) and blend.widens(TokenGrid(44, 47, 1))
+    assert not blend.widens(Site(GlobalLayout(44, 46, 1))) and blend.widens(Site(GlobalLayout(44, 47, 1)))
     never = vit(plugs=residual(low_memory=False)).plugged_blocks()[1].plugs['residual_attention']['scores']
-    assert not never.widens(TokenGrid(1000, 1000))
+    assert not never.widens(Site(GlobalLayout(1000, 1000)))
     moved = swin(plugs=residual()).plugged_blocks()[1].plugs['residual_attention']['scores']
-    assert not moved.widens(TokenGrid(100, 100))
+    assert not moved.widens(Site(GlobalLayout(100, 100)))
 
 
 def test_scores_start_anew_between_windows_and_global_attention():

@@ -57,9 +57,9 @@ IMPORTED = (
     'torch._dynamo',
     *(f'{scope}.{part}' for scope in ('mmpretrain', 'mmseg', 'mmdet') for part in ('models', 'datasets', 'evaluation',
                                                                                   'visualization', 'engine')),
-    'vitplug.engine.cli',
-    'vitplug.engine.hooks',
-    'vitplug.engine.dataset_check',
+    'vitplug.runs.cli',
+    'vitplug.runs.hooks',
+    'vitplug.runs.dataset_check',
     'vitplug.checkpoints.cli',
     'vitplug.analysis.cli',
 )  # fmt: skip

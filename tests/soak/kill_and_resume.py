@@ -51,8 +51,8 @@ COMPARED = ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
 # The real program, with a writer that stops again and again.
 SLOW_TRAIN = """
 import time
-from vitplug.engine import cli
-from vitplug.engine.atomic_files import AtomicBackend
+from vitplug.runs import cli
+from vitplug.files.atomic import AtomicBackend
 def write(self, path, content):
     with open(path, 'wb') as file:
         for start in range(0, len(content), max(1, len(content) // 20)):

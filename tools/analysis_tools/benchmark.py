@@ -1,4 +1,4 @@
-"""Measure what plugs cost: python tools/analysis_tools/benchmark.py [--parts attention models ... compile]"""
+"""Measure the cost of plugs: python tools/analysis_tools/benchmark.py [--parts attention models ... compile]"""
 
 from vitplug import threads
 

@@ -1,4 +1,4 @@
-"""Count the papers' models beside reference figures: python tools/analysis_tools/model_table.py [--out MD]"""
+"""Compare counts of the papers' models with reference figures: python tools/analysis_tools/model_table.py [--out MD]"""
 
 from vitplug import threads
 

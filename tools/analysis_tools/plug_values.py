@@ -1,4 +1,4 @@
-"""Print and plot what plugs have learned: python tools/analysis_tools/plug_values.py CHECKPOINT [--out PNG]"""
+"""Print and plot the learned values of plugs: python tools/analysis_tools/plug_values.py CHECKPOINT [--out PNG]"""
 
 from vitplug import threads
 

@@ -1,4 +1,4 @@
-"""Make a data set of handwritten digits in ImageNet, ADE20K and COCO layout; needs no download."""
+"""Make a data set of handwritten digits in the layouts of ImageNet, ADE20K and COCO; needs no download."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--out', default='data/digits', metavar='FOLDER', help='folder to make')
-    parser.add_argument('--seed', type=int, default=0, help='seed of the split and of all pictures, at least 0')
+    parser.add_argument('--seed', type=int, default=0, help='seed of the split and of all images, at least 0')
     parser.add_argument(
-        '--num-train', type=int, default=1600, metavar='N', help='training scenes, in ADE20K and in COCO layout each'
+        '--num-train', type=int, default=1600, metavar='N', help='training scenes for each of ADE20K and COCO layout'
     )
     parser.add_argument(
-        '--num-val', type=int, default=100, metavar='N', help='validation scenes, in ADE20K and in COCO layout each'
+        '--num-val', type=int, default=100, metavar='N', help='validation scenes for each of ADE20K and COCO layout'
     )
     parser.add_argument(
         '--num-cls-train', type=int, default=4000, metavar='N', help='training images in ImageNet layout, at least 10'

@@ -1,4 +1,4 @@
-"""Write the image lists of the GAB paper's transfer experiments: all images of a data set, cut 70 : 15 : 15."""
+"""Write the image lists of the GAB paper's transfer experiments: all images of a data set, split 70 : 15 : 15."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('name', choices=list(POOLS), help='the data set')
     parser.add_argument('root', help='folder with its images, such as data/stanford_dogs')
     parser.add_argument('--seed', type=int, default=0, help="seed of the shuffling; 0 is the paper's")
-    parser.add_argument('--images', type=int, help='number of images to expect, if not that of the whole data set')
-    parser.add_argument('--overwrite', action='store_true', help='replace lists of other content')
+    parser.add_argument('--images', type=int, help='expected number of images, if not the whole data set')
+    parser.add_argument('--overwrite', action='store_true', help='replace existing lists that differ')
     return parser
 
 

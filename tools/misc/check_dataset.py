@@ -1,4 +1,4 @@
-"""Look at all data before training: python tools/misc/check_dataset.py CONFIG [--workers N] [--report FILE] [...]"""
+"""Check all data before a training: python tools/misc/check_dataset.py CONFIG [--workers N] [--report FILE] [...]"""
 
 import sys
 
@@ -7,6 +7,6 @@ from vitplug import threads
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
 
-    from vitplug.engine.dataset_check import main
+    from vitplug.runs.dataset_check import main
 
     sys.exit(main())

@@ -5,6 +5,6 @@ from vitplug import threads
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
 
-    from vitplug.engine.new_experiment import main
+    from vitplug.runs.new_experiment import main
 
     main()

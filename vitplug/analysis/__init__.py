@@ -1,1 +1,1 @@
-"""Looking at what a trained model does."""
+"""Costs, differences of configs, tables and pictures of models."""

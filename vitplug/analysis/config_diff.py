@@ -1,4 +1,4 @@
-"""What two configs differ in, and what follows from it: costs, optimizer groups, attention, memory."""
+"""Differences of two configs and their effects: costs, optimizer groups, attention, memory."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,12 @@ from mmengine.config import Config, ConfigDict
 from mmengine.optim import build_optim_wrapper
 from torch import nn
 
-from .costs import Costs, build_model, count_costs, without_remarks
+from .costs import Costs, build_model, count_costs, silence_logs
 from .image_size import ImageSize, read_image_size
 from .tables import format_table
 
 ABSENT = '-'
-# Settings that decide how much memory a training takes, beside the model and the size of the images.
+# Settings that affect the memory of a training, beside the model and the image size.
 MEMORY_SETTINGS = (
     'train_dataloader.batch_size',
     'optim_wrapper.type',
@@ -29,7 +29,7 @@ MEMORY_SETTINGS = (
 
 
 def flatten(node: Any, key: str = '') -> dict[str, Any]:
-    """Nested settings as one dict, with keys such as ``model.backbone.plugs.0.type``, as ``--cfg-options`` has them."""
+    """Nested settings as one dict, with keys as in ``--cfg-options``, such as ``model.backbone.plugs.0.type``."""
     if isinstance(node, Mapping) and node:
         items = node.items()
     elif isinstance(node, list | tuple) and any(isinstance(value, Mapping | list | tuple) for value in node):
@@ -43,23 +43,23 @@ def flatten(node: Any, key: str = '') -> dict[str, Any]:
 
 
 def changed_settings(base: Config, child: Config) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two configs differ: key -> (base's, child's); :data:`ABSENT` where one has none."""
+    """The settings in which two configs differ: key -> (base, child); :data:`ABSENT` for a missing setting."""
     before, after = flatten(base.to_dict()), flatten(child.to_dict())
     pairs = {key: (before.get(key, ABSENT), after.get(key, ABSENT)) for key in [*before, *after]}
-    # mmengine's mark of where a base `mmdet::...` comes from is no setting.
+    # mmengine marks the library of a base `mmdet::...` with `_scope_`; it is not a setting.
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and not key.endswith('_scope_')}
 
 
 @dataclass(frozen=True)
 class Consequences:
-    """What follows from the settings of one config.
+    """Effects of the settings of one config.
 
     Attributes:
-        size: Size of the images for which MACs are counted.
+        size: Image size for which MACs are counted.
         costs: Parameters and MACs.
-        groups: Number of trained parameters for every learning rate and weight decay at the start.
-        plugs: Which plugs, on which blocks, and whether attention stays fused.
-        memory: The settings among :data:`MEMORY_SETTINGS` that the config has.
+        groups: Number of trained parameters for each initial learning rate and weight decay.
+        plugs: Summary of the plugs, their blocks, and fused or explicit attention.
+        memory: The settings of :data:`MEMORY_SETTINGS` that the config has.
     """
 
     size: ImageSize
@@ -70,14 +70,14 @@ class Consequences:
 
 
 def find_consequences(cfg: Config, shape: Sequence[int] | None = None) -> Consequences:
-    """Builds the model of a config on the meta device and looks at it.
+    """Builds the model of a config on the meta device and inspects it.
 
     Args:
         cfg: The config.
-        shape: Height and width of the images; what the config says by default.
+        shape: Height and width of the images; by default, the size in the config.
 
     Raises:
-        ValueError: If the model or its optimizer cannot be built, or the model not be run on this size.
+        ValueError: If the model or its optimizer cannot be built, or if the model cannot be run on this size.
     """
     model = build_model(cfg)
     size = read_image_size(cfg, shape)
@@ -92,7 +92,7 @@ def find_consequences(cfg: Config, shape: Sequence[int] | None = None) -> Conseq
 
 
 def count_groups(cfg: Config, model: nn.Module) -> dict[str, int]:
-    """Number of parameters for every learning rate and weight decay with which the config's optimizer starts.
+    """Number of parameters for each initial learning rate and weight decay of the config's optimizer.
 
     Raises:
         ValueError: If the optimizer cannot be built.
@@ -100,9 +100,9 @@ def count_groups(cfg: Config, model: nn.Module) -> dict[str, int]:
     settings = cfg.get('optim_wrapper') or {}
     if not settings:
         return {}
-    # The rates depend on these alone, and a wrapper for mixed precision can be built on an accelerator only.
+    # The rates depend only on these. A wrapper for mixed precision could be built only on an accelerator.
     kept = {key: settings[key] for key in ('optimizer', 'constructor', 'paramwise_cfg') if key in settings}
-    with without_remarks():
+    with silence_logs():
         try:
             optimizer = build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **kept)).optimizer
         except (KeyError, TypeError) as error:
@@ -117,10 +117,10 @@ def count_groups(cfg: Config, model: nn.Module) -> dict[str, int]:
 
 
 def report_difference(base: Config, child: Config, shape: Sequence[int] | None = None) -> str:
-    """The settings in which two configs differ and what follows from it, as tables.
+    """The settings in which two configs differ, and the effects, as tables.
 
     Raises:
-        ValueError: As :func:`find_consequences`.
+        ValueError: As in :func:`find_consequences`.
     """
     changes = {key: tuple(map(_as_written, pair)) for key, pair in changed_settings(base, child).items()}
     before, after = (find_consequences(cfg, shape) for cfg in (base, child))
@@ -131,13 +131,13 @@ def report_difference(base: Config, child: Config, shape: Sequence[int] | None =
         _section('parameters', _with_totals(before.costs.parameters, after.costs.parameters)),
         _section(f'MACs of one image of {sizes}', _with_totals(before.costs.macs, after.costs.macs)),
         _section('trained parameters by learning rate and weight decay', _counts(before.groups, after.groups)),
-        _section('settings that decide on memory', _pairs(before.memory, after.memory, _as_written)),
+        _section('settings that affect memory', _pairs(before.memory, after.memory, _as_written)),
     )
     return '\n\n'.join(sections)
 
 
 def _section(title: str, pairs: Mapping[str, tuple[str, ...]]) -> str:
-    """One table; its columns are as many as the values of its rows."""
+    """One table; the values of the rows determine the number of columns."""
     if not pairs:
         return f'{title}: none'
     headings = ('', 'BASE', 'CHILD', 'difference')[: 1 + max(map(len, pairs.values()))]
@@ -150,7 +150,7 @@ def _pairs(before: Mapping, after: Mapping, show: Callable[[Any], str]) -> dict[
 
 
 def _counts(before: Mapping, after: Mapping) -> dict[str, tuple[str, str, str]]:
-    """Two sets of counts and what the second has more."""
+    """Two sets of counts and their differences."""
     pairs = {key: (before.get(key, 0), after.get(key, 0)) for key in {**before, **after}}
     return {str(key): (f'{old:,}', f'{new:,}', f'{new - old:+,}') for key, (old, new) in pairs.items()}
 
@@ -161,5 +161,5 @@ def _with_totals(before: Mapping[str, int], after: Mapping[str, int]) -> dict[st
 
 
 def _as_written(value: Any) -> str:
-    """A setting as one would write it."""
+    """A setting as it is written in a config."""
     return value if value is ABSENT else repr(value)

@@ -1,14 +1,13 @@
 """Parameters and multiply-accumulates (MACs) of a model, part by part.
 
-Models are built and run on torch's meta device, which holds shapes and no numbers: any size costs no memory and
-next to no time. Counted are convolutions and matrix products, including the two of attention. Attention is
-counted in its plain form::
+Models are built and run on torch's meta device, which has shapes but no numbers: it needs no memory and little time for
+any size. Convolutions and matrix products are counted, including those of attention in its plain form::
 
     q @ k^T  and  maps @ v        N x N x d each, for every window and head
-    what a plug makes of the maps between them
+    operations of plugs on the maps between them
 
-whatever form runs later: fused and plain forms give the same result, and which one runs depends on the machine.
-Papers call the same quantity FLOPs. Elementwise operations and reductions are counted for plugs alone, apart from MACs.
+Fused and plain forms give the same result; which one runs depends on the machine. Papers call the same quantity FLOPs.
+Elementwise operations and reductions are counted only for plugs, separately from MACs.
 """
 
 import warnings
@@ -22,14 +21,15 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.engine.culprit import failing_part
-from vitplug.engine.unknown_types import explained_types
+from vitplug.errors.traceback_part import failing_part
+from vitplug.errors.unknown_types import explained_types
+from vitplug.tasks import TASKS
 
 from .elementwise import ElementCounter
 
@@ -40,12 +40,12 @@ MACS = 'macs'
 
 @dataclass(frozen=True)
 class Costs:
-    """What a model costs.
+    """Costs of a model.
 
     Attributes:
-        parameters: Number of parameters of each part.
-        macs: Multiply-accumulates of each part that was run.
-        elements: Elementwise operations and reductions of each plug that was run and has some.
+        parameters: Number of parameters, by part.
+        macs: Multiply-accumulates, by part that was run.
+        elements: Elementwise operations and reductions, by plug that was run and has some.
     """
 
     parameters: Mapping[str, int]
@@ -65,11 +65,11 @@ def build_model(cfg: Config) -> nn.Module:
     """The model of a config on the meta device, in evaluation mode.
 
     Raises:
-        ValueError: If the config has no model, or one that cannot be built; says why.
+        ValueError: If the config has no model, or if the model cannot be built.
     """
     if 'model' not in cfg:
         raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole model')
-    with without_remarks(), torch.device('meta'), NumbersOnCpu():
+    with silence_logs(), torch.device('meta'), LinspaceOnCpu():
         init_default_scope(cfg.default_scope)
         try:
             with explained_types(cfg):
@@ -80,8 +80,8 @@ def build_model(cfg: Config) -> nn.Module:
     return model
 
 
-class NumbersOnCpu(TorchFunctionMode):
-    """Keeps ``torch.linspace`` on the CPU: stock backbones read their rates of stochastic depth from it."""
+class LinspaceOnCpu(TorchFunctionMode):
+    """Keeps ``torch.linspace`` on the CPU, because stock backbones compute their stochastic depth rates with it."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -89,8 +89,8 @@ class NumbersOnCpu(TorchFunctionMode):
 
 
 @contextmanager
-def without_remarks():
-    """Keeps back the log lines and warnings of a build, which are meant for a training."""
+def silence_logs():
+    """Silences the log lines and warnings of building a model."""
     logger = MMLogger.get_current_instance()
     level = logger.level
     logger.setLevel('ERROR')
@@ -107,36 +107,36 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
 
     Args:
         model: The model in evaluation mode.
-        scope: ``'mmpretrain'``, ``'mmseg'`` or ``'mmdet'``, which decides what is run, see :data:`GRAPHS`.
+        scope: The library, which decides what is run; see :meth:`vitplug.tasks.Task.run_inference`.
         chw: Channels, height and width of the images.
         batch: Number of images.
 
     Raises:
-        ValueError: If the model cannot be run on images of this size, or on shapes alone.
+        ValueError: If the model cannot be run on images of this size, or on the meta device.
     """
     labels = label_parts(model)
     plugged = any(label.startswith(PLUGS) for label in labels.values())
     images = torch.empty(batch, *chw, device='meta')
 
     def forward() -> None:
-        GRAPHS[scope].run(model, images)
+        TASKS[scope].run_inference(model, images)
 
-    with without_remarks():
+    with silence_logs():
         try:
             macs = count_macs(labels, forward)
             elements = count_elements(labels, forward) if plugged else {}
         except (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
             part = failing_part(error, model)
             raise ValueError(
-                f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; counted are '
-                'classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
+                f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; supported '
+                'are classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
             ) from error
     of_plugs = {part: counts for part, counts in elements.items() if part.startswith(PLUGS)}
     return Costs(count_parameters(model, labels), macs, of_plugs)
 
 
 def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> Counter[str]:
-    """MACs of a forward, by the innermost labelled module that was running."""
+    """MACs of a forward pass, by the innermost labelled module."""
     counter = FlopCounterMode(display=False)
     flops = _count(labels, forward, counter, lambda: Counter({MACS: counter.get_total_flops()}))
     # A multiply-accumulate is two floating point operations.
@@ -144,10 +144,10 @@ def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -
 
 
 def count_elements(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> dict[str, Counter[str]]:
-    """Elementwise operations and reductions of a forward, by the innermost labelled module that was running.
+    """Elementwise operations and reductions of a forward pass, by the innermost labelled module.
 
     Returns:
-        Of each part that has some, the counts that :mod:`.elementwise` describes: ``'elementwise'``, ``'reduction'``.
+        For each part with such operations, the counts ``'elementwise'`` and ``'reduction'``, see :mod:`.elementwise`.
     """
     counter = ElementCounter()
     return _count(labels, forward, counter, lambda: Counter(counter.counts))
@@ -159,13 +159,13 @@ def _count(
     mode: AbstractContextManager,
     read: Callable[[], Counter[str]],
 ) -> dict[str, Counter[str]]:
-    """What a mode counts during a forward, by the innermost labelled module that was running.
+    """The counts of a mode during a forward pass, by the innermost labelled module.
 
     Args:
         labels: Labels of modules.
         forward: Runs the model.
-        mode: Counts while it is entered.
-        read: Its counts so far.
+        mode: Context in which operations are counted.
+        read: Returns the counts so far.
     """
     counts: dict[str, Counter[str]] = {}
     running = [REST]
@@ -198,7 +198,7 @@ def _count(
 
 
 def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Counter[str]:
-    """Parameters, by the innermost labelled module that holds them; shared ones count once."""
+    """Parameters by the innermost labelled module; shared parameters are counted once."""
     counts: Counter[str] = Counter()
     seen: set[nn.Parameter] = set()
 
@@ -218,7 +218,7 @@ def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Count
 
 
 def label_parts(model: nn.Module) -> dict[nn.Module, str]:
-    """The modules whose costs are told apart: the model's parts, and attention, MLPs and plugs of its backbone."""
+    """Labels of the modules with separate costs: the model's parts, and attention, MLPs and plugs of its backbone."""
     labels: dict[nn.Module, str] = {}
     _label_children(labels, model, '')
     if hasattr(model, 'roi_head'):
@@ -241,71 +241,3 @@ def _label_children(labels: dict[nn.Module, str], parent: nn.Module, prefix: str
         # The stages of a cascade.
         parts = child if isinstance(child, nn.ModuleList) else [child]
         labels |= dict.fromkeys(parts, f'{prefix}{name}')
-
-
-# --- what inference runs, for each of the three libraries ---
-
-
-@dataclass(frozen=True)
-class Graph:
-    """What is counted of a model.
-
-    Attributes:
-        run: Takes the model and images ``(B, C, H, W)``.
-        describe: Says of a model what that is.
-    """
-
-    run: Callable[[nn.Module, Tensor], object]
-    describe: Callable[[nn.Module], str]
-
-
-def _run_classifier(model: nn.Module, images: Tensor) -> None:
-    model(images, mode='tensor')
-
-
-def _run_segmentor(model: nn.Module, images: Tensor) -> None:
-    maps = model.extract_feat(images)
-    first, *cascaded = _stages(model.decode_head)
-    out = first(maps)
-    for head in cascaded:
-        out = head(maps, out)
-
-
-def _run_detector(model: nn.Module, images: Tensor) -> None:
-    maps = model.extract_feat(images)
-    if not hasattr(model, 'roi_head'):
-        model.bbox_head(maps)
-        return
-    model.rpn_head(maps)
-    for kind, count in _regions(model).items():
-        extractors = _stages(getattr(model.roi_head, f'{kind}_roi_extractor'))
-        for extractor, head in zip(extractors, _stages(getattr(model.roi_head, f'{kind}_head')), strict=True):
-            size = extractor.roi_layers[0].output_size
-            head(images.new_empty(len(images) * count, extractor.out_channels, *size))
-
-
-def _regions(model: nn.Module) -> dict[str, int]:
-    """How many regions of an image each kind of head is given: the most that ``test_cfg`` lets through."""
-    counts = {'bbox': model.test_cfg.rpn.max_per_img, 'mask': model.test_cfg.rcnn.max_per_img}
-    return {kind: count for kind, count in counts.items() if getattr(model.roi_head, f'with_{kind}')}
-
-
-def _stages(part: nn.Module) -> list[nn.Module]:
-    return list(part) if isinstance(part, nn.ModuleList) else [part]
-
-
-def _describe_detector(model: nn.Module) -> str:
-    if not hasattr(model, 'roi_head'):
-        return 'backbone, neck and head; without anchors and suppression'
-    heads = ' and '.join(f'{kind} heads on {count} regions' for kind, count in _regions(model).items())
-    return f'backbone, neck, RPN and {heads} an image; without anchors, suppression and RoIAlign'
-
-
-GRAPHS = {
-    'mmpretrain': Graph(_run_classifier, lambda model: 'backbone, neck and head'),
-    'mmseg': Graph(
-        _run_segmentor,
-        lambda model: 'backbone, neck and decode head; an auxiliary head is for training and has parameters only',
-    ),
-    'mmdet': Graph(_run_detector, _describe_detector),
-}

@@ -1,12 +1,12 @@
-"""What plugs do beside convolutions and matrix products: elementwise operations and reductions.
+"""Counts elementwise operations and reductions of plugs, which are not part of the MACs.
 
-Context Broadcasting, for one, has no product of matrices at all. Counted are::
+Context Broadcasting, for example, has no matrix products at all. Counted are::
 
-    elementwise   one for each output element of a product, quotient, exponential and the like
-    reduction     one for each input element of a mean, sum, maximum or softmax
+    elementwise   one per output element of a product, quotient, exponential or similar
+    reduction     one per input element of a mean, sum, maximum or softmax
 
-An addition counts with the product before it, as in a multiply-accumulate, so it is not counted by itself; neither
-are copies, casts and comparisons.
+Additions are not counted: as in a multiply-accumulate, they belong to the product before them. Copies, casts and
+comparisons are not counted either.
 """
 
 from collections import Counter
@@ -28,10 +28,10 @@ FREE = frozenset((
 
 
 class ElementCounter(TorchDispatchMode):
-    """Counts elementwise operations and reductions while it is entered.
+    """Context manager that counts elementwise operations and reductions.
 
     Attributes:
-        counts: What was counted so far, ``'elementwise'`` and ``'reduction'``.
+        counts: The counts so far, ``'elementwise'`` and ``'reduction'``.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""The size of the images a config works with, read from the config."""
+"""Reads the image size of a config."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 @dataclass(frozen=True)
 class ImageSize:
-    """Height and width in pixels, where they come from, and the number of channels."""
+    """Height and width in pixels, the setting they come from, and the number of channels."""
 
     height: int
     width: int
@@ -25,17 +25,17 @@ class ImageSize:
 
 
 def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSize:
-    """The size asked for, or the one the config says.
+    """The requested image size, or the size in the config.
 
-    That is, whichever is there first: the size its preprocessor makes of crops, the largest image of its test
-    pipeline, the size its backbone is made for.
+    The first that the config has: the crop size of its data preprocessor, the largest image of its test pipeline, or
+    the image size of its backbone.
 
     Args:
         cfg: The config.
         shape: Height and width, or one number for both.
 
     Raises:
-        ValueError: If ``shape`` is no such thing, or the config says no size.
+        ValueError: If ``shape`` is invalid, or if the config has no size.
     """
     if shape is not None and (len(shape) not in (1, 2) or min(shape) < 1):
         raise ValueError(f'--shape {" ".join(map(str, shape))}: expected height and width, or one number for both')
@@ -43,7 +43,7 @@ def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSiz
     for found in (asked, _size_of_crops(cfg), _size_of_test_images(cfg), _size_of_backbone(cfg)):
         if found:
             return replace(found, channels=_backbone(cfg).get('in_channels', 3))
-    raise ValueError(f'{cfg.filename}: the config says no image size; give one with --shape HEIGHT WIDTH')
+    raise ValueError(f'{cfg.filename}: the config has no image size; set it with --shape HEIGHT WIDTH')
 
 
 def _size_of_crops(cfg: Config) -> ImageSize | None:
@@ -79,7 +79,7 @@ def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-# Height and width that a transform leaves. mmcv's own take the width first, torchvision's the height.
+# Output height and width of a transform. mmcv's transforms have the width first, torchvision's the height.
 READERS: dict[str, Callable[[Mapping], tuple[int, int]]] = {
     'Resize': lambda step: _pair(step['scale'])[::-1],
     'CenterCrop': lambda step: _pair(step['crop_size'])[::-1],

@@ -1,8 +1,8 @@
-"""Counted parameters and MACs of the papers' models beside the figures others give.
+"""Compares counted parameters and MACs of the papers' models with reference figures.
 
-Every row is built from a config of this repository, with a few settings changed where no config is the model.
-A reference is a count of somebody else's code, timm's or the paper's official one, or what the layers that the
-paper describes add up to; a count equals it if it does so in all its digits.
+Every row is built from a config of this repository; if no config has the model, a few settings are changed.
+A reference is counted with other code, timm's or the paper's official code, or computed from the layers that the
+paper describes. A count equals its reference if all digits agree.
 """
 
 import argparse
@@ -13,9 +13,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from vitplug.engine.atomic_files import AtomicBackend
-from vitplug.engine.cli import one_line_errors
-from vitplug.engine.config_paths import configs_folder
+from vitplug.config.paths import configs_folder
+from vitplug.errors.one_line import one_line_errors
+from vitplug.files.atomic import AtomicBackend
 
 from .costs import Costs, build_model, count_costs
 from .image_size import read_image_size
@@ -35,12 +35,12 @@ class Row:
 
     Attributes:
         name: Name of the model.
-        config: Config below `configs/`, without suffix.
-        parameters: Reference of the parameters: their number, or millions with three or two decimals as text.
-        macs: Reference of the MACs, in G (10^9) with three decimals; None where nobody gives one.
-        paper: Parameters and FLOPs as the paper prints them.
-        changes: Settings that make the model of the config.
-        note: Why a count is not the reference, or what else there is to know.
+        config: Path of the config in `configs/`, without suffix.
+        parameters: Reference for the parameters: their number, or millions with three or two decimals as text.
+        macs: Reference for the MACs, in G (10^9) with three decimals; None without a reference.
+        paper: Parameters and FLOPs as printed in the paper.
+        changes: Settings that turn the config's model into this model.
+        note: Reason for a difference from the reference, or another remark.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Row:
         return cfg
 
     def count(self) -> tuple[Costs, str]:
-        """Its costs, and the size of the images."""
+        """The model's costs, and the image size."""
         cfg = self.read()
-        # A model made for images of another size than its config's data set.
+        # The model's image size may differ from the size of the config's data set.
         size = read_image_size(cfg, _as_list(self.changes.get('model.backbone.img_size')))
         costs = count_costs(build_model(cfg), cfg.default_scope, size.chw)
         return costs, f'{size.height}x{size.width}'
@@ -130,7 +130,7 @@ HOSTS = (
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
-POOLED = 'the paper calls the extra MACs negligible; these are those of its equations with the values pooled first'
+POOLED = 'the paper calls the extra MACs negligible; counted from its equations, with the values pooled first'
 PLUGGED = (
     Row('DeiT-Ti + CB', f'{CB}/deit-ti-p16-cb_8xb128-300e_in1k', 5_717_416, '1.254', ('', '1.3')),
     Row('DeiT-S + CB', f'{CB}/deit-s-p16-cb_8xb128-300e_in1k', 22_050_664, '4.599', ('', '4.6')),
@@ -166,7 +166,7 @@ PLUGGED = (
         86_566_121,
         '17.472',
         ('86 M', '17.5'),
-        note='the config keeps the class token of ViT-B, which the official code, next row, does not have',
+        note="the config keeps ViT-B's class token; the official code (next row) has none",
     ),
     Row(
         'ReViT-B, no class token',
@@ -202,7 +202,7 @@ def _expanded(expansion: int, in_a_block: int) -> Row:
     return Row(f'Refined-ViT 16 x 384, r = {expansion}', config, 25_006_472 + 8 * in_a_block, paper=('25 M', ''))
 
 
-NO_86_M = 'as in all rows of Table 11, the paper prints the 86 M of ViT-B'
+NO_86_M = "the paper prints ViT-B's 86 M in all rows of Table 11"
 REFINED = (
     Row('ViT 12 x 768', f'{REFINER}/vit-b-p16_8xb32-300e_in1k', '86.568', None, ('86 M', '')),
     Row('ViT 16 x 384', f'{REFINER}/vit-16x384-p16_8xb32-300e_in1k', '24.424', '5.183', ('24 M', '')),
@@ -258,27 +258,28 @@ Written by
 
     {COMMAND}
 
-*Parameters* and *G MACs* are counted here: all parameters of the model that the config builds, and 10^9
-of multiply-accumulates of convolutions and matrix products, attention included, for one image. *Reference* is a count
-of somebody else's code (timm 1.0.31 for the hosts; the official code for ReViT-B without class token, ReSwin-T and the
-official form of Refined-ViT) or, for all others, what the layers that the paper describes add up to; *paper* is what
-the paper prints. *Equal?* compares the counts with the references in all their digits. "Changed" configs have other
-settings, which [model_table.py](../vitplug/analysis/model_table.py) lists."""
+*Parameters* are all parameters of the model that the config builds. *G MACs* are 10^9 multiply-accumulates of
+convolutions and matrix products, including attention, for one image. Both are counted by vitplug.
+
+*Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for ReViT-B without class
+token, ReSwin-T and the official form of Refined-ViT. All other references are computed from the layers that the paper
+describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and reference. "Changed"
+configs have other settings, listed in [model_table.py](../vitplug/analysis/model_table.py)."""
 
 NOTES = """## Not in the tables
 
-SwinV2, PiT, MViTv2, T2T-ViT, LVT and Mixer, on which the papers also report, are no hosts here. BViT's official
-code puts a convolution with 3 channels before the patches and has no bias in q, k and v (5,710,948 and 22,037,284
-parameters); neither is in the paper, and its larger model cannot be run.
+The papers also use SwinV2, PiT, MViTv2, T2T-ViT, LVT and Mixer, which vitplug does not have as hosts. BViT's official
+code has a convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948 and 22,037,284
+parameters); neither is in the paper, and its larger model does not run.
 
-Linear Refiner is counted as the one convolution that is computed, `9 H^2 N^2` a block for any expansion."""
+Linear Refiner is counted as the computed convolution, `9 H^2 N^2` per block for any expansion."""
 
 
 def write_document(show=lambda section, table: None) -> str:
-    """The document, Markdown.
+    """The document in Markdown.
 
     Args:
-        show: Is called with the title and the table of every section as soon as it is counted.
+        show: Called with the title and the table of each section when it is counted.
     """
     parts = [PREAMBLE]
     for title, rows in SECTIONS.items():
@@ -289,24 +290,26 @@ def write_document(show=lambda section, table: None) -> str:
 
 
 def check_replaceable(path: Path) -> None:
-    """Checks that a file is not there, or was written by this command.
+    """Checks that a file does not exist, or was written by this command.
 
     Raises:
-        FileExistsError: If it is something else.
+        FileExistsError: If it is another file.
         FileNotFoundError: If its folder does not exist.
     """
     if path.is_file() and path.read_text(errors='replace').startswith(TITLE):
         return
     if path.exists():
-        raise FileExistsError(f'--out {path}: this is not a table of models, so it is not overwritten: choose another')
+        raise FileExistsError(
+            f'--out {path}: exists and is not a table of models, so it is not overwritten: choose another name'
+        )
     if not path.parent.is_dir():
-        raise FileNotFoundError(f'--out {path}: there is no folder {path.parent}; make it first')
+        raise FileNotFoundError(f'--out {path}: there is no folder {path.parent}; create it first')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the tables and writes the document. A wrong setting ends in one line and exit status 2."""
+    """Prints the tables and writes the document. A wrong setting gives a one-line error and exit status 2."""
     parser = argparse.ArgumentParser(description="Count the papers' models and compare them with reference figures.")
-    parser.add_argument('--out', type=Path, metavar='MD', help='write the tables into this Markdown file')
+    parser.add_argument('--out', type=Path, metavar='MD', help='Markdown file for the tables')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         if args.out:

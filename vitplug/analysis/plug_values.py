@@ -1,4 +1,4 @@
-"""What the plugs of a checkpoint have learned, block by block: behind `tools/analysis_tools/plug_values.py`."""
+"""Reads and plots the learned values of plugs, block by block: the command `tools/analysis_tools/plug_values.py`."""
 
 import argparse
 import re
@@ -9,33 +9,36 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitplug.backbones.base import build_plugs
+from vitplug.backbones.plug_configs import build_plugs
+from vitplug.backbones.settings import MOST
 from vitplug.checkpoints.files import find_meta, find_weights, local_file, read_checkpoint
 from vitplug.checkpoints.settings import read_settings
-from vitplug.engine.checks import check_new_file, check_types
-from vitplug.engine.cli import one_line_errors
-from vitplug.engine.options import read_config
+from vitplug.config.checks import check_types
+from vitplug.config.reading import read_config
+from vitplug.errors.one_line import one_line_errors
+from vitplug.files.named import check_new_file
+from vitplug.plugs import PlugSet
 
 from .tables import format_table
 
-# Where a plug's tensor lies: of a block, or of the network, name of the plug, name below the plug.
+# Key of a plug's tensor: block (or the network), name of the plug, name in the plug.
 PLUG_KEY = re.compile(r'(?P<place>.*?)\.?\bplugs\.(?P<plug>[^.]+)\.(?P<name>.+)')
 HEADINGS = ('value', 'block', 'mean', 'min', 'max', 'numbers')
 PANEL_INCHES = (4.2, 2.6)
 DPI = 110
 
-# By plug and symbol, then by block; None for the whole network.
+# Values by plug and symbol, then by block; None is the whole network.
 Values = Mapping[str, Mapping[int | None, Tensor]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints and plots what plugs have learned. A wrong setting or file ends in one line and exit status 2."""
+    """Prints and plots the learned values of plugs. A wrong setting or file gives a one-line error and status 2."""
     parser = argparse.ArgumentParser(
-        description='Print and plot what the plugs of a checkpoint have learned: alpha, A, sigma, Lambda of each block.'
+        description="Print and plot the learned values of a checkpoint's plugs: alpha, A, sigma, Lambda of each block."
     )
     parser.add_argument('checkpoint', help='checkpoint file of a training')
     parser.add_argument('--out', type=Path, metavar='PNG', help='picture (default <name of the checkpoint>_plugs.png)')
-    parser.add_argument('--config', help='config of the training, where the checkpoint has none or plugs are your own')
+    parser.add_argument('--config', help='config of the training, if the checkpoint has none, or for your own plugs')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         out = args.out or Path(f'{Path(args.checkpoint).stem}_plugs.png')
@@ -47,20 +50,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
-    """What the plugs of a checkpoint have learned, as :meth:`~vitplug.backbones.base.PluggedBackbone.learned_values`.
+    """Learned values of a checkpoint's plugs, as :meth:`~vitplug.backbones.base.PluggedBackbone.learned_values`.
 
-    No model is built: the plugs are those of the config in the checkpoint, which is parsed and not run.
+    No model is built: the plugs come from the config in the checkpoint, which is parsed and not run.
 
     Args:
         checkpoint: Path or address of the file.
-        config: Config to take the plugs from instead; plugs of one's own need it, since it imports them.
+        config: Another config for the plugs; needed for your own plugs, because it imports them.
 
     Returns:
         The values by plug and symbol, then by block.
 
     Raises:
-        ValueError or OSError: If a file cannot be read, if the config has no plugs, or if they have learned nothing
-            that is worth watching.
+        ValueError or OSError: If a file cannot be read, if the config has no plugs, or if the plugs have no watched
+            values.
     """
     content = read_checkpoint(local_file(checkpoint))
     state, _ = find_weights(content, checkpoint)
@@ -80,7 +83,7 @@ def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
             for symbol, value in plugs[name].learned_values(tensors).items():
                 values.setdefault(f'{name}.{symbol}', {})[index] = value
     if not values:
-        raise ValueError(f'{checkpoint}: its plugs, {sorted(plugs)}, have learned no alpha, A, sigma or Lambda')
+        raise ValueError(f'{checkpoint}: its plugs, {sorted(plugs)}, have no learned alpha, A, sigma or Lambda')
     return {name: dict(sorted(by_block.items(), key=lambda item: item[0] or 0)) for name, by_block in values.items()}
 
 
@@ -98,9 +101,10 @@ def _build(settings: Sequence[Mapping], config: str | None) -> dict:
     try:
         if not config:
             check_types(dict(plugs=settings))
-        return {plug.name: plug for plug in build_plugs(settings)}
+        # The set numbers plugs that occur twice by the order of their blocks, which more blocks do not change.
+        return {plug.name: plug for plug in PlugSet(build_plugs(settings), MOST).indices}
     except ValueError as error:
-        advice = '' if config else '; where it is a plug of your own, name the config that imports it with --config'
+        advice = '' if config else '; if it is your own plug, name the config that imports it with --config'
         raise ValueError(f'{error}{advice}') from error
 
 
@@ -114,7 +118,7 @@ def _by_plug(state: Mapping[str, Tensor]) -> dict[tuple[str, str], dict[str, Ten
 
 
 def _block_places(state: Mapping[str, Tensor]) -> list[str]:
-    """All blocks of the backbone, in order: places such as those with plugs, with other numbers."""
+    """Key prefixes of all blocks of the backbone, in order: those with plugs, and those that differ in numbers."""
     patterns = {re.sub(r'\d+', r'\\d+', re.escape(place)) for place, _ in _by_plug(state) if place[-1:].isdecimal()}
     places = {match[0] for pattern in patterns for key in state if (match := re.match(rf'{pattern}(?=\.)', key))}
     return sorted(places, key=lambda place: [int(number) for number in re.findall(r'\d+', place)])
@@ -128,7 +132,7 @@ def _rows(values: Values) -> Iterator[tuple[str, ...]]:
 
 
 def plot_values(values: Values, path: Path, title: str) -> None:
-    """Plots every value over the blocks: the mean, and the range from least to largest; a line for all blocks."""
+    """Plots each value over the blocks: mean and range; a horizontal line for a value of all blocks."""
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width, height * len(values)), layout='constrained')
     figure.suptitle(title, fontsize=11)

@@ -6,7 +6,7 @@ Rows = Sequence[Sequence[str]]
 
 
 def format_table(rows: Rows, numeric: Collection[int] = ()) -> str:
-    """Rows of text, headings first, as lines with aligned columns; those of ``numeric`` to the right."""
+    """Rows of text, headings first, as lines with aligned columns; columns of ``numeric`` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligns = [str.rjust if i in numeric else str.ljust for i in range(len(widths))]
     lines = ['  '.join(f(cell, n) for f, cell, n in zip(aligns, row, widths, strict=True)).rstrip() for row in rows]
@@ -15,13 +15,13 @@ def format_table(rows: Rows, numeric: Collection[int] = ()) -> str:
 
 
 def markdown_table(rows: Rows, numeric: Collection[int] = ()) -> str:
-    """The same as a table of Markdown."""
+    """The same as a Markdown table."""
     rule = ['---:' if i in numeric else '---' for i in range(len(rows[0]))]
     return '\n'.join(f'| {" | ".join(row)} |' for row in (rows[0], rule, *rows[1:]))
 
 
 def millions(count: int) -> str:
-    """A number of parameters, in millions."""
+    """A number of parameters in millions."""
     return f'{count / 1e6:.3f} M'
 
 

@@ -1,4 +1,4 @@
-"""What travels from layer to layer inside one forward.
+"""The carry: tensors that travel from layer to layer inside one forward.
 
 A plug that lets layers talk to each other (handed-over scores, shared maps, tapped q, k and v)
 puts its tensors here under its own key. The carry is an argument and a return value of every

@@ -1,6 +1,6 @@
-"""Attention without maps: one call of torch where it serves, tiles where it would form all N x N maps.
+"""Attention without maps: one call of torch where it serves, tiles where torch would form all Nq x Nk maps.
 
-Every form gives what the plain form gives, values and gradients, to rounding.
+All forms have the values and gradients of the plain form, to rounding.
 """
 
 import torch
@@ -17,62 +17,72 @@ from .tuning import on_cpu
 
 
 def fused(a: Attention) -> Tensor:
-    """Attention without maps: ``softmax(scale * q @ k^T + bias + mask) @ v``, v of any width.
+    """Attention without maps: ``softmax(scale * q @ k^T + biases + mask) @ v``, v of any width.
 
     Returns:
-        ``(B, W, H, N, width of v)``.
+        ``(B, W, H, Nq, width of v)``.
     """
     if a.valid is not None:
         return _call_with_valid_keys(a)
+    a = a.folded()
     if not on_cpu(a.q.device):
         return call_fused(a)
     # On a CPU torch's fused call forms the maps if widths differ or the bias needs a gradient. Wide queries make
     # forming them twice dear.
     narrow, wide = a.q.shape[-1] < a.v.shape[-1], a.q.shape[-1] > a.v.shape[-1]
-    needs_bias_grad = torch.is_grad_enabled() and a.bias is not None and a.bias.requires_grad
+    needs_bias_grad = torch.is_grad_enabled() and any(t.requires_grad for t in _additives(a))
     pays = (narrow or needs_bias_grad) and a.goes_by_tiles(tuning.TILES_FROM)
     saves = wide and a.goes_by_tiles(tuning.TILES_TO_SAVE_FROM)
     if pays or saves:
         return attend_by_tiles(a)
     if is_compiling():
         return form_maps(a) if needs_bias_grad else call_fused(a)
-    # Not in half precision, whose scores it sums up in float32.
+    # Half precision is left to torch, which sums its scores up in float32.
     single = a.q.dtype == at_least_float32(a.q.dtype)
-    if wide and a.bias is None and single and a.goes_by_tiles(tuning.TILES_FROM):
+    if wide and not a.biases and single and a.goes_by_tiles(tuning.TILES_FROM):
         return form_maps(pad_keys(a))
-    # Maps of windows are small, and hosts bring few windows at a time where all of them would leave the cache.
+    # Maps of windows are small; hosts pass a few windows at a time where all of them would leave the cache.
     is_windowed = a.q.shape[1] > 1
     return form_maps(a) if needs_bias_grad or is_windowed else call_fused(a)
 
 
-def form_maps(a: Attention) -> Tensor:
-    """What torch's fused call does as well where it forms the maps, in fewer passes over them.
+def _additives(a: Attention) -> list[Tensor]:
+    """The tensors that are added to the scores."""
+    return [t for t in (a.offset_bias and a.offset_bias.table, a.mask) if t is not None]
 
-    There may be more keys than tokens, of zeros, where there is neither bias nor mask.
-    """
-    logits, tokens = scores_of(a.q, a.k, a.scale), a.q.shape[-2]
-    if a.bias is not None:
-        logits.add_(a.expand_bias())
+
+def form_maps(a: Attention) -> Tensor:
+    """Attention with explicit maps; replaces the maths fallback of torch's fused call with fewer passes over them."""
+    if a.biases or a.mask is not None:
+        # These have no entries for padded keys.
+        a = a.unpadded()
+    logits = scores_of(a.q, a.k, a.scale)
+    if a.offset_bias is not None:
+        logits.add_(a.offset_bias.expand())
     if a.mask is not None:
-        logits.add_(a.mask[:, None])
-    if logits.shape[-1] > tokens:
+        logits.add_(a.mask)
+    if a.num_padded:
         # In place by a sum, not by setting entries, whose gradient would be a copy of them all.
-        logits.add_(F.pad(logits.new_zeros(tokens), (0, logits.shape[-1] - tokens), value=-torch.inf))
+        logits.add_(F.pad(logits.new_zeros(a.num_keys), (0, a.num_padded), value=-torch.inf))
     return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype) @ a.v
 
 
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
+    a, bias = a.unpadded(), a.offset_bias and a.offset_bias.expand()
     if a.mask is None:
-        return _call(a, (0, 1), a.expand_bias())
-    both_WHNN = a.mask[:, None] if a.bias is None else a.mask[:, None] + a.expand_bias()
-    return _call(a, (1, 2), both_WHNN.expand(-1, a.q.shape[2], -1, -1).flatten(0, 1))
+        return _call(a, (0, 1), bias)
+    both = a.mask if bias is None else a.mask + bias
+    if len(both) == 1:
+        return _call(a, (1, 2), both[0].expand(*a.q.shape[1:3], -1, -1).flatten(0, 1))
+    return _call(a, (0, 1), both.expand(*a.q.shape[:2], -1, -1, -1).flatten(0, 1))
 
 
 def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tensor:
     q, k, v = (t.flatten(*dims) for t in (a.q, a.k, a.v))
     if additive is not None:
-        additive = additive.to(q.dtype)[None]
+        additive = additive.to(q.dtype)
+        additive = additive[None] if additive.ndim == 3 else additive
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])
 

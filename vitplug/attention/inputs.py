@@ -1,49 +1,96 @@
-"""What one attention is computed from."""
+"""The inputs of one attention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from vitplug.compat import is_compiling
 
-from .grids import TokenGrid
+from .bias import DenseBias, OffsetBias, PairBias, QueryBias, expand_all
 
 
 @dataclass(frozen=True)
 class Attention:
-    """What one attention is computed from; see :func:`~vitplug.attention.core.attend` for the shapes.
+    """The inputs of ``softmax(scale * q @ k^T + biases + mask) @ v``.
 
-    A position bias comes as its values for all offsets, because tiles never need all pairs at once.
-    ``valid``, the mask ``(B, W, N)`` of the keys that count, goes without bias, mask and dropout.
+    Args:
+        q: Queries ``(B, W, H, Nq, d)``; windows are apart from each other.
+        k: Keys ``(B, W, H, Nk, d)``.
+        v: Values ``(B, W, H, Nk, e)``.
+        scale: Factor of the dot products.
+        biases: Position biases, at most one of each kind.
+        mask: Additive mask ``(B or 1, W or 1, H or 1, Nq or 1, Nk)``.
+        dropout_p: Drop rate of the probabilities.
+        valid: True for the keys that count, ``(B, W, Nk)``; without biases, mask and dropout only.
+        num_padded: Keys and values of zeros at the end, which get no attention.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
     scale: float
-    grid: TokenGrid | None = None
-    bias: Tensor | None = None
+    biases: tuple[PairBias, ...] = ()
     mask: Tensor | None = None
     dropout_p: float = 0.0
     valid: Tensor | None = None
+    num_padded: int = 0
+
+    @property
+    def num_keys(self) -> int:
+        """Keys without padding, ``Nk``."""
+        return self.k.shape[-2] - self.num_padded
+
+    @property
+    def offset_bias(self) -> OffsetBias | None:
+        """The bias by offset, in the precision of the scores; None where there is none."""
+        of_kind = [bias for bias in self.biases if isinstance(bias, OffsetBias)]
+        return replace(of_kind[0], table=of_kind[0].table.to(self.q.dtype)) if of_kind else None
+
+    @property
+    def has_offset_bias_only(self) -> bool:
+        """Whether there is no bias of another kind."""
+        return all(isinstance(bias, OffsetBias) for bias in self.biases)
 
     def expand_bias(self) -> Tensor | None:
-        """The position bias ``(H or 1, N, N)`` in the precision of the scores, None where there is none."""
-        return None if self.bias is None else self.grid.expand_offsets(self.bias.to(self.q.dtype))
+        """The sum of the biases of all pairs, ``(..., H or 1, Nq, Nk)``; None where there is none."""
+        return expand_all(self.biases)
 
-    def row_table(self) -> Tensor | None:
-        """What rows of the bias are cut from (:meth:`~vitplug.attention.grids.TokenGrid.to_row_table`)."""
-        return None if self.bias is None else self.grid.to_row_table(self.bias.to(self.q.dtype))
+    def folded(self) -> 'Attention':
+        """The same with no bias but the one by offset: biases by query widen q and k, dense ones join the mask."""
+        attention, kept = self, []
+        for bias in self.biases:
+            if isinstance(bias, QueryBias):
+                attention = attention._widened(bias)
+            elif isinstance(bias, DenseBias):
+                mask = attention.mask
+                attention = replace(attention, mask=bias.values if mask is None else bias.values + mask)
+            else:
+                kept.append(bias)
+        return replace(attention, biases=tuple(kept))
+
+    def _widened(self, bias: QueryBias) -> 'Attention':
+        of_queries, of_keys = bias.widening(self.q.dtype)
+        more_k = of_keys.expand(*self.k.shape[:3], -1, -1)
+        q = torch.cat((self.q, of_queries / self.scale), dim=-1)
+        return replace(self, q=q, k=torch.cat((self.k, more_k), dim=-1))
+
+    def unpadded(self) -> 'Attention':
+        """The same without the padded keys."""
+        if not self.num_padded:
+            return self
+        k, v = (t[..., : self.num_keys, :] for t in (self.k, self.v))
+        return replace(self, k=k, v=v, num_padded=0)
 
     def goes_by_tiles(self, tokens: int) -> bool:
-        """Whether there are that many tokens, and tiles are possible.
+        """Whether the maps are at least ``tokens x tokens`` large, and tiles are possible.
 
-        They are not with masks or dropout, and a graph that is being compiled is torch's to cut.
+        They are not with masks or dropout, and torch cuts a graph that is being compiled.
         """
         possible = self.mask is None and not self.dropout_p and not is_compiling()
-        return possible and self.q.shape[-2] >= tokens
+        return possible and self.q.shape[-2] * self.num_keys >= tokens**2
 
 
 def scores_of(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """Scaled dot products ``(..., N, N)`` of ``(..., N, d)``."""
+    """Scaled dot products ``(..., Nq, Nk)`` of ``(..., Nq, d)`` and ``(..., Nk, d)``."""
     return (q * scale) @ k.transpose(-2, -1)

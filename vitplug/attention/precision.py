@@ -9,15 +9,15 @@ from vitplug.compat import is_autocast_available, is_compiling
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
-    """Switches autocast off inside a ``with`` block; the meta device, which has none, is left alone."""
-    # The compiler of torch 2.5 cannot look up what is available; it compiles for devices that have autocast.
+    """Switches autocast off inside a ``with`` block; the meta device, which has no autocast, is left alone."""
+    # The compiler of torch 2.5 cannot trace the look-up, and compiles only for devices with autocast.
     if device.type == 'meta' or not (is_compiling() or is_autocast_available(device.type)):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 
 
 def softmax(logits: Tensor, out: Tensor | None = None) -> Tensor:
-    """Probabilities in float32 at least: what is made of them should not start from ones rounded to half precision."""
+    """Probabilities in float32 at least, so that later steps do not start from values rounded to half precision."""
     return torch.softmax(logits, -1, dtype=at_least_float32(logits.dtype), out=out)
 
 

@@ -1,9 +1,9 @@
-"""What decides between forms of attention that compute the same numbers: the device and these thresholds.
+"""Thresholds that choose, by device, between forms of attention that compute the same numbers.
 
 A wrong value costs time or memory, never accuracy. The thresholds were chosen on one machine, 2 cores of an AMD EPYC
 with 1 MB of L2 cache each and 32 MB of L3, in float32 with torch 2.12, by the attention and model tables of
-`tools/analysis_tools/benchmark.py` (`make bench`). What other devices get was reasoned, not measured: there the launch
-of a kernel costs, so they get few large pieces and torch's fused call.
+`tools/analysis_tools/benchmark.py` (`make bench`). The choices for other devices were
+reasoned, not measured: the launch of a kernel costs there, so they get few large tiles and torch's fused call.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,6 @@
-"""The attention branch, which all hosts have alike."""
+"""The attention branch that all hosts share."""
 
+from dataclasses import replace
 from itertools import repeat
 from math import prod
 
@@ -7,7 +8,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, TokenGrid, WindowLayout, attend
+from vitplug.attention import Carry, LayerRecord, Layout, PairBias, Site, attend
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.plugs import BlockShape, LayerPlugs
 
@@ -45,58 +46,53 @@ class SelfAttention(BaseModule):
         return self.attn_drop if self.training else 0.0
 
     def forward(
-        self,
-        x_BND: Tensor,
-        layout: TokenGrid | WindowLayout,
-        plugs: LayerPlugs,
-        carry: Carry,
-        record: LayerRecord | None = None,
-        valid_BN: Tensor | None = None,
+        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        valid_BWN = None if valid_BN is None else layout.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)
-        out_BWNe, carry = self._in_windows(x_BND, layout, plugs, carry, record, valid_BWN)
-        tokens = self.proj(layout.from_windows(out_BWNe))
-        return plugs.tokens('msa', self.proj_drop(tokens), valid_BN), carry
+        heads_BWNe, carry = self._in_windows(x_BND, site.in_windows(x_BND.device), plugs, carry, record)
+        heads_BNe = site.layout.from_windows(heads_BWNe)
+        tokens = self.proj(plugs.change_heads(heads_BNe, x_BND, site, self.head_dims))
+        return plugs.tokens('msa', self.proj_drop(tokens), site), carry
 
-    def _in_windows(self, x_BND, layout, plugs, carry, record, valid_BWN) -> tuple[Tensor, Carry]:
+    def _in_windows(self, x_BND, site: Site, plugs, carry, record) -> tuple[Tensor, Carry]:
         """Outputs of the heads, side by side, ``(B, W, N, heads * d)``, and the carry; in inference by some windows."""
-        mask_WNN = layout.mask(x_BND.device)
+        layout = site.layout
         apart = plugs.keeps_windows_apart and record is None
         parts = min(num_parts(x_BND, self), prod(layout.windows)) if apart else 1
         if parts == 1:
-            return self._attend(self.project(x_BND, layout), layout.grid, plugs, carry, mask_WNN, valid_BWN, record)
-        masks = repeat(None) if mask_WNN is None else mask_WNN.chunk(parts)
-        valids = repeat(None) if valid_BWN is None else valid_BWN.chunk(parts, dim=1)
+            return self._attend(self.project(x_BND, layout), site, plugs, carry, record)
+        masks = repeat(None) if site.mask is None else site.mask.chunk(parts, dim=1)
+        valids = repeat(None) if site.valid_keys is None else site.valid_keys.chunk(parts, dim=1)
         windows = zip(layout.to_windows(x_BND).chunk(parts, dim=1), masks, valids, strict=False)
-        outs = [self._attend(self.qkv(some), layout.grid, plugs, carry, *rest)[0] for some, *rest in windows]
+        outs = [
+            self._attend(self.qkv(some), replace(site, mask=mask, valid_keys=valid), plugs, carry)[0]
+            for some, mask, valid in windows
+        ]
         return torch.cat(outs, dim=1), carry
 
-    def _attend(self, qkv, grid, plugs, carry, mask_WNN, valid_BWN, record=None) -> tuple[Tensor, Carry]:
+    def _attend(self, qkv, site: Site, plugs, carry, record=None) -> tuple[Tensor, Carry]:
         """The same from q, k and v of windows, side by side."""
         out_BWHNd, carry = attend(
             *(t.transpose(2, 3) for t in self.split_heads(qkv)),
             scale=self.scale,
-            grid=grid,
+            site=site,
             plugs=plugs,
             carry=carry,
-            bias_Hyx=self.bias(),
-            mask_WNN=mask_WNN,
-            valid_BWN=valid_BWN,
+            biases=self.biases(site),
             dropout_p=self.dropout_p,
             record=record,
         )
         return out_BWHNd.transpose(2, 3).flatten(3), carry
 
-    def bias(self) -> Tensor | None:
-        """The host's own position bias ``(H, 2h-1, 2w-1)``, one value for every offset; None where it has none."""
-        return None
+    def biases(self, site: Site) -> tuple[PairBias, ...]:
+        """The host's own position biases."""
+        return ()
 
-    def project(self, x_BND: Tensor, layout: TokenGrid | WindowLayout) -> Tensor:
+    def project(self, x_BND: Tensor, layout: Layout) -> Tensor:
         """q, k and v of tokens in windows, side by side, ``(B, W, N, heads * d)``."""
         if not layout.is_padded:
             return self.qkv(layout.to_windows(x_BND))
-        # Padding, which is zeros, needs no products: the bias is what comes of it.
+        # A zero token projects to the bias, so pad after the projection, with the bias.
         qkv, bias = self.qkv(x_BND), self.qkv.bias
         return layout.to_windows(qkv, None if bias is None else bias[None].to(qkv.dtype))
 
@@ -109,8 +105,8 @@ class SelfAttention(BaseModule):
 def _fit_heads(attention: SelfAttention, state_dict, prefix, *_) -> None:
     """Makes a stock checkpoint's projections fit the heads that plugs have made of the host's.
 
-    q, k and v rows of heads that are gone are left out; heads the checkpoint lacks keep their present
-    weights; where a head has several outputs, its columns in the projection are shared out among them.
+    q, k and v rows of removed heads are left out; heads that the checkpoint lacks keep their present
+    weights; where a head has several outputs, its columns in the projection are divided among them.
     """
     shape, dims = attention.shape, attention.qkv.in_features
     heads = (shape.map_heads, shape.map_heads, shape.value_heads)
@@ -126,7 +122,7 @@ def _fit_heads(attention: SelfAttention, state_dict, prefix, *_) -> None:
 
 
 def _overlay(own: Tensor, stock: Tensor, dim: int) -> Tensor:
-    """As much of ``stock`` as there is place for, then what ``own`` has more."""
+    """The first entries from ``stock``, the rest, if any, from ``own``; as long as ``own``."""
     size = min(own.shape[dim], stock.shape[dim])
     more = own.detach().narrow(dim, size, own.shape[dim] - size)
     return torch.cat((stock.narrow(dim, 0, size), more.to(stock)), dim)

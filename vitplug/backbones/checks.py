@@ -1,4 +1,4 @@
-"""Checks of what the hosts are given: their arguments before anything is built, and the images."""
+"""Checks of the hosts' inputs: their arguments before anything is built, and the images."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitplug.compat import is_autocast_available, is_autocast_enabled
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
 
-#: What wrong settings end in inside of mmcv, mmengine and torch.
+#: The errors that wrong settings raise inside of mmcv, mmengine and torch.
 WRONG_SETTINGS = (
     *(ValueError, TypeError, LookupError, AttributeError),
     *(AssertionError, ArithmeticError, RuntimeError),
@@ -44,6 +44,12 @@ def check_norm(name: str, value: Any) -> None:
         check_settings(name, value)
 
 
+def check_init(name: str, value: Any) -> None:
+    """Checks the settings of a weight initialisation, or None for the host's own."""
+    if value is not None:
+        check_many_settings(name, value)
+
+
 def check_window(name: str, value: Any) -> None:
     """Checks the side of a window.
 
@@ -59,7 +65,7 @@ _FLAGS = (
     *('out_after_downsample', 'norm_eval', 'pad_small_map'),
 )
 
-#: What is checked of an argument of this name. Hosts check the others, and what depends on several of them.
+#: The check of an argument, by its name. Hosts check the others, and what depends on several of them.
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'in_channels': partial(check_integer, least=1),
     'window_size': check_window,
@@ -72,41 +78,42 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'patch_cfg': check_settings,
     'layer_cfgs': check_many_settings,
     'stage_cfgs': check_many_settings,
-    'init_cfg': check_many_settings,
+    'init_cfg': check_init,
     **dict.fromkeys(_FLAGS, check_flag),
 }
 
 
-def check_arguments(host: type, args: Sequence, kwargs: Mapping[str, Any]) -> None:
-    """Checks the arguments of a host.
+def check_values(**values: Any) -> None:
+    """Checks values of arguments by name.
 
     Raises:
-        TypeError: If the host has no such argument; names those it has.
-        ValueError: If a value is of another type or out of range; names the argument and what is allowed.
+        ValueError: If one is of another type or out of range; names the argument and what is allowed.
     """
-    known = {name: default for base in reversed(host.__mro__) for name, default in _parameters(base).items()}
-    parameters = inspect.signature(host.__init__).parameters.values()
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    unknown = [name for name in kwargs if name not in known]
-    if unknown and not takes_any:
-        raise TypeError(f'{host.__name__} has no argument {unknown}; it takes {list(known)}{_arch_of(host, kwargs)}')
-    for name, value in {**dict(zip(_parameters(host), args, strict=False)), **kwargs}.items():
-        if name in CHECKS and not (value is None and known.get(name, value) is None):
-            CHECKS[name](name, value)
+    for name, value in values.items():
+        CHECKS[name](name, value)
 
 
-def _arch_of(host: type, kwargs: Mapping[str, Any]) -> str:
-    """How mmdet's and mmseg's arguments for the size of a backbone are written here, for a message."""
+def refuse_arguments(host: type, unknown: Mapping[str, Any]) -> None:
+    """Refuses arguments that a host does not have.
+
+    Raises:
+        TypeError: If there are any; lists the arguments that the host has.
+    """
+    if not unknown:
+        return
+    known = [name for base in reversed(host.__mro__) for name in _parameters(base)]
     sizes = next(iter(getattr(host, 'arch_zoo', {}).values()), {})
-    given = ', '.join(f'{name}={kwargs[name]!r}' for name in sizes if name in kwargs)
-    return f'; sizes belong into arch: arch=dict({given})' if given else ''
+    given = ', '.join(f'{name}={unknown[name]!r}' for name in sizes if name in unknown)
+    # mmdet and mmseg take sizes as arguments of their own.
+    hint = f'; sizes belong into arch: arch=dict({given})' if given else ''
+    raise TypeError(f'{host.__name__} has no argument {list(unknown)}; it takes {list(dict.fromkeys(known))}{hint}')
 
 
-def _parameters(host: type) -> dict[str, Any]:
-    """Names and defaults of the arguments that a class's own ``__init__`` takes."""
+def _parameters(host: type) -> list[str]:
+    """Names of the arguments that a class's own ``__init__`` takes."""
     parameters = inspect.signature(host.__init__).parameters.values() if '__init__' in vars(host) else ()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name: p.default for p in parameters if p.kind in named and p.name != 'self'}
+    return [p.name for p in parameters if p.kind in named and p.name not in ('self', 'unknown')]
 
 
 def check_images(embed: nn.Module, images: Tensor) -> None:

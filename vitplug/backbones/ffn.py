@@ -10,6 +10,7 @@ from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from vitplug.attention import LayerRecord, Site
 from vitplug.plugs import LayerPlugs
 
 from .checks import WRONG_SETTINGS
@@ -24,10 +25,14 @@ class PluggedFFN(FFN):
         """Width of the tokens at ``mlp_mid``."""
         return self.feedforward_channels
 
-    def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs, valid_BN: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, identity: Tensor, plugs: LayerPlugs, site: Site, record: LayerRecord | None = None
+    ) -> Tensor:
         """``identity + drop_path(layer_scale(mlp(x)))`` of tokens ``(B, N, D)``."""
-        x = feed_forward(self._hidden, self._out, x, self, plugs, valid_BN)
+        x = feed_forward(self._hidden, self._out, x, self, plugs, site)
         x = self.dropout_layer(self.gamma2(x))
+        if record is not None:
+            record.add(mlp=x)
         return identity + x if self.add_identity else x
 
     def _hidden(self, x: Tensor) -> Tensor:
@@ -59,9 +64,14 @@ class PluggedSwiGLU(BaseModule):
         self.w3 = nn.Linear(self.hidden_dims, embed_dims)
         self.gamma2 = layer_scale(embed_dims, layer_scale_init_value)
 
-    def forward(self, x: Tensor, identity: Tensor, plugs: LayerPlugs, valid_BN: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, identity: Tensor, plugs: LayerPlugs, site: Site, record: LayerRecord | None = None
+    ) -> Tensor:
         """As :meth:`PluggedFFN.forward`."""
-        return identity + self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs, valid_BN))
+        x = self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs, site))
+        if record is not None:
+            record.add(mlp=x)
+        return identity + x
 
     def _hidden(self, x: Tensor) -> Tensor:
         a, b = self.w12(x).chunk(2, dim=-1)
@@ -74,16 +84,16 @@ def feed_forward(
     x: Tensor,
     mlp: nn.Module,
     plugs: LayerPlugs,
-    valid_BN: Tensor | None,
+    site: Site,
 ) -> Tensor:
     """The two halves of an MLP between its three sockets."""
-    x = plugs.tokens('mlp_front', x, valid_BN)
+    x = plugs.tokens('mlp_front', x, site)
     parts = 1 if plugs.at('mlp_mid') else num_parts(x, mlp)
     if parts == 1:
-        x = out(plugs.tokens('mlp_mid', hidden(x), valid_BN))
+        x = out(plugs.tokens('mlp_mid', hidden(x), site))
     else:
         x = torch.cat([out(hidden(part)) for part in x.flatten(0, -2).chunk(parts)]).view(x.shape)
-    return plugs.tokens('mlp_end', x, valid_BN)
+    return plugs.tokens('mlp_end', x, site)
 
 
 def layer_scale(dims: int, init_value: float) -> nn.Module:

@@ -3,12 +3,12 @@
 import logging
 import re
 
-# What mmengine logs of each parameter where no log file takes the list: name, shape and initialisation.
+# mmengine's log of each parameter where there is no log file: name, shape and initialisation.
 PARAMETER = re.compile(r'\n\S+ - torch\.Size\(\[[\d, ]*\]\): \n')
 
 
 def hide_parameter_lists(logger: logging.Logger) -> None:
-    """Drops these lines from a logger. The log file of a training has the list as ever."""
+    """Drops these lines from a logger. The log file of a training keeps the list."""
     if _is_other not in logger.filters:
         logger.addFilter(_is_other)
 

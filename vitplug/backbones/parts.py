@@ -10,8 +10,8 @@ from vitplug.compat import is_compiling
 def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
     """Into how many parts of the tokens ``(B, N, D)`` a branch is best computed; 1 where it does not pay.
 
-    Autograd would keep what lies between for all tokens anyway, and a graph that is being compiled is torch's to cut.
-    In training mode all go together without gradients too: activation checkpointing must draw dropout twice alike.
+    Autograd would keep the intermediates of all tokens anyway, and torch cuts a graph that is being compiled. Training
+    mode has one part, without gradients too: activation checkpointing must draw the same dropout twice.
     """
     graph = torch.is_grad_enabled() or is_compiling()
     together = graph or branch.training or not tuning.on_cpu(x_BND.device)

@@ -18,7 +18,7 @@ class ConvStem(PatchEmbed):
 
     The stem of Refined-ViT-S/M/L: 7 x 7 with stride 2 to 32 channels, 3 x 3 to 64 and to 128, each with batch norm and
     ReLU. *Refiner: Refining Self-attention for Vision Transformers*, appendix B.1, has it as "more convs for patch
-    embedding"; the layers are those of the official code.
+    embedding"; the layers follow the official code.
 
     Args:
         in_channels: Channels of the images.

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class FastPatchMerging(PatchMerging):
-    """mmcv's patch merging, whose unfolding takes fewer copies."""
+    """mmcv's patch merging, with fewer copies in its unfolding."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)

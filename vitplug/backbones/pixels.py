@@ -7,7 +7,7 @@ import torch
 from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
 from torch import Tensor, nn
 
-from vitplug.attention import TokenGrid, WindowLayout
+from vitplug.attention import Layout
 
 from .patch_embed import ConvStem
 
@@ -119,13 +119,13 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
     return tuple(image_size)
 
 
-def check_fit(maps: Tensor, layout: TokenGrid | WindowLayout, name: str, image_size: tuple[int, int]) -> None:
-    """Checks that maps are those of images of a size.
+def check_fit(maps: Tensor, layout: Layout, name: str, image_size: tuple[int, int]) -> None:
+    """Checks that maps belong to images of a size.
 
     Raises:
         ValueError: If they are of other windows or tokens.
     """
-    rows, columns = layout.grid.windows if name != 'broad_probs' else (1, 1)
+    rows, columns = layout.windows
     expected = (rows * columns, *[layout.grid.num_tokens] * 2)
     shape = (maps.shape[1], *maps.shape[3:])
     if shape != expected:
@@ -136,9 +136,20 @@ def check_fit(maps: Tensor, layout: TokenGrid | WindowLayout, name: str, image_s
 
 
 def choose_query(
-    query: Sequence[int] | str | None, pixels: PixelGrid, image_size: tuple[int, int], prefix: Sequence[str]
+    query: Sequence[int] | str | None,
+    pixels: PixelGrid,
+    image_size: tuple[int, int],
+    prefix: Sequence[str],
+    num_prefix: int,
 ) -> int | None:
     """Index of a token, counting prefix tokens first; None for all.
+
+    Args:
+        query: A pixel, the name of a prefix token, or None.
+        pixels: Where the tokens lie in the image.
+        image_size: Height and width of the images.
+        prefix: Names of the host's own prefix tokens, which come first.
+        num_prefix: Number of all prefix tokens, those of plugs included.
 
     Raises:
         ValueError: If there is no such token.
@@ -152,12 +163,12 @@ def choose_query(
     is_pixel = isinstance(query, Sequence) and len(query) == 2 and all(isinstance(place, int) for place in query)
     if not is_pixel or not all(0 <= place < side for place, side in zip(query, image_size, strict=True)):
         raise ValueError(f'query={query!r}: expected a pixel (y, x) of an image of {image_size}')
-    return len(prefix) + pixels.token_at(query, image_size)
+    return num_prefix + pixels.token_at(query, image_size)
 
 
 def put_on_image(
     maps_BWHNN: Tensor,
-    layout: TokenGrid | WindowLayout,
+    layout: Layout,
     pixels: PixelGrid,
     image_size: tuple[int, int],
     query: int | None,
@@ -166,17 +177,17 @@ def put_on_image(
 
     Args:
         maps_BWHNN: Maps, ``(B, W, H, N, N)``.
-        layout: What the tokens attend to.
+        layout: How the tokens lie in windows.
         pixels: Where they lie in the image.
         image_size: Height and width of the images.
         query: Index of the token, counting prefix tokens first, whose map is wanted; None for the sum over all tokens.
     """
-    num_prefix = layout.grid.num_prefix
+    num_prefix = layout.num_prefix
     num_tokens = num_prefix + pixels.hw[0] * pixels.hw[1]
     chosen = range(num_tokens) if query is None else [query]
     weights_1N1 = maps_BWHNN.new_zeros(1, num_tokens, 1)
     weights_1N1[:, chosen] = 1
-    # What is padding of windows is no query, and its columns go with the windows.
+    # Padding of windows is no query, and its columns go with the windows.
     weights_WN = layout.to_windows(weights_1N1)[0, :, :, 0]
     received_BWNH = torch.einsum('bwhqk,wq->bwkh', maps_BWHNN, weights_WN)
     tokens_BHN = layout.from_windows(received_BWNH)[:, num_prefix:].transpose(1, 2)

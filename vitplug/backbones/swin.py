@@ -4,7 +4,7 @@
 state-dict keys and outputs of mmpretrain's class of the same name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 
@@ -16,30 +16,20 @@ from mmengine.model.weight_init import trunc_normal_
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
-from vitplug.attention.grids import ceil_div, relative_position_index
+from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
+from vitplug.attention.grids import relative_position_index
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .base import (
-    PluggedBackbone,
-    build_plugs,
-    choose_arch,
-    choose_frozen,
-    choose_indices,
-    fit_bias_table,
-    fit_position_table,
-    freeze_module,
-    per_item,
-    resize_position_table,
-)
+from .base import PluggedBackbone, Section, freeze_module
 from .ffn import PluggedFFN, layer_norm
-from .padding import shrink, token_mask, valid_sizes
-from .patch_embed import build_patch_embed, check_patches
+from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
-from .pixels import PixelGrid
+from .plug_configs import build_plugs
+from .position_tables import fit_bias_table, fit_position_table, resize_position_table
+from .settings import choose_arch, choose_frozen, choose_indices, per_item
 
 
 class WindowAttention(SelfAttention):
@@ -65,9 +55,10 @@ class WindowAttention(SelfAttention):
         super().init_weights()
         trunc_normal_(self.relative_position_bias_table, std=0.02)
 
-    def bias(self) -> Tensor:
-        """The position bias ``(H, 2 * window - 1, 2 * window - 1)`` of one window."""
-        return self.relative_position_bias_table.T.unflatten(1, (self.offsets, self.offsets))
+    def biases(self, site: Site) -> tuple[OffsetBias]:
+        """The position bias of one window, from the table ``(H, 2 * window - 1, 2 * window - 1)``."""
+        table = self.relative_position_bias_table.T.unflatten(1, (self.offsets, self.offsets))
+        return (OffsetBias(table, site.pairs),)
 
 
 class ShiftWindowAttention(BaseModule):
@@ -86,7 +77,16 @@ class ShiftWindowAttention(BaseModule):
         ValueError: If the shift is no part of the window.
     """
 
-    def __init__(self, embed_dims, shape, window_size, shift_size, dropout_layer, pad_small_map=False, **settings):
+    def __init__(
+        self,
+        embed_dims: int,
+        shape: BlockShape,
+        window_size: int,
+        shift_size: int,
+        dropout_layer: Mapping,
+        pad_small_map: bool = False,
+        **settings,
+    ):
         super().__init__()
         if not 0 <= shift_size < window_size:
             raise ValueError(f'shift_size={shift_size}: expected 0 to {window_size - 1}, less than window_size')
@@ -112,41 +112,39 @@ class ShiftWindowAttention(BaseModule):
         return WindowLayout(*hw, self.window_size, self.shift_size if shifts else 0)
 
     def forward(
-        self,
-        x_BND: Tensor,
-        hw: tuple[int, int],
-        plugs: LayerPlugs,
-        carry: Carry,
-        record: LayerRecord | None,
-        valid_BN: Tensor | None = None,
+        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, h * w, D)`` and the carry."""
-        x_BND, carry = self.w_msa(x_BND, self.layout(hw), plugs, carry, record, valid_BN)
+        x_BND, carry = self.w_msa(x_BND, site, plugs, carry, record)
         return self.drop(x_BND), carry
 
 
 class SwinBlock(BaseModule):
     """One pre-norm block: attention in windows, then MLP.
 
-    The arguments are those of mmpretrain's block, so that its ``block_cfgs`` work here, and ``reshape``,
-    what the plugs make of the block's shape.
+    It takes the arguments of mmpretrain's block, so that its ``block_cfgs`` work, and ``reshape``, the plugs' changes
+    of the block's shape.
     """
+
+    #: The sockets that the block offers.
+    sockets = BLOCK_SOCKETS
 
     def __init__(
         self,
-        embed_dims,
-        num_heads,
-        window_size=7,
-        shift=False,
-        ffn_ratio=4.0,
-        drop_path=0.0,
-        pad_small_map=False,
-        attn_cfgs=dict(),
-        ffn_cfgs=dict(),
-        norm_cfg=dict(type='LN'),
-        with_cp=False,
-        init_cfg=None,
-        reshape=lambda shape: shape,
+        embed_dims: int,
+        num_heads: int,
+        window_size: int = 7,
+        shift: bool = False,
+        ffn_ratio: float = 4.0,
+        drop_path: float = 0.0,
+        pad_small_map: bool = False,
+        attn_cfgs: Mapping = dict(),
+        ffn_cfgs: Mapping = dict(),
+        norm_cfg: dict = dict(type='LN'),
+        with_cp: bool = False,
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
     ):
         super().__init__(init_cfg)
         self.with_cp = with_cp
@@ -165,40 +163,38 @@ class SwinBlock(BaseModule):
         self.plugs = LayerPlugs()
 
     def forward(
-        self,
-        x_BND: Tensor,
-        hw: tuple[int, int],
-        carry: Carry,
-        record: LayerRecord | None = None,
-        valid_BN: Tensor | None = None,
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, h * w, D)`` and carry, in and out."""
-        branch, carry = self.attn(self.norm1(x_BND), hw, self.plugs, carry, record, valid_BN)
+        branch, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
+        if record is not None:
+            record.add(attn=branch)
         x_BND = x_BND + branch
-        return self.ffn(self.norm2(x_BND), x_BND, self.plugs, valid_BN), carry
+        return self.ffn(self.norm2(x_BND), x_BND, self.plugs, site, record), carry
 
 
 class SwinStage(BaseModule):
     """Blocks of one resolution, regular and shifted in turn, and the merging of patches after them.
 
-    The arguments are those of mmpretrain's block sequence, so that its ``stage_cfgs`` work here, and
-    ``reshape(shape, index)``, what the plugs make of the shape of the stage's block ``index``.
+    It takes the arguments of mmpretrain's block sequence, so that its ``stage_cfgs`` work, and
+    ``reshape(shape, index)``, the plugs' changes of the shape of the stage's block ``index``.
     """
 
     def __init__(
         self,
-        embed_dims,
-        depth,
-        num_heads,
-        window_size=7,
-        downsample=False,
-        downsample_cfg=dict(),
-        drop_paths=0.0,
-        block_cfgs=dict(),
-        with_cp=False,
-        pad_small_map=False,
-        init_cfg=None,
-        reshape=lambda shape, index: shape,
+        embed_dims: int,
+        depth: int,
+        num_heads: int,
+        window_size: int = 7,
+        downsample: bool = False,
+        downsample_cfg: Mapping = dict(),
+        drop_paths: float | Sequence[float] = 0.0,
+        block_cfgs: Mapping | Sequence[Mapping] = dict(),
+        with_cp: bool = False,
+        pad_small_map: bool = False,
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        reshape: Callable[[BlockShape, int], BlockShape] = lambda shape, index: shape,
     ):
         super().__init__(init_cfg)
         drop_paths = drop_paths if isinstance(drop_paths, Sequence) else [drop_paths] * depth
@@ -263,33 +259,52 @@ class SwinTransformer(PluggedBackbone):
         **_archs('b base', 128, [2, 2, 18, 2], [4, 8, 16, 32]),
         **_archs('l large', 192, [2, 2, 18, 2], [6, 12, 24, 48]),
     }
-    # What mmpretrain writes into its checkpoints.
+    network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+    # The version that mmpretrain writes into its checkpoints.
     _version = 3
 
     def __init__(
         self,
-        arch='tiny',
-        img_size=224,
-        patch_size=4,
-        in_channels=3,
-        window_size=7,
-        drop_rate=0.0,
-        drop_path_rate=0.1,
-        out_indices=(3,),
-        out_after_downsample=False,
-        use_abs_pos_embed=False,
-        interpolate_mode='bicubic',
-        with_cp=False,
-        frozen_stages=-1,
-        norm_eval=False,
-        pad_small_map=False,
-        norm_cfg=dict(type='LN'),
-        stage_cfgs=dict(),
-        patch_cfg=dict(),
-        plugs=(),
-        init_cfg=None,
+        arch: str | Mapping = 'tiny',
+        img_size: int | Sequence[int] = 224,
+        patch_size: int | Sequence[int] = 4,
+        in_channels: int = 3,
+        window_size: int = 7,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.1,
+        out_indices: int | Sequence[int] = (3,),
+        out_after_downsample: bool = False,
+        use_abs_pos_embed: bool = False,
+        interpolate_mode: str = 'bicubic',
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        pad_small_map: bool = False,
+        norm_cfg: dict | None = dict(type='LN'),
+        stage_cfgs: Mapping | Sequence[Mapping] = dict(),
+        patch_cfg: Mapping = dict(),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        plugs: Sequence[Mapping] = (),
+        **unknown,
     ):
-        super().__init__(init_cfg)
+        super().__init__(
+            init_cfg,
+            unknown,
+            in_channels=in_channels,
+            window_size=window_size,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            out_after_downsample=out_after_downsample,
+            use_abs_pos_embed=use_abs_pos_embed,
+            interpolate_mode=interpolate_mode,
+            with_cp=with_cp,
+            norm_eval=norm_eval,
+            pad_small_map=pad_small_map,
+            norm_cfg=norm_cfg,
+            stage_cfgs=stage_cfgs,
+            patch_cfg=patch_cfg,
+        )
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         self.embed_dims = self.arch_settings['embed_dims']
         self.depths = self.arch_settings['depths']
@@ -322,7 +337,7 @@ class SwinTransformer(PluggedBackbone):
         for i in self.out_indices:
             norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, self.num_features[i])
             self.add_module(f'norm{i}', norm)
-        self.attach(plug_set, self._plans())
+        self.attach(plug_set)
         self.freeze()
 
     def _build_stages(self, plug_set, drop_path_rate, stage_cfgs: Sequence[Mapping], shared: Mapping) -> ModuleList:
@@ -337,75 +352,36 @@ class SwinTransformer(PluggedBackbone):
             embed_dims = stages[-1].out_channels
         return stages
 
-    def _plans(self) -> list[LayerPlan]:
-        plans = []
-        hw = self.patch_resolution
-        for i, stage in enumerate(self.stages):
-            for block in stage.blocks:
-                layout = WindowLayout(*hw, block.attn.window_size, block.attn.shift_size)
-                plan = LayerPlan(
-                    index=len(plans),
-                    num_layers=sum(self.depths),
-                    embed_dims=stage.embed_dims,
-                    shape=block.shape,
-                    grid=layout.grid,
-                    stage=i,
-                    num_stages=len(self.stages),
-                )
-                plans.append(plan)
-            hw = tuple(ceil_div(side, 2) for side in hw)
-        return plans
+    def sections(self) -> list[Section]:
+        return [
+            Section(list(stage.blocks), stage.embed_dims, number, stage.downsample)
+            for number, stage in enumerate(self.stages)
+        ]
 
-    def plugged_blocks(self) -> list[nn.Module]:
-        return [block for stage in self.stages for block in stage.blocks]
+    def layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
+        return self.plugged_blocks()[index].attn.layout(hw)
 
-    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[WindowLayout, PixelGrid]:
-        pixels = PixelGrid.of_embed(self.patch_embed, image_size)
-        for stage in self.stages:
-            if index < len(stage.blocks):
-                break
-            index -= len(stage.blocks)
-            pixels = pixels.after(stage.downsample.sampler, stage.downsample.adaptive_padding)
-        return stage.blocks[index].attn.layout(pixels.hw), pixels
+    def planned_layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
+        # Images are often larger than the configured ones, which may be smaller than a window.
+        attention = self.plugged_blocks()[index].attn
+        return WindowLayout(*hw, attention.window_size, attention.shift_size)
 
     def init_weights(self):
         super().init_weights()
         if self.absolute_pos_embed is not None and not self.is_pretrained:
             trunc_normal_(self.absolute_pos_embed, std=0.02)
 
-    def run(self, x: Tensor, recorder: Recorder | None) -> tuple[Tensor, ...]:
-        check_patches(self.patch_embed, x.shape[-2:])
-        x_BND, hw = self._embed(x)
-        valid_B2 = shrink(valid_sizes(x), self.patch_embed.image_stride)
-        carry = self.plugs.start()
-        outs = []
-        index = 0
-        for i, stage in enumerate(self.stages):
-            valid_BN = token_mask(valid_B2, hw)
-            for block in stage.blocks:
-                x_BND, carry = self.run_block(index, block, x_BND, hw, carry, recorder, valid_BN)
-                index += 1
-            if i == len(self.stages) - 1:
-                x_BND = self.finish_blocks(x_BND, TokenGrid(*hw), carry, recorder)
-            stage_out, stage_hw = x_BND, hw
-            if stage.downsample is not None:
-                x_BND, hw = stage.downsample(x_BND, hw)
-                valid_B2 = shrink(valid_B2, stage.downsample.sampler.stride)
-            if i in self.out_indices:
-                outs.append(self._format(i, *((x_BND, hw) if self.out_after_downsample else (stage_out, stage_hw))))
-        return tuple(outs)
-
-    def _embed(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
-        x_BND, hw = self.patch_embed(x)
+        x_BND, hw = self.patch_embed(images)
         if self.absolute_pos_embed is not None:
             x_BND = x_BND + resize_position_table(
                 self.absolute_pos_embed, self.patch_resolution, hw, self.interpolate_mode, 0
             )
         return self.drop_after_pos(x_BND), hw
 
-    def _format(self, stage: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-        normed = getattr(self, f'norm{stage}')(x_BND)
+    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        normed = getattr(self, f'norm{section}')(x_BND)
         return normed.unflatten(1, hw).permute(0, 3, 1, 2).contiguous()
 
     def freeze(self) -> None:
@@ -425,7 +401,7 @@ class SwinTransformer(PluggedBackbone):
 
         Args:
             param_name: Name of the parameter.
-            prefix: What stands before the backbone's own names.
+            prefix: Prefix of the backbone's own names.
 
         Returns:
             The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of
@@ -455,7 +431,7 @@ def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
 
 
 def _fit_old_checkpoint(backbone: SwinTransformer, state_dict, prefix, local_metadata, *_) -> None:
-    """Resizes the absolute position table; renames and drops what older checkpoints have otherwise."""
+    """Resizes the absolute position table; renames and drops keys of older checkpoints."""
     key = f'{prefix}absolute_pos_embed'
     if backbone.absolute_pos_embed is not None and key in state_dict:
         state_dict[key] = fit_position_table(

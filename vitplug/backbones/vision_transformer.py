@@ -4,7 +4,8 @@
 of mmpretrain's class of the same name.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,29 +16,20 @@ from mmengine.model import BaseModule, ModuleList
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Recorder, TokenGrid, WindowLayout
+from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Site, WindowLayout
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .base import (
-    PluggedBackbone,
-    build_plugs,
-    choose_arch,
-    choose_frozen,
-    choose_indices,
-    fit_position_table,
-    freeze_module,
-    per_item,
-    resize_position_table,
-)
+from .base import PluggedBackbone, Section, freeze_module
 from .checks import WRONG_SETTINGS
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
-from .padding import shrink, token_mask, valid_sizes
-from .patch_embed import build_patch_embed, check_patches
-from .pixels import PixelGrid
+from .patch_embed import build_patch_embed
+from .plug_configs import build_plugs
+from .position_tables import fit_position_table, resize_position_table
+from .settings import choose_arch, choose_frozen, choose_indices, per_item
 
 
 class ScaledAttention(SelfAttention):
@@ -57,54 +49,52 @@ class ScaledAttention(SelfAttention):
         self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
 
     def forward(
-        self,
-        x_BND: Tensor,
-        layout: TokenGrid | WindowLayout,
-        plugs: LayerPlugs,
-        carry: Carry,
-        record: LayerRecord | None = None,
-        valid_BN: Tensor | None = None,
+        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        x_BND, carry = super().forward(x_BND, layout, plugs, carry, record, valid_BN)
+        x_BND, carry = super().forward(x_BND, site, plugs, carry, record)
         return self.out_drop(self.gamma1(x_BND)), carry
 
 
 class TransformerLayer(BaseModule):
     """One pre-norm block: attention, then MLP.
 
-    The arguments are those of mmpretrain's encoder layer, so that its ``layer_cfgs`` work here, and these:
+    It takes the arguments of mmpretrain's encoder layer, so that its ``layer_cfgs`` work, and these:
 
     Args:
         with_attn: Whether there is an attention branch.
         with_ffn: Whether there is an MLP branch.
-        reshape: What the plugs make of the block's shape.
-        init_cfg: How the block's weights start. None is mmpretrain's start: an MLP by Xavier, attention by what is
-            said of the network around.
+        reshape: Changes of the block's shape by the plugs.
+        init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
+            the network's ``init_cfg``.
 
     Raises:
         ValueError: If the width is no multiple of the heads, ``ffn_type`` is unknown, or no branch is left.
     """
 
+    #: The sockets that the block offers.
+    sockets = BLOCK_SOCKETS
+
     def __init__(
         self,
-        embed_dims,
-        num_heads,
-        feedforward_channels,
-        layer_scale_init_value=0.0,
-        drop_rate=0.0,
-        attn_drop_rate=0.0,
-        drop_path_rate=0.0,
-        num_fcs=2,
-        qkv_bias=True,
-        ffn_type='origin',
-        act_cfg=dict(type='GELU'),
-        norm_cfg=dict(type='LN'),
-        with_cp=False,
-        with_attn=True,
-        with_ffn=True,
-        init_cfg=None,
-        reshape=lambda shape: shape,
+        embed_dims: int,
+        num_heads: int,
+        feedforward_channels: int,
+        layer_scale_init_value: float = 0.0,
+        drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        num_fcs: int = 2,
+        qkv_bias: bool = True,
+        ffn_type: str = 'origin',
+        act_cfg: dict = dict(type='GELU'),
+        norm_cfg: dict = dict(type='LN'),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        with_cp: bool = False,
+        with_attn: bool = True,
+        with_ffn: bool = True,
+        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
     ):
         super().__init__(init_cfg)
         self.embed_dims = embed_dims
@@ -149,19 +139,16 @@ class TransformerLayer(BaseModule):
                 nn.init.normal_(module.bias, std=1e-6)
 
     def forward(
-        self,
-        x_BND: Tensor,
-        layout: TokenGrid | WindowLayout,
-        carry: Carry,
-        record: LayerRecord | None = None,
-        valid_BN: Tensor | None = None,
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         if self.attn is not None:
-            branch, carry = self.attn(self.ln1(x_BND), layout, self.plugs, carry, record, valid_BN)
+            branch, carry = self.attn(self.ln1(x_BND), site, self.plugs, carry, record)
+            if record is not None:
+                record.add(attn=branch)
             x_BND = x_BND + branch
         if self.ffn is not None:
-            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, valid_BN)
+            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, site, record)
         return x_BND, carry
 
 
@@ -226,7 +213,7 @@ class VisionTransformer(PluggedBackbone):
         pre_norm: Whether the tokens are normalised before the first block.
         use_abs_pos_embed: Whether there is a table of absolute positions. Without one, a plug such as
             ``RelPosMlp`` tells the blocks where tokens lie.
-        stem: What makes tokens of an image: ``'patch'``, one convolution, or ``'conv'``, three small ones
+        stem: From image to tokens: ``'patch'``, one convolution, or ``'conv'``, three small ones
             before it (the stem of Refined-ViT-S/M/L).
         window_size: Side in tokens of the windows that blocks attend in, as dense tasks at high resolution
             need it; None for global attention. Maps are padded to whole windows.
@@ -256,41 +243,61 @@ class VisionTransformer(PluggedBackbone):
 
     def __init__(
         self,
-        arch='base',
-        img_size=224,
-        patch_size=16,
-        in_channels=3,
-        out_indices=-1,
-        drop_rate=0.0,
-        drop_path_rate=0.0,
-        qkv_bias=True,
-        norm_cfg=dict(type='LN', eps=1e-6),
-        final_norm=True,
-        out_type='cls_token',
-        with_cls_token=True,
-        frozen_stages=-1,
-        interpolate_mode='bicubic',
-        layer_scale_init_value=0.0,
-        patch_cfg=dict(),
-        layer_cfgs=dict(),
-        pre_norm=False,
-        use_abs_pos_embed=True,
-        stem='patch',
-        window_size=None,
-        global_blocks=(),
-        plugs=(),
-        with_cp=False,
-        init_cfg=None,
+        arch: str | Mapping = 'base',
+        img_size: int | Sequence[int] = 224,
+        patch_size: int | Sequence[int] = 16,
+        in_channels: int = 3,
+        out_indices: int | Sequence[int] = -1,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        qkv_bias: bool = True,
+        norm_cfg: dict = dict(type='LN', eps=1e-6),
+        final_norm: bool = True,
+        out_type: str = 'cls_token',
+        with_cls_token: bool = True,
+        frozen_stages: int = -1,
+        interpolate_mode: str = 'bicubic',
+        layer_scale_init_value: float = 0.0,
+        patch_cfg: Mapping = dict(),
+        layer_cfgs: Mapping | Sequence[Mapping] = dict(),
+        pre_norm: bool = False,
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        use_abs_pos_embed: bool = True,
+        stem: str = 'patch',
+        window_size: int | None = None,
+        global_blocks: int | Sequence[int] = (),
+        plugs: Sequence[Mapping] = (),
+        with_cp: bool = False,
+        **unknown,
     ):
-        super().__init__(init_cfg)
+        super().__init__(
+            init_cfg,
+            unknown,
+            in_channels=in_channels,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            qkv_bias=qkv_bias,
+            norm_cfg=norm_cfg,
+            final_norm=final_norm,
+            with_cls_token=with_cls_token,
+            interpolate_mode=interpolate_mode,
+            layer_scale_init_value=layer_scale_init_value,
+            patch_cfg=patch_cfg,
+            layer_cfgs=layer_cfgs,
+            pre_norm=pre_norm,
+            use_abs_pos_embed=use_abs_pos_embed,
+            with_cp=with_cp,
+        )
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']
         self.out_indices = choose_indices(out_indices, self.num_layers)
         self.out_type = _choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
         self.prefix_names = self.PREFIX if with_cls_token else ()
-        self.num_extra_tokens = len(self.prefix_names)
         self.window_size = _choose_window(window_size, with_cls_token)
+        if self.window_size is not None:
+            self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
         self.interpolate_mode = interpolate_mode
         self.final_norm = final_norm
@@ -334,61 +341,33 @@ class VisionTransformer(PluggedBackbone):
             self.ln1 = layer_norm(norm_cfg, self.embed_dims)
         if out_type == 'avg_featmap':
             self.ln2 = layer_norm(norm_cfg, self.embed_dims)
-        self.attach(plug_set, [self._plan(i, layer) for i, layer in enumerate(self.layers)])
+        self.attach(plug_set)
         self.freeze()
 
     def _layer_settings(self) -> dict:
         return {key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')}
 
-    def _plan(self, index: int, layer: TransformerLayer) -> LayerPlan:
-        return LayerPlan(
-            index=index,
-            num_layers=self.num_layers,
-            embed_dims=self.embed_dims,
-            shape=layer.shape,
-            grid=self._layout(index, self.patch_resolution).grid,
-        )
+    def sections(self) -> list[Section]:
+        return [Section([layer], self.embed_dims) for layer in self.layers]
 
-    def _layout(self, index: int, hw: tuple[int, int]) -> TokenGrid | WindowLayout:
-        """What the tokens of one block attend to."""
+    def layout(self, index: int, hw: tuple[int, int]) -> Layout:
         if self.window_size is None or index in self.global_blocks:
-            return TokenGrid(*hw, self.num_extra_tokens)
+            return GlobalLayout(*hw, self.num_prefix)
         return WindowLayout(*hw, self.window_size)
-
-    def plugged_blocks(self) -> list[nn.Module]:
-        return list(self.layers)
-
-    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[TokenGrid | WindowLayout, PixelGrid]:
-        pixels = PixelGrid.of_embed(self.patch_embed, image_size)
-        return self._layout(index, pixels.hw), pixels
 
     def init_weights(self):
         super().init_weights()
         if self.pos_embed is not None and not self.is_pretrained:
             trunc_normal_(self.pos_embed, std=0.02)
 
-    def run(
-        self, x: Tensor, recorder: Recorder | None, mix: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, ...]:
-        """The forward; ``mix`` changes the patch tokens ``(B, h, w, D)`` before positions are added."""
-        check_patches(self.patch_embed, x.shape[-2:])
-        x_BND, hw = self._embed(x, mix)
-        valid_B2 = shrink(valid_sizes(x), self.patch_embed.image_stride)
-        valid_BN = token_mask(valid_B2, hw, self.num_extra_tokens)
-        carry = self.plugs.start()
-        outs = []
-        for index, layer in enumerate(self.layers):
-            x_BND, carry = self.run_block(index, layer, x_BND, self._layout(index, hw), carry, recorder, valid_BN)
-            if index == self.num_layers - 1:
-                x_BND = self.finish_blocks(x_BND, TokenGrid(*hw, self.num_extra_tokens), carry, recorder)
-                x_BND = self.ln1(x_BND) if self.final_norm else x_BND
-            if index in self.out_indices:
-                outs.append(self._format(x_BND, hw))
-        return tuple(outs)
+    def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
 
-    def _embed(self, x: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
-        x_BND, hw = self.patch_embed(x)
+        Args:
+            images: ``(B, C, H, W)``.
+            mix: Changes the patch tokens ``(B, h, w, D)`` before positions are added.
+        """
+        x_BND, hw = self.patch_embed(images)
         if mix is not None:
             x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
         if self.prefix_names:
@@ -400,12 +379,14 @@ class VisionTransformer(PluggedBackbone):
             )
         return self.pre_norm(self.drop_after_pos(x_BND)), hw
 
-    def _format(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
+        if section == self.num_layers - 1 and self.final_norm:
+            x_BND = self.ln1(x_BND)
         if self.out_type == 'raw':
             return x_BND
         if self.out_type == 'cls_token':
             return self._format_prefix(x_BND)
-        patches = x_BND[:, self.num_extra_tokens :]
+        patches = x_BND[:, x_BND.shape[1] - hw[0] * hw[1] :]
         if self.out_type == 'featmap':
             return patches.transpose(1, 2).unflatten(2, hw)
         return self.ln2(patches.mean(dim=1))
@@ -419,7 +400,8 @@ class VisionTransformer(PluggedBackbone):
         for parameter in (self.pos_embed, *(getattr(self, name) for name in self.prefix_names)):
             if parameter is not None:
                 parameter.requires_grad_(False)
-        frozen = [self.drop_after_pos, self.patch_embed, self.pre_norm, *self.layers[: self.frozen_stages]]
+        frozen = [self.drop_after_pos, self.patch_embed, self.pre_norm, *self.plugs.at('prefix')]
+        frozen += self.layers[: self.frozen_stages]
         if self.frozen_stages == self.num_layers:
             frozen += [getattr(self, name) for name in ('ln1', 'ln2') if hasattr(self, name)]
         for module in frozen:
@@ -430,7 +412,7 @@ class VisionTransformer(PluggedBackbone):
 
         Args:
             param_name: Name of the parameter.
-            prefix: What stands before the backbone's own names.
+            prefix: Prefix of the backbone's own names.
 
         Returns:
             The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the
@@ -442,7 +424,8 @@ class VisionTransformer(PluggedBackbone):
             return num_depths - 1, num_depths
         if own.startswith('layers.'):
             return int(own.split('.')[1]) + 1, num_depths
-        if own in (*self.prefix_names, 'pos_embed') or own.startswith('patch_embed.'):
+        is_prefix = own in self.prefix_names or re.match(r'plugs\.[^.]+\.prefix\.', own)
+        if is_prefix or own == 'pos_embed' or own.startswith('patch_embed.'):
             return 0, num_depths
         return num_depths - 1, num_depths
 
@@ -461,7 +444,7 @@ class DistilledVisionTransformer(VisionTransformer):
 
     PREFIX = ('cls_token', 'dist_token')
 
-    def __init__(self, arch='deit-base', **settings):
+    def __init__(self, arch: str | Mapping = 'deit-base', **settings):
         super().__init__(arch, **settings)
 
     def init_weights(self):

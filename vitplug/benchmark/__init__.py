@@ -1,4 +1,4 @@
-"""Measuring what a plug costs: side by side, in one process, against the plain model and against others.
+"""Measures the cost of plugs against the plain model and other implementations, by interleaved timing.
 
-The attention part needs torch alone and runs on a CPU or a GPU.
+The attention part needs only torch and runs on a CPU or a GPU.
 """

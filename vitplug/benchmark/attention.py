@@ -1,6 +1,6 @@
-"""Attention alone: every plug and the literal chain of its paper's equation beside plain fused attention.
+"""Times attention alone: each plug, the literal form of its paper's equation, and plain fused attention.
 
-Needs torch only.
+Needs only torch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitplug.attention import TokenGrid, attend
+from vitplug.attention import GlobalLayout, Site, attend
 from vitplug.plugs import (
     BlockShape,
     BroadAttention,
@@ -29,7 +29,7 @@ from .processes import in_own_process
 
 @dataclass(frozen=True)
 class Sizes:
-    """Layers, heads, head width and token grid of a stack of attentions, and whether there is a class token."""
+    """Sizes of a stack of attentions: ``dims`` is the head width, ``prefix`` the number of class tokens."""
 
     layers: int
     heads: int
@@ -48,24 +48,25 @@ class Sizes:
 
 
 class Stack:
-    """Attentions in a row with inputs of their own: what remains of a ViT without its linear layers.
+    """The attentions of a ViT without its linear layers, each with its own random input.
 
     Args:
         sizes: The sizes.
         plugs: The plugs.
-        device: Where it runs.
-        dtype: Its precision.
+        device: The device.
+        dtype: The precision.
     """
 
     def __init__(self, sizes: Sizes, plugs: Sequence[Plug], device: str, dtype: torch.dtype):
         self.sizes = sizes
-        self.grid = TokenGrid(sizes.height, sizes.width, sizes.prefix)
+        layout = GlobalLayout(sizes.height, sizes.width, sizes.prefix)
+        self.sites = [Site(layout, index=i) for i in range(sizes.layers)]
         shape = (sizes.layers, 3, sizes.batch, 1, sizes.heads, sizes.tokens, sizes.dims)
         generator = torch.Generator().manual_seed(0)
         self.qkv = torch.randn(shape, generator=generator).to(device, dtype).requires_grad_()
         width = sizes.heads * sizes.dims
         block = BlockShape.stock(width, sizes.heads, 4 * width)
-        plans = [LayerPlan(i, sizes.layers, width, block, self.grid) for i in range(sizes.layers)]
+        plans = [LayerPlan(site.index, sizes.layers, width, block, site) for site in self.sites]
         network, layers = PlugSet(list(plugs), sizes.layers).build(plans)
         self.network, self.layers = network.to(device), [layer.to(device) for layer in layers]
         self.parameters = [*self.network.parameters(), *(p for layer in self.layers for p in layer.parameters())]
@@ -73,10 +74,10 @@ class Stack:
     def forward(self) -> Tensor:
         """The sum of all outputs, ``(B, N, D)``."""
         carry, total = self.network.start(), 0.0
-        for (q, k, v), plugs in zip(self.qkv, self.layers, strict=True):
-            out, carry = attend(q, k, v, scale=self.sizes.dims**-0.5, grid=self.grid, plugs=plugs, carry=carry)
+        for (q, k, v), site, plugs in zip(self.qkv, self.sites, self.layers, strict=True):
+            out, carry = attend(q, k, v, scale=self.sizes.dims**-0.5, site=site, plugs=plugs, carry=carry)
             total = total + out.squeeze(1).transpose(1, 2).flatten(2)
-        return self.network.finish(total, self.grid, carry, None)
+        return self.network.finish(total, self.sites[-1], carry, None)
 
     def step(self) -> None:
         """Forward and backward."""
@@ -84,11 +85,11 @@ class Stack:
 
 
 class Literal(Stack):
-    """The same with every step of a paper's equation as one operation.
+    """The same, with one operation for each step of a paper's equation.
 
     Args:
-        chain: Takes the stack and returns the sum of all outputs.
-        parameters: What the chain learns.
+        chain: Computes the sum of all outputs from q, k, v, sizes and parameters.
+        parameters: Parameters of the chain.
     """
 
     def __init__(self, sizes: Sizes, chain: Callable, parameters: Sequence[Tensor], device: str, dtype: torch.dtype):
@@ -154,7 +155,7 @@ def _kernels(heads: int, expansion: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     return (torch.randn(wide, heads, 1, 1), torch.randn(wide, 1, 3, 3), torch.randn(heads, wide, 1, 1))
 
 
-# For each plug: its name, the plug, the literal chain, and the chain's parameters by sizes.
+# For each name: plug, its settings, the literal chain, and the chain's parameters by sizes.
 PAIRS = {
     'Refiner': (Refiner, {}, refiner_chain, lambda s: _kernels(s.heads)),
     'DLA alone': (Refiner, dict(expansion=0), dla_chain, lambda s: [torch.randn(s.heads, 1, 3, 3)]),
@@ -162,7 +163,7 @@ PAIRS = {
     'Broad': (BroadAttention, {}, broad_chain, lambda s: []),
     'GAB': (GaussianAttentionBias, {}, bias_chain, lambda s: [torch.full((s.layers,), n) for n in (2.0, 5.0)]),
 }
-# How many times faster than the literal chain a plug aims to be, by tokens.
+# Target speed-up of a plug over the literal chain, by tokens.
 WANTED = {
     'Refiner': {197: 3.0, 785: 5.5},
     'DLA alone': {1025: 1.8},
@@ -173,9 +174,9 @@ SHAPES = {197: (12, 32, 14, 14), 785: (12, 32, 28, 28), 1025: (6, 64, 32, 32)}
 
 
 def run(timer: Timer, dtype: torch.dtype, batch: int) -> Iterator[Table]:
-    """Tables for 197, 785 and 1025 tokens, the plugs with the ratio that is aimed for as their target.
+    """Tables for 197, 785 and 1025 tokens.
 
-    The batch is that of images of 224 x 224, which are 197 tokens; of more tokens there is a quarter of it.
+    ``batch`` is the batch size for 197 tokens (images of 224 x 224); for more tokens it is divided by 4.
     """
     for tokens, (heads, dims, height, width) in SHAPES.items():
         sizes = Sizes(12, heads, dims, height, width, 1, batch if tokens <= 197 else max(1, batch // 4))
@@ -195,7 +196,7 @@ def compare(timer: Timer, dtype: torch.dtype, sizes: Sizes) -> Table:
 
 
 def _set_targets(table: Table, tokens: int) -> None:
-    """A plug's target is its literal chain's ratio over the wanted speed-up."""
+    """The target of a plug is the ratio of its literal chain divided by the target speed-up."""
     ratios = {row.name: row.ratio for row in table.rows}
     for row in table.rows:
         wanted = WANTED.get(row.name, {}).get(tokens)

@@ -16,20 +16,20 @@ from .report import as_text, compiled_as_text, draw, growth_as_text, save
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
 PARTS = ('attention', 'models', 'profile', 'growth', 'tasks', 'compile')
-# What is measured for one table at the end; the other parts give whole tables.
+# Parts with one table at the end; each result of the other parts is a table.
 SUMMARIES = {'growth': growth_as_text, 'compile': compiled_as_text}
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(description='Measure what plugs cost, side by side. Needs a quiet machine.')
-    options.add_argument('--parts', nargs='+', choices=PARTS, help='default: all; attention alone without OpenMMLab')
+    options = argparse.ArgumentParser(description='Measure the cost of plugs. Needs an idle machine.')
+    options.add_argument('--parts', nargs='+', choices=PARTS, help='default: all; without OpenMMLab only attention')
     options.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
     options.add_argument('--dtype', choices=tuple(DTYPES), default='fp32', help='precision, by autocast for models')
-    options.add_argument('--batch', type=int, default=8, help='images at 224 x 224; default 8')
-    options.add_argument('--rounds', type=int, default=5, help='rounds that count, at least; default 5')
-    options.add_argument('--seconds', type=float, default=60, help='what they take, at least; default 60 a table')
-    options.add_argument('--threads', type=int, help='CPU threads; default as torch has it')
+    options.add_argument('--batch', type=int, default=8, help='batch size at 224 x 224; default 8')
+    options.add_argument('--rounds', type=int, default=5, help='minimum number of rounds; default 5')
+    options.add_argument('--seconds', type=float, default=60, help='minimum time of the rounds per table; default 60')
+    options.add_argument('--threads', type=int, help="CPU threads; default torch's")
     options.add_argument('--out', type=Path, default=Path('work_dirs/bench'), help='folder; default work_dirs/bench')
     return options
 
@@ -41,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.rounds < 1 or args.batch < 1:
         options.error(f'--rounds {args.rounds} --batch {args.batch}: expected positive numbers')
     if not 0 <= args.seconds < inf:
-        options.error(f'--seconds {args.seconds}: expected a number from 0 on')
+        options.error(f'--seconds {args.seconds}: expected a number of at least 0')
     if args.device == 'cuda' and not torch.cuda.is_available():
-        options.error('--device cuda: torch sees no GPU here')
+        options.error('--device cuda: torch finds no GPU; use --device cpu')
     has_openmmlab = all(find_spec(name) for name in ('mmengine', 'mmcv', 'mmpretrain', 'mmdet', 'mmseg'))
     parts = args.parts or (PARTS if has_openmmlab else PARTS[:1])
     if not has_openmmlab and set(parts) != {'attention'}:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps the lines that models log about themselves out of the tables."""
+    """Keeps the log lines of models out of the tables."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -77,7 +77,7 @@ def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
             else:
                 found['tables'].append(result)
                 print(f'{as_text(result)}\n', flush=True)
-            # After every result: should a later one fail, nothing measured is lost.
+            # Save after every result: a later failure loses nothing.
             save(args.out, where, **found)
     for part, summarize in SUMMARIES.items():
         if found[part]:

@@ -1,7 +1,7 @@
-"""`torch.compile` with inductor against eager: the plugs on both hosts, a segmentor and a detector.
+"""Times `torch.compile` with inductor against eager: the plugs on both hosts, a segmentor and a detector.
 
-Models are shallow, for what takes the time is compiling: it grows with the blocks, and every model runs in a process of
-its own, so that nothing is compiled before.
+Models are shallow, because compile time grows with the number of blocks. Every model runs in a new process, so that
+nothing is already compiled.
 """
 
 import os
@@ -24,11 +24,11 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 from .measure import Case, Timer
 from .models import MODES, PLUGS
 from .processes import in_own_process
-from .tasks import CONFIGS, a_batch, build, read
+from .tasks import CONFIGS, build, first_batch, read
 
 SIZE = (112, 112)
 BATCH = 4
-# Two blocks, or stages, are what plugs that join them need.
+# Two blocks or stages, because some plugs connect blocks.
 HOSTS = {
     'ViT': partial(
         VisionTransformer,
@@ -45,27 +45,27 @@ HOSTS = {
         drop_path_rate=0.0,
     ),
 }
-# A plug of each paper; a variant of one compiles as long as the next paper's.
+# One plug per paper; variants compile about as long.
 COMPARED = ('plain', 'CB', 'GAB', 'Residual', 'Broad', 'Refiner')
 BACKEND = 'inductor'
-# Steps of models this small are quick: no more rounds than fill this time.
+# Time of the rounds per model; steps of these small models are short.
 SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What compiling a model brings.
+    """Result of compiling a model.
 
     Attributes:
         host: The host, or the task.
         plug: The plug.
         mode: ``'training'`` (forward, and for a host backward) or ``'inference'``.
-        seconds: Until the first step was through, compiling included.
-        breaks: Graph breaks as torch counts them, in every frame; 0 if all of the forward is one graph.
-        eager: Median time of a step of the model as it is, in seconds.
-        ratio: Median over the rounds of the compiled step's time over that of the model as it is.
-        quartiles: Between which half of the rounds' ratios lie.
-        error: Why it does not compile; then nothing else was measured.
+        seconds: Time of the first step, including compilation.
+        breaks: Graph breaks in all frames, as counted by torch; 0 if the forward pass is one graph.
+        eager: Median time of an eager step, in seconds.
+        ratio: Compiled over eager time, median over the rounds.
+        quartiles: First and third quartile of the rounds' ratios.
+        error: Error message if the model does not compile; then nothing else is measured.
     """
 
     host: str
@@ -83,7 +83,7 @@ class Compiled:
 
 
 def run(timer: Timer, dtype: torch.dtype, configs: Path, data: Path) -> Iterator[Compiled]:
-    """All hosts, plugs and modes, then the tasks, one by one; the data are made in a folder of their own."""
+    """All hosts, plugs and modes, then the tasks; the tasks' data are made in the folder ``data``."""
     timer = replace(timer, seconds=min(timer.seconds, SECONDS))
     for host, plug, mode in product(HOSTS, COMPARED, MODES):
         yield in_own_process(partial(measure, host, plug, mode, timer, dtype, BACKEND))
@@ -93,7 +93,7 @@ def run(timer: Timer, dtype: torch.dtype, configs: Path, data: Path) -> Iterator
 
 
 def measure(host: str, plug: str, mode: str, timer: Timer, dtype: torch.dtype, backend: str) -> Compiled:
-    """One of them."""
+    """One host with one plug in one mode."""
     model = HOSTS[host](plugs=PLUGS.get(plug, []))
     both = {'eager': model, 'compiled': torch.compile(model, backend=backend)}
     steps = {name: MODES[mode](one, (BATCH, 3, *SIZE), timer.device, dtype) for name, one in both.items()}
@@ -105,7 +105,7 @@ def measure_task(task: str, mode: str, configs: Path, data: Path, timer: Timer, 
     os.environ['VITPLUG_DIGITS'] = str(data)
     cfg = read(configs / CONFIGS[task])
     model = build(cfg, timer.device).train(mode == 'training')
-    samples = model.data_preprocessor(a_batch(cfg), True)  # pads images of several sizes to one
+    samples = model.data_preprocessor(first_batch(cfg), True)  # pads images of several sizes to one
     forward = dict(training='loss', inference='predict')[mode]
 
     def step(one: nn.Module) -> None:

@@ -1,6 +1,6 @@
-"""How time and memory of a training step grow with the number of tokens.
+"""Measures the growth of time and memory of a training step with the number of tokens.
 
-Every size runs in a process of its own, whose highest memory tells what the step needed.
+Every size runs in a new process; the peak memory of the process is the memory of the step.
 """
 
 import math
@@ -19,7 +19,7 @@ from .models import PLUGS, training
 from .processes import in_own_process
 
 SIDES = (32, 48, 64)
-# Steepest growth of memory that is aimed for, as the slope of its logarithm over that of the tokens.
+# Target for the growth of memory: maximum slope of log memory over log tokens.
 SLOPES = {'plain': None, 'CB': 1.2, 'GAB': 1.2, 'Broad': 1.2, 'Residual': 1.2, 'DLA alone': 1.2, 'Refiner': 1.4}
 LEAN = {**PLUGS, 'plain': [], 'Residual': [dict(type='ResidualAttention', low_memory=True)]}
 
@@ -32,8 +32,8 @@ class Growth:
         name: The plug.
         tokens: Patch tokens.
         seconds: Time of one step, by size.
-        gigabytes: Memory the step needed beyond the model and its input, by size.
-        target: Steepest slope of memory aimed for.
+        gigabytes: Memory of the step, without model and input, by size.
+        target: Maximum slope of memory.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Growth:
     target: float | None = None
 
     def slope(self, values: Sequence[float]) -> float:
-        """Slope of the logarithm of values over that of tokens, from first to last."""
+        """Slope of log values over log tokens, between the first and the last size."""
         return math.log(values[-1] / values[0]) / math.log(self.tokens[-1] / self.tokens[0])
 
     def as_dict(self) -> dict:
@@ -64,7 +64,7 @@ def measure(name: str, side: int, device: str) -> tuple[float, float]:
     """Seconds and gigabytes of one training step with a plug, images of ``side`` x ``side`` tokens."""
     size = 16 * side
     model = VisionTransformer(arch='deit-small', img_size=size, plugs=LEAN[name])
-    # A small step first: it loads what every step needs.
+    # Warm-up: a small step loads libraries and kernels.
     training(model, (1, 3, 64, 64), device, torch.float32)()
     step = training(model, (1, 3, size, size), device, torch.float32)
     memory = MEMORIES[device]
@@ -76,7 +76,7 @@ def measure(name: str, side: int, device: str) -> tuple[float, float]:
 
 
 def _cpu_peak() -> float:
-    # Not getrusage: its maximum is handed on from the process that started this one.
+    # Not getrusage: its maximum is inherited from the parent process.
     status = Path('/proc/self/status').read_text(encoding='utf-8')
     return int(re.search(r'VmHWM:\s*(\d+) kB', status).group(1)) / 2**20
 

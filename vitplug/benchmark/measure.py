@@ -1,4 +1,4 @@
-"""Interleaved timing: what is compared is run in turn, so that a slow minute of the machine slows all alike."""
+"""Interleaved timing: cases run in turn, so that a slow phase of the machine affects all cases equally."""
 
 import platform
 import time
@@ -11,12 +11,12 @@ import torch
 
 @dataclass
 class Case:
-    """One thing to time.
+    """A case to time.
 
     Args:
-        name: What it is, as the table's first column has it.
+        name: Name in the table's first column.
         step: Runs it once.
-        target: Largest ratio to the reference that is aimed for, if any.
+        target: Maximum ratio to the reference, if there is a target.
     """
 
     name: str
@@ -26,14 +26,14 @@ class Case:
 
 @dataclass
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Args:
-        name: What was timed.
-        seconds: Median of its rounds.
-        ratio: Median over the rounds of its time over the reference's in the same round.
-        target: Largest ratio aimed for.
-        quartiles: Between which half of the rounds' ratios lie.
+        name: Name of the case.
+        seconds: Median time over the rounds.
+        ratio: Time divided by the reference's time in the same round, median over the rounds.
+        target: Maximum ratio, if there is a target.
+        quartiles: First and third quartile of the rounds' ratios.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Row:
 
 @dataclass
 class Table:
-    """What was measured side by side.
+    """The result of a comparison.
 
     Args:
-        title: What was measured.
-        reference: The name of the line that counts as 1; where several are named, the fastest of them.
-        rows: The lines.
+        title: Title of the table.
+        reference: Name of the row with ratio 1.
+        rows: The rows.
     """
 
     title: str
@@ -62,18 +62,18 @@ class Table:
 
 
 def silent(text: str) -> None:
-    """Says nothing."""
+    """Discards a line of progress."""
 
 
 @dataclass(frozen=True)
 class Timer:
-    """Times what is compared, case by case and round by round.
+    """Times cases in rounds.
 
     Args:
         device: ``'cpu'`` or ``'cuda'``.
-        rounds: Rounds that count, at least.
-        seconds: What they take together, at least: the quicker a step, the more rounds a steady median needs.
-        say: Takes a line about what is going on; a function that can be pickled, for tables have their own processes.
+        rounds: Minimum number of rounds.
+        seconds: Minimum total time of the rounds: short steps need more rounds for a stable median.
+        say: Receives lines of progress. It must be picklable, because tables are measured in other processes.
     """
 
     device: str
@@ -82,12 +82,12 @@ class Timer:
     say: Callable[[str], None] = silent
 
     def compare(self, title: str, cases: Sequence[Case], references: Sequence[str]) -> Table:
-        """Times cases in turn, after one round that does not count; every other round in reverse order.
+        """Times cases in turn after one warm-up round; every other round runs in reverse order.
 
         Args:
-            title: What is compared.
+            title: Title of the table.
             cases: The cases.
-            references: Names of those that count as 1. Of several, the one with the smallest median does.
+            references: Names of the reference cases; the ratio is relative to the one with the smallest median.
 
         Returns:
             The table, in the order of the cases.
@@ -95,7 +95,7 @@ class Timer:
         self._round(f'{title}: warming up', cases)
         rounds: list[dict[str, float]] = []
         while len(rounds) < self.rounds or sum(sum(times.values()) for times in rounds) < self.seconds:
-            # What ran before leaves its traces in caches and memory: each case is to follow either neighbour.
+            # The previous case affects caches and memory: alternating the order lets each case follow both neighbours.
             order = cases if len(rounds) % 2 else cases[::-1]
             rounds.append(self._round(f'{title}: round {len(rounds) + 1}', order))
         reference = min(references, key=lambda name: median(times[name] for times in rounds))
@@ -131,7 +131,7 @@ CLOCKS = {'cpu': _time_on_cpu, 'cuda': _time_on_cuda}
 
 
 def machine(device: str) -> dict[str, str]:
-    """What it is measured on."""
+    """Device, torch and Python version of the measurement."""
     cpu = f'{_cpu_name()}, {torch.get_num_threads()} threads'
     name = torch.cuda.get_device_name() if device == 'cuda' else cpu
     return dict(device=name, torch=torch.__version__, python=platform.python_version())

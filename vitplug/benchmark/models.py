@@ -1,4 +1,4 @@
-"""Whole models, training step and inference, against their plain hosts and the stock ones of the ecosystem."""
+"""Times whole models, training step and inference, against plain hosts and other libraries' models."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +21,7 @@ PLUGS = {
     'Refiner': [dict(type='Refiner')],
     'DLA alone': [dict(type='Refiner', expansion=0)],
 }
-# Largest ratio to the plain host that is aimed for, by image size.
+# Target: maximum ratio to the plain host, by image size.
 TARGETS = {
     224: {'CB': 1.02, 'CB_S': 1.03, 'GAB': 1.06, 'Residual': 1.08, 'Broad': 1.10, 'Refiner': 1.25, 'DLA alone': 1.10},
     512: {'CB': 1.02, 'GAB': 1.12, 'Residual': 1.50, 'Broad': 1.25, 'Refiner': 2.5, 'DLA alone': 1.8},
@@ -70,7 +70,7 @@ def timm_swin() -> nn.Module:
 
 
 def _autocast(device: str, dtype: torch.dtype) -> AbstractContextManager:
-    """Autocast to half precision; torch 2.1 takes no other, not even to switch it off."""
+    """Autocast to half precision. No autocast for float32, which torch 2.1 refuses as an autocast type."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device, dtype)
 
 

@@ -1,7 +1,7 @@
-"""Every table in a process of its own: what ran before leaves its traces in a process's memory.
+"""Runs each table in a new process, because earlier work changes the memory state of a process.
 
-After large training steps a model that allocates large tensors runs up to a fifth faster than in a fresh process,
-where the system has to hand out every page of them again. Users start fresh processes.
+After large training steps, a model that allocates large tensors runs up to a fifth faster than in a new process, where
+the system must provide every page. Users start new processes.
 """
 
 import logging
@@ -16,7 +16,7 @@ Result = TypeVar('Result')
 
 
 def in_own_process(job: Callable[[], Result]) -> Result:
-    """What a job that can be pickled gives in a fresh process with this one's threads; so do its exceptions."""
+    """Runs a picklable job in a new process with the same number of threads; returns its result or raises its error."""
     settings = (torch.get_num_threads(), logging.root.manager.disable)
     with ProcessPoolExecutor(1, get_context('spawn'), _prepare, settings) as process:
         return process.submit(job).result()

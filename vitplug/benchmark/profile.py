@@ -1,4 +1,4 @@
-"""Where the time of a step goes, by kind of operation: what is left to gain, and what is not."""
+"""Profiles a step by kind of operation."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ from .processes import in_own_process
 
 SIZE = (512, 512)
 STEPS = 3
-# For each table: whose time, the model, the batch, and the mode.
+# For each table: name, model, batch size and mode.
 CASES = [
     ("vitplug's plain Swin-T", swin, 1, 'training'),
     ("mmpretrain's plain Swin-T", mmpretrain_swin, 1, 'training'),
@@ -23,7 +23,7 @@ CASES = [
     ('plain DeiT-S', partial(deit, SIZE[0]), 2, 'training'),
     ('DeiT-S with GAB', partial(deit, SIZE[0], PLUGS['GAB']), 2, 'training'),
 ]
-# Kinds by the beginnings of operations' names; the first that fits counts.
+# Kinds of operations by the prefixes of their names; the first match is used.
 KINDS = {
     'matrix products': ('aten::addmm', 'aten::mm', 'aten::bmm', 'aten::baddbmm'),
     'fused attention': ('aten::_scaled_dot_product',),
@@ -51,7 +51,7 @@ def table(title: str, build: Callable[[], nn.Module], shape, mode: str, device: 
 
 
 def shares(title: str, step: Callable[[], None], device: str) -> Table:
-    """Time of a step by kind of operation, and its share of the whole."""
+    """Time of a step by kind of operation, and its share of the step."""
     step()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == 'cuda' else [])]
     with profile(activities=activities) as found:
@@ -64,7 +64,7 @@ def shares(title: str, step: Callable[[], None], device: str) -> Table:
 
 
 def by_kind(times: Mapping[str, float]) -> dict[str, float]:
-    """Times of operations summed up by :data:`KINDS`."""
+    """Times of operations, summed by :data:`KINDS`."""
     found = Counter()
     for operation, time in times.items():
         found[next((kind for kind, starts in KINDS.items() if operation.startswith(starts)), REST)] += time

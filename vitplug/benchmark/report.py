@@ -11,7 +11,7 @@ from .measure import Table
 
 def as_text(table: Table) -> str:
     """A Markdown table."""
-    rows = [('', 'ms', f'ratio to {table.reference}', 'half of the rounds', 'aimed for')]
+    rows = [('', 'ms', f'ratio to {table.reference}', 'quartiles', 'target')]
     for row in table.rows:
         target = '' if row.target is None else f'<= {row.target:.2f}'
         spread = '' if row.quartiles is None else f'{row.quartiles[0]:.2f} to {row.quartiles[1]:.2f}'
@@ -24,7 +24,7 @@ def growth_as_text(growths: Sequence) -> str:
     if not growths:
         return ''
     sizes = [f'{n} tokens' for n in growths[0].tokens]
-    rows = [('', *sizes, 'slope of time', 'slope of memory', 'aimed for')]
+    rows = [('', *sizes, 'slope of time', 'slope of memory', 'target')]
     for growth in growths:
         pairs = zip(growth.seconds, growth.gigabytes, strict=True)
         cells = [f'{seconds:.1f} s, {memory:.2f} GB' for seconds, memory in pairs]
@@ -34,9 +34,9 @@ def growth_as_text(growths: Sequence) -> str:
 
 
 def compiled_as_text(found: Sequence) -> str:
-    """A Markdown table of what compiling brings, by host and plug."""
+    """A Markdown table of compiled against eager, by host and plug."""
     modes = list(dict.fromkeys(each.mode for each in found))
-    headings = ('ratio to eager', 'half of the rounds', 'graph breaks', 'compiling, s')
+    headings = ('ratio to eager', 'quartiles', 'graph breaks', 'compile time, s')
     rows = [('', *(f'{mode}: {heading}' for mode in modes for heading in headings))]
     for host, plug in dict.fromkeys((each.host, each.plug) for each in found):
         by_mode = {each.mode: each for each in found if (each.host, each.plug) == (host, plug)}
@@ -56,7 +56,7 @@ def _compiled_cells(found) -> tuple[str, ...]:
 
 
 def save(folder: Path, machine: Mapping[str, str], **found: Sequence) -> Path:
-    """Writes ``bench.json``: the machine, and what was found by kind, such as ``tables``."""
+    """Writes ``bench.json``: the machine, and the results by kind, such as ``tables``."""
     folder.mkdir(parents=True, exist_ok=True)
     content = dict(machine=machine) | {kind: [each.as_dict() for each in results] for kind, results in found.items()}
     path = folder / 'bench.json'
@@ -65,7 +65,7 @@ def save(folder: Path, machine: Mapping[str, str], **found: Sequence) -> Path:
 
 
 def draw(folder: Path, machine: Mapping[str, str], tables: Sequence[Table]) -> list[Path]:
-    """Writes ``bench.png`` where there are tables and matplotlib is installed; what was written."""
+    """Writes ``bench.png`` if there are tables and matplotlib is installed; returns the written files."""
     try:
         import matplotlib
     except ImportError:
@@ -78,7 +78,7 @@ def draw(folder: Path, machine: Mapping[str, str], tables: Sequence[Table]) -> l
 
 
 def _draw(path: Path, machine: Mapping[str, str], tables: Sequence[Table]) -> None:
-    """One panel for each table: ratios as bars, what is aimed for as ticks."""
+    """One panel per table: ratios as bars, targets as ticks."""
     import matplotlib.pyplot as plt
 
     rows = [max(2, len(table.rows)) for table in tables]
@@ -95,7 +95,7 @@ def _draw(path: Path, machine: Mapping[str, str], tables: Sequence[Table]) -> No
         axis.invert_yaxis()
         axis.set_title(f'{table.title} (1 = {table.reference})', fontsize=8, loc='left')
         axis.tick_params(labelsize=7)
-    legend = f'time over that of the reference; red: aimed for. {", ".join(machine.values())}'
+    legend = f'time relative to the reference; red: target. {", ".join(machine.values())}'
     axes[-1, 0].set_xlabel(legend, fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

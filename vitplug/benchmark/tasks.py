@@ -1,4 +1,4 @@
-"""Whole tasks: a training iteration of the digits configs with vitplug's backbone and with the stock one."""
+"""Times a training iteration of the digits configs with vitplug's backbone and with the stock one."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ CONFIGS = {
 
 
 def run(timer: Timer, configs: Path, data: Path) -> Iterator[Table]:
-    """One table for each task, on a few scenes that are made in a folder of their own."""
+    """One table per task, on a few scenes made in the folder ``data``."""
     make_digit_scenes(data, num_classification=(10, 10), num_scenes=(16, 1), log=timer.say)
     for title, name in CONFIGS.items():
         yield in_own_process(partial(_task, title, configs / 'digits' / name, data, timer))
@@ -33,12 +33,12 @@ def run(timer: Timer, configs: Path, data: Path) -> Iterator[Table]:
 def _task(title: str, path: Path, data: Path, timer: Timer) -> Table:
     os.environ['VITPLUG_DIGITS'] = str(data)
     cfg = read(path)
-    batch = a_batch(cfg)
+    batch = first_batch(cfg)
     backbone = cfg.model.backbone
     models = {'vitplug': build(cfg, timer.device)}
     backbone.type = backbone.type.replace('vitplug.', 'mmpretrain.')
     models['mmpretrain'] = build(cfg, timer.device)
-    # From the same weights: what a detector has to do depends on what it proposes.
+    # The same weights, because a detector's work depends on its proposals.
     models['mmpretrain'].load_state_dict(models['vitplug'].state_dict())
     targets = {'vitplug': 1.0 if 'Swin' in title else None}
     cases = [Case(name, _iteration(cfg, model, batch), targets.get(name)) for name, model in models.items()]
@@ -47,20 +47,20 @@ def _task(title: str, path: Path, data: Path, timer: Timer) -> Table:
 
 
 def read(path: Path) -> Config:
-    """A config, whose library is then the one that parts are taken from."""
+    """Reads a config and sets its default scope."""
     cfg = Config.fromfile(path)
     init_default_scope(cfg.default_scope)
     return cfg
 
 
-def a_batch(cfg: Config) -> dict:
+def first_batch(cfg: Config) -> dict:
     """The first batch of the training data."""
     loader = Runner.build_dataloader({**cfg.train_dataloader, 'num_workers': 0, 'persistent_workers': False}, seed=0)
     return next(iter(loader))
 
 
 def build(cfg: Config, device: str) -> nn.Module:
-    """The model of a config, drawn anew, in training mode."""
+    """The model of a config, newly initialised, in training mode."""
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)
     model.init_weights()

@@ -1,4 +1,4 @@
-"""Checkpoints of timm, the original Swin release, mmpretrain, mmdet and mmseg: read, converted, loaded, written."""
+"""Reads, converts, loads and writes checkpoints of timm, the original Swin release, mmpretrain, mmdet and mmseg."""
 
 from .files import find_weights, read_checkpoint, write_new
 from .formats import convert, recognise, to_vitplug

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitplug.engine.cli import one_line_errors
+from vitplug.errors.one_line import one_line_errors
 
 from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
 from .formats import TARGETS, convert
@@ -12,25 +12,25 @@ from .publish import publish
 
 
 def convert_main(argv: Sequence[str] | None = None) -> None:
-    """Converts a checkpoint. A wrong setting or file ends in one line and exit status 2."""
+    """Converts a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
     parser = _parser(
-        'Convert a checkpoint of timm, the original Swin release, mmpretrain, mmdet or mmseg (found out from its keys).'
+        'Convert a checkpoint of timm, the original Swin release, mmpretrain, mmdet or mmseg (detected from its keys).'
     )
     parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
-    parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='whose keys to write (default vitplug)')
-    parser.add_argument('--prefix', help='take only the keys that begin with this')
+    parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='format of the keys (default vitplug)')
+    parser.add_argument('--prefix', help='use only the keys that begin with this')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         print(convert_file(args.source, args.target, args.to, args.prefix, args.unsafe_unpickle))
 
 
 def publish_main(argv: Sequence[str] | None = None) -> None:
-    """Publishes a checkpoint. A wrong setting or file ends in one line and exit status 2."""
-    parser = _parser('Keep the weights and the meta of a checkpoint, under a name with its hash.')
+    """Publishes a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
+    parser = _parser('Write the weights and the meta of a checkpoint to a file with its hash in the name.')
     parser.add_argument('source', metavar='IN', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='OUT', help='new file; becomes OUT-<first 8 digits of its SHA-256>.pth')
-    parser.add_argument('--no-ema', action='store_true', help='take the plain weights where averaged ones are kept too')
+    parser.add_argument('--no-ema', action='store_true', help='use the plain weights, not the averaged ones')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         print(publish(args.source, args.target, not args.no_ema, args.unsafe_unpickle))
@@ -38,15 +38,15 @@ def publish_main(argv: Sequence[str] | None = None) -> None:
 
 def _parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=f'{description} No file is ever overwritten.')
-    parser.add_argument('--unsafe-unpickle', action='store_true', help='let the file run code of its own')
+    parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
     return parser
 
 
 def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_unpickle: bool) -> str:
-    """Converts a file and says in one line what was done.
+    """Converts a file and returns a one-line summary.
 
     Raises:
-        ValueError, OSError or ImportError: as reading, converting and writing say; each names the file.
+        ValueError, OSError or ImportError: If reading, converting or writing fails; each names the file.
     """
     check_new(target)
     content = read_checkpoint(local_file(source), unsafe_unpickle)

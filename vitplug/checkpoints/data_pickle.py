@@ -1,10 +1,10 @@
-"""Pickles as data: an interpreter that builds tensors, arrays and plain containers, and can build nothing else.
+"""A pickle interpreter that builds only tensors, arrays and plain containers.
 
-A pickle is a program for a stack machine, and Python's own machine calls whatever the program names. This one never
-looks a name up: a name is a key of `BUILDERS` or `NAMES`, or the file is refused. Arguments are checked before anything
-is allocated, so a tensor or array has no more numbers than the file has bytes for it, and a numpy dtype comes from a
-checked string, never from the flags in the file. Values of unknown type are not printed, compared or hashed: for a
-tuple of two tuples, each of two others that are the same, and so on, that takes exponential time.
+A pickle is a program for a stack machine, and Python's interpreter calls any function that the program names. This one
+never looks up a name: it refuses names that are not in `BUILDERS` or `NAMES`. Arguments are checked before memory is
+allocated, so a tensor or array cannot have more numbers than the file has bytes for it. A numpy dtype is made from a
+checked string, never from the flags in the file. Values of unknown type are not printed, compared or hashed, which
+would take exponential time for nested tuples with shared elements.
 """
 
 import pickletools
@@ -22,26 +22,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Limits that no training comes near.
-MOST_STEPS = 2_000_000  # opcodes of a pickle
-MOST_DIMS = 64  # as in torch
+# Limits far above those of any training.
+MAX_STEPS = 2_000_000  # opcodes of a pickle
+MAX_DIMS = 64  # as in torch
 
 
 class CodeRefused(ValueError):
-    """A pickle names something that would have to be run.
+    """A pickle would run code when it is read.
 
     Attributes:
-        name: Module and name.
+        name: Module and name of the function or class.
     """
 
     def __init__(self, name: str):
-        super().__init__(f'{name} would have to be run')
+        super().__init__(f'reading it would run {name}')
         self.name = name
 
 
 @dataclass(frozen=True)
 class Name:
-    """A class, function or dtype that a pickle names; it stands for itself and is never looked up."""
+    """The name of a class, function or dtype in a pickle; it is never looked up."""
 
     path: str
 
@@ -51,7 +51,7 @@ class Storage:
     """The memory of tensors.
 
     Attributes:
-        dtype: Type of its numbers.
+        dtype: Type of the numbers.
         memory: The bytes.
     """
 
@@ -60,11 +60,11 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Unusable:
-    """A tensor that no model here can load, such as a sparse one.
+class Unsupported:
+    """A tensor of an unsupported kind, such as a sparse tensor.
 
     Attributes:
-        kind: What is wrong with it.
+        kind: Description for the error message, such as 'is a sparse tensor'.
     """
 
     kind: str
@@ -76,8 +76,8 @@ class History:
 
     Attributes:
         values: Logged numbers, one-dimensional.
-        counts: How many samples each of them stands for, of the same length.
-        max_length: Most entries that are kept.
+        counts: Number of samples for each value, of the same length.
+        max_length: Maximum number of entries that are kept.
     """
 
     values: np.ndarray
@@ -87,28 +87,28 @@ class History:
 
 @dataclass
 class Pending:
-    """An object that a pickle makes empty and fills later.
+    """An object that a pickle creates empty and fills later.
 
     Attributes:
-        complete: Makes the object from its content, once.
-        places: Where the pickle remembers it.
+        complete: Makes the object from its content; called once.
+        places: Its indices in the pickle's memo.
     """
 
     complete: Callable[[Any], Any] | None
     places: list[int] = field(default_factory=list)
 
 
-#: Finds the memory for a type of storage, its key in the file and its number of elements.
+#: Returns the storage for its type, its key in the file and its number of elements.
 FindStorage = Callable[[Name, str, int], Storage]
 
 
-def unpickle(file: bytes | mmap, most_bytes: int, find_storage: FindStorage | None = None) -> Any:
-    """Runs one pickle of protocol 2, which is what `torch.save` writes.
+def unpickle(file: bytes | mmap, max_bytes: int, find_storage: FindStorage | None = None) -> Any:
+    """Runs one pickle of protocol 2, the protocol of `torch.save`.
 
     Args:
-        file: The pickle, or a mapped file that is read up to the pickle's end.
-        most_bytes: Most bytes that all calls together may take and give; the same text may be taken many times.
-        find_storage: Finds the memory of tensors; without it, there may be none.
+        file: The pickle, or a memory-mapped file that is read up to the pickle's end.
+        max_bytes: Limit for the arguments and results of all calls together: a pickle can reuse one value many times.
+        find_storage: Returns the memory of tensors. Without it, tensors are refused.
 
     Raises:
         CodeRefused: If the pickle names anything that is not in the tables below.
@@ -126,8 +126,8 @@ def unpickle(file: bytes | mmap, most_bytes: int, find_storage: FindStorage | No
         return items
 
     for step, (opcode, value, _) in enumerate(pickletools.genops(file)):
-        if step > MOST_STEPS or used > most_bytes:
-            raise ValueError(f'a pickle of more than {MOST_STEPS:,} steps, or whose calls use {most_bytes:,} bytes')
+        if step > MAX_STEPS or used > max_bytes:
+            raise ValueError(f'a pickle of more than {MAX_STEPS:,} steps, or whose calls use {max_bytes:,} bytes')
         match opcode.name:
             case 'PROTO':
                 pass
@@ -179,7 +179,7 @@ def unpickle(file: bytes | mmap, most_bytes: int, find_storage: FindStorage | No
             case 'BINPERSID':
                 word, kind, key, _, count, *view = _expect(stack.pop(), tuple)
                 if word != 'storage' or any(view) or find_storage is None:
-                    raise ValueError('a pickle that names more than storages')
+                    raise ValueError('a pickle with persistent ids other than storages')
                 stack.append(find_storage(_expect(kind, Name), _expect(key, str), _count(count)))
             case other:
                 raise ValueError(f'a pickle with {other}, which torch.save does not write')
@@ -191,7 +191,7 @@ CONTAINERS = {'EMPTY_DICT': dict, 'EMPTY_LIST': list, 'EMPTY_TUPLE': tuple, 'EMP
 
 
 def _name(path: str) -> Name | torch.dtype:
-    path = path.replace('__builtin__.', 'builtins.')  # as protocol 2 calls them
+    path = path.replace('__builtin__.', 'builtins.')  # the name in protocol 2
     if path in DTYPES:
         return DTYPES[path]
     if path not in BUILDERS and path not in NAMES:
@@ -206,7 +206,7 @@ def _build(name: Name, *arguments: Any) -> Any:
 
 
 def _size(*values: Any) -> int:
-    """Bytes of objects, without those they refer to."""
+    """Bytes of objects, without the objects they refer to."""
     return sum(value.nbytes if isinstance(value, np.ndarray) else sys.getsizeof(value) for value in values)
 
 
@@ -219,7 +219,7 @@ PLAIN = (str, int, float, bytes, type(None))
 def _expect(value: Any, kinds: type | tuple[type, ...]) -> Any:
     if not isinstance(value, kinds):
         names = ' or '.join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-        raise ValueError(f'a pickle with a {type(value).__name__} in place of {names}')
+        raise ValueError(f'a pickle with a {type(value).__name__} instead of {names}')
     return value
 
 
@@ -230,18 +230,18 @@ def _plain(key: Any) -> Any:
 
 def _count(value: Any) -> int:
     if _expect(value, int) < 0:
-        raise ValueError(f'a pickle with {value} in place of a count')
+        raise ValueError(f'a pickle with {value} instead of a count')
     return value
 
 
 def _counts(values: Any) -> list[int]:
-    if len(_expect(values, LIST)) > MOST_DIMS:
+    if len(_expect(values, LIST)) > MAX_DIMS:
         raise ValueError(f'a pickle with a shape of {len(values)} dimensions')
     return [_count(value) for value in values]
 
 
 def _versions(attributes: Any) -> OrderedDict:
-    """The versions of modules, ``{'backbone.norm': {'version': 2}}``, which a state dict has as an attribute."""
+    """The versions of modules, ``{'backbone.norm': {'version': 2}}``: the attribute ``_metadata`` of a state dict."""
     modules = _expect(_expect(attributes, dict).get('_metadata', {}), dict)
     return OrderedDict(
         (_expect(module, str), {'version': _expect(_expect(entries, dict).get('version'), (int, type(None)))})
@@ -264,7 +264,7 @@ STORAGES = {
 
 
 def _tensor(storage: Any, offset: int, size: tuple, stride: tuple, *_: Any) -> Tensor:
-    """A tensor on memory that is there. What else the file says, such as hooks, is left out."""
+    """A tensor on an existing storage. Other attributes in the file, such as hooks, are dropped."""
     size, stride = _counts(size), _counts(stride)
     reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if all(size) else 0
     present = len(_expect(storage, Storage).memory) // storage.dtype.itemsize
@@ -274,7 +274,7 @@ def _tensor(storage: Any, offset: int, size: tuple, stride: tuple, *_: Any) -> T
 
 
 def _tensor_of_type(function: Name, kind: Any, arguments: tuple, *_: Any) -> Any:
-    """A parameter or tensor with attributes of its own, less these."""
+    """A parameter or tensor with extra attributes, which are dropped."""
     if _expect(function, Name).path not in TENSORS:
         raise CodeRefused(function.path)
     return TENSORS[function.path](*arguments)
@@ -283,13 +283,13 @@ def _tensor_of_type(function: Name, kind: Any, arguments: tuple, *_: Any) -> Any
 TENSORS: dict[str, Callable] = {
     'torch._utils._rebuild_tensor': _tensor,
     'torch._utils._rebuild_tensor_v2': _tensor,
-    'torch._utils._rebuild_parameter': lambda data, *_: _expect(data, (Tensor, Unusable)),
-    'torch._utils._rebuild_parameter_with_state': lambda data, *_: _expect(data, (Tensor, Unusable)),
-    'torch._utils._rebuild_tensor_v3': lambda *_: Unusable('is a tensor of a dtype that is not supported'),
-    'torch._utils._rebuild_sparse_tensor': lambda *_: Unusable('is a sparse tensor'),
-    'torch._utils._rebuild_qtensor': lambda *_: Unusable('is a quantized tensor'),
-    'torch._utils._rebuild_nested_tensor': lambda *_: Unusable('is a nested tensor'),
-    'torch._utils._rebuild_meta_tensor_no_storage': lambda *_: Unusable('is a meta tensor, which has no numbers'),
+    'torch._utils._rebuild_parameter': lambda data, *_: _expect(data, (Tensor, Unsupported)),
+    'torch._utils._rebuild_parameter_with_state': lambda data, *_: _expect(data, (Tensor, Unsupported)),
+    'torch._utils._rebuild_tensor_v3': lambda *_: Unsupported('is a tensor of a dtype that is not supported'),
+    'torch._utils._rebuild_sparse_tensor': lambda *_: Unsupported('is a sparse tensor'),
+    'torch._utils._rebuild_qtensor': lambda *_: Unsupported('is a quantized tensor'),
+    'torch._utils._rebuild_nested_tensor': lambda *_: Unsupported('is a nested tensor'),
+    'torch._utils._rebuild_meta_tensor_no_storage': lambda *_: Unsupported('is a meta tensor, which has no numbers'),
 }
 
 # --- numpy ---
@@ -298,22 +298,22 @@ NUMBERS = re.compile(r'[iuf][1248]|b1|[US]\d{1,6}')
 
 
 def _dtype(code: Any, state: tuple) -> np.dtype:
-    """The dtype of a string such as ``'f8'`` and a byte order; the rest of its state must follow from these."""
+    """The dtype of a string such as ``'f8'`` and a byte order. The rest of the state must agree with these two."""
     _, order, *structure, _, _, flags = _expect(state, tuple)
     if any(part is not None for part in structure):
         raise ValueError('a numpy array of structures')
     if not NUMBERS.fullmatch(_expect(code, str)) or _expect(order, str) not in ('<', '>', '|', '='):
-        raise ValueError(f'a numpy array of {order!r} {code!r}: expected numbers or texts')
+        raise ValueError(f'a numpy array of {order!r} {code!r}: expected numbers or strings')
     dtype = np.dtype(order + code)
     if _count(flags) != dtype.flags:
-        raise ValueError(f'a numpy array of {code!r} with flags {flags}, which say that they are something else')
+        raise ValueError(f'a numpy array of {code!r} with flags {flags} of another dtype')
     return dtype
 
 
 def _numbers(dtype: Any, data: Any) -> np.ndarray:
     numbers = np.frombuffer(_expect(data, bytes), _expect(dtype, np.dtype)).copy()
     if dtype.kind == 'U' and np.any(np.frombuffer(data, f'{dtype.byteorder}u4') > sys.maxunicode):
-        raise ValueError('a numpy text with numbers that are no characters')
+        raise ValueError('a numpy string with invalid code points')
     return numbers
 
 
@@ -328,7 +328,7 @@ def _array(state: tuple) -> np.ndarray:
 def _history(state: dict) -> History:
     values, counts = (_expect(_expect(state, dict)[key], np.ndarray) for key in ('_log_history', '_count_history'))
     if values.ndim != 1 or values.shape != counts.shape or {values.dtype.kind, counts.dtype.kind} - set('iufb'):
-        raise ValueError(f'a record of shapes {values.shape} and {counts.shape}: expected numbers of one length')
+        raise ValueError(f'a record of shapes {values.shape} and {counts.shape}: expected two vectors of equal length')
     return History(values, counts, _count(state['max_length']))
 
 
@@ -341,13 +341,13 @@ def _ordered(pairs: Iterable = ()) -> OrderedDict:
 
 
 def _encode(text: Any, encoding: Any = 'latin1') -> bytes:
-    """How protocol 2 writes bytes."""
+    """Bytes, which protocol 2 writes as text."""
     if encoding != 'latin1':
-        raise ValueError('a pickle with bytes in another encoding than latin1')
+        raise ValueError('a pickle with bytes in an encoding other than latin1')
     return _expect(text, str).encode('latin1')
 
 
-#: What a pickle may have built, and by which function.
+#: Functions that a pickle may call, and their safe replacements.
 BUILDERS: dict[str, Callable] = {
     **TENSORS,
     'torch._tensor._rebuild_from_type_v2': _tensor_of_type,
@@ -364,11 +364,11 @@ BUILDERS: dict[str, Callable] = {
     'builtins.slice': lambda *ends: slice(*map(_plain, ends)),
     '_codecs.encode': _encode,
     'builtins.bytes': lambda: b'',
-    # No weights depend on these: mmengine's records name their statistics with getattr, DeiT keeps its options.
+    # Irrelevant for the weights: mmengine's records use getattr for statistics, DeiT stores its options.
     'builtins.getattr': lambda *_: None,
     'argparse.Namespace': lambda *_: Pending(lambda state: None),
 }
-#: What a pickle may name.
+#: Other names that a pickle may contain.
 NAMES = {
     *STORAGES,
     'numpy.ndarray',

@@ -1,4 +1,4 @@
-"""Checkpoints behind http addresses: fetched whole or not at all, and kept by the whole address."""
+"""Downloads checkpoints from http addresses, atomically, into a cache by full address."""
 
 import hashlib
 import http.client
@@ -16,26 +16,28 @@ from urllib.parse import unquote, urlsplit
 
 import torch
 
+from vitplug.files.web import shown
+
 TIMEOUT = 30  # seconds without a byte
-SLOWEST = 10_000  # bytes per second, on average after that time
-LARGEST = 64 * 2**30  # bytes
+MIN_SPEED = 10_000  # bytes per second, on average after that time
+MAX_BYTES = 64 * 2**30  # bytes
 CHUNK = 2**20  # bytes
 
 DIGITS = 16  # of a SHA-256, in names of files and folders
-# As torch.hub has it: `deit_small-cd65a155.pth` promises how the file's SHA-256 begins. A date promises nothing.
-PROMISED = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.[^.]+$')
+# torch.hub's convention: `deit_small-cd65a155.pth` has the first digits of the file's SHA-256. A date is not a hash.
+HASH_IN_NAME = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.[^.]+$')
 
 
 def fetch(address: str) -> Path:
-    """The file behind an address; what http or https names is downloaded once.
+    """The local file of an address; http and https addresses are downloaded once.
 
-    A download is kept in torch.hub's folder by the whole address, since many files are called `model.safetensors`, and
-    its name has a hash of its content, which is checked at every use.
+    Downloads are cached in torch.hub's folder by the full address, since many files are called `model.safetensors`. The
+    name of the cached file has a hash of its content, which is checked at every use.
 
     Raises:
-        ValueError: If the address is none that can be downloaded, or what it gives is cut short, too large, no
-            checkpoint, or not what its name promises.
-        OSError: If the server cannot be reached or the file not be written.
+        ValueError: If the address has an unsupported scheme, or if the file is truncated, too large, not a checkpoint,
+            or does not match the hash in its name.
+        OSError: If the server cannot be reached or the file cannot be written.
     """
     parts = urlsplit(address)
     name = Path(unquote(parts.path)).name
@@ -44,7 +46,7 @@ def fetch(address: str) -> Path:
     if parts.scheme not in ('http', 'https') or not parts.netloc or not name:
         raise ValueError(
             f'checkpoint={shown(address)!r}: expected a path or an address that begins with http:// or https://; '
-            'download the file by other means and give its path'
+            'download the file with another program and give its path'
         )
     folder = Path(torch.hub.get_dir(), 'checkpoints', hashlib.sha256(address.encode()).hexdigest()[:DIGITS])
     for path in sorted(folder.glob('*-*')):
@@ -52,12 +54,6 @@ def fetch(address: str) -> Path:
             return path
     with _errors_with(address):
         return _download(address, folder, name)
-
-
-def shown(address: str) -> str:
-    """An address without the password, token or signature that it may hold."""
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition('@')[2], query='', fragment='').geturl()
 
 
 def file_hash(path: Path) -> str:
@@ -68,7 +64,7 @@ def file_hash(path: Path) -> str:
 
 @contextmanager
 def _errors_with(address: str) -> Iterator[None]:
-    """Puts the address in front of every error of a download."""
+    """Adds the address to every error of a download."""
     try:
         yield
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -82,7 +78,7 @@ def _download(address: str, folder: Path, name: str) -> Path:
     with tempfile.NamedTemporaryFile(dir=folder, prefix='.', suffix='.part', delete=False) as file:
         part = Path(file.name)
         try:
-            # Some servers refuse the name that urllib gives itself.
+            # Some servers refuse urllib's default user agent.
             request = urllib.request.Request(address, headers={'User-Agent': 'vitplug'})
             with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
                 _copy(response, file)
@@ -98,10 +94,10 @@ def _download(address: str, folder: Path, name: str) -> Path:
 
 
 def _copy(response: http.client.HTTPResponse, file: BinaryIO) -> None:
-    """Copies a response, whose length must be what it says.
+    """Copies a response and checks its length.
 
     Raises:
-        ValueError: If it is too large or cut short.
+        ValueError: If it is too large or truncated.
         TimeoutError: If it is too slow.
     """
     promised = response.headers.get('Content-Length', '')
@@ -111,37 +107,37 @@ def _copy(response: http.client.HTTPResponse, file: BinaryIO) -> None:
     while chunk := response.read1(CHUNK):
         received += len(chunk)
         _check_size(received)
-        if received < SLOWEST * (time.monotonic() - begin - TIMEOUT):
-            raise TimeoutError(f'fewer than {SLOWEST:,} bytes per second came')
+        if received < MIN_SPEED * (time.monotonic() - begin - TIMEOUT):
+            raise TimeoutError(f'slower than {MIN_SPEED:,} bytes per second')
         file.write(chunk)
     if expected is not None and received != expected:
-        raise ValueError(f'{received:,} of {expected:,} bytes came: try again')
+        raise ValueError(f'received {received:,} of {expected:,} bytes: try again')
 
 
 def _check_size(size: int) -> None:
-    if size > LARGEST:
-        raise ValueError(f'it has more than {LARGEST:,} bytes')
+    if size > MAX_BYTES:
+        raise ValueError(f'it has more than {MAX_BYTES:,} bytes')
 
 
 def _check_content(path: Path, name: str, digest: str) -> None:
-    """Checks what came before it is kept.
+    """Checks a download before it is cached.
 
     Raises:
-        ValueError: If it is empty, cut short, of another kind, or not what its name promises.
+        ValueError: If it is empty, truncated, not a checkpoint, or does not match the hash in its name.
     """
-    promised = PROMISED.search(name)
+    promised = HASH_IN_NAME.search(name)
     if promised and not digest.startswith(promised[1]):
-        raise ValueError(f'its SHA-256 begins with {digest[:8]}, and its name promises {promised[1]}')
+        raise ValueError(f'its SHA-256 begins with {digest[:8]}, but its name has {promised[1]}: download it again')
     if path.stat().st_size == 0:
         raise ValueError('it is empty')
     if name.endswith('.safetensors'):
         return _check_safetensors(path)
     with open(path, 'rb') as file:
         begin = file.read(40)
-    if not zipfile.is_zipfile(path) and not begin.startswith(b'\x80'):  # what torch.save wrote before there were zips
+    if not zipfile.is_zipfile(path) and not begin.startswith(b'\x80'):  # torch.save before it wrote zip archives
         raise ValueError(
-            f'it is cut short or no checkpoint, and begins with {begin!r}: if a login is needed, download the file in '
-            'a browser and give its path'
+            f'it is truncated or no checkpoint, and begins with {begin!r}: if it needs a login, download the file '
+            'in a browser and give its path'
         )
 
 
@@ -149,9 +145,9 @@ def _check_safetensors(path: Path) -> None:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
-        return  # reading says so
+        return  # reported when the file is read
     try:
         with safe_open(path, framework='pt'):
             pass
     except SafetensorError as error:
-        raise ValueError(f'it is cut short or no safetensors file ({error})') from error
+        raise ValueError(f'it is truncated or no safetensors file ({error})') from error

@@ -1,4 +1,4 @@
-"""Checkpoint files: read without running their code, written whole and never over another file."""
+"""Reads checkpoint files without running their code, and writes them atomically, never over an existing file."""
 
 import hashlib
 import json
@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitplug.engine.checks import check_weights
-from vitplug.engine.full_disks import free_space
+from vitplug.errors.full_disks import free_space
+from vitplug.files.named import check_weights
 
-from .data_pickle import CodeRefused, Pending, Unusable
+from .data_pickle import CodeRefused, Pending, Unsupported
 from .downloads import fetch
-from .torch_file import most_bytes, read_torch_file
+from .torch_file import max_bytes, read_torch_file
 
-# Where a checkpoint keeps its weights. Averaged ones come first: they are what timm and DeiT evaluate.
-# mmengine's `state_dict` is the averaged one already.
+# Keys of the weights in a checkpoint. Averaged weights come first: timm and DeiT evaluate them.
+# mmengine's `state_dict` already has the averaged weights.
 WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'module')
 
 
@@ -29,18 +29,19 @@ def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False, in_m
     """Reads a checkpoint file onto the CPU.
 
     Args:
-        path: A ``.safetensors`` file, or what ``torch.save`` wrote, under any other name.
-        unsafe_unpickle: Whether the file may run code of its own, as pickles can.
-        in_memory: Whether tensors are read at once; otherwise the file must not change while they are used.
+        path: A ``.safetensors`` file, or a file of ``torch.save`` with any other suffix.
+        unsafe_unpickle: If True, a pickle may run code.
+        in_memory: If True, tensors are copied into memory. Otherwise they are mapped, and the file must not change
+            while they are used.
 
     Returns:
-        The file's content; that of a safetensors file has the keys ``'state_dict'`` and ``'meta'``. Records of
-        mmengine are :class:`~vitplug.checkpoints.data_pickle.History`, other objects that no weights depend on None.
+        The file's content; for a safetensors file with the keys ``'state_dict'`` and ``'meta'``. Records of mmengine
+        are :class:`~vitplug.checkpoints.data_pickle.History`. Other objects that the weights do not depend on are None.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is empty, truncated or no checkpoint, would have to run code, or if something in it is
-            no dense tensor of real numbers, too large, or too deep.
+        ValueError: If the file is empty, truncated or not a checkpoint, if reading it would run code, if a tensor is
+            not a dense tensor of real numbers, or if the content is too large or too deeply nested.
         ImportError: If it is a safetensors file and the package safetensors is not installed.
     """
     path = Path(path)
@@ -62,15 +63,14 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
     """The state dict in a checkpoint.
 
     Args:
-        content: What :func:`read_checkpoint` gave.
+        content: The result of :func:`read_checkpoint`.
         path: The file, for the error.
 
     Returns:
-        The tensors by key, and the names of the keys they lie under, such as ``'state_dict'``, or ``''``.
+        The tensors by key, and the place of the state dict in the checkpoint, such as ``'state_dict'``, or ``''``.
 
     Raises:
-        ValueError: If there are no tensors, if something else lies under the name of one, or if one has numbers that
-            are not finite.
+        ValueError: If there are no tensors, if the key of a tensor has another value, or if a number is not finite.
     """
     keys = []
     while (key := _weight_key(content)) is not None:
@@ -86,14 +86,14 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
     if others:
         raise ValueError(
             f'{path}: {some_of(others)} should be tensors, but {shown(others[0])} is a '
-            f'{type(content[others[0]]).__name__}: get a sound copy of the file'
+            f'{type(content[others[0]]).__name__}: get an intact copy of the file'
         )
     check_finite(state, path)
     return state, '.'.join(keys)
 
 
 def _names_a_tensor(key) -> bool:
-    """Whether a key of a state dict is that of a parameter or buffer; modules may keep anything as extra state."""
+    """True if a key of a state dict names a parameter or buffer; the extra state of modules can be any object."""
     return isinstance(key, str) and '.' in key and not key.endswith('_extra_state')
 
 
@@ -107,20 +107,20 @@ def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
     if broken:
         raise ValueError(
             f'{path} has numbers that are not finite (NaN or infinite) in {len(broken)} of {len(state)} tensors: '
-            f'{some_of(broken)}; the training that wrote it had diverged: use an earlier checkpoint'
+            f'{some_of(broken)}; its training had diverged: use an earlier checkpoint'
         )
 
 
-# Numbers that weights may be stored in; any other would be cast without a word.
+# Allowed types of weights; torch would silently cast any other type.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_numbers(state: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | os.PathLike) -> None:
-    """Checks that what a model keeps in floating point numbers is stored in such.
+    """Checks that the floating point tensors of a model are also floating point in the checkpoint.
 
     Args:
-        state: Tensors of a checkpoint.
-        own: Those of the model.
+        state: Tensors of the checkpoint.
+        own: Tensors of the model.
         path: The checkpoint, for the error.
 
     Raises:
@@ -130,15 +130,15 @@ def check_numbers(state: Mapping[str, Tensor], own: Mapping[str, Tensor], path: 
         if key in own and own[key].is_floating_point() and value.dtype not in FLOATS:
             raise ValueError(
                 f'{path}: {key} is stored as {value.dtype}: expected one of {[str(kind) for kind in FLOATS]}; '
-                'get a file with weights that were not converted'
+                'get a file with the original, unconverted weights'
             )
 
 
 def find_meta(content: Mapping, path: str | os.PathLike) -> Mapping:
-    """What a checkpoint says of itself beside its weights.
+    """The ``meta`` dict of a checkpoint, empty if it has none.
 
     Raises:
-        ValueError: If that is no dict.
+        ValueError: If it is not a dict.
     """
     meta = content.get('meta') or {}
     if not isinstance(meta, Mapping):
@@ -151,30 +151,30 @@ def _weight_key(content: Mapping) -> str | None:
 
 
 def local_file(checkpoint: str | os.PathLike) -> Path:
-    """The file behind a path or an address; see :func:`.downloads.fetch`.
+    """The local file of a path or an address; see :func:`.downloads.fetch`.
 
     Raises:
-        ValueError or OSError: If an address gives no checkpoint.
+        ValueError or OSError: If the address cannot be downloaded.
     """
     return fetch(str(checkpoint)) if '://' in str(checkpoint) else Path(checkpoint)
 
 
-# --- what a file may not do to whoever reads it ---
+# --- checks of untrusted files ---
 
-# What tensors of unexpected shapes end in.
+# Errors that tensors of unexpected shapes cause.
 WRONG_SHAPES = (ValueError, RuntimeError, IndexError, TypeError)
 
-# Entries of all containers, each counted as often as it is referred to, and how deep containers may lie in others.
-MOST_ENTRIES = 1_000_000
-MOST_DEPTH = 50
-SHOWN_DEPTH = 8  # of a place in a message
+# Limits for the number of entries in all containers, counted once per reference, and for the nesting of containers.
+MAX_ENTRIES = 1_000_000
+MAX_DEPTH = 50
+SHOWN_DEPTH = 8  # names of a location in a message
 
 
 def check_packed(path: Path) -> None:
-    """Checks that a file in torch's format is no zip bomb: torch.save packs nothing.
+    """Checks that a file in torch's format is not a zip bomb: torch.save does not compress.
 
     Raises:
-        ValueError: If it is larger inside than outside.
+        ValueError: If the content is larger than the file.
     """
     if not zipfile.is_zipfile(path):
         return
@@ -183,21 +183,22 @@ def check_packed(path: Path) -> None:
             inside = sum(entry.file_size for entry in file.infolist())
     except PermissionError:
         raise
-    except Exception as error:  # names of entries in another encoding, entries that end too early
+    except Exception as error:  # names of entries in another encoding, truncated entries
         raise _unreadable(path, error) from error
     if inside > path.stat().st_size:
-        raise ValueError(f'{path} {_swollen(path, inside)}: torch.save writes no such file; get another one')
+        raise ValueError(f'{path} {_describe_size(path, inside)}: torch.save writes no such file; get another one')
 
 
 def check_content(content: object, path: str | os.PathLike) -> None:
-    """Checks that what uses a checkpoint comes to an end, and that its tensors are dense ones of real numbers.
+    """Checks the size and nesting of a checkpoint's content, and that its tensors are dense tensors of real numbers.
 
     Raises:
-        ValueError: If there are too many entries, if they are too deep or contain themselves, if a key has characters
-            that do not print, if a tensor is of another kind, or if tensors and arrays are far larger than the file.
+        ValueError: If there are too many entries, if containers are nested too deeply or contain themselves, if a key
+            has unprintable characters, if a tensor is of another kind, or if tensors and arrays are far larger than
+            the file.
     """
     sizes: dict[int, int] = {}
-    waiting: list[tuple[_Place | None, object]] = [(None, content)]
+    waiting: list[tuple[_Location | None, object]] = [(None, content)]
     entries = 0
     while waiting:
         place, part = waiting.pop()
@@ -206,24 +207,24 @@ def check_content(content: object, path: str | os.PathLike) -> None:
             raise ValueError(f'{path}: {place} {kind}: expected dense tensors of real numbers, saved with values')
         if isinstance(part, Tensor | np.ndarray):
             sizes[id(part)] = part.nbytes
-        children = [(_Place(key, place), value) for key, value in _parts(part, path)]
+        children = [(_Location(key, place), value) for key, value in _parts(part, path)]
         entries += len(children)
-        if entries > MOST_ENTRIES or (children and children[0][0].depth > MOST_DEPTH):
+        if entries > MAX_ENTRIES or (children and children[0][0].depth > MAX_DEPTH):
             raise ValueError(
-                f'{path} holds more than {MOST_ENTRIES:,} entries, more than {MOST_DEPTH} containers in each other, '
-                f'or one that contains itself, at {place}: no training writes such a file; get another one'
+                f'{path} holds more than {MAX_ENTRIES:,} entries, more than {MAX_DEPTH} nested containers, '
+                f'or a container that contains itself, at {place}: no training writes such a file; get another one'
             )
         waiting.extend(children)
-    if sum(sizes.values()) > most_bytes(Path(path).stat().st_size):
+    if sum(sizes.values()) > max_bytes(Path(path).stat().st_size):
         raise ValueError(
-            f'{path} {_swollen(path, sum(sizes.values()))}: no training writes such tensors; get another file'
+            f'{path} {_describe_size(path, sum(sizes.values()))}: no training writes such tensors; get another file'
         )
 
 
-class _Place:
-    """Where something lies in a checkpoint; names are put together when they are printed."""
+class _Location:
+    """A location in a checkpoint; its name is composed only when it is printed."""
 
-    def __init__(self, key: object, outer: '_Place | None'):
+    def __init__(self, key: object, outer: '_Location | None'):
         self.key, self.outer = key, outer
         self.depth = outer.depth + 1 if outer else 1
 
@@ -236,22 +237,22 @@ class _Place:
 
 
 def _parts(part: object, path: str | os.PathLike) -> Iterable[tuple]:
-    """What lies in a container, by key or place."""
+    """The entries of a container, by key or index."""
     if isinstance(part, list | tuple):
         return enumerate(part)
     if not isinstance(part, Mapping):
         return ()
     for key in part:
         if isinstance(key, str) and not key.isprintable():
-            raise ValueError(f'{path}: the key {shown(key)} has characters that do not print: get another file')
+            raise ValueError(f'{path}: the key {shown(key)} has unprintable characters: get another file')
     return part.items()
 
 
 def _wrong_kind(part: object) -> str:
-    """What is wrong with a tensor or array; '' if nothing is."""
+    """A description of an unsupported tensor or array; '' for all others."""
     if isinstance(part, Pending):
         return 'is an object without content'
-    if isinstance(part, Unusable):
+    if isinstance(part, Unsupported):
         return part.kind
     if not isinstance(part, Tensor):
         return ''
@@ -262,7 +263,7 @@ def _wrong_kind(part: object) -> str:
     return '' if part.layout == torch.strided and not part.is_quantized else 'is a sparse or quantized tensor'
 
 
-def _swollen(path: str | os.PathLike, inside: int) -> str:
+def _describe_size(path: str | os.PathLike, inside: int) -> str:
     return f'has {Path(path).stat().st_size:,} bytes and would fill {inside:,} in memory'
 
 
@@ -279,11 +280,11 @@ def _read_torch(path: Path, unsafe_unpickle: bool, in_memory: bool):
         raise
     except CodeRefused as error:
         raise ValueError(
-            f'{path} would have to run {shown(error.name)} to be read, and could run anything: nothing was run. '
-            'Get a file with weights alone; only if you trust its author, pass unsafe_unpickle=True '
+            f'{path} would run {shown(error.name)} when it is read, and could run any code: nothing was run. '
+            'Get a file that has only weights; only if you trust its author, pass unsafe_unpickle=True '
             '(--unsafe-unpickle)'
         ) from error
-    except Exception as error:  # A broken file can end in nearly any exception.
+    except Exception as error:  # A broken file can raise nearly any exception.
         raise _unreadable(path, error) from error
 
 
@@ -307,7 +308,7 @@ READERS: dict[str, Callable] = {'.safetensors': _read_safetensors}
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    # The first sentence: torch goes on to advise reading the file with its code run.
+    # The first sentence only: in the next ones torch advises to load the file with weights_only=False.
     reason = re.split(r'\.\s|\n', str(error))[0]
     return ValueError(
         f'{path} is truncated or no checkpoint ({type(error).__name__}: {shown(reason)}): copy or download it again; '
@@ -315,12 +316,12 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
     )
 
 
-LONGEST_NAME = 120
+MAX_NAME_LENGTH = 120
 
 
 def shown(name: str) -> str:
-    """A name from a file, for a message: not too long, and without characters that a terminal acts on."""
-    short = name if len(name) <= LONGEST_NAME else f'{name[:LONGEST_NAME]}...'
+    """A name from a file, for a message: shortened, and without control characters."""
+    short = name if len(name) <= MAX_NAME_LENGTH else f'{name[:MAX_NAME_LENGTH]}...'
     return short if short.isprintable() else ascii(short)
 
 
@@ -336,21 +337,21 @@ def some_of(names: Iterable, count: int = 5) -> str:
 def write_new(
     state: Mapping[str, Tensor], path: str | os.PathLike, meta: Mapping | None = None, add_hash: bool = False
 ) -> Path:
-    """Writes a state dict into a new file, whole or not at all.
+    """Writes a state dict atomically into a new file.
 
     Args:
         state: The tensors.
-        path: The file; its suffix, ``.pth``, ``.pt`` or ``.safetensors``, decides the format.
-        meta: What is known beside the weights; without it, a torch file is the bare state dict.
-        add_hash: Whether the first 8 digits of the file's SHA-256 are added to its name.
+        path: The file; its suffix, ``.pth``, ``.pt`` or ``.safetensors``, determines the format.
+        meta: Information beside the weights; without it, a torch file is the bare state dict.
+        add_hash: If True, the first 8 digits of the file's SHA-256 are added to its name.
 
     Returns:
-        The file written.
+        The path of the new file.
 
     Raises:
-        FileExistsError: If the file exists; it is left as it is.
+        FileExistsError: If the file exists; it is not changed.
         FileNotFoundError: If its folder does not exist.
-        OSError: If it cannot be written, as on a full disk.
+        OSError: If it cannot be written, for example on a full disk.
         ValueError: If the suffix is unknown, or ``meta`` cannot be written in this format.
         ImportError: If this is a safetensors file and the package safetensors is not installed.
     """
@@ -361,28 +362,28 @@ def write_new(
         _write(part, path, state, meta)
         if add_hash:
             path = path.with_stem(f'{path.stem}-{hashlib.sha256(part.read_bytes()).hexdigest()[:8]}')
-        _place(part, path)
+        _move_new(part, path)
     finally:
         part.unlink(missing_ok=True)
     return path
 
 
 def _write(part: Path, path: Path, state: Mapping[str, Tensor], meta: Mapping | None) -> None:
-    """Writes what is to become a file beside it; errors name the file, which torch and safetensors leave out."""
+    """Writes the temporary file ``part``; errors name ``path``, because those of torch and safetensors do not."""
     tensors = {key: _own_copy(value) for key, value in state.items()}
     try:
         WRITERS[path.suffix](tensors, part, meta)
     except (ImportError, ValueError):
         raise
-    except Exception as error:  # torch's last one is a RuntimeError about positions in the file
+    except Exception as error:  # torch ends with a RuntimeError about positions in the file
         raise OSError(
-            f'cannot write {path}: {_cause(error)} ({free_space(str(path.parent))}): make room, raise the limit of '
-            'file sizes (ulimit -f), or choose another place'
+            f'cannot write {path}: {_cause(error)} ({free_space(str(path.parent))}): free disk space, raise the limit '
+            'of file sizes (ulimit -f), or choose another folder'
         ) from error
 
 
 def _cause(error: BaseException) -> str:
-    """What the system said, where an error came of that."""
+    """The operating system's message if it caused the error, otherwise the error's first line."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
@@ -392,21 +393,21 @@ def _cause(error: BaseException) -> str:
 
 
 def check_new(path: Path) -> None:
-    """Checks that a checkpoint can be written to a path, before anything is read.
+    """Checks that a checkpoint can be written to a path; called before anything is read.
 
     Raises:
-        ValueError, FileExistsError or FileNotFoundError: as :func:`write_new` says.
+        ValueError, FileExistsError or FileNotFoundError: As in :func:`write_new`.
     """
     if path.suffix not in WRITERS:
         raise ValueError(f'{path}: unknown suffix {path.suffix!r}; choose from {list(WRITERS)}')
     if path.exists():
         raise FileExistsError(f'{path} exists and is not overwritten: choose another name')
     if not path.parent.is_dir():
-        raise FileNotFoundError(f'{path}: there is no folder {path.parent}; make it first')
+        raise FileNotFoundError(f'{path}: there is no folder {path.parent}; create it first')
 
 
-def _place(part: Path, path: Path) -> None:
-    """Gives a finished file its name, unless the name is taken."""
+def _move_new(part: Path, path: Path) -> None:
+    """Renames a complete file, unless the new name exists."""
     try:
         os.link(part, path)
     except FileExistsError as error:
@@ -417,12 +418,12 @@ def _place(part: Path, path: Path) -> None:
 
 
 def _own_copy(tensor: Tensor) -> Tensor:
-    """The tensor in storage of its own: a view's file would hold all that it is a view of."""
+    """A copy with its own storage: a view would be saved with the whole storage behind it."""
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _write_torch(state: Mapping[str, Tensor], path: Path, meta: Mapping | None) -> None:
-    # Into an open file: into a path, torch writes the path's name, and equal weights would give unequal files.
+    # An open file, not a path: torch stores the name of a path, and equal weights would give unequal files.
     with open(path, 'xb') as file:
         torch.save(state if meta is None else dict(meta=dict(meta), state_dict=state), file)
 

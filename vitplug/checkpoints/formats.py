@@ -1,7 +1,7 @@
-"""How the checkpoints of other code name and order what vitplug's backbones have.
+"""Converts the keys and layouts of other checkpoint formats to and from vitplug's.
 
-Each format is recognised by its keys and converts to and from *vitplug's keys*: those of a whole classifier
-of mmpretrain, ``backbone.<the backbone's own key>`` and ``head.<the head's own key>``.
+Each format is recognised by its keys. *vitplug's keys* are the keys of a whole classifier of mmpretrain:
+``backbone.<key of the backbone>`` and ``head.<key of the head>``.
 """
 
 import re
@@ -13,10 +13,10 @@ from torch import Tensor
 from .files import shown, some_of
 
 State = Mapping[str, Tensor]
-# A name may stand behind others, but for numbers: those belong to lists of blocks.
-_BEFORE = r'((?:[A-Za-z_]\w*\.)*?)'
-# Tables that follow from the shapes; every model makes its own.
-MOST_STAGES = 64
+# A prefix of names without numbers: numbers belong to lists of blocks.
+_PREFIX = r'((?:[A-Za-z_]\w*\.)*?)'
+# Tables that every model computes from its shapes.
+MAX_STAGES = 64
 _DERIVED = re.compile(r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table)')
 
 
@@ -25,11 +25,11 @@ class Format:
     """Checkpoints of one code base and one architecture, without a prefix.
 
     Args:
-        name: What users call it.
+        name: Name for messages.
         family: ``'vit'`` or ``'swin'``.
-        anchor: Regular expression of a key that all of them have and no others.
-        names: Pairs of names ``(theirs, vitplug's)``, ``{}`` being a number; a pair renames whatever stands
-            below. The first pair that fits counts, in either direction.
+        anchor: Regular expression of a key that occurs in every checkpoint of this format and in no other format.
+        names: Pairs of key prefixes ``(theirs, vitplug's)``; ``{}`` is a number. The first matching pair is used, in
+            both directions.
     """
 
     name: str
@@ -38,39 +38,39 @@ class Format:
     names: Sequence[tuple[str, str]] = ()
 
     def recognise(self, keys: Iterable[str]) -> set[str]:
-        """The prefixes under which such weights lie; empty where there are none."""
-        found = (re.fullmatch(_BEFORE + self.anchor, key) for key in keys)
+        """The prefixes of this format's weights; empty if there are none."""
+        found = (re.fullmatch(_PREFIX + self.anchor, key) for key in keys)
         return {match.group(1) for match in found if match}
 
     def to_vitplug(self, state: State) -> dict[str, Tensor]:
-        """This format's weights under vitplug's keys; a key without a pair goes below ``backbone.`` as it is."""
+        """This format's weights with vitplug's keys; a key without a pair gets the prefix ``backbone.``."""
         names = self.all_names(_num_stages(state))
         return {_rename(key, names) or f'backbone.{key}': value for key, value in state.items()}
 
     def from_vitplug(self, state: State) -> dict[str, Tensor]:
-        """Undoes :meth:`to_vitplug`.
+        """The inverse of :meth:`to_vitplug`.
 
         Raises:
-            ValueError: If the format has no name for something.
+            ValueError: If the format has no name for a key.
         """
         names = [(ours, theirs) for theirs, ours in self.all_names(_num_stages(state))]
         renamed = {key: _rename(key, names) for key in state}
         nameless = [key for key, name in renamed.items() if name is None]
         if nameless:
             raise ValueError(
-                f'{self.name} has no place for {some_of(nameless)} ({len(nameless)} tensors): such a model cannot be '
-                'exported; take plugs and task heads out first, or keep it in the format of vitplug'
+                f'{self.name} has no keys for {some_of(nameless)} ({len(nameless)} tensors): such a model cannot be '
+                "exported; remove plugs and task heads first, or keep vitplug's format"
             )
         return {renamed[key]: value for key, value in state.items()}
 
     def all_names(self, num_stages: int) -> Sequence[tuple[str, str]]:
-        """The pairs of names for a network of some stages."""
+        """The pairs of names for a network with this number of stages."""
         return self.names
 
 
 @dataclass(frozen=True)
 class OpenMMLab(Format):
-    """Keys that are vitplug's own, but for ``names``."""
+    """Formats with vitplug's keys, except for ``names``."""
 
     def from_vitplug(self, state: State) -> dict[str, Tensor]:
         names = [(ours, theirs) for theirs, ours in self.names]
@@ -79,7 +79,10 @@ class OpenMMLab(Format):
 
 @dataclass(frozen=True)
 class OpenMMLabSwin(OpenMMLab):
-    """mmdet keeps the absolute position table as an image; early files name the last norm without a number."""
+    """Swin of mmpretrain, mmdet and mmseg.
+
+    mmdet stores the absolute position table as an image. Early files have ``norm`` for the last norm, without a number.
+    """
 
     def to_vitplug(self, state: State) -> dict[str, Tensor]:
         ours = super().to_vitplug(state)
@@ -93,10 +96,10 @@ class OpenMMLabSwin(OpenMMLab):
 
 @dataclass(frozen=True)
 class ReleasedSwin(Format):
-    """The original release and timm, which merge patches in another order than mmcv.
+    """Swin of the original release and of timm, with another order of patch merging than mmcv.
 
     Args:
-        merging_stage: Where they count the patch merging between stages i and i + 1: 0 for i, 1 for i + 1.
+        merging_stage: 0 if the patch merging between stages i and i + 1 belongs to stage i, 1 if to i + 1.
     """
 
     merging_stage: int = 0
@@ -116,30 +119,30 @@ class ReleasedSwin(Format):
 
 
 def _channels_first(merged: Tensor) -> Tensor:
-    """Columns of a 2x2 patch: pixels (down first) of channels become ``unfold``'s channels of pixels (across first)."""
+    """Columns of a 2x2 patch from (pixel, channel), pixels down first, to (channel, pixel), pixels across first."""
     return merged.unflatten(-1, (2, 2, -1)).transpose(-3, -2).movedim(-1, -3).flatten(-3)
 
 
 def _pixels_first(merged: Tensor) -> Tensor:
-    """Undoes :func:`_channels_first`."""
+    """The inverse of :func:`_channels_first`."""
     return merged.unflatten(-1, (-1, 2, 2)).movedim(-3, -1).transpose(-3, -2).flatten(-3)
 
 
 def _num_stages(state: State) -> int:
-    """Stages of a Swin; 0 for other networks.
+    """Number of stages of a Swin; 0 for other networks.
 
     Raises:
         ValueError: If there are too many.
     """
     stages = (re.match(r'(?:backbone\.)?(?:layers|stages)\.(\d+)\.blocks\.', key) for key in state)
     number = max((int(match.group(1)) + 1 for match in stages if match), default=0)
-    if number > MOST_STAGES:
-        raise ValueError(f'a key names stage {number - 1}: expected at most {MOST_STAGES} stages')
+    if number > MAX_STAGES:
+        raise ValueError(f'a key names stage {number - 1}: expected at most {MAX_STAGES} stages')
     return number
 
 
 def _rename(key: str, names: Sequence[tuple[str, str]]) -> str | None:
-    """The key with its beginning renamed, None where no name fits."""
+    """The key with its prefix renamed, or None if no pair matches."""
     for old, new in names:
         match = re.match(re.escape(old).replace(r'\{\}', r'(\d+)') + r'(?=\.|$)', key)
         if match:
@@ -196,7 +199,7 @@ TIMM_VIT = Format('timm ViT', 'vit', r'blocks\.\d+\.attn\.qkv\.weight', _VIT_NAM
 TIMM_SWIN = ReleasedSwin(
     'timm Swin',
     'swin',
-    # Only where timm keeps the first patch merging, or none: the original has one at layers.0.
+    # timm's first patch merging is in layers.1 (or missing), the original's in layers.0.
     r'layers\.(?:1\.downsample\.reduction\.weight|0\.blocks\.0\.attn\.relative_position_bias_table)',
     [*_SWIN_NAMES, ('head.fc', 'head.fc')],
     merging_stage=1,
@@ -215,13 +218,13 @@ MMSEG_VIT = OpenMMLab(
     [(f'layers.{{}}.{theirs}', f'backbone.layers.{{}}.{ours}') for theirs, ours in _MMSEG_VIT_BLOCK],
 )
 
-#: The first that recognises the keys counts.
+#: Formats in the order in which they are tried.
 FORMATS = (MM_SWIN, ORIGINAL_SWIN, TIMM_SWIN, MM_VIT, MMSEG_VIT, TIMM_VIT)
 TIMM = {'vit': TIMM_VIT, 'swin': TIMM_SWIN}
 
 
 def is_derived(key: str) -> bool:
-    """Whether a tensor follows from the shapes of others and says nothing of its own."""
+    """True for a table that models compute from their shapes."""
     return _DERIVED.fullmatch(key) is not None
 
 
@@ -229,17 +232,17 @@ def recognise(state: State) -> tuple[Format, str]:
     """The format of a state dict, and the prefix of its keys.
 
     Raises:
-        ValueError: If there is none, or if several networks lie in it under different prefixes.
+        ValueError: If the format is unknown, or if there are several networks with different prefixes.
     """
     for known in FORMATS:
         prefixes = known.recognise(state)
         if len(prefixes) > 1:
             some = list(map(shown, sorted(prefixes)[:5]))
-            raise ValueError(f'several networks ({known.name}) lie in it: set prefix to one of {some}')
+            raise ValueError(f'several networks ({known.name}) in one file: set prefix to one of {some}')
         if prefixes:
             return known, prefixes.pop()
     raise ValueError(
-        f'the keys ({some_of(state)}) are those of no known ViT or Swin: expected {", ".join(f.name for f in FORMATS)}'
+        f'the keys ({some_of(state)}) match no known ViT or Swin: expected {", ".join(f.name for f in FORMATS)}'
     )
 
 
@@ -248,10 +251,10 @@ def to_vitplug(state: State, prefix: str | None = None) -> tuple[dict[str, Tenso
 
     Args:
         state: The tensors by their keys.
-        prefix: Take only the keys that begin with this; by default, the prefix is found out.
+        prefix: Use only the keys that begin with this; by default, the prefix is detected.
 
     Returns:
-        The tensors by vitplug's keys, and the format they were in.
+        The tensors by vitplug's keys, and their original format.
 
     Raises:
         ValueError: If no key has the prefix, or the format is not recognised.
@@ -278,10 +281,10 @@ def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> tup
         prefix: As in :func:`to_vitplug`.
 
     Returns:
-        The converted tensors, and the name of the format they were in.
+        The converted tensors, and the name of their original format.
 
     Raises:
-        ValueError: If the format is not recognised, or timm has no name for something.
+        ValueError: If the format is not recognised, or timm has no name for a key.
     """
     ours, source = to_vitplug(state, prefix)
     return TARGETS[to](ours, source), source.name

@@ -1,4 +1,4 @@
-"""Starting from a checkpoint, whoever wrote it."""
+"""Loads pretrained weights of any known format into a backbone or model."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from .formats import is_derived, to_vitplug
 from .settings import find_default, read_settings
 
 BACKBONE = 'backbone.'
-# mmpretrain's two names of a classification layer; the model has one or the other.
+# mmpretrain's two key prefixes of a classification layer; a model has one of them.
 CLASSIFIERS = ('head.fc.', 'head.layers.head.')
 POSITION_TABLES = ('pos_embed', 'absolute_pos_embed')
 
@@ -27,19 +27,19 @@ class Pretrained:
     """Initialises a backbone or a whole model with a checkpoint of timm, the original Swin release, mmpretrain,
     mmdet or mmseg.
 
-    In configs: ``init_cfg=dict(type='vitplug.Pretrained', checkpoint=PATH)``. What the checkpoint lacks, such as
-    plugs, is initialised as without a checkpoint.
+    In configs: ``init_cfg=dict(type='vitplug.Pretrained', checkpoint=PATH)``. Parameters that the checkpoint lacks,
+    such as plugs, are initialised as without a checkpoint.
 
     Args:
         checkpoint: Path or address of the file.
-        prefix: Take only the keys that begin with this; by default, the prefix is found out.
-        min_coverage: Least share of the backbone's tensors that the checkpoint must have, and least share of
-            the checkpoint's backbone that must be of use, both without counting the model's plugs.
-        unsafe_unpickle: Whether the file may run code of its own.
-        reset: Parts of names whose tensors are left out and start anew, such as ``['rel_pos_mlp']``.
+        prefix: Use only the keys that begin with this; by default, the prefix is detected.
+        min_coverage: Minimum share of the backbone's tensors that are loaded, without plugs, and minimum share of
+            the checkpoint's backbone tensors that are used.
+        unsafe_unpickle: If True, the file may run code.
+        reset: Do not load tensors with one of these parts in their name, such as ``['rel_pos_mlp']``.
 
     Raises:
-        ValueError: If ``min_coverage`` is no share, and as :func:`load_pretrained` says.
+        ValueError: If ``min_coverage`` is not in 0 to 1, and as in :func:`load_pretrained`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Pretrained:
 
     def __call__(self, module: nn.Module) -> None:
         _check_last(getattr(module, 'init_cfg', None))
-        # mmengine initialises a module's parts after the module, unless they are initialised already.
+        # mmengine would initialise the children after the module and overwrite the loaded weights.
         for part in module.children():
             if hasattr(part, 'init_weights') and not getattr(part, 'is_init', False):
                 part.init_weights()
@@ -67,29 +67,31 @@ class Pretrained:
 
 
 def loads_checkpoint(init_cfg: Mapping | Collection[Mapping] | None) -> bool:
-    """Whether an ``init_cfg`` loads a checkpoint, with mmengine's initialiser or this one."""
+    """True if an ``init_cfg`` loads a checkpoint, with mmengine's initialiser or this one."""
     cfgs = [init_cfg] if isinstance(init_cfg, Mapping) else init_cfg or []
     return any(cfg['type'] in ('Pretrained', 'vitplug.Pretrained', Pretrained) for cfg in cfgs)
 
 
 def _check_last(init_cfg) -> None:
     if isinstance(init_cfg, list | tuple) and any(loads_checkpoint(cfg) for cfg in init_cfg[:-1]):
-        raise ValueError(f'init_cfg={init_cfg}: vitplug.Pretrained must come last, or others overwrite what it loads')
+        raise ValueError(
+            f'init_cfg={init_cfg}: vitplug.Pretrained must come last; later initialisers overwrite the loaded weights'
+        )
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What became of a checkpoint's tensors and of a model's.
+    """Loaded, missing and unused tensors of a checkpoint and a model.
 
     Args:
         source: File, format and place in the file.
         loaded: Keys of the backbone that were loaded.
-        resized: Those of them that had another shape in the checkpoint.
-        missing: Other keys of the backbone, without plugs.
+        resized: Loaded keys that have another shape in the checkpoint.
+        missing: Keys of the backbone that the checkpoint lacks, without plugs.
         plugs: Keys of plugs that the checkpoint lacks.
-        heads: Keys beside the backbone that the checkpoint lacks, or has in another shape.
-        used: Share of the checkpoint's backbone that was of use.
-        unused: Keys of the checkpoint that were not.
+        heads: Keys outside the backbone that the checkpoint lacks, or has in another shape.
+        used: Share of the checkpoint's backbone tensors that were used.
+        unused: Keys of the checkpoint that were not used.
     """
 
     source: str
@@ -110,21 +112,21 @@ class Coverage:
         return (
             f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
             f'{len(self.resized)} of them resized; {len(self.plugs)} new plug tensors; missing {_count(self.missing)} '
-            f'of the backbone, {_count(self.heads)} beside it; unused {_count(self.unused)}'
+            f'of the backbone, {_count(self.heads)} outside it; unused {_count(self.unused)}'
         )
 
     def check(self, least: float) -> None:
-        """Refuses a checkpoint that has too little, or too much, for the model.
+        """Refuses a checkpoint that covers too little of the backbone, or is used too little by it.
 
         Raises:
-            ValueError: Names shares and examples.
+            ValueError: If a share is below ``least``; has the shares and example keys.
         """
         if self.share >= least and self.used >= least:
             return
         raise ValueError(
-            f'{self.source}: this fits {self.share:.0%} of the backbone, which uses {self.used:.0%} of it, and '
-            f'min_coverage={least}; missing: {some_of(self.missing)}; unused: {some_of(self.unused)}. '
-            'Use a checkpoint of the same architecture and plugs, or lower min_coverage if this is meant'
+            f'{self.source}: this fits {self.share:.0%} of the backbone, and the backbone uses {self.used:.0%} of the '
+            f'checkpoint, but min_coverage={least}; missing: {some_of(self.missing)}; unused: {some_of(self.unused)}. '
+            'Use a checkpoint of the same architecture and plugs, or lower min_coverage if this is intended'
         )
 
 
@@ -142,24 +144,24 @@ def load_pretrained(
 ) -> Coverage:
     """Loads a checkpoint of any known format into a backbone, or into a model with a ``backbone``.
 
-    Position tables and bias tables are resized, projections are fitted to the heads that plugs have made. The
-    classifier of another number of classes is left out. One line is logged about what was loaded.
+    Position tables and bias tables are resized, and projections are adapted to the number of heads that plugs set. A
+    classifier with another number of classes is not loaded. A one-line summary is logged.
 
     Args:
         module: The backbone or model.
         checkpoint: Path or address of the file.
         prefix: See :class:`Pretrained`, also for the other arguments.
-        min_coverage: Least coverage.
-        unsafe_unpickle: Whether the file may run code.
-        reset: Parts of names that start anew.
+        min_coverage: Minimum coverage.
+        unsafe_unpickle: If True, the file may run code.
+        reset: Parts of the names of tensors that are not loaded.
 
     Returns:
-        What was loaded.
+        The loaded, missing and unused tensors.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file cannot be read or is of no known format, if it covers too little of the backbone
-            or the backbone too little of it, or if tensors do not fit.
+        ValueError: If the file cannot be read or has no known format, if the coverage is below ``min_coverage``, or if
+            tensors do not fit.
     """
     path = local_file(checkpoint)
     content = read_checkpoint(path, unsafe_unpickle)
@@ -182,18 +184,18 @@ def load_pretrained(
 
 
 def _without(given: dict[str, Tensor], reset: Collection[str]) -> dict[str, Tensor]:
-    """Leaves out the tensors with a part of their name in ``reset``."""
+    """Drops the tensors with a part of their name in ``reset``."""
     if isinstance(reset, str):
         raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
     parts = {key: key.split('.') for key in given}
     unknown = [name for name in reset if not any(name in found for found in parts.values())]
     if unknown:
-        raise ValueError(f'reset={list(reset)}: no tensor has {unknown} in its name; leave that out')
+        raise ValueError(f'reset={list(reset)}: no tensor has {unknown} in its name; remove it')
     return {key: value for key, value in given.items() if not set(reset) & set(parts[key])}
 
 
 def _choose(given: dict[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """What of vitplug's keys goes to a model, under its own keys, and the keys that do not."""
+    """The tensors for a model, by its own keys, and the keys that are not used."""
     if not any(key.startswith(BACKBONE) for key in wanted):
         below = {key.removeprefix(BACKBONE): value for key, value in given.items() if key.startswith(BACKBONE)}
         return below, [key for key in given if not key.startswith(BACKBONE)]
@@ -209,7 +211,7 @@ def _choose(given: dict[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dic
 
 
 def _classifier(key: str, present: str) -> str:
-    """The key, renamed to the model's name of a classifier if it belongs to one."""
+    """The key with the model's prefix of the classification layer, if it belongs to that layer."""
     for name in CLASSIFIERS:
         if key.startswith(name):
             return present + key.removeprefix(name)
@@ -237,21 +239,21 @@ def _cover(source: str, given: Mapping[str, Tensor], others: list[str], wanted: 
 
 
 def is_plug(key: str) -> bool:
-    """Whether a tensor belongs to a plug."""
+    """True if a tensor belongs to a plug."""
     return 'plugs' in key.split('.')
 
 
 def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike) -> None:
-    """Checks that a position table that fits by its number of entries is also one of the backbone's grid.
+    """Checks that a position table with the right number of entries also has the backbone's grid.
 
     Args:
         module: The backbone, or a model with one.
         given: Weights by the module's keys.
-        settings: The config of the checkpoint's training; its image size tells the grid of the table.
+        settings: The config of the checkpoint's training; its image size gives the grid of the table.
         path: The checkpoint, for the error.
 
     Raises:
-        ValueError: If the grid was another one, say 2 x 8 where the backbone's is 8 x 2.
+        ValueError: If the grid differs, such as 2 x 8 instead of 8 x 2.
     """
     backbone, prefix = (module.backbone, BACKBONE) if hasattr(module, 'backbone') else (module, '')
     grid = getattr(backbone, 'patch_resolution', None)
@@ -262,13 +264,13 @@ def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping
         if own is not None and getattr(table, 'shape', None) == own.shape and source != tuple(grid):
             raise ValueError(
                 f'{path} was trained on images of {side[0]}x{side[1]}, and its {prefix}{name} is the table of a '
-                f'{source[0]}x{source[1]} grid, not of {grid[0]}x{grid[1]}: set img_size to that of the checkpoint, '
-                'or resize the table before loading'
+                f"{source[0]}x{source[1]} grid, not of {grid[0]}x{grid[1]}: set img_size to the checkpoint's, or "
+                'resize the table before loading'
             )
 
 
 def _image_size(settings: Mapping, backbone: type) -> tuple[int, int] | None:
-    """Height and width of the images in a checkpoint's config; None where it does not say."""
+    """Height and width of the images in a checkpoint's config, or None."""
     model = settings.get('model')
     cfg = model.get('backbone') if isinstance(model, Mapping) else None
     size = cfg.get('img_size', find_default(backbone, 'img_size')) if isinstance(cfg, Mapping) else None
@@ -278,18 +280,18 @@ def _image_size(settings: Mapping, backbone: type) -> tuple[int, int] | None:
 
 
 def _closest_grid(entries: int, ratio: float) -> tuple[int, int]:
-    """The grid ``(h, w)`` of so many entries with ``h / w`` closest to a ratio."""
+    """The grid ``(h, w)`` with this number of entries and ``h / w`` closest to ``ratio``."""
     grids = [(h, entries // h) for h in range(1, entries + 1) if entries % h == 0]
     return min(grids, key=lambda grid: abs(log(grid[0] / grid[1] / ratio)))
 
 
 def find_mismatches(error: Exception) -> list[tuple[str, str, str]]:
-    """The tensors whose shapes torch complains of when it loads: key, shape in the checkpoint and in the model."""
+    """The size mismatches in torch's error message: key, shape in the checkpoint and shape in the model."""
     return re.findall(r'size mismatch for (\S+): .*?\[(.*?)\].*?\[(.*?)\]', str(error), re.DOTALL)
 
 
 def _shapes(error: Exception) -> str:
-    """The first few of torch's complaints about shapes, or the whole message."""
+    """The first size mismatches of torch's message, or the whole message."""
     mismatches = find_mismatches(error)
     if not mismatches:
         return str(error)

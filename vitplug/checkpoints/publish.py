@@ -1,4 +1,4 @@
-"""What of a training's checkpoint is given to others."""
+"""Writes a checkpoint for publication: weights and meta, without optimizer, schedules and logs."""
 
 import os
 from collections.abc import Mapping
@@ -8,8 +8,9 @@ from torch import Tensor
 
 from .files import WEIGHT_KEYS, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
 
-# Where the weights that were not averaged lie in files that have both. mmengine swaps them when it saves: its
-# `state_dict` has the averages, and `ema_state_dict` what the optimizer works on, under the name of a wrapper.
+# Key and prefix of the plain weights in files that also have averaged ones, by the key of the averaged weights.
+# mmengine swaps the two when it saves: `state_dict` has the averages, `ema_state_dict` the trained weights with the
+# prefix of a wrapper.
 PLAIN_WEIGHTS = {
     'state_dict': ('ema_state_dict', 'module.'),
     'state_dict_ema': ('state_dict', ''),
@@ -20,21 +21,22 @@ PLAIN_WEIGHTS = {
 def publish(
     source: str | os.PathLike, target: str | os.PathLike, averaged: bool = True, unsafe_unpickle: bool = False
 ) -> Path:
-    """Writes the weights and the meta of a checkpoint, without optimizer, schedules and logs, into a new file.
+    """Writes the weights and the meta of a checkpoint into a new file.
 
     Args:
         source: The checkpoint, a path or an http address.
-        target: The name of the new file, to which ``-`` and the first 8 digits of its SHA-256 are added; without a
-            suffix it gets ``.pth``.
-        averaged: Of a file with averaged and plain weights, whether to take the averaged ones.
-        unsafe_unpickle: Whether the source may run code of its own.
+        target: The name of the new file; ``-`` and the first 8 digits of its SHA-256 are added. The default suffix is
+            ``.pth``.
+        averaged: If the file has averaged and plain weights, write the averaged ones.
+        unsafe_unpickle: If True, the source may run code.
 
     Returns:
-        The file written.
+        The path of the new file.
 
     Raises:
-        FileNotFoundError, FileExistsError: As reading and writing say; no file is ever replaced.
-        ValueError: If the source cannot be read, or has no plain weights where they are asked for.
+        FileNotFoundError: If the source or the target's folder does not exist.
+        FileExistsError: If the target exists.
+        ValueError: If the source cannot be read, or if ``averaged`` is False and it has no plain weights.
     """
     target = Path(target)
     target = target if target.suffix else target.with_suffix('.pth')
@@ -50,7 +52,7 @@ def _plain_weights(content: Mapping, place: str, path: str | os.PathLike) -> dic
     key, wrapper = PLAIN_WEIGHTS.get(place, (None, ''))
     if not isinstance(content.get(key), Mapping):
         raise ValueError(
-            f'{path} has no plain weights beside averaged ones (of {list(WEIGHT_KEYS)} it has {place or "none"}): '
+            f'{path} has no plain weights besides the averaged ones (of {list(WEIGHT_KEYS)} it has {place or "none"}): '
             'publish it without --no-ema'
         )
     plain = {name: value for name, value in content[key].items() if name.startswith(wrapper)}

@@ -1,13 +1,13 @@
-"""The two file formats of `torch.save`, read without running code: `torch.load` trusts the sizes in a file.
+"""Reads the two file formats of `torch.save` without running code. Unlike `torch.load`, it checks the sizes in a file.
 
-Since torch 1.6 a file is a zip archive, packed by nothing, with the entries::
+Since torch 1.6 a file is an uncompressed zip archive with the entries::
 
     NAME/data.pkl       the content; each tensor names its storage by a key
     NAME/data/KEY       the bytes of a storage
     NAME/byteorder      'little' or 'big'; not in old files
 
-Before, it was a row of pickles (magic number, version, machine, content, keys of storages) and then, for each key,
-the number of elements as 8 bytes and the elements. What `torch.save` wrote before torch 0.4, tar files, is refused.
+Older files are a sequence of pickles (magic number, version, machine, content, keys of storages). For each key, the
+number of elements as 8 bytes and the elements follow. The tar files of torch before 0.4 are refused.
 """
 
 import struct
@@ -23,21 +23,21 @@ import torch
 from .data_pickle import STORAGES, Name, Storage, unpickle
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
-TAR = (257, b'ustar')  # where a tar file says so, and what
+TAR = (257, b'ustar')  # offset and bytes of a tar file's magic number
 
 
-# How many times its file a checkpoint may fill in memory: tensors may share what they hold, but not for ever.
-MOST_SHARED = 10
+# Largest in-memory size as a multiple of the file size (tensors may share storage).
+MAX_EXPANSION = 10
 ALWAYS_ALLOWED = 64 * 2**20  # bytes
 
 
-def most_bytes(size: int) -> int:
-    """Bytes that the content of a file may fill.
+def max_bytes(size: int) -> int:
+    """Largest in-memory size of a file's content, in bytes.
 
     Args:
-        size: Bytes of the file.
+        size: Size of the file in bytes.
     """
-    return ALWAYS_ALLOWED + MOST_SHARED * size
+    return ALWAYS_ALLOWED + MAX_EXPANSION * size
 
 
 def read_torch_file(path: Path, in_memory: bool = False) -> Any:
@@ -45,21 +45,21 @@ def read_torch_file(path: Path, in_memory: bool = False) -> Any:
 
     Args:
         path: The file.
-        in_memory: Whether tensors are read at once. Otherwise those of a zip archive are read when they are used, and
-            must not change on the disk until then.
+        in_memory: If True, tensors are copied into memory. Otherwise the tensors of a zip archive are mapped, and the
+            file must not change while they are used.
 
     Raises:
-        CodeRefused: If it would have to run code.
+        CodeRefused: If reading it would run code.
         OSError: If it cannot be read.
         Exception: Any other, if it is broken.
     """
     if zipfile.is_zipfile(path):
         return _read_archive(path, in_memory)
-    # Mapped: to read a text of 3 GB, as a file may say, from an open file allocates 3 GB before it sees the end.
+    # Mapped: an open file would allocate 3 GB for a string that claims 3 GB, before it reaches the end of the file.
     with open(path, 'rb') as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as file:
         if file[TAR[0] : TAR[0] + len(TAR[1])] == TAR[1]:
-            raise ValueError('a tar file of a torch before 0.4: save it anew with a later one')
-        return _read_row_of_pickles(file)
+            raise ValueError('a tar file of a torch before 0.4: save it again with a later torch')
+        return _read_legacy(file)
 
 
 def _read_archive(path: Path, in_memory: bool) -> Any:
@@ -69,7 +69,7 @@ def _read_archive(path: Path, in_memory: bool) -> Any:
         if len(programs) != 1 or len(entries) != len(archive.infolist()):
             raise ValueError(f'an archive with {len(programs)} entries data.pkl, or with two entries of one name')
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.values()):
-            raise ValueError('a packed archive')
+            raise ValueError('a compressed archive')
         folder = programs[0].removesuffix('data.pkl')
         order = archive.read(f'{folder}byteorder').decode() if f'{folder}byteorder' in entries else sys.byteorder
         _check_byte_order(order)
@@ -86,33 +86,33 @@ def _read_archive(path: Path, in_memory: bool) -> Any:
             if start + entry.file_size > size:
                 raise ValueError(f'an entry {entry.filename!r} that reaches beyond the end')
             part = whole[start : start + entry.file_size] if entry.file_size else torch.UntypedStorage(0)
-            _check_sum(part, entry)
+            _check_crc(part, entry)
             found[key] = part.clone() if in_memory else part
         if count * dtype.itemsize > len(found[key]):
             raise ValueError(f'a storage of {count:,} numbers in {len(found[key]):,} bytes')
         return Storage(dtype, found[key])
 
-    return unpickle(program, most_bytes(size), find_storage)
+    return unpickle(program, max_bytes(size), find_storage)
 
 
 def _start_of(entry: zipfile.ZipInfo, whole: torch.UntypedStorage) -> int:
-    """Where the bytes of an entry begin: its own header, of variable length, stands before them."""
+    """Offset of an entry's bytes, after its header of variable length."""
     header = bytes(whole[entry.header_offset : entry.header_offset + 30])
     return entry.header_offset + 30 + sum(struct.unpack('<HH', header[26:]))
 
 
-def _check_sum(part: torch.UntypedStorage, entry: zipfile.ZipInfo) -> None:
-    """Compares an entry with its check sum, which torch writes and does not look at."""
+def _check_crc(part: torch.UntypedStorage, entry: zipfile.ZipInfo) -> None:
+    """Checks an entry's CRC, which torch writes but does not check."""
     found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(part).numpy())
     if found != entry.CRC:
-        raise ValueError(f'an entry {entry.filename!r} that does not agree with its check sum')
+        raise ValueError(f'an entry {entry.filename!r} that does not match its check sum')
 
 
-def _read_row_of_pickles(file: mmap) -> Any:
+def _read_legacy(file: mmap) -> Any:
     size = len(file)
-    magic, version, machine = (unpickle(file, most_bytes(size)) for _ in range(3))
+    magic, version, machine = (unpickle(file, max_bytes(size)) for _ in range(3))
     if (magic, version) != (MAGIC, VERSION):
-        raise ValueError('no file of torch.save')
+        raise ValueError('not a file of torch.save')
     _check_byte_order('little' if machine['little_endian'] else 'big')
     found: dict[str, Storage] = {}
     total = 0
@@ -127,10 +127,10 @@ def _read_row_of_pickles(file: mmap) -> Any:
             found[key] = Storage(dtype, torch.UntypedStorage(count * dtype.itemsize))
         return found[key]
 
-    content = unpickle(file, most_bytes(size), find_storage)
-    keys = unpickle(file, most_bytes(size))
+    content = unpickle(file, max_bytes(size), find_storage)
+    keys = unpickle(file, max_bytes(size))
     if not all(isinstance(key, str) for key in keys) or sorted(keys) != sorted(found):
-        raise ValueError('a file with other storages than its tensors name')
+        raise ValueError('a file whose storages are not the ones its tensors name')
     for key in keys:
         _fill(found[key], file)
     return content
@@ -147,4 +147,4 @@ def _fill(storage: Storage, file: mmap) -> None:
 
 def _check_byte_order(order: str) -> None:
     if order != sys.byteorder:
-        raise ValueError(f'written on a machine of the byte order {order!r}: save it anew on one like this')
+        raise ValueError(f'written with the byte order {order!r}: save it again on a machine with {sys.byteorder!r}')

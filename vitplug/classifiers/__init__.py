@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 __all__ = []
 
-# Who has mmdet or mmseg alone must still find the backbones in the registry.
+# Without mmpretrain, the import of the backbones' registry must not fail.
 if find_spec('mmpretrain'):
     from .distilled import DistilledClassifier
     from .diversity import DiverseClassifier

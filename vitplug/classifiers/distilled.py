@@ -1,4 +1,4 @@
-"""Hard distillation, with which the distilled DeiT models are trained."""
+"""Hard distillation, for training the distilled DeiT models."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,33 +14,33 @@ from vitplug.registry import MODELS
 
 @MODELS.register_module()
 class DistilledClassifier(ImageClassifier):
-    """A classifier whose distillation token learns what a teacher says.
+    """A classifier with a distillation token that learns the teacher's predictions.
 
     *Training data-efficient image transformers & distillation through attention*, Eq. (3), hard distillation::
 
         loss = 1/2 CE(class token's scores, labels) + 1/2 CE(distillation token's scores, argmax of the teacher)
 
-    At test time the two scores are averaged, as mmpretrain's ``DeiTClsHead`` does. The teacher is no part of
-    the model: it is neither saved nor counted nor trained.
+    At test time the two scores are averaged, as in mmpretrain's ``DeiTClsHead``. The teacher is not part of the
+    model: it is not saved, counted or trained.
 
     Args:
-        teacher: Config of the teacher, a classifier of the same classes that sees the same normalised images,
+        teacher: Config of the teacher, a classifier with the same classes and the same normalised images as input,
             such as ``dict(type='TimmClassifier', model_name='regnety_160')``.
-        teacher_checkpoint: File with the teacher's weights; only training reads it.
-        settings: Arguments of mmpretrain's ``ImageClassifier``; the backbone gives a class and a distillation
-            token, the head is a ``DeiTClsHead``.
+        teacher_checkpoint: File with the teacher's weights; read only for training.
+        settings: Arguments of mmpretrain's ``ImageClassifier``. The backbone must output a class and a distillation
+            token, the head must be a ``DeiTClsHead``.
     """
 
     def __init__(self, *, teacher: Mapping, teacher_checkpoint: str | None = None, **settings):
         super().__init__(**settings)
         self.teacher_cfg = dict(teacher)
         self.teacher_checkpoint = teacher_checkpoint
-        # In a tuple, where torch does not look for parameters.
+        # A tuple hides the teacher's parameters from torch.
         self._teacher: tuple[nn.Module, ...] = ()
 
     @torch.no_grad()
     def teach(self, inputs: Tensor) -> Tensor:
-        """The teacher's class for every image ``(B, C, H, W)``, ``(B,)``."""
+        """Classes ``(B,)`` that the teacher predicts for images ``(B, C, H, W)``."""
         if not self._teacher:
             self._teacher = (self._load_teacher(),)
         (teacher,) = self._teacher
@@ -50,16 +50,16 @@ class DistilledClassifier(ImageClassifier):
         """Builds the teacher and loads its weights.
 
         Raises:
-            ValueError: If no checkpoint is given, or it is not the teacher's.
+            ValueError: If no checkpoint is given, or if it does not fit the teacher.
         """
         if self.teacher_checkpoint is None:
             raise ValueError(
                 'teacher_checkpoint=None: training needs the weights of the teacher '
-                f'{self.teacher_cfg}; give a file, --cfg-options model.teacher_checkpoint=PATH'
+                f'{self.teacher_cfg}; set --cfg-options model.teacher_checkpoint=PATH'
             )
         teacher = MODELS.build(self.teacher_cfg).eval().requires_grad_(False)
         weights, _ = find_weights(read_checkpoint(self.teacher_checkpoint), self.teacher_checkpoint)
-        # mmpretrain keeps a timm model under `model.`.
+        # mmpretrain wraps a timm model as `model`.
         prefixes = {name.partition('.')[0] for name in teacher.state_dict()}
         inner = teacher.model if prefixes == {'model'} and not _begins(weights, 'model.') else teacher
         try:
@@ -72,7 +72,7 @@ class DistilledClassifier(ImageClassifier):
         return teacher
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
-        """The two halves of the loss, of images ``(B, C, H, W)``."""
+        """The two halves of the loss for images ``(B, C, H, W)``."""
         cls_token, dist_token = self.head.pre_logits(self.extract_feat(inputs))
         own = self.head._get_loss(self.head.layers.head(cls_token), data_samples)
         distilled = F.cross_entropy(self.head.layers.head_dist(dist_token), self.teach(inputs))

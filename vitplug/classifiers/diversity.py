@@ -1,4 +1,4 @@
-"""The loss on attention maps that are alike, which Refiner's code has and its paper does not mention."""
+"""The loss on similar attention maps of Refiner's official code; the paper does not mention it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -14,32 +14,32 @@ from vitplug.registry import MODELS
 
 
 def similarity_of_maps(maps: Sequence[Tensor]) -> Tensor:
-    """How alike attention maps ``(B, W, H, N, N)`` of blocks are to those of the next, from -1 to 1.
+    """Similarity of the attention maps ``(B, W, H, N, N)`` of successive blocks, from -1 to 1.
 
-    The mean over blocks, images and pairs of tokens of the cosine of the angle between the values that all heads have
-    for a pair of tokens.
+    For a pair of tokens, the entries of all heads are a vector of length H. The result is the cosine similarity of
+    these vectors in two successive blocks, averaged over blocks, images, windows and pairs of tokens.
     """
     return torch.stack([F.cosine_similarity(a, b, dim=2).mean() for a, b in pairwise(maps)]).mean()
 
 
 @MODELS.register_module()
 class DiverseClassifier(ImageClassifier):
-    """A classifier whose loss grows as attention maps of its blocks become alike::
+    """A classifier with an additional loss on similar attention maps of successive blocks::
 
         loss = head's loss + weight * mean_l cos(maps of block l, maps of the next block in layers)
 
-    Refiner's official code (``cos_reg_component: 12``, loss/cross_entropy.py) takes 0.1 times the mean over 12 pairs of
-    consecutive blocks. In its networks the second block of each pair hands on the map of the first, so every other
-    cosine is 1: of the 12, 6 have a gradient, which is ``weight=0.05, layers=[0, 2, 4, 6, 8, 10, 12]`` here.
+    Refiner's official code (``cos_reg_component: 12``, loss/cross_entropy.py) uses 0.1 times the mean over 12 pairs of
+    consecutive blocks. In its networks the second block of each pair reuses the map of the first, so every other
+    cosine is 1, and only 6 of the 12 have a gradient. This is ``weight=0.05, layers=[0, 2, 4, 6, 8, 10, 12]``.
 
-    Maps are formed for it, so attention is not fused in training.
+    The loss needs explicit maps, so attention is not fused in training.
 
     Args:
-        diversity: ``dict(weight=..., layers=[...])``, at least two blocks; None for no such loss.
-        settings: Arguments of mmpretrain's ``ImageClassifier``; the backbone is vitplug's.
+        diversity: ``dict(weight=..., layers=[...])`` with at least two blocks; None disables the loss.
+        settings: Arguments of mmpretrain's ``ImageClassifier``; the backbone must be one of vitplug's.
 
     Raises:
-        ValueError: If ``diversity`` is something else, or a block is not in the backbone.
+        ValueError: If ``diversity`` is invalid, or if a block is not in the backbone.
     """
 
     def __init__(self, *, diversity: Mapping | None, **settings):
@@ -54,7 +54,7 @@ class DiverseClassifier(ImageClassifier):
     def run_backbone(
         self, inputs: Tensor, mix: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        """Features of images ``(B, C, H, W)``, and the loss of maps that are alike where there is one.
+        """Features of images ``(B, C, H, W)``, and the loss on similar maps if it is enabled.
 
         Args:
             inputs: The images.
@@ -69,7 +69,7 @@ class DiverseClassifier(ImageClassifier):
         return feats, dict(loss_diversity=self.diversity_weight * similarity_of_maps(maps))
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
-        """The head's loss and that of maps which are alike, of images ``(B, C, H, W)``."""
+        """The head's loss and the loss on similar maps for images ``(B, C, H, W)``."""
         feats, diversity = self.run_backbone(inputs)
         feats = self.neck(feats) if self.with_neck else feats
         return dict(self.head.loss(feats, data_samples), **diversity)
@@ -83,7 +83,7 @@ def _read_diversity(diversity: Mapping | None) -> tuple[float, tuple[int, ...]]:
     layers = diversity['layers']
     indices = isinstance(layers, list | tuple) and all(type(i) is int and i >= 0 for i in layers)
     if not indices or len(layers) < 2 or list(layers) != sorted(set(layers)):
-        raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in growing order')
+        raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in ascending order')
     if isinstance(diversity['weight'], bool) or not isinstance(diversity['weight'], int | float):
         raise ValueError(f'diversity.weight={diversity["weight"]!r}: expected a number')
     return float(diversity['weight']), tuple(layers)

@@ -1,7 +1,7 @@
-"""Token labelling: every token learns what is at its place, as Refined-ViT-S, M and L may have been trained.
+"""Token labelling: every token learns the class at its own position. Refined-ViT may have been trained with it.
 
-*All Tokens Matter: Token Labeling for Training Better Vision Transformers* (LV-ViT) and its official code, to which the
-appendix of *Refiner* (A.1) refers.
+After *All Tokens Matter: Token Labeling for Training Better Vision Transformers* (LV-ViT) and its official code. The
+appendix of *Refiner* (A.1) refers to them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from .diversity import DiverseClassifier
 
 
 class Box(NamedTuple):
-    """A box of tokens, from the first row and column to those behind the last."""
+    """A box of tokens; ``bottom`` and ``right`` are exclusive."""
 
     top: int
     left: int
@@ -32,7 +32,7 @@ class Box(NamedTuple):
         return (self.bottom - self.top) * (self.right - self.left)
 
     def swap(self, x_BhwD: Tensor) -> Tensor:
-        """Tokens ``(B, h, w, D)`` whose box is that of the batch in reverse order. Twice, it changes nothing."""
+        """Swaps the box of tokens ``(B, h, w, D)`` with that of the batch in reverse order; its own inverse."""
         rows, columns = slice(self.top, self.bottom), slice(self.left, self.right)
         swapped = x_BhwD.clone()
         swapped[:, rows, columns] = x_BhwD.flip(0)[:, rows, columns]
@@ -40,7 +40,7 @@ class Box(NamedTuple):
 
 
 def draw_box(hw: tuple[int, int]) -> Box:
-    """The box of MixToken: its share of the grid is uniform in [0, 1], its centre anywhere; cut off at the borders."""
+    """A random box for MixToken: its share of the grid and its centre are uniform; it is clipped at the borders."""
     side = np.sqrt(1.0 - np.random.uniform())
     centre = [np.random.randint(length) for length in hw]
     reach = [int(length * side) // 2 for length in hw]
@@ -50,7 +50,7 @@ def draw_box(hw: tuple[int, int]) -> Box:
 
 
 class MixToken:
-    """Swaps a random box of the patch tokens ``(B, h, w, D)`` of one forward; ``box`` says which it was."""
+    """Swaps a random box of patch tokens ``(B, h, w, D)`` in one forward pass, and records it in ``box``."""
 
     box: Box | None = None
 
@@ -60,27 +60,27 @@ class MixToken:
 
 
 class TokenTargets(NamedTuple):
-    """What a batch is to be classified as: ``image`` ``(B, C)``, ``tokens`` ``(B, h, w, C)``, each summing to one."""
+    """Target distributions of a batch: ``image`` ``(B, C)`` and ``tokens`` ``(B, h, w, C)``."""
 
     image: Tensor
     tokens: Tensor
 
 
 def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing: float) -> TokenTargets:
-    """The targets of images from their label maps and from where their tokens lie in them.
+    """The targets of images, from their label maps and the positions of their tokens.
 
-    Of each token the scores at its places are averaged, of the image those of all its places; both then go through
-    the softmax and are smoothed by ``smoothing``. Scores of classes that the label map leaves out are 0, as are those
-    of places outside of the image.
+    A token's scores are the average over its positions, an image's scores the average over all positions. Both are
+    passed through the softmax and label smoothing. Scores are 0 for classes that the label map does not have, and for
+    positions outside the image.
 
     Args:
         data_samples: Each has ``token_labels`` ``(2, k, h, w)`` and ``token_places`` ``(2 h, 2 w, 2)``,
             see :mod:`vitplug.datasets.token_labels`.
         num_classes: Number of classes.
-        smoothing: Share of a target that all classes get alike.
+        smoothing: Label smoothing: share of a target that is uniform over all classes.
 
     Raises:
-        ValueError: If a sample has no token labels, or labels of other classes.
+        ValueError: If a sample has no token labels, or labels of unknown classes.
     """
     missing = [sample for sample in data_samples if not {'token_labels', 'token_places'} <= set(sample.keys())]
     if missing:
@@ -99,7 +99,7 @@ def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing
 
 
 def _spread(labels: Tensor, num_classes: int) -> Tensor:
-    """The best k of each place as scores of all classes, ``(C, h, w)``."""
+    """The top k scores of each position as scores of all classes, ``(C, h, w)``."""
     scores, classes = labels[0], labels[1].long()
     if int(classes.max()) >= num_classes:
         raise ValueError(f'token labels with class {int(classes.max())}: the head has num_classes={num_classes}')
@@ -112,7 +112,7 @@ def _smooth(target: Tensor, smoothing: float) -> Tensor:
 
 @MODELS.register_module()
 class TokenLabelHead(VisionTransformerClsHead):
-    """A classifier of the class token, and one of every other token beside it::
+    """A classifier of the class token, and one of all other tokens::
 
         loss    cls_weight * CE(class token, image's target) + dense_weight * mean_i CE(token i, its target)
         scores  head(class token) + max_i aux_head(token i) / 2
@@ -122,8 +122,8 @@ class TokenLabelHead(VisionTransformerClsHead):
         in_channels: Width of a token.
         dense_weight: Weight of the tokens' loss.
         cls_weight: Weight of the class token's loss.
-        smoothing: Share of each target that all classes get alike.
-        settings: Further arguments of mmpretrain's ``VisionTransformerClsHead``.
+        smoothing: Label smoothing of all targets.
+        settings: Other arguments of mmpretrain's ``VisionTransformerClsHead``.
 
     Raises:
         ValueError: If a weight is negative or ``smoothing`` is outside [0, 1).
@@ -162,19 +162,19 @@ class TokenLabelHead(VisionTransformerClsHead):
         Args:
             feats: Tokens ``(B, 1 + h * w, D)``, the class token first.
             data_samples: The images' labels, see :func:`make_targets`.
-            box: The box of tokens that was swapped before the first block.
+            box: The box of tokens that MixToken swapped before the first block.
         """
         targets = make_targets(data_samples, self.num_classes, self.smoothing)
         hw = targets.tokens.shape[1:3]
         if feats[-1].shape[1] != 1 + hw[0] * hw[1]:
             raise ValueError(
                 f'SampleTokenPlaces makes labels of {hw[0]} x {hw[1]} tokens, but the backbone gives '
-                f'{feats[-1].shape[1]}: it needs a class token and that many patches'
+                f'{feats[-1].shape[1]}: it needs a class token and {hw[0] * hw[1]} patches'
             )
         tokens = self.aux_head(feats[-1][:, 1:]).unflatten(1, hw)
         image = targets.image
         if box is not None:
-            # Back to the images their tokens are of; the class token has seen both.
+            # Swap the outputs back; the class token has seen both images.
             tokens = box.swap(tokens)
             image = torch.lerp(image, image.flip(0), box.area / (hw[0] * hw[1]))
         scores = super().forward(feats)
@@ -188,22 +188,23 @@ class TokenLabelHead(VisionTransformerClsHead):
 class TokenLabelClassifier(DiverseClassifier):
     """A classifier trained with token labels and MixToken.
 
-    MixToken swaps a box of patch tokens with those of the batch in reverse order, before the positions are added, and
-    swaps the outputs back: a token is classified by what is at its own place, the class token by both images.
+    MixToken swaps a box of patch tokens with that of the batch in reverse order, before the positions are added, and
+    swaps the outputs back. A token's target is the label at its own position; the class token's target is a mixture of
+    both images' targets.
 
     Args:
-        mix_token: Whether tokens are mixed. Mixup and CutMix, which mix images and not their label maps, are refused.
-        settings: Arguments of :class:`DiverseClassifier`. The backbone is a ViT with ``out_type='raw'`` and one class
-            token, the head a :class:`TokenLabelHead`.
+        mix_token: Whether tokens are mixed. Mixup and CutMix are refused, because they do not mix label maps.
+        settings: Arguments of :class:`DiverseClassifier`. The backbone must be a ViT with ``out_type='raw'`` and one
+            class token, the head a :class:`TokenLabelHead`.
 
     Raises:
-        ValueError: If backbone, head or ``train_cfg`` are others.
+        ValueError: If backbone, head or ``train_cfg`` are unsuitable.
     """
 
     def __init__(self, *, mix_token: bool = True, diversity: Mapping | None = None, **settings):
         super().__init__(diversity=diversity, **settings)
         if getattr(self.data_preprocessor, 'batch_augments', None) is not None:
-            raise ValueError('train_cfg.augments: Mixup and CutMix do not mix token labels; leave them out')
+            raise ValueError('train_cfg.augments: Mixup and CutMix do not mix token labels; remove them')
         if not isinstance(self.head, TokenLabelHead):
             raise ValueError(f"head: expected 'vitplug.TokenLabelHead', not {type(self.head).__name__!r}")
         if getattr(self.backbone, 'out_type', None) != 'raw' or self.backbone.num_extra_tokens != 1:

@@ -1,4 +1,4 @@
-"""mmdet's and mmseg's data preprocessors, which here attach the image sizes to padded batches."""
+"""mmdet's and mmseg's data preprocessors, extended to attach the image sizes to padded batches."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from mmengine.model import BaseDataPreprocessor
 from vitplug.backbones.padding import mark_padding
 from vitplug.registry import MODELS
 
-# Functions, not subclasses: mmdet and mmseg are imported only for configs that use them.
+# Functions instead of subclasses, so that mmdet and mmseg are imported only for configs that use them.
 
 
 @MODELS.register_module('DetDataPreprocessor')
 def build_det_data_preprocessor(**settings) -> BaseDataPreprocessor:
-    """mmdet's ``DetDataPreprocessor``, with which plugs leave padding out (:mod:`vitplug.backbones.padding`).
+    """mmdet's ``DetDataPreprocessor``; with it, plugs exclude padding (:mod:`vitplug.backbones.padding`).
 
-    A ``Pad`` transform in the pipeline hides its padding from the data preprocessor, so it counts as image. Pad to a
-    fixed size with ``batch_augments=[dict(type='BatchFixedSizePad', ...)]`` instead.
+    The padding of a ``Pad`` transform in the pipeline is not excluded, because the data preprocessor does not know it.
+    To pad to a fixed size, use ``batch_augments=[dict(type='BatchFixedSizePad', ...)]`` instead.
 
     Args:
         settings: Arguments of mmdet's class.
@@ -27,7 +27,7 @@ def build_det_data_preprocessor(**settings) -> BaseDataPreprocessor:
 
 @MODELS.register_module('SegDataPreProcessor')
 def build_seg_data_preprocessor(**settings) -> BaseDataPreprocessor:
-    """mmseg's ``SegDataPreProcessor``, with which plugs leave padding out (:mod:`vitplug.backbones.padding`).
+    """mmseg's ``SegDataPreProcessor``; with it, plugs exclude padding (:mod:`vitplug.backbones.padding`).
 
     Args:
         settings: Arguments of mmseg's class.
@@ -43,7 +43,7 @@ def _with_sizes(preprocessor: BaseDataPreprocessor) -> BaseDataPreprocessor:
 
 
 def _attach_sizes(preprocessor: BaseDataPreprocessor, args: tuple, batch: dict[str, Any]) -> None:
-    """Attaches the sizes in the data samples to the batch; without data samples none are known.
+    """Attaches the sizes in the data samples to the batch; does nothing without data samples.
 
     Raises:
         ValueError: If a data sample has no ``img_shape``.
@@ -52,7 +52,7 @@ def _attach_sizes(preprocessor: BaseDataPreprocessor, args: tuple, batch: dict[s
     if any('img_shape' not in sample for sample in samples):
         name = type(preprocessor).__name__
         raise ValueError(
-            f'vitplug.{name}: a data sample has no img_shape, its size before padding: add it to the meta_keys of the '
+            f'vitplug.{name}: a data sample has no img_shape (the size before padding): add it to the meta_keys of the '
             f"pipeline's last step, or set data_preprocessor.type={name!r}"
         )
     if samples:

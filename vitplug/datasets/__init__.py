@@ -1,1 +1,1 @@
-"""Data that vitplug makes: scenes of digits, so that its examples run without a download, and image lists."""
+"""Generated digit scenes (examples run without a download), token labels, and image lists."""

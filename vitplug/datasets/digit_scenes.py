@@ -1,16 +1,16 @@
-"""Pictures of handwritten digits in the three folder layouts that OpenMMLab reads.
+"""Images of handwritten digits in the layouts of ImageNet, ADE20K and COCO.
 
-scikit-learn ships 1,797 scans of handwritten digits, 8 by 8 pixels each. :func:`make_digit_scenes` enlarges them
-and pastes them in varied sizes and colours on varied backgrounds, and writes::
+scikit-learn has 1,797 scans of handwritten digits, 8 by 8 pixels each. :func:`make_digit_scenes` enlarges them,
+pastes them in random sizes and colours on random backgrounds, and writes::
 
-    root/imagenet/{train,val}/<digit>/<name>.png             one digit an image, a folder a class
+    root/imagenet/{train,val}/<digit>/<name>.png             one digit per image, one folder per class
     root/ade/images/{training,validation}/<name>.png         scenes of several digits
     root/ade/annotations/{training,validation}/<name>.png    class of every pixel: 0 background, 1..10 digit 0..9
     root/coco/{train,val}/<name>.png                         scenes of several digits
     root/coco/annotations/instances_{train,val}.json         COCO instances, category 1..10 for digit 0..9
     root/manifest.json                                       arguments, and size, SHA-256 and scans of every file
 
-The scans are split into training and validation before anything is drawn, and all three layouts use the same split.
+The scans are split into training and validation before images are drawn. All three layouts use the same split.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ MANIFEST = 'manifest.json'
 VAL_SHARE = 0.2
 MAX_BOX_OVERLAP = 0.15
 MIN_VISIBLE_SHARE = 0.75
-# Digits are brighter than what is behind them: small models would need far more steps to learn both signs.
+# Digits are brighter than the background: with both signs of contrast, small models would need far more steps.
 MAX_BACKGROUND = 120
 MIN_CONTRAST = 90
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
-# Every kind of random draw has a stream number, so that no two of them share random numbers.
+# Each kind of random draw has its own stream number, so that no two kinds share random numbers.
 SPLIT_STREAM = 0
 STREAMS = {
     (layout, split): 1 + 2 * i + j
@@ -85,7 +85,7 @@ Log = Callable[[str], object]
 
 @dataclass(frozen=True)
 class ScanPool:
-    """The scans that one split may use.
+    """The scans of one split.
 
     Attributes:
         images: All scans, float32 of shape (1797, 8, 8), 0 (paper) to 1 (ink).
@@ -130,7 +130,7 @@ def load_pools(seed: int) -> dict[str, ScanPool]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ImportError('the digit scans come with scikit-learn: pip install scikit-learn') from error
+        raise ImportError('the digit scans are part of scikit-learn: pip install scikit-learn') from error
     digits = load_digits()
     images = digits.images.astype(np.float32)
     images /= images.max(axis=(1, 2), keepdims=True)
@@ -142,14 +142,14 @@ def load_pools(seed: int) -> dict[str, ScanPool]:
 
 @dataclass(frozen=True)
 class SceneSpec:
-    """Ranges from which a scene is drawn; both ends belong to the range.
+    """Ranges for the random values of a scene, both ends included.
 
     Attributes:
         canvas: Sides of the image in pixels.
         digits: Number of digits.
         size: Height of a digit in pixels.
-        max_fill: Largest height of a digit as a share of the shorter side of the canvas.
-        jitter: How far a digit may lie from the centre, from 0 (at the centre) to 1 (at the border).
+        max_fill: Maximum height of a digit as a share of the shorter side of the canvas.
+        jitter: Maximum distance of a digit from the centre, from 0 (at the centre) to 1 (at the border).
     """
 
     canvas: tuple[int, int]
@@ -166,11 +166,11 @@ SPECS = {'imagenet': SINGLE, 'ade': SEVERAL, 'coco': SEVERAL}
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture of N digits and what is known about it.
+    """An image of N digits with its ground truth.
 
     Attributes:
-        image: RGB picture, uint8 of shape (H, W, 3).
-        masks: Visible part of every digit, bool of shape (N, H, W). No two masks share a pixel.
+        image: RGB image, uint8 of shape (H, W, 3).
+        masks: Visible part of every digit, bool of shape (N, H, W). Masks do not overlap.
         labels: The digits, integers 0..9 of shape (N,).
         scan_ids: Row number of every digit's scan in scikit-learn's data, integers of shape (N,).
     """
@@ -183,7 +183,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class _Digit:
-    """A digit at its place: ``ink`` (h, w) is its opacity 0..1, its upper left pixel is (``top``, ``left``)."""
+    """A placed digit: ``ink`` (h, w) is its opacity 0..1, its upper left pixel is (``top``, ``left``)."""
 
     label: int
     scan_id: int
@@ -208,7 +208,7 @@ class _Digit:
 
 
 def render_digit(scan: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Enlarge a scan smoothly and cut off the empty border.
+    """Enlarge a scan smoothly and crop the empty border.
 
     Args:
         scan: Scan of shape (8, 8), 0 (paper) to 1 (ink).
@@ -218,7 +218,7 @@ def render_digit(scan: np.ndarray, height: int, width: int) -> np.ndarray:
     Returns:
         Opacity of shape (h, w), float32 0..1; it is 0.5 where the enlarged scan has half of its full intensity.
     """
-    # Strokes reach the edge of a scan: with a margin they fade out there instead of ending in a straight cut.
+    # Strokes reach the edge of a scan: padding lets them fade out instead of ending in a straight cut.
     padded = np.pad(scan, 1)
     soft = cv2.resize(padded, (round(width * 10 / 8), round(height * 10 / 8)), interpolation=cv2.INTER_CUBIC)
     ink = np.clip((soft - 0.5) / 0.4 + 0.5, 0, 1)
@@ -227,14 +227,14 @@ def render_digit(scan: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def paint_background(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Paint a darkish background: one colour or a gradient, plain, grainy or blotchy.
+    """Paint a dark background: one colour or a gradient, with or without texture.
 
     Args:
         shape: Height and width in pixels.
-        rng: Source of the random draws.
+        rng: Random number generator.
 
     Returns:
-        RGB picture of shape (H, W, 3), float32 0..255.
+        RGB image of shape (H, W, 3), float32 0..255.
     """
     height, width = shape
     canvas = np.tile(rng.uniform(0, MAX_BACKGROUND, 3).astype(np.float32), (height, width, 1))
@@ -252,15 +252,15 @@ def paint_background(shape: tuple[int, int], rng: np.random.Generator) -> np.nda
 
 
 def pick_contrasting_colour(patch: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Pick a random colour that stands out from a patch of background as chalk from a board.
+    """Pick a random colour that is much brighter than a patch of background.
 
     Args:
         patch: Background, RGB 0..255 of shape (H, W, 3).
-        rng: Source of the random draws.
+        rng: Random number generator.
 
     Returns:
-        RGB colour of shape (3,), float32 0..255, in luminance at least ``MIN_CONTRAST`` above nearly all of the
-        patch; white where no drawn colour is.
+        RGB colour of shape (3,), float32 0..255. Its luminance is at least ``MIN_CONTRAST`` above 95 % of the patch;
+        if no drawn colour is that bright, it is white.
     """
     high = np.percentile(patch @ LUMINANCE, 95)
     colours = np.concatenate([rng.uniform(60, 255, (64, 3)), np.full((1, 3), 255)]).astype(np.float32)
@@ -283,7 +283,7 @@ def _try_place(
 
 
 def visible_masks(digits: Sequence[_Digit], shape: tuple[int, int]) -> np.ndarray:
-    """Masks of shape (N, H, W) of what is to be seen of digits that are drawn one after another."""
+    """Masks of shape (N, H, W) of the visible parts of digits that are drawn one after another."""
     masks = np.zeros((len(digits), *shape), bool)
     for i, digit in enumerate(digits):
         mask = digit.mask(shape)
@@ -293,11 +293,11 @@ def visible_masks(digits: Sequence[_Digit], shape: tuple[int, int]) -> np.ndarra
 
 
 def _is_crowded(digits: Sequence[_Digit], shape: tuple[int, int]) -> bool:
-    """Whether the last digit lies too much on the others."""
+    """True if the last digit covers too much of the others."""
     *others, last = digits
     if any(last.box_overlap(other) > MAX_BOX_OVERLAP for other in others):
         return True
-    # Several small overlaps add up: what is left of a digit must still be a digit that is worth an annotation.
+    # Several small overlaps add up: enough of each digit must stay visible.
     seen = visible_masks(digits, shape).sum(axis=(1, 2))
     whole = np.array([digit.mask(shape).sum() for digit in digits])
     return bool((seen < MIN_VISIBLE_SHARE * whole).any())
@@ -306,11 +306,11 @@ def _is_crowded(digits: Sequence[_Digit], shape: tuple[int, int]) -> bool:
 def _lay_out(
     pool: ScanPool, labels: Sequence[int], shape: tuple[int, int], spec: SceneSpec, rng: np.random.Generator
 ) -> list[_Digit]:
-    """Place digits one after another; one that finds no place is left out."""
+    """Place digits one after another; skip a digit that does not fit."""
     digits: list[_Digit] = []
     max_size = max(spec.size[0], min(spec.size[1], spec.max_fill * min(shape)))
     for label in labels:
-        # From try to try the digit becomes smaller, so that it fits into what room is left.
+        # Each try is smaller, until the digit fits into the free space.
         for limit in np.linspace(max_size, spec.size[0], 30):
             digit = _try_place(pool, int(label), shape, spec, limit, rng)
             if digit is not None and not _is_crowded([*digits, digit], shape):
@@ -325,11 +325,11 @@ def compose_scene(pool: ScanPool, spec: SceneSpec, rng: np.random.Generator, lab
     Args:
         pool: Scans to draw from.
         spec: Ranges of canvas, number and size of the digits.
-        rng: Source of the random draws.
-        label: The digit of every item of the scene; None: digits at random.
+        rng: Random number generator.
+        label: The digit for the whole scene; None draws random digits.
 
     Returns:
-        The scene, with at least ``spec.digits[0]`` digits. Of every digit at least ``MIN_VISIBLE_SHARE`` is visible.
+        The scene, with at least ``spec.digits[0]`` digits. At least ``MIN_VISIBLE_SHARE`` of each digit is visible.
     """
     digits: list[_Digit] = []
     while len(digits) < spec.digits[0]:
@@ -351,19 +351,19 @@ def compose_scene(pool: ScanPool, spec: SceneSpec, rng: np.random.Generator, lab
 
 
 def draw_scene(pools: dict[str, ScanPool], seed: int, layout: str, split: str, index: int) -> Scene:
-    """Draw the picture that :func:`make_digit_scenes` writes at a position of a layout and split.
+    """Draw the image that :func:`make_digit_scenes` writes at a position of a layout and split.
 
-    It depends on nothing but these arguments: larger data sets begin with the pictures of smaller ones.
+    It depends only on these arguments: larger data sets begin with the images of smaller ones.
 
     Args:
-        pools: What :func:`load_pools` returns for ``seed``.
+        pools: The result of :func:`load_pools` for ``seed``.
         seed: Seed of the data set.
         layout: ``'imagenet'``, ``'ade'`` or ``'coco'``.
         split: ``'train'`` or ``'val'``.
-        index: Position of the picture, from 0.
+        index: Position of the image, from 0.
 
     Returns:
-        The scene; in the layout ``'imagenet'`` it has one digit, which is ``index % 10``.
+        The scene. In the layout ``'imagenet'`` it has one digit, ``index % 10``.
     """
     rng = np.random.default_rng([seed, STREAMS[layout, split], index])
     label = index % len(CLASSES) if layout == 'imagenet' else None
@@ -379,7 +379,7 @@ def segmentation_map(scene: Scene) -> np.ndarray:
 
 
 def encode_rle(mask: np.ndarray) -> dict:
-    """Encode a bool mask of shape (H, W) as COCO's uncompressed run-length code: column by column, zeros first."""
+    """Encode a bool mask of shape (H, W) as COCO's uncompressed run-length encoding: by columns, zeros first."""
     flat = mask.ravel(order='F').astype(np.int8)
     changes = np.flatnonzero(np.diff(flat, prepend=0))
     counts = np.diff(np.concatenate([[0], changes, [flat.size]]))
@@ -387,7 +387,7 @@ def encode_rle(mask: np.ndarray) -> dict:
 
 
 def coco_annotations(scene: Scene, image_id: int, first_id: int) -> list[dict]:
-    """COCO annotations of a scene; beyond COCO's keys each has ``scan_id``, the number of its scan."""
+    """COCO annotations of a scene, with the additional key ``scan_id``, the number of the scan."""
     annotations = []
     for i, (mask, label, scan_id) in enumerate(zip(scene.masks, scene.labels, scene.scan_ids, strict=True)):
         rows, cols = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
@@ -407,10 +407,10 @@ def coco_annotations(scene: Scene, image_id: int, first_id: int) -> list[dict]:
 
 
 def _encode_png(image: np.ndarray) -> bytes:
-    """PNG of an RGB picture (H, W, 3) or a single channel (H, W), both uint8."""
+    """PNG of an RGB image (H, W, 3) or a single channel (H, W), both uint8."""
     ok, data = cv2.imencode('.png', image[..., ::-1] if image.ndim == 3 else image)
     if not ok:
-        raise OSError(f'OpenCV could not encode a picture of shape {image.shape} as PNG')
+        raise OSError(f'OpenCV could not encode an image of shape {image.shape} as PNG')
     return data.tobytes()
 
 
@@ -427,7 +427,7 @@ def _write_bytes(path: Path, data: bytes) -> None:
 
 
 class _Writer:
-    """Writes files under a folder and keeps the manifest's entry for each."""
+    """Writes files into a folder and records the manifest's entry for each."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -504,7 +504,7 @@ class _Request:
     def checked(cls, seed: object, num_classification: object, num_scenes: object) -> _Request:
         return cls(
             seed=_checked_int('seed', seed, 0),
-            # With fewer images than digits a class folder would be missing, and its readers number what is there.
+            # Fewer images than digits would leave out class folders, and readers number the existing folders.
             num_classification=_checked_pair('num_classification', num_classification, len(CLASSES)),
             num_scenes=_checked_pair('num_scenes', num_scenes, 1),
         )
@@ -521,11 +521,11 @@ class _Request:
         }
 
 
-# --- what is in the folder ---
+# --- content of the folder ---
 
 
 def _read_manifest(root: Path) -> dict | None:
-    """The manifest of a folder; None where there is none, or one that is damaged or not ours."""
+    """The manifest of a folder; None if it is missing, damaged or not written by this converter."""
     try:
         manifest = json.loads((root / MANIFEST).read_bytes())
     except (OSError, ValueError):
@@ -546,7 +546,7 @@ def _size(path: Path) -> int | None:
 
 
 def _find_damage(root: Path, manifest: dict) -> str | None:
-    """Say what is wrong with the files a manifest lists; None if nothing is."""
+    """Describe a missing or truncated file of a manifest; None if there is none."""
     for name, entry in manifest['files'].items():
         size = _size(root / name)
         if size is None:
@@ -557,9 +557,9 @@ def _find_damage(root: Path, manifest: dict) -> str | None:
 
 
 def _find_foreign(root: Path) -> str | None:
-    """Name a file in the folder that the converter would never write; None if there is none."""
+    """Return a file in the folder that this converter does not write; None if there is none."""
     for folder, folders, files in os.walk(root):
-        # A link to a folder counts as a file here: the converter writes none.
+        # A link to a folder counts as a file: the converter writes no links.
         for name in files + [name for name in folders if os.path.islink(os.path.join(folder, name))]:
             path = Path(folder, name)
             if path.is_symlink() or not OUR_FILES.fullmatch(path.relative_to(root).as_posix()):
@@ -570,7 +570,7 @@ def _find_foreign(root: Path) -> str | None:
 
 
 def _may_be_our_manifest(path: Path) -> bool:
-    """Whether a manifest is ours, or was before it was cut short."""
+    """True if a manifest, perhaps truncated, was written by this converter."""
     start = _encode_json({'format': FORMAT})[:-2]
     head = path.read_bytes()[: len(start)]
     return start.startswith(head)
@@ -582,7 +582,7 @@ def _is_complete(root: Path, request: _Request) -> bool:
 
 
 def _check_replaceable(root: Path, request: _Request, overwrite: bool, log: Log) -> None:
-    """Raise ValueError unless the folder is free or holds nothing but a data set that may be replaced."""
+    """Raise ValueError unless the folder is empty or has only a data set that may be replaced."""
     if not root.exists():
         return
     if not root.is_dir():
@@ -590,15 +590,15 @@ def _check_replaceable(root: Path, request: _Request, overwrite: bool, log: Log)
     foreign = _find_foreign(root)
     if foreign is not None:
         raise ValueError(
-            f"root = '{root}': must be a new, an empty or an earlier data set's folder, but it holds {foreign}, "
+            f"root = '{root}': must be new, empty or the folder of an earlier data set, but it holds {foreign}, "
             'which this converter did not write; choose another folder or move that file away'
         )
     manifest = _read_manifest(root)
     if manifest is not None and not _made_by(manifest, request) and not overwrite:
         raise ValueError(
             f"root = '{root}': holds a data set made with other arguments ({manifest.get('arguments')}, format version "
-            f'{manifest.get("version")}), asked for are {request.in_manifest()}, format version {FORMAT_VERSION}; '
-            'choose another folder, or have it replaced with --overwrite (overwrite=True)'
+            f'{manifest.get("version")}); requested are {request.in_manifest()}, format version {FORMAT_VERSION}; '
+            'choose another folder, or replace it with --overwrite (overwrite=True)'
         )
     _log_replacement(root, manifest, log)
 
@@ -607,7 +607,7 @@ def _log_replacement(root: Path, manifest: dict | None, log: Log) -> None:
     if not any(root.iterdir()):
         return
     damage = f'{MANIFEST} is missing or damaged' if manifest is None else _find_damage(root, manifest)
-    log(f'{root} is incomplete ({damage}): making it again' if damage else f'{root} is being replaced')
+    log(f'{root} is incomplete ({damage}): making it again' if damage else f'replacing {root}')
 
 
 # --- making the folder ---
@@ -623,7 +623,7 @@ def _leftovers(root: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _locked(root: Path, log: Log) -> Iterator[None]:
-    """Let one process at a time write a data set; the system gives the lock back when a process is killed."""
+    """Let one process at a time write a data set; the system releases the lock when a process is killed."""
     with open(_sibling(root, 'lock'), 'w') as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -635,7 +635,7 @@ def _locked(root: Path, log: Log) -> Iterator[None]:
 
 def _remove_leftovers(root: Path, log: Log) -> None:
     for path in _leftovers(root):
-        log(f'an earlier run did not finish: removing what it left in {path}')
+        log(f'an earlier run did not finish: removing its files in {path}')
         shutil.rmtree(path)
 
 
@@ -683,30 +683,29 @@ def make_digit_scenes(
     overwrite: bool = False,
     log: Log = print,
 ) -> Path:
-    """Write digit pictures in ImageNet, ADE20K and COCO layout under one folder.
+    """Write digit images in ImageNet, ADE20K and COCO layout into one folder.
 
-    The same arguments give the same bytes. The folder appears, by renaming, once everything in it is written; if it
-    is there already and complete, nothing is done, and if it is damaged, it is made again.
+    The same arguments give the same bytes. The folder is written under a temporary name and renamed at the end. A
+    complete folder is kept, a damaged one is made again.
 
     Args:
         root: The folder to make.
-        seed: Seed of the split and of all pictures, at least 0.
+        seed: Seed of the split and of all images, at least 0.
         num_classification: Numbers of (training, validation) images in ImageNet layout, each at least 10.
-        num_scenes: Numbers of (training, validation) scenes in ADE20K layout, and again in COCO layout, each at
-            least 1.
-        overwrite: Whether a data set made with other arguments may be replaced.
+        num_scenes: Numbers of (training, validation) scenes for each of ADE20K and COCO layout, each at least 1.
+        overwrite: If True, a data set made with other arguments is replaced.
         log: Called with each line of progress.
 
     Returns:
         The folder, with links resolved.
 
     Raises:
-        ValueError: If an argument is out of its range, if the folder holds files that this function does not write,
-            or if it holds a data set made with other arguments and ``overwrite`` is False.
+        ValueError: If an argument is out of range, if the folder has files that this function does not write, or if
+            it has a data set made with other arguments and ``overwrite`` is False.
         ImportError: If scikit-learn is not installed.
     """
     request = _Request.checked(seed, num_classification, num_scenes)
-    # A link to a folder elsewhere stays a link: what it points to is what gets replaced.
+    # A link to a folder stays a link: its target is replaced.
     root = Path(root).resolve()
     if _is_complete(root, request) and not _leftovers(root):
         log(f'{root} is complete already')
@@ -731,9 +730,9 @@ def is_complete(
     num_classification: tuple[int, int] = (4000, 500),
     num_scenes: tuple[int, int] = (1600, 100),
 ) -> bool:
-    """Tell whether a folder holds the whole data set of these arguments.
+    """Check if a folder has the complete data set of these arguments.
 
-    Every file must be there and have its size; contents are not read again.
+    Every file must exist and have its size; contents are not read.
 
     Args:
         root: The folder.
@@ -742,9 +741,9 @@ def is_complete(
         num_scenes: As in :func:`make_digit_scenes`.
 
     Returns:
-        True if :func:`make_digit_scenes` with these arguments would have nothing to write.
+        True if :func:`make_digit_scenes` with these arguments would write nothing.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of range.
     """
     return _is_complete(Path(root).resolve(), _Request.checked(seed, num_classification, num_scenes))

@@ -1,6 +1,6 @@
-"""Image lists of the GAB paper's transfer experiments: all images of a data set, shuffled and cut 70 : 15 : 15.
+"""Image lists of the GAB paper's transfer experiments: all images of a data set, shuffled and split 70 : 15 : 15.
 
-*Understanding Gaussian Attention Bias of Vision Transformers Using Effective Receptive Fields* uses none of the data
+*Understanding Gaussian Attention Bias of Vision Transformers Using Effective Receptive Fields* does not use the data
 sets' own splits. Its script (https://github.com/kmbmjn/GaussianAttentionBias, train.py) reads one folder per class with
 torchvision's ``ImageFolder``, shuffles the image indices with NumPy's seed 0 and takes ``int(0.7 n)``, ``int(0.15 n)``
 and ``int(0.15 n)`` of them; one or two images may be left over. :func:`write_pooled_lists` writes the same three parts
@@ -8,8 +8,8 @@ for mmpretrain's ``CustomDataset``, a file name and a label per line::
 
     root/meta/pooled_{train,val,test}.txt
 
-Caltech-101 and Stanford Dogs come in such folders, so these are the paper's splits. The paper's folders of the other
-two are not public: here the classes of Pets are sorted by name, those of Cars by number.
+The archives of Caltech-101 and Stanford Dogs have such folders, so their lists are the paper's splits. The paper's
+folders of Pets and Cars are not public: classes of Pets are sorted by name, classes of Cars by number.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Entry = tuple[str, int]
 
 @dataclass(frozen=True)
 class Pool:
-    """A data set whose images are pooled.
+    """A data set with pooled images.
 
     Attributes:
-        archives: What to unpack into the root folder, and where it comes from.
-        folder: Folder of the images below the root.
-        find: Gives class and file name below ``folder`` of every image, from root and folder.
+        archives: Archive to unpack into the root folder, and its source.
+        folder: Folder of the images in the root.
+        find: Returns class and file name in ``folder`` of every image, given root and folder.
         num_classes: Number of classes.
         num_images: Number of images.
     """
@@ -54,19 +54,19 @@ def write_pooled_lists(
 
     Args:
         name: One of :data:`POOLS`.
-        root: Folder that holds the unpacked archives.
+        root: Folder with the unpacked archives.
         seed: Seed of the shuffling; the paper has 0.
-        num_images: Number of images to expect; by default, that of the whole data set.
-        overwrite: Whether lists of other content are replaced.
+        num_images: Expected number of images; by default, that of the whole data set.
+        overwrite: If True, existing lists that differ are replaced.
 
     Returns:
         Number of images in each list, by name of the list.
 
     Raises:
         FileNotFoundError: If a folder, a list or images are missing.
-        FileExistsError: If there are lists of other content and ``overwrite`` is False.
-        ValueError: If an argument is out of range, a list cannot be read, an image is empty, or classes or images
-            are not as many as expected.
+        FileExistsError: If existing lists differ and ``overwrite`` is False.
+        ValueError: If an argument is out of range, a list cannot be read, an image is empty, or the number of classes
+            or images is not the expected one.
         ImportError: If SciPy, which reads the lists of Cars, is not installed.
     """
     if name not in POOLS:
@@ -86,7 +86,7 @@ def find_entries(pool: Pool, root: Path, num_images: int) -> list[Entry]:
 
     Raises:
         FileNotFoundError: If the folder, a list or images are missing.
-        ValueError: If classes or images are not as many as expected, or an image is empty.
+        ValueError: If the number of classes or images is not the expected one, or if an image is empty.
     """
     folder = root / pool.folder
     if not folder.is_dir():
@@ -96,12 +96,12 @@ def find_entries(pool: Pool, root: Path, num_images: int) -> list[Entry]:
     if len(labels) != pool.num_classes:
         raise ValueError(
             f'{folder.absolute()} has images of {len(labels)} classes instead of {pool.num_classes}: unpack '
-            f'{pool.archives} anew'
+            f'{pool.archives} again'
         )
     if len(found) != num_images:
         raise ValueError(
-            f'{folder.absolute()} has {len(found)} images instead of {num_images}: unpack {pool.archives} anew, or '
-            f'give --images {len(found)} for a split of these'
+            f'{folder.absolute()} has {len(found)} images instead of {num_images}: unpack {pool.archives} again, or '
+            f'add --images {len(found)} to split these'
         )
     entries = [(image, labels[key]) for key, image in found]
     check_images(entries, folder, pool.archives)
@@ -109,7 +109,7 @@ def find_entries(pool: Pool, root: Path, num_images: int) -> list[Entry]:
 
 
 def split_pool(entries: Sequence[Entry], seed: int) -> dict[str, list[Entry]]:
-    """Shuffled parts of 70, 15 and 15 %, rounded down; what is left over is in none."""
+    """Shuffled parts of 70, 15 and 15 %, rounded down; the remaining images are in no part."""
     order = np.random.RandomState(seed).permutation(len(entries))
     sizes = [int(len(entries) * share) for share in SHARES.values()]
     parts = np.split(order, np.cumsum(sizes))
@@ -117,45 +117,46 @@ def split_pool(entries: Sequence[Entry], seed: int) -> dict[str, list[Entry]]:
 
 
 def check_images(entries: Sequence[Entry], folder: Path, archives: str) -> None:
-    """Checks that every image is there and not empty.
+    """Checks that every image exists and is not empty.
 
     Raises:
         FileNotFoundError: If images are missing.
-        ValueError: If images have no bytes.
+        ValueError: If images are empty.
     """
     sizes = {image: _size(folder / image) for image, _ in entries}
     missing = [image for image, size in sizes.items() if size is None]
     if missing:
         raise FileNotFoundError(
-            f'{folder.absolute()} lacks {len(missing)} of {len(sizes)} images: {_some(missing)}; unpack {archives} anew'
+            f'{folder.absolute()} lacks {len(missing)} of {len(sizes)} images: {_some(missing)}; unpack {archives} '
+            'again'
         )
     empty = [image for image, size in sizes.items() if size == 0]
     if empty:
-        raise ValueError(f'{folder.absolute()} has {len(empty)} empty images: {_some(empty)}; unpack {archives} anew')
+        raise ValueError(f'{folder.absolute()} has {len(empty)} empty images: {_some(empty)}; unpack {archives} again')
 
 
 def write_texts(folder: Path, texts: Mapping[str, str], overwrite: bool) -> None:
     """Writes ``folder/<name>.txt`` files.
 
     Raises:
-        FileExistsError: If one exists with other content and ``overwrite`` is False; then none is written.
+        FileExistsError: If one exists with other content and ``overwrite`` is False; nothing is written.
     """
     paths = {folder / f'{name}.txt': text for name, text in texts.items()}
     other = [path.name for path, text in paths.items() if path.is_file() and path.read_text(encoding='utf-8') != text]
     if other and not overwrite:
         raise FileExistsError(
-            f'{folder.absolute()} has other lists already ({_some(other)}): add --overwrite to replace'
+            f'{folder.absolute()} already has other lists ({_some(other)}): add --overwrite to replace them'
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in paths.items():
         path.write_text(text, encoding='utf-8')
 
 
-# --- where the data sets have their classes ---
+# --- classes of the data sets ---
 
 
 def find_by_folder(root: Path, folder: Path) -> list[tuple[Class, str]]:
-    """The class of an image is the folder it lies in."""
+    """The class of an image is its folder."""
     classes = [path for path in folder.iterdir() if path.is_dir()]
     return [(path.name, f'{path.name}/{image}') for path in classes for image in _images(path)]
 
@@ -169,8 +170,8 @@ def find_by_list(root: Path, folder: Path) -> list[tuple[Class, str]]:
     """The class of an image is a number in ``cars_annos.mat``.
 
     Raises:
-        FileNotFoundError: If there is no such list.
-        ValueError: If it cannot be read.
+        FileNotFoundError: If the list is missing.
+        ValueError: If the list cannot be read.
         ImportError: If SciPy is not installed.
     """
     try:
@@ -179,17 +180,17 @@ def find_by_list(root: Path, folder: Path) -> list[tuple[Class, str]]:
         raise ImportError('the list of Stanford Cars is a MATLAB file: pip install scipy') from error
     path = root / 'cars_annos.mat'
     if not path.is_file():
-        raise FileNotFoundError(f'no such list: {path.absolute()}; get it where car_ims comes from')
+        raise FileNotFoundError(f'no such list: {path.absolute()}; get it from the source of car_ims.tgz')
     try:
         annotations = loadmat(path, squeeze_me=True)['annotations']
         return [
             (int(number), Path(image).name)
             for number, image in zip(annotations['class'], annotations['relative_im_path'], strict=True)
         ]
-    # SciPy raises whatever the damage leads to.
+    # For a damaged file, SciPy can raise any error.
     except Exception as error:
         raise ValueError(
-            f'{path.absolute()} is no list of Stanford Cars or is damaged ({error}): download it anew'
+            f'{path.absolute()} is damaged or not a list of Stanford Cars ({error}): download it again'
         ) from error
 
 

@@ -1,18 +1,18 @@
-"""A label for every token, as token labelling trains with: reading, and following what augmentation does to an image.
+"""Labels for every token (token labelling): reads them, and applies the augmentation of an image to them.
 
 *All Tokens Matter: Token Labeling for Training Better Vision Transformers* (LV-ViT). Another network has classified
-each place of each training image beforehand; of its scores a file holds the best k, ``(2, k, h, w)``, scores first and
-classes second::
+each position of each training image. A file has the top k of these scores, ``(2, k, h, w)``, scores first and classes
+second::
 
     data/imagenet/train/n01440764/n01440764_10026.JPEG     the image
-    data/token_labels/n01440764/n01440764_10026.pt         its file, as LV-ViT's authors give it away
+    data/token_labels/n01440764/n01440764_10026.pt         its file, as published by LV-ViT's authors
 
-While an image is cropped, flipped, rotated, sheared and moved, the places of its pixels go along::
+The positions of the pixels are transformed with the image when it is cropped, flipped, rotated, sheared and moved::
 
-    token_places  (H, W, 3)     x and y in the unchanged image, from 0 to 1, and a mark of what is inside of it
+    token_places  (H, W, 3)     x and y in the original image, from 0 to 1, and a mark of the pixels inside it
 
-The transforms here have the names and arguments of mmpretrain's. The published code exchanges x and y where it cuts the
-label map of a crop; here the label of a token is that of its own place.
+The transforms have the names and arguments of mmpretrain's. The published code swaps x and y when it crops the label
+map; these transforms keep the label of each token's own position.
 """
 
 from collections.abc import Sequence
@@ -31,24 +31,24 @@ from vitplug.registry import TRANSFORMS
 
 LABELS = 'token_labels'
 PLACES = 'token_places'
-# Padding of an image is at most 255, so a place with another mark is not of the image.
+# Mark of positions inside the image. Augmentation pads with values of at most 255.
 INSIDE = 1000.0
-# Samples of the label map for each token and axis, as RoIAlign takes on maps about as fine as the tokens.
+# Samples of the label map per token and axis, as in RoIAlign on maps about as fine as the tokens.
 SAMPLES = 2
 
 
 @TRANSFORMS.register_module()
 class LoadTokenLabels(BaseTransform):
-    """Reads the token labels of an image and starts to follow its pixels.
+    """Reads the token labels of an image and adds the positions of its pixels.
 
     Required keys: ``img``, ``img_path``. Added keys: ``token_labels`` ``(2, k, h, w)``, ``token_places`` ``(H, W, 3)``.
 
     Args:
-        root: Folder with a folder for each class.
+        root: Folder with one folder per class.
 
     Raises:
-        FileNotFoundError: If an image has no file there.
-        ValueError: If a file does not hold token labels.
+        FileNotFoundError: If an image has no file of token labels.
+        ValueError: If a file does not contain token labels.
     """
 
     def __init__(self, root: str | Path):
@@ -69,26 +69,26 @@ def read_token_labels(path: Path) -> torch.Tensor:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it holds something else.
+        ValueError: If it does not contain token labels.
     """
     if not path.is_file():
-        raise FileNotFoundError(f'no token labels: {path}; LoadTokenLabels(root=...) needs a file for every image')
+        raise FileNotFoundError(f'no token labels: {path}; LoadTokenLabels(root=...) needs one file per image')
     try:
         labels = read_torch_file(path)
     except Exception as error:
-        raise ValueError(f'{path}: no file of token labels: {str(error).splitlines()[0]}') from error
+        raise ValueError(f'{path}: not a file of token labels: {str(error).splitlines()[0]}') from error
     shape = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__
     if not isinstance(labels, torch.Tensor) or labels.ndim != 4 or len(labels) != 2 or not labels.numel():
         raise ValueError(f'{path}: expected scores and classes of shape (2, k, h, w), found {shape}')
     labels = labels.float()
     classes = labels[1]
     if not labels.isfinite().all() or (classes < 0).any() or (classes != classes.round()).any():
-        raise ValueError(f'{path}: expected finite scores and classes that are integers from 0')
+        raise ValueError(f'{path}: expected finite scores, and classes that are integers from 0')
     return labels
 
 
 class Followed:
-    """Does to the places of an image's pixels, where they are followed, what the next class does to the image."""
+    """Mixin: applies the transform of the next class also to the positions of the pixels, if they are tracked."""
 
     def transform(self, results: dict) -> dict:
         before = np.random.get_state()
@@ -101,48 +101,48 @@ class Followed:
         return results
 
     def follow(self, places: np.ndarray) -> np.ndarray:
-        """The places ``(H, W, 3)`` after the same random draws."""
+        """The positions ``(H, W, 3)``, transformed with the same random draws."""
         return super().transform(dict(img=places))['img']
 
 
 @TRANSFORMS.register_module()
 class RandomResizedCrop(Followed, PlainCrop):
-    """mmpretrain's ``RandomResizedCrop``, which token labels follow."""
+    """mmpretrain's ``RandomResizedCrop``, also applied to token labels."""
 
     def follow(self, places: np.ndarray) -> np.ndarray:
         top, left, height, width = self.rand_crop_params(places)
         size = (self.scale[1], self.scale[0])
-        # mmcv's Pillow backend takes bytes only.
+        # mmcv's Pillow backend accepts only bytes.
         return cv2.resize(places[top : top + height, left : left + width], size, interpolation=cv2.INTER_LINEAR)
 
 
 @TRANSFORMS.register_module()
 class RandomFlip(Followed, PlainFlip):
-    """mmcv's ``RandomFlip``, which token labels follow."""
+    """mmcv's ``RandomFlip``, also applied to token labels."""
 
 
 @TRANSFORMS.register_module()
 class Rotate(Followed, plain.Rotate):
-    """mmpretrain's ``Rotate``, which token labels follow."""
+    """mmpretrain's ``Rotate``, also applied to token labels."""
 
 
 @TRANSFORMS.register_module()
 class Shear(Followed, plain.Shear):
-    """mmpretrain's ``Shear``, which token labels follow."""
+    """mmpretrain's ``Shear``, also applied to token labels."""
 
 
 @TRANSFORMS.register_module()
 class Translate(Followed, plain.Translate):
-    """mmpretrain's ``Translate``, which token labels follow."""
+    """mmpretrain's ``Translate``, also applied to token labels."""
 
 
 @TRANSFORMS.register_module()
 class RandAugment(plain.RandAugment):
-    """mmpretrain's ``RandAugment``, whose geometric operations token labels follow.
+    """mmpretrain's ``RandAugment``, with geometric operations also applied to token labels.
 
     Args:
-        policies: As mmpretrain's: the name of a list of operations, or the list.
-        settings: mmpretrain's further arguments.
+        policies: As in mmpretrain: the name of a list of operations, or the list.
+        settings: Other arguments of mmpretrain's class.
     """
 
     MOVING = ('Rotate', 'Shear', 'Translate')
@@ -159,13 +159,13 @@ class RandAugment(plain.RandAugment):
 
 @TRANSFORMS.register_module()
 class SampleTokenPlaces(BaseTransform):
-    """The places of an image's tokens in place of those of its pixels.
+    """Replaces the positions of an image's pixels by those of its tokens.
 
-    Modified key: ``token_places``, then ``(2 h, 2 w, 2)``: x and y from -1 to 1 of 2 x 2 places of each token, NaN
-    outside of the image.
+    Modified key: ``token_places``, then ``(2 h, 2 w, 2)``: x and y from -1 to 1 of 2 x 2 positions in each token, NaN
+    outside the image.
 
     Args:
-        size: Tokens of a side, or ``(h, w)``.
+        size: Number of tokens per side, or ``(h, w)``.
     """
 
     def __init__(self, size: int | Sequence[int]):

@@ -1,17 +1,17 @@
-"""What mmdet lacks around its detectors."""
+"""Additions to mmdet's detectors."""
 
 from mmengine.model import BaseTTAModel
 
 from vitplug.registry import MODELS
 
 
-# A function, not the class: mmdet is imported only for configs that use it.
+# A function instead of the class, so that mmdet is imported only for configs that use it.
 @MODELS.register_module('DetTTAModel')
 def build_det_tta_model(**settings) -> BaseTTAModel:
-    """:class:`vitplug.detectors.augmented_test.DetTTAModel`, which merges boxes and masks of several views.
+    """Builds :class:`vitplug.detectors.augmented_test.DetTTAModel`, which merges boxes and masks of several views.
 
     Args:
-        settings: Arguments of mmdet's class of the same name.
+        settings: Arguments of mmdet's ``DetTTAModel``.
     """
     from .augmented_test import DetTTAModel
 

@@ -1,4 +1,4 @@
-"""Merging of what a detector predicts for several views of an image."""
+"""Merges a detector's predictions for several views of an image (test-time augmentation)."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ FLIPPED_AXES = {'horizontal': (-1,), 'vertical': (-2,), 'diagonal': (-2, -1)}
 
 
 class DetTTAModel(BoxTTAModel):
-    """mmdet's merging of boxes, for instance masks, too: a box that survives suppression keeps its own mask.
+    """mmdet's ``DetTTAModel``, also for instance masks: each box kept by non-maximum suppression keeps its mask.
 
     The arguments are mmdet's: `tta_cfg` with `nms` and `max_per_img`.
     """
@@ -38,6 +38,6 @@ class DetTTAModel(BoxTTAModel):
 
 
 def _unflipped(sample: DetDataSample) -> Tensor:
-    """Masks ``(n, h, w)`` of a view as they lie in the image."""
+    """Masks ``(n, h, w)`` of a view in the orientation of the image."""
     masks = sample.pred_instances.masks
     return masks.flip(FLIPPED_AXES[sample.flip_direction]) if sample.flip else masks

@@ -1,14 +1,14 @@
-"""Cross-entropy with class weights beside ignored pixels."""
+"""Cross-entropy with class weights and ignored pixels."""
 
 from mmseg.models.losses import CrossEntropyLoss
 from torch import Tensor
 
 
 class SegCrossEntropyLoss(CrossEntropyLoss):
-    """mmseg's cross-entropy, whose class weights go with ignored pixels on every release of mmseg.
+    """mmseg's cross-entropy, with class weights that also work together with ignored pixels in mmseg 1.2.2.
 
-    The mean is the weighted one over the pixels that count. mmseg 1.2.2 looks up the weights of ignored pixels as well,
-    of class 255 for instance, and ends in an IndexError.
+    The mean is weighted, over the pixels that are not ignored. mmseg 1.2.2 also looks up the weights of ignored pixels,
+    such as class 255, and raises an IndexError.
     """
 
     def forward(
@@ -21,7 +21,7 @@ class SegCrossEntropyLoss(CrossEntropyLoss):
         ignore_index: int = -100,
         **kwargs,
     ) -> Tensor:
-        """The loss of logits ``(B, classes, H, W)`` and classes ``(B, H, W)``."""
+        """The loss for logits ``(B, classes, H, W)`` and classes ``(B, H, W)``."""
         is_mean = (reduction_override or self.reduction) == 'mean'
         if self.class_weight is not None and avg_factor is None and is_mean:
             avg_factor = cls_score.new_tensor(self.class_weight)[label[label != ignore_index]].sum()

@@ -1,4 +1,4 @@
-"""Feature pyramids for backbones whose maps all have one resolution."""
+"""Feature pyramids for backbones with maps of a single resolution."""
 
 from .simple_feature_pyramid import LayerNorm2d, SimpleFeaturePyramid
 

@@ -29,10 +29,10 @@ class LayerNorm2d(nn.LayerNorm):
 
 @MODELS.register_module()
 class SimpleFeaturePyramid(BaseModule):
-    """A pyramid from the last map of a plain backbone alone.
+    """A feature pyramid computed from the last map of a plain backbone.
 
-    The map is brought to every scale on its own (transposed convolutions to enlarge it, max pooling to
-    shrink it), without a top-down path; then a 1 x 1 and a 3 x 3 convolution, each with its norm::
+    Each level is computed separately, without a top-down path: transposed convolutions enlarge the map, max pooling
+    shrinks it. A 1 x 1 and a 3 x 3 convolution follow, each with a norm::
 
         stride 16 --+-- x4  deconv, norm, GELU, deconv --+
                     +-- x2  deconv ----------------------+-- 1x1, norm, 3x3, norm --> strides 4, 8, 16, 32
@@ -41,10 +41,10 @@ class SimpleFeaturePyramid(BaseModule):
 
     Args:
         in_channels: Channels of the backbone's map, ``D``.
-        out_channels: Channels of every level.
-        scale_factors: Scale of every level, fine to coarse, from 4, 2, 1 and 0.5.
-        num_outs: Number of levels; those beyond ``scale_factors`` are every second place of the one before.
-        norm_cfg: The norms; layer norm over channels by default.
+        out_channels: Channels of each level.
+        scale_factors: Scale of each level, fine to coarse, from 4, 2, 1 and 0.5.
+        num_outs: Number of levels; each additional level subsamples the previous one by 2.
+        norm_cfg: Config of the norms; layer norm over channels by default.
         init_cfg: Weight initialisation.
 
     Raises:
@@ -65,7 +65,7 @@ class SimpleFeaturePyramid(BaseModule):
         if unknown or not scale_factors:
             raise ValueError(f'scale_factors={list(scale_factors)}: expected some of {list(RESCALES)}')
         if num_outs < len(scale_factors):
-            raise ValueError(f'num_outs={num_outs}: expected at least {len(scale_factors)}, one for each scale factor')
+            raise ValueError(f'num_outs={num_outs}: expected at least {len(scale_factors)}, one per scale factor')
         self.num_outs = num_outs
         self.levels = nn.ModuleList()
         for scale in scale_factors:
@@ -79,7 +79,7 @@ class SimpleFeaturePyramid(BaseModule):
         """The levels, fine to coarse.
 
         Args:
-            inputs: Maps of the backbone; the last one, ``(B, D, h, w)``, is used.
+            inputs: Maps of the backbone; only the last one, ``(B, D, h, w)``, is used.
 
         Returns:
             ``num_outs`` maps ``(B, out_channels, s h, s w)``.
@@ -90,7 +90,7 @@ class SimpleFeaturePyramid(BaseModule):
         return tuple(outs)
 
 
-# Each: channels of the map and the norm's config to the layers that rescale it and the channels they leave.
+# Each function takes the channels of the map and the norm's config, and returns the layers and their output channels.
 
 
 def _enlarge_4(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:

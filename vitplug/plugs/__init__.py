@@ -1,4 +1,4 @@
-"""The plugs, one file per paper (torch only)."""
+"""The plugs, a file or a folder per paper (torch only)."""
 
 from .broad_attention import BroadAttention
 from .context_broadcast import ContextBroadcast, SqueezeExcite, UniformHead
@@ -8,6 +8,7 @@ from .plug_set import LayerPlugs, NetworkPlugs, PlugSet
 from .position_bias import RelPosBias, RelPosMlp
 from .refiner import Refiner
 from .residual_attention import ResidualAttention
+from .sockets import BLOCK_SOCKETS, NETWORK_SOCKETS
 
 #: The types a config may name.
 PLUG_TYPES = (
@@ -23,6 +24,8 @@ PLUG_TYPES = (
 )
 
 __all__ = [
+    'BLOCK_SOCKETS',
+    'NETWORK_SOCKETS',
     'PLUG_TYPES',
     'BlockShape',
     'LayerPlan',

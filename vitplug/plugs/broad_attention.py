@@ -1,7 +1,7 @@
 """Broad Attention (BViT).
 
 *BViT: Broad Attention based Vision Transformer*, its equations of broad connection, parameter-free
-attention and pooling. Every block's q, k and v meet once more after the last block::
+attention and pooling. One more attention, after the last block, over q, k and v of all blocks::
 
     Q, K, V = concatenation of q_l, k_l, v_l over the blocks l, head by head
     O       = softmax(c Q K^T) V                    Q K^T = sum_l q_l k_l^T
@@ -9,7 +9,7 @@ attention and pooling. Every block's q, k and v meet once more after the last bl
 
 There is nothing to learn: no projection, no bias, no dropout. On columnar hosts all tokens take part, the
 class token too. On hierarchical hosts the last block of every stage takes part, max-pooled over space to
-the last stage's grid; the paper has no code for it, and the rule here is ours.
+the last stage's grid; the paper has no code for it, and this rule is ours.
 
 If the backbone knows the sizes of padded images (:mod:`vitplug.backbones.padding`), padding tokens are no keys and take
 no part in the max-pooling.
@@ -24,12 +24,11 @@ from torch import Tensor, nn
 
 from ..attention.carry import Carry, carrying
 from ..attention.core import attend_bare
-from ..attention.grids import TokenGrid
 from ..attention.intermediates import LayerRecord
+from ..attention.layouts import Layout
+from ..attention.site import Site
 from .checks import check_choice, check_flag, check_number
 from .plug import LayerPlan, Plug
-
-KEY = 'broad'
 
 
 class BroadAttention(Plug):
@@ -37,8 +36,8 @@ class BroadAttention(Plug):
 
     Args:
         gamma: Factor of the broad feature, a constant. 0 reproduces the host; the official code has 0.4.
-        use_qk: Whether q and k of all blocks are taken; those of the last block only otherwise (``BViT_w.V``).
-        use_v: Whether v of all blocks is taken; that of the last block only otherwise (``BViT_w/o.V``).
+        use_qk: Whether q and k of all blocks are taken, or of the last block only (``BViT_w.V``).
+        use_v: Whether v of all blocks is taken, or of the last block only (``BViT_w/o.V``).
         scale: Factor ``c`` of the dot products: ``'embed'`` is ``D ** -0.5`` (the paper's), ``'head'`` is
             ``d ** -0.5`` (the official code's), both of the last block, and ``'concat'`` is that of the
             concatenated q of one head.
@@ -52,7 +51,7 @@ class BroadAttention(Plug):
         ValueError: If an argument is none of these.
     """
 
-    name = KEY
+    name = 'broad'
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class BroadAttention(Plug):
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
         taken = {plan.index: names for plan, names in self._taken(plans)}
-        return [{'tap': Tap(taken[p.index], p.num_stages > 1)} if p.index in taken else {} for p in plans]
+        return [{'tap': Tap(self.name, taken[p.index], p.num_stages > 1)} if p.index in taken else {} for p in plans]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
         if not plans:
@@ -83,13 +82,13 @@ class BroadAttention(Plug):
         num_heads = gcd(last.num_heads, last.embed_dims, *(_width(plan) for plan, _ in taken))
         concat_dims = sum(_width(plan) for plan, names in taken if 'q' in names) // num_heads
         dims = {'embed': last.embed_dims, 'head': last.shape.head_dims, 'concat': concat_dims}[self.scale]
-        return {'finish': BroadFeature(self.gamma, dims**-0.5, num_heads, self.pool_layout)}
+        return {'finish': BroadFeature(self.name, self.gamma, dims**-0.5, num_heads, self.pool_layout)}
 
     def _taken(self, plans: Sequence[LayerPlan]) -> list[tuple[LayerPlan, tuple[str, ...]]]:
         """The blocks that take part and which of q, k and v they give.
 
         Raises:
-            ValueError: If a block has not one q, k and v for each head, or the last stage is missing.
+            ValueError: If a block lacks q, k or v of a head, or the last stage is missing.
         """
         if plans and plans[-1].stage < plans[-1].num_stages - 1:
             raise ValueError(
@@ -105,7 +104,7 @@ class BroadAttention(Plug):
         return taken
 
     def _names(self, is_last: bool) -> tuple[str, ...]:
-        """Those of q, k and v that are wanted of a block."""
+        """Which of q, k and v are wanted of a block."""
         wanted = {'q': self.use_qk, 'k': self.use_qk, 'v': self.use_v}
         return tuple(name for name, of_all in wanted.items() if of_all or is_last)
 
@@ -129,71 +128,70 @@ class Tap(nn.Module):
     """Hands q, k and v of one block on, as tokens ``(B, N, C)`` or, where space matters, maps ``(B, h, w, C)``.
 
     Args:
-        names: Those of ``'q'``, ``'k'`` and ``'v'`` that are wanted.
+        key: Key in the carry.
+        names: Which of ``'q'``, ``'k'`` and ``'v'`` are wanted.
         as_map: Whether tokens of global attention become a map, too, without their prefix.
     """
 
-    def __init__(self, names: Sequence[str], as_map: bool):
+    def __init__(self, key: str, names: Sequence[str], as_map: bool):
         super().__init__()
+        self.key = key
         self.names = tuple(names)
         self.as_map = as_map
 
-    def forward(
-        self,
-        q_BWHNd: Tensor,
-        k_BWHNd: Tensor,
-        v_BWHNd: Tensor,
-        grid: TokenGrid,
-        carry: Carry,
-        valid_BWN: Tensor | None = None,
-    ) -> Carry:
+    def forward(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> Carry:
         """The carry with the wanted ones, each with its valid tokens, after those of earlier blocks."""
         tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
-        valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), grid)
-        kept = dict(carry.get(KEY, {}))
+        kept = dict(carry.get(self.key, {}))
         for name in self.names:
-            merged = self._unwindow(tensors[name].transpose(2, 3).flatten(3), grid)
+            layout, valid_BWN = self._place(name, site)
+            valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), layout)
+            merged = self._unwindow(tensors[name].transpose(2, 3).flatten(3), layout)
             kept[name] = (*kept.get(name, ()), (merged, valid))
-        return carrying(carry, KEY, kept)
+        return carrying(carry, self.key, kept)
 
-    def _unwindow(self, t_BWNC: Tensor, grid: TokenGrid) -> Tensor:
-        layout = grid.layout or grid
+    def _place(self, name: str, site: Site) -> tuple[Layout, Tensor | None]:
+        return (site.layout, site.valid_queries) if name == 'q' else (site.key_layout, site.valid_keys)
+
+    def _unwindow(self, t_BWNC: Tensor, layout: Layout) -> Tensor:
         t_BNC = layout.from_windows(t_BWNC)
-        if grid.layout is not None:
-            return t_BNC.unflatten(1, (layout.height, layout.width))
-        return t_BNC[:, grid.num_prefix :].unflatten(1, (grid.height, grid.width)) if self.as_map else t_BNC
+        as_map = layout.is_windowed or self.as_map
+        return t_BNC[:, layout.num_prefix :].unflatten(1, layout.hw) if as_map else t_BNC
 
 
 class BroadFeature(nn.Module):
-    """``x + gamma * pool(softmax(c Q K^T) V)`` with what the taps handed on.
+    """``x + gamma * pool(softmax(c Q K^T) V)`` of the tapped q, k and v.
 
     Pooling averages channels and attention averages tokens, so V is pooled first; the output's heads
     are the averages of whole heads, for both have their width in the same number of equal parts.
 
     Args:
+        key: Key in the carry.
         gamma: Factor of the feature.
         scale: Factor ``c`` of the dot products.
         num_heads: Heads ``H`` among which the channels of every block are dealt out.
         pool_layout: Order of the channels, see :class:`BroadAttention`.
     """
 
-    def __init__(self, gamma: float, scale: float, num_heads: int, pool_layout: str):
+    def __init__(self, key: str, gamma: float, scale: float, num_heads: int, pool_layout: str):
         super().__init__()
+        self.key = key
         self.gamma = gamma
         self.scale = scale
         self.num_heads = num_heads
         self.pool_layout = pool_layout
 
-    def forward(self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None) -> Tensor:
+    def forward(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
         """Tokens ``(B, N, D)`` with the broad feature; prefix tokens that no map has stay as they are."""
-        taps = {name: [self._split_heads(*pair, grid) for pair in tapped] for name, tapped in carry[KEY].items()}
-        # The last block's, on whose grid all meet.
-        valid = carry[KEY]['k'][-1][1]
+        hw = site.layout.hw
+        taps = {name: [self._split_heads(*pair, hw) for pair in pairs] for name, pairs in carry[self.key].items()}
+        # All blocks are compared on the grid of the last one.
+        valid = carry[self.key]['k'][-1][1]
         out_BWHNd, probs = attend_bare(
             *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),
             self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
             scale=self.scale,
-            valid_BWN=None if valid is None else valid.flatten(1).unsqueeze(1),
+            valid_BWN=None if valid is None else _some_keys(valid.flatten(1).unsqueeze(1)),
             wants_probs=record is not None and 'broad_probs' in record.names,
         )
         if record is not None:
@@ -202,10 +200,10 @@ class BroadFeature(nn.Module):
         prefix = x_BND.shape[1] - feature_BND.shape[1]
         return x_BND + self.gamma * (F.pad(feature_BND, (0, 0, prefix, 0)) if prefix else feature_BND)
 
-    def _split_heads(self, t: Tensor, valid: Tensor | None, grid: TokenGrid) -> Tensor:
+    def _split_heads(self, t: Tensor, valid: Tensor | None, hw: tuple[int, int]) -> Tensor:
         """Tokens or a map of one block to ``(B, H, N, C / H)`` on the last grid."""
         if t.ndim == 4:
-            t = _max_pool(t, valid, (grid.height, grid.width)).flatten(1, 2)
+            t = _max_pool(t, valid, hw).flatten(1, 2)
         return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _pool(self, taps: Sequence[Tensor], dims: int) -> Tensor:
@@ -213,6 +211,11 @@ class BroadFeature(nn.Module):
         if self.pool_layout == 'head_layer_dim':
             return _average_channels(torch.cat(taps, dim=-1), dims)
         return torch.stack([_average_channels(v, dims) for v in taps]).mean(0)
+
+
+def _some_keys(valid_BWN: Tensor) -> Tensor:
+    """The valid keys; all keys of an image without any, since a softmax over none is no number."""
+    return valid_BWN | ~valid_BWN.any(dim=-1, keepdim=True)
 
 
 def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) -> Tensor:

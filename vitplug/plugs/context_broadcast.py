@@ -11,8 +11,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from ..attention.site import Site
 from .checks import check_choice, check_flag, check_integer, check_number
-from .plug import TOKEN_SOCKETS, BlockShape, LayerPlan, Plug
+from .plug import BlockShape, LayerPlan, Plug
+from .sockets import TOKEN_SOCKETS
 
 
 class ContextBroadcast(Plug):
@@ -69,7 +71,7 @@ class ContextBroadcast(Plug):
             raise ValueError(f"scaled=True goes with mode='mean' only, not with mode={mode!r}")
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        has_cls = plan.grid.num_prefix > 0
+        has_cls = 'cls_token' in plan.prefix_names
         if self.mode in CLASS_TOKEN_MODES and not has_cls and self.cls_fallback is None:
             raise ValueError(
                 f'ContextBroadcast: mode={self.mode!r} needs a class token and this backbone has none; set '
@@ -89,8 +91,8 @@ class Broadcast(nn.Module):
         self.mode = mode
         self.class_token = class_token
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
-        return BROADCASTS[self.mode](x_BND, self.class_token, valid_BN)
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
+        return BROADCASTS[self.mode](x_BND, self.class_token, site.valid)
 
 
 class ScaledBroadcast(nn.Module):
@@ -100,22 +102,23 @@ class ScaledBroadcast(nn.Module):
         super().__init__()
         self.cb_scale = nn.Parameter(torch.full((dims,), init_value))
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
-        return x_BND + (self.cb_scale * token_mean(x_BND, valid_BN)).to(x_BND.dtype)
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
+        return x_BND + (self.cb_scale * token_mean(x_BND, site.valid)).to(x_BND.dtype)
 
 
 def token_mean(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
-    """Mean over the valid tokens, ``(B, 1, D)``; summed in float32 at least, for there may be thousands."""
+    """Mean over the valid tokens, ``(B, 1, D)``, 0 where there is none; summed in float32 at least."""
     wide = torch.promote_types(x_BND.dtype, torch.float32)
     if valid_BN is None:
         return x_BND.mean(dim=1, keepdim=True, dtype=wide).to(x_BND.dtype)
     total_B1D = _fill_padding(x_BND, valid_BN, 0.0).sum(dim=1, keepdim=True, dtype=wide)
-    return (total_B1D / valid_BN.sum(dim=1)[:, None, None]).to(x_BND.dtype)
+    return (total_B1D / valid_BN.sum(dim=1).clamp(min=1)[:, None, None]).to(x_BND.dtype)
 
 
 def token_max(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
-    """Largest entry of the valid tokens, channel by channel, ``(B, 1, D)``."""
-    return _fill_padding(x_BND, valid_BN, -torch.inf).amax(dim=1, keepdim=True)
+    """Largest entry of the valid tokens, channel by channel, ``(B, 1, D)``; 0 where there is none."""
+    largest_B1D = _fill_padding(x_BND, valid_BN, -torch.inf).amax(dim=1, keepdim=True)
+    return largest_B1D if valid_BN is None else largest_B1D.masked_fill(~valid_BN.any(dim=1)[:, None, None], 0.0)
 
 
 def first_token(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
@@ -202,20 +205,20 @@ class Excitation(nn.Module):
         self.fc1 = nn.Linear(dims, hidden_dims)
         self.fc2 = nn.Linear(hidden_dims, dims)
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
-        mean_B1D = token_mean(x_BND, valid_BN)
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
+        mean_B1D = token_mean(x_BND, site.valid)
         return x_BND * self.fc2(self.fc1(mean_B1D).relu()).sigmoid().to(x_BND.dtype)
 
 
 class UniformHead(Plug):
     """A head with uniform attention inside MSA, with which the paper compares CB::
 
-        replace      one of the H heads sees all tokens alike: it keeps v and has neither q nor k
+        replace      one of the H heads gives all tokens equal weight: it keeps v and has neither q nor k
         compensate   the same, and the hidden layer of the MLP is wider by the width of a head
-        append       one more head, which sees all tokens alike, beside the H heads
+        append       one more head, which gives all tokens equal weight, beside the H heads
 
-    In windowed hosts "all tokens" are those of the window that the mask does not keep apart, including the zeros that
-    pad a map to whole windows. If the backbone knows the image sizes (:mod:`vitplug.backbones.padding`), only the
+    In windowed hosts "all tokens" are the tokens of the window that the mask does not separate, including the zeros
+    that pad a map to whole windows. If the backbone knows the image sizes (:mod:`vitplug.backbones.padding`), only the
     image's own tokens count, and a window without any gets 0.
 
     Args:
@@ -242,6 +245,8 @@ class UniformHead(Plug):
     def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
         if index not in self.layer_indices(num_layers):
             return shape
+        if not shape.head_dims:
+            raise ValueError(f'UniformHead: block {index} has no attention; leave it out of layers')
         if self.mode == 'append':
             extra, rest = divmod(self.extra_head_dim or shape.head_dims, shape.head_dims)
             if rest:

@@ -7,12 +7,15 @@ Trained ViTs look at a Gaussian neighbourhood; GAB gives it to them with two num
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention.grids import TokenGrid
+from ..attention.bias import DenseBias, OffsetBias
+from ..attention.grids import GridPair, TokenGrid
+from ..attention.site import Site
 from .checks import check_choice, check_flag, check_number
 from .plug import LayerPlan, Plug
-from .position_bias import offsets
+from .sockets import SHARED
 
 
 class GaussianAttentionBias(Plug):
@@ -20,15 +23,16 @@ class GaussianAttentionBias(Plug):
 
         bias[i, j] = A^2 exp(-((y_i - y_j)^2 + (x_i - x_j)^2) / (2 sigma^2))
 
-    with A and sigma learned, positions in tokens. It comes on top of any position bias the host has.
-    Prefix tokens have none. There is no identity setting: at A = 0 the gradient vanishes too.
+    with A and sigma learned, positions in tokens (of the finer grid, if keys and queries lie on different ones). It
+    comes on top of any position bias of the host. Prefix tokens have none. There is no identity setting: at A = 0 the
+    gradient vanishes too.
 
     Args:
         amplitude: Start of A. The paper's supplement gives 2.
         sigma: Start of sigma in tokens. The paper's supplement gives 5.
         per_head: Whether every head has its own A and sigma; one pair serves all by default.
         share_layers: Whether all blocks have one and the same Gaussian, or one for each head, as one branch of the
-            paper's code has it. It belongs to the network: layer-wise learning rate decay counts it to what comes
+            paper's code has it. It belongs to the network: layer-wise learning rate decay treats it like layers
             after the blocks, and frozen blocks do not freeze it.
         coord: ``'token'`` keeps sigma in tokens at any image size; ``'relative'`` scales it with the grid,
             for the same picture at a higher resolution.
@@ -65,7 +69,7 @@ class GaussianAttentionBias(Plug):
             return super().build(plans)
         self._check_alike(plans)
         gaussian = self._build_gaussian(plans[0])
-        return [{'bias': SharedGaussian(gaussian)} for _ in plans], {'shared': gaussian}
+        return [{'bias': SharedGaussian(gaussian)} for _ in plans], {SHARED: gaussian}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'bias': self._build_gaussian(plan)}
@@ -82,7 +86,7 @@ class GaussianAttentionBias(Plug):
                 f'GaussianAttentionBias: share_layers=True with per_head=True is not for blocks of {heads} heads; set '
                 'per_head=False, or layers to blocks with the same number of heads'
             )
-        sizes = sorted({(plan.grid.height, plan.grid.width) for plan in plans})
+        sizes = sorted({plan.grid.hw for plan in plans})
         if self.coord == 'relative' and len(sizes) > 1:
             raise ValueError(
                 f"GaussianAttentionBias: share_layers=True with coord='relative' is not for blocks of grids {sizes}; "
@@ -91,7 +95,7 @@ class GaussianAttentionBias(Plug):
 
 
 class Gaussian(nn.Module):
-    """``gab_amplitude`` and ``gab_sigma``, each of shape ``(H or 1,)``; gives ``(H or 1, 2h-1, 2w-1)``.
+    """``gab_amplitude`` and ``gab_sigma``, each of shape ``(H or 1,)``.
 
     Args:
         heads: How many Gaussians.
@@ -106,28 +110,49 @@ class Gaussian(nn.Module):
         self.gab_sigma = nn.Parameter(torch.full((heads,), sigma))
         self.reference = reference
 
-    def forward(self, grid: TokenGrid) -> Tensor:
-        dy, dx = offsets(grid, self.gab_sigma)
+    def forward(self, site: Site) -> OffsetBias | DenseBias:
+        """The bias: by offset where queries and keys lie on one grid, of all pairs elsewhere."""
+        pairs = site.pairs
+        if pairs.queries.hw == pairs.keys.hw:
+            column_Hy, row_Hx = self._along(pairs.offsets(self.gab_sigma), pairs.queries.hw)
+            return OffsetBias(self._peak()[:, None, None] * column_Hy[:, :, None] * row_Hx[:, None, :], pairs)
+        column_Hyy, row_Hxx = self._along(*_distances(pairs, self.gab_sigma))
+        peak = self._peak()[:, None, None, None, None]
+        values = peak * column_Hyy[:, :, None, :, None] * row_Hxx[:, None, :, None, :]
+        prefixes = (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
+        return DenseBias(F.pad(values.flatten(3).flatten(1, 2), prefixes)[None, None])
+
+    def _peak(self) -> Tensor:
+        return self.gab_amplitude.to(torch.promote_types(self.gab_sigma.dtype, torch.float32)).square()
+
+    def _along(self, distances: Sequence[Tensor], hw: Sequence[int]) -> list[Tensor]:
+        """``exp(-d^2 / (2 sigma^2))``, ``(H or 1, ...)``, of distances along both axes in tokens of a grid ``hw``."""
         if self.reference is not None:
-            dy = dy * (self.reference.height / grid.height)
-            dx = dx * (self.reference.width / grid.width)
-        wide = dy.dtype
+            distances = [d * (of / side) for d, of, side in zip(distances, self.reference.hw, hw, strict=True)]
         # The guard keeps the exponent finite should sigma be trained towards zero.
-        width_H1 = 2 * self.gab_sigma.to(wide).square().clamp(min=1e-4)[:, None]
-        column_Hy, row_Hx = (torch.exp(-(d.square()) / width_H1) for d in (dy, dx))
-        peak_H = self.gab_amplitude.to(wide).square()
-        return peak_H[:, None, None] * column_Hy[:, :, None] * row_Hx[:, None, :]
+        width_H = 2 * self.gab_sigma.to(distances[0].dtype).square().clamp(min=1e-4)
+        return [torch.exp(-(d.square()) / width_H.view(-1, *[1] * d.ndim)) for d in distances]
+
+
+def _distances(pairs: GridPair, like: Tensor) -> tuple[list[Tensor], list[int]]:
+    """Distances of the centres of queries and keys, ``(qh, kh)`` and ``(qw, kw)``, and the grid of their unit."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    distances, finer = [], [max(sides) for sides in zip(pairs.queries.hw, pairs.keys.hw, strict=True)]
+    for unit, *sides in zip(finer, pairs.queries.hw, pairs.keys.hw, strict=True):
+        q, k = ((torch.arange(side, device=like.device, dtype=dtype) + 0.5) * (unit / side) for side in sides)
+        distances.append(q[:, None] - k)
+    return distances, finer
 
 
 class SharedGaussian(nn.Module):
     """The network's Gaussian in a block.
 
-    It is no sub-module: optimizers, checkpoints and wrappers of single blocks (FSDP) must meet its parameters once.
+    It is no sub-module: optimizers, checkpoints and wrappers of single blocks (FSDP) must find its parameters once.
     """
 
     def __init__(self, gaussian: Gaussian):
         super().__init__()
         self.owned = (gaussian,)
 
-    def forward(self, grid: TokenGrid) -> Tensor:
-        return self.owned[0](grid)
+    def forward(self, site: Site) -> OffsetBias | DenseBias:
+        return self.owned[0](site)

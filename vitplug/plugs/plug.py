@@ -1,30 +1,8 @@
-"""What a plug is: the change one paper makes to a transformer, offered to any backbone.
+"""A plug: the change one paper makes to a transformer, for any backbone.
 
-A backbone describes its blocks (:class:`BlockShape` before they are built, :class:`LayerPlan` after)
-and owns sockets; a plug names the sockets it takes and brings the modules for them. Neither knows
-the other. Sockets of a block::
-
-    tap         q, k and v                                   module(q, k, v, grid, carry, valid) -> carry
-    bias        position bias of every offset                module(grid) -> (H or 1, 2h-1, 2w-1)
-    scores      scores before the softmax (one plug only)    module(scores, bias, grid, carry) -> (logits, carry)
-    map         attention maps after it (one plug only)      module(probs, mask, grid, carry) -> (maps, carry)
-    msa         tokens after the attention's projection      module(tokens, valid) -> tokens
-    mlp_front   tokens before the first layer of the MLP     module(tokens, valid) -> tokens
-    mlp_mid     hidden tokens, after the activation          module(tokens, valid) -> tokens
-    mlp_end     tokens after the last layer of the MLP       module(tokens, valid) -> tokens
-
-A module in the scores or map socket may also be :class:`HasFastForm`, one in the scores socket :class:`WidensScores`,
-one in the map socket :class:`WeighsValues`.
-
-Sockets of the whole network::
-
-    start       the carry the first block receives           module(carry) -> carry
-    finish      tokens after the last block                  module(tokens, grid, carry, record) -> tokens
-
-It also owns what modules of many blocks use, under ``shared``, which is never called.
-
-``valid`` is None, or, for a padded batch whose image sizes are known, a mask that is False for padding: ``(B, N)`` with
-tokens ``(B, N, D)`` (prefix tokens are True), ``(B, W, N)`` with q, k and v.
+A backbone describes its blocks (:class:`BlockShape` before they are built, :class:`LayerPlan` after) and declares the
+sockets of each; a plug names the sockets it takes (:mod:`~vitplug.plugs.sockets`) and builds the modules for them.
+Neither knows the other. Modules that several blocks use belong to the network, under ``shared``, which is never called.
 
 Its modules start as their constructors leave them: a model's ``init_cfg``, which reaches layers by class name, does not
 change them.
@@ -32,56 +10,14 @@ change them.
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from ..attention.carry import Carry
 from ..attention.grids import TokenGrid
-from ..attention.inputs import Attention
-
-TOKEN_SOCKETS = ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')
-# The sockets of each branch of a block.
-BRANCHES = {'attention': ('tap', 'bias', 'scores', 'map', 'msa'), 'MLP': ('mlp_front', 'mlp_mid', 'mlp_end')}
-# Only one plug can say what the logits, or the maps, are.
-EXCLUSIVE_SOCKETS = ('scores', 'map')
-# What a block without q and k, which reuses a map, does not have.
-QK_SOCKETS = ('tap', 'bias', 'scores')
-
-
-# An attention and the carry, to the output (B, W, H, N, d) and the next carry.
-FastForm = Callable[[Attention, Carry], tuple[Tensor, Carry]]
-
-
-@runtime_checkable
-class HasFastForm(Protocol):
-    """A module of the scores or map socket that can compute the whole attention without forming all maps."""
-
-    def fast_form(self, inputs: Attention) -> FastForm | None:
-        """The exact fast form of this attention; None where there is none, or it does not pay."""
-
-
-@runtime_checkable
-class WidensScores(Protocol):
-    """A module of the scores socket whose logits are the plain ones of wider q and k, so that attention stays fused."""
-
-    def widens(self, grid: TokenGrid) -> bool:
-        """Whether it prefers that on this grid."""
-
-    def widen(
-        self, q: Tensor, k: Tensor, bias_Hyx: Tensor | None, grid: TokenGrid, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
-        """Wider q and k and a bias such that ``scale * q @ k^T + bias`` equals the logits, and the next carry."""
-
-
-@runtime_checkable
-class WeighsValues(Protocol):
-    """A module of the map socket that says how its maps multiply the values."""
-
-    def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
-        """The output ``(B, W, heads, N, d)``, and the value heads beyond the maps."""
+from ..attention.site import Site
+from .sockets import BLOCK_SOCKETS
 
 
 @dataclass(frozen=True)
@@ -91,9 +27,9 @@ class BlockShape:
     Args:
         head_dims: Width of one head, ``d``.
         map_heads: Heads that have q and k, and so an attention map. 0: the block reuses a map.
-        value_heads: Heads that have v. Those beyond the maps attend uniformly. 0: the block has no attention.
+        value_heads: Heads that have v. Heads without a map attend uniformly. 0: the block has no attention.
         out_heads: Heads of width ``d`` that enter the projection.
-        hidden_dims: Width inside the MLP. 0: the block has none.
+        hidden_dims: Width inside the MLP. 0: the block has no MLP.
         repeats: How many outputs of each head that has a map enter the projection, side by side.
     """
 
@@ -124,25 +60,34 @@ class BlockShape:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """What a plug may know of one block when its modules are built.
+    """The properties of one block that a plug may use to build its modules.
 
     Args:
         index: Block index through all stages.
         num_layers: Blocks of the backbone.
         embed_dims: Width of a token, ``D``.
         shape: Heads and widths of the block.
-        grid: Token grid of its attention at the configured image size.
+        site: Where its tokens are at the configured image size.
         stage: Stage of a hierarchical backbone, 0 elsewhere.
         num_stages: Stages of the backbone, 1 where it is columnar.
+        sockets: The sockets that the host offers in this block.
+        prefix_names: Names of the host's own tokens before those of the grid, such as ``'cls_token'``.
     """
 
     index: int
     num_layers: int
     embed_dims: int
     shape: BlockShape
-    grid: TokenGrid
+    site: Site
     stage: int = 0
     num_stages: int = 1
+    sockets: tuple[str, ...] = BLOCK_SOCKETS
+    prefix_names: tuple[str, ...] = ()
+
+    @property
+    def grid(self) -> TokenGrid:
+        """Grid of the queries of one window at the configured image size."""
+        return self.site.layout.grid
 
     @property
     def num_heads(self) -> int:
@@ -165,12 +110,17 @@ class Plug:
         ValueError: If ``layers`` is something else.
     """
 
-    #: Name of the plug's sub-modules, so that its keys stay apart from the host's.
+    #: Name of the plug's sub-modules, so that its keys stay apart from the host's, and of its entries in the carry.
+    #: Where a plug occurs again for other blocks, those after the first get a number, such as ``'gab_2'``.
     name: str
-    #: What is worth watching of what it learns: names of parameters, and their symbols in the paper.
+    #: Learned parameters worth watching: names, and their symbols in the paper.
     watched: Mapping[str, str] = {}
-    #: Blocks are shaped in the order of this rank: who multiplies heads comes after who adds or removes them.
+    #: Blocks are shaped in the order of this rank: plugs that multiply heads come after plugs that add or remove them.
     shape_rank = 0
+    #: Tokens that the plug adds before the first block, by a module in the network's ``prefix`` socket.
+    num_prefix = 0
+    #: Whether these stay in the host's output of all tokens (``out_type='raw'``); no other output has them.
+    keeps_prefix = False
 
     def __init__(self, layers: str | Sequence[int] = 'all'):
         is_indices = isinstance(layers, Sequence) and not isinstance(layers, str)
@@ -199,11 +149,11 @@ class Plug:
         return {}
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        """The modules for the network's sockets, by socket. ``plans`` are those of the plug's blocks."""
+        """The modules for the network's sockets, by socket. ``plans`` describe the plug's blocks."""
         return {}
 
     def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What is worth watching of the learned tensors of one block, or of the network.
+        """The learned values worth watching, of one block or of the network.
 
         Args:
             tensors: Parameters by name below the plug, such as ``bias.gab_sigma``: of a model, or of a checkpoint.

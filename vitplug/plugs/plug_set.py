@@ -1,25 +1,28 @@
-"""All plugs of one backbone: what they make of its blocks, and the proof that they go together."""
+"""All plugs of one backbone: the modules they add to its blocks, and the check that they go together."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 
+from ..attention.bias import PairBias, merged
 from ..attention.carry import Carry
 from ..attention.fused import fused
-from ..attention.grids import TokenGrid
 from ..attention.inputs import Attention
 from ..attention.intermediates import LayerRecord
-from .plug import (
+from ..attention.site import Site
+from .plug import BlockShape, LayerPlan, Plug
+from .sockets import (
+    BLOCK_SOCKETS,
     BRANCHES,
     EXCLUSIVE_SOCKETS,
+    NETWORK_SOCKETS,
     QK_SOCKETS,
-    BlockShape,
+    SHARED,
     FastForm,
     HasFastForm,
-    LayerPlan,
-    Plug,
     WeighsValues,
     WidensScores,
 )
@@ -38,7 +41,7 @@ class PlugPart(nn.ModuleDict):
 
 
 class PlugModules(nn.ModuleDict):
-    """Plug modules, which start as their constructors leave them whatever a model's ``init_cfg`` says of its layers."""
+    """Plug modules. They start as their constructors leave them, whatever the model's ``init_cfg`` says."""
 
     #: mmengine's mark of an initialised module: loaded weights are not drawn again.
     is_init = False
@@ -48,7 +51,7 @@ class PlugModules(nn.ModuleDict):
         self._start: dict[str, Tensor] = {}
 
     def learned_values(self) -> dict[str, Tensor]:
-        """What the plugs have learned that is worth watching: by name of the plug and symbol, such as ``gab.sigma``."""
+        """The learned values worth watching, by name of the plug and symbol, such as ``gab.sigma``."""
         return {
             f'{name}.{symbol}': value
             for name, part in self.items()
@@ -76,67 +79,70 @@ class PlugModules(nn.ModuleDict):
 class LayerPlugs(PlugModules):
     """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
 
-    def fuses(self, grid: TokenGrid) -> bool:
-        """Whether one fused call computes attention on this grid: nothing changes scores or maps, or q and k widen."""
-        return not self.at('map') and (self.widens(grid) or not self.at('scores'))
+    def at(self, socket: str) -> list[nn.Module]:
+        """The modules in one socket."""
+        return [part[socket] for part in self.values() if socket in part]
 
-    def fast_form(self, inputs: Attention, widened: bool) -> FastForm | None:
+    def fuses(self, site: Site) -> bool:
+        """Whether attention needs no maps: no plug changes scores or maps, or q and k widen."""
+        return not self.at('map') and (self.widens(site) or not self.at('scores'))
+
+    def fast_form(self, inputs: Attention, site: Site, widened: bool) -> FastForm | None:
         """The exact fast form of an attention; None where its maps must be formed."""
         takers = self.at('map') + ([] if widened else self.at('scores'))
         if not takers:
             return _fused_form
         if len(takers) == 1 and isinstance(takers[0], HasFastForm):
-            return takers[0].fast_form(inputs)
+            return takers[0].fast_form(inputs, site)
         return None
 
     @property
     def keeps_windows_apart(self) -> bool:
         """Whether some windows may go through attention without the others."""
-        return not any(self.at(socket) for socket in ('tap', *EXCLUSIVE_SOCKETS))
+        return not any(self.at(socket) for socket in ('qkv', 'tap', *EXCLUSIVE_SOCKETS))
 
-    def widens(self, grid: TokenGrid) -> bool:
-        """Whether the module that changes the scores prefers to widen q and k on this grid."""
-        return any(isinstance(module, WidensScores) and module.widens(grid) for module in self.at('scores'))
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether the logits are the scores plus the biases."""
+        return not self.at('scores')
 
-    def widen(self, q, k, bias_Hyx, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
-        """Wider q and k and a bias such that ``scale * q @ k^T + bias`` equals the logits, and the next carry."""
+    def widens(self, site: Site) -> bool:
+        """Whether the module that changes the scores prefers to widen q and k."""
+        return any(isinstance(module, WidensScores) and module.widens(site) for module in self.at('scores'))
+
+    def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:
+        """Wider q and k and biases such that ``scale * q @ k^T + biases`` equals the logits, and the next carry."""
         (module,) = self.at('scores')
-        return module.widen(q, k, bias_Hyx, grid, carry)
+        return module.widen(inputs, carry)
 
-    def at(self, socket: str) -> list[nn.Module]:
-        """The modules in one socket."""
-        return [part[socket] for part in self.values() if socket in part]
+    def change_qkv(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+        """q, k and v after the qkv socket, and the next carry."""
+        for module in self.at('qkv'):
+            q, k, v, carry = module(q, k, v, site, carry)
+        return q, k, v, carry
 
-    def tokens(self, socket: str, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
-        """What the plugs in a token socket make of a branch's tokens."""
-        for module in self.at(socket):
-            x_BND = module(x_BND, valid_BN)
-        return x_BND
-
-    def tap(
-        self, q: Tensor, k: Tensor, v: Tensor, grid: TokenGrid, carry: Carry, valid_BWN: Tensor | None = None
-    ) -> Carry:
-        """Lets plugs keep q, k and v for later."""
+    def tap(self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry) -> Carry:
+        """The carry after the tap socket."""
         for module in self.at('tap'):
-            carry = module(q, k, v, grid, carry, valid_BWN)
+            carry = module(q, k, v, site, carry)
         return carry
 
-    def add_bias(self, bias_Hyx: Tensor | None, grid: TokenGrid) -> Tensor | None:
-        """The host's position bias plus those of the plugs, one value for every offset."""
-        own = [] if bias_Hyx is None else [bias_Hyx]
-        tables = own + [module(grid) for module in self.at('bias')]
-        return sum(tables[1:], start=tables[0]) if tables else None
+    def add_bias(self, biases: Sequence[PairBias], site: Site) -> tuple[PairBias, ...]:
+        """The host's position biases plus those of the bias socket, at most one of each kind."""
+        return merged((*biases, *(module(site) for module in self.at('bias'))))
 
-    def blend_scores(self, scores, bias_HNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
-        """Logits from scores and bias."""
+    def blend_scores(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        """Logits ``(B, W, H, Nq, Nk)`` of scores and bias."""
         for module in self.at('scores'):
-            return module(scores, bias_HNN, grid, carry)
-        return (scores if bias_HNN is None else scores + bias_HNN), carry
+            return module(scores, bias, site, carry)
+        return (scores if bias is None else scores + bias), carry
 
-    def refine_map(self, probs, mask_WNN, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+    def refine_map(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The maps that multiply v."""
         for module in self.at('map'):
-            return module(probs, mask_WNN, grid, carry)
+            return module(probs, site, carry)
         return probs, carry
 
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,23 +153,61 @@ class LayerPlugs(PlugModules):
         heads = maps.shape[2]
         return maps @ v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
 
+    def change_heads(self, heads_BNe: Tensor, tokens_BND: Tensor, site: Site, head_dims: int) -> Tensor:
+        """Outputs of the heads, side by side, after the heads socket."""
+        modules = self.at('heads')
+        if not modules:
+            return heads_BNe
+        heads_BNHd = heads_BNe.unflatten(-1, (-1, head_dims))
+        for module in modules:
+            heads_BNHd = module(heads_BNHd, tokens_BND, site)
+        return heads_BNHd.flatten(2)
+
+    def tokens(self, socket: str, x_BND: Tensor, site: Site) -> Tensor:
+        """Tokens of a branch after a token socket."""
+        for module in self.at(socket):
+            x_BND = module(x_BND, site)
+        return x_BND
+
 
 class NetworkPlugs(PlugModules):
     """The plug modules of the whole network: plug name -> socket -> module."""
 
+    def at(self, socket: str) -> list[nn.Module]:
+        """The modules in one socket."""
+        return [part[socket] for part in self.values() if socket in part]
+
     def start(self) -> Carry:
         """The carry of a new forward."""
         carry: Carry = {}
-        for part in self.values():
-            if 'start' in part:
-                carry = part['start'](carry)
+        for module in self.at('start'):
+            carry = module(carry)
         return carry
 
-    def finish(self, x_BND: Tensor, grid: TokenGrid, carry: Carry, record: LayerRecord | None) -> Tensor:
-        """What the plugs make of the last block's tokens."""
-        for part in self.values():
-            if 'finish' in part:
-                x_BND = part['finish'](x_BND, grid, carry, record)
+    def add_prefix(self, x_BND: Tensor, num_prefix: int) -> Tensor:
+        """Tokens with those of the prefix socket after the host's ``num_prefix`` own."""
+        for part in self._prefixes():
+            x_BND = part['prefix'](x_BND, num_prefix)
+            num_prefix += part.plug.num_prefix
+        return x_BND
+
+    def drop_prefix(self, x_BND: Tensor, num_prefix: int) -> Tensor:
+        """Tokens without those of :meth:`add_prefix` that are not kept."""
+        added, kept = (sum(p.plug.num_prefix for p in parts) for parts in (self._prefixes(), self._kept_prefixes()))
+        first, last = num_prefix + kept, num_prefix + added
+        return x_BND if first == last else torch.cat((x_BND[:, :first], x_BND[:, last:]), dim=1)
+
+    def _prefixes(self) -> list['PlugPart']:
+        """Parts with a prefix socket, kept tokens first."""
+        return sorted((p for p in self.values() if 'prefix' in p), key=lambda part: not part.plug.keeps_prefix)
+
+    def _kept_prefixes(self) -> list['PlugPart']:
+        return [part for part in self._prefixes() if part.plug.keeps_prefix]
+
+    def finish(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
+        """Tokens of the last block after the finish socket."""
+        for module in self.at('finish'):
+            x_BND = module(x_BND, site, carry, record)
         return x_BND
 
 
@@ -171,20 +215,24 @@ class PlugSet:
     """The plugs of one backbone.
 
     Args:
-        plugs: The plugs, in any order.
+        plugs: The plugs, in any order. One may occur again, with other settings, for other blocks.
         num_layers: Blocks of the backbone.
 
     Raises:
-        ValueError: If a plug occurs twice or wants a block that is not there.
+        ValueError: If a plug occurs twice for one block or wants a block that is not there.
     """
 
     def __init__(self, plugs: Sequence[Plug], num_layers: int):
-        twice = [name for name, count in Counter(type(plug).__name__ for plug in plugs).items() if count > 1]
-        if twice:
-            raise ValueError(f'plugs: {twice} occur more than once; give each plug once, with all its settings')
         self.num_layers = num_layers
-        # Sorted, so that two plugs in one token socket act in the same order however a config lists them.
-        self.indices = {plug: plug.layer_indices(num_layers) for plug in sorted(plugs, key=lambda plug: plug.name)}
+        # Copies, which may get other names.
+        indices = {copy(plug): plug.layer_indices(num_layers) for plug in plugs}
+        # Sorted, so that two plugs in one token socket act in the same order however a config lists them; a plug
+        # without blocks comes last and takes no name from one with blocks.
+        self.indices = dict(sorted(indices.items(), key=lambda item: (item[0].name, not item[1], item[1])))
+        for _, of_type in groupby(self.indices, key=lambda plug: plug.name):
+            _number(list(of_type), self.indices)
+        #: Tokens that the plugs add before the first block.
+        self.num_prefix = sum(plug.num_prefix for plug in self.indices)
 
     def shape_block(self, shape: BlockShape, index: int) -> BlockShape:
         """The shape block ``index`` is to be built with.
@@ -200,11 +248,18 @@ class PlugSet:
             shape = wanted
         return shape
 
-    def build(self, plans: Sequence[LayerPlan]) -> tuple[NetworkPlugs, list[LayerPlugs]]:
+    def build(
+        self, plans: Sequence[LayerPlan], network_sockets: Collection[str] = NETWORK_SOCKETS
+    ) -> tuple[NetworkPlugs, list[LayerPlugs]]:
         """The plug modules of the network and of every block.
 
+        Args:
+            plans: The blocks, each with the sockets that the host offers there.
+            network_sockets: The sockets that the host offers for the whole network.
+
         Raises:
-            ValueError: If two plugs take one exclusive socket, or a plug needs what the backbone lacks.
+            ValueError: If two plugs take one exclusive socket, a socket is unknown, the host does not offer it, or a
+                plug's ``num_prefix`` contradicts its sockets.
         """
         self.plans = plans
         network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
@@ -213,8 +268,10 @@ class PlugSet:
             for index, built in zip(indices, by_layer, strict=True):
                 _insert(layers[index], plug, built)
             _insert(network, plug, of_network)
+            _check_prefix(plug, of_network)
+        _check_offered(network, NETWORK_SOCKETS, network_sockets, 'the network')
         for plan, layer in zip(plans, layers, strict=True):
-            _check_together(plan, layer)
+            _check_block(plan, layer)
         for modules in (network, *layers):
             modules.keep_start()
         return network, layers
@@ -224,7 +281,7 @@ class PlugSet:
         if not self.indices:
             return 'plugs: none; attention: fused'
         parts = [f'{plug.describe()} on blocks {_ranges(indices)}' for plug, indices in self.indices.items()]
-        plain = [plan.index for plan in self.plans if not layers[plan.index].fuses(plan.grid)]
+        plain = [plan.index for plan in self.plans if not layers[plan.index].fuses(plan.site)]
         if not plain:
             return f'plugs: {"; ".join(parts)}; attention: fused'
         takers = {name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part}
@@ -232,21 +289,71 @@ class PlugSet:
         return f'plugs: {"; ".join(parts)}; attention: {why}'
 
 
-def _check_together(plan: LayerPlan, layer: LayerPlugs) -> None:
+def _number(plugs: Sequence[Plug], indices: Mapping[Plug, Sequence[int]]) -> None:
+    """Names the plugs of one type ``gab``, ``gab_2``, ..., in the order of their first blocks.
+
+    Raises:
+        ValueError: If two of them share a block.
+    """
+    owners: dict[int, Plug] = {}
+    for number, plug in enumerate(plugs, 1):
+        shared = sorted(owners.keys() & indices[plug])
+        if shared:
+            raise ValueError(
+                f'plugs: {type(plug).__name__} occurs more than once for blocks {_ranges(shared)}; give it once, '
+                'with all its settings, or give each of them layers=[...] without common blocks'
+            )
+        owners |= dict.fromkeys(indices[plug], plug)
+        if number > 1:
+            plug.name = f'{plug.name}_{number}'
+
+
+def _check_prefix(plug: Plug, of_network: Mapping[str, nn.Module]) -> None:
+    if (plug.num_prefix > 0) != ('prefix' in of_network):
+        raise ValueError(
+            f'plugs: {plug.name} has num_prefix={plug.num_prefix} and the sockets {list(of_network)} of the network: '
+            "num_prefix must be the number of tokens that its module in the socket 'prefix' adds"
+        )
+
+
+def _check_block(plan: LayerPlan, layer: LayerPlugs) -> None:
+    _check_offered(layer, BLOCK_SOCKETS, plan.sockets, f'block {plan.index}')
     for branch in BRANCHES.keys() - plan.shape.branches:
-        needy = [name for name, part in layer.items() if not part.keys().isdisjoint(BRANCHES[branch])]
+        needy = _takers(layer, BRANCHES[branch])
         if needy:
             raise ValueError(_without_branch(needy, branch, plan.index))
     for socket in EXCLUSIVE_SOCKETS:
-        owners = [name for name, part in layer.items() if socket in part]
+        owners = _takers(layer, [socket])
         if len(owners) > 1:
             raise ValueError(f'plugs: {owners} both take the {socket!r} socket of block {plan.index}; keep one of them')
-    needy = [name for name, part in layer.items() if not part.keys().isdisjoint(QK_SOCKETS)]
+    needy = _takers(layer, QK_SOCKETS)
     if needy and not plan.num_heads:
         raise ValueError(
             f'plugs: {needy} need q and k of block {plan.index}, which has none because it reuses the map of an '
             'earlier block; take the block out of their layers, or let it have its own map (share=0)'
         )
+
+
+def _takers(modules: PlugModules, sockets: Collection[str]) -> list[str]:
+    """Names of the plugs that take any of some sockets."""
+    return [name for name, part in modules.items() if not part.keys().isdisjoint(sockets)]
+
+
+def _check_offered(modules: PlugModules, known: Collection[str], offered: Collection[str], where: str) -> None:
+    """Checks that plugs take sockets that exist and that the host offers.
+
+    Raises:
+        ValueError: If not; names plug, socket and what is offered.
+    """
+    for name, part in modules.items():
+        for socket in part.keys() - {SHARED} - set(offered):
+            if socket not in known:
+                raise ValueError(
+                    f'plugs: {name} takes the socket {socket!r} of {where}: unknown; choose from {list(known)}'
+                )
+            raise ValueError(
+                f'plugs: {name} takes the socket {socket!r}, which {where} does not offer; it offers {list(offered)}'
+            )
 
 
 def _without_branch(names: Sequence[str], branch: str, index: int) -> str:

@@ -1,7 +1,7 @@
-"""Relative position bias: what a pair of tokens adds to its score because of where the two lie.
+"""Relative position biases: added to the score of a query and a key because of where the two lie.
 
-Every bias here depends on the offset (query minus key) alone, so a module returns one value for each
-offset and the expansion to token pairs happens once, for all of them together.
+Every bias in this module depends on the offset (query minus key) alone, so it is one value for each offset; the
+expansion to token pairs happens once, for the sum of all biases.
 
 ``RelPosBias`` is the learned table of *Swin Transformer* (Eq. 4); ``RelPosMlp`` is the small network over
 log-spaced offsets on which the paper of :mod:`gaussian_bias` builds its ViTs.
@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from vitplug.compat import register_load_state_dict_pre_hook
 
-from ..attention.grids import TokenGrid
+from ..attention.bias import OffsetBias
+from ..attention.grids import GridPair
+from ..attention.site import Site
 from .checks import check_integer, check_number
 from .plug import LayerPlan, Plug
 
@@ -32,20 +34,20 @@ class RelPosBias(Plug):
     name = 'rel_pos_bias'
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {'bias': OffsetTable(plan.grid, plan.num_heads)}
+        return {'bias': OffsetTable(plan.site.pairs, plan.num_heads)}
 
 
 class OffsetTable(nn.Module):
-    """``rel_pos_table`` of shape ``(H, 2h-1, 2w-1)``."""
+    """``rel_pos_table`` of shape ``(H, qh + kh - 1, qw + kw - 1)``."""
 
-    def __init__(self, grid: TokenGrid, num_heads: int):
+    def __init__(self, pairs: GridPair, num_heads: int):
         super().__init__()
-        self.rel_pos_table = nn.Parameter(torch.zeros(num_heads, 2 * grid.height - 1, 2 * grid.width - 1))
+        self.rel_pos_table = nn.Parameter(torch.zeros(num_heads, *pairs.table_size))
         nn.init.trunc_normal_(self.rel_pos_table, std=0.02)
         register_load_state_dict_pre_hook(self, _fit_offset_table)
 
-    def forward(self, grid: TokenGrid) -> Tensor:
-        return _resize_offsets(self.rel_pos_table, (2 * grid.height - 1, 2 * grid.width - 1))
+    def forward(self, site: Site) -> OffsetBias:
+        return OffsetBias(_resize_offsets(self.rel_pos_table, site.pairs.table_size), site.pairs)
 
 
 def _fit_offset_table(module: OffsetTable, state_dict, prefix, *_) -> None:
@@ -97,15 +99,8 @@ class OffsetMlp(nn.Module):
         self.drop = nn.Dropout(drop_rate)
         self.fc2 = nn.Linear(hidden_dims, num_heads)
 
-    def forward(self, grid: TokenGrid) -> Tensor:
-        dy, dx = offsets(grid, self.fc1.weight)
-        pairs = torch.stack(torch.meshgrid(dy, dx, indexing='ij'), dim=-1)
-        logs = pairs.sign() * pairs.abs().log1p()
-        return self.fc2(self.drop(F.relu(self.fc1(logs)))).permute(2, 0, 1)
-
-
-def offsets(grid: TokenGrid, like: Tensor) -> tuple[Tensor, Tensor]:
-    """All vertical and all horizontal offsets of a grid, in tokens: ``(2h-1,)`` and ``(2w-1,)``, float32 or wider."""
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    dy = torch.arange(1 - grid.height, grid.height, device=like.device, dtype=dtype)
-    return dy, torch.arange(1 - grid.width, grid.width, device=like.device, dtype=dtype)
+    def forward(self, site: Site) -> OffsetBias:
+        dy, dx = site.pairs.offsets(self.fc1.weight)
+        offsets = torch.stack(torch.meshgrid(dy, dx, indexing='ij'), dim=-1)
+        logs = (offsets.sign() * offsets.abs().log1p()).to(self.fc1.weight.dtype)
+        return OffsetBias(self.fc2(self.drop(F.relu(self.fc1(logs)))).permute(2, 0, 1), site.pairs)

@@ -1,4 +1,4 @@
-# ADE20K with crops of 512 x 512; whole images are tested, short side 512, two images a GPU.
+# ADE20K with crops of 512 x 512, two images per GPU. Tests use whole images with a short side of 512.
 data_root = 'data/ade/ADEChallengeData2016'
 
 train_pipeline = [
@@ -13,7 +13,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(2048, 512), keep_ratio=True),
-    # After the resize: an evaluation wants the label maps at the original size.
+    # After the resize: the evaluation needs the label maps at the original size.
     dict(type='LoadAnnotations', reduce_zero_label=True),
     dict(type='PackSegInputs'),
 ]
@@ -29,7 +29,7 @@ train_dataloader = dict(
         pipeline=train_pipeline,
     ),
 )
-# One image a batch: every image is tested at its own, often non-square, size.
+# One image per batch: images are tested at their original, often non-square, size.
 val_dataloader = dict(
     batch_size=1,
     num_workers=4,
@@ -40,7 +40,7 @@ val_dataloader = dict(
         data_root=data_root,
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
         pipeline=test_pipeline,
-        # Label maps keep their own size, which is that of the results.
+        # Label maps keep the original size, which is the size of the results.
         test_mode=True,
     ),
 )

@@ -1,4 +1,4 @@
-# Caltech-101, background included, at 224, split and transformed as by the script of the GAB paper.
+# Caltech-101 at 224, including the background class, with the splits and transforms of the GAB paper's script.
 _base_ = 'pets_bs128_gab_224.py'
 data_root = 'data/caltech-101'
 data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py caltech101 data/caltech-101')

@@ -1,4 +1,4 @@
-# Stanford Cars at 224, split and transformed as by the script of the GAB paper.
+# Stanford Cars at 224, with the splits and transforms of the GAB paper's script.
 _base_ = 'pets_bs128_gab_224.py'
 data_root = 'data/stanfordcars'
 data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py cars data/stanfordcars')

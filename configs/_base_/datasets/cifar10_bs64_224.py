@@ -1,4 +1,4 @@
-# CIFAR-10, its 32 x 32 images enlarged to 224. The downloaded images are RGB already.
+# CIFAR-10, with its 32 x 32 images enlarged to 224. The downloaded images are RGB.
 data_preprocessor = dict(num_classes=10, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=False)
 
 train_pipeline = [

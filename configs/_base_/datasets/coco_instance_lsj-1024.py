@@ -1,4 +1,4 @@
-# COCO instances with large-scale jitter: a scale from 0.1 to 2, then a crop of 1024 x 1024; four images a GPU.
+# COCO instances with large-scale jitter (scale 0.1 to 2, then a crop of 1024 x 1024), four images per GPU.
 data_root = 'data/coco/'
 
 train_pipeline = [
@@ -21,7 +21,7 @@ test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(1024, 1024), keep_ratio=True),
     dict(type='Pad', size=(1024, 1024), pad_val=dict(img=(114, 114, 114))),
-    # After the resize: an evaluation wants the annotations at the original size.
+    # After the resize: the evaluation needs the annotations at the original size.
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]

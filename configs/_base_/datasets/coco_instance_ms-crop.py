@@ -1,4 +1,4 @@
-# COCO instances, two images a GPU: short side 480 to 800, and for half of them a crop before that.
+# COCO instances, two images per GPU: short side 480 to 800, with a crop before the resize for half of the images.
 data_root = 'data/coco/'
 
 train_pipeline = [
@@ -31,7 +31,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(1333, 800), keep_ratio=True),
-    # After the resize: an evaluation wants the annotations at the original size.
+    # After the resize: the evaluation needs the annotations at the original size.
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]

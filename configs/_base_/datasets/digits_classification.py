@@ -1,9 +1,9 @@
-# One handwritten digit an image, canvases of varied size; class folders as in ImageNet.
+# One handwritten digit per image, images of several sizes, in ImageNet's format (class folders).
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/imagenet'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 classes = tuple('0123456789')
 
-# Colours say nothing about a digit, so it is shown in grey with full contrast.
+# Colours carry no information about a digit: convert to grey with full contrast.
 to_grey = [
     dict(type='LoadImageFromFile'),
     dict(type='NumpyToPIL', to_rgb=True),
@@ -11,7 +11,7 @@ to_grey = [
     dict(type='torchvision/RandomAutocontrast', p=1.0),
     dict(type='torchvision/Resize', size=(32, 32)),
 ]
-# Never flipped: a mirrored digit is another sign.
+# No flips: a mirrored digit is not the same digit.
 train_pipeline = [
     *to_grey,
     dict(

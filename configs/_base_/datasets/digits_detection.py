@@ -1,4 +1,4 @@
-# Scenes of 3 to 7 handwritten digits with a box and a mask for each; files as in COCO.
+# Scenes of 3 to 7 handwritten digits with boxes and masks, in COCO's format.
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/coco'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 metainfo = dict(
@@ -9,7 +9,7 @@ metainfo = dict(
     ],
 )  # fmt: skip
 
-# Colours say nothing about a digit, so it is shown in grey with full contrast.
+# Colours carry no information about a digit: convert to grey with full contrast.
 to_grey = [
     dict(type='LoadImageFromFile'),
     dict(type='mmpretrain.NumpyToPIL', to_rgb=True),
@@ -17,14 +17,14 @@ to_grey = [
     dict(type='mmpretrain.torchvision/RandomAutocontrast', p=1.0),
     dict(type='mmpretrain.PILToNumpy'),
 ]
-# Never flipped: a mirrored digit is another sign.
+# No flips: a mirrored digit is not the same digit.
 train_pipeline = [
     *to_grey,
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='Resize', scale=(128, 128), keep_ratio=True),
     dict(type='PackDetInputs'),
 ]
-# The annotations are loaded after the resize: an evaluation wants them at the original size.
+# Annotations are loaded after the resize: the evaluation needs them at the original size.
 test_pipeline = [
     *to_grey,
     dict(type='Resize', scale=(128, 128), keep_ratio=True),

@@ -1,4 +1,4 @@
-# Scenes of 3 to 7 handwritten digits with a class for every pixel; folders as in ADE20K.
+# Scenes of 3 to 7 handwritten digits with label maps, in ADE20K's format.
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/ade'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 metainfo = dict(
@@ -9,7 +9,7 @@ metainfo = dict(
     ],
 )  # fmt: skip
 
-# Colours say nothing about a digit, so it is shown in grey with full contrast.
+# Colours carry no information about a digit: convert to grey with full contrast.
 to_grey = [
     dict(type='LoadImageFromFile'),
     dict(type='mmpretrain.NumpyToPIL', to_rgb=True),
@@ -18,7 +18,7 @@ to_grey = [
     dict(type='mmpretrain.PILToNumpy'),
     dict(type='LoadAnnotations'),
 ]
-# Never flipped: a mirrored digit is another sign.
+# No flips: a mirrored digit is not the same digit.
 train_pipeline = [
     *to_grey,
     dict(type='RandomCrop', crop_size=(128, 128)),
@@ -39,7 +39,7 @@ train_dataloader = dict(
         pipeline=train_pipeline,
     ),
 )
-# One image a batch: every image is tested at its own, often non-square, size.
+# One image per batch: images are tested at their original, often non-square, size.
 val_dataloader = dict(
     batch_size=1,
     num_workers=2,

@@ -1,5 +1,5 @@
-# ImageNet-1k at 224 with the augmentation of DeiT: RandAugment m9-mstd0.5-inc1 and random erasing. Mixup belongs to
-# the model, which mixes whole batches.
+# ImageNet-1k at 224 with the augmentation of DeiT: RandAugment m9-mstd0.5-inc1 and random erasing. Mixup is in the
+# model's config, because it mixes whole batches.
 data_root = 'data/imagenet'
 data_preprocessor = dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
 bgr_mean = data_preprocessor['mean'][::-1]

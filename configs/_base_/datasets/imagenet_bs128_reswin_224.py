@@ -1,5 +1,5 @@
-# ImageNet-1k at 224 as ReSwin's code has it: RandAugment m9-n6-mstd0.5-inc1, little erasing; 0.91 of an image is
-# tested.
+# ImageNet-1k at 224 with the augmentation of ReSwin's code: RandAugment m9-n6-mstd0.5-inc1, little random erasing. The
+# test crop is 0.91 of an image.
 _base_ = 'imagenet_bs128_revit_224.py'
 train_pipeline = _base_.train_pipeline
 train_pipeline[4].erase_prob = 0.1

@@ -1,5 +1,5 @@
-# ImageNet-1k at 224 with the augmentation of DeiT, 288 images a GPU, and what timm has for its vit_relpos_*: mean and
-# standard deviation 0.5, and 0.9 of an image is tested.
+# ImageNet-1k at 224 with the augmentation of DeiT, 288 images per GPU. As in timm's vit_relpos_*, mean and standard
+# deviation are 0.5, and the test crop is 0.9 of an image.
 _base_ = 'imagenet_bs128_224.py'
 bgr_mean = [127.5, 127.5, 127.5]
 bgr_std = [127.5, 127.5, 127.5]

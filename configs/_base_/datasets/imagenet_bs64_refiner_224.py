@@ -1,5 +1,5 @@
-# ImageNet-1k at 224 with the augmentation of DeiT, 64 images a GPU, normalised by mean = std = 0.5 of the range as
-# Refiner's code does. What RandAugment and random erasing fill in has this mean (and deviation), as timm does it.
+# ImageNet-1k at 224 with the augmentation of DeiT, 64 images per GPU, normalised with mean = std = 0.5 of the range as
+# in Refiner's code. As in timm, RandAugment and random erasing fill with this mean (and deviation).
 _base_ = 'imagenet_bs128_224.py'
 data_preprocessor = dict(mean=[127.5] * 3, std=[127.5] * 3)
 bgr_mean = data_preprocessor['mean']

@@ -1,5 +1,5 @@
-# ImageNet-1k at 384 for fine-tuning: DeiT's augmentation, erasing and repeated augmentation included; whole images are
-# tested.
+# ImageNet-1k at 384 for fine-tuning: DeiT's augmentation with random erasing and repeated augmentation. Tests use whole
+# images.
 _base_ = 'imagenet_bs64_refiner_224.py'
 train_pipeline = _base_.train_pipeline
 train_pipeline[1].scale = 384

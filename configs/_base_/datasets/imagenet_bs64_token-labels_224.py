@@ -1,5 +1,5 @@
-# ImageNet-1k at 224 as Refiner's code normalises it, 64 images a GPU, with a label for every token. The augmentation is
-# that of imagenet_bs64_refiner_224.py, by transforms that token labels follow.
+# ImageNet-1k at 224, normalised as in Refiner's code, 64 images per GPU, with a label for every token. The augmentation
+# is that of imagenet_bs64_refiner_224.py, with transforms that also transform token labels.
 _base_ = 'imagenet_bs64_refiner_224.py'
 train_pipeline = _base_.train_pipeline
 train_pipeline[1].type = 'vitplug.RandomResizedCrop'

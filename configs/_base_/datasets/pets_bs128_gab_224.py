@@ -1,11 +1,11 @@
-# Oxford-IIIT Pet at 224, split and transformed as by the script of the GAB paper: all images pooled and cut
+# Oxford-IIIT Pet at 224, with the splits and transforms of the GAB paper's script: all images pooled and split
 # 70 : 15 : 15, torchvision's transforms with their default interpolation (bilinear, nearest for the rotation).
 data_root = 'data/oxford_pets'
 data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py pets data/oxford_pets')
 data_preprocessor = dict(num_classes=37, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
 
 train_pipeline = [
-    # As ImageFolder loads: Pillow, whatever the file format, and no turn by EXIF.
+    # As in ImageFolder: Pillow for every file format, without rotation by EXIF.
     dict(type='LoadImageFromFile', color_type='color_ignore_orientation', imdecode_backend='pillow'),
     dict(type='NumpyToPIL', to_rgb=True),
     dict(type='torchvision/RandomResizedCrop', size=256, scale=(0.8, 1.0)),

@@ -1,4 +1,4 @@
-# Oxford-IIIT Pet at 224, its own split.
+# Oxford-IIIT Pet at 224, with the data set's own split.
 data_preprocessor = dict(num_classes=37, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
 
 train_pipeline = [

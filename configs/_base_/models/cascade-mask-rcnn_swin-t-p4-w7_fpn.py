@@ -1,4 +1,4 @@
-# Cascade Mask R-CNN with FPN on Swin-T; the box heads have four convolutions and one linear layer, and learn by GIoU.
+# Cascade Mask R-CNN with FPN on Swin-T; the box heads have four convolutions, one linear layer and a GIoU loss.
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
     type='CascadeRCNN',

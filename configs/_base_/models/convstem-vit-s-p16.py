@@ -1,5 +1,5 @@
-# The host of Refined-ViT-S: convolutional stem, 16 blocks, width 384, 12 heads, MLPs three times as wide. The advanced
-# recipe (the paper's Table 8) has 0.1 x blocks / 12 as rate of stochastic depth, for M and L as well.
+# The host of Refined-ViT-S: convolutional stem, 16 blocks, width 384, 12 heads, MLPs three times as wide. In the
+# advanced recipe (the paper's Table 8) the rate of stochastic depth is 0.1 x blocks / 12, also for M and L.
 model = dict(
     type='ImageClassifier',
     backbone=dict(

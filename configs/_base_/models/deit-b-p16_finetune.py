@@ -1,5 +1,5 @@
-# DeiT-B from its ImageNet-1k weights, without mixing, smoothing and stochastic depth. The new head starts at
-# zero, as ViT is fine-tuned.
+# DeiT-B from its ImageNet-1k weights, without Mixup, label smoothing and stochastic depth. The new head is initialised
+# to zero, as in ViT's fine-tuning.
 _base_ = 'deit-b-p16.py'
 model = dict(
     backbone=dict(

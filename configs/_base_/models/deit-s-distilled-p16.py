@@ -1,4 +1,4 @@
-# DeiT-S with a distillation token, taught by a convolutional network (hard labels). All linear layers start as DeiT's.
+# DeiT-S with a distillation token and a convolutional teacher (hard labels). Linear layers are initialised as in DeiT.
 model = dict(
     type='vitplug.DistilledClassifier',
     backbone=dict(

@@ -1,5 +1,5 @@
-# DeiT-S: 12 blocks, width 384, 6 heads, a class token. All linear layers start as DeiT's, which mmpretrain's MLPs
-# (Xavier) and heads (zeros) do not by themselves.
+# DeiT-S: 12 blocks, width 384, 6 heads, a class token. Linear layers are initialised as in DeiT; mmpretrain's defaults
+# differ for MLPs (Xavier) and heads (zeros).
 model = dict(
     type='ImageClassifier',
     backbone=dict(

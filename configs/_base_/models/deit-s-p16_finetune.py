@@ -1,5 +1,5 @@
-# DeiT-S from its ImageNet-1k weights, without mixing, smoothing and stochastic depth. The new head starts at
-# zero, as ViT is fine-tuned.
+# DeiT-S from its ImageNet-1k weights, without Mixup, label smoothing and stochastic depth. The new head is initialised
+# to zero, as in ViT's fine-tuning.
 _base_ = 'deit-s-p16.py'
 model = dict(
     backbone=dict(

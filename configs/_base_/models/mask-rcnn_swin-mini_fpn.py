@@ -1,4 +1,4 @@
-# Mask R-CNN with FPN on a Swin Transformer of three stages, in proportions for images of about 128 pixels.
+# Mask R-CNN with FPN on a Swin Transformer of three stages, for images of about 128 pixels.
 model = dict(
     type='MaskRCNN',
     data_preprocessor=dict(

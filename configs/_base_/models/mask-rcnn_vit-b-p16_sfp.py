@@ -1,5 +1,5 @@
-# Mask R-CNN on a plain ViT-B. Blocks attend in windows of 14 x 14, every third block globally, and the last map
-# alone makes the pyramid; the heads have layer norms, for batches are small.
+# Mask R-CNN on a plain ViT-B. Blocks attend in windows of 14 x 14, every third block globally. The pyramid is computed
+# from the last map only. The heads have layer norms because batches are small.
 _base_ = 'mask-rcnn_swin-s-p4-w7_fpn.py'
 norm_cfg = dict(type='vitplug.LayerNorm2d', eps=1e-6)
 model = dict(

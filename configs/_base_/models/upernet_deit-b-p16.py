@@ -1,4 +1,4 @@
-# UPerNet on DeiT-B. XCiT has no model of its size; stochastic depth is that of DeiT.
+# UPerNet on DeiT-B. XCiT has no model of this size; stochastic depth is that of DeiT.
 _base_ = 'upernet_deit-s-p16.py'
 model = dict(
     backbone=dict(

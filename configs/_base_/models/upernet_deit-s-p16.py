@@ -1,6 +1,6 @@
-# UPerNet on DeiT-S as XCiT has it. The maps after blocks 4, 6, 8 and 12, all of one resolution, become a pyramid by
-# transposed convolutions and pooling. All sizes of DeiT have 512 channels in the decoder: so the paper's parameter
-# counts say. Stochastic depth is that of XCiT's small model with 12 blocks.
+# UPerNet on DeiT-S as in XCiT. Transposed convolutions and pooling turn the maps after blocks 4, 6, 8 and 12 into a
+# pyramid. For all sizes of DeiT the decoder has 512 channels, which gives the paper's parameter counts. Stochastic
+# depth is that of XCiT's small model with 12 blocks.
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
     type='EncoderDecoder',

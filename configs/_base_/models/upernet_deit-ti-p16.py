@@ -1,4 +1,4 @@
-# UPerNet on DeiT-Ti, without stochastic depth, as XCiT's tiny model with 12 blocks.
+# UPerNet on DeiT-Ti, without stochastic depth, like XCiT's tiny model with 12 blocks.
 _base_ = 'upernet_deit-s-p16.py'
 model = dict(
     backbone=dict(

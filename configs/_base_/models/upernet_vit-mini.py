@@ -1,5 +1,5 @@
-# UperNet on a ViT of 4 layers and width 96. The patches overlap by half and lie 8 pixels apart, which puts the
-# pyramid at strides 4, 8, 16 and 32.
+# UPerNet on a ViT of 4 layers and width 96. The patches overlap by half, with a stride of 8 pixels, so the pyramid has
+# strides 4, 8, 16 and 32.
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
     type='EncoderDecoder',
@@ -33,7 +33,7 @@ model = dict(
         num_classes=11,
         norm_cfg=norm_cfg,
         align_corners=False,
-        # Most pixels are background, which would otherwise be all that is learnt for a long time.
+        # Most pixels are background; without class weights the model would predict only background for a long time.
         loss_decode=dict(type='vitplug.SegCrossEntropyLoss', class_weight=[0.3] + [1.0] * 10),
     ),
     train_cfg=dict(),

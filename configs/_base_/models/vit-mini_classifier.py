@@ -1,5 +1,5 @@
-# A ViT of 4 layers and width 96. Its classifier sees where each of the 8 x 8 tokens lies instead of their mean:
-# with a few thousand images that is learnt several times faster. It fixes the input size.
+# A ViT of 4 layers and width 96. Its classifier gets all 8 x 8 tokens instead of their mean: with a few thousand images
+# this learns several times faster. It fixes the input size.
 model = dict(
     type='ImageClassifier',
     data_preprocessor=dict(type='ClsDataPreprocessor', num_classes=10, mean=[127.5], std=[64.0]),

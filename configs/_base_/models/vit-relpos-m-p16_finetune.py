@@ -1,4 +1,4 @@
-# ViT-M (R) from its ImageNet-1k weights, without mixing, smoothing and stochastic depth.
+# ViT-M (R) from its ImageNet-1k weights, without Mixup, label smoothing and stochastic depth.
 _base_ = 'vit-relpos-m-p16.py'
 model = dict(
     backbone=dict(
@@ -6,7 +6,7 @@ model = dict(
         init_cfg=dict(
             type='vitplug.Pretrained',
             checkpoint='checkpoints/vit_relpos_medium_patch16_224.safetensors',
-            # The paper starts its position bias anew for every transfer.
+            # The paper trains a new position bias for every transfer.
             reset=['rel_pos_mlp'],
         ),
     ),

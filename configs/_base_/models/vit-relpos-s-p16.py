@@ -1,5 +1,5 @@
-# ViT-S (R): relative positions by a small network, no absolute ones, no class token, norm after the average. As with
-# timm, which draws nothing of it anew, layers start as torch's do; MLPs start as mmpretrain's.
+# ViT-S (R): relative position biases from a small MLP, no absolute positions, no class token, norm after the average.
+# As in timm, layers have torch's default initialisation, but the blocks' MLPs have mmpretrain's.
 model = dict(
     type='ImageClassifier',
     backbone=dict(

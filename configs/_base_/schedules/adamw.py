@@ -1,4 +1,4 @@
-# AdamW as the digit configs use it.
+# AdamW for the digit configs.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

@@ -1,4 +1,4 @@
-# 160k iterations of AdamW on ADE20K: 1500 of warm-up, then a straight line to zero.
+# 160k iterations of AdamW on ADE20K: 1500 of warm-up, then linear decay to zero.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=6e-5, betas=(0.9, 0.999), weight_decay=0.01))
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=160000, val_interval=16000)

@@ -1,5 +1,5 @@
-# 300 epochs of AdamW as the BViT paper has them. DeiT's rule, 5e-4 for 512 images, gives the learning rate; the paper's
-# 5000 steps of warm-up are 5 epochs for 1280 images. The decay of the averaged weights is DeiT's.
+# 300 epochs of AdamW with the BViT paper's recipe. The learning rate follows DeiT's rule, 5e-4 for 512 images. The
+# paper's 5000 steps of warm-up are 5 epochs for 1280 images. The decay of the averaged weights (EMA) is DeiT's.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

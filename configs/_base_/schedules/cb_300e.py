@@ -1,4 +1,4 @@
-# 300 epochs of AdamW as DeiT is trained: 5 epochs of warm-up, half a cosine, no clipping.
+# 300 epochs of AdamW with DeiT's recipe: 5 epochs of warm-up, a cosine schedule, no gradient clipping.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

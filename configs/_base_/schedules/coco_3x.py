@@ -1,4 +1,4 @@
-# 36 epochs of AdamW on COCO: 1000 iterations of warm-up, a tenth after 27 and after 33 epochs.
+# 36 epochs of AdamW on COCO: 1000 iterations of warm-up; the learning rate is divided by 10 after 27 and 33 epochs.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05))
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=36, val_interval=1)

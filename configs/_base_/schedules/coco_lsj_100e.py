@@ -1,4 +1,5 @@
-# 100 epochs of COCO for 64 images a step, with layer-wise decay: a tenth after 8/9 and after 26/27.
+# 100 epochs of COCO for 64 images per step, with layer-wise learning rate decay. The learning rate is divided by 10
+# after 8/9 and 26/27 of the training.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

@@ -1,4 +1,4 @@
-# 50 iterations of warm-up, then half a cosine.
+# 50 iterations of warm-up, then a cosine schedule.
 _base_ = 'adamw.py'
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=1200, val_interval=600)
 val_cfg = dict(type='ValLoop')

@@ -1,4 +1,4 @@
-# One epoch of warm-up, then half a cosine, stepped at every iteration.
+# One epoch of warm-up, then a cosine schedule, updated at every iteration.
 _base_ = 'adamw.py'
 train_cfg = dict(by_epoch=True, max_epochs=14, val_interval=7)
 val_cfg = dict()

@@ -1,4 +1,4 @@
-# 30 epochs as DeiT is fine-tuned at a higher resolution: after a warm-up from 1e-6, a constant and small learning rate.
+# 30 epochs of fine-tuning at a higher resolution, as in DeiT: a warm-up from 1e-6, then a small constant learning rate.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=5e-6, betas=(0.9, 0.999), weight_decay=1e-8))
 train_cfg = dict(by_epoch=True, max_epochs=30, val_interval=5)

@@ -1,4 +1,4 @@
-# 30 epochs at a constant, small learning rate, as BSwin is fine-tuned from Swin.
+# 30 epochs at a small constant learning rate, as in BSwin's fine-tuning from Swin.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-5, betas=(0.9, 0.999), weight_decay=1e-8))
 train_cfg = dict(by_epoch=True, max_epochs=30, val_interval=5)

@@ -1,4 +1,4 @@
-# 400 epochs of AdamW as the GAB paper trains its ViTs. The warm-up starts at 1e-6; its length is not given.
+# 400 epochs of AdamW with the GAB paper's recipe. The warm-up starts at 1e-6; the paper does not state its length.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

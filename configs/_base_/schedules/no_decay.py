@@ -1,5 +1,5 @@
-# No weight decay for anything one-dimensional (biases, norms, the plugs' scalars), nor for tables and tokens.
-# The scalars are named as well: a rule by shape would silently stop holding if one of them became a vector.
+# No weight decay for one-dimensional parameters (biases, norms, the plugs' scalars), position tables and class tokens.
+# The scalars are also listed by name: a rule by shape would silently miss one that becomes a vector.
 optim_wrapper = dict(
     paramwise_cfg=dict(
         flat_decay_mult=0.0,

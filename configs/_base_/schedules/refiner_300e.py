@@ -1,4 +1,4 @@
-# 300 epochs of AdamW as Refiner is trained. The paper's appendix prints 5e-3, its code has 5e-4 throughout.
+# 300 epochs of AdamW with Refiner's recipe. The paper's appendix has the learning rate 5e-3, its code always 5e-4.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

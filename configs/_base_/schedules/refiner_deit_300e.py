@@ -1,4 +1,4 @@
-# 300 epochs of AdamW as DeiT is trained: 1024 images a step at twice the learning rate.
+# 300 epochs of AdamW with DeiT's recipe: 1024 images per step, twice the learning rate.
 _base_ = 'refiner_300e.py'
 optim_wrapper = dict(optimizer=dict(lr=1e-3))
 param_scheduler = [

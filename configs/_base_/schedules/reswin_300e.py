@@ -1,5 +1,5 @@
-# 300 epochs of AdamW as Swin is trained, and ReSwin-T after it. The smallest learning rate is Swin's 5e-6 for 512
-# images, scaled to 1024 as the largest is.
+# 300 epochs of AdamW with Swin's recipe, which ReSwin-T uses. The minimum learning rate, Swin's 5e-6 for 512 images, is
+# scaled to 1024 images like the maximum.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

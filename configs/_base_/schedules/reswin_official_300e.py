@@ -1,5 +1,5 @@
-# 300 epochs as ReSwin's code has them: no clipping, and start and end of the learning rate, 1e-5 for a largest of
-# 2.5e-4, scaled with it to 1e-3.
+# 300 epochs with the recipe of ReSwin's code: no gradient clipping. Its learning rate starts and ends at 1e-5 for a
+# maximum of 2.5e-4; all three are scaled for a maximum of 1e-3.
 _base_ = 'reswin_300e.py'
 optim_wrapper = dict(clip_grad=None)
 param_scheduler = [

@@ -1,4 +1,4 @@
-# 300 epochs as ReViT-B is trained, with AdamW: the paper says Adam, whose decay of 0.3 would act as an L2 penalty.
+# 300 epochs with ReViT-B's recipe and AdamW. The paper says Adam; its weight decay of 0.3 would act as an L2 penalty.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

@@ -1,5 +1,5 @@
-# 17000 iterations of SGD, BViT's number; the rest, which its paper leaves open, as ViT is fine-tuned.
-# The learning rate is one of ViT's grid, 0.001, 0.003, 0.01 and 0.03.
+# 17000 iterations of SGD, as in BViT. Its paper gives no other settings; they are those of ViT's fine-tuning.
+# The learning rate is one of ViT's grid: 0.001, 0.003, 0.01 and 0.03.
 _base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',

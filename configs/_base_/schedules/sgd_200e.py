@@ -1,5 +1,5 @@
-# 200 epochs of SGD, half a cosine stepped after every epoch, as the GAB paper fine-tunes. As in its script, everything
-# decays, norms and biases too, but A and sigma.
+# 200 epochs of SGD as in the GAB paper's fine-tuning, with a cosine schedule updated after every epoch. As in its
+# script, everything except A and sigma has weight decay, also norms and biases.
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=5e-4),

@@ -43,7 +43,7 @@ class Verdict:
 
 # --- messages ---
 
-# What a status other than 0 may be (README, `vitplug.engine.stops`).
+# What a status other than 0 may be (README, `vitplug.errors.stops`).
 STATUSES = {
     'train.py': {2, 65, 66, 70, 74, 75},
     'test.py': {2, 65, 66, 70, 74},

@@ -1,4 +1,4 @@
-"""Refiner: attention maps expanded, convolved and reduced before they meet the values.
+"""Refiner: attention maps expanded, convolved and reduced before they multiply the values.
 
 *Refiner: Refining Self-attention for Vision Transformers*, Figure 3 and the equations of its "attention
 expansion", "distributed local attention" (DLA) and "attention reduction"; the convolution's constraints

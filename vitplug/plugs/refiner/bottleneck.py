@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...attention.grids import TokenGrid
+from ...attention.grids import GridPair
 from .convolution import convolve, new_kernel
 from .maps import Refine
 
@@ -21,7 +21,7 @@ class BottleneckRefine(Refine):
 
         A -> 1x1 -> BN -> ReLU6 -> k x k depthwise -> BN -> ReLU6 -> 1x1 -> BN -> + A -> BN
 
-    Batch statistics are those of all images, windows and token pairs, masked ones included.
+    Batch statistics cover all images, windows and token pairs, masked ones included.
     """
 
     def __init__(self, heads: int, num_tokens: int, settings: Refiner):
@@ -38,7 +38,7 @@ class BottleneckRefine(Refine):
         # With the batch norms' statistics, to which it belongs, in the state dict.
         self.register_buffer('reference_tokens', torch.tensor([num_tokens]))
 
-    def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
+    def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
         maps_BHNN = self._rescaled(maps_BHNN).to(self.expand.dtype)
         x = F.relu6(normalize(self.expand_bn, convolve(maps_BHNN, self.expand)))
         x = F.relu6(normalize(self.local_bn, convolve(x, self.local)))
@@ -55,5 +55,5 @@ class BottleneckRefine(Refine):
 
 
 def normalize(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """Batch norm in its own precision: autocast leaves it what the convolution returned."""
+    """Batch norm in its own precision; under autocast the convolution returns half precision."""
     return norm(x.to(norm.weight.dtype))

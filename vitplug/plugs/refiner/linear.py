@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,9 +13,11 @@ from torch import Tensor
 from ...attention import tuning
 from ...attention.carry import Carry
 from ...attention.fused import fused
-from ...attention.grids import TokenGrid
+from ...attention.grids import GridPair, TokenGrid
 from ...attention.inputs import Attention
 from ...attention.precision import without_autocast
+from ...attention.site import Site
+from ..sockets import FastForm
 from .convolution import channels_last, convolve, delta, new_kernel
 from .maps import Refine
 from .tiles import attend_to_convolved
@@ -85,16 +88,16 @@ class LinearRefine(Refine):
         kernel = local * self.expand
         if self.reduce is None:
             return kernel
-        # Rounded once, with the maps, and not here: in half precision the identity would be lost.
+        # Not rounded to half precision, which would lose the identity; the maps are, once.
         with without_autocast(kernel.device):
             return (self.reduce.flatten(1) @ kernel.flatten(1)).unflatten(1, kernel.shape[1:])
 
-    def fast_form(self, inputs: Attention):
+    def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
         """Convolved values in place of maps, or convolved maps by tiles; None where neither is possible or pays."""
         if inputs.mask is not None or self.copies > 1 or self.hands_over:
             return None
         if self.expand is None and self.constraint == 'spatial':
-            return self._on_value_grid
+            return partial(self._on_value_grid, site.key_layout.grid)
         if self.constraint == 'spatial':
             return None
         if self.expand is None and inputs.goes_by_tiles(tuning.TILES_FROM):
@@ -116,26 +119,27 @@ class LinearRefine(Refine):
         shifted = F.pad(inputs.v, (0, 0, half, half)).unfold(-2, side, 1)
         spread = torch.einsum('hab,xwhndb->xwhnad', kernel_Hab.flip(-1), shifted).flatten(-2)
         outs = F.pad(fused(replace(inputs, v=spread)), (0, 0, half, half)).unflatten(-1, (side, -1))
-        tokens = inputs.v.shape[-2]
+        tokens = inputs.q.shape[-2]
         return sum(outs[..., a : a + tokens, a, :] for a in range(side)), carry
 
-    def _on_value_grid(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+    def _on_value_grid(self, grid: TokenGrid, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         """Each query's row convolved over the key grid is attention with values convolved over it."""
-        grid, v = inputs.grid, inputs.v
+        v = inputs.v
         dims = v.shape[-1]
         prefix, image = v[..., : grid.num_prefix, :], v[..., grid.num_prefix :, :].transpose(-2, -1)
-        image = image.flatten(0, 1).unflatten(-1, (grid.height, grid.width)).flatten(1, 2)
+        image = image.flatten(0, 1).unflatten(-1, grid.hw).flatten(1, 2)
         kernel = self.local.flip(-2, -1).to(v.dtype).repeat_interleave(dims, dim=0)
         image = F.conv2d(image, kernel, padding=kernel.shape[-1] // 2, groups=len(kernel))
         image = image.unflatten(1, (-1, dims)).flatten(-2).unflatten(0, v.shape[:2]).transpose(-2, -1)
         return fused(replace(inputs, v=torch.cat((prefix, image), dim=-2))), carry
 
-    def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
+    def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
         kernel = self.fold(self.dla())
         maps_BHNN = maps_BHNN.to(kernel.dtype)
         if self.constraint != 'spatial':
             return convolve(channels_last(maps_BHNN), kernel).contiguous()
-        keys_BHNhw = maps_BHNN[..., grid.num_prefix :].unflatten(-1, (grid.height, grid.width))
+        grid = pairs.keys
+        keys_BHNhw = maps_BHNN[..., grid.num_prefix :].unflatten(-1, grid.hw)
         refined = convolve(keys_BHNhw, kernel[:, :, None]).flatten(-2)
         if not grid.num_prefix:
             return refined
@@ -146,6 +150,6 @@ class LinearRefine(Refine):
 def _pays_by_images(inputs: Attention) -> bool:
     """Whether a CPU had better go image by image: with nothing to keep for backward, maps that fill its cache alone."""
     images, _, heads, tokens, _ = inputs.q.shape
-    in_cache = heads * tokens**2 < tuning.MAPS_BY_IMAGE_FROM
+    in_cache = heads * tokens * inputs.num_keys < tuning.MAPS_BY_IMAGE_FROM
     by_image = tuning.on_cpu(inputs.q.device) and not torch.is_grad_enabled() and images > 1 and not in_cache
     return by_image and inputs.goes_by_tiles(0)

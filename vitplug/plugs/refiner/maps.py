@@ -1,4 +1,4 @@
-"""How refined and reused maps are handed on and meet the values."""
+"""Refined and reused maps: how they are handed on and multiply the values."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ...attention.carry import Carry, carrying
-from ...attention.grids import TokenGrid
+from ...attention.grids import GridPair
+from ...attention.site import Site
 
 if TYPE_CHECKING:
     from .plug import Refiner
 
-KEY = 'refiner'
-
 
 class Matched(nn.Module):
-    """How refined or reused maps meet the values."""
+    """The product of refined or reused maps with the values."""
 
     def __init__(self, settings: Refiner):
         super().__init__()
+        self.key = settings.name
         self.copies = settings.copies
         self.split = settings.value_split
 
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps ``(B, W, r H, N, N)`` times the values, map ``h'`` with those of head ``h' // r``.
+        """Maps ``(B, W, r H, Nq, Nk)`` times the values, map ``h'`` with the values of head ``h' // r``.
 
         Returns:
-            ``(B, W, r H, N, d)``, or ``(B, W, H, N, d)`` where heads are split; and the further value heads.
+            ``(B, W, r H, Nq, d)``, or ``(B, W, H, Nq, d)`` where heads are split; and the further value heads.
         """
         heads = maps.shape[2] // self.copies
         own, rest = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
@@ -43,33 +43,38 @@ class Matched(nn.Module):
 class ReusedMap(Matched):
     """Takes the refined map of an earlier block in place of an own one."""
 
-    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+    def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The handed-over maps; ``probs`` has no head."""
-        return carry[KEY], carry
+        return carry[self.key], carry
 
 
 class Refine(Matched):
-    """Refines maps ``(B, W, H, N, N)``; what is special to linear and bottleneck form is in :meth:`refine`."""
+    """Refines maps ``(B, W, H, Nq, Nk)``; the linear and the bottleneck form differ in :meth:`refine`."""
 
     def __init__(self, settings: Refiner):
         super().__init__(settings)
         self.hands_over = settings.share > 0
 
-    def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
+    def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
         """Refined maps of one batch of windows."""
         raise NotImplementedError
 
-    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
-        """The maps ``(B, W, H or r H, N, N)`` that multiply the values, and the carry."""
-        maps = self.refine(probs.flatten(0, 1), grid).unflatten(0, probs.shape[:2])
-        if mask_WNN is not None:
+    def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        """The maps ``(B, W, H or r H, Nq, Nk)`` that multiply the values, and the carry."""
+        # A padded query is no neighbour. Where the softmax sees padding, as in stock image models, padding counts.
+        valid_queries = None if site.attends_padding else site.valid_queries
+        if valid_queries is not None:
+            probs = probs.masked_fill(~valid_queries[:, :, None, :, None], 0)
+        maps = self.refine(probs.flatten(0, 1), site.pairs).unflatten(0, probs.shape[:2])
+        mask = site.softmax_mask()
+        if mask is not None:
             # The convolution has carried probability over to pairs of tokens that must not see each other.
-            maps = maps.masked_fill((mask_WNN != 0)[:, None], 0)
-        return maps, carrying(carry, KEY, maps) if self.hands_over else carry
+            maps = maps.masked_fill(mask != 0, 0)
+        return maps, carrying(carry, self.key, maps) if self.hands_over else carry
 
 
 class UnrefinedMap(Refine):
     """Hands a map over as it is."""
 
-    def refine(self, maps_BHNN: Tensor, grid: TokenGrid) -> Tensor:
+    def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
         return maps_BHNN

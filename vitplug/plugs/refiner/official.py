@@ -1,4 +1,4 @@
-"""What the blocks of the official code compute beside the bottleneck."""
+"""The parts of the official code's blocks beside the bottleneck."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ...attention.carry import Carry, carrying
-from ...attention.grids import TokenGrid
+from ...attention.site import Site
 from .bottleneck import BottleneckRefine
-from .maps import KEY
 
 if TYPE_CHECKING:
     from .plug import Refiner
@@ -19,16 +18,17 @@ SCALE_START = 1e-5
 
 
 class ResidualMap(nn.Module):
-    """First block of an official pair: its maps ``(B, W, H, N, N)`` plus ``scale`` times those of the pair before."""
+    """First block of an official pair: its maps ``(B, W, H, N, N)`` plus ``scale`` times the last pair's maps."""
 
-    def __init__(self, scale: float):
+    def __init__(self, key: str, scale: float):
         super().__init__()
+        self.key = key
         self.scale = scale
 
-    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+    def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The sum, which is used and handed on; at the first pair the maps as they are."""
-        maps = torch.add(probs, carry[KEY], alpha=self.scale) if KEY in carry else probs
-        return maps, carrying(carry, KEY, maps)
+        maps = torch.add(probs, carry[self.key], alpha=self.scale) if self.key in carry else probs
+        return maps, carrying(carry, self.key, maps)
 
 
 class RefinedReuse(BottleneckRefine):
@@ -38,16 +38,16 @@ class RefinedReuse(BottleneckRefine):
         super().__init__(heads, num_tokens, settings)
         self.scale = scale
 
-    def forward(self, probs: Tensor, mask_WNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+    def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The maps that multiply the values, and the carry as it was; ``probs`` has no head."""
-        maps, _ = super().forward(carry[KEY], mask_WNN, grid, carry)
+        maps, _ = super().forward(carry[self.key], site, carry)
         return self.scale * maps, carry
 
 
 class Doubled(nn.Module):
     """``2 x`` of a branch's tokens ``(B, N, D)``."""
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         return 2 * x_BND
 
 
@@ -58,6 +58,6 @@ class DoubledScale(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.full((dims,), SCALE_START))
 
-    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None) -> Tensor:
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         # In the precision of the scale, as LayerScale does: half precision has few digits left for such small numbers.
         return x_BND * (2 * self.scale)

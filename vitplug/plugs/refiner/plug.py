@@ -10,7 +10,7 @@ from ..checks import check_choice, check_flag, check_integer
 from ..plug import BlockShape, LayerPlan, Plug
 from .bottleneck import BottleneckRefine
 from .linear import LinearRefine
-from .maps import KEY, ReusedMap, UnrefinedMap
+from .maps import ReusedMap, UnrefinedMap
 from .official import Doubled, DoubledScale, RefinedReuse, ResidualMap
 
 
@@ -22,7 +22,7 @@ class Refiner(Plug):
         kernel_size: Side ``k`` of the convolution, odd.
         reduction: Whether the maps are reduced to H again. Otherwise map ``h'`` serves value head
             ``h' // r``, and the r H outputs enter a projection r times as wide.
-        constraint: What the convolution sees. ``'none'``: the N x N plane of flattened tokens, class token
+        constraint: The plane of the convolution. ``'none'``: the N x N plane of flattened tokens, class token
             included (the paper's best); ``'spatial'``: each query's row as an image on the key grid, the
             columns of prefix keys being mixed but not convolved; ``'rowcol'``: a line of k keys and a line
             of k queries.
@@ -44,8 +44,8 @@ class Refiner(Plug):
             whether they are multiplied by N over a reference. None: in evaluation only, the reference being
             the N of the last training forward (before any, that of the configured image size), so that
             nothing changes at that N. True: always, the reference being the configured N. False: never.
-        scheme: ``'paper'``: a refined map is what its block uses and what is reused. ``'official'``: what the blocks
-            of the official Refined-ViT-S/M/L compute, see above; for ``mode='mbconv'`` and ``share=1``. Their
+        scheme: ``'paper'``: a block uses its refined map, and others reuse the refined map. ``'official'``: the blocks
+            of the official Refined-ViT-S/M/L, see above; for ``mode='mbconv'`` and ``share=1``. Their
             norms see ``x / 2``, which is a LayerNorm of 4 times the epsilon and the host's to have:
             ``layer_cfgs=dict(norm_cfg=dict(type='LN', eps=4e-6))``. Of the drop rates, ``attn_drop_rate`` alone
             differs: here the softmax is dropped, there the sum with the map handed on. The code's losses
@@ -57,7 +57,7 @@ class Refiner(Plug):
             other's maps.
     """
 
-    name = KEY
+    name = 'refiner'
     shape_rank = 1
 
     def __init__(
@@ -122,7 +122,7 @@ class Refiner(Plug):
 
     @property
     def copies(self) -> int:
-        """Maps per head that meet the values."""
+        """Maps per head that multiply the values."""
         return 1 if self.reduction else self.expansion
 
     def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
@@ -155,7 +155,7 @@ class Refiner(Plug):
             self._check_reusable(second, first, turn=1)
             scale = first.shape.head_dims**-0.5
             refine = RefinedReuse(first.num_heads, first.grid.num_tokens, scale, self)
-            for module in (ResidualMap(scale), refine):
+            for module in (ResidualMap(self.name, scale), refine):
                 built.append({'map': module, 'msa': Doubled(), 'mlp_end': DoubledScale(first.embed_dims)})
         return built
 
@@ -172,7 +172,7 @@ class Refiner(Plug):
         return ReusedMap(self)
 
     def _check_refinable(self, plan: LayerPlan) -> None:
-        if self.share and plan.grid.layout is not None:
+        if self.share and plan.site.layout.is_windowed:
             raise ValueError(
                 f'Refiner: share={self.share} is not for windowed attention: regular and shifted windows hold other '
                 'pairs of tokens, so a block cannot use the map of another; set share=0'
@@ -186,7 +186,7 @@ class Refiner(Plug):
             )
 
     def _check_addable(self, plan: LayerPlan, source: LayerPlan) -> None:
-        if (plan.num_heads, plan.grid) != (source.num_heads, source.grid):
+        if (plan.num_heads, plan.site.pairs) != (source.num_heads, source.site.pairs):
             raise ValueError(
                 f"Refiner: scheme='official' adds up the maps of all pairs, but those of blocks {source.index} and "
                 f"{plan.index} are of other tokens or heads; choose other layers or scheme='paper'"
@@ -196,10 +196,10 @@ class Refiner(Plug):
         if plan.index != source.index + turn:
             raise ValueError(
                 f'Refiner: share={self.share} makes groups of {1 + self.share} blocks in a row, but block {plan.index} '
-                f'does not follow block {source.index}, whose map it is to reuse; choose other layers'
+                f'does not follow block {source.index}, the map of which it would reuse; choose other layers'
             )
-        alike = replace(source.shape, map_heads=0, hidden_dims=plan.shape.hidden_dims)
-        if (plan.shape, plan.grid) != (alike, source.grid):
+        expected = replace(source.shape, map_heads=0, hidden_dims=plan.shape.hidden_dims)
+        if (plan.shape, plan.site.pairs) != (expected, source.site.pairs):
             raise ValueError(
                 f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its tokens or heads are '
                 'others; choose other layers or share=0'

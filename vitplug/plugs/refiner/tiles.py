@@ -7,38 +7,38 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...attention.grids import TokenGrid
+from ...attention.grids import GridPair
 from ...attention.inputs import Attention
 from ...attention.precision import softmax, without_autocast
-from ...attention.tiles import add_grad_of_rows, empty_out, even_slices, pad_keys, rows_per_tile, scaled
+from ...attention.tiles import add_grad_of_rows, empty_out, even_slices, pad_keys, row_table_of, rows_per_tile, scaled
 from .convolution import channels_last
 
 
 def attend_to_convolved(a: Attention, kernel: Tensor) -> Tensor:
-    """Attention whose maps are convolved over their N x N plane before they meet v, by tiles of query rows.
+    """Attention with maps convolved over their Nq x Nk plane before they multiply v, by tiles of query rows.
 
-    A block of maps needs ``k // 2`` further rows on either side.
+    A tile needs ``k // 2`` further rows on either side.
 
     Args:
         a: The attention, of one window.
         kernel: ``(H, H or 1, k, k)``: dense over heads or depthwise.
 
     Returns:
-        The output ``(B, 1, H, N, d)``.
+        The output ``(B, 1, H, Nq, d)``.
     """
-    return _ToConvolved.apply(*scaled(pad_keys(a)), a.row_table(), kernel, a.grid).unflatten(0, a.q.shape[:2])
+    return _ToConvolved.apply(*scaled(pad_keys(a)), *row_table_of(a), a.num_keys, kernel).unflatten(0, a.q.shape[:2])
 
 
 class _ToConvolved(torch.autograd.Function):
-    """:func:`attend_to_convolved` of scaled q, k and v ``(B, H, N, d)``, with the row table of a bias."""
+    """:func:`attend_to_convolved` of scaled q, k and v ``(B, H, tokens, d)``, with the row table of a bias."""
 
     @staticmethod
-    def forward(ctx, q, k, v, row_table, kernel, grid):
-        ctx.grid = grid
+    def forward(ctx, q, k, v, row_table, pairs, num_keys, kernel):
+        ctx.pairs, ctx.num_keys = pairs, num_keys
         out = empty_out(q, v)
         with without_autocast(q.device):
-            for b, rows, wide, pad in _bands(q, kernel):
-                maps = _convolved(_band_probs(q[b], k[b], row_table, grid, wide, pad), kernel)
+            for b, rows, wide, pad in _bands(q, num_keys, kernel):
+                maps = _convolved(_band_probs(q[b], k[b], row_table, pairs, num_keys, wide, pad), kernel)
                 out[b, :, rows] = maps.to(v.dtype) @ v[b]
         ctx.save_for_backward(q, k, v, row_table, kernel)
         return out
@@ -51,8 +51,8 @@ class _ToConvolved(torch.autograd.Function):
         grad_row_table = torch.zeros_like(row_table) if ctx.needs_input_grad[3] else None
         grad_kernel = torch.zeros_like(kernel)
         backwards = _transposed(kernel)
-        for b, rows, wide, pad in _bands(q, kernel):
-            probs = _band_probs(q[b], k[b], row_table, ctx.grid, wide, pad)
+        for b, rows, wide, pad in _bands(q, ctx.num_keys, kernel):
+            probs = _band_probs(q[b], k[b], row_table, ctx.pairs, ctx.num_keys, wide, pad)
             grad_maps = F.pad((grad_out[b, :, wide] @ v[b].mT).to(probs.dtype), (0, 0, *pad))
             inside = slice(kernel.shape[-2] // 2, probs.shape[1] - kernel.shape[-2] // 2)
             grad_v[b] += _convolved(probs, kernel).to(v.dtype).mT @ grad_out[b, :, rows]
@@ -61,29 +61,37 @@ class _ToConvolved(torch.autograd.Function):
             inner = (grad_probs * probs).sum(-1, keepdim=True)
             grad_scores = grad_probs.sub_(inner).mul_(probs).to(q.dtype)
             if grad_row_table is not None:
-                add_grad_of_rows(grad_row_table, ctx.grid, rows, grad_scores)
+                add_grad_of_rows(grad_row_table, ctx.pairs, rows, grad_scores)
             grad_q[b, :, rows] = grad_scores @ k[b]
             grad_k[b] += grad_scores.mT @ q[b, :, rows]
-        return grad_q, grad_k, grad_v, grad_row_table, grad_kernel, None
+        return grad_q, grad_k, grad_v, grad_row_table, None, None, grad_kernel
 
 
-def _bands(q: Tensor, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple[int, int]]]:
+def _bands(q: Tensor, num_keys: int, kernel: Tensor) -> Iterator[tuple[int, slice, slice, tuple[int, int]]]:
     """Image, rows, the same rows with those the kernel sees beside them, and how many of these are missing."""
     half, (heads, tokens) = kernel.shape[-2] // 2, q.shape[1:3]
-    # All heads at once, and the rows beside a block are computed twice: blocks are larger here.
-    size = max(8 * half, rows_per_tile(q.device, heads * tokens, tiles=2))
+    # All heads at once, and the rows beside a tile are computed twice, so tiles are larger.
+    size = max(8 * half, rows_per_tile(q.device, heads * num_keys, tiles=2))
     for b in range(len(q)):
         for rows in even_slices(tokens, size):
             low, high = max(0, rows.start - half), min(tokens, rows.stop + half)
             yield b, rows, slice(low, high), (low - rows.start + half, rows.stop + half - high)
 
 
-def _band_probs(q, k, row_table: Tensor | None, grid: TokenGrid | None, rows: slice, pad: tuple[int, int]) -> Tensor:
-    """Probabilities ``(H, rows, N)`` of some rows, with rows of zeros where the plane ends."""
+def _band_probs(
+    q: Tensor,
+    k: Tensor,
+    row_table: Tensor | None,
+    pairs: GridPair | None,
+    num_keys: int,
+    rows: slice,
+    pad: tuple[int, int],
+) -> Tensor:
+    """Probabilities ``(H, rows, keys)`` of some rows, with rows of zeros where the plane ends."""
     logits = torch.bmm(q[:, rows], k.mT)
-    logits[..., q.shape[1] :] = -torch.inf
+    logits[..., num_keys:] = -torch.inf
     if row_table is not None:
-        grid.add_rows(logits, row_table, rows)
+        pairs.add_rows(logits, row_table, rows)
     probs = softmax(logits)
     return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
 

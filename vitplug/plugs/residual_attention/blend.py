@@ -1,19 +1,23 @@
 """The share of a block's own scores, and the blending."""
 
+from dataclasses import replace
+from functools import partial
 from math import inf
 
 import torch
 from torch import Tensor, nn
 
 from ...attention import tuning
+from ...attention.bias import merged
 from ...attention.carry import Carry, carrying
-from ...attention.grids import TokenGrid
 from ...attention.inputs import Attention
+from ...attention.layouts import Layout
+from ...attention.site import Site
+from ..sockets import FastForm
 from .tiles import attend_to_blend
 from .transitions import keep
 
-KEY = 'residual_attention'
-# What a learned parameter acts as. Bounds of its own type: ONNX's exporter cannot convert others.
+# From a learned parameter to alpha. The bounds have its type: ONNX's exporter cannot convert others.
 CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
 
 
@@ -33,8 +37,8 @@ class Alpha(nn.Module):
         if self.constraint == 'fixed':
             return self.constant
         if self.constraint != 'project' or not self.training:
-            # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation uses
-            # what training would, and changes no parameter.
+            # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation
+            # clamps as training does, and changes no parameter.
             return CONSTRAINTS[self.constraint](self.residual_alpha)
         # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
         # Through .data, so that a second forward does not invalidate the backward of the first.
@@ -43,28 +47,29 @@ class Alpha(nn.Module):
 
 
 class SharedAlpha(nn.Module):
-    """Puts the network's alpha into the carry of a new forward."""
+    """Puts the network's alpha into the carry of a new forward, under ``key``."""
 
-    def __init__(self, alpha: Alpha):
+    def __init__(self, key: str, alpha: Alpha):
         super().__init__()
+        self.key = key
         self.alpha = alpha
 
     def forward(self, carry: Carry) -> Carry:
-        return carrying(carry, f'{KEY}.alpha', self.alpha())
+        return carrying(carry, self.key, self.alpha())
 
 
 class Blend(nn.Module):
-    """Blends one block's scores ``(B, W, H, N, N)`` with the handed-over ones.
+    """Blends one block's scores ``(B, W, H, Nq, Nk)`` with the handed-over ones.
 
     Args:
         stream: Key in the carry under which the scores are handed on.
         bias_mode: Where the position bias goes.
         align: Brings the handed-over scores to this block's windows and heads; None starts a chain.
-        alpha: The block's own alpha; None takes the network's.
-        sum_from: Tokens from which on the scores are written out as a sum.
+        alpha: The block's own alpha, or the key of the network's in the carry.
+        sum_from: Queries from which on the scores are written out as a sum.
     """
 
-    def __init__(self, stream: str, bias_mode: str, align, alpha: Alpha | None, sum_from: float = inf):
+    def __init__(self, stream: str, bias_mode: str, align, alpha: Alpha | str, sum_from: float = inf):
         super().__init__()
         self.stream = stream
         self.bias_mode = bias_mode
@@ -72,61 +77,59 @@ class Blend(nn.Module):
         self.alpha = alpha
         self.sum_from = sum_from
 
-    def widens(self, grid: TokenGrid) -> bool:
-        """Whether the scores are written out as a sum on this grid."""
-        return grid.num_tokens >= self.sum_from
+    def widens(self, site: Site) -> bool:
+        """Whether the scores are written out as a sum for these tokens."""
+        return site.layout.grid.num_tokens >= self.sum_from
 
-    def widen(
-        self, q: Tensor, k: Tensor, bias_Hyx: Tensor | None, grid: TokenGrid, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor | None, Carry]:
-        """q and k ``(B, W, H, N, (l + 1) d)`` and a bias such that ``q @ k^T + bias`` equals the blended logits."""
-        terms, handed_bias = ((1.0, q, k),), None
+    def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:
+        """q and k ``(B, W, H, N, (l + 1) d)`` and biases such that the plain logits equal the blended ones."""
+        terms, handed = ((1.0, inputs.q, inputs.k),), ()
+        own = inputs.biases
         if self.align is not None:
             alpha = self._share(carry)
-            before, handed_bias = carry[self.stream]
-            terms = (*((c * (1 - alpha), *qk) for c, *qk in before), (alpha, q, k))
-            handed_bias = None if handed_bias is None else (1 - alpha) * handed_bias
-            if self.bias_mode == 'blend' and bias_Hyx is not None:
-                bias_Hyx = alpha * bias_Hyx
-        if handed_bias is not None:
-            bias_Hyx = handed_bias if bias_Hyx is None else bias_Hyx + handed_bias
-        handed_on = (terms, None if self.bias_mode == 'after' else bias_Hyx)
-        all_q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
-        all_k = torch.cat([k for *_, k in terms], dim=-1)
-        return all_q, all_k, bias_Hyx, carrying(carry, self.stream, handed_on)
+            before, handed = carry[self.stream]
+            terms = (*((c * (1 - alpha), *qk) for c, *qk in before), (alpha, inputs.q, inputs.k))
+            handed = tuple(bias.scaled(1 - alpha) for bias in handed)
+            if self.bias_mode == 'blend':
+                own = tuple(bias.scaled(alpha) for bias in own)
+        biases = merged((*handed, *own))
+        handed_on = (terms, () if self.bias_mode == 'after' else biases)
+        q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
+        k = torch.cat([k for *_, k in terms], dim=-1)
+        return replace(inputs, q=q, k=k, biases=biases), carrying(carry, self.stream, handed_on)
 
-    def fast_form(self, inputs: Attention):
+    def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
         """Blending by tiles on a CPU, where the scores are handed on as they are; None elsewhere."""
-        kept = self.bias_mode == 'after' and self.align in (None, keep)
+        kept = self.bias_mode == 'after' and self.align in (None, keep) and inputs.has_offset_bias_only
         by_tiles = tuning.on_cpu(inputs.q.device) and inputs.goes_by_tiles(tuning.TILES_FROM)
-        return self._by_tiles if kept and by_tiles else None
+        return partial(self._by_tiles, site) if kept and by_tiles else None
 
-    def _by_tiles(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+    def _by_tiles(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         before = alpha = None
         if self.align is not None:
             before, alpha = carry[self.stream][0], torch.as_tensor(self._share(carry)).view(1)
         out, scores = attend_to_blend(inputs, before, alpha)
-        return out, carrying(carry, self.stream, (scores, inputs.grid))
+        return out, carrying(carry, self.stream, (scores, site.layout))
 
-    def forward(self, scores: Tensor, bias_HNN: Tensor | None, grid: TokenGrid, carry: Carry) -> tuple[Tensor, Carry]:
+    def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""
-        biased = (lambda s: s) if bias_HNN is None else (lambda s: s + bias_HNN)
+        biased = (lambda s: s) if bias is None else (lambda s: s + bias)
         own = biased(scores) if self.bias_mode == 'blend' else scores
-        blended = own if self.align is None else self._blend(own, grid, carry)
+        blended = own if self.align is None else self._blend(own, site.layout, carry)
         logits = blended if self.bias_mode == 'blend' else biased(blended)
         handed_on = blended if self.bias_mode == 'after' else logits
-        return logits, carrying(carry, self.stream, (handed_on, grid))
+        return logits, carrying(carry, self.stream, (handed_on, site.layout))
 
-    def _blend(self, own: Tensor, grid: TokenGrid, carry: Carry) -> Tensor:
-        before, known = self.align(*carry[self.stream], grid, own.shape[2])
+    def _blend(self, own: Tensor, layout: Layout, carry: Carry) -> Tensor:
+        before, known = self.align(*carry[self.stream], layout, own.shape[2])
         if before.shape != own.shape:
             raise ValueError(
                 f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '
-                f"{tuple(own.shape)} (B, W, H, N, N); give the plug fewer layers, or stage_transition='reset'"
+                f"{tuple(own.shape)} (B, W, H, Nq, Nk); give the plug fewer layers, or stage_transition='reset'"
             )
         alpha = self._share(carry)
         blended = torch.lerp(before.to(own.dtype), own, alpha.to(own.dtype) if isinstance(alpha, Tensor) else alpha)
         return blended if known is None else torch.where(known, blended, own)
 
     def _share(self, carry: Carry) -> Tensor | float:
-        return carry[f'{KEY}.alpha'] if self.alpha is None else self.alpha()
+        return carry[self.alpha] if isinstance(self.alpha, str) else self.alpha()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ...attention.tuning import SUM_OF_SCORES_FROM
 from ..checks import check_choice, check_flag, check_number
 from ..plug import LayerPlan, Plug
-from .blend import CONSTRAINTS, KEY, Alpha, Blend, SharedAlpha
+from .blend import CONSTRAINTS, Alpha, Blend, SharedAlpha
 from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, keep, resize_flat, with_heads
 
 # Tokens from which on the scores are written out as a sum, by ``low_memory``.
@@ -17,7 +17,7 @@ SUM_FROM = {'auto': SUM_OF_SCORES_FROM, True: 0, False: inf}
 
 
 class ResidualAttention(Plug):
-    """Blends each block's attention scores with those of the block before.
+    """Blends each block's attention scores with the scores of the block before.
 
     ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha. A chain of one
     block stays as it is.
@@ -32,13 +32,13 @@ class ResidualAttention(Plug):
         bias_mode: Where position biases go: ``'after'`` the blend, never handed on (Eq. 10); ``'blend'``
             into it (official ReSwin); ``'after_carried'`` after it and handed on (official ReMViTv2).
         window_align: Which scores a block with windows blends with: ``'index'`` the block before's,
-            window by window and place by place (official ReSwin); ``'parity'`` those of the last block of
+            window by window and place by place (official ReSwin); ``'parity'`` the scores of the last block of
             the same shift (or, beside windows, of global attention), which has the same tokens; ``'token'``
             the block before's, for the token pairs that shared a window there, the others being left alone.
-        stage_transition: What becomes of the scores when the windows change between stages: ``'pool'``
+        stage_transition: How scores pass from one stage to the next, where the windows change: ``'pool'``
             averages the windows that a new one covers, ``'flat_nearest'`` resizes the flattened windows
             and heads (official ReSwin), ``'reset'`` starts a new chain.
-        head_transition: What becomes of them when the number of heads changes: ``'mean'`` of all heads for
+        head_transition: How scores pass to a block with another number of heads: ``'mean'`` of all heads for
             each new one, ``'repeat'`` of each head.
         low_memory: Whether the scores are written out as a sum instead of being handed on, so that memory grows
             with N and not with N^2. ``'auto'`` does so from 2048 tokens on, where every block of the plug
@@ -49,7 +49,7 @@ class ResidualAttention(Plug):
         ValueError: If an argument is none of these, or no block would blend.
     """
 
-    name = KEY
+    name = 'residual_attention'
     watched = {'residual_alpha': 'alpha'}
 
     def __init__(
@@ -89,7 +89,7 @@ class ResidualAttention(Plug):
         ]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        return {'start': SharedAlpha(self._alpha())} if plans and not self.per_layer else {}
+        return {'start': SharedAlpha(self._alpha_key, self._alpha())} if plans and not self.per_layer else {}
 
     def _sources(self, plans: Sequence[LayerPlan]) -> list[LayerPlan | None]:
         """The block whose scores each one blends with, None where it starts a chain.
@@ -114,15 +114,21 @@ class ResidualAttention(Plug):
             return None
         source = candidates[-1]
         other_stage = source.stage != plan.stage
-        windows = [p.grid.num_tokens if p.grid.layout else None for p in (source, plan)]
+        windows = [p.grid.num_tokens if p.site.layout.is_windowed else None for p in (source, plan)]
         other_window = windows[0] != windows[1]
         return None if other_window or (other_stage and self.stage_transition == 'reset') else source
 
     def _stream(self, plan: LayerPlan) -> str:
         """Name of the stream of scores a block belongs to."""
         if self.window_align != 'parity':
-            return f'{KEY}.scores'
-        return f'{KEY}.{"global" if plan.grid.layout is None else "shifted" if plan.grid.shift else "regular"}'
+            return f'{self.name}.scores'
+        layout = plan.site.layout
+        return f'{self.name}.{("shifted" if layout.shift else "regular") if layout.is_windowed else "global"}'
+
+    @property
+    def _alpha_key(self) -> str:
+        """Key of the network's alpha in the carry."""
+        return f'{self.name}.alpha'
 
     def _sum_from(self, pairs) -> float:
         """Tokens from which on the scores are written out.
@@ -135,21 +141,21 @@ class ResidualAttention(Plug):
             plan, source = moved[0]
             raise ValueError(
                 f'ResidualAttention: low_memory=True cannot hand the scores of block {source.index} on to block '
-                f"{plan.index}, whose windows or heads are others; set stage_transition='reset' (and "
+                f"{plan.index}, which has other windows or heads; set stage_transition='reset' (and "
                 "window_align='index' or 'parity'), or low_memory='auto'"
             )
         return inf if moved else SUM_FROM[self.low_memory]
 
     def _blend(self, plan: LayerPlan, source: LayerPlan | None, sum_from: float) -> Blend:
-        alpha = self._alpha() if self.per_layer and source else None
+        alpha = self._alpha() if self.per_layer and source else self._alpha_key
         align = source and self._align(plan, source)
         return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
 
     def _align(self, plan: LayerPlan, source: LayerPlan):
-        """What brings the source's scores to this block's windows and heads."""
+        """The function that maps the source's scores to this block's windows and heads."""
         same_stage = source.stage == plan.stage
         align = WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
-        # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it with what to change.
+        # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it.
         heads = {source.num_heads, plan.num_heads}
         if align is resize_flat or len(heads) == 1 or 0 in heads:
             return align

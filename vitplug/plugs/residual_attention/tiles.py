@@ -6,7 +6,7 @@ from torch.autograd.function import once_differentiable
 
 from ...attention.inputs import Attention
 from ...attention.precision import without_autocast
-from ...attention.tiles import empty_out, scaled, tile_groups
+from ...attention.tiles import empty_out, row_table_of, scaled, tile_groups
 
 
 def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -19,32 +19,33 @@ def attend_to_blend(a: Attention, before: Tensor | None, alpha: Tensor | None) -
 
     Args:
         a: The attention.
-        before: Handed-over scores ``(B, W, H, N, N)``; None counts as ``alpha = 1``.
+        before: Handed-over scores ``(B, W, H, Nq, Nk)``; None counts as ``alpha = 1``.
         alpha: ``(1,)``; None where there is nothing to blend with.
 
     Returns:
-        The output ``(B, W, H, N, d)`` and the scores ``(B, W, H, N, N)``.
+        The output ``(B, W, H, Nq, d)`` and the scores ``(B, W, H, Nq, Nk)``.
     """
+    a = a.unpadded()
     before = None if before is None else before.to(a.q.dtype).flatten(0, 1)
-    out, scores = _ToBlend.apply(*scaled(a), a.row_table(), before, alpha, a.grid)
+    out, scores = _ToBlend.apply(*scaled(a), *row_table_of(a), before, alpha)
     return out.unflatten(0, a.q.shape[:2]), scores.unflatten(0, a.q.shape[:2])
 
 
 class _ToBlend(torch.autograd.Function):
-    """:func:`attend_to_blend` of scaled q, k and v ``(G, H, N, d)``, a row table and scores ``(G, H, N, N)``."""
+    """:func:`attend_to_blend` of scaled q, k and v ``(G, H, tokens, d)``, a row table and scores ``(G, H, Nq, Nk)``."""
 
     @staticmethod
-    def forward(ctx, q, k, v, row_table, before, alpha, grid):
+    def forward(ctx, q, k, v, row_table, pairs, before, alpha):
         ctx.set_materialize_grads(False)
         share = 1.0 if before is None else float(alpha)
         out, scores = empty_out(q, v), q.new_empty(*q.shape[:3], k.shape[2])
         with without_autocast(q.device):
-            for group in tile_groups(q, k, row_table, grid):
+            for group in tile_groups(q, k, row_table, pairs, k.shape[2]):
                 for queries, keys in group.tiles():
                     logits = group.products(q[queries], k[keys], None if before is None else before[queries], share)
                     scores[queries] = logits
                     torch.bmm(group.softmax(group.add_bias(logits)).to(v.dtype), v[keys], out=out[queries])
-        ctx.share, ctx.grid = share, grid
+        ctx.share, ctx.pairs = share, pairs
         ctx.alpha_dtype = alpha.dtype if alpha is not None else None
         ctx.save_for_backward(q, k, v, row_table, before, scores, out)
         return out, scores
@@ -59,7 +60,7 @@ class _ToBlend(torch.autograd.Function):
         towards_before = 0.0
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for group in tile_groups(q, k, row_table, ctx.grid, grad_row_table):
+        for group in tile_groups(q, k, row_table, ctx.pairs, k.shape[2], grad_row_table):
             for queries, keys in group.tiles():
                 logits = scores[queries] if row_table is None else group.add_bias(scores[queries].clone())
                 probs = group.softmax(logits)
@@ -72,8 +73,8 @@ class _ToBlend(torch.autograd.Function):
                 torch.bmm(grad_scores, k[keys], out=grad_q[queries])
                 grad_k[keys].baddbmm_(grad_scores.mT, q[queries], alpha=ctx.share)
         grad_alpha = None
-        if before is not None and ctx.needs_input_grad[5]:
-            # The gradient towards the own scores needs no pass of its own: sum_ij g_ij q_i k_j = sum_i q_i (g k)_i.
+        if before is not None and ctx.needs_input_grad[6]:
+            # No further pass for the gradient towards the own scores: sum_ij g_ij q_i k_j = sum_i q_i (g k)_i.
             towards_own = (grad_q.double() * q.double()).sum()
             grad_alpha = (towards_own - towards_before).to(ctx.alpha_dtype).view(1)
-        return grad_q.mul_(ctx.share), grad_k, grad_v, grad_row_table, grad_before, grad_alpha, None
+        return grad_q.mul_(ctx.share), grad_k, grad_v, grad_row_table, None, grad_before, grad_alpha

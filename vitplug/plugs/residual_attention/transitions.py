@@ -1,7 +1,7 @@
 """From one block's windows and heads to another's.
 
-Each function takes the scores ``(B, W, H, N, N)``, their grid, the new grid and the new number of heads. It returns the
-scores for the new block, and a mask of where they are known (None: everywhere).
+Each function takes the scores ``(B, W, H, Nq, Nk)``, the layout of their windows, the new layout and the new number of
+heads. It returns the scores for the new block, and a mask of the pairs whose scores are known (None: all).
 """
 
 from dataclasses import replace
@@ -13,27 +13,27 @@ from torch import Tensor
 
 from vitplug.compat import is_compiling
 
-from ...attention.grids import TokenGrid
+from ...attention.layouts import Layout
 
 
-def keep(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, None]:
+def keep(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, None]:
     """Window by window and place by place."""
     return scores, None
 
 
-def align_tokens(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, Tensor | None]:
-    """Token by token: of every pair that shared a window before, the score it had there."""
-    if grid.layout is None or source.shift == grid.shift:
+def align_tokens(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, Tensor | None]:
+    """Token by token: every pair that shared a window before keeps its score."""
+    if not layout.is_windowed or source.shift == layout.shift:
         return scores, None
     find = _find_tokens if is_compiling() else _cached_find_tokens
-    window_WN, place_WN = find(source.layout, grid.layout, scores.device)
+    window_WN, place_WN = find(source, layout, scores.device)
     # Advanced indices around the slice of heads: B W N N H.
     found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]
     known_WNN = window_WN[:, :, None] == window_WN[:, None, :]
     return found.movedim(-1, 2), known_WNN[:, None]
 
 
-def _find_tokens(source, layout, device: torch.device) -> tuple[Tensor, Tensor]:
+def _find_tokens(source: Layout, layout: Layout, device: torch.device) -> tuple[Tensor, Tensor]:
     """For every place of every new window the window and the place its token had before, ``(W, N)`` each."""
     # Inference tensors could not be used by a later training forward.
     with torch.inference_mode(False):
@@ -49,27 +49,27 @@ def _find_tokens(source, layout, device: torch.device) -> tuple[Tensor, Tensor]:
 _cached_find_tokens = lru_cache(maxsize=16)(_find_tokens)
 
 
-def pool_windows(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, None]:
+def pool_windows(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, None]:
     """Every new window gets the average of the windows it covers on the grid of windows."""
-    if source.windows == grid.windows:
+    if source.windows == layout.windows:
         return scores, None
     shape = scores.shape[2:]
     # B W H N N  ->  B (H N N) rows cols
     maps = scores.flatten(2).transpose(1, 2).unflatten(2, source.windows)
-    return F.adaptive_avg_pool2d(maps, grid.windows).flatten(2).transpose(1, 2).unflatten(2, shape), None
+    return F.adaptive_avg_pool2d(maps, layout.windows).flatten(2).transpose(1, 2).unflatten(2, shape), None
 
 
-def resize_flat(scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int) -> tuple[Tensor, None]:
+def resize_flat(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, None]:
     """Windows and heads as one axis, window-major, resized to the nearest entry."""
-    rows, cols = grid.windows
+    rows, cols = layout.windows
     before, after = scores.shape[1] * scores.shape[2], rows * cols * heads
     nearest = torch.arange(after, device=scores.device) * before // after
     return scores.flatten(1, 2)[:, nearest].unflatten(1, (rows * cols, heads)), None
 
 
-def with_heads(align, match_heads, scores: Tensor, source: TokenGrid, grid: TokenGrid, heads: int):
+def with_heads(align, match_heads, scores: Tensor, source: Layout, layout: Layout, heads: int):
     """Aligned scores, then as many heads as the new block has."""
-    aligned, known = align(scores, source, grid, heads)
+    aligned, known = align(scores, source, layout, heads)
     return match_heads(aligned, heads), known
 
 

@@ -1,0 +1,252 @@
+"""What a block hands out by name: shapes and meaning on every host, at once to a callback, and with gradients."""
+
+import copy
+import math
+import weakref
+
+import pytest
+import torch
+from cases import HOSTS, PLUGS, images, randomize, swin, vit
+from torch.testing import assert_close
+
+from vitplug.attention import GlobalLayout, fused_attention
+from vitplug.attention.intermediates import MAPS
+from vitplug.backbones.padding import mark_padding
+
+SIZE = (40, 56)
+SETS = {name: PLUGS[name] for name in ('none', 'cb-upper-everywhere', 'gab', 'residual', 'refiner', 'broad')}
+SETS |= {name: PLUGS[name] for name in ('talking-heads', 'gated-attention', 'value-residual')}
+SETS['uniform'] = [dict(type='UniformHead', mode='append')]
+SETS['residual-sum'] = PLUGS['residual-low-memory-bias']
+EVERYWHERE = pytest.mark.parametrize('host', HOSTS)
+WITH_PLUGS = pytest.mark.parametrize('plugs', SETS)
+
+
+def build(host, plugs, **settings):
+    return randomize(HOSTS[host](plugs=copy.deepcopy(SETS[plugs]), **settings)).double().eval()
+
+
+def inputs_of(model):
+    """A list that takes the tokens which enter each block."""
+    entered = []
+    for block in model.plugged_blocks():
+        block.register_forward_pre_hook(lambda _, args: entered.append(args[0]))
+    return entered
+
+
+def assert_branches_add_up(model, x):
+    entered = inputs_of(model)
+    _, found = model.forward_intermediates(x, ('attn', 'mlp', 'block'))
+    for index, block in enumerate(model.plugged_blocks()):
+        branches = [found[name][index] for name in ('attn', 'mlp') if index in found.get(name, ())]
+        assert len(branches) == len(block.shape.branches)
+        assert all(branch.shape == entered[index].shape for branch in branches)
+        assert_close(entered[index] + sum(branches), found['block'][index])
+
+
+@EVERYWHERE
+@WITH_PLUGS
+def test_branches_are_what_the_block_adds(host, plugs):
+    assert_branches_add_up(build(host, plugs), images(*SIZE))
+
+
+VARIANTS = {
+    'stochastic depth and dropout': dict(drop_path_rate=0.5, drop_rate=0.2, layer_scale_init_value=0.5),
+    'SwiGLU': dict(layer_cfgs=dict(ffn_type='swiglu_fused', layer_scale_init_value=0.5)),
+    'a branch alone': dict(layer_cfgs=[dict(with_attn=False), dict(with_ffn=False), {}, {}]),
+}
+
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_branches_of_other_blocks(variant):
+    model = randomize(vit(**VARIANTS[variant])).double().train()
+    torch.manual_seed(0)
+    assert_branches_add_up(model, images(*SIZE))
+
+
+def test_branches_of_windows_with_stochastic_depth():
+    torch.manual_seed(0)
+    assert_branches_add_up(randomize(swin(drop_path_rate=0.5)).double().train(), images(*SIZE))
+
+
+@EVERYWHERE
+@WITH_PLUGS
+def test_heads_and_maps_have_the_shapes_of_the_site(host, plugs):
+    model, x = build(host, plugs), images(*SIZE)
+    for fused in (True, False):
+        with fused_attention(fused):
+            outs, found = model.forward_intermediates(x, ('q', 'k', 'v', *MAPS, 'site'))
+        assert_close(outs, model(x))
+        for index, block in enumerate(model.plugged_blocks()):
+            shape, site = block.shape, found['site'][index]
+            assert site.index == index
+            windows, tokens = math.prod(site.layout.windows), site.layout.grid.num_tokens
+            for name, heads in (('q', shape.map_heads), ('k', shape.map_heads), ('v', shape.value_heads)):
+                assert found[name][index].shape == (2, windows, heads, tokens, shape.head_dims)
+            scores = found['scores'][index]
+            assert scores.shape == (2, windows, shape.map_heads, tokens, tokens)
+            q, k = found['q'][index], found['k'][index]
+            assert_close(scores, q @ k.transpose(-2, -1) / shape.head_dims**0.5)
+            if plugs in ('none', 'gab', 'cb-upper-everywhere', 'gated-attention'):
+                bias, mask = found.get('bias', {}).get(index, 0.0), 0.0 if site.mask is None else site.mask.unsqueeze(2)
+                assert_close(found['logits'][index], scores + bias + mask)
+
+
+@EVERYWHERE
+def test_layouts_put_windows_back(host):
+    """Values of windows as tokens of the image are the projections of these tokens."""
+    model = build(host, 'none')
+    entered = inputs_of(model)
+    _, found = model.forward_intermediates(images(*SIZE), ('v', 'site', 'probs'))
+    for index, (block, x) in enumerate(zip(model.plugged_blocks(), entered, strict=True)):
+        norm, attention = next(block.children()), getattr(block.attn, 'w_msa', block.attn)
+        layout, v = found['site'][index].layout, found['v'][index]
+        tokens = layout.from_windows(v.transpose(2, 3).flatten(3))
+        assert_close(tokens, attention.split_heads(attention.qkv(norm(x)))[2].flatten(2))
+
+
+@EVERYWHERE
+@pytest.mark.parametrize('size', [(40, 56), (37, 51)], ids=str)
+def test_maps_on_the_image_by_the_site_alone(host, size):
+    """The attention that each token receives, in a few lines of one's own, is that of ``maps_to_image``."""
+    model = build(host, 'none')
+    _, found = model.forward_intermediates(images(*size), ('probs', 'site'))
+    for index in range(len(model.plugged_blocks())):
+        layout, probs = found['site'][index].layout, found['probs'][index]
+        rows, columns = layout.hw
+        is_token = layout.to_windows(torch.ones(1, layout.num_prefix + rows * columns, 1, dtype=probs.dtype))
+        received = layout.from_windows((probs * is_token.unsqueeze(2)).sum(-2).transpose(2, 3))
+        received = received[:, layout.num_prefix :].transpose(1, 2).unflatten(2, (rows, columns))
+        _, pixels = model.place_block(index, size)
+        expected = model.maps_to_image(found, index, size)
+        assert_close(pixels.to_image(received, size), expected)
+        assert received.sum() > 0
+
+
+@EVERYWHERE
+def test_sites_of_a_padded_batch_say_which_tokens_count(host):
+    x = mark_padding(images(32, 48), [(17, 48), (32, 20)])
+    model = build(host, 'none')
+    _, found = model.forward_intermediates(x, 'site')
+    for index in range(len(model.plugged_blocks())):
+        site = found['site'][index]
+        layout, side = site.layout, 48 // site.layout.hw[1]
+        rows, columns = ([math.ceil(n / side) for n in sizes] for sizes in ((17, 32), (48, 20)))
+        count = [layout.num_prefix + r * c for r, c in zip(rows, columns, strict=True)]
+        assert site.valid.sum(1).tolist() == count
+        assert site.valid_keys.flatten(1).sum(1).tolist() == count
+
+
+def test_a_block_without_q_and_k_gives_what_it_has():
+    model = vit(plugs=[dict(type='Refiner', share=1)]).double()
+    _, found = model.forward_intermediates(images(*SIZE), ('q', 'k', 'v', *MAPS, 'attn'))
+    assert {name: list(by_block) for name, by_block in found.items()} == {
+        **{name: [0, 2] for name in ('q', 'k', 'scores', 'logits', 'probs')},
+        **{name: [0, 1, 2, 3] for name in ('v', 'maps', 'attn')},
+    }
+
+
+# --- at once ---
+
+LARGE = ('scores', 'logits', 'probs', 'maps')
+# A plug that hands a tensor on keeps it itself.
+LETS_GO = {
+    **{name: LARGE for name in ('none', 'gab', 'refiner', 'talking-heads')},
+    **{name: ('probs', 'maps') for name in ('residual', 'broad')},
+}
+
+
+@EVERYWHERE
+@pytest.mark.parametrize('plugs', LETS_GO)
+@pytest.mark.parametrize('fused', [True, False], ids=['fused', 'plain'])
+@torch.no_grad()
+def test_reduce_is_called_at_once_and_nothing_is_kept(host, plugs, fused):
+    """Weak references: when a block's maps come, those of all blocks before are gone."""
+    model, given, calls = build(host, plugs), {}, []
+
+    def reduce(name, tensor, site):
+        earlier = [ref() for (_, index), ref in given.items() if index < site.index]
+        assert all(tensor is None for tensor in earlier)
+        given[name, site.index] = weakref.ref(tensor)
+        calls.append((name, site.index))
+        return tensor.mean().item()
+
+    with fused_attention(fused):
+        outs, found = model.forward_intermediates(images(*SIZE), (*LETS_GO[plugs], 'site'), reduce=reduce)
+        kept = model.forward_intermediates(images(*SIZE), LETS_GO[plugs])[1]
+    assert [ref() for ref in given.values()] == [None] * len(given)
+    blocks = range(len(model.plugged_blocks()))
+    assert sorted(calls) == sorted((name, index) for name in LETS_GO[plugs] for index in blocks)
+    assert [index for _, index in calls] == sorted(index for _, index in calls)
+    assert_close(outs, model(images(*SIZE)))
+    means = {name: {i: t.mean().item() for i, t in by_block.items()} for name, by_block in kept.items()}
+    assert {name: values for name, values in found.items() if name != 'site'} == means
+    assert [site.index for site in found['site'].values()] == list(blocks)
+
+
+@EVERYWHERE
+def test_reduce_is_told_where_the_tensors_are(host):
+    """Broad attention sees the whole image, whatever the windows of the last block."""
+    model, sites = build(host, 'broad'), {}
+    names = ('q', 'probs', 'attn', 'mlp', 'block', 'broad_probs')
+    model.forward_intermediates(images(*SIZE), names, [3], reduce=lambda name, _, site: sites.update({name: site}))
+    layout, _ = model.place_block(3, SIZE)
+    assert {name: site.layout for name, site in sites.items()} == {
+        **dict.fromkeys(names, layout),
+        'broad_probs': GlobalLayout(*layout.hw, layout.num_prefix),
+    }
+
+
+# --- gradients ---
+
+
+def loss_of(outs):
+    return sum((out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum() for out in outs)
+
+
+@EVERYWHERE
+@WITH_PLUGS
+def test_kept_gradients_are_autograds(host, plugs):
+    model, x = build(host, plugs), images(*SIZE)
+    names = ('q', 'k', 'v', *MAPS, 'attn', 'mlp', 'block', 'broad_probs')
+    outs, found = model.forward_intermediates(x, names, with_grad=True)
+    loss_of(outs).backward()
+    with fused_attention(False):
+        plain_outs, plain = model.forward_intermediates(x, names)
+    tensors = [(name, index) for name, by_block in plain.items() for index in by_block]
+    grads = torch.autograd.grad(loss_of(plain_outs), [plain[name][index] for name, index in tensors])
+    assert {name for name, _ in tensors} >= {'q', 'k', 'v', 'scores', 'logits', 'probs', 'maps', 'attn', 'mlp', 'block'}
+    for (name, index), grad in zip(tensors, grads, strict=True):
+        assert_close(found[name][index].grad, grad, msg=lambda text, at=(name, index): f'{at}: {text}')
+        assert grad.any()
+
+
+def test_gradient_of_a_map_is_the_change_of_the_output():
+    """A finite difference: one entry of the map that multiplies the values, moved by a plug."""
+    model, step, place = build('vit', 'none'), 1e-6, (0, 0, 1, 3, 2)
+    outs, found = model.forward_intermediates(images(*SIZE), 'maps', layers=[2], with_grad=True)
+    loss_of(outs).backward()
+
+    class Moved(torch.nn.Module):
+        def forward(self, probs, site, carry):
+            moved = probs.clone()
+            moved[place] += step
+            return moved, carry
+
+    class Nudge(torch.nn.ModuleDict):
+        plug = None
+
+    with torch.no_grad():
+        before = loss_of(model(images(*SIZE)))
+        model.layers[2].plugs['nudge'] = Nudge({'map': Moved()})
+        after = loss_of(model(images(*SIZE)))
+    assert_close(found['maps'][2].grad[place], (after - before) / step, rtol=1e-5, atol=1e-7)
+
+
+def test_without_gradients_none_are_kept():
+    with torch.no_grad():
+        _, found = build('vit', 'none').forward_intermediates(images(*SIZE), 'maps', with_grad=True)
+    assert not found['maps'][0].requires_grad
+    outs, found = build('vit', 'none').forward_intermediates(images(*SIZE), 'block')
+    loss_of(outs).backward()
+    assert not found['block'][0].retains_grad

@@ -1,0 +1,328 @@
+"""Queries and keys on grids of their own: every form of attention, and the plugs in it, against the equations."""
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import pytest
+import torch
+from attention import oracles
+from attention.oracles import assert_same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from vitplug.attention import (
+    DenseBias,
+    GlobalLayout,
+    LayerRecord,
+    OffsetBias,
+    QueryBias,
+    Site,
+    WindowLayout,
+    attend,
+    fused_attention,
+    tuning,
+)
+from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet, Refiner, ResidualAttention
+
+SCALE = 0.7
+
+
+@dataclass
+class Layer:
+    """Inputs of one attention; ``bias`` is the sum of its biases as the oracles have it, of all pairs."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    biases: list = field(default_factory=list)
+    bias: Tensor | float = 0.0
+    leaves: list[Tensor] = field(default_factory=list)
+
+    def add(self, bias, expanded: Tensor, *leaves: Tensor) -> None:
+        self.biases, self.bias, self.leaves = [*self.biases, bias], self.bias + expanded, [*self.leaves, *leaves]
+
+    def scores(self) -> Tensor:
+        return oracles.scores(self.q, self.k, SCALE)
+
+
+@dataclass
+class Problem:
+    """Layers at one site.
+
+    Args:
+        layers: Their inputs.
+        site: Where they are.
+        valid_queries: ``(B, W, Nq)``, True for those that count.
+        valid_keys: ``(B, W, Nk)``, the same of the keys.
+        fused: Whether fused forms are allowed.
+        device: The type of device whose forms are taken.
+    """
+
+    layers: list[Layer]
+    site: Site
+    valid_queries: Tensor
+    valid_keys: Tensor
+    fused: bool
+    device: str
+
+    def attend(self, plugs: list[LayerPlugs], carry=()) -> list[Tensor]:
+        """The outputs of all layers."""
+        carry, outs = dict(carry), []
+        with fused_attention(self.fused), tuning.tuned_for(self.device):
+            for layer, of_layer in zip(self.layers, plugs, strict=True):
+                call = dict(scale=SCALE, site=self.site, plugs=of_layer, carry=carry, biases=tuple(layer.biases))
+                out, carry = attend(layer.q, layer.k, layer.v, **call)
+                outs.append(out)
+        return outs
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [leaf for layer in self.layers for leaf in (layer.q, layer.k, layer.v, *layer.leaves)]
+
+    @property
+    def unmasked(self) -> Tensor:
+        """True for pairs that the mask lets see each other, ``(B, W, 1, Nq, Nk)``."""
+        shape = (*self.valid_queries.shape, self.valid_keys.shape[-1])
+        mask = torch.zeros(shape) if self.site.mask is None else self.site.mask.expand(shape)
+        return (mask == 0)[:, :, None]
+
+    @property
+    def counts(self) -> Tensor:
+        """1 for pairs whose key counts, 0 for masked ones and for padding."""
+        return (self.unmasked & self.valid_keys[:, :, None, None]).double()
+
+    @property
+    def seen(self) -> Tensor:
+        """1 for pairs that the softmax sees: padding too where ``attends_padding`` says so."""
+        return self.unmasked.double() if self.site.attends_padding else self.counts
+
+
+def tokens_of_windows(layout) -> Tensor:
+    """Indices into the tokens of the map, ``(W, N)``, windows and their tokens in reading order."""
+    if not layout.is_windowed:
+        return torch.arange(layout.num_prefix + layout.height * layout.width)[None]
+    side = layout.window
+    corners = product(range(0, layout.height, side), range(0, layout.width, side))
+    inside = list(product(range(side), repeat=2))
+    return torch.tensor([[(y + i) * layout.width + x + j for i, j in inside] for y, x in corners])
+
+
+@st.composite
+def layouts(draw):
+    """Of the queries, and of the keys: both global, or as many windows of sizes of their own. None: one for both."""
+    rows, columns = draw(st.sampled_from([(1, 1), (1, 2), (2, 2)]))
+
+    def one():
+        if rows * columns > 1:
+            side = draw(st.integers(1, 3))
+            return WindowLayout(rows * side, columns * side, side)
+        return GlobalLayout(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 2)))
+
+    return one(), one() if draw(st.booleans()) else None
+
+
+@st.composite
+def problems(draw, num_layers=1, kinds=st.sets(st.sampled_from(['offset', 'query', 'dense'])), more_values=st.just(0)):
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+
+    def leaf(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    def mostly(*shape):
+        return torch.rand(shape, generator=generator) < 0.7
+
+    # Half of them have all that tiles need. Of the others, thresholds are reached by every attention or by none.
+    by_tiles = draw(st.booleans())
+    tuning.TILE, tuning.BIAS_OF_CALL, tuning.TILE_ELSEWHERE = (draw(st.integers(1, 60)) for _ in range(3))
+    tuning.TILES_FROM, tuning.TILES_TO_SAVE_FROM = (
+        0 if by_tiles else draw(st.sampled_from([0, 512])) for _ in range(2)
+    )
+    layout, keys = draw(layouts())
+    tokens, key_tokens = tokens_of_windows(layout), tokens_of_windows(keys or layout)
+    (windows, nq), nk = tokens.shape, key_tokens.shape[1]
+    images, heads, dims = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    mask = None
+    if not by_tiles and draw(st.booleans()):
+        lets_see = mostly(draw(st.sampled_from([1, images])), draw(st.sampled_from([1, windows])), nq, nk)
+        # Every query sees one key at least.
+        lets_see[..., 0] = True
+        mask = torch.where(lets_see, 0.0, -100.0).double()
+    padding = draw(st.sampled_from([None, 'seen'] if by_tiles else [None, 'seen', 'hidden']))
+    valid = mostly(images, tokens.numel()) | (padding is None)
+    valid[:, tokens[:, 0]] = True
+    valid_keys = valid[:, tokens]
+    site = Site(layout, keys, mask=mask, valid=valid if padding else None, attends_padding=padding != 'hidden')
+    if keys is not None:
+        valid_keys = mostly(images, windows, nk) | (padding is None)
+        valid_keys[..., 0] = True
+        if draw(st.booleans()):  # of the keys alone
+            valid = torch.ones_like(valid)
+            site = replace(site, valid=None)
+        site = replace(site, valid_keys=valid_keys if padding else None)
+    chosen = draw(kinds)
+    made = [
+        _layer(draw, leaf, (images, windows, heads), dims, site, chosen, draw(more_values)) for _ in range(num_layers)
+    ]
+    fused, device = by_tiles or draw(st.booleans()), 'cpu' if by_tiles else draw(st.sampled_from(['cpu', 'cuda']))
+    site = site.in_windows(torch.device('cpu'))
+    return Problem(made, site, valid[:, tokens], valid_keys, fused, device)
+
+
+def _layer(draw, leaf, lead, dims, site, kinds, more_values):
+    images, windows, heads = lead
+    pairs = site.pairs
+    queries, keys = pairs.queries, pairs.keys
+    nq, nk = queries.num_tokens, keys.num_tokens
+    layer = Layer(leaf(*lead, nq, dims), leaf(*lead, nk, dims), leaf(images, windows, heads + more_values, nk, dims))
+    if 'offset' in kinds:
+        table = leaf(
+            draw(st.sampled_from([1, heads])), queries.height + keys.height - 1, queries.width + keys.width - 1
+        )
+        layer.add(OffsetBias(table, pairs), oracles.offset_bias(table, queries, keys), table)
+    if 'query' in kinds:
+        rows, columns = (leaf(*lead, queries.height * queries.width, side) for side in (keys.height, keys.width))
+        expanded = oracles.query_bias(rows, columns, queries, keys)
+        layer.add(QueryBias(rows, columns, pairs), expanded, rows, columns)
+    if 'dense' in kinds:
+        values = leaf(*(draw(st.sampled_from([1, size])) for size in lead), nq, nk)
+        layer.add(DenseBias(values), values, values)
+    return layer
+
+
+# --- attention ---
+
+
+@given(problems(more_values=st.integers(0, 1)))
+def test_attention_is_its_equation(problem):
+    """In the plain form, fused, by tiles, for a CPU and for a GPU; heads without queries attend uniformly."""
+    (layer,) = problem.layers
+    heads = layer.q.shape[2]
+    uniform = problem.counts / problem.counts.sum(-1, keepdim=True)
+    expected = torch.cat(
+        (
+            oracles.probs(layer.scores() + layer.bias, problem.seen) @ layer.v[:, :, :heads],
+            uniform @ layer.v[:, :, heads:],
+        ),
+        dim=2,
+    )
+    assert_same(problem.attend([LayerPlugs()]), [expected], problem.leaves)
+
+
+class Witness(nn.Module):
+    """In the scores socket: notes what it is called with, and hides nothing."""
+
+    def forward(self, scores, bias, site, carry):
+        self.scores, self.bias = scores, bias
+        return scores + bias, carry
+
+
+class WitnessPlug(Plug):
+    name = 'witness'
+
+    def build_layer(self, plan):
+        return {'scores': Witness()}
+
+
+def build(plug: Plug, problem: Problem):
+    """Modules of a plug for the problem's layers, in float64."""
+    heads, dims = problem.layers[0].q.shape[2], problem.layers[0].q.shape[4]
+    shape = plug.shape_block(BlockShape.stock(heads * dims, heads, 8), 0, len(problem.layers))
+    plans = [LayerPlan(i, len(problem.layers), heads * dims, shape, problem.site) for i in range(len(problem.layers))]
+    network, layers = PlugSet([plug], len(plans)).build(plans)
+    return network.double(), [layer.double() for layer in layers]
+
+
+@given(problems(kinds=st.just(['offset', 'query'])))
+@settings(max_examples=30)
+def test_scores_are_those_of_content_whatever_the_bias(problem):
+    """Recorded, and in the scores socket: a bias by query is not folded into them."""
+    (layer,) = problem.layers
+    record = LayerRecord(frozenset(['scores', 'bias', 'logits', 'probs']))
+    _, (plugs,) = build(WitnessPlug(), problem)
+    call = dict(scale=SCALE, site=problem.site, carry={}, biases=tuple(layer.biases))
+    with fused_attention(problem.fused), tuning.tuned_for(problem.device), torch.no_grad():
+        attend(layer.q, layer.k, layer.v, plugs=LayerPlugs(), record=record, **call)
+        attend(layer.q, layer.k, layer.v, plugs=plugs, **call)
+    (witness,) = plugs.at('scores')
+    for scores, bias in ((record.kept['scores'], record.kept['bias']), (witness.scores, witness.bias)):
+        assert_close(scores, layer.scores())
+        assert_close(bias, layer.bias)
+    assert_close(record.kept['probs'], oracles.probs(layer.scores() + layer.bias, problem.seen))
+
+
+# --- plugs ---
+
+
+def blended(layers: list[Layer], alpha: Tensor, bias_mode: str) -> list[Tensor]:
+    """The logits of residual attention, block by block."""
+    logits, handed = [], None
+    for layer in layers:
+        own = layer.scores() + layer.bias if bias_mode == 'blend' else layer.scores()
+        mixed = own if handed is None else alpha * own + (1 - alpha) * handed
+        logits.append(mixed if bias_mode == 'blend' else mixed + layer.bias)
+        handed = mixed if bias_mode == 'after' else logits[-1]
+    return logits
+
+
+@pytest.mark.parametrize('bias_mode', ['after', 'blend', 'after_carried'])
+@given(problem=problems(num_layers=3), low_memory=st.booleans())
+@settings(max_examples=40)
+def test_residual_attention_is_its_equation(bias_mode, problem, low_memory):
+    """Scores handed on, by tiles or not, and written out as a sum."""
+    network, plugs = build(ResidualAttention(alpha=0.3, bias_mode=bias_mode, low_memory=low_memory), problem)
+    (alpha,) = network.parameters()
+    expected = [
+        oracles.probs(logits, problem.seen) @ layer.v
+        for logits, layer in zip(blended(problem.layers, alpha, bias_mode), problem.layers, strict=True)
+    ]
+    assert_same(problem.attend(plugs, network.start()), expected, [*problem.leaves, alpha])
+
+
+REFINERS = {
+    'dla': dict(expansion=0),
+    'dla along lines': dict(expansion=0, constraint='rowcol'),
+    'dla on the image': dict(expansion=0, constraint='spatial'),
+    'full': dict(expansion=2),
+    'lines in turn': dict(expansion=2, constraint='rowcol', rowcol_mode='sequential', kernel_size=5),
+    'on the image': dict(expansion=2, constraint='spatial'),
+    'more heads': dict(expansion=2, reduction=False),
+}
+
+
+def refined(maps: Tensor, module: nn.Module, settings: dict, keys) -> Tensor:
+    """Expansion, distributed local attention and reduction, one after another."""
+    if settings['expansion']:
+        maps = oracles.mixed(maps, module.expand[:, :, 0, 0])
+    if settings.get('constraint') == 'spatial':
+        prefix, image = maps[..., : keys.num_prefix], maps[..., keys.num_prefix :].unflatten(-1, keys.hw)
+        image = oracles.convolved(image.movedim(2, 3), module.local).movedim(3, 2)
+        maps = torch.cat((prefix, image.flatten(-2)), dim=-1)
+    elif settings.get('rowcol_mode') == 'sequential':
+        maps = oracles.convolved(oracles.convolved(maps, module.along_keys), module.along_queries)
+    elif settings.get('constraint') == 'rowcol':
+        maps = oracles.convolved(maps, module.along_keys) + oracles.convolved(maps, module.along_queries)
+    else:
+        maps = oracles.convolved(maps, module.local)
+    return maps if module.reduce is None else oracles.mixed(maps, module.reduce[:, :, 0, 0])
+
+
+@pytest.mark.parametrize('case', REFINERS)
+@given(problem=problems(), seed=st.integers(0, 9))
+@settings(max_examples=30)
+def test_refiner_is_its_equation(case, problem, seed):
+    """Convolved maps, by tiles or not, and convolved values."""
+    (layer,), settings = problem.layers, REFINERS[case]
+    _, (plugs,) = build(Refiner(**settings), problem)
+    (module,) = plugs.at('map')
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    maps = oracles.probs(layer.scores() + layer.bias, problem.seen)
+    if not problem.site.attends_padding:
+        maps = maps * problem.valid_queries[:, :, None, :, None]
+    maps = refined(maps, module, settings, problem.site.pairs.keys) * problem.seen
+    v = layer.v.repeat_interleave(maps.shape[2] // layer.v.shape[2], dim=2)
+    assert_same(problem.attend([plugs]), [maps @ v], [*problem.leaves, *module.parameters()])

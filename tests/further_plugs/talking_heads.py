@@ -1,0 +1,58 @@
+"""Talking heads: *Talking-Heads Attention* (Shazeer et al., 2020), with the biases that CaiT's code adds."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, Site
+from vitplug.plugs import LayerPlan, Plug
+
+
+class TalkingHeads(Plug):
+    """Mixes the heads before and after the softmax::
+
+        maps = W softmax(L scores + bias)         W and L: H x H, each with a bias of its own
+
+    Args:
+        layers: Blocks that get it, see :class:`~vitplug.plugs.Plug`.
+    """
+
+    name = 'talking_heads'
+
+    def __init__(self, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {'scores': MixedScores(plan.num_heads), 'map': MixedMaps(plan.num_heads)}
+
+
+class Mix(nn.Module):
+    """``weight`` ``(H, H)`` and ``bias`` ``(H,)``, the identity at first."""
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(heads))
+        self.bias = nn.Parameter(torch.zeros(heads))
+
+    def mix(self, maps: Tensor) -> Tensor:
+        """``(B, W, H, Nq, Nk)`` to the same shape."""
+        mixed = torch.einsum('gh,bwhqk->bwgqk', self.weight.to(maps.dtype), maps)
+        return mixed + self.bias.to(maps.dtype)[:, None, None]
+
+
+class MixedScores(Mix):
+    """The scores socket; position biases are added to the mixed scores."""
+
+    def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        mixed = self.mix(scores)
+        return (mixed if bias is None else mixed + bias), carry
+
+
+class MixedMaps(Mix):
+    """The map socket."""
+
+    def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        maps, mask = self.mix(probs), site.softmax_mask()
+        # The bias has given a weight to pairs that must not see each other.
+        return (maps if mask is None else maps.masked_fill(mask != 0, 0)), carry

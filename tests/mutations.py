@@ -1,0 +1,452 @@
+"""Breaks the code in one place at a time, and runs the tests that must notice.
+
+    python tests/mutations.py                     # all of them: a few minutes; status 1 if a mutation survives
+    python tests/mutations.py sigma windows       # those with one of the words in their name
+    python tests/mutations.py --list
+
+The tests first have to pass without a mutation. Mutations are made in a copy of the tree, never in the tree itself.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ('configs', 'docs', 'tests', 'tools', 'vitplug', 'pyproject.toml', 'setup.py')
+# pytest's exit statuses: all passed, some failed. Others are no answer, such as no test collected.
+PASSED, FAILED = 0, 1
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A defect, and tests that must find it.
+
+    Args:
+        name: The defect, in words.
+        file: The file that has it, below ``vitplug``.
+        old: Code that occurs once in the file.
+        new: The code in its place.
+        tests: Arguments of pytest, below ``tests``.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    def apply(self, folder: Path) -> str:
+        """Breaks the copy in ``folder``; returns the sound text of the file.
+
+        Raises:
+            ValueError: If the code does not occur exactly once.
+        """
+        path = folder / 'vitplug' / self.file
+        sound = path.read_text()
+        if sound.count(self.old) != 1:
+            raise ValueError(f'{self.name}: {self.file} has {self.old!r} {sound.count(self.old)} times, expected once')
+        path.write_text(sound.replace(self.old, self.new))
+        return sound
+
+
+MUTATIONS = (
+    # --- the core ---
+    Mutation(
+        'the window mask is negated',
+        'attention/core.py',
+        'logits = logits + mask.to(logits.dtype)',
+        'logits = logits - mask.to(logits.dtype)',
+        'attention/test_core.py',
+    ),
+    Mutation(
+        'the fused call has no mask',
+        'attention/fused.py',
+        'both = a.mask if bias is None else a.mask + bias',
+        'both = 0 * a.mask if bias is None else 0 * a.mask + bias',
+        'attention/test_fast_forms.py',
+    ),
+    Mutation(
+        'probabilities are rounded to half precision',
+        'attention/precision.py',
+        'return torch.softmax(logits, -1, dtype=at_least_float32(logits.dtype), out=out)',
+        'return torch.softmax(logits, -1, out=out)',
+        'attention/test_core.py -k half',
+    ),
+    Mutation(
+        'keys beyond the queries count as padding',
+        'attention/inputs.py',
+        'return self.k.shape[-2] - self.num_padded',
+        'return min(self.k.shape[-2], self.q.shape[-2])',
+        'attention/test_fast_forms.py -k keys_beyond',
+    ),
+    Mutation(
+        'the fused call attends to padded keys',
+        'attention/fused.py',
+        'a, bias = a.unpadded(), a.offset_bias',
+        'a, bias = a, a.offset_bias',
+        'attention/test_fast_forms.py -k padded_keys',
+    ),
+    Mutation(
+        'query and key grids are exchanged in a bias',
+        'attention/grids.py',
+        'slid = table_Hyx.unfold(1, self.keys.height, 1).unfold(2, self.keys.width, 1)',
+        'slid = table_Hyx.unfold(1, self.queries.height, 1).unfold(2, self.queries.width, 1)',
+        'attention/test_biases.py',
+    ),
+    Mutation(
+        'bias rows begin a row too late',
+        'attention/grids.py',
+        'keys = slice((height - 1 - y) * key_width, (height - 1 - y + key_height) * key_width)',
+        'keys = slice((height - y) * key_width, (height - y + key_height) * key_width)',
+        'attention/test_biases.py',
+    ),
+    Mutation(
+        'the gradient of bias rows is not summed over heads',
+        'attention/tiles.py',
+        'grad_bias.sum(0, keepdim=True) if one_for_all else grad_bias',
+        'grad_bias[:1] if one_for_all else grad_bias',
+        'attention/test_fast_forms.py',
+    ),
+    Mutation(
+        'padded keys get attention in tiles',
+        'attention/tiles.py',
+        'logits[..., self.num_keys :] = -torch.inf',
+        'logits[..., self.num_keys :] = 0',
+        'attention/test_fast_forms.py',
+    ),
+    Mutation(
+        'a bias by query is folded without the scale',
+        'attention/inputs.py',
+        'of_queries / self.scale',
+        'of_queries',
+        'attention/test_biases.py',
+    ),
+    Mutation(
+        'padding is hidden from no softmax',
+        'attention/site.py',
+        'if self.attends_padding or self.valid_keys is None:',
+        'if True:',
+        'attention/test_queries_and_keys.py -k test_attention',
+    ),
+    Mutation(
+        'windows are shifted the other way',
+        'attention/layouts.py',
+        '(padded - layout.shift)) % padded',
+        '(padded + layout.shift)) % padded',
+        'attention/test_core.py',
+    ),
+    Mutation(
+        'masks are built as inference tensors',
+        'attention/layouts.py',
+        'with torch.inference_mode(False):\n        rows, cols = (_regions(',
+        'if True:\n        rows, cols = (_regions(',
+        'attention/test_core.py',
+    ),
+    Mutation(
+        'uniform heads see masked tokens',
+        'attention/core.py',
+        '(site.mask.softmax(-1).unsqueeze(2)',
+        '((0 * site.mask).softmax(-1).unsqueeze(2)',
+        'plugs/test_context_broadcast.py -k uniform',
+    ),
+    Mutation(
+        'the carry is changed in place',
+        'attention/carry.py',
+        'return {**carry, key: value}',
+        'carry[key] = value\n    return carry',
+        'plugs/test_broad_attention.py -k carry',
+    ),
+    # --- the plugs ---
+    Mutation(
+        'CB leaves the class token out of the mean',
+        'plugs/context_broadcast.py',
+        'return x_BND.mean(dim=1, keepdim=True, dtype=wide)',
+        'return x_BND[:, 1:].mean(dim=1, keepdim=True, dtype=wide)',
+        'plugs/test_context_broadcast.py',
+    ),
+    Mutation(
+        'CB averages padding',
+        'plugs/context_broadcast.py',
+        'return x_BND if valid_BN is None else x_BND.masked_fill(~valid_BN.unsqueeze(-1), value)',
+        'return x_BND',
+        'plugs/test_context_broadcast.py -k padding',
+    ),
+    Mutation(
+        'squeeze and excitation has no ReLU',
+        'plugs/context_broadcast.py',
+        'self.fc1(mean_B1D).relu()',
+        'self.fc1(mean_B1D)',
+        'plugs/test_context_broadcast.py -k squeeze',
+    ),
+    Mutation(
+        'sigma of the Gaussian is not squared',
+        'plugs/gaussian_bias.py',
+        '.to(distances[0].dtype).square().clamp(min=1e-4)',
+        '.to(distances[0].dtype).clamp(min=1e-4)',
+        'plugs/test_position_bias.py -k gaussian',
+    ),
+    Mutation(
+        'the Gaussian of pooled keys is in units of the query grid, be it the coarser one',
+        'plugs/gaussian_bias.py',
+        'for unit, *sides in zip(finer,',
+        'for unit, *sides in zip(pairs.queries.hw,',
+        'plugs/test_position_bias.py -k gaussian',
+    ),
+    Mutation(
+        'residual attention takes tiles although they have no bias by query',
+        'plugs/residual_attention/blend.py',
+        ' and inputs.has_offset_bias_only',
+        '',
+        'attention/test_queries_and_keys.py -k residual',
+    ),
+    Mutation(
+        'refined maps reach padded queries',
+        'plugs/refiner/maps.py',
+        'if valid_queries is not None:',
+        'if False:',
+        'attention/test_queries_and_keys.py -k refiner',
+    ),
+    Mutation(
+        'the offsets of RelPosMlp lose their sign',
+        'plugs/position_bias.py',
+        'offsets.sign() * offsets.abs().log1p()',
+        'offsets.abs().log1p()',
+        'plugs/test_position_bias.py -k mlp',
+    ),
+    Mutation(
+        'residual attention detaches the scores it hands on',
+        'plugs/residual_attention/blend.py',
+        "handed_on = blended if self.bias_mode == 'after' else logits",
+        "handed_on = (blended if self.bias_mode == 'after' else logits).detach()",
+        'plugs/test_residual_attention.py -k "recursion or gradient"',
+    ),
+    Mutation(
+        'residual attention exchanges the shares',
+        'plugs/residual_attention/blend.py',
+        'torch.lerp(before.to(own.dtype), own,',
+        'torch.lerp(own, before.to(own.dtype),',
+        'plugs/test_residual_attention.py -k recursion',
+    ),
+    Mutation(
+        'the gradient of alpha lacks the scores of the block before',
+        'plugs/residual_attention/tiles.py',
+        'grad_alpha = (towards_own - towards_before)',
+        'grad_alpha = (towards_own - 0 * towards_before)',
+        'attention/test_fast_forms.py -k blended',
+    ),
+    Mutation(
+        'earlier blocks keep their weight in the written-out sum',
+        'plugs/residual_attention/blend.py',
+        '(c * (1 - alpha), *qk) for c, *qk in before',
+        '(c, *qk) for c, *qk in before',
+        'plugs/test_residual_attention.py -k recursion',
+    ),
+    Mutation(
+        'broad attention scales by the width of a head',
+        'plugs/broad_attention.py',
+        "{'embed': last.embed_dims,",
+        "{'embed': last.shape.head_dims,",
+        'plugs/test_broad_attention.py -k "columnar or vit_with"',
+    ),
+    Mutation(
+        'the refiner leaves probability on masked pairs',
+        'plugs/refiner/maps.py',
+        'maps = maps.masked_fill(mask != 0, 0)',
+        'pass',
+        'plugs/test_refiner.py -k "linear_is or attention_with"',
+    ),
+    Mutation(
+        'the kernel of the transposed convolution is not flipped',
+        'plugs/refiner/tiles.py',
+        'flipped = kernel.flip(-2, -1)',
+        'flipped = kernel',
+        'attention/test_fast_forms.py -k convolved',
+    ),
+    Mutation(
+        'the bottleneck has no shortcut',
+        'plugs/refiner/bottleneck.py',
+        'return normalize(self.adapt_bn, x + maps_BHNN)',
+        'return normalize(self.adapt_bn, x)',
+        'plugs/test_refiner.py -k chain',
+    ),
+    Mutation(
+        'plugs in one token socket act in the order of the config',
+        'plugs/plug_set.py',
+        'dict(sorted(indices.items(), key=lambda item: (item[0].name, not item[1], item[1])))',
+        'dict(indices)',
+        'test_composition.py -k order_in_the_list',
+    ),
+    # --- the hosts ---
+    Mutation(
+        'padding of windows is not projected',
+        'backbones/attention.py',
+        'None if bias is None else bias[None].to(qkv.dtype))',
+        'None)',
+        'backbones/test_equals_mmpretrain.py -k "swin_pads or swin_outputs"',
+    ),
+    Mutation(
+        'windows in inference get the masks of other windows',
+        'backbones/attention.py',
+        'else site.mask.chunk(parts, dim=1)',
+        'else site.mask.flip(1).chunk(parts, dim=1)',
+        'test_contract.py -k "by_parts and swin and none"',
+    ),
+    Mutation(
+        'inference goes by parts in training mode too',
+        'backbones/parts.py',
+        'together = graph or branch.training or',
+        'together = graph or',
+        'backbones/test_parts.py',
+    ),
+    Mutation(
+        'a new training mode forgets what is frozen',
+        'backbones/base.py',
+        'super().train(mode)\n        self.freeze()\n        return self',
+        'super().train(mode)\n        return self',
+        'test_contract.py -k "frozen and none and vit"',
+    ),
+    Mutation(
+        'the carry is lost under activation checkpointing',
+        'backbones/base.py',
+        'return checkpoint(block, x_BND, site, carry, None, use_reentrant=False)',
+        'return checkpoint(block, x_BND, site, {}, None, use_reentrant=False)',
+        'test_contract.py -k "checkpointing and probe"',
+    ),
+    Mutation(
+        'the masks of later stages are those of the first',
+        'backbones/base.py',
+        'sizes_B2 = shrink(sizes_B2, section.merge.sampler.stride)\n',
+        '',
+        'backbones/test_padding.py -k mask',
+    ),
+    Mutation(
+        'the depth of a Swin block is one too large',
+        'backbones/swin.py',
+        "before + (int(block) + 1 if part == 'blocks'",
+        "before + (int(block) + 2 if part == 'blocks'",
+        'backbones/test_equals_mmpretrain.py -k depths',
+    ),
+    # --- checkpoints ---
+    Mutation(
+        'any checkpoint covers the model enough',
+        'checkpoints/pretrained.py',
+        'if self.share >= least and self.used >= least:',
+        'if True:',
+        'checkpoints/test_pretrained.py -k "wrong or coverage"',
+    ),
+    Mutation(
+        'loaded weights may be overwritten by a later part of init_cfg',
+        'checkpoints/pretrained.py',
+        'any(loads_checkpoint(cfg) for cfg in init_cfg[:-1])',
+        'False',
+        'checkpoints/test_pretrained.py -k last',
+    ),
+    Mutation(
+        'an existing file is overwritten',
+        'checkpoints/files.py',
+        '    if path.exists():\n        raise FileExistsError(',
+        '    if path.exists():\n        path.unlink()\n        str(',
+        'checkpoints/test_files.py -k overwritten',
+    ),
+    Mutation(
+        'check sums of stored numbers are not looked at',
+        'checkpoints/torch_file.py',
+        'found = zlib.crc32(',
+        'found = 0 * zlib.crc32(',
+        'checkpoints/test_torch_file.py -k "bit or torch_load"',
+    ),
+    Mutation(
+        'position tables of checkpoints lose their prefix tokens',
+        'backbones/position_tables.py',
+        'prefix, grid = table[:, :num_prefix], table[:, num_prefix:]',
+        'prefix, grid = 0 * table[:, :num_prefix], table[:, num_prefix:]',
+        'checkpoints/test_pretrained.py -k position_table',
+    ),
+    # --- runs ---
+    Mutation(
+        'one iteration that is not finite stops the training',
+        'runs/hooks/non_finite.py',
+        'if count < self.max_consecutive:',
+        'if count < 0 * self.max_consecutive:',
+        'runs/test_non_finite.py -k single',
+    ),
+    Mutation(
+        'running statistics keep a batch that was not finite',
+        'runs/hooks/non_finite.py',
+        'torch._foreach_copy_(self.statistics, self.before)',
+        'pass',
+        'runs/test_non_finite.py -k statistics',
+    ),
+    Mutation(
+        'an infinite gradient takes its step',
+        'runs/hooks/non_finite.py',
+        'optimizer.zero_grad(set_to_none=True)',
+        'pass',
+        'runs/test_non_finite.py -k gradients',
+    ),
+)
+
+
+def _copy_tree(folder: Path) -> None:
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns('__pycache__', '.hypothesis'))
+        else:
+            shutil.copy(source, folder / name)
+
+
+def _status(folder: Path, tests: str) -> int:
+    """pytest's exit status for some tests of the copy."""
+    command = [sys.executable, '-m', 'pytest', '-q', '-x', '-p', 'no:cacheprovider', '-p', 'no:xdist']
+    environment = {**os.environ, 'PYTHONPATH': str(folder), 'OMP_NUM_THREADS': '1'}
+    return subprocess.run(
+        [*command, *shlex.split(tests)], cwd=folder / 'tests', env=environment, stdout=subprocess.DEVNULL
+    ).returncode
+
+
+def _is_caught(folder: Path, mutation: Mutation) -> bool:
+    sound = mutation.apply(folder)
+    try:
+        caught = _status(folder, mutation.tests) == FAILED
+    finally:
+        (folder / 'vitplug' / mutation.file).write_text(sound)
+    print(f'{"caught  " if caught else "SURVIVED"}  {mutation.name}', flush=True)
+    return caught
+
+
+def _is_sound(folder: Path, mutation: Mutation) -> bool:
+    sound = _status(folder, mutation.tests) == PASSED
+    if not sound:
+        print(f'FAILS     without {mutation.name}: {mutation.tests}', flush=True)
+    return sound
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('words', nargs='*', help='words of names; all mutations by default')
+    parser.add_argument('--list', action='store_true', help='print the names')
+    parser.add_argument('--trust', action='store_true', help='do not run the tests without the mutations first')
+    args = parser.parse_args()
+    chosen = [m for m in MUTATIONS if not args.words or any(word in m.name for word in args.words)]
+    if not chosen:
+        parser.error(f'no mutation has one of {args.words} in its name: see --list')
+    if args.list:
+        print('\n'.join(f'{m.file:40}  {m.name}' for m in chosen))
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _copy_tree(folder)
+        caught = [m for m in chosen if (args.trust or _is_sound(folder, m)) and _is_caught(folder, m)]
+    print(f'{len(caught)} of {len(chosen)} mutations caught')
+    return int(len(caught) < len(chosen))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

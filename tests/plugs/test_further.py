@@ -1,0 +1,300 @@
+"""Plugs of other papers: equal to timm's modules with the same weights, or to their equations written out."""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import PREFIX_PLUGS, images, randomize, swin, vit, vit_with_windows, vit_without_class_token
+from further_plugs.gated_attention import GatedAttention
+from further_plugs.registers import Registers
+from further_plugs.talking_heads import TalkingHeads
+from further_plugs.value_residual import ValueResidual
+from timm.layers.attention import Attention as TimmAttention
+from timm.models.cait import TalkingHeadAttn
+from torch.testing import assert_close
+
+from vitplug.attention import GlobalLayout, Site
+from vitplug.backbones import DistilledVisionTransformer
+from vitplug.backbones.attention import SelfAttention
+from vitplug.backbones.padding import mark_padding
+from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet
+
+HW, DIMS, HEADS = (3, 4), 12, 3
+SITE = Site(GlobalLayout(*HW))
+
+
+def one_block(plug: Plug) -> tuple[SelfAttention, LayerPlugs]:
+    """An attention branch and the plug's modules for it, with weights of noise."""
+    shape = BlockShape.stock(DIMS, HEADS, 8)
+    (_, (plugs,)) = PlugSet([plug], 1).build([LayerPlan(0, 1, DIMS, shape, SITE)])
+    attention = SelfAttention(DIMS, shape)
+    randomize(plugs, seed=5)
+    return randomize(attention).double(), plugs.double()
+
+
+def assert_alike(ours, theirs, pairs) -> None:
+    """Outputs, and gradients of the tokens and of pairs of parameters, in float64."""
+    tokens = torch.randn(2, math.prod(HW), DIMS, dtype=torch.float64, requires_grad=True)
+    got, expected = ours(tokens), theirs(tokens)
+    assert_close(got, expected)
+    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
+    grads = torch.autograd.grad(got, [tokens, *(own for own, _ in pairs)], weights)
+    assert_close(grads, torch.autograd.grad(expected, [tokens, *(their for _, their in pairs)], weights))
+
+
+def shared(pairs) -> list:
+    """Pairs of parameters of pairs of modules, after the second took over the weights of the first."""
+    for own, their in pairs:
+        their.load_state_dict(own.state_dict())
+    return [both for own, their in pairs for both in zip(own.parameters(), their.parameters(), strict=True)]
+
+
+def test_talking_heads_are_timms():
+    attention, plugs = one_block(TalkingHeads())
+    theirs = TalkingHeadAttn(DIMS, HEADS, qkv_bias=True).double()
+    part = plugs['talking_heads']
+    pairs = shared([(attention.qkv, theirs.qkv), (attention.proj, theirs.proj)])
+    pairs += shared([(part['scores'], theirs.proj_l), (part['map'], theirs.proj_w)])
+    assert_alike(lambda x: attention(x, SITE, plugs, {})[0], theirs, pairs)
+    assert not plugs.fuses(SITE)
+
+
+def test_talking_heads_start_as_the_host():
+    plain, plugged = vit(), vit(plugs=[dict(type=TalkingHeads)])
+    plugged.load_state_dict(randomize(plain).state_dict(), strict=False)
+    x = images(32, 40, dtype=torch.float32)
+    assert_close(plugged(x), plain(x))
+
+
+def test_talking_heads_keep_apart_what_windows_keep_apart():
+    model = randomize(swin(plugs=[dict(type=TalkingHeads)])).double()
+    _, found = model.forward_intermediates(images(32, 32), ('maps', 'site'), layers=[1])
+    hidden = found['site'][1].mask.unsqueeze(2).expand_as(found['maps'][1]) != 0
+    assert hidden.any() and not found['maps'][1][hidden].any()
+
+
+def test_gated_attention_is_timms_and_fused():
+    attention, plugs = one_block(GatedAttention())
+    theirs = TimmAttention(DIMS, HEADS, qkv_bias=True, gated=True).double()
+    pairs = shared(
+        [
+            (attention.qkv, theirs.qkv),
+            (attention.proj, theirs.proj),
+            (plugs['gated_attention']['heads'].gate, theirs.gate),
+        ]
+    )
+    assert_alike(lambda x: attention(x, SITE, plugs, {})[0], theirs, pairs)
+    assert plugs.fuses(SITE)
+
+
+@pytest.mark.parametrize('uniform', ['replace', 'append'])
+def test_gated_attention_gates_every_head_that_there_is(uniform):
+    plugs = [dict(type=GatedAttention), dict(type='UniformHead', mode=uniform)]
+    model = randomize(vit(plugs=plugs)).double()
+    for block in model.layers:
+        gate = block.plugs['gated_attention']['heads'].gate
+        assert gate.out_features == block.attn.proj.in_features
+    assert model.plug_summary.endswith('attention: fused')
+    assert model(images(32, 40))[0].isfinite().all()
+
+
+# --- value residual, loop by loop ---
+
+
+def value_residual_oracle(model, image, layers):
+    x, hw = model.embed(image)
+    first = None
+    for index, block in enumerate(model.layers):
+        q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(x))))
+        if index in layers:
+            first = v if first is None else first
+            v = torch.stack([first, v]).mean(0)
+        out = torch.empty_like(v)
+        for b, h, i in itertools.product(*map(range, v.shape[:3])):
+            weights = (q[b, h, i] * k[b, h]).sum(-1).div(q.shape[-1] ** 0.5).softmax(0)
+            out[b, h, i] = sum(w * value for w, value in zip(weights, v[b, h], strict=True))
+        x = x + block.attn.proj(out.transpose(1, 2).flatten(2))
+        x = x + block.ffn.layers[1](F.gelu(block.ffn.layers[0][0](block.ln2(x))))
+    return model.format_output(len(model.layers) - 1, x, hw)
+
+
+@pytest.mark.parametrize('layers', [(0, 1, 2, 3), (1, 3)], ids=str)
+def test_value_residual_is_its_equation(layers):
+    model = randomize(vit(plugs=[dict(type=ValueResidual, layers=layers)])).double()
+    x = images(16, 24)
+    (got,), expected = model(x), value_residual_oracle(model, x, layers)
+    assert_close(got, expected)
+    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
+    parameters = list(model.parameters())
+    assert_close(
+        torch.autograd.grad(got, parameters, weights, allow_unused=True),
+        torch.autograd.grad(expected, parameters, weights, allow_unused=True),
+    )
+    assert model.plug_summary.endswith('attention: fused')
+
+
+def test_value_residual_follows_the_tokens_through_shifted_windows():
+    """The values of a stage's two blocks as tokens of the image; the third block begins anew."""
+    model = randomize(swin(plugs=[dict(type=ValueResidual)])).double()
+    plain = swin().double()
+    plain.load_state_dict(model.state_dict())
+    x = images(32, 32)
+    v, site = (model.forward_intermediates(x, (name,))[1][name] for name in ('v', 'site'))
+    own = plain.forward_intermediates(x, 'v', layers=[0])[1]['v']
+    assert_close(v[0], own[0])
+    tokens = {i: site[i].layout.from_windows(v[i].transpose(2, 3).flatten(3)) for i in (0, 1)}
+    second = model.stages[0].blocks[1]
+    _, found = model.forward_intermediates(x, 'block', layers=[0])
+    qkv = second.attn.w_msa.split_heads(second.attn.w_msa.qkv(second.norm1(found['block'][0])))
+    assert_close(tokens[1], (tokens[0] + qkv[2].flatten(2)) / 2)
+    assert [type(block.plugs['value_residual']['qkv']).__name__ for block in model.plugged_blocks()] == [
+        'FirstValues',
+        'MeanOfValues',
+    ] * 2
+
+
+def test_value_residual_refuses_other_widths():
+    uniform = dict(type='UniformHead', mode='append', layers=[2])
+    with pytest.raises(ValueError, match=r'ValueResidual: the values of block 2 have \(4, 8\) .* block 0 \(3, 8\)'):
+        vit(plugs=[dict(type=ValueResidual), uniform])
+
+
+# --- registers ---
+
+
+def registers_of(model):
+    return model.plugs['registers']['prefix'].register_tokens
+
+
+def registers_oracle(model, image, keep):
+    """The host's blocks, run on a sequence that is extended by hand, as if the host had that many prefix tokens."""
+    x, hw = model.embed(image)
+    own, registers = model.num_extra_tokens, registers_of(model)
+    x = torch.stack([torch.cat((row[:own], registers[0], row[own:])) for row in x])
+    carry = model.plugs.start()
+    for index, block in enumerate(model.layers):
+        layout = GlobalLayout(*hw, own + registers.shape[1])
+        x, carry = block(x, Site(layout, index=index), carry)
+    for part in model.plugs.values():
+        if 'finish' in part:
+            x = part['finish'](x, Site(layout, index=index), carry, None)
+    kept = registers.shape[1] if keep else 0
+    x = torch.stack([torch.cat((row[: own + kept], row[own + registers.shape[1] :])) for row in x])
+    return model.format_output(len(model.layers) - 1, x, hw)
+
+
+BESIDE = {
+    'alone': [],
+    'bias': [dict(type='RelPosBias')],
+    'refiner': [dict(type='Refiner', constraint='spatial')],
+    'broad': [dict(type='BroadAttention')],
+    'cb': [dict(type='ContextBroadcast', mode='cls', cls_fallback='mean', position=['msa', 'mlp_end'])],
+}
+VITS = {
+    'cls': lambda **settings: vit(**settings),
+    'no-cls': lambda **settings: vit_without_class_token(**settings),
+    'distilled': lambda **settings: DistilledVisionTransformer(
+        **{'arch': dict(embed_dims=12, num_layers=2, num_heads=2, feedforward_channels=8), 'img_size': (32, 40)},
+        patch_size=8,
+        **settings,
+    ),
+}
+OUT_TYPES = [
+    (host, out_type)
+    for host in VITS
+    for out_type in ('raw', 'featmap', 'avg_featmap', 'cls_token')
+    if (host, out_type) != ('no-cls', 'cls_token')
+]
+
+
+@pytest.mark.parametrize('beside', BESIDE)
+@pytest.mark.parametrize('keep', [False, True], ids=['dropped', 'kept'])
+@pytest.mark.parametrize(('host', 'out_type'), OUT_TYPES, ids=map('-'.join, OUT_TYPES))
+def test_registers_extend_the_sequence(host, out_type, keep, beside):
+    plugs = [dict(type=Registers, num_registers=3, keep=keep), *BESIDE[beside]]
+    model = randomize(VITS[host](plugs=plugs, out_type=out_type)).double()
+    for size in ((32, 40), (24, 16)):
+        x = images(*size)
+        (got,), expected = model(x), registers_oracle(model, x, keep)
+        assert_close(got, expected)
+        tokens = math.prod(size) // 64
+        if out_type == 'raw':
+            assert got.shape[1] == model.num_extra_tokens + 3 * keep + tokens
+    (grad,) = torch.autograd.grad(
+        sum(part.sum() for part in (got if isinstance(got, tuple) else (got,))), registers_of(model)
+    )
+    assert grad.abs().sum(-1).all()
+
+
+def test_kept_registers_come_after_the_class_token_and_before_dropped_ones():
+    class Dropped(Registers):
+        name = 'a_dropped_one'
+
+    plugs = [dict(type=Dropped, num_registers=2), dict(type=Registers, num_registers=1, keep=True)]
+    model = randomize(vit(plugs=plugs, out_type='raw', final_norm=False)).double()
+    _, found = model.forward_intermediates(images(32, 40), 'block', layers=[3])
+    (out,) = model(images(32, 40))
+    assert_close(out, torch.cat((found['block'][3][:, :2], found['block'][3][:, 4:]), dim=1))
+    x, _ = model.embed(images(32, 40))
+    tokens = model.plugs.add_prefix(x, 1)[0]
+    kept, dropped = (model.plugs[name]['prefix'].register_tokens[0] for name in ('registers', 'a_dropped_one'))
+    assert_close(tokens[:4], torch.cat((x[0, :1], kept, dropped)))
+
+
+def test_registers_are_no_padding():
+    model = vit(plugs=[dict(type=Registers)]).double()
+    x = mark_padding(images(32, 40), [(16, 40), (32, 40)])
+    _, found = model.forward_intermediates(x, ('site',), layers=[0])
+    valid = found['site'][0].valid
+    assert valid.tolist() == [[True] * (1 + 4 + 10) + [False] * 10, [True] * (1 + 4 + 20)]
+
+
+@pytest.mark.parametrize('query', [(0, 0), (20, 33)], ids=str)
+def test_attention_of_a_pixel_beside_registers(query):
+    model = randomize(vit(plugs=PREFIX_PLUGS['registers'])).double()
+    _, found = model.forward_intermediates(images(32, 40), 'probs', layers=[1])
+    token = 1 + 3 + query[0] // 8 * 5 + query[1] // 8
+    expected = found['probs'][1][:, 0, :, token, 4:].unflatten(-1, (4, 5))
+    got = model.maps_to_image(found, 1, (32, 40), query=query)
+    assert_close(got[..., ::8, ::8], expected)
+
+
+@pytest.mark.parametrize('host', [swin, vit_with_windows])
+def test_registers_are_refused_where_tokens_lie_in_windows(host):
+    message = r"plugs: registers takes the socket 'prefix', which the network does not offer; it offers \['start', 'fin"
+    with pytest.raises(ValueError, match=message):
+        host(plugs=[dict(type=Registers)])
+
+
+def test_registers_belong_to_the_embedding():
+    """As the class token, for frozen stages and for layer-wise decay of the learning rate."""
+    model = vit(plugs=[dict(type=Registers)], frozen_stages=1)
+    assert not registers_of(model).requires_grad and not model.cls_token.requires_grad
+    names = ('cls_token', 'plugs.registers.prefix.register_tokens')
+    assert [model.get_layer_depth(f'backbone.{name}', 'backbone.') for name in names] == [(0, 6)] * 2
+    assert registers_of(vit(plugs=[dict(type=Registers)])).requires_grad
+
+
+def test_registers_have_one_key_and_stock_checkpoints_load():
+    model = vit(plugs=[dict(type=Registers)])
+    missing, unexpected = model.load_state_dict(vit().state_dict(), strict=False)
+    assert (missing, unexpected) == (['plugs.registers.prefix.register_tokens'], [])
+
+
+def test_tokens_before_the_first_block_are_announced():
+    class Silent(Registers):
+        num_prefix = 0
+
+        def __init__(self):
+            super().__init__()
+            self.num_prefix = 0
+
+    class Empty(Plug):
+        name = 'empty'
+        num_prefix = 2
+
+    for plug, sockets in ((Silent, r"num_prefix=0 and the sockets \['prefix'\]"), (Empty, r'num_prefix=2 .* \[\]')):
+        with pytest.raises(ValueError, match=f'plugs: {plug.name} has {sockets}'):
+            vit(plugs=[dict(type=plug)])

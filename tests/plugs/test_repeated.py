@@ -1,0 +1,286 @@
+"""A plug more than once, with other settings, for blocks that have none in common."""
+
+import copy
+
+import pytest
+import torch
+from cases import CarryProbe, images, randomize, swin, vit
+from mmengine.config import Config
+from torch.testing import assert_close
+
+from vitplug.analysis.plug_values import read_plug_values
+from vitplug.attention import Site, fused_attention
+from vitplug.checkpoints import write_new
+from vitplug.checkpoints.settings import compare
+from vitplug.plugs import ContextBroadcast, PlugSet
+
+SIZE = (32, 32)
+HOSTS = {'vit': vit, 'swin': swin}
+LOW, HIGH = [0, 1], [2, 3]
+REPEATED = {
+    'cb': [
+        dict(type='ContextBroadcast', scaled=True, scale_init_value=0.3, position='mlp_mid', layers=LOW),
+        dict(type='ContextBroadcast', scaled=True, scale_init_value=0.3, position='mlp_end', layers=HIGH),
+    ],
+    'gab': [
+        dict(type='GaussianAttentionBias', sigma=2.0, layers=LOW),
+        dict(type='GaussianAttentionBias', sigma=3.0, per_head=True, layers=HIGH),
+    ],
+    'residual_attention': [
+        dict(type='ResidualAttention', alpha=0.3, layers=LOW),
+        dict(type='ResidualAttention', alpha=0.8, bias_mode='blend', layers=HIGH),
+    ],
+    'refiner': [
+        dict(type='Refiner', expansion=2, layers=LOW),
+        dict(type='Refiner', expansion=1, kernel_size=5, layers=HIGH),
+    ],
+    'uniform_head': [
+        dict(type='UniformHead', mode='append', layers=LOW),
+        dict(type='UniformHead', mode='replace', layers=HIGH),
+    ],
+}
+
+
+def build(host, plugs):
+    return randomize(HOSTS[host](plugs=copy.deepcopy(plugs)), seed=4).double().eval()
+
+
+def renamed(state, name):
+    """The keys of a second plug as those of one that is alone."""
+    return {key.replace(f'plugs.{name}_2.', f'plugs.{name}.'): value for key, value in state.items()}
+
+
+def through_blocks(model, x, hw, blocks):
+    """Tokens after some blocks of a model."""
+    carry = model.plugs.start()
+    for index in blocks:
+        x, carry = model.layers[index](x, Site(model.layout(index, hw), index=index), carry)
+    return x
+
+
+@pytest.mark.parametrize('name', REPEATED)
+def test_each_acts_as_if_it_were_alone(name):
+    """The oracle: the lower blocks of a model that has the first plug alone, the upper of one with the second alone."""
+    model, plugs = build('vit', REPEATED[name]), REPEATED[name]
+    state = model.state_dict()
+    alone = [vit(plugs=[copy.deepcopy(plug)]).double().eval() for plug in plugs]
+    for number, other in enumerate(alone):
+        own = renamed(state, name) if number else state
+        shapes = {key: value.shape for key, value in other.state_dict().items()}
+        other.load_state_dict({key: own[key] for key in shapes if key in own and own[key].shape == shapes[key]}, False)
+    for fused in (True, False):
+        with fused_attention(fused):
+            (got,) = model(images(*SIZE))
+            tokens, hw = model.embed(images(*SIZE))
+            for other, blocks in zip(alone, (LOW, HIGH), strict=True):
+                tokens = through_blocks(other, tokens, hw, blocks)
+            assert_close(got, model.format_output(3, tokens, hw))
+
+
+@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('name', REPEATED)
+def test_names_follow_the_blocks_and_not_the_config(host, name):
+    model, turned = build(host, REPEATED[name]), build(host, REPEATED[name][::-1])
+    assert list(model.state_dict()) == list(turned.state_dict())
+    assert_close(turned(images(*SIZE)), model(images(*SIZE)), rtol=0, atol=0)
+    owners = [[plug for plug in block.plugs if plug.startswith(name)] for block in model.plugged_blocks()]
+    if name != 'uniform_head':  # which has no modules
+        assert owners == [[name]] * 2 + [[f'{name}_2']] * 2
+    fresh = HOSTS[host](plugs=copy.deepcopy(REPEATED[name][::-1])).double().eval()
+    fresh.load_state_dict(model.state_dict())
+    assert_close(fresh(images(*SIZE)), model(images(*SIZE)), rtol=0, atol=0)
+
+
+# --- residual attention: chains of their own ---
+
+
+def residual_oracle(model, image, chains, alphas):
+    """Every chain hands on its own scores; a block of neither is left alone."""
+    x, hw = model.embed(image)
+    before = [None] * len(chains)
+    for index, block in enumerate(model.layers):
+        q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(x))))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        for number, chain in enumerate(chains):
+            if index in chain:
+                if before[number] is not None:
+                    scores = alphas[number] * scores + (1 - alphas[number]) * before[number]
+                before[number] = scores
+        out = block.attn.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        x = x + out
+        x = x + block.ffn.layers[1](torch.nn.functional.gelu(block.ffn.layers[0][0](block.ln2(x))))
+    return model.format_output(len(model.layers) - 1, x, hw)
+
+
+@pytest.mark.parametrize('low_memory', ['auto', True], ids=str)
+@pytest.mark.parametrize('chains', [([0, 1], [2, 3]), ([0, 2], [1, 3]), ([1, 3], [0, 2]), ([0, 3], [1, 2])], ids=str)
+def test_chains_of_residual_attention_do_not_touch(chains, low_memory):
+    plugs = [
+        dict(type='ResidualAttention', alpha=alpha, low_memory=low_memory, layers=chain)
+        for chain, alpha in zip(chains, (0.3, 0.8), strict=True)
+    ]
+    model = build('vit', plugs)
+    in_order = sorted(range(2), key=lambda number: chains[number])
+    with torch.no_grad():
+        for number, name in zip(in_order, ('residual_attention', 'residual_attention_2'), strict=True):
+            model.plugs[name]['start'].alpha.residual_alpha.fill_((0.3, 0.8)[number])
+    x = images(*SIZE)
+    (got,), expected = model(x), residual_oracle(model, x, chains, (0.3, 0.8))
+    assert_close(got, expected)
+    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
+    blocks = list(model.layers.parameters())
+    grads = [torch.autograd.grad(out, blocks, weights) for out in (got, expected)]
+    assert_close(*grads)
+
+
+def broad_term(model, image, blocks):
+    """What broad attention over some blocks adds to the last tokens, from the equation."""
+    x, taps = model.embed(image)[0], []
+    for block in model.layers:
+        q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(x))))
+        taps.append((q, k, v))
+        x = x + block.attn.proj(((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        x = x + block.ffn.layers[1](torch.nn.functional.gelu(block.ffn.layers[0][0](block.ln2(x))))
+    q, k, v = (torch.cat([taps[i][part] for i in blocks], dim=-1) for part in range(3))
+    flat = ((q @ k.mT / model.embed_dims**0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+    return x, torch.nn.functional.adaptive_avg_pool1d(flat, model.embed_dims)
+
+
+@pytest.mark.parametrize('blocks', [([0, 1], [2, 3]), ([0, 3], [1, 2])], ids=str)
+def test_two_broad_attentions_add_up(blocks):
+    both = zip((0.4, 0.9), blocks, strict=True)
+    plugs = [dict(type='BroadAttention', gamma=gamma, layers=some) for gamma, some in both]
+    model, x = build('vit', plugs), images(*SIZE)
+    last, first = broad_term(model, x, blocks[0])
+    _, second = broad_term(model, x, blocks[1])
+    expected = model.format_output(3, last + 0.4 * first + 0.9 * second, (4, 4))
+    assert_close(model(x)[0], expected)
+    assert list(model.plugs) == ['broad', 'broad_2']
+
+
+def test_two_broad_attentions_on_stages():
+    """Each takes the last of its own blocks in every stage."""
+    plugs = [dict(type='BroadAttention', gamma=0.4, layers=[0, 2]), dict(type='BroadAttention', layers=[1, 3])]
+    hosts = (swin(plugs=some, norm_cfg=None) for some in (plugs, plugs[:1], plugs[1:], []))
+    model, *others = (randomize(host).double() for host in hosts)
+    taken = [[name for name in block.plugs if name.startswith('broad')] for block in model.plugged_blocks()]
+    assert taken == [['broad'], ['broad_2']] * 2
+    both, first, second, neither = (each(images(*SIZE))[1] for each in (model, *others))
+    assert_close(both, first + second - neither)
+
+
+# --- what is refused, said and stored ---
+
+
+@pytest.mark.parametrize('layers', [('all', 'all'), ([0, 1], [1, 2]), ('upper', [3])], ids=str)
+def test_common_blocks_are_refused(layers):
+    plugs = [dict(type='GaussianAttentionBias', layers=some) for some in layers]
+    sets = [range(4) if some == 'all' else range(2, 4) if some == 'upper' else some for some in layers]
+    common = sorted(set(sets[0]) & set(sets[1]))
+    shown = '0-3' if len(common) == 4 else str(common[0])
+    with pytest.raises(ValueError, match=rf'GaussianAttentionBias occurs more than once for blocks {shown}; give'):
+        vit(plugs=plugs)
+
+
+def test_one_object_twice_is_seen():
+    plug = ContextBroadcast()
+    with pytest.raises(ValueError, match='ContextBroadcast occurs more than once for blocks 0-1'):
+        PlugSet([plug, plug], 2)
+
+
+def test_a_plug_may_be_in_several_sets():
+    """As objects, which users of torch alone pass to several models, keep their names."""
+    plugs = [ContextBroadcast(layers=[0]), ContextBroadcast(mode='max', layers=[1])]
+    for order in (plugs, plugs[::-1], [plugs[1]]):
+        assert [plug.name for plug in PlugSet(order, 2).indices] == ['cb', 'cb_2'][: len(order)]
+    assert [plug.name for plug in plugs] == ['cb', 'cb']
+
+
+def test_a_plug_without_blocks_takes_no_name_from_others():
+    plugs = [dict(type='ContextBroadcast', scaled=True, layers=[]), dict(type='ContextBroadcast', scaled=True)]
+    assert set(vit(plugs=plugs).state_dict()) == set(vit(plugs=plugs[1:]).state_dict())
+
+
+def test_three_of_one_type_and_exclusive_sockets():
+    plugs = [dict(type='Refiner', kernel_size=size, layers=[i]) for i, size in ((2, 1), (0, 3), (1, 5))]
+    model = vit(plugs=plugs)
+    assert [list(block.plugs) for block in model.layers] == [['refiner'], ['refiner_2'], ['refiner_3'], []]
+    sizes = [part['map'].local.shape[-1] for block in model.layers for part in block.plugs.values()]
+    assert sizes == [3, 5, 1]
+    both = [dict(type='ResidualAttention', layers=LOW), dict(type='ResidualAttention', layers=HIGH)]
+    assert vit(plugs=both)
+    message = r"\['probe', 'residual_attention_2'\] both take the 'scores' socket of block 2"
+    with pytest.raises(ValueError, match=message):
+        vit(plugs=[*both, dict(type=CarryProbe, layers=[2])])
+
+
+def test_summary_names_both():
+    summary = vit(plugs=[REPEATED['gab'][1], REPEATED['gab'][0], *REPEATED['refiner']]).plug_summary
+    assert summary == (
+        'plugs: GaussianAttentionBias(sigma=2.0) on blocks 0-1; '
+        'GaussianAttentionBias(sigma=3.0, per_head=True) on blocks 2-3; '
+        'Refiner(expansion=2) on blocks 0-1; Refiner(expansion=1, kernel_size=5) on blocks 2-3; '
+        'attention: fused but on blocks 0-3 (refiner, refiner_2 changes scores or maps)'
+    )
+
+
+def test_values_are_named_by_both(tmp_path):
+    """Of a model and of its checkpoint, whose config may list them in the other order."""
+    plugs = [
+        *REPEATED['gab'],
+        dict(type='ResidualAttention', constraint='sigmoid', layers=LOW),
+        dict(type='ResidualAttention', layers=HIGH),
+        dict(type='ContextBroadcast', scaled=True, layers='upper'),
+        dict(type='ContextBroadcast', scaled=True, layers=[0]),
+    ]
+    model = randomize(vit(plugs=plugs))
+    found = model.learned_values()
+    blocks = {name: set(by_block) for name, by_block in found.items()}
+    alphas = ('residual_attention', 'residual_attention_2')
+    assert blocks == {
+        **{f'gab.{symbol}': {0, 1} for symbol in ('A', 'sigma')},
+        **{f'gab_2.{symbol}': {2, 3} for symbol in ('A', 'sigma')},
+        **{f'{name}.alpha': {None} for name in alphas},
+        'cb.Lambda': {0},
+        'cb_2.Lambda': {2, 3},
+    }
+    raw = model.plugs['residual_attention']['start'].alpha.residual_alpha
+    assert_close(found['residual_attention.alpha'][None], raw.detach().sigmoid())
+    state = {f'backbone.{key}': value for key, value in model.state_dict().items()}
+    for number, listed in enumerate((plugs, plugs[::-1])):
+        cfg = f"model = dict(type='ImageClassifier', backbone=dict(type='vitplug.Host', plugs={listed!r}))"
+        path = str(write_new(state, tmp_path / f'{number}.pth', meta=dict(cfg=cfg)))
+        assert_close(read_plug_values(path), found)
+
+
+# --- configs ---
+
+
+def written(folder, name, text):
+    (folder / name).write_text(text)
+    return Config.fromfile(folder / name)
+
+
+def test_configs_inherit_both_and_change_one(tmp_path):
+    base = f'model = dict(type="vitplug.VisionTransformer", plugs={REPEATED["gab"]!r})'
+    cfg = written(tmp_path, 'base.py', base)
+    assert len(cfg.model.plugs) == 2
+    child = written(tmp_path, 'child.py', '_base_ = "base.py"\nmodel = dict(patch_size=8)')
+    assert child.model.plugs == cfg.model.plugs
+    child.merge_from_dict({'model.plugs.1.sigma': 4.0})
+    model = vit(plugs=child.model.plugs)
+    sigmas = {name: {i: v[0].item() for i, v in values.items()} for name, values in model.learned_values().items()}
+    assert sigmas['gab.sigma'] == {0: 2.0, 1: 2.0} and sigmas['gab_2.sigma'] == {2: 4.0, 3: 4.0}
+    assert Config.fromstring(child.pretty_text, '.py').model.plugs == child.model.plugs
+
+
+def test_a_checkpoint_of_other_settings_is_told_apart():
+    """Two plugs of a type are compared by their blocks; their order means nothing."""
+    before = dict(plugs=copy.deepcopy(REPEATED['gab']))
+    turned = dict(plugs=[dict(plug, layers=tuple(plug['layers'])) for plug in REPEATED['gab'][::-1]])
+    assert list(compare(before, turned, lambda name: None)) == []
+    for number, layers in enumerate(('[0, 1]', '[2, 3]')):
+        after = copy.deepcopy(before)
+        old, after['plugs'][number]['sigma'] = after['plugs'][number]['sigma'], 9.0
+        found = list(compare(before, after, lambda name: None))
+        assert found == [(f'plugs.GaussianAttentionBias{layers}.sigma', old, 9.0)]

@@ -1,0 +1,253 @@
+"""Every kind of bad data is found, named and told apart from what is handled."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitplug.datasets.digit_scenes import make_digit_scenes
+from vitplug.runs.dataset_check import inspect_image, inspect_map, main
+from vitplug.tasks.annotations import ERROR, NOTE, inspect_coco, inspect_label_list
+
+CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+
+
+def picture(path, mode='RGB', size=(12, 8), **options):
+    pixels = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 4), np.uint8)
+    image = Image.fromarray(pixels, 'RGBA')
+    image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257) if mode == 'I;16' else image.convert(mode)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path, **options)
+    return str(path)
+
+
+def kinds(findings, severity=ERROR):
+    return [finding.kind for finding in findings if finding.severity == severity]
+
+
+# --- images ---
+
+
+def test_good_image(tmp_path):
+    assert list(inspect_image(picture(tmp_path / 'a.png'), (12, 8))) == []
+
+
+@pytest.mark.parametrize(
+    ('content', 'kind'), [(b'', 'image is empty'), (b'not an image at all', 'image is of no known format')]
+)
+def test_unreadable_image(tmp_path, content, kind):
+    (tmp_path / 'a.png').write_bytes(content)
+    [finding] = inspect_image(str(tmp_path / 'a.png'))
+    assert (finding.severity, finding.kind, finding.where) == (ERROR, kind, str(tmp_path / 'a.png'))
+
+
+@pytest.mark.parametrize('suffix', ['png', 'jpg'])
+def test_truncated_image(tmp_path, suffix):
+    path = Path(picture(tmp_path / f'a.{suffix}', size=(64, 64)))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert kinds(inspect_image(str(path))) == ['image is damaged']
+
+
+def test_missing_image(tmp_path):
+    assert kinds(inspect_image(str(tmp_path / 'a.png'))) == ['image is missing']
+
+
+@pytest.mark.parametrize(
+    ('mode', 'word'), [('L', 'grey'), ('RGBA', 'transparency'), ('I;16', '16 bit'), ('P', 'palette'), ('1', 'black')]
+)
+def test_other_channels_are_noted(tmp_path, mode, word):
+    findings = list(inspect_image(picture(tmp_path / 'a.png', mode)))
+    assert kinds(findings) == [] and word in kinds(findings, NOTE)[0]
+
+
+def test_exif_rotation_is_noted_and_sizes_are_those_after_it(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = picture(tmp_path / 'a.jpg', exif=exif)
+    findings = list(inspect_image(path, (8, 12)))
+    assert kinds(findings) == [] and 'EXIF' in kinds(findings, NOTE)[0]
+    assert kinds(inspect_image(path, (12, 8))) == ['image of another size than annotated']
+
+
+# --- label maps ---
+
+
+def seg_map(path, values, size=(12, 8)):
+    pixels = np.resize(np.array(values, np.uint8), (size[1], size[0]))
+    Image.fromarray(pixels).save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ('values', 'info', 'wrong'),
+    [
+        ([0, 1, 255], {}, None),
+        ([0, 2], {}, '[2]'),
+        ([0, 1, 2, 255], {'reduce_zero_label': True}, None),
+        ([3], {'reduce_zero_label': True}, '[3]'),
+        ([0, 7], {'label_map': {7: 1}}, None),
+    ],
+)
+def test_labels_of_maps(tmp_path, values, info, wrong):
+    found = list(inspect_map(seg_map(tmp_path / 'm.png', values), picture(tmp_path / 'a.png'), 2, info))
+    assert [finding.detail for finding in found] == ([wrong] if wrong else [])
+
+
+def test_map_of_another_size(tmp_path):
+    path = seg_map(tmp_path / 'm.png', [0], size=(8, 12))
+    assert kinds(inspect_map(path, picture(tmp_path / 'a.png'), 2, {})) == ['label map of another size than its image']
+
+
+def test_map_of_colours(tmp_path):
+    [finding] = inspect_map(picture(tmp_path / 'm.png'), picture(tmp_path / 'a.png'), 2, {})
+    assert finding.kind.startswith('label map of several channels: expected one channel of class indices')
+    assert finding.detail == '3 channels'
+    # Palettes are indices.
+    assert list(inspect_map(picture(tmp_path / 'p.png', 'P'), picture(tmp_path / 'a.png'), 256, {})) == []
+
+
+def test_any_label_will_do_where_no_count_is_known(tmp_path):
+    assert list(inspect_map(seg_map(tmp_path / 'm.png', [7]), picture(tmp_path / 'a.png'), None, {})) == []
+
+
+# --- annotations ---
+
+
+def coco(path, annotations, **more):
+    content = dict(
+        images=[dict(id=1, file_name='a.png', width=12, height=8)],
+        categories=[dict(id=1, name='cat'), dict(id=2, name='dog')],
+        annotations=[
+            dict(dict(id=i, image_id=1, category_id=1, bbox=[0, 0, 5, 5], area=25), **entry)
+            for i, entry in enumerate(annotations)
+        ],
+    )
+    path.write_text(json.dumps(content | more))
+    return list(inspect_coco(path))
+
+
+@pytest.mark.parametrize(
+    ('entry', 'severity', 'word'),
+    [
+        (dict(bbox=[1, 1, 0, 4]), NOTE, 'narrower'),
+        (dict(bbox=[1, 1, 4, -4]), NOTE, 'narrower'),
+        (dict(bbox=[20, 1, 4, 4]), NOTE, 'outside of its image'),
+        (dict(area=0), NOTE, 'area of zero'),
+        (dict(segmentation=[[0, 0, 4, 4]]), NOTE, 'less than three points'),
+        (dict(segmentation=[[0, 0, 4, 4, 0, 4, 2]]), NOTE, 'half a point'),
+        (dict(bbox=[1, 1, 4]), ERROR, 'four finite numbers'),
+        (dict(bbox=[1, float('nan'), 4, 4]), ERROR, 'four finite numbers'),
+        (dict(bbox=None), ERROR, 'four finite numbers'),
+        (dict(area=None), ERROR, 'without an area'),
+        (dict(image_id=99), ERROR, 'not in the file'),
+        (dict(category_id=99), ERROR, 'unknown category'),
+    ],
+)
+def test_annotations(tmp_path, entry, severity, word):
+    findings = coco(tmp_path / 'a.json', [{}, entry])
+    [finding] = [finding for finding in findings if 'annotation 1' in finding.where]
+    assert finding.severity == severity and word in finding.kind
+
+
+def test_whole_coco_files(tmp_path):
+    assert coco(tmp_path / 'a.json', [{}]) == []
+    assert kinds(coco(tmp_path / 'a.json', [{}, dict(id=0)])) == ['ids that occur more than once']
+    assert 'images without annotations' in kinds(coco(tmp_path / 'a.json', []), NOTE)[0]
+
+
+def test_label_lists_name_the_line(tmp_path):
+    (tmp_path / 'list.txt').write_text('a.png 0\nb.png\nc d.png 1\ne.png 7\n')
+    found = list(inspect_label_list(tmp_path / 'list.txt', 2))
+    assert [finding.where.rpartition(' ')[2] for finding in found] == ['2', '4']
+
+
+# --- the command ---
+
+
+@pytest.fixture(scope='module')
+def digits(tmp_path_factory):
+    """A tiny digits data set."""
+    root = tmp_path_factory.mktemp('data') / 'digits'
+    return make_digit_scenes(root, num_classification=(20, 10), num_scenes=(4, 2), log=lambda line: None)
+
+
+@pytest.fixture
+def data(digits, tmp_path, monkeypatch):
+    """A copy of it to be broken."""
+    monkeypatch.setenv('VITPLUG_DIGITS', str(tmp_path / 'digits'))
+    return Path(shutil.copytree(digits, tmp_path / 'digits'))
+
+
+CLASSIFICATION, SEGMENTATION, DETECTION = (
+    str(next(CONFIGS.glob(f'{name}_1x*.py'))) for name in ('vit-mini-p4', 'vit-mini-p8_upernet', 'swin*w4_mask-rcnn')
+)
+
+
+@pytest.mark.parametrize('config', [CLASSIFICATION, SEGMENTATION, DETECTION], ids=['classify', 'segment', 'detect'])
+def test_good_data(data, config, capsys):
+    assert main([config, '--workers', '2']) == 0
+    assert capsys.readouterr().out.strip().endswith('0 errors, 0 notes')
+
+
+def test_everything_wrong_at_once(data, tmp_path, capsys):
+    images = sorted((data / 'ade/images/training').iterdir())
+    images[0].write_bytes(b'')
+    images[1].write_bytes(images[1].read_bytes()[:200])
+    maps = sorted((data / 'ade/annotations/training').iterdir())
+    seg_map(maps[2], [0, 99], size=Image.open(maps[2]).size)
+    seg_map(maps[3], [0], size=(3, 3))
+    report = tmp_path / 'report.jsonl'
+    assert main([SEGMENTATION, '--report', str(report)]) == 1
+    found = {json.loads(line)['where']: json.loads(line)['kind'] for line in report.read_text().splitlines()}
+    assert found == {
+        str(images[0]): 'image is empty',
+        str(images[1]): 'image is damaged',
+        str(maps[2]): 'label map with labels outside of the 11 classes',
+        str(maps[3]): 'label map of another size than its image',
+    }
+    out = capsys.readouterr().out
+    assert '4 errors' in out and str(images[0]) in out
+    assert main([SEGMENTATION, '--report', str(report)]) == 2
+    assert 'not overwritten' in capsys.readouterr().err
+
+
+def test_settings_are_compared_with_the_classes(data, capsys):
+    options = ['model.roi_head.mask_head.num_classes=80', 'param_scheduler.1.end=900']
+    assert main([DETECTION, '--splits', 'train', '--cfg-options', *options]) == 1
+    out = capsys.readouterr().out
+    assert 'settings for other classes than the 10 of the data\n' in out and '1 errors, 1 notes' in out
+    assert 'model.roi_head.mask_head.num_classes (= 80: set it to 10)' in out and 'ends after 900 iterations' in out
+
+
+def test_labels_of_a_data_set_without_names_are_those_of_the_model(data, tmp_path, capsys):
+    config = tmp_path / 'nameless.py'
+    config.write_text(f"_base_ = '{SEGMENTATION}'\ntrain_dataloader = dict(dataset=dict(metainfo=dict(_delete_=True)))")
+    assert main([str(config), '--splits', 'train']) == 0
+    found = sorted((data / 'ade/annotations/training').iterdir())
+    seg_map(found[0], [0, 11], size=Image.open(found[0]).size)
+    assert main([str(config), '--splits', 'train']) == 1
+    assert 'labels outside of the 11 classes' in capsys.readouterr().out
+
+
+def test_unreadable_files_are_findings(data, monkeypatch, capsys):
+    def refuse(path):
+        raise PermissionError(13, 'Permission denied', str(path))  # root may read everything
+
+    monkeypatch.setattr(Path, 'read_bytes', refuse)
+    assert main([DETECTION, '--splits', 'train']) == 1
+    out = capsys.readouterr().out
+    assert '1 x annotation file that cannot be read' in out and 'instances_train.json' in out
+
+
+def test_missing_data_is_an_error_not_a_traceback(data, capsys):
+    shutil.rmtree(data / 'coco' / 'train')
+    assert main([DETECTION, '--splits', 'train']) == 1
+    assert str(data / 'coco' / 'train') in capsys.readouterr().out
+
+
+def test_wrong_config(capsys):
+    assert main(['nowhere.py']) == 2
+    assert 'no such config: nowhere.py' in capsys.readouterr().err

@@ -1,0 +1,490 @@
+"""From a folder of one's own data to a config that the tools take unchanged."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import bad_inputs
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+
+from vitplug import tasks
+from vitplug.backbones.base import PluggedBackbone
+from vitplug.config.reading import read_config
+from vitplug.config.text import Code, text
+from vitplug.plugs import PLUG_TYPES
+from vitplug.runs.new_experiment import PLUGS, class_counts
+from vitplug.tasks.experiments.own_data import read_classification, read_detection, read_segmentation
+
+RNG = np.random.default_rng(0)
+SIZE = (40, 32)
+
+# --- data sets of one's own, in the layouts of exports and tutorials ---
+
+
+def image(path, size=SIZE):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(RNG.integers(0, 255, (*size[::-1], 3), np.uint8)).save(path)
+
+
+def flowers(root):
+    """Folders of classes."""
+    for split in ('train', 'val'):
+        for kind in ('rose', 'tulip', 'daisy'):
+            for number in '01':
+                image(root / split / kind / f'{number}.jpg')
+
+
+def coco(folder, names, split, masks=True, parent=True):
+    """The content of a COCO file for two images in a folder, which it writes."""
+    outline = [[4, 4, 24, 4, 24, 24, 4, 24]] if masks else []
+    entries = dict(images=[], annotations=[], categories=[])
+    if parent:  # as Roboflow writes it
+        entries['categories'].append(dict(id=0, name='things', supercategory='none'))
+    entries['categories'] += [dict(id=i, name=name, supercategory='things') for i, name in enumerate(names, start=1)]
+    for number in range(2):
+        image(folder / f'{split}_{number}.jpg')
+        entries['images'].append(dict(id=number, file_name=f'{split}_{number}.jpg', width=SIZE[0], height=SIZE[1]))
+        for label in range(1, len(names) + 1):
+            box = dict(bbox=[4, 4, 20, 20], area=400, iscrowd=0, segmentation=outline)
+            entries['annotations'].append(dict(box, id=len(entries['annotations']), image_id=number, category_id=label))
+    return entries
+
+
+def screws(root, masks=True):
+    """As Roboflow exports: a file beside the images, and a category that holds the others."""
+    for split in ('train', 'valid'):
+        content = coco(root / split, ('bolt', 'nut'), split, masks)
+        (root / split / '_annotations.coco.json').write_text(json.dumps(content))
+
+
+def coco_folders(root):
+    """As COCO: `annotations` beside folders with a year, and a test without annotations."""
+    (root / 'annotations').mkdir(parents=True)
+    for split in ('train', 'val'):
+        content = coco(root / f'{split}2017', ('bolt', 'nut'), split, parent=False)
+        (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
+    image(root / 'test2017' / '1.jpg')
+
+
+def label_map(path, values, mode='L'):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = Image.fromarray(np.resize(np.array(values, np.uint8), SIZE[::-1]))
+    pixels.convert(mode).save(path)
+
+
+def roads(root, values=(0, 1, 2, 255)):
+    """`images` and `masks`, with a test."""
+    for split in ('train', 'val', 'test'):
+        for number in '01':
+            image(root / 'images' / split / f'{number}.jpg')
+            label_map(root / 'masks' / split / f'{number}_mask.png', values)
+
+
+def write(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+# --- from the data to a test ---
+
+ROOT = Path(__file__).parents[2]
+# Stock configs, made so small that they train here; backbones, heads and lists are those of the libraries.
+SMALL_LOADERS = """
+train_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+"""
+SWIN = 'embed_dims=12, depths=(1, 1, 1, 1), num_heads=(1, 1, 2, 2), window_size=4, init_cfg=None'
+BASES = {
+    'classification': f"""
+_base_ = 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py'
+model = dict(
+    backbone=dict(
+        arch=dict(_delete_=True, embed_dims=12, depths=[1, 1], num_heads=[1, 2]),
+        img_size=32,
+        window_size=4,
+        out_indices=(1,),
+    ),
+    head=dict(in_channels=24),
+)
+_small = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=32), dict(type='PackInputs')]
+train_pipeline = test_pipeline = _small
+{SMALL_LOADERS}
+""",
+    'detection': f"""
+_base_ = 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py'
+model = dict(
+    backbone=dict({SWIN}),
+    neck=dict(in_channels=[12, 24, 48, 96], out_channels=16),
+    rpn_head=dict(in_channels=16, feat_channels=16),
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=16),
+        bbox_head=dict(in_channels=16, fc_out_channels=16),
+        mask_roi_extractor=dict(out_channels=16),
+        mask_head=dict(in_channels=16, conv_out_channels=16, num_convs=1),
+    ),
+)
+_objects = dict(type='LoadAnnotations', with_bbox=True, with_mask=True)
+_load = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(64, 64)), _objects]
+train_pipeline = [dict(type='LoadImageFromFile'), _objects, dict(type='Resize', scale=(64, 64))]
+train_pipeline = [*train_pipeline, dict(type='PackDetInputs')]
+_meta = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')
+test_pipeline = [*_load, dict(type='PackDetInputs', meta_keys=_meta)]
+{SMALL_LOADERS}
+""",
+    'segmentation': f"""
+_base_ = 'mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py'
+model = dict(
+    data_preprocessor=dict(size=(64, 64)),
+    backbone=dict({SWIN}),
+    decode_head=dict(in_channels=[12, 24, 48, 96], channels=16),
+    auxiliary_head=dict(in_channels=48, channels=16),
+)
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='RandomCrop', crop_size=(64, 64), cat_max_ratio=0.75),
+    dict(type='PackSegInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='PackSegInputs'),
+]
+{SMALL_LOADERS}
+""",
+}
+DATA = {'classification': flowers, 'detection': screws, 'segmentation': roads}
+METRICS = {'classification': 'accuracy/top1', 'detection': 'coco/segm_mAP', 'segmentation': 'mIoU'}
+CLASSES = {
+    'classification': ('daisy', 'rose', 'tulip'),
+    'detection': ('bolt', 'nut'),
+    'segmentation': ('class_0', 'class_1', 'class_2'),
+}
+
+
+def new_experiment(folder, task, base, more='', data='data', out='my.py'):
+    command = f'new_experiment.py --task {task} --data {data} --base {base} --out {out} {more}'
+    return bad_inputs.run(command, folder)
+
+
+def passed(command, folder):
+    outcome = bad_inputs.run(command, folder)
+    assert outcome.status == 0, outcome.text[-3000:]
+    return outcome.text
+
+
+@pytest.mark.parametrize(
+    'task',
+    ['classification', *(pytest.param(task, marks=pytest.mark.slow) for task in BASES if task != 'classification')],
+)
+def test_from_data_to_a_picture(task, tmp_path):
+    """The config is not changed between the tools."""
+    DATA[task](tmp_path / 'data')
+    (tmp_path / 'base.py').write_text(BASES[task])
+    made = new_experiment(tmp_path, task, 'base.py', '--plugs gab,cb --epochs 2')
+    assert made.status == 0, made.text[-3000:]
+    assert ', '.join(CLASSES[task]) in made.out
+    config = (tmp_path / 'my.py').read_bytes()
+    checked = passed('check_dataset.py my.py --splits train val test', tmp_path)
+    assert re.search(r'(^|\n)0 errors, \d notes\n$', checked)
+    trained = passed('train.py my.py --work-dir work', tmp_path)
+    checkpoint = (tmp_path / 'work' / 'last_checkpoint').read_text().strip()
+    tested = passed(f'test.py my.py {checkpoint} --work-dir test', tmp_path)
+    for said in (trained, tested):
+        assert f'{METRICS[task]}: ' in said
+    some = next(path for path in sorted((tmp_path / 'data').rglob('*')) if path.suffix in ('.jpg', '.png'))
+    passed(f'predict.py my.py {checkpoint} {some.relative_to(tmp_path)} --out seen', tmp_path)
+    [picture] = (tmp_path / 'seen' / 'pictures').rglob('*.*')
+    assert min(Image.open(picture).size) >= 384
+    assert (tmp_path / 'my.py').read_bytes() == config
+    # A second one starts where the first has ended, whether its backbone is replaced or was vitplug's before.
+    trained = torch.load(checkpoint, weights_only=False)['state_dict']
+    for base in ('base.py', 'my.py', 'again_base.py'):
+        more = f'--plugs gab,cb --pretrained {checkpoint}'
+        assert new_experiment(tmp_path, task, base, more, out=f'again_{base}').status == 0
+        cfg = read_config(str(tmp_path / f'again_{base}'))
+        init_default_scope(cfg.default_scope)
+        backbone = MODELS.build(cfg.model.backbone)
+        backbone.init_weights()
+        name = 'stages.0.blocks.0.attn.w_msa.qkv.weight'
+        assert torch.equal(backbone.state_dict()[name], trained[f'backbone.{name}'])
+
+
+@pytest.mark.parametrize('task', BASES)
+def test_settings_of_the_data(task, tmp_path):
+    DATA[task](tmp_path / 'data')
+    (tmp_path / 'base.py').write_text(BASES[task])
+    assert new_experiment(tmp_path, task, 'base.py', '--plugs residual,ContextBroadcast').status == 0
+    cfg = read_config(str(tmp_path / 'my.py'))
+    assert cfg.model.backbone.type == 'vitplug.SwinTransformer'
+    assert [plug.type for plug in cfg.model.backbone.plugs] == ['ResidualAttention', 'ContextBroadcast']
+    assert cfg.train_dataloader.dataset.metainfo.classes == CLASSES[task]
+    assert counted(cfg.model) | counted(cfg.get('data_preprocessor') or {}) == {len(CLASSES[task])}
+    assert cfg.train_cfg.get('max_epochs') == 50 or cfg.train_cfg.max_iters == cfg.param_scheduler[-1].end == 50
+    assert cfg.default_hooks.interruption.type == 'vitplug.InterruptionHook'
+    test = cfg.test_dataloader.dataset
+    folder = {'classification': 'val', 'detection': 'valid/', 'segmentation': 'images/test'}[task]
+    assert folder in (test.data_prefix, *(test.data_prefix.values() if isinstance(test.data_prefix, dict) else ()))
+    steps = [step for split in ('train', 'val', 'test') for step in cfg[f'{split}_dataloader'].dataset.pipeline]
+    assert not any(step.get('reduce_zero_label') for step in steps)
+
+
+def counted(node):
+    """All numbers of classes in a part of a config, but for those of proposals."""
+    found = set()
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if key == 'num_classes':
+            found.add(value)
+        elif isinstance(value, dict | list | tuple) and key != 'rpn_head':
+            found |= counted(value)
+    return found
+
+
+STOCK = {
+    'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py': flowers,
+    'mmpretrain::deit/deit-small_4xb256_in1k.py': flowers,
+    'mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py': screws,
+    'vitplug::residual_attention/swin-t-p4-w7_cascade-mask-rcnn_8xb2-ms-crop-36e_coco.py': coco_folders,
+    'vitplug::vitdet/vit-b-p16-w14_mask-rcnn_16xb4-lsj-100e_coco.py': coco_folders,
+    'mmseg::vit/vit_deit-s16_upernet_8xb2-160k_ade20k-512x512.py': roads,
+    'mmseg::vit/vit_vit-b16_mln_upernet_8xb2-160k_ade20k-512x512.py': roads,
+}
+TASKS = {flowers: 'classification', screws: 'detection', coco_folders: 'detection', roads: 'segmentation'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('base', STOCK)
+def test_bases_of_the_libraries(base, tmp_path):
+    """Whole models are built, and the data sets read."""
+    make = STOCK[base]
+    make(tmp_path / 'data')
+    made = new_experiment(tmp_path, TASKS[make], base, '--plugs gab,cb --pretrained none')
+    assert made.status == 0, made.text[-3000:]
+    assert 'starts from random weights' in made.out
+    cfg = read_config(str(tmp_path / 'my.py'))
+    classes = {'detection': 2}.get(TASKS[make], 3)
+    assert counted(cfg.model) | counted(cfg.get('data_preprocessor') or {}) == {classes}
+    init_default_scope(cfg.default_scope)
+    model = MODELS.build(cfg.model)
+    assert isinstance(model.backbone, PluggedBackbone) and all(block.plugs for block in model.backbone.plugged_blocks())
+    assert re.search(r'(^|\n)0 errors, \d notes\n$', bad_inputs.run('check_dataset.py my.py', tmp_path).out)
+    if 'retinanet' in base:  # the data has masks, the detector has none
+        assert cfg.val_evaluator.metric == 'bbox'
+
+
+@pytest.mark.slow
+def test_boxes_without_masks_take_the_mask_head_out(tmp_path):
+    screws(tmp_path / 'data', masks=False)
+    (tmp_path / 'base.py').write_text(BASES['detection'])
+    assert new_experiment(tmp_path, 'detection', 'base.py', '--plugs gab --epochs 1').status == 0
+    trained = passed('train.py my.py --work-dir work', tmp_path)
+    assert 'coco/bbox_mAP: ' in trained and 'segm_mAP' not in trained and 'loss_mask' not in trained
+
+
+# --- layouts ---
+
+
+def test_layouts_of_detection(tmp_path):
+    coco_folders(tmp_path / 'a')
+    found = read_detection(tmp_path / 'a')
+    assert found.classes == ('bolt', 'nut') and found.has_masks and set(found.splits) == {'train', 'val'}
+    settings = found.splits['train'].settings
+    assert settings == dict(ann_file='annotations/instances_train2017.json', data_prefix=dict(img='train2017/'))
+    screws(tmp_path / 'b', masks=False)
+    found = read_detection(tmp_path / 'b')
+    assert found.classes == ('bolt', 'nut') and not found.has_masks
+    # Images in a folder of their own, and names that start from it.
+    (tmp_path / 'c' / 'images').mkdir(parents=True)
+    for split in ('train', 'val'):
+        content = coco(tmp_path / 'c' / 'images' / split, ('bolt',), split)
+        for entry in content['images']:
+            entry['file_name'] = f'{split}/{entry["file_name"]}'
+        (tmp_path / 'c' / f'{split}.json').write_text(json.dumps(content))
+    found = read_detection(tmp_path / 'c')
+    assert found.splits['val'].settings == dict(ann_file='val.json', data_prefix=dict(img='images/'))
+    assert found.splits['val'].num_images == 2
+
+
+def test_category_that_is_used_stays(tmp_path):
+    """Only categories without annotations that hold others are left out."""
+    screws(tmp_path)
+    for path in tmp_path.rglob('*.json'):
+        content = json.loads(path.read_text())
+        content['annotations'][0]['category_id'] = 0
+        path.write_text(json.dumps(content))
+    assert read_detection(tmp_path).classes == ('things', 'bolt', 'nut')
+
+
+def test_layouts_of_segmentation(tmp_path):
+    for split in ('train', 'val'):
+        image(tmp_path / split / 'images' / 'town' / 'x.tif')
+        label_map(tmp_path / split / 'labels' / 'town' / 'x.png', [0, 1], mode='P')
+    found = read_segmentation(tmp_path, ['road', 'other', 'sky'])
+    assert found.classes == ('road', 'other', 'sky')
+    assert found.splits['val'].settings == dict(
+        data_prefix=dict(img_path='val/images', seg_map_path='val/labels'), img_suffix='.tif', seg_map_suffix='.png'
+    )
+
+
+def test_test_images_without_classes_are_left_out(tmp_path):
+    flowers(tmp_path)
+    image(tmp_path / 'test' / '1.jpg')
+    assert set(read_classification(tmp_path).splits) == {'train', 'val'}
+
+
+# --- what cannot be read ---
+
+
+def both(*makes):
+    def make(folder):
+        for one in makes:
+            one(folder)
+
+    return make
+
+
+def recategorized(folder):
+    path = folder / 'valid' / '_annotations.coco.json'
+    path.write_text(path.read_text().replace('"nut"', '"screw"'))
+
+
+# Others are rows of tests/bad_inputs.py.
+REFUSED = {
+    'no folder': ('detection', lambda folder: None, r'no such data folder: data'),
+    'no splits': (
+        'classification',
+        lambda folder: image(folder / 'rose' / '1.jpg'),
+        r'no folder for train and val.*rose',
+    ),
+    'no val': (
+        'classification',
+        both(flowers, lambda folder: shutil.rmtree(folder / 'val')),
+        r'data has no folder for val: .*found train',
+    ),
+    'two folders for a split': (
+        'classification',
+        both(flowers, lambda folder: (folder / 'validation').mkdir()),
+        r'two folders for val: data/val and data/validation: keep one',
+    ),
+    'no class folders': (
+        'classification',
+        lambda folder: [image(folder / split / '1.jpg') for split in ('train', 'val')],
+        r'data/train has 0 class folders',
+    ),
+    'annotations of nothing': (
+        'detection',
+        both(screws, write('valid/_annotations.coco.json', '{"images": [{}], "annotations": [], "categories": [{}]}')),
+        r'the annotation file has no annotations: .*valid',
+    ),
+    'other categories in val': ('detection', both(screws, recategorized), r"has the categories .*'screw'.*same order"),
+    'missing images': (
+        'detection',
+        both(screws, lambda folder: [path.unlink() for path in (folder / 'train').glob('*.jpg')]),
+        r'its image train_0\.jpg is neither in data/train nor',
+    ),
+    'labels with gaps': ('segmentation', lambda folder: roads(folder, (0, 7)), r'labels 0, 7 .*without a gap'),
+    'image without a mask': (
+        'segmentation',
+        both(roads, lambda folder: (folder / 'masks/train/1_mask.png').unlink()),
+        r'images and annotations do not match: 2 images .*1 annotations',
+    ),
+    'no masks': (
+        'segmentation',
+        both(roads, lambda folder: shutil.rmtree(folder / 'masks')),
+        r'data has no folder of masks: expected one of masks, labels',
+    ),
+    'images of two kinds': (
+        'segmentation',
+        both(roads, lambda folder: image(folder / 'images/train/2.png')),
+        r'images that end in \.jpg, \.png: expected one ending',
+    ),
+}
+
+
+@pytest.mark.parametrize('case', REFUSED)
+def test_what_cannot_be_read_is_refused_by_name(case, tmp_path):
+    task, make, message = REFUSED[case]
+    make(tmp_path / 'data')
+    (tmp_path / 'base.py').write_text(BASES[task])
+    refused(new_experiment(tmp_path, task, 'base.py'), tmp_path, message)
+
+
+def refused(outcome, folder, message):
+    assert outcome.status == 2 and 'Traceback' not in outcome.text
+    (line,) = [line for line in outcome.err.splitlines() if 'error: ' in line]
+    assert re.search(message, line), line
+    assert not (folder / 'my.py').exists()
+
+
+def test_detector_that_needs_masks_is_refused_without_them(tmp_path):
+    screws(tmp_path / 'data', masks=False)
+    base = 'mmdet::mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco.py'
+    refused(new_experiment(tmp_path, 'detection', base), tmp_path, r'needs masks, and not every annotation has')
+
+
+# --- parts ---
+
+
+@pytest.mark.parametrize(
+    ('library', 'settings'),
+    [
+        ('mmdet.SwinTransformer', dict(embed_dims=12, depths=(2, 1, 1, 1), num_heads=(1, 2, 2, 3), out_indices=(1, 3))),
+        ('mmseg.SwinTransformer', dict(embed_dims=12, num_heads=(1, 2, 3, 4), use_abs_pos_embed=True)),
+        ('mmseg.VisionTransformer', dict(embed_dims=24, num_layers=2, num_heads=3, mlp_ratio=2, img_size=(64, 32))),
+        ('mmseg.VisionTransformer', dict(embed_dims=12, num_heads=2, final_norm=True, out_indices=(2, 11))),
+    ],
+)
+def test_host_has_the_weights_of_the_backbone_it_replaces(library, settings):
+    name, kind = library.split('.')
+    host = tasks.TASKS[name].hosts[kind]
+    stock, own = MODELS.build(dict(settings, type=library)), MODELS.build(dict(host.convert(settings), type=host.type))
+    sizes = [sorted(tuple(value.shape) for value in model.parameters()) for model in (stock, own)]
+    if 'VisionTransformer' in library:  # mmseg's has no bias at its patches, which pretrained weights have
+        sizes[0] = sorted([*sizes[0], (settings['embed_dims'],)])
+    assert sizes[0] == sizes[1]
+
+
+def test_settings_that_the_host_lacks_are_refused():
+    convert = tasks.TASKS['mmdet'].hosts['SwinTransformer'].convert
+    assert convert(dict(strides=[4, 2, 2, 2]))['img_size'] == 224
+    with pytest.raises(ValueError, match=r'backbone\.mlp_ratio = 2: the host of vitplug has 4 only'):
+        convert(dict(mlp_ratio=2))
+
+
+def test_every_plug_has_a_short_name():
+    assert sorted(PLUGS.values()) == sorted(plug.__name__ for plug in PLUG_TYPES)
+
+
+def test_numbers_of_classes_wherever_they_stand():
+    model = dict(
+        rpn_head=dict(num_classes=1),
+        head=dict(num_classes=80, loss=dict(class_weight=[1.0] * 80 + [0.1])),
+        heads=[dict(type='A', num_classes=80), dict(type='B', num_classes=80)],
+        decoders=[dict(num_classes=80, loss=dict(class_weight=[1.0, 2.0, 3.0])), dict(type='C')],
+        fusion=dict(num_things_classes=80, num_stuff_classes=53),
+        semantic_head=dict(num_classes=183),
+        neck=dict(in_channels=[1, 2]),
+    )
+    found = class_counts(model, '_base_.model', tasks.TASKS['mmdet'].class_counts.apart)
+    assert eval(text(found), dict(num_classes=2, _base_=Config(dict(model=model)))) == dict(
+        head=dict(num_classes=2, loss=dict(class_weight=[1.0, 1.0, 0.1])),
+        heads=[dict(type='A', num_classes=2), dict(type='B', num_classes=2)],
+        decoders=[dict(num_classes=2, loss=dict(class_weight=None)), dict(type='C')],
+        fusion=dict(num_things_classes=2, num_stuff_classes=0),
+    )
+
+
+@pytest.mark.parametrize('value', [(1,), (), [], {}, dict(a=[(1, 'x'), None]), [dict(name='y' * 60)] * 3, 'a"\'b'])
+def test_text_is_the_value(value):
+    assert eval(text(value)) == value
+    assert all(len(line) <= 120 for line in text(value).splitlines())
+
+
+def test_text_of_code_is_the_code():
+    assert text(dict(a=Code('x + 1'))) == 'dict(a=x + 1)'

@@ -1,0 +1,216 @@
+"""From the command line to the config."""
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import mmengine.config.config
+import pytest
+from mmengine.config import Config
+
+from vitplug.config.reading import read_config
+from vitplug.runs.hooks import __all__ as OURS
+from vitplug.runs.options import test_config as make_test_config
+from vitplug.runs.options import test_parser as make_test_parser
+from vitplug.runs.options import train_config, train_parser
+
+CONFIG = """
+default_scope = '{scope}'
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
+default_hooks = dict(visualization=dict(type='Hook'))
+visualizer = dict(type='Visualizer')
+test_evaluator = dict(type='Accuracy')
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    def write(scope='mmpretrain', more=''):
+        path = tmp_path / 'net.py'
+        path.write_text(CONFIG.format(scope=scope) + more)
+        return str(path)
+
+    return write
+
+
+def train(path, *options):
+    return train_config(train_parser().parse_args([path, *options]))
+
+
+def test(path, *options):
+    return make_test_config(make_test_parser().parse_args([path, 'a.pth', *options]))
+
+
+test.__test__ = False
+
+
+def test_defaults(config_file):
+    cfg = train(config_file())
+    assert cfg.work_dir == 'work_dirs/net' and cfg.launcher == 'none'
+    assert not cfg.get('resume') and cfg.optim_wrapper.type == 'OptimWrapper'
+
+
+def test_work_dir_of_the_config_gives_way_to_the_command_line(config_file):
+    path = config_file(more="work_dir = 'mine'")
+    assert train(path).work_dir == 'mine'
+    assert train(path, '--work-dir', 'other').work_dir == 'other'
+
+
+@pytest.mark.parametrize(
+    'options, load_from',
+    [(['--resume'], None), (['--resume', 'auto'], None), (['--resume', 'epoch_3.pth'], 'epoch_3.pth')],
+)
+def test_resume(config_file, options, load_from):
+    cfg = train(config_file(more="load_from = 'pretrained.pth'"), *options)
+    assert cfg.resume is True and cfg.load_from == load_from
+
+
+def test_amp(config_file):
+    cfg = train(config_file(), '--amp')
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper' and cfg.optim_wrapper.loss_scale == 'dynamic'
+
+
+def test_scaled_learning_rate_needs_a_base(config_file):
+    with pytest.raises(ValueError, match='base_batch_size'):
+        train(config_file(), '--auto-scale-lr')
+    assert train(config_file(more='auto_scale_lr = dict(base_batch_size=8)'), '--auto-scale-lr').auto_scale_lr.enable
+
+
+def test_cfg_options_win(config_file):
+    cfg = train(config_file(), '--cfg-options', 'optim_wrapper.optimizer.lr=0.5', 'new.key=[1,2]')
+    assert cfg.optim_wrapper.optimizer.lr == 0.5 and cfg.new.key == [1, 2]
+
+
+@pytest.mark.parametrize('flag', ['--local_rank=3', '--local-rank=3'])
+def test_local_rank_is_passed_on(config_file, monkeypatch, flag):
+    monkeypatch.delenv('LOCAL_RANK', raising=False)
+    train(config_file(), flag)
+    assert os.environ['LOCAL_RANK'] == '3'
+    monkeypatch.delenv('LOCAL_RANK')
+
+
+@pytest.mark.parametrize(
+    'scope, dump', [('mmpretrain', 'DumpResults'), ('mmseg', 'DumpResults'), ('mmdet', 'DumpDetResults')]
+)
+def test_predictions_are_dumped(config_file, scope, dump):
+    evaluators = test(config_file(scope), '--out', 'a.pkl').test_evaluator
+    assert [e['type'] for e in evaluators] == ['Accuracy', dump]
+    assert evaluators[1]['out_file_path'] == 'a.pkl'
+
+
+@pytest.mark.parametrize(
+    'scope, switch, place',
+    [
+        ('mmpretrain', 'enable', lambda cfg: cfg.default_hooks.visualization.out_dir),
+        ('mmseg', 'draw', lambda cfg: cfg.visualizer.save_dir),
+        ('mmdet', 'draw', lambda cfg: cfg.default_hooks.visualization.test_out_dir),
+    ],
+)
+def test_pictures_go_where_the_user_says(config_file, scope, switch, place):
+    cfg = test(config_file(scope), '--show-dir', 'pictures')
+    assert cfg.default_hooks.visualization[switch] is True
+    # mmdet's draws every image in tests, whatever the interval.
+    assert scope == 'mmdet' or cfg.default_hooks.visualization.interval == 1
+    assert place(cfg) == os.path.abspath('pictures')
+
+
+def test_checkpoint_is_loaded(config_file):
+    assert test(config_file()).load_from == 'a.pth'
+
+
+def test_bases_of_the_installed_package_build_in_the_tasks_scope(tmp_path):
+    """mmengine marks what comes from `vitplug::` with a scope in which the task's parts are not found."""
+    base, child = tmp_path / 'base.py', tmp_path / 'child.py'
+    base.write_text("model = dict(type='ImageClassifier', _scope_='vitplug', neck=[dict(type='N', _scope_='vitplug')])")
+    child.write_text("_base_ = 'base.py'\nother = dict(type='M', _scope_='mmdet')")
+    cfg = train_config(train_parser().parse_args([str(child)]))
+    assert cfg.model == dict(type='ImageClassifier', neck=[dict(type='N')])
+    assert cfg.other._scope_ == 'mmdet'
+
+
+@pytest.mark.parametrize('number', [errno.ENOSPC, errno.EFBIG])
+def test_folder_for_temporary_files_that_is_full_is_named(tmp_path, monkeypatch, number):
+    """mmengine runs a copy of every config there."""
+
+    def full(path):
+        raise OSError(number, os.strerror(number), 'tmp1.py')
+
+    config = tmp_path / 'a.py'
+    config.write_text('a = 1')
+    monkeypatch.setattr(Config, 'fromfile', full)
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    with pytest.raises(OSError, match=f'copy in the folder for temporary files, {tmp_path}, cannot be .*TMPDIR'):
+        read_config(str(config))
+
+
+# --- hooks ---
+
+
+BASES = {
+    'mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py': ('mmdet', {'interval': 1}),
+    'mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py': (
+        'mmseg',
+        {'interval': 16000, 'by_epoch': False},
+    ),
+    'mmpretrain::deit/deit-small_4xb256_in1k.py': ('mmpretrain', {'interval': 1}),
+    'vitplug::digits/vit-mini-p4_1xb32-14e_digits-32x32.py': ('mmpretrain', {'interval': 1, 'max_keep_ckpts': 2}),
+}
+
+
+ADDED = ('bad_samples', 'randomness', 'interruption', 'non_finite', 'plug_values')
+
+
+@pytest.mark.parametrize('base', BASES)
+def test_hooks_go_onto_any_base(base, tmp_path):
+    """The base keeps its own hooks and the settings of its checkpoints."""
+    (tmp_path / 'mine.py').write_text(
+        f"_base_ = ['{base}', 'vitplug::_base_/hooks.py']\ndefault_hooks = _base_.vitplug_hooks\n"
+    )
+    (tmp_path / 'base.py').write_text(f"_base_ = '{base}'\n")
+    scope, checkpoints = BASES[base]
+    hooks = read_config(str(tmp_path / 'mine.py')).default_hooks
+    before = read_config(str(tmp_path / 'base.py'))
+    assert before.default_scope == scope
+    checkpoint = hooks.pop('checkpoint')
+    assert checkpoint.pop('type') == 'vitplug.CheckpointHook' and checkpoint == checkpoints
+    added = {name: hooks.pop(name).type for name in ADDED}
+    assert {kind.removeprefix('vitplug.') for kind in added.values()} == set(OURS) - {'CheckpointHook', 'CompileHook'}
+    assert hooks == {name: hook for name, hook in before.default_hooks.items() if name in hooks}
+    assert {'visualization', 'logger', 'timer'} <= hooks.keys()
+
+
+def test_base_in_an_editable_install_is_found(tmp_path, monkeypatch):
+    """Upstream's mmengine takes every package to be beside its metadata."""
+    monkeypatch.setattr(mmengine.config.config, 'get_installed_path', lambda package: str(tmp_path / 'site' / package))
+    (tmp_path / 'mine.py').write_text("_base_ = 'vitplug::_base_/hooks.py'")
+    with pytest.raises(FileNotFoundError):
+        Config.fromfile(tmp_path / 'mine.py')
+    assert read_config(str(tmp_path / 'mine.py')).vitplug_hooks.checkpoint.type == 'vitplug.CheckpointHook'
+    with pytest.raises(FileNotFoundError):
+        Config.fromfile(tmp_path / 'mine.py')
+
+
+def test_set_of_hooks_is_whole():
+    path = Path(__file__).parents[2] / 'configs' / '_base_' / 'hooks.py'
+    named = {hook.type for hook in Config.fromfile(path).vitplug_hooks.values()}
+    # The tools add the one for compiled models themselves.
+    assert named == {f'vitplug.{name}' for name in set(OURS) - {'CompileHook'}}
+
+
+@pytest.mark.parametrize('name', ['bad_samples', 'visualization', 'timer', 'checkpoint'])
+def test_none_switches_a_hook_off(config_file, name):
+    """mmengine leaves out its own six; the others are gone before it sees them."""
+    path = config_file(more="default_hooks.update(bad_samples=dict(type='Hook'))\n")
+    hooks = train(path, '--cfg-options', f'default_hooks.{name}=None').default_hooks
+    assert hooks.get(name) is None
+    assert (name in hooks) == (name in ('timer', 'checkpoint'))
+
+
+def test_none_in_a_file_switches_a_hook_off(config_file):
+    assert 'visualization' not in train(config_file(more='default_hooks = dict(visualization=None)\n')).default_hooks
+
+
+def test_unknown_hook_is_not_switched_off(config_file):
+    with pytest.raises(ValueError, match=r'default_hooks\.timers = None: .*checkpoint, .*timer, visualization'):
+        train(config_file(), '--cfg-options', 'default_hooks.timers=None')

@@ -1,0 +1,208 @@
+"""tools/predict.py: the numbers of tools/test.py, pictures, and what becomes of inputs that cannot be used."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import bad_inputs
+import cv2
+import mmcv
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+from PIL import Image
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from vitplug.config.reading import read_config
+from vitplug.datasets.digit_scenes import make_digit_scenes
+from vitplug.files.pictures import find_sources
+from vitplug.runs.prediction import Predictor
+
+CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
+SEGMENTATION = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
+IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False'
+
+
+@pytest.fixture(scope='module')
+def digits(tmp_path_factory):
+    root = tmp_path_factory.mktemp('data') / 'digits'
+    return make_digit_scenes(root, num_classification=(10, 10), num_scenes=(2, 3), log=lambda line: None)
+
+
+@pytest.fixture(autouse=True)
+def _digits(digits, monkeypatch):
+    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _template():
+    yield
+    bad_inputs.clean()
+
+
+def untrained(config, path):
+    """A checkpoint of a model with its initial weights, as a training writes it."""
+    cfg = Config.fromfile(config)
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(copy.deepcopy(cfg.model))
+    model.init_weights()
+    meta = dict(cfg=cfg.pretty_text, dataset_meta=dict(classes=cfg.metainfo.classes, palette=cfg.metainfo.palette))
+    torch.save(dict(meta=meta, state_dict=model.state_dict()), path)
+
+
+def done(command, folder, status=0):
+    outcome = bad_inputs.run(command, folder)
+    assert outcome.status == status, outcome.text[-3000:]
+    return outcome
+
+
+def pictures_in(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file())
+
+
+@pytest.mark.slow
+def test_detection_has_the_map_of_a_test(tmp_path, digits):
+    """The truth is made of the model's own objects, moved a little, since that of an untrained model has a mAP of 0."""
+    untrained(DETECTION, tmp_path / 'a.pth')
+    done(f'predict.py {DETECTION} a.pth {digits}/coco/val --out out --batch-size 2', tmp_path)
+    found = {kind: json.loads((tmp_path / f'out/{kind}.json').read_text()) for kind in ('bbox', 'segm')}
+    truth = json.loads((digits / 'coco/annotations/instances_val.json').read_text())
+    truth['annotations'] = []
+    for box, mask in list(zip(found['bbox'], found['segm'], strict=True))[::5]:
+        left, top, width, height = box['bbox']
+        truth['annotations'].append(
+            dict(mask, id=len(truth['annotations']) + 1, bbox=[left + 1, top, width, height], area=width * height)
+            | dict(iscrowd=0)
+        )
+    (tmp_path / 'truth.json').write_text(json.dumps(truth))
+    # Batches as in the prediction: their padding reaches the numbers.
+    options = f'{IN_THIS_PROCESS} test_dataloader.batch_size=2 test_dataloader.dataset.ann_file={tmp_path}/truth.json'
+    done(
+        f'test.py {DETECTION} a.pth --work-dir work --cfg-options {options} test_evaluator.ann_file=truth.json',
+        tmp_path,
+    )
+    [metrics] = [json.loads(path.read_text()) for path in (tmp_path / 'work').glob('*/*.json')]
+    for kind in ('bbox', 'segm'):
+        coco = COCO(str(tmp_path / 'truth.json'))
+        evaluation = COCOeval(coco, coco.loadRes(str(tmp_path / f'out/{kind}.json')), kind)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+        names = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m')
+        assert metrics['coco/bbox_mAP'] > 0.01
+        for name, value in zip(names, evaluation.stats, strict=False):
+            assert metrics[f'coco/{kind}_{name}'] == pytest.approx(round(value, 3), abs=1e-9), (kind, name)
+    files = {image['id']: Path(image['file_name']).name for image in truth['images']}
+    listed = json.loads((tmp_path / 'out/images.json').read_text())
+    assert {image['id']: Path(image['file_name']).name for image in listed['images']} == files
+    assert listed['categories'] == [dict(id=c['id'], name=c['name']) for c in truth['categories']]
+    assert pictures_in(tmp_path / 'out/pictures') == sorted(files.values())
+
+
+def video_of(path, colours, size=(24, 16)):
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), 5, size)
+    for colour in colours:
+        writer.write(np.full((size[1], size[0], 3), colour, np.uint8))
+    writer.release()
+
+
+@pytest.mark.slow
+def test_segmentation_has_the_label_maps_of_a_test_and_takes_videos(tmp_path, digits):
+    untrained(SEGMENTATION, tmp_path / 'a.pth')
+    video_of(tmp_path / 'clip.mp4', [(0, 0, 0), (0, 250, 0), (0, 0, 250)], size=(64, 48))
+    folder = digits / 'ade/images/validation'
+    done(f'predict.py {SEGMENTATION} a.pth {folder} clip.mp4 --out out', tmp_path)
+    done(f'test.py {SEGMENTATION} a.pth --work-dir work --out a.pkl --cfg-options {IN_THIS_PROCESS}', tmp_path)
+    records = json.loads((tmp_path / 'out/predictions.json').read_text())
+    expected = pickle.loads((tmp_path / 'a.pkl').read_bytes())
+    assert len(expected) == 3 and len(records) == 6
+    for sample, record in zip(expected, records, strict=False):
+        assert sample['img_path'] == record['file']
+        labels = np.asarray(Image.open(tmp_path / 'out' / record['label_map']))
+        assert np.array_equal(labels, sample['pred_sem_seg']['data'][0].numpy())
+        assert len(np.unique(labels)) == len(record['shares']) and sum(record['shares'].values()) == pytest.approx(1)
+    assert [(Path(r['file']).name, r['frame'], r['label_map']) for r in records[3:]] == [
+        ('clip.mp4', i, f'labels/clip/{i:06}.png') for i in range(3)
+    ]
+    drawn = mmcv.VideoReader(str(tmp_path / 'out/pictures/clip.mp4'))
+    frames = [drawn.read() for _ in range(3)]
+    assert drawn.read() is None and drawn.fps == 5 and frames[0].shape == (384, 512, 3)
+    # The second is green under its labels, the third red; OpenCV has blue first.
+    assert (frames[1] - frames[0].astype(int)).mean((0, 1)).argmax() == 1
+    assert (frames[2] - frames[0].astype(int)).mean((0, 1)).argmax() == 2
+
+
+def test_classification_has_the_scores_of_a_test(tmp_path):
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    for i, name in enumerate(('cat/0', 'cat/1', 'dog/0', 'dog/1')):
+        Image.new('RGB', (20, 16), (60 * i, 0, 250 - 60 * i)).save(folder / f'data/val/{name}.png')
+    done('predict.py tiny.py good.pth data/val --out out --batch-size 3', folder)
+    done('test.py tiny.py good.pth --out a.pkl', folder)
+    records = json.loads((folder / 'out/predictions.json').read_text())
+    expected = pickle.loads((folder / 'a.pkl').read_bytes())
+    assert [record['file'] for record in records] == [sample['img_path'] for sample in expected]
+    for record, sample in zip(records, expected, strict=True):
+        scores = {one['label']: one['score'] for one in record['top']}
+        assert [scores[label] for label in (0, 1)] == pytest.approx(sample['pred_score'].tolist(), abs=1e-6)
+        assert [one['name'] for one in record['top']] == [('cat', 'dog')[one['label']] for one in record['top']]
+        assert record['top'][0]['score'] >= record['top'][1]['score']
+    drawn = mmcv.imread(folder / 'out/pictures/dog/1.png', channel_order='rgb')
+    assert drawn.shape == (384, 480, 3) and np.abs(drawn[-1, -1] - np.array([180, 0, 70])).max() < 3
+
+
+def test_the_rest_goes_on(tmp_path):
+    """A broken image and a broken video are named; of a batch, too, only what cannot be used is left out."""
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    (folder / 'data/val/cat/0.png').write_bytes(b'no image')
+    (folder / 'clip.mp4').write_bytes(b'no video')
+    (folder / 'data/val/dog/0.PNG').write_bytes((folder / 'data/val/dog/1.png').read_bytes())
+    command = 'predict.py tiny.py good.pth data/val clip.mp4 data/train/cat/0.png data/train/dog/0.png'
+    outcome = done(f'{command} --out out --batch-size 4', folder, status=65)
+    told = [line for line in outcome.err.splitlines() if line.startswith('cannot use')]
+    assert len(told) == 2 and 'data/val/cat/0.png: failed to load' in told[0] and 'clip.mp4: is no video' in told[1]
+    assert '6 of 8 inputs done' in outcome.out
+    files = [record['file'] for record in json.loads((folder / 'out/predictions.json').read_text())]
+    assert files == [
+        *(f'data/val/{name}' for name in ('cat/1.png', 'dog/0.PNG', 'dog/0.png', 'dog/1.png')),
+        *(f'data/train/{kind}/0.png' for kind in ('cat', 'dog')),
+    ]
+    names = ['0.png', '0_2.png', 'cat/1.png', 'dog/0.png', 'dog/0_2.png', 'dog/1.png']
+    assert pictures_in(folder / 'out/pictures') == names
+
+
+def test_a_picture_that_the_model_cannot_take(tmp_path):
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    Image.new('RGB', (16, 4)).save(folder / 'data/val/cat/0.png')
+    pipeline = "[dict(type='LoadImageFromFile'), dict(type='CenterCrop', crop_size=(16, 12)), dict(type='PackInputs')]"
+    backbone = 'backbone=dict(img_size=(12, 16), patch_cfg=dict(padding=0), patch_size=8)'
+    settings = f'model = dict({backbone})\ntest_dataloader = dict(dataset=dict(pipeline={pipeline}))'
+    bad_inputs.child(settings)(folder)
+    outcome = done('predict.py child.py good.pth data/val --out out --batch-size 4 --allow-changes', folder, status=65)
+    assert 'cannot use data/val/cat/0.png: ValueError: image size (4, 16) is smaller than the patch' in outcome.err
+    assert len(json.loads((folder / 'out/predictions.json').read_text())) == 3
+
+
+def test_batches_of_the_predictor_are_the_backbones(tmp_path):
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    with bad_inputs.own_process(folder):
+        predictor = Predictor(read_config('tiny.py'), 'good.pth', 'cpu')
+        picture = predictor.read('data/val/cat/0.png')
+        images = predictor.images([picture, picture])
+    expected = mmcv.imresize(mmcv.imread(folder / 'data/val/cat/0.png'), (16, 16)).transpose(2, 0, 1)
+    assert images.shape == (2, 3, 16, 16)
+    np.testing.assert_allclose(images[1].numpy(), (expected - 127.5) / 64, atol=1e-6)
+
+
+def test_sources(tmp_path):
+    for name in ('b.jpg', 'a/x.png', 'a/x.JPG', 'a/notes.txt', 'a/deep/clip.mp4'):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_sources([str(tmp_path / 'b.jpg'), str(tmp_path / 'a'), str(tmp_path / 'a/x.png')])
+    assert [source.name for source in found] == ['b', 'deep/clip', 'x', 'x_2', 'x_3']
+    assert [source.is_video for source in found] == [False, True, False, False, False]

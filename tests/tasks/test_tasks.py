@@ -1,0 +1,74 @@
+"""One description for each library, and nothing that tells libraries apart elsewhere."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
+
+from vitplug.config.parts import registered
+from vitplug.tasks import ANNOTATION_FILES, LABELS, TASKS, Task
+
+VITPLUG = Path(__file__).parents[2] / 'vitplug'
+# Distributions by the names that packages are imported by, and the models that are timed beside vitplug's.
+NAMES_OF_PACKAGES = ('stacks.py', 'benchmark/models.py', 'benchmark/tasks.py')
+
+
+def test_descriptions_import_no_library():
+    """Nor what only pictures need."""
+    code = (
+        'import sys, vitplug.tasks\n'
+        'print(*({"mmcv", "mmdet", "mmseg", "mmpretrain", "matplotlib"} & sys.modules.keys()), "none")'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout == 'none\n'
+
+
+@pytest.mark.parametrize('library', TASKS)
+def test_description_is_whole(library):
+    task = TASKS[library]
+    assert task.library == library and all(hasattr(task, name) for name in Task.__annotations__)
+    assert not Task.__abstractmethods__ & vars(Task).keys() - vars(type(task)).keys()
+
+
+@pytest.mark.parametrize('library', TASKS)
+def test_types_are_registered(library):
+    init_default_scope(library)
+    task = TASKS[library]
+    assert registered(METRICS, task.result_dump, library)
+    assert registered(MODELS, task.tta_model['type'], library)
+    for kind in (task.experiment.dataset, *task.annotation_files):
+        assert registered(DATASETS, kind, library), kind
+    for kind, host in task.hosts.items():
+        assert registered(MODELS, kind, library).__module__.startswith(library)
+        assert registered(MODELS, host.type, library).__module__.startswith('vitplug')
+
+
+def test_names_of_several_libraries_do_not_clash():
+    """They are looked up together: the data set of one library may serve another."""
+    assert len(LABELS) == sum(len(task.labels) for task in TASKS.values())
+    assert len(ANNOTATION_FILES) == sum(len(task.annotation_files) for task in TASKS.values())
+
+
+def test_nothing_else_tells_libraries_apart():
+    """No comparison with the name of a library and no table with several of them as keys."""
+    found = []
+    for path in sorted(VITPLUG.rglob('*.py')):
+        place = path.relative_to(VITPLUG).as_posix()
+        if place in NAMES_OF_PACKAGES or place.startswith(('tasks/', '.mim/')):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            named = [child.value for child in _told_apart(node) if isinstance(child, ast.Constant)]
+            if {*named} & {*TASKS}:
+                found.append(f'{place}, line {node.lineno}: {named}')
+    assert found == []
+
+
+def _told_apart(node: ast.AST) -> list[ast.AST | None]:
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.MatchValue):
+        return [node.value]
+    return node.keys if isinstance(node, ast.Dict) else []

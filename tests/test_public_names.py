@@ -1,0 +1,65 @@
+"""`import vitplug` gives backbones, plugs, attention and checkpoints, and imports none of them before it is used."""
+
+import ast
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import vitplug
+from vitplug import attention, backbones, checkpoints, plugs
+
+
+def test_import_alone_imports_nothing():
+    """Nor does a look at the names, as an interactive Python takes it to complete one."""
+    code = (
+        'import sys; before = {*sys.modules}\n'
+        'import vitplug; names = dir(vitplug)\n'
+        'import importlib, typing\n'
+        'print("VisionTransformer" in names, sorted(m for m in {*sys.modules} - before if "." not in m))'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    in_names, _, imported = done.stdout.partition(' ')
+    assert in_names == 'True' and {*ast.literal_eval(imported)} - {*sys.stdlib_module_names} == {'vitplug'}
+
+
+def test_every_name_is_that_of_its_package():
+    homes = {
+        **{name: backbones for name in backbones.__all__},
+        **{plug.__name__: plugs for plug in plugs.PLUG_TYPES},
+        **dict.fromkeys(('attend', 'fused_attention'), attention),
+        'load_pretrained': checkpoints,
+    }
+    assert sorted(homes) == sorted(vitplug.__all__)
+    assert all(getattr(vitplug, name) is getattr(home, name) for name, home in homes.items())
+    assert {*vitplug.__all__, '__version__'} <= {*dir(vitplug)}
+
+
+def test_editors_see_every_name():
+    """They read the source, where the imports stand under TYPE_CHECKING."""
+    tree = ast.parse(inspect.getsource(vitplug))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    assert sorted(alias.name for node in block.body for alias in node.names) == sorted(vitplug.__all__)
+
+
+@pytest.mark.parametrize('name', ['VisionTransformers', 'Plug', 'engine', '_a'])
+def test_unknown_name_is_an_attribute_error(name):
+    with pytest.raises(AttributeError, match=f"module 'vitplug' has no attribute '{name}'"):
+        getattr(vitplug, name)
+    assert not hasattr(vitplug, name)
+
+
+def test_star_gives_the_names():
+    found = {}
+    exec('from vitplug import *', found)
+    assert {*vitplug.__all__} <= {*found}
+
+
+def test_plugs_need_torch_alone():
+    code = (
+        'import sys; sys.modules.update(dict.fromkeys(("mmengine", "mmcv", "mmdet", "mmseg", "mmpretrain")))\n'
+        'import vitplug; print(vitplug.GaussianAttentionBias().name, vitplug.attend.__name__)'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[1] == 'attend'

@@ -1,0 +1,76 @@
+"""A host of torch alone that takes sequences: every socket is called, and padding gets no attention."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from vitplug.attention import GlobalLayout, Site, attend
+from vitplug.backbones.plug_configs import build_plugs
+from vitplug.plugs import BlockShape, LayerPlan, PlugSet
+
+DIMS, HEADS, DEPTH = 24, 3, 4
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind a norm, of the shape that the plugs want."""
+
+    def __init__(self, shape: BlockShape):
+        super().__init__()
+        self.shape = shape
+        self.heads = (shape.map_heads, shape.map_heads, shape.value_heads)
+        self.norm1, self.norm2 = nn.LayerNorm(DIMS), nn.LayerNorm(DIMS)
+        self.qkv = nn.Linear(DIMS, sum(self.heads) * shape.head_dims)
+        self.proj = nn.Linear(shape.out_heads * shape.head_dims, DIMS)
+        self.fc1, self.fc2 = nn.Linear(DIMS, shape.hidden_dims), nn.Linear(shape.hidden_dims, DIMS)
+
+    def forward(self, x_BND: Tensor, site: Site, carry):
+        """Tokens and carry, in and out."""
+        normed, dims, plugs = self.norm1(x_BND), self.shape.head_dims, self.plugs
+        qkv = self.qkv(normed).unflatten(-1, (-1, dims)).transpose(1, 2).unsqueeze(1)
+        q, k, v = qkv.split(self.heads, dim=2)
+        out, carry = attend(q, k, v, scale=dims**-0.5, site=site, plugs=plugs, carry=carry)
+        heads = out.squeeze(1).transpose(1, 2).flatten(2)
+        x_BND = x_BND + plugs.tokens('msa', self.proj(plugs.change_heads(heads, normed, site, dims)), site)
+        hidden = gelu(self.fc1(plugs.tokens('mlp_front', self.norm2(x_BND), site)))
+        return x_BND + plugs.tokens('mlp_end', self.fc2(plugs.tokens('mlp_mid', hidden, site)), site), carry
+
+
+class TextHost(nn.Module):
+    """Embedded words ``(B, N, D)`` to tokens of the same shape; the first one may be a class token.
+
+    Args:
+        length: Words of a sequence, for plugs that want to know.
+        num_prefix: 1 if the first token is a class token, 0 if not.
+        plugs: Configs of the plugs.
+    """
+
+    def __init__(self, length: int, num_prefix: int, plugs):
+        super().__init__()
+        self.num_prefix = num_prefix
+        plug_set, stock = PlugSet(build_plugs(plugs), DEPTH), BlockShape.stock(DIMS, HEADS, 40)
+        self.blocks = nn.ModuleList(Block(plug_set.shape_block(stock, i)) for i in range(DEPTH))
+        names = ('cls_token',)[:num_prefix]
+        layout = GlobalLayout(1, length - num_prefix, num_prefix)
+        plans = [
+            LayerPlan(i, DEPTH, DIMS, block.shape, Site(layout, index=i), prefix_names=names)
+            for i, block in enumerate(self.blocks)
+        ]
+        self.plugs, layers = plug_set.build(plans)
+        for block, layer in zip(self.blocks, layers, strict=True):
+            block.plugs = layer
+
+    def forward(self, x_BND: Tensor, valid_BN: Tensor | None = None, mask_B1NN: Tensor | None = None) -> Tensor:
+        """Padding, where ``valid_BN`` is False, gets no attention."""
+        x_BND, carry = self.plugs.add_prefix(x_BND, self.num_prefix), self.plugs.start()
+        layout = GlobalLayout(1, x_BND.shape[1] - self.num_prefix, self.num_prefix)
+        valid_BWN = None if valid_BN is None else valid_BN.unsqueeze(1)
+        for index, block in enumerate(self.blocks):
+            site = Site(layout, None, index, mask_B1NN, valid_BN, valid_BWN, attends_padding=False)
+            x_BND, carry = block(x_BND, site, carry)
+        return self.plugs.drop_prefix(self.plugs.finish(x_BND, site, carry, None), self.num_prefix)
+
+
+def words(batch: int, length: int, seed: int = 0, dtype=torch.float64) -> Tensor:
+    """Embedded words ``(B, N, D)``."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, length, DIMS, generator=generator, dtype=torch.float64).to(dtype)

@@ -1,0 +1,137 @@
+"""Position biases: terms of the score that depend on where query and key lie.
+
+A bias is an object, not a tensor of all pairs. Each kind can be expanded to all pairs, scaled and added to its own
+kind; beyond that, a bias by offset is cut into rows for tiles, and a bias by query is folded into wider q and k.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .grids import GridPair
+
+Bias = TypeVar('Bias', bound='PairBias')
+
+
+class PairBias(Protocol):
+    """A position bias of one window's pairs of query and key."""
+
+    def expand(self) -> Tensor:
+        """The bias of all pairs, ``(B or 1, W or 1, H or 1, Nq, Nk)``; leading axes of size 1 may be missing."""
+
+    def scaled(self: Bias, factor: Tensor | float) -> Bias:
+        """The bias times a factor."""
+
+    def plus(self: Bias, other: Bias) -> Bias:
+        """The sum with a bias of the same kind, on the same grids."""
+
+
+@dataclass(frozen=True)
+class OffsetBias:
+    """A bias that depends on the offset alone, query minus key.
+
+    Args:
+        table: ``(H or 1, qh + kh - 1, qw + kw - 1)``, see :class:`~vitplug.attention.grids.GridPair`. Pairs with a
+            prefix token have no bias.
+        pairs: The grids.
+    """
+
+    table: Tensor
+    pairs: GridPair
+
+    def expand(self) -> Tensor:
+        """``(H or 1, Nq, Nk)``."""
+        return self.pairs.expand(self.table)
+
+    def row_table(self) -> Tensor:
+        """The table that bias rows are cut from (:meth:`~vitplug.attention.grids.GridPair.to_row_table`)."""
+        return self.pairs.to_row_table(self.table)
+
+    def scaled(self, factor: Tensor | float) -> 'OffsetBias':
+        return replace(self, table=factor * self.table)
+
+    def plus(self, other: 'OffsetBias') -> 'OffsetBias':
+        return replace(self, table=self.table + other.table)
+
+
+@dataclass(frozen=True)
+class QueryBias:
+    """A bias that depends on the query's content, and on the key's row and column apart::
+
+        bias_ij = rows[i, y_j] + columns[i, x_j]
+
+    The decomposed relative positions of *MViTv2*, Eq. (3), are of this kind, with ``rows[i, y] = q_i . R_h``.
+
+    Args:
+        rows: ``(B, W, H, Nq, kh)``, of the queries on the grid; prefix tokens have no bias.
+        columns: ``(B, W, H, Nq, kw)``.
+        pairs: The grids.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    pairs: GridPair
+
+    def expand(self) -> Tensor:
+        """``(B, W, H, Nq, Nk)``."""
+        pairs = (self.rows.unsqueeze(-1) + self.columns.unsqueeze(-2)).flatten(-2)
+        prefixes = (self.pairs.keys.num_prefix, 0, self.pairs.queries.num_prefix, 0)
+        return F.pad(pairs, prefixes) if any(prefixes) else pairs
+
+    def scaled(self, factor: Tensor | float) -> 'QueryBias':
+        return replace(self, rows=factor * self.rows, columns=factor * self.columns)
+
+    def plus(self, other: 'QueryBias') -> 'QueryBias':
+        return replace(self, rows=self.rows + other.rows, columns=self.columns + other.columns)
+
+    def widening(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Channels to append to q and to k, so that their products gain the bias.
+
+        Returns:
+            ``(B, W, H, Nq, kh + kw)`` and, of zeros and ones, ``(Nk, kh + kw)``.
+        """
+        of_queries = F.pad(torch.cat((self.rows, self.columns), dim=-1), (0, 0, self.pairs.queries.num_prefix, 0))
+        rows, columns = (torch.eye(n, dtype=dtype, device=of_queries.device) for n in self.pairs.keys.hw)
+        of_keys = torch.cat((rows.repeat_interleave(len(columns), 0), columns.repeat(len(rows), 1)), dim=1)
+        return of_queries.to(dtype), F.pad(of_keys, (0, 0, self.pairs.keys.num_prefix, 0))
+
+
+@dataclass(frozen=True)
+class DenseBias:
+    """A separate value for every pair, prefix tokens included: tables with entries for the class token, biases of text.
+
+    Args:
+        values: ``(B or 1, W or 1, H or 1, Nq, Nk)``.
+    """
+
+    values: Tensor
+
+    def expand(self) -> Tensor:
+        return self.values
+
+    def scaled(self, factor: Tensor | float) -> 'DenseBias':
+        return DenseBias(factor * self.values)
+
+    def plus(self, other: 'DenseBias') -> 'DenseBias':
+        return DenseBias(self.values + other.values)
+
+
+def merged(biases: Iterable[PairBias]) -> tuple[PairBias, ...]:
+    """The sum of biases: at most one of each kind."""
+    by_kind: dict[type, PairBias] = {}
+    for bias in biases:
+        before = by_kind.get(type(bias))
+        by_kind[type(bias)] = bias if before is None else before.plus(bias)
+    return tuple(by_kind.values())
+
+
+def expand_all(biases: Iterable[PairBias]) -> Tensor | None:
+    """The sum of biases over all pairs, ``(..., H or 1, Nq, Nk)``; None where there is none."""
+    total = None
+    for bias in biases:
+        total = bias.expand() if total is None else total + bias.expand()
+    return total

@@ -1,0 +1,234 @@
+"""Layouts: how the tokens of a feature map are cut into the windows that attention sees.
+
+A layout turns tokens ``(B, N, D)`` into windows ``(B, W, N, D)`` and back, and knows the grid of one window. Global
+attention has one window, the whole image.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from vitplug.compat import is_compiling
+
+from .grids import TokenGrid, ceil_div
+
+# Logit of pairs from different regions of a shifted window; the host's value, large enough for softmax.
+MASKED = -100.0
+
+
+class Layout(Protocol):
+    """How the tokens of a feature map lie in windows; :class:`GlobalLayout` and :class:`WindowLayout` are two."""
+
+    #: Whether attention is inside windows.
+    is_windowed: bool
+    #: Whether the map is padded to whole windows.
+    is_padded: bool
+    #: Rows and columns of windows.
+    windows: tuple[int, int]
+    #: Tokens by which the windows are shifted.
+    shift: int
+    #: Tokens before the map's, such as the class token.
+    num_prefix: int
+    #: Rows and columns of the feature map.
+    hw: tuple[int, int]
+    #: The grid of one window.
+    grid: TokenGrid
+
+    def to_windows(self, x_BND: Tensor) -> Tensor:
+        """Tokens ``(B, N, D)`` to windows ``(B, W, tokens of a window, D)``."""
+
+    def from_windows(self, x_BWND: Tensor) -> Tensor:
+        """Undoes :meth:`to_windows`."""
+
+    def mask(self, device: torch.device) -> Tensor | None:
+        """Additive mask ``(W, N, N)`` of pairs in one window that must not see each other; None for none."""
+
+
+@dataclass(frozen=True)
+class GlobalLayout:
+    """The whole feature map as one window.
+
+    Args:
+        height: Rows of the feature map.
+        width: Columns of the feature map.
+        num_prefix: Tokens before the map's, such as the class token.
+    """
+
+    height: int
+    width: int
+    num_prefix: int = 0
+
+    is_windowed = False
+    is_padded = False
+    windows = (1, 1)
+    shift = 0
+
+    @property
+    def hw(self) -> tuple[int, int]:
+        """Rows and columns of the feature map."""
+        return self.height, self.width
+
+    @property
+    def grid(self) -> TokenGrid:
+        """The grid of the tokens that attend to each other."""
+        return TokenGrid(self.height, self.width, self.num_prefix)
+
+    def to_windows(self, x_BND: Tensor) -> Tensor:
+        """``(B, N, D)`` to ``(B, 1, N, D)``."""
+        return x_BND.unsqueeze(1)
+
+    def from_windows(self, x_BWND: Tensor) -> Tensor:
+        """Undoes :meth:`to_windows`."""
+        return x_BWND.squeeze(1)
+
+    def mask(self, device: torch.device) -> None:
+        """No mask: all tokens see each other."""
+
+
+@dataclass(frozen=True)
+class WindowLayout:
+    """How a feature map of ``height x width`` tokens is cut into square windows.
+
+    Args:
+        height: Rows of the feature map.
+        width: Columns of the feature map.
+        window: Side of a window; the map is padded to a multiple of it at bottom and right.
+        shift: Tokens by which the windows are shifted towards bottom right.
+    """
+
+    height: int
+    width: int
+    window: int
+    shift: int = 0
+
+    is_windowed = True
+    num_prefix = 0
+
+    @property
+    def hw(self) -> tuple[int, int]:
+        """Rows and columns of the feature map."""
+        return self.height, self.width
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Rows and columns after padding to whole windows."""
+        return tuple(ceil_div(side, self.window) * self.window for side in (self.height, self.width))
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Rows and columns of windows."""
+        return tuple(side // self.window for side in self.padded)
+
+    @property
+    def grid(self) -> TokenGrid:
+        """The grid of one window."""
+        return TokenGrid(self.window, self.window)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the map is padded to whole windows."""
+        return self.padded != (self.height, self.width)
+
+    def slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Index into the tokens of all shifted windows: of every map token ``(h * w,)``, and of the padding."""
+        build = _slots if is_compiling() else _cached_slots
+        return build(self, device)
+
+    def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
+        """Tokens ``(B, h * w, D)`` to windows ``(B, W, N, D)`` in one copy, padded with zeros or the given token."""
+        padding_1D = x_BND.new_zeros(1, x_BND.shape[-1]) if padding_1D is None else padding_1D
+        rows, cols = self.windows
+        windows = _Scatter.apply(x_BND, padding_1D, *self.slots(x_BND.device))
+        return windows.unflatten(1, (rows * cols, self.window**2))
+
+    def from_windows(self, x_BWND: Tensor) -> Tensor:
+        """Undoes :meth:`to_windows`; padding is dropped."""
+        return _Gather.apply(x_BWND.flatten(1, 2), *self.slots(x_BWND.device))
+
+    def mask(self, device: torch.device) -> Tensor | None:
+        """Additive mask ``(W, N, N)`` that separates the regions of shifted windows; None without shift.
+
+        Cached, except while compiling or exporting: a graph must not depend on state that Python
+        changes between calls.
+        """
+        if not self.shift:
+            return None
+        build = _shift_mask if is_compiling() else _cached_shift_mask
+        return build(*self.padded, self.window, self.shift, device)
+
+
+def _shift_mask(height: int, width: int, window: int, shift: int, device: torch.device) -> Tensor:
+    # Inference tensors could not be used by a later training forward.
+    with torch.inference_mode(False):
+        rows, cols = (_regions(side, window, shift, device) for side in (height, width))
+        region_WN = rows[:, None, :, None] * 3 + cols[None, :, None, :]
+        region_WN = region_WN.flatten(2, 3).flatten(0, 1)
+        return (region_WN[:, :, None] != region_WN[:, None, :]).float() * MASKED
+
+
+def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor:
+    """Region number (0, 1, 2) of every position along one axis after the roll, by window."""
+    position = torch.arange(side, device=device)
+    region = (position >= side - window).long() + (position >= side - shift).long()
+    return region.view(-1, window)
+
+
+def _slots(layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
+    # Inference tensors could not be used by a later training forward.
+    with torch.inference_mode(False):
+        (row, y), (col, x) = (_window_and_place(padded, layout, device) for padded in layout.padded)
+        window_hw = row[:, None] * layout.windows[1] + col[None, :]
+        place_hw = y[:, None] * layout.window + x[None, :]
+        slots_hw = window_hw * layout.window**2 + place_hw
+        below, beside = slots_hw[layout.height :], slots_hw[: layout.height, layout.width :]
+        tokens = slots_hw[: layout.height, : layout.width]
+        return tokens.flatten(), torch.cat((below.flatten(), beside.flatten()))
+
+
+def _window_and_place(padded: int, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Window and place inside it of every position along one axis."""
+    # No negative numbers before the remainder: inductor cannot bound the indices that come of them.
+    position = (torch.arange(padded, device=device) + (padded - layout.shift)) % padded
+    return position // layout.window, position % layout.window
+
+
+_cached_slots = lru_cache(maxsize=64)(_slots)
+
+
+class _Scatter(torch.autograd.Function):
+    """Tokens to their slots, padding to the others. Its gradient is :class:`_Gather`; autograd's own would add up."""
+
+    @staticmethod
+    def forward(ctx, x_BND, padding_1D, slots, pads):
+        ctx.save_for_backward(slots, pads)
+        windows_BSD = x_BND.new_empty(x_BND.shape[0], len(slots) + len(pads), x_BND.shape[2])
+        windows_BSD.index_copy_(1, slots, x_BND)
+        if len(pads):  # ONNX has no scatter to nowhere
+            windows_BSD.index_copy_(1, pads, padding_1D.expand(len(x_BND), len(pads), -1))
+        return windows_BSD
+
+    @staticmethod
+    def backward(ctx, grad):
+        slots, pads = ctx.saved_tensors
+        grad_padding = grad.index_select(1, pads).sum((0, 1))[None] if ctx.needs_input_grad[1] else None
+        return _Gather.apply(grad, slots, pads), grad_padding, None, None
+
+
+class _Gather(torch.autograd.Function):
+    """Tokens from their slots. Its gradient is :class:`_Scatter`."""
+
+    @staticmethod
+    def forward(ctx, x_BSD, slots, pads):
+        ctx.save_for_backward(slots, pads)
+        return x_BSD.index_select(1, slots)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _Scatter.apply(grad, grad.new_zeros(1, grad.shape[-1]), *ctx.saved_tensors), None, None
+
+
+# Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
+_cached_shift_mask = lru_cache(maxsize=16)(_shift_mask)

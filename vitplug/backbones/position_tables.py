@@ -1,0 +1,101 @@
+"""Position tables of checkpoints and of the model, resized to another grid or window."""
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from mmengine.logging import print_log
+from torch import Tensor
+
+
+def resize_position_table(
+    table: Tensor, source: tuple[int, int], target: tuple[int, int], mode: str, num_prefix: int
+) -> Tensor:
+    """Resizes a position table to another grid.
+
+    Args:
+        table: ``(1, prefix + h * w, D)``.
+        source: Its grid ``(h, w)``.
+        target: The wanted grid.
+        mode: Interpolation mode.
+        num_prefix: Entries before the grid's, kept as they are.
+
+    Returns:
+        ``(1, prefix + target h * target w, D)``.
+    """
+    if tuple(source) == tuple(target):
+        return table
+    prefix, grid = table[:, :num_prefix], table[:, num_prefix:]
+    image = grid.transpose(1, 2).unflatten(2, tuple(source)).float()
+    image = F.interpolate(image, size=tuple(target), mode=mode, align_corners=False)
+    return torch.cat((prefix, image.flatten(2).transpose(1, 2).to(table.dtype)), dim=1)
+
+
+def fit_position_table(
+    table: Tensor,
+    target: tuple[int, int],
+    mode: str,
+    num_prefix: int,
+    name: str,
+    other_prefixes: Iterable[int] = (),
+) -> Tensor:
+    """Makes a checkpoint's position table fit this model's grid and prefix tokens.
+
+    Args:
+        table: ``(1, prefix + h * w, D)``; its grid is square, or this model's.
+        target: This model's grid ``(h, w)``.
+        mode: Interpolation mode.
+        num_prefix: This model's entries before the grid's.
+        name: Name of the table in messages.
+        other_prefixes: Numbers of such entries the checkpoint may have instead. Surplus ones at the end are
+            dropped, missing ones are 0, as if the token had no position.
+
+    Returns:
+        ``(1, num_prefix + h * w, D)``.
+
+    Raises:
+        ValueError: If the table fits no square grid.
+    """
+    count = table.shape[1]
+    for prefix in (num_prefix, *other_prefixes):
+        source = _read_grid(count - prefix, target)
+        if source is not None:
+            break
+    else:
+        raise ValueError(
+            f'{name}: the checkpoint has {count} entries, which are no square grid plus '
+            f'{num_prefix} prefix tokens; resize it to the grid {tuple(target)} before loading'
+        )
+    if prefix != num_prefix:
+        kept = F.pad(table[:, : min(prefix, num_prefix)], (0, 0, 0, max(0, num_prefix - prefix)))
+        table = torch.cat((kept, table[:, prefix:]), dim=1)
+    if source != tuple(target):
+        print_log(f'resizing {name} from a {source[0]}x{source[1]} grid to {target[0]}x{target[1]}', logger='current')
+    return resize_position_table(table, source, target, mode, num_prefix)
+
+
+def _read_grid(entries: int, target: tuple[int, int]) -> tuple[int, int] | None:
+    """The grid with this number of entries: the wanted one or a square; None if it is neither."""
+    if entries == target[0] * target[1]:
+        return tuple(target)
+    side = round(max(entries, 0) ** 0.5)
+    return (side, side) if side > 0 and side * side == entries else None
+
+
+def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
+    """Resizes a checkpoint's relative position table ``((2w-1)^2, H)`` to this model's window.
+
+    Raises:
+        ValueError: If the table is that of no square window.
+    """
+    if table.shape == wanted.shape:
+        return table
+    source, target = (round(t.shape[0] ** 0.5) for t in (table, wanted))
+    if source * source != table.shape[0] or source % 2 == 0:
+        raise ValueError(f'{name}: the checkpoint has {table.shape[0]} entries, which belong to no square window')
+    if source == target:
+        return table
+    print_log(f'resizing {name} from {source}x{source} offsets to {target}x{target}', logger='current')
+    image = table.T.unflatten(1, (source, source))[None].float()
+    image = F.interpolate(image, size=(target, target), mode='bicubic', align_corners=False)
+    return image[0].flatten(1).T.to(table.dtype)

@@ -1,0 +1,79 @@
+"""Reading a host's settings: architecture, indices of outputs, frozen stages, settings of single blocks."""
+
+from collections.abc import Mapping, Sequence
+
+from vitplug.plugs.checks import check_integer
+
+# Most blocks, heads and channels: typing errors beyond that would fill the memory or overflow.
+MOST = 100_000
+
+
+def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str]) -> Mapping:
+    """The settings of a named or given architecture.
+
+    Raises:
+        ValueError: If the name is unknown or keys are missing.
+    """
+    if isinstance(arch, str):
+        if arch.lower() not in zoo:
+            raise ValueError(
+                f'arch={arch!r}: unknown; choose from {sorted(zoo)} or give a dict with keys {sorted(keys)}'
+            )
+        return zoo[arch.lower()]
+    if not isinstance(arch, Mapping) or not keys <= set(arch):
+        raise ValueError(f'arch={arch!r}: expected a name or a dict with the keys {sorted(keys)}')
+    _check_arch(arch, next(iter(zoo.values())))
+    return arch
+
+
+def _check_arch(arch: Mapping, known: Mapping) -> None:
+    """Checks that settings are positive integers, or lists of one length, as in a known architecture."""
+    lists = {key: arch[key] for key, value in known.items() if not isinstance(value, int)}
+    for key, value in lists.items():
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError(f'arch: {key}={value!r}: expected a list with a positive integer for each stage')
+    if len({len(value) for value in lists.values()}) > 1:
+        raise ValueError(f'arch: {lists} differ in length: expected an entry for each stage')
+    for key in known:
+        for value in lists.get(key, [arch[key]]):
+            check_integer(f'arch: {key}', value, least=1, most=MOST)
+
+
+def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_indices') -> list[int]:
+    """Non-negative indices of blocks or stages.
+
+    Raises:
+        ValueError: If one is outside the backbone.
+    """
+    given = [indices] if isinstance(indices, int) else indices
+    if not isinstance(given, Sequence) or not all(type(i) is int for i in given):
+        raise ValueError(f'{name}={indices!r}: expected an index or a list of them, from 0 to {count - 1}')
+    indices = list(given)
+    outside = [i for i in indices if not -count <= i < count]
+    if outside:
+        raise ValueError(f'{name}={indices}: {outside} outside; this backbone has indices 0 to {count - 1}')
+    return [i % count for i in indices]
+
+
+def per_item(cfgs: Mapping | Sequence[Mapping], count: int, name: str) -> Sequence[Mapping]:
+    """One config for each item: those given, or one for all.
+
+    Raises:
+        ValueError: If the list is of another length.
+    """
+    if isinstance(cfgs, Mapping):
+        return [cfgs] * count
+    if len(cfgs) != count:
+        raise ValueError(f'{name} has {len(cfgs)} entries: expected one dict, or a list of {count}')
+    return cfgs
+
+
+def choose_frozen(frozen_stages: int, most: int) -> int:
+    """The last stage to freeze.
+
+    Raises:
+        ValueError: If there is no such stage.
+    """
+    if isinstance(frozen_stages, bool) or not isinstance(frozen_stages, int) or not -1 <= frozen_stages <= most:
+        raise ValueError(f'frozen_stages={frozen_stages!r}: expected an integer from -1 (none) to {most}')
+    return frozen_stages

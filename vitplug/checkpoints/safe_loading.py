@@ -1,0 +1,64 @@
+"""Checkpoints are data: a training or test reads them without running what else a pickle may hold."""
+
+from collections.abc import Mapping
+
+import torch
+from mmengine.logging import HistoryBuffer
+from mmengine.runner.checkpoint import CheckpointLoader
+
+from vitplug.errors.stops import CheckpointNotRead
+
+from .data_pickle import History
+from .files import local_file, read_checkpoint
+
+
+def refuse_pickled_code() -> None:
+    """Makes mmengine read checkpoints in this process (`--resume`, `load_from`, `Pretrained`) through `load_safely`.
+
+    mmengine by itself tries without running code, and where that fails runs it with a warning. Names of models, such
+    as torchvision://resnet50, and buckets, which it reads in the same way, are refused with the rest of what is
+    neither a path nor an http address.
+    """
+    CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_safely, force=True)
+
+
+def allow_pickled_code() -> None:
+    """Lets mmengine run the code of checkpoints as it does by itself, with downloads kept by their whole address."""
+    CheckpointLoader.register_scheme(('http://', 'https://'), loader=_load_any, force=True)
+
+
+def _load_any(address: str, map_location=None):
+    return torch.load(local_file(address), map_location=map_location, weights_only=False)
+
+
+def load_safely(filename: str, map_location=None) -> dict:
+    """Reads a checkpoint without running code that it may hold.
+
+    Args:
+        filename: A path, or an address that begins with http:// or https://.
+        map_location: Part of mmengine's interface. Tensors stay on the CPU; loading them into a model or optimizer
+            copies them to its device.
+
+    Returns:
+        The content, with mmengine's records; other objects that weights do not depend on are None.
+
+    Raises:
+        CheckpointNotRead: if the file is missing, broken, or would have to run code.
+    """
+    try:
+        content = read_checkpoint(local_file(filename), in_memory=True)
+    except (OSError, ValueError, ImportError) as error:
+        raise CheckpointNotRead(' '.join(str(error).split())) from error
+    # mmengine runs this text, a config of years ago, to count the GPUs of the training that is resumed.
+    if isinstance(content.get('meta'), dict):
+        content['meta'].pop('config', None)
+    _restore_records(content.get('message_hub'))
+    return content
+
+
+def _restore_records(message_hub: object) -> None:
+    """Makes mmengine's records of what was read as plain numbers."""
+    records = message_hub.get('log_scalars') if isinstance(message_hub, Mapping) else None
+    for name, record in records.items() if isinstance(records, Mapping) else ():
+        if isinstance(record, History):
+            records[name] = HistoryBuffer(record.values, record.counts, record.max_length)

@@ -1,0 +1,1 @@
+"""Configs of mmengine: found, read and checked as a whole."""

@@ -1,0 +1,107 @@
+"""From a path and the settings of a command line to a complete mmengine config."""
+
+import errno
+import tempfile
+
+from mmengine.config import Config, DictAction
+
+import vitplug.registry
+from vitplug.files.named import check_config_file, check_temporary_folder
+
+from .checks import check_depth, check_option_names, check_parts, check_places_of_plugs, check_types
+from .paths import config_file, packages_where_imported
+
+CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# The hooks that every runner of mmengine has, and leaves out where they are None.
+MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
+
+
+class OptionsAction(DictAction):
+    """`--cfg-options key=value ...`, with a usage error where mmengine's action shows a traceback."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        try:
+            super().__call__(parser, namespace, values, option_string)
+        except (ValueError, RecursionError):  # the latter for a value such as dict(a=1,b=2)
+            parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {" ".join(values)}')
+
+
+def read_config(path: str, options: dict | None = None) -> Config:
+    """The config of a file with everything it inherits, and the settings that win over it.
+
+    Args:
+        path: The file, or its name in an installed package, such as `mmseg::vit/vit_deit-s16_...py`.
+        options: Settings by their dotted names.
+
+    Raises:
+        FileNotFoundError: if the file does not exist.
+        ValueError: if it is no config, a setting does not fit it, or a part is no dict or of a foreign module.
+    """
+    path = config_file(path)
+    check_config_file(path)
+    check_temporary_folder()
+    try:
+        with packages_where_imported():
+            cfg = Config.fromfile(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
+        reason = str(error).partition(', the current sys.path')[0]
+        raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
+    # mmengine marks the parts of a base `vitplug::...` with that scope, in which the task's parts are not registered.
+    _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
+    check_option_names(cfg, options or {})
+    hooks = set(cfg.get('default_hooks') or ())
+    try:
+        cfg.merge_from_dict(options or {})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
+    check_depth(cfg._cfg_dict)
+    check_parts(cfg)
+    _switch_off_hooks(cfg, hooks)
+    check_types(cfg._cfg_dict)
+    check_places_of_plugs(cfg.get('model'), 'model')
+    return cfg
+
+
+def _unreadable(path: str, error: OSError) -> Exception:
+    """The error for a config that cannot be read or copied: mmengine runs a copy in the temporary folder."""
+    if error.errno in CANNOT_WRITE:
+        return OSError(
+            f'{path} cannot be read, because its copy in the folder for temporary files, {tempfile.gettempdir()}, '
+            f'cannot be written: {error.strerror}; make room there or set TMPDIR to another folder'
+        )
+    return ValueError(f'{path} is no config ({type(error).__name__}): {error}')
+
+
+def _switch_off_hooks(cfg: Config, known: set[str]) -> None:
+    """Takes the hooks that are None out of `default_hooks`; mmengine does so only with its own six.
+
+    Args:
+        cfg: The config; changed in place.
+        known: Names of the hooks in the config file.
+
+    Raises:
+        ValueError: if there is no hook of the name.
+    """
+    hooks = cfg.get('default_hooks') or {}
+    for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
+        if name not in known:
+            raise ValueError(
+                f'default_hooks.{name} = None: there is no such hook to switch off; '
+                f'there are {", ".join(sorted({*known, *MMENGINE_HOOKS}))}'
+            )
+        del hooks[name]
+
+
+def _drop_scope(node, scope: str) -> None:
+    """Lets a config's parts be found in the default scope again, all the way down."""
+    if isinstance(node, dict):
+        if node.get('_scope_') == scope:
+            del node['_scope_']
+        for child in node.values():
+            _drop_scope(child, scope)
+    elif isinstance(node, list | tuple):
+        for child in node:
+            _drop_scope(child, scope)

@@ -1,1 +1,0 @@
-"""Everything behind `tools/`: command lines, checks before a run, CPU process groups, the demo."""

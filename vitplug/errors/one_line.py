@@ -1,0 +1,71 @@
+"""Errors of a command in one line on stderr, with an exit status."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pickle import UnpicklingError
+from typing import NoReturn
+
+from mmengine.logging import MMLogger
+
+from .peers import announce
+from .stops import TrainingStopped
+from .traceback_part import failing_file
+
+# Errors that wrong settings cause, mmengine's included.
+SETTINGS = (
+    ValueError,
+    OSError,
+    ImportError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    UnpicklingError,
+)
+# Errors whose message says enough without their type.
+CLEAR = (ValueError, OSError, ImportError, TrainingStopped)
+
+
+@contextmanager
+def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Turns exceptions of some kinds into one line on stderr and exit status 2."""
+    try:
+        yield
+    except kinds as error:
+        fail(error)
+
+
+def fail(error: Exception, part: str = '') -> NoReturn:
+    """Ends with one line on stderr and exit status 2, or that of a stop.
+
+    The traceback goes to the log file, if there is one yet.
+
+    Args:
+        error: The error.
+        part: Where in the model.
+    """
+    kind = '' if isinstance(error, CLEAR) else f'{type(error).__name__}: '
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    status = error.status if isinstance(error, TrainingStopped) else 2
+    place = part or failing_file(error)
+    announce(printable(place + kind + ' '.join(text.split())) + _log_traceback(error), status)
+    sys.exit(status)
+
+
+def printable(text: str) -> str:
+    """A message without characters that a terminal acts on; files can have them in names."""
+    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _log_traceback(error: Exception) -> str:
+    """Writes a traceback into the log files and names them, or nothing where none is needed or there are none."""
+    logger = MMLogger.get_current_instance()
+    files = [handler for handler in logger.handlers if isinstance(handler, logging.FileHandler)]
+    trace = (type(error), error, error.__traceback__)
+    for file in files:
+        file.handle(logger.makeRecord(logger.name, logging.ERROR, __file__, 0, 'nothing was run', (), trace))
+    return f' (more in {", ".join(os.path.relpath(file.baseFilename) for file in files)})' if files else ''

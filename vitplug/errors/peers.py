@@ -1,0 +1,161 @@
+"""Several processes that end together: one that fails tells the others why, and they end with its reason.
+
+Without that the others wait in the next collective call, until the connection breaks or the time-out of the process
+group is over, and then show a traceback of that.
+"""
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from torch import distributed
+
+from .stops import PeerLost
+
+INTERVAL = 0.5
+"""Seconds between two looks for messages of other processes."""
+
+# One key for each start, for torchrun keeps its store when it starts processes again.
+KEY = 'vitplug/failed/{}'
+# Errors of the backends when a process is gone.
+LOST = re.compile(r'gloo|NCCL|Connection (closed|reset)|Broken pipe|Socket Timeout', re.IGNORECASE)
+
+
+class Watch:
+    """A thread that ends this process soon after another one has told that it failed.
+
+    Args:
+        store: The store of the process group.
+    """
+
+    def __init__(self, store: distributed.Store):
+        self.store = store
+        self.over = threading.Event()
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while not self.over.wait(INTERVAL):
+            try:
+                told = _told(self.store)
+            except RuntimeError:  # the process with the store is gone
+                return
+            if told is not None and told['rank'] != _rank():
+                # The main thread may be in a collective call that does not return.
+                _say(told)
+                os._exit(told['status'])
+
+
+_watch: Watch | None = None
+
+
+def watch_peers() -> None:
+    """Starts to watch the other processes, if there is a process group; does nothing the second time."""
+    global _watch
+    if _watch is None and _in_group():
+        store = _connect()
+        _watch = Watch(store) if store else None
+
+
+def stop_watching() -> None:
+    """Stops to watch, before the processes leave one by one."""
+    global _watch
+    if _watch is not None:
+        _watch.over.set()
+        _watch = None
+
+
+def announce(reason: str, status: int, together: bool = False) -> None:
+    """Says on stderr why this process ends, and tells the others.
+
+    Where several end for one reason, such as a wrong setting, the first to tell it says it.
+
+    Args:
+        reason: One line.
+        status: Exit status of this process, and of the processes that end because of it.
+        together: True if all processes end by themselves; then the first one speaks, and none ends another.
+    """
+    own = dict(rank=_rank(), reason=reason, status=status)
+    if together:
+        if own['rank'] == 0:
+            _say(own)
+        return
+    store = _watch.store if _watch else _connect()
+    if store is None:
+        _say(own)
+        return
+    try:
+        first = json.loads(store.compare_set(_key(), '', json.dumps(own)))
+    except RuntimeError:  # the process with the store is gone
+        first = own
+    if first['rank'] == own['rank'] or first['reason'] != reason:
+        _say(own)
+    if _in_group():
+        time.sleep(3 * INTERVAL)  # this process may be the one with the store
+
+
+@contextmanager
+def lost_peers() -> Iterator[None]:
+    """Turns the error of a backend that has lost a process into one line.
+
+    Raises:
+        PeerLost: if the other process has not told a reason meanwhile.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not _in_group() or not LOST.search(str(error)):
+            raise
+        watch_peers()
+        time.sleep(3 * INTERVAL)  # a reason that was told ends this process here
+        raise PeerLost(
+            f'lost the connection to another process, which has given no reason ({str(error).splitlines()[0]}): look '
+            'whether it was killed, say because memory ran out (dmesg); go on with --resume'
+        ) from error
+
+
+def tell_of(error: Exception) -> None:
+    """Tells the other processes of an error that ends this one with a traceback."""
+    if _in_group():
+        announce(f'{type(error).__name__}: {" ".join(str(error).split())}', 1)
+
+
+def _in_group() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _connect() -> distributed.Store | None:
+    """A connection of its own to the store of the launcher or of process 0; None where there is none yet."""
+    by_launcher = os.environ.get('TORCHELASTIC_USE_AGENT_STORE') == 'True'
+    if not by_launcher and not _in_group():
+        return None
+    try:
+        address, port = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
+        return distributed.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=10))
+    except (KeyError, ValueError, RuntimeError):
+        return None
+
+
+def _told(store: distributed.Store) -> dict | None:
+    return json.loads(store.get(_key())) if store.check([_key()]) else None
+
+
+def _key() -> str:
+    return KEY.format(os.environ.get('TORCHELASTIC_RESTART_COUNT', '0'))
+
+
+def _rank() -> int:
+    return int(os.environ.get('RANK', '0'))
+
+
+def _say(told: dict) -> None:
+    several = int(os.environ.get('WORLD_SIZE', '1')) > 1
+    try:
+        print('error:', (f'process {told["rank"]}: ' if several else '') + told['reason'], file=sys.stderr, flush=True)
+    except OSError:  # The terminal was closed; what still waits to be printed would change the exit status.
+        sys.stdout = sys.stderr = open(os.devnull, 'w')  # noqa: SIM115

@@ -1,0 +1,126 @@
+"""Files that are written completely or not at all, and never through a link or over another file."""
+
+import os
+import stat
+from itertools import count
+from pathlib import Path
+
+from mmengine.fileio import LocalBackend, register_backend
+
+PARTIAL = '.{}.partial'
+
+
+@register_backend('vitplug.atomic')
+class AtomicBackend(LocalBackend):
+    """mmengine's backend for local files, with writes that a kill or a full disk cannot leave half done.
+
+    A file is written under another name in the same folder, flushed to the disk and renamed; a reader sees the old
+    content or the new one.
+    """
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        """Writes bytes to a file.
+
+        Raises:
+            OSError: if they cannot be written; the file keeps its earlier content.
+        """
+        path = Path(filepath)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(PARTIAL.format(path.name))
+        partial.unlink(missing_ok=True)  # left by a killed training, or a link to another file
+        try:
+            self.write(partial, obj)
+            os.replace(partial, path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        _flush_folder(path.parent)
+
+    def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
+        """Writes text to a file.
+
+        Raises:
+            OSError: as `put`.
+        """
+        self.put(obj.encode(encoding), filepath)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Writes a new file through to the disk.
+
+        Raises:
+            OSError: if the file exists, the disk is full or the folder unwritable.
+        """
+        with open(path, 'xb') as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def remove_partial_files(folder: str | Path) -> list[Path]:
+    """Removes the partial files that killed writers of checkpoints left in a folder, and returns their paths."""
+    partial = [path for path in sorted(Path(folder).glob(PARTIAL.format('*.pth'))) if not path.is_dir()]
+    for path in partial:
+        path.unlink(missing_ok=True)
+    return partial
+
+
+def add_line(path: Path, line: str) -> None:
+    """Adds a line to a file of records, or makes the file.
+
+    Raises:
+        OSError: if the path is a link or no regular file, or cannot be written.
+    """
+    check_record_file(path)
+    with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), 'a') as file:
+        file.write(f'{line}\n')
+
+
+def check_record_file(path: Path) -> None:
+    """Checks that lines added to a file go to no other file.
+
+    Raises:
+        FileExistsError: if the path is a link, one of several hard links, or no regular file.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise FileExistsError(f'{path} is a link or no regular file, and is not written to: move it away')
+
+
+def write_beside(path: Path, text: str) -> Path:
+    """Writes a text under the first free name of `a.py`, `a_2.py`, `a_3.py` ..., and returns the path.
+
+    A file that holds the text already is left as it is, and so is every other one.
+
+    Raises:
+        OSError: if no file can be made.
+    """
+    for number in count(1):
+        place = path if number == 1 else path.with_stem(f'{path.stem}_{number}')
+        try:
+            with open(place, 'x', encoding='utf-8') as file:
+                file.write(text)
+            return place
+        except FileExistsError:
+            if place.is_file() and place.read_bytes() == text.encode():
+                return place
+
+
+def identity(folder: str | Path) -> tuple[int, int] | None:
+    """Device and inode of a folder, which another folder of the same name does not have; None if there is none."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _flush_folder(folder: Path) -> None:
+    """Makes a rename durable: without it a power cut may undo the rename after the old file was removed."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,160 @@
+"""The sockets: where a plug's modules act, and the arguments of each.
+
+Sockets of a block, in the order in which they act::
+
+    qkv         q, k and v, before anything uses them        module(q, k, v, site, carry) -> (q, k, v, carry)
+    tap         q, k and v, to be handed on                  module(q, k, v, site, carry) -> carry
+    bias        position bias                                module(site) -> PairBias
+    scores      scores before the softmax (one plug only)    module(scores, bias, site, carry) -> (logits, carry)
+    map         attention maps after it (one plug only)      module(probs, site, carry) -> (maps, carry)
+    heads       output of each head, before the projection   module(heads, tokens, site) -> heads
+    msa         tokens after the attention's projection      module(tokens, site) -> tokens
+    mlp_front   tokens before the first layer of the MLP     module(tokens, site) -> tokens
+    mlp_mid     hidden tokens, after the activation          module(tokens, site) -> tokens
+    mlp_end     tokens after the last layer of the MLP       module(tokens, site) -> tokens
+
+Sockets of the whole network::
+
+    start       the carry the first block receives           module(carry) -> carry
+    prefix      tokens before the first block                module(tokens, num_prefix) -> more tokens
+    finish      tokens after the last block                  module(tokens, site, carry, record) -> tokens
+
+Each has a protocol below, which needs torch alone: a model of another library that calls
+:class:`~vitplug.plugs.LayerPlugs` in this order takes every plug.
+
+Shapes: q ``(B, W, H, Nq, d)``, k and v ``(B, W, H, Nk, d)``, tokens ``(B, N, D)``. A site
+(:class:`~vitplug.attention.site.Site`) tells where the tokens are: windows, grids, mask, and ``valid`` for a padded
+batch, the tokens that count.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from ..attention.bias import PairBias
+from ..attention.carry import Carry
+from ..attention.inputs import Attention
+from ..attention.intermediates import LayerRecord
+from ..attention.site import Site
+
+
+class QkvSocket(Protocol):
+    """Changes q, k and v. The carry takes tensors that later blocks need."""
+
+    def __call__(
+        self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+        """q, k and v of the same shapes, and the next carry."""
+
+
+class TapSocket(Protocol):
+    """Hands q, k and v on."""
+
+    def __call__(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> Carry:
+        """The next carry."""
+
+
+class BiasSocket(Protocol):
+    """A position bias, added to the host's."""
+
+    def __call__(self, site: Site) -> PairBias:
+        """The bias; ``OffsetBias(table, site.pairs)`` where it depends on the offset alone."""
+
+
+class ScoresSocket(Protocol):
+    """Makes logits of scores ``(B, W, H, Nq, Nk)``."""
+
+    def __call__(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        """The logits without mask, and the next carry. ``bias`` is ``(..., H or 1, Nq, Nk)``, None for none."""
+
+
+class MapSocket(Protocol):
+    """Changes the probabilities ``(B, W, H, Nq, Nk)``, or replaces them by other maps."""
+
+    def __call__(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        """The maps that multiply the values, and the next carry."""
+
+
+class HeadsSocket(Protocol):
+    """Changes the output of each head; attention stays fused."""
+
+    def __call__(self, heads_BNHd: Tensor, tokens_BND: Tensor, site: Site) -> Tensor:
+        """``(B, N, H, d)``, of the heads' outputs and the tokens that entered the attention branch."""
+
+
+class TokenSocket(Protocol):
+    """Changes tokens."""
+
+    def __call__(self, tokens_BND: Tensor, site: Site) -> Tensor:
+        """``(B, N, D)``, as the tokens."""
+
+
+class StartSocket(Protocol):
+    """Puts something into the carry of a new forward."""
+
+    def __call__(self, carry: Carry) -> Carry:
+        """The next carry."""
+
+
+class PrefixSocket(Protocol):
+    """Adds tokens before the first block: as many as the plug's ``num_prefix`` says."""
+
+    def __call__(self, tokens_BND: Tensor, num_prefix: int) -> Tensor:
+        """The tokens with the new ones after the first ``num_prefix``, which are the host's own."""
+
+
+class FinishSocket(Protocol):
+    """Changes the tokens after the last block, before the final norm."""
+
+    def __call__(self, tokens_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
+        """``(B, N, D)``, as the tokens. ``record`` is the last block's."""
+
+
+#: Sockets that see tokens and nothing else.
+TOKEN_SOCKETS = ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')
+#: Sockets of a block that need its q and k. A block that reuses the map of an earlier one has neither.
+QK_SOCKETS = ('qkv', 'tap', 'bias', 'scores')
+#: The sockets of each branch of a block.
+BRANCHES = {
+    'attention': (*QK_SOCKETS, 'map', 'heads', 'msa'),
+    'MLP': ('mlp_front', 'mlp_mid', 'mlp_end'),
+}
+BLOCK_SOCKETS = tuple(socket for sockets in BRANCHES.values() for socket in sockets)
+NETWORK_SOCKETS = ('start', 'prefix', 'finish')
+#: Not a socket: modules of the network that blocks use and nobody calls.
+SHARED = 'shared'
+#: Sockets for one plug only: it defines the logits, or the maps.
+EXCLUSIVE_SOCKETS = ('scores', 'map')
+
+# --- further protocols of modules ---
+
+# An attention and the carry, to the output (B, W, H, Nq, d) and the next carry.
+FastForm = Callable[[Attention, Carry], tuple[Tensor, Carry]]
+
+
+@runtime_checkable
+class HasFastForm(Protocol):
+    """A module of the scores or map socket that can compute the whole attention without forming all maps."""
+
+    def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
+        """The exact fast form of this attention; None where there is none, or it does not pay."""
+
+
+@runtime_checkable
+class WidensScores(Protocol):
+    """A module of the scores socket whose logits are the plain ones of wider q and k, so that attention stays fused."""
+
+    def widens(self, site: Site) -> bool:
+        """Whether it prefers that for these tokens."""
+
+    def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:
+        """Wider q and k and biases such that ``scale * q @ k^T + biases`` equals the logits, and the next carry."""
+
+
+@runtime_checkable
+class WeighsValues(Protocol):
+    """A module of the map socket that says how its maps multiply the values."""
+
+    def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
+        """The output ``(B, W, heads, Nq, d)``, and the value heads beyond the maps."""

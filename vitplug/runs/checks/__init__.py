@@ -1,0 +1,47 @@
+"""Checks made before anything is built or written; each raises an error that says what to do.
+
+They use files and settings only, so that a wrong path costs a second and leaves no trace.
+"""
+
+from vitplug.config.checks import check_no_special_files
+from vitplug.files.named import check_weights, check_writable
+from vitplug.tasks import check_scope
+
+from .data import check_data
+from .environment import check_amp, check_launcher
+from .settings import check_optimizer, long_schedules
+
+
+def check_training(cfg) -> list[str]:
+    """Checks a merged config before a training.
+
+    Returns:
+        Remarks for the log.
+
+    Raises:
+        ValueError, OSError or ImportError: as the single checks below say.
+    """
+    check_scope(cfg)
+    check_optimizer(cfg)
+    check_amp(cfg)
+    check_launcher(cfg.launcher)
+    check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
+    check_writable(cfg.work_dir)
+    check_no_special_files(cfg.get('model'), 'model')
+    return [*check_data(cfg, splits=('train', 'val')), *long_schedules(cfg)]
+
+
+def check_testing(cfg) -> list[str]:
+    """Checks a merged config before a test.
+
+    Returns:
+        Remarks for the log.
+
+    Raises:
+        ValueError, OSError or ImportError: as the single checks below say.
+    """
+    check_scope(cfg)
+    check_launcher(cfg.launcher)
+    check_weights(cfg.load_from, option='CHECKPOINT')
+    check_no_special_files(cfg.get('model'), 'model')
+    return check_data(cfg, splits=('test',))

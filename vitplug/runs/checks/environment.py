@@ -1,0 +1,39 @@
+"""The machine and the launcher that a run needs."""
+
+import os
+
+from mmengine.device import get_device
+
+# The variables through which each launcher tells a process its rank, the world size and its local rank.
+LAUNCHER_VARIABLES = {
+    'pytorch': ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'),
+    'slurm': ('SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_LOCALID'),
+    'mpi': ('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_RANK'),
+}
+
+
+def check_amp(cfg) -> None:
+    """Checks that automatic mixed precision has an accelerator to run on.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    if cfg.get('optim_wrapper', {}).get('type') == 'AmpOptimWrapper' and get_device() in ('cpu', 'mps'):
+        raise ValueError(
+            f'mixed precision (--amp, AmpOptimWrapper) needs an accelerator, but the device here is {get_device()}: '
+            'leave --amp out'
+        )
+
+
+def check_launcher(launcher: str) -> None:
+    """Checks that the launcher that was asked for has started this process.
+
+    Raises:
+        ValueError: names the variables it should have set.
+    """
+    missing = [name for name in LAUNCHER_VARIABLES.get(launcher, ()) if name not in os.environ]
+    if missing:
+        raise ValueError(
+            f'--launcher {launcher} needs the environment variables {", ".join(missing)}: '
+            'start through tools/dist_train.sh, tools/dist_test.sh or tools/slurm_train.sh'
+        )

@@ -1,0 +1,190 @@
+"""The commands behind `tools/train.py` and `tools/test.py`."""
+
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+from torch import distributed
+
+from vitplug.checkpoints.safe_loading import allow_pickled_code, refuse_pickled_code
+from vitplug.config.checks import check_no_pickles
+from vitplug.errors.full_disks import explained_writes
+from vitplug.errors.one_line import SETTINGS, fail, one_line_errors, printable
+from vitplug.errors.peers import announce, lost_peers, stop_watching, tell_of, watch_peers
+from vitplug.errors.stops import Interrupted, TrainingStopped
+from vitplug.errors.traceback_part import failing_part
+from vitplug.errors.unknown_types import explained_types
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.files.web import name_addresses
+
+from .checks import check_testing, check_training
+from .data.workers import deaths_of_workers
+from .hooks.checkpoint_fit import CheckpointFitHook
+from .hooks.compilation import CompileHook
+from .launch import is_first_process, start_cpu_processes
+from .options import test_config, test_parser, train_config, train_parser
+from .saving.folders import check_run_folders, older_checkpoint_named, run_folders
+from .saving.lock import only_training
+
+
+def train(argv: Sequence[str] | None = None) -> None:
+    """Trains the model of a config.
+
+    A wrong setting ends in one line and exit status 2, and a training that stops before its time in one line and the
+    status of its reason (`vitplug.errors.stops`).
+    """
+    args = _parse(train_parser(), argv)
+    with ExitStack() as held:
+        with one_line_errors(*SETTINGS), explained_writes():
+            cfg = train_config(args)
+            remarks = check_training(cfg)
+            _choose_readers(cfg, args.unsafe_unpickle)
+            if is_first_process(cfg.launcher):
+                held.enter_context(only_training(run_folders(cfg)))
+            check_run_folders(cfg)
+        runner = build_runner(cfg, args.allow_changes, remarks)
+        with reported(runner), older_checkpoint_named(cfg):
+            runner.train()
+        leave_process_group()
+
+
+def test(argv: Sequence[str] | None = None) -> None:
+    """Evaluates a checkpoint. A wrong setting ends in one line and exit status 2."""
+    args = _parse(test_parser(), argv)
+    with one_line_errors(*SETTINGS), explained_writes():
+        cfg = test_config(args)
+        remarks = check_testing(cfg)
+        _choose_readers(cfg, args.unsafe_unpickle)
+    runner = build_runner(cfg, args.allow_changes, remarks)
+    with reported(runner):
+        runner.test()
+    leave_process_group()
+
+
+def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
+    name_addresses()
+    # On a full disk every log line would show a traceback; the next scalar or checkpoint says it once.
+    logging.raiseExceptions = False
+    return parser.parse_args(argv)
+
+
+def _choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
+    """Chooses the readers of files that a config names.
+
+    Raises:
+        ValueError: if a data set reads a file that can run code, and this is not allowed.
+    """
+    if unsafe_unpickle:
+        return allow_pickled_code()
+    check_no_pickles(cfg)
+    refuse_pickled_code()
+    refuse_code_in_files()
+
+
+def leave_process_group() -> None:
+    """Lets all processes end together: gloo aborts one whose peer is gone before it."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+        stop_watching()
+        distributed.destroy_process_group()
+
+
+def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str] = ()) -> Runner:
+    """Builds mmengine's runner, or the one named by `runner_type`; it refuses checkpoints that do not fit.
+
+    Args:
+        cfg: The config.
+        allow_changes: Whether a checkpoint may have been trained with other settings.
+        remarks: Lines for the log.
+    """
+    with one_line_errors(*SETTINGS), explained_types(cfg), explained_writes(cfg.work_dir), lost_peers():
+        start_cpu_processes(cfg)
+        watch_peers()
+        if 'model' not in cfg:
+            raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    watch_peers()
+    checks = [hook for hook in runner.hooks if isinstance(hook, CheckpointFitHook)]
+    for hook in checks:
+        hook.allow_changes |= allow_changes
+    if not checks:
+        runner.register_hook(CheckpointFitHook(allow_changes))
+    if not any(isinstance(hook, CompileHook) for hook in runner.hooks):
+        runner.register_hook(CompileHook())
+    keep_parameter_lists_off_the_terminal(runner.logger)
+    for remark in remarks:
+        runner.logger.warning(remark)
+    return runner
+
+
+def keep_parameter_lists_off_the_terminal(logger: logging.Logger) -> None:
+    """Leaves mmengine's line per parameter and optimizer setting, hundreds in all, to the log file."""
+    for handler in logger.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.addFilter(lambda record: not record.getMessage().startswith('paramwise_options'))
+
+
+@contextmanager
+def reported(runner: Runner) -> Iterator[None]:
+    """Turns an early end of a training or a test into one line and an exit status."""
+    with (
+        statuses_of_stops(runner.logger),
+        settings_errors(runner),
+        explained_types(runner.cfg),
+        explained_writes(runner.work_dir),
+        lost_peers(),
+        deaths_of_workers(runner),
+    ):
+        yield
+
+
+@contextmanager
+def statuses_of_stops(logger: logging.Logger) -> Iterator[None]:
+    """Turns an end before its time into one line in the log, one on stderr and its exit status."""
+    try:
+        yield
+    except TrainingStopped as stop:
+        # A worker of a loader hands its error on with a traceback; the message is its last line.
+        message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
+        logger.error(printable(message))
+        announce(printable(message), stop.status, together=isinstance(stop, Interrupted))
+        sys.exit(stop.status)
+    except Exception as error:
+        tell_of(error)
+        raise
+
+
+class FirstBatch(Hook):
+    """Notes when the first batch of a training or a test is done, and with it every setting was used."""
+
+    priority = 'LOWEST'
+    done = False
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        self.done = True
+
+    def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        self.done = True
+
+
+@contextmanager
+def settings_errors(runner: Runner) -> Iterator[None]:
+    """Turns errors up to the first batch into one line that names the part of the model.
+
+    Wrong settings fail until then: mmengine builds most parts late, and parts that do not fit fail when they run.
+    Later errors keep their traceback.
+    """
+    first_batch = FirstBatch()
+    runner.register_hook(first_batch)
+    try:
+        yield
+    except SETTINGS as error:
+        if first_batch.done or isinstance(error, TrainingStopped):
+            raise
+        fail(error, failing_part(error, runner.model))

@@ -1,0 +1,354 @@
+"""Looks at every file of a config's data before a training does: behind `tools/misc/check_dataset.py`."""
+
+import argparse
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image, UnidentifiedImageError
+from tqdm import tqdm
+
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.parts import loader_leaves
+from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.files.limits import MAX_PIXELS, check_image_size, check_source, special_kind
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.files.web import name_addresses
+from vitplug.tasks import ANNOTATION_FILES, check_scope
+from vitplug.tasks.annotations import ERROR, NOTE, Finding
+from vitplug.tasks.labels import CLASS_INDICES, IGNORED_LABEL
+
+from .checks.classes import class_complaints, count_of_model
+from .checks.data import check_end, check_split, max_pixels
+from .checks.settings import long_schedules
+from .data.bad_samples import check_sample, one_line, path_of
+
+SHOWN_EXAMPLES = 3
+EXIF_ORIENTATION = 0x0112
+TURNED = (5, 6, 7, 8)  # the EXIF orientations that swap width and height
+
+# The conversion of images that are not plain RGB, by PIL's names of modes.
+CONVERTED = {
+    '1': 'black and white: loaded as three equal channels',
+    'L': 'grey: loaded as three equal channels',
+    'LA': 'grey with transparency: the transparency is dropped',
+    'P': 'palette: loaded as its colours',
+    'RGBA': 'transparency: dropped',
+    'I;16': '16 bit: cut to 8 bit',
+    'I;16B': '16 bit: cut to 8 bit',
+    'I': '32 bit: cut to 8 bit',
+    'CMYK': 'CMYK: converted',
+}
+
+
+# --- single files ---
+
+
+def inspect_image(
+    path: str, annotated_size: tuple[int, int] | None = None, limit: int = MAX_PIXELS
+) -> Iterator[Finding]:
+    """Decodes an image completely, more strictly than training does, which takes a truncated JPEG as it is.
+
+    Args:
+        path: The file.
+        annotated_size: (width, height) that the annotations give.
+        limit: Largest image, in pixels.
+
+    Yields:
+        Findings: unreadable, too large, truncated, other than RGB, turned by EXIF, or of another size.
+    """
+    opened = yield from _opened(path, 'image', limit)
+    if opened is None:
+        return
+    mode, size, orientation = opened
+    if mode in CONVERTED:
+        yield Finding(NOTE, path, f'image with {CONVERTED[mode]}')
+    if orientation != 1:
+        yield Finding(
+            NOTE, path, 'image with EXIF orientation: applied when it is loaded', f'orientation {orientation}'
+        )
+    size = _as_loaded(size, orientation)
+    if annotated_size and size != tuple(annotated_size):
+        detail = f'{size[0]} x {size[1]} as loaded, annotated as {annotated_size[0]} x {annotated_size[1]}'
+        yield Finding(ERROR, path, 'image of another size than annotated', detail)
+
+
+def inspect_map(
+    path: str, image_path: str, num_classes: int | None, info: dict, limit: int = MAX_PIXELS
+) -> Iterator[Finding]:
+    """Compares a label map with its image and with the classes.
+
+    Args:
+        path: The label map.
+        image_path: Its image.
+        num_classes: Number of classes, None if it is not known.
+        info: mmseg's information on the sample: `reduce_zero_label` and `label_map`.
+        limit: Largest label map, in pixels.
+
+    Yields:
+        Findings: unreadable, too large, of colours, of another size, or with labels outside of the classes.
+    """
+    opened = yield from _opened(path, 'label map', limit)
+    if opened is None:
+        return
+    try:
+        with Image.open(image_path) as image:
+            size = _as_loaded(image.size, image.getexif().get(EXIF_ORIENTATION, 1))
+    except (OSError, SyntaxError):
+        return  # found with the image
+    if opened[1] != size:
+        detail = f'{opened[1][0]} x {opened[1][1]}, its image {size[0]} x {size[1]} as loaded'
+        yield Finding(ERROR, path, 'label map of another size than its image', detail)
+    with Image.open(path) as seg_map:
+        values = np.asarray(seg_map)
+    if values.ndim > 2:
+        yield Finding(ERROR, path, f'label map of several channels: {CLASS_INDICES}', f'{values.shape[2]} channels')
+        return
+    if num_classes is None:
+        return
+    values = np.unique(values)
+    wrong = [int(value) for value in values if not _is_label(int(value), num_classes, info)]
+    if wrong:
+        yield Finding(ERROR, path, f'label map with labels outside of the {num_classes} classes', f'{wrong[:8]}')
+
+
+def _is_label(value: int, num_classes: int, info: dict) -> bool:
+    value = (info.get('label_map') or {}).get(value, value)
+    if info.get('reduce_zero_label'):
+        value = IGNORED_LABEL if value in (0, IGNORED_LABEL) else value - 1
+    return value < num_classes or value == IGNORED_LABEL
+
+
+def _opened(path: str, what: str, limit: int) -> Iterator[Finding]:
+    """Decodes a picture; returns its mode, size and EXIF orientation, or None after a finding."""
+    file = Path(path)
+    kind = special_kind(file)
+    if kind:
+        yield Finding(ERROR, path, f'{what} is no regular file', kind)
+    elif not os.path.isfile(path):  # False, and no error, in a folder that may not be looked into
+        yield Finding(ERROR, path, f'{what} is missing')
+    elif not file.stat().st_size:
+        yield Finding(ERROR, path, f'{what} is empty', '0 bytes')
+    else:
+        try:
+            check_image_size(path, limit)
+        except ValueError as error:
+            yield Finding(ERROR, path, f'{what} is too large', str(error).removeprefix(f'{path} '))
+            return None
+        try:
+            with Image.open(file) as image:
+                image.load()
+                return image.mode, image.size, image.getexif().get(EXIF_ORIENTATION, 1)
+        except UnidentifiedImageError:
+            yield Finding(ERROR, path, f'{what} is of no known format')
+        except (OSError, SyntaxError, ValueError) as error:
+            yield Finding(ERROR, path, f'{what} is damaged', one_line(error))
+    return None
+
+
+def _as_loaded(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    return size[::-1] if orientation in TURNED else size
+
+
+# --- COCO annotations ---
+
+
+# --- lists of images and labels, as mmpretrain reads them ---
+
+
+# --- whole data sets ---
+
+
+class SampleInspector:
+    """Inspects the samples of a data set, by index, so that several threads can share the work.
+
+    Args:
+        dataset: The data set.
+        limit: Largest image, in pixels.
+        num_classes: Number of classes where the data set names none; None if it is not known.
+    """
+
+    def __init__(self, dataset, limit: int = MAX_PIXELS, num_classes: int | None = None):
+        self.dataset, self.limit = dataset, limit
+        self.num_classes = len((dataset.metainfo or {}).get('classes') or ()) or num_classes
+
+    def __call__(self, index: int) -> list[Finding]:
+        findings = list(self.inspect_files(index))
+        if not any(finding.severity == ERROR for finding in findings):
+            findings.extend(self.run_pipeline(index))
+        return findings
+
+    def inspect_files(self, index: int) -> Iterator[Finding]:
+        """Inspects the image and, if there is one, the label map."""
+        info = self.dataset.get_data_info(index)
+        size = (info['width'], info['height']) if info.get('width') and info.get('height') else None
+        if info.get('img_path'):
+            yield from inspect_image(info['img_path'], size, self.limit)
+        if info.get('seg_map_path'):
+            yield from inspect_map(info['seg_map_path'], info['img_path'], self.num_classes, info, self.limit)
+
+    def run_pipeline(self, index: int) -> Iterator[Finding]:
+        """Makes the sample as training does."""
+        where = path_of(self.dataset, index)
+        try:
+            check_source(self.dataset.get_data_info(index), self.limit)
+        except ValueError as error:
+            yield Finding(ERROR, where, 'sample outside of the limits', str(error))
+            return
+        try:
+            sample = self.dataset.prepare_data(index)
+            if sample is not None and not self.dataset.test_mode:
+                check_sample(sample, self.num_classes)
+        except Exception as error:  # transforms of any kind
+            yield Finding(ERROR, where, 'the pipeline fails', one_line(error))
+            return
+        if sample is None:
+            yield Finding(NOTE, where, 'the pipeline leaves the sample out, and another one is taken')
+
+
+def inspect_annotations(
+    settings: dict, dataset_type: str, limit: int = MAX_PIXELS, num_classes: int | None = None
+) -> Iterator[Finding]:
+    """Inspects the annotation file of a data set's config, if its form is known."""
+    path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
+    num_classes = len((settings.get('metainfo') or {}).get('classes', ())) or num_classes
+    known = ANNOTATION_FILES.get(dataset_type)
+    if known is None or path.suffix != known.suffix:
+        return
+    try:
+        if path.is_file():
+            yield from known.inspect(path, num_classes, limit)
+    except (ValueError, TypeError, AttributeError) as error:  # not JSON, or other things in it than expected
+        yield Finding(ERROR, str(path), 'annotation file of another form than expected', one_line(error))
+    except OSError as error:
+        yield Finding(ERROR, str(path), 'annotation file that cannot be read', one_line(error))
+
+
+def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
+    """Compares what a config says with the files it names and with itself, as a training does before it begins."""
+    found = {}
+    for split in splits:
+        try:
+            classes, remarks = check_split(cfg, split)
+        except (ValueError, OSError) as error:
+            yield Finding(ERROR, f'{split}_dataloader', 'missing or unmatched files or classes', one_line(error))
+            continue
+        found |= classes
+        yield from (Finding(NOTE, f'{split}_dataloader', 'categories left out', remark) for remark in remarks)
+    for complaint in class_complaints(cfg, found):
+        kind = f'settings for other classes than the {len(next(iter(found.values())))} of the data'
+        yield Finding(ERROR, complaint.setting, kind, complaint.reason)
+    for remark in long_schedules(cfg):
+        yield Finding(NOTE, 'param_scheduler', 'schedule that does not come to its end', remark)
+
+
+def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding]:
+    """Inspects the data sets of a split, with a progress bar on stderr."""
+    limit, num_classes = max_pixels(cfg), count_of_model(cfg)
+    for _, settings in loader_leaves(cfg, split):
+        kind = str(settings.get('type')).rpartition('.')[2]
+        where = f'{split}_dataloader ({kind})'
+        try:
+            check_end(settings, cfg.default_scope)
+        except (ValueError, OSError) as error:
+            yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
+            continue
+        yield from inspect_annotations(settings, kind, limit, num_classes)
+        try:
+            dataset = DATASETS.build(settings)
+            dataset.full_init()
+        except Exception as error:  # data sets of any kind
+            yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
+            continue
+        if not hasattr(dataset, 'get_data_info'):
+            yield Finding(NOTE, where, 'the data set does not tell its files: only its annotations were looked at')
+            continue
+        inspector = SampleInspector(dataset, limit, num_classes)
+        yield from _inspect_samples(inspector, f'{split} ({len(dataset)} samples)', num_threads)
+
+
+def _inspect_samples(inspector: SampleInspector, title: str, num_threads: int) -> Iterator[Finding]:
+    indices = range(len(inspector.dataset))
+    bar = dict(desc=title, total=len(indices), unit='sample', mininterval=1.0, disable=None)
+    if num_threads == 1:
+        for findings in tqdm(map(inspector, indices), **bar):
+            yield from findings
+        return
+    # Threads, for decoding leaves Python's lock alone, and forked processes would inherit torch's locks.
+    with ThreadPool(num_threads) as pool:
+        for findings in tqdm(pool.imap(inspector, indices, chunksize=16), **bar):
+            yield from findings
+
+
+# --- the report ---
+
+
+def report_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """The findings by kind, errors first and the most frequent first, with a few examples each."""
+    by_kind = defaultdict(list)
+    for finding in findings:
+        by_kind[finding.severity, finding.kind].append(finding)
+    for (severity, kind), alike in sorted(by_kind.items(), key=lambda item: (item[0][0] != ERROR, -len(item[1]))):
+        yield f'{severity}  {len(alike)} x {kind}'
+        for finding in alike[:SHOWN_EXAMPLES]:
+            yield f'         {finding.where}' + (f' ({finding.detail})' if finding.detail else '')
+    errors = sum(finding.severity == ERROR for finding in findings)
+    yield f'{errors} errors, {len(findings) - errors} notes'
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Checks the data of a config.
+
+    Returns:
+        Exit status: 0 without errors, 1 with errors, 2 if the config or the arguments are wrong.
+    """
+    args = _parser().parse_args(argv)
+    name_addresses()
+    try:
+        _check_arguments(args)
+        cfg = read_config(args.config, args.cfg_options)
+        check_scope(cfg)
+        max_pixels(cfg)
+        if not args.unsafe_unpickle:
+            check_no_pickles(cfg)
+            refuse_code_in_files()
+        init_default_scope(cfg.default_scope)
+    except (ValueError, OSError, ImportError) as error:
+        print('error:', ' '.join(str(error).split()), file=sys.stderr)
+        return 2
+    findings = list(inspect_settings(cfg, args.splits))
+    for split in args.splits:
+        findings.extend(inspect_split(cfg, split, args.workers))
+    print('\n'.join(report_lines(findings)))
+    if args.report:
+        args.report.write_text(''.join(json.dumps(asdict(finding)) + '\n' for finding in findings))
+        print(f'all of them: {args.report}')
+    return int(any(finding.severity == ERROR for finding in findings))
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    if args.workers < 1:
+        raise ValueError(f'--workers {args.workers}: expected at least 1')
+    if args.report and args.report.exists():
+        raise FileExistsError(f'--report: {args.report} exists and is not overwritten: choose another name')
+    if args.report and not args.report.parent.is_dir():
+        raise FileNotFoundError(f'--report: {args.report}: there is no folder {args.report.parent}; make it first')
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description='Look at every image and annotation of a config before training.')
+    parser.add_argument('config', help=CONFIG_HELP)
+    parser.add_argument('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'))
+    parser.add_argument('--workers', type=int, default=1, metavar='N', help='threads (default 1)')
+    parser.add_argument('--report', type=Path, metavar='FILE', help='write every finding into this file, JSON by line')
+    parser.add_argument('--unsafe-unpickle', action='store_true', help='let annotation files run code of their own')
+    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE')
+    return parser

@@ -1,0 +1,268 @@
+"""Checkpoints of which the last complete and finite one is never lost."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from mmengine.dist import is_main_process
+from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
+
+from vitplug.errors.full_disks import free_space
+from vitplug.errors.stops import CheckpointNotWritten
+from vitplug.files.atomic import AtomicBackend, identity, remove_partial_files
+from vitplug.registry import HOOKS
+
+from ..saving.fit import check_checkpoint
+from ..saving.folders import ANNOUNCED, checkpoint_folder, last_checkpoint
+from .checkpoint_fit import CheckpointFitHook
+from .non_finite import is_finite
+
+INTERRUPTED = 'interrupted.pth'
+# Records of the numbers of the checkpoints that were written: regular ones, and the one of a doubtful state.
+COUNTED = ('keep_ckpt_ids', 'doubtful_ckpt_ids')
+BEST = 'best_ckpt'
+
+
+@HOOKS.register_module()
+class CheckpointHook(MMEngineCheckpointHook):
+    """mmengine's hook, made safe against a kill at any moment and a full disk.
+
+    - A checkpoint and `last_checkpoint` are written beside their place and renamed once complete.
+    - `last_checkpoint` is written after its checkpoint, and old checkpoints are removed last of all.
+    - Only files in the hook's own folder are removed, whatever a checkpoint that is resumed says; never a folder.
+    - A checkpoint of a state that is not finite, or follows an iteration without a finite loss, replaces no finite one:
+      it goes when the next one is written, does not count for `max_keep_ckpts`, and `last_checkpoint` does not name it.
+    - Gradients that wait for more in gradient accumulation are saved as well (of one process).
+    - A checkpoint that does not fit the model is refused, where mmengine would leave weights at random.
+    - `save_interrupted` saves between the regular checkpoints; the next regular one replaces that file.
+
+    Args:
+        *args, **kwargs: As mmengine's `CheckpointHook`. With `backend_args`, `file_client_args` or an `out_dir` that
+            is an address, the writing is left to the backend they choose.
+
+    Raises:
+        CheckpointNotWritten: if a checkpoint cannot be written; names the last good one.
+        CheckpointNotRead: if the one to be loaded does not fit the model or the training.
+    """
+
+    def __init__(self, *args, **kwargs):
+        chosen = kwargs.get('backend_args') or kwargs.get('file_client_args')
+        if not chosen and '://' not in str(kwargs.get('out_dir')):
+            kwargs['backend_args'] = dict(backend='vitplug.atomic')
+        super().__init__(*args, **kwargs)
+        self.saved_iter = None
+        self.gradients: dict[str, torch.Tensor] = {}
+        self.keep_ckpt_ids: list[int] = []
+        self.doubtful_ids: list[int] = []
+        self.finite_ckpt: str | None = None
+
+    def before_train(self, runner) -> None:
+        """Takes up where a killed training stopped: with the records of its checkpoints, less its broken files."""
+        kept, doubtful = self._inherit(runner)
+        super().before_train(runner)
+        self.file_backend = RemovesLater(self.file_backend)
+        if '://' not in self.out_dir:
+            os.makedirs(self.out_dir, exist_ok=True)
+        self.folders = {folder: identity(folder) for folder in (self.out_dir, runner.work_dir)}
+        self.keep_ckpt_ids, self.doubtful_ids = kept, doubtful
+        self._remove_later(map(self.filename_tmpl.format, self._surplus()))
+        self.file_backend.remove_now()
+        if is_main_process():
+            for path in remove_partial_files(self.out_dir):
+                runner.logger.info(f'Removed {path}, which a killed training had not finished writing')
+
+        for name, parameter in runner.model.named_parameters():
+            if name in self.gradients:
+                parameter.grad = self.gradients[name].to(parameter)
+        self.gradients = {}
+
+    def _inherit(self, runner) -> tuple[list[int], list[int]]:
+        """Takes over the records in the checkpoint that is resumed, of files that this training may remove.
+
+        The resumed checkpoint and these files must lie where the new ones go to, so that a training that goes on in
+        another work dir leaves the old one as it is.
+
+        Returns:
+            Numbers of the regular checkpoints, and of the checkpoints of a doubtful state.
+        """
+        info = runner.message_hub.runtime_info
+        counted, best = (
+            {name: info.pop(name) for name in list(info) if str(name).startswith(names)} for names in (COUNTED, BEST)
+        )
+        source = _resumed_from(runner)
+        # mmengine forgets it, and then keeps no record of a best checkpoint until the next regular one.
+        self.last_ckpt = source
+        self.finite_ckpt = source if source and is_finite(runner) else None
+        folder = os.path.realpath(checkpoint_folder(self.out_dir, runner.work_dir))
+        goes_on = source is not None and os.path.realpath(os.path.dirname(source)) == folder
+        for name, path in best.items():
+            if goes_on and self._is_best_of(folder, path):
+                runner.message_hub.update_info(name, path)
+            else:
+                runner.logger.warning(f'{source}: {name} = {path!r:.200} is not of this training and is left as it is')
+        return tuple(_numbers(counted.get(name)) if goes_on else [] for name in COUNTED)
+
+    def _is_best_of(self, folder: str, path: object) -> bool:
+        """Whether a record names a best checkpoint in a folder."""
+        if not isinstance(path, str):
+            return False
+        place, name = os.path.split(path)
+        suffix = os.path.splitext(self.filename_tmpl)[1]
+        return os.path.realpath(place) == folder and name.startswith('best_') and name.endswith(suffix)
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Adds the gradients that accumulation has summed up so far; none right after an optimizer's step."""
+        if 'optimizer' in checkpoint:
+            parameters = runner.model.named_parameters()
+            checkpoint['gradients'] = {name: p.grad.cpu() for name, p in parameters if p.grad is not None}
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Refuses a checkpoint of another model, and takes the summed gradients of a training that is resumed."""
+        if not any(isinstance(hook, CheckpointFitHook) for hook in runner.hooks):
+            check_checkpoint(runner, checkpoint)
+        if runner._resume:
+            self.gradients = checkpoint.get('gradients', {})
+
+    def after_val_epoch(self, runner, metrics) -> None:
+        """Notes that the state was validated, then keeps it if it is the best."""
+        runner.message_hub.update_info('validated_iter', runner.iter)
+        super().after_val_epoch(runner, metrics)
+
+    def save_interrupted(self, runner, meta: dict) -> None:
+        """Saves a checkpoint that stands until the next regular one.
+
+        Args:
+            runner: The runner of the training.
+            meta: Its `epoch` and `iter`, the numbers of finished ones.
+        """
+        self._write(runner, INTERRUPTED, meta, is_finite(runner))
+
+    def _save_checkpoint_with_step(self, runner, step, meta) -> None:
+        finite = is_finite(runner)
+        expired = self._count(step, finite)
+        # The checkpoint still counts those that are removed after it: a training killed in between removes them when
+        # it resumes.
+        self._note_counted(runner, expired)
+        self._remove_later(map(self.filename_tmpl.format, expired))
+        if finite:
+            self._remove_later([INTERRUPTED])
+        self._write(runner, self.filename_tmpl.format(step), meta, finite)
+        self._note_counted(runner)
+
+    def _count(self, step: int, finite: bool) -> list[int]:
+        """Counts a checkpoint, and returns the numbers of those that it replaces."""
+        if self.max_keep_ckpts <= 0 or step in (*self.keep_ckpt_ids, *self.doubtful_ids):
+            return []
+        expired, self.doubtful_ids = self.doubtful_ids, [] if finite else [step]
+        self.keep_ckpt_ids += [step] if finite else []
+        return [*expired, *self._surplus()]
+
+    def _surplus(self) -> list[int]:
+        """Forgets the oldest regular checkpoints where there are more than `max_keep_ckpts`, and returns them."""
+        surplus = self.keep_ckpt_ids[: -self.max_keep_ckpts] if self.max_keep_ckpts > 0 else []
+        self.keep_ckpt_ids = self.keep_ckpt_ids[len(surplus) :]
+        return surplus
+
+    def _note_counted(self, runner, expired: Sequence[int] = ()) -> None:
+        for name, numbers in zip(COUNTED, ([*expired, *self.keep_ckpt_ids], [*self.doubtful_ids]), strict=True):
+            runner.message_hub.update_info(name, numbers)
+
+    def _save_best_checkpoint(self, runner, metrics) -> None:
+        with self._explained():
+            self._check_folders()
+            super()._save_best_checkpoint(runner, metrics)
+            self.file_backend.remove_now()
+
+    def _remove_later(self, filenames: Iterable[str]) -> None:
+        for filename in filenames:
+            path = self.file_backend.join_path(self.out_dir, filename)
+            if is_main_process() and self.file_backend.isfile(path):
+                self.file_backend.remove(path)
+
+    def _write(self, runner, filename: str, meta: dict, finite: bool) -> None:
+        path = self.file_backend.join_path(self.out_dir, filename)
+        named = path if finite else self.finite_ckpt or path
+        runner.message_hub.update_info('last_ckpt', path)
+        with self._explained(), self._noted(runner, path, named):
+            runner.save_checkpoint(
+                self.out_dir,
+                filename,
+                self.file_client_args,
+                save_optimizer=self.save_optimizer,
+                save_param_scheduler=self.save_param_scheduler,
+                meta=meta,
+                by_epoch=self.by_epoch,
+                backend_args=self.backend_args,
+                **self.args,
+            )
+        self.last_ckpt = named
+        self.finite_ckpt = path if finite else self.finite_ckpt
+        self.saved_iter = meta['iter']
+
+    @contextmanager
+    def _noted(self, runner, path: str, named: str) -> Iterator[None]:
+        """Announces the first checkpoint before it is written, and notes the last one after."""
+        self._check_folders()
+        note, announced = (os.path.join(runner.work_dir, name) for name in ('last_checkpoint', ANNOUNCED))
+        if is_main_process() and not os.path.exists(note):
+            AtomicBackend().put_text(path, announced)
+        yield
+        if is_main_process():
+            AtomicBackend().put_text(named, note)
+            Path(announced).unlink(missing_ok=True)
+            self.file_backend.remove_now()
+
+    def _check_folders(self) -> None:
+        for folder, before in self.folders.items():
+            if before != identity(folder):
+                raise FileNotFoundError(f'{folder} was removed or replaced while the training ran')
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            good = f'the last good one is {self.last_ckpt}' if self.last_ckpt else 'this run has written none yet'
+            reason = f'{error.strerror or error} ({free_space(self.out_dir)})'
+            raise CheckpointNotWritten(
+                f'cannot write a checkpoint into {self.out_dir}: {reason}; {good}: '
+                'make room or make the folder writable, then go on with --resume'
+            ) from error
+
+
+class RemovesLater:
+    """A file backend whose removals wait until the new files are complete."""
+
+    def __init__(self, backend):
+        self._backend = backend
+        self._waiting: list[str] = []
+
+    def __getattr__(self, name: str):
+        return getattr(self._backend, name)
+
+    def remove(self, path: str) -> None:
+        """Notes a file to be removed."""
+        self._waiting.append(path)
+
+    def rmtree(self, path: str) -> None:
+        """Leaves a folder as it is: this hook writes files only."""
+
+    def remove_now(self) -> None:
+        """Removes all noted files."""
+        while self._waiting:
+            self._backend.remove(self._waiting.pop())
+
+
+def _resumed_from(runner) -> str | None:
+    """The checkpoint that a training goes on from; None for a new one."""
+    if not runner._resume:
+        return None
+    latest = runner._load_from or last_checkpoint(runner.work_dir)
+    return latest and str(latest)
+
+
+def _numbers(record: object) -> list[int]:
+    """The numbers of checkpoints in a record, which may come from a file of anybody."""
+    return [item for item in record if type(item) is int and item >= 0] if isinstance(record, list | tuple) else []

@@ -1,0 +1,77 @@
+"""Several processes on a machine without an accelerator.
+
+mmengine's launchers select a CUDA device for every process and wrap the model for that device. Both fail
+without one, so this module makes the process group (gloo) and the settings of the wrapper before the runner.
+"""
+
+import os
+import subprocess
+from datetime import timedelta
+
+import torch
+from mmengine.device import get_device
+from torch import distributed
+
+from vitplug.threads import cores
+
+from .checks.environment import LAUNCHER_VARIABLES
+
+
+def start_cpu_processes(cfg) -> None:
+    """Joins the process group over gloo and adapts the config; does nothing for one process or on an accelerator.
+
+    Args:
+        cfg: The merged config; `model_wrapper_cfg` is completed in place.
+
+    Raises:
+        ValueError: if `env_cfg.dist_cfg.timeout` is no number of seconds.
+    """
+    if cfg.launcher == 'none' or get_device() != 'cpu':
+        return
+    for name, source in zip(LAUNCHER_VARIABLES['pytorch'], LAUNCHER_VARIABLES[cfg.launcher], strict=True):
+        os.environ[name] = os.environ[source]
+    if 'MASTER_ADDR' not in os.environ:
+        os.environ['MASTER_ADDR'] = _first_slurm_host() if cfg.launcher == 'slurm' else '127.0.0.1'
+    os.environ.setdefault('MASTER_PORT', '29500')
+    distributed.init_process_group('gloo', **_time_out(cfg))
+    torch.set_num_threads(_threads_per_process())
+    cfg.model_wrapper_cfg = {**_cpu_wrapper(cfg), **(cfg.get('model_wrapper_cfg') or {})}
+
+
+def is_first_process(launcher: str) -> bool:
+    """True for the process of rank 0, by the launcher's variables: there is no process group yet."""
+    rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
+    return int(os.environ.get(rank, 0)) == 0
+
+
+def _time_out(cfg) -> dict:
+    """The time-out of the process group, from the setting that mmengine has for it, in seconds."""
+    seconds = ((cfg.get('env_cfg') or {}).get('dist_cfg') or {}).get('timeout')
+    if seconds is None:
+        return {}
+    if not isinstance(seconds, int | float) or seconds <= 0:
+        raise ValueError(f'env_cfg.dist_cfg.timeout = {seconds!r}: expected seconds, a number above 0')
+    return dict(timeout=timedelta(seconds=seconds))
+
+
+def _cpu_wrapper(cfg) -> dict:
+    """mmengine's own choice of wrapper, less the CUDA device."""
+    return dict(
+        type='MMDistributedDataParallel',
+        device_ids=None,
+        broadcast_buffers=False,
+        find_unused_parameters=cfg.get('find_unused_parameters', False),
+    )
+
+
+def _threads_per_process() -> int:
+    """An equal share of the cores: more threads than cores slow a training down many times."""
+    processes = int(os.environ.get('LOCAL_WORLD_SIZE') or os.environ['WORLD_SIZE'])
+    return max(1, cores() // processes)
+
+
+def _first_slurm_host() -> str:
+    hosts = subprocess.run(
+        ['scontrol', 'show', 'hostnames', os.environ['SLURM_NODELIST']], capture_output=True, text=True, check=True
+    )
+    return hosts.stdout.split()[0]

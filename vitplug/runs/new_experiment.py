@@ -1,0 +1,395 @@
+"""Writes the config of an experiment on one's own data: behind `tools/misc/new_experiment.py`."""
+
+import argparse
+import difflib
+import math
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+from vitplug.config.parts import pipeline_of
+from vitplug.config.paths import configs_folder
+from vitplug.config.reading import read_config
+from vitplug.config.text import Code, text
+from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.files.named import check_weights
+from vitplug.tasks import TASKS, Task, check_scope
+from vitplug.tasks.experiments.own_data import OwnData, Split
+
+PLUGS = {
+    'broad': 'BroadAttention',
+    'cb': 'ContextBroadcast',
+    'gab': 'GaussianAttentionBias',
+    'refiner': 'Refiner',
+    'rel-pos-bias': 'RelPosBias',
+    'rel-pos-mlp': 'RelPosMlp',
+    'residual': 'ResidualAttention',
+    'se': 'SqueezeExcite',
+    'uniform': 'UniformHead',
+}
+EPOCHS = 50
+# A training starts with a tenth of its iterations, or this many, at a rising learning rate.
+LONGEST_WARM_UP = 1000
+VALIDATIONS = 10  # of a training that is counted in iterations
+FROM_SCRATCH = 'none'
+NUM_CLASSES = Code('num_classes')
+# By the name of the task, as the command line takes it.
+TASKS_BY_NAME = {task.name: task for task in reversed(TASKS.values())}
+
+
+# --- the host ---
+
+
+def plug_types(names: str) -> list[str]:
+    """The types of plugs named as `gab,cb`.
+
+    Raises:
+        ValueError: if a name is unknown.
+    """
+    types = []
+    for name in filter(None, names.split(',')):
+        if name not in PLUGS and name not in PLUGS.values():
+            close = difflib.get_close_matches(name, PLUGS, n=1)
+            hint = f'; did you mean {close[0]}?' if close else ''
+            raise ValueError(f'--plugs: {name} is unknown: choose from {", ".join(PLUGS)}{hint}')
+        types.append(PLUGS.get(name, name))
+    return types
+
+
+def plugged_model(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
+    """Changes to the model that give its backbone plugs and weights to start from.
+
+    Args:
+        cfg: The base.
+        plugs: Types of plugs.
+        weights: A checkpoint, `FROM_SCRATCH`, or None for the base's.
+
+    Raises:
+        ValueError: if the backbone takes no plugs.
+    """
+    backbone = cfg.model.get('backbone') or {}
+    scope, _, kind = str(backbone.get('type')).rpartition('.')
+    listed = [dict(type=plug) for plug in plugs]
+    if scope == 'vitplug':
+        return dict(backbone=dict(**_start(weights, backbone.get('init_cfg')), plugs=listed))
+    library = scope or cfg.default_scope
+    host = TASKS[library].hosts.get(kind) if library in TASKS else None
+    if host is None:
+        raise ValueError(
+            f'--base: its backbone {backbone.get("type")!r} takes no plugs: choose a config with a ViT or Swin of '
+            'mmpretrain, mmdet, mmseg or vitplug'
+        )
+    if host.convert is None:
+        return dict(backbone=dict(type=host.type, **_start(weights, backbone.get('init_cfg')), plugs=listed))
+    start = _start(weights or base_weights(cfg))
+    changes = dict(backbone=dict(_delete_=True, type=host.type, **host.convert(backbone), **start, plugs=listed))
+    return dict(pretrained=None, **changes) if cfg.model.get('pretrained') else changes
+
+
+def _start(weights: str | None, before=None) -> dict:
+    """The `init_cfg` of a host.
+
+    Args:
+        weights: A checkpoint, `FROM_SCRATCH`, or None for no change.
+        before: The base's, which is replaced. mmengine removes `_delete_` only where something is deleted.
+    """
+    if weights is None:
+        return {}
+    if weights == FROM_SCRATCH:
+        return dict(init_cfg=None)
+    replaces = dict(_delete_=True) if isinstance(before, Mapping) else {}
+    return dict(init_cfg=dict(**replaces, type='vitplug.Pretrained', checkpoint=weights))
+
+
+def base_weights(cfg: Config) -> str | None:
+    """The checkpoint that a base starts from; None for random weights."""
+    init = (cfg.model.get('backbone') or {}).get('init_cfg')
+    return cfg.model.get('pretrained') or (init.get('checkpoint') if isinstance(init, Mapping) else None)
+
+
+# --- numbers of classes ---
+
+
+def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
+    """Changes to a part of a model that set its numbers of classes to the data's.
+
+    Args:
+        part: The part.
+        place: The expression that gives it in a config.
+        apart: See :class:`vitplug.tasks.class_counts.ClassCounts`.
+    """
+    changes = {}
+    if str(part.get('type')).rpartition('.')[2] in apart:
+        return changes
+    for key, value in part.items():
+        if key in ('num_classes', 'num_things_classes'):
+            changes[key] = NUM_CLASSES
+        elif key == 'num_stuff_classes':
+            changes[key] = 0
+        elif key == 'class_weight' and isinstance(value, list | tuple):
+            changes[key] = _class_weights(value)
+        elif isinstance(value, Mapping) and key not in apart:
+            changes[key] = class_counts(value, f'{place}.{key}', apart)
+        elif isinstance(value, list | tuple) and key not in apart and all(isinstance(one, Mapping) for one in value):
+            changes[key] = _counts_in_list(value, f'{place}.{key}', apart)
+    return {key: value for key, value in changes.items() if value not in ({}, [])}
+
+
+def _counts_in_list(parts: Sequence[Mapping], place: str, apart: Collection[str]) -> Code | list:
+    """As :func:`class_counts` for a list of parts, such as the heads of a cascade: it is replaced as a whole."""
+    found = [class_counts(part, f'{place}[{index}]', apart) for index, part in enumerate(parts)]
+    if not any(found):
+        return []
+    if all(changes == dict(num_classes=NUM_CLASSES) for changes in found):
+        return Code(f'[dict(part, num_classes=num_classes) for part in {place}]')
+    return [Config._merge_a_into_b(changes, part) for changes, part in zip(found, parts, strict=True)]
+
+
+def _class_weights(weights: Sequence[float]) -> Code | None:
+    """Class weights for other classes: a last weight for no object stays, weights of single classes are dropped."""
+    first, *_, before, last = (weights[0], *weights)
+    alike = all(weight == first for weight in weights[:-1])
+    return Code(f'[{before!r}] * num_classes + [{last!r}]') if alike and last != before else None
+
+
+# --- data ---
+
+
+def _loader(cfg: Config, name: str, task: Task, data: OwnData, split: Split, more: Mapping) -> dict:
+    """Changes to a loader of the base that make it read a split of the data."""
+    place, steps = pipeline_of(cfg[name])
+    changed = [task.experiment.steps(data, step) for step in steps]
+    pipeline = [dict(step, **change) for step, change in zip(steps, changed, strict=True)]
+    leaf = dict(
+        _delete_=True,
+        type=task.experiment.dataset,
+        data_root=Code('data_root'),
+        **split.settings,
+        metainfo=dict(classes=Code('classes')),
+        **more,
+        pipeline=pipeline if any(changed) else Code(f'_base_.{name}.{place}'),
+    )
+    for _ in range(place.partition('.pipeline')[0].count('.dataset') if 'datasets' not in place else 0):
+        leaf = dict(dataset=leaf)
+    return dict(dataset=leaf)
+
+
+def _loaders(cfg: Config, task: Task, data: OwnData) -> Iterator[tuple[str, object]]:
+    """The loaders and the evaluators."""
+    train = data.splits['train']
+    fewer = dict(batch_size=train.num_images) if train.num_images < cfg.train_dataloader.batch_size else {}
+    yield 'train_dataloader', fewer | _loader(cfg, 'train_dataloader', task, data, train, task.experiment.trained)
+    for split in ('val', 'test'):
+        if split in data.splits:
+            found = data.splits[split]
+            yield f'{split}_dataloader', _loader(cfg, f'{split}_dataloader', task, data, found, task.experiment.tested)
+            yield f'{split}_evaluator', dict(_delete_=True, **task.experiment.evaluator(cfg, data, found))
+        else:
+            yield f'{split}_dataloader', Code('val_dataloader')
+            yield f'{split}_evaluator', Code('val_evaluator')
+
+
+# --- the schedule ---
+
+
+def _schedule(cfg: Config, data: OwnData, epochs: int) -> Iterator[tuple[str, object]]:
+    """A training of some epochs, counted as the base counts: a warm-up, then half a cosine."""
+    images = data.splits['train'].num_images
+    steps = math.ceil(images / min(cfg.train_dataloader.batch_size, images))
+    total = epochs * steps
+    by_epoch = 'max_iters' not in cfg.train_cfg
+    if by_epoch:
+        yield 'max_epochs', epochs
+        loop = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
+        end = dict(by_epoch=True, begin=0, end=Code('max_epochs'), convert_to_iter_based=True)
+    else:
+        interval = max(1, total // VALIDATIONS)
+        yield 'max_iters', total
+        yield 'val_interval', interval
+        loop = dict(type='IterBasedTrainLoop', max_iters=Code('max_iters'), val_interval=Code('val_interval'))
+        end = dict(by_epoch=False, begin=0, end=Code('max_iters'))
+    yield 'train_cfg', dict(_delete_=True, **loop)
+    warm_up = min(LONGEST_WARM_UP, total // 10)
+    rising = dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)
+    falling = dict(type='CosineAnnealingLR', eta_min=0.0, **end)
+    # Over a single iteration mmengine's warm-up would never end.
+    yield 'param_scheduler', [*([rising] if warm_up > 1 else []), falling]
+    if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
+        yield 'auto_scale_lr', dict(enable=True)
+
+
+def _hooks(cfg: Config) -> tuple[bool, object]:
+    """Whether the base lacks vitplug's hooks, and changes to `default_hooks`."""
+    checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    changes = dict(save_best='auto') if checkpoint.get('save_best') else {}
+    if 'max_iters' in cfg.train_cfg:
+        changes['interval'] = Code('val_interval')
+    lacks = 'interruption' not in (cfg.get('default_hooks') or {})
+    if not lacks:
+        return False, dict(checkpoint=changes) if changes else {}
+    if not changes:
+        return True, Code('_base_.vitplug_hooks')
+    own = Code(f'dict(_base_.vitplug_hooks.checkpoint, {", ".join(f"{k}={text(v)}" for k, v in changes.items())})')
+    return True, Code(f'dict(_base_.vitplug_hooks, checkpoint={own})')
+
+
+# --- the file ---
+
+
+def merged(*changes: Mapping) -> dict:
+    """Nested changes in one."""
+    result: dict = {}
+    for change in changes:
+        for key, value in change.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+            result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def base_line(base: str, out: Path) -> str:
+    """How a config in another folder names its base."""
+    if '::' in base:
+        return base
+    own, path = configs_folder('vitplug').resolve(), Path(base).resolve()
+    if path.is_relative_to(own):
+        return f'vitplug::{path.relative_to(own).as_posix()}'
+    return Path(os.path.relpath(path, out.resolve().parent)).as_posix()
+
+
+def experiment(args: argparse.Namespace) -> str:
+    """The text of a config.
+
+    Args:
+        args: The command line.
+
+    Raises:
+        ValueError, OSError: if data, base or plugs cannot be used; says what to do.
+    """
+    task = TASKS_BY_NAME[args.task]
+    plugs = plug_types(args.plugs)
+    data = task.experiment.read(args.data, [name.strip() for name in args.classes.split(',')] if args.classes else [])
+    cfg = _read_base(args.base, task)
+    if args.pretrained not in (None, FROM_SCRATCH):
+        check_weights(args.pretrained, option='--pretrained')
+    apart = task.class_counts.apart
+    counts = class_counts(cfg.model, '_base_.model', apart)
+    if not counts:
+        raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
+    counts.pop('backbone', None)
+    model = merged(plugged_model(cfg, plugs, args.pretrained), counts, task.experiment.model(cfg, data))
+    needs_hooks, hooks = _hooks(cfg)
+    base = base_line(args.base, args.out)
+    variables = dict(
+        _base_=[base, 'vitplug::_base_/hooks.py'] if needs_hooks else base,
+        data_root=f'{args.data.as_posix()}/',
+        classes=data.classes,
+        num_classes=Code('len(classes)'),
+    )
+    sections = dict(
+        model=model,
+        data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor', apart),
+        **dict(_loaders(cfg, task, data)),
+        **dict(_schedule(cfg, data, args.epochs)),
+        default_hooks=hooks,
+    )
+    lines = [f'{name} = {text(value)}\n' for name, value in variables.items()]
+    lines += ['\n', *(f'{name} = {text(value)}\n' for name, value in sections.items() if value not in ({}, []))]
+    return ''.join([*_header(args, data), *lines])
+
+
+def _header(args: argparse.Namespace, data: OwnData) -> list[str]:
+    counts = ', '.join(f'{split.num_images} images in {name}' for name, split in data.splits.items())
+    return [
+        f'# {args.task.capitalize()} of {len(data.classes)} classes: {counts}.\n',
+        f'# python tools/misc/check_dataset.py {args.out}\n',
+        f'# python tools/train.py {args.out}\n',
+    ]
+
+
+def _read_base(base: str, task: Task) -> Config:
+    """The base, with everything it inherits.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is of another task, or no config of a whole training.
+    """
+    cfg = read_config(base)
+    check_scope(cfg)
+    if cfg.default_scope != task.library:
+        raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {task.library}')
+    loaders = [f'{split}_dataloader' for split in ('train', 'val', 'test')]
+    needed = ('model', *loaders, 'val_evaluator', 'test_evaluator', 'train_cfg', 'optim_wrapper')
+    missing = [key for key in needed if not cfg.get(key)]
+    if missing:
+        raise ValueError(f'--base {base}: has no {", ".join(missing)}: name the config of a whole training')
+    return cfg
+
+
+def check_hosts_plugs(path: Path) -> Config:
+    """Builds the backbone of a config, without memory for its weights.
+
+    Raises:
+        ValueError: if the plugs do not go together, or not with the host.
+    """
+    cfg = read_config(str(path))
+    init_default_scope(cfg.default_scope)
+    with torch.device('meta'):
+        MODELS.build(cfg.model.backbone)
+    return cfg
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Writes a config. Unusable data or settings end in one line and exit status 2."""
+    args = _parser().parse_args(argv)
+    with one_line_errors(*SETTINGS):
+        _check_out(args.out)
+        if args.epochs < 1:
+            raise ValueError(f'--epochs {args.epochs}: expected at least 1')
+        config = experiment(args)
+        with open(args.out, 'x', encoding='utf-8') as file:
+            file.write(config)
+        try:
+            cfg = check_hosts_plugs(args.out)
+        except SETTINGS:
+            args.out.unlink()
+            raise
+    print(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})')
+    print(f'starts from {_told(base_weights(cfg))}')
+    print(f'next: python tools/misc/check_dataset.py {args.out}')
+
+
+def _told(weights: str | None) -> str:
+    if weights is None:
+        return 'random weights; --pretrained FILE starts it from others'
+    missing = '://' not in weights and not Path(weights).is_file()
+    return f'{weights}, which is not there: get it, or name another file with --pretrained' if missing else weights
+
+
+def _check_out(path: Path) -> None:
+    if os.path.lexists(path):
+        raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
+    if path.suffix != '.py':
+        raise ValueError(f'--out: {path} must end in .py')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f'--out: {path}: there is no folder {path.parent}; make it first')
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description='Write the config of an experiment on your own data.')
+    parser.add_argument('--task', required=True, choices=TASKS_BY_NAME)
+    parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
+    parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')
+    parser.add_argument(
+        '--out', required=True, type=Path, metavar='FILE', help='the config to write; never overwritten'
+    )
+    parser.add_argument('--plugs', default='', metavar='NAMES', help=f'some of {",".join(PLUGS)} (default none)')
+    parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
+    parser.add_argument('--epochs', type=int, default=EPOCHS, metavar='N', help=f'length of the training ({EPOCHS})')
+    parser.add_argument(
+        '--pretrained', metavar='FILE', help=f'weights to start from, or {FROM_SCRATCH} (default: those of the base)'
+    )
+    return parser

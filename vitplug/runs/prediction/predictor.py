@@ -1,0 +1,151 @@
+"""A trained model behind its library's inferencer."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib import colormaps
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import DATASETS, MODELS, TRANSFORMS, init_default_scope
+from mmengine.structures import BaseDataElement
+from torch import Tensor, nn
+
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.config.parts import loader_leaves
+from vitplug.tasks import TASKS
+
+from ..saving.fit import load_for_inference
+
+
+class Predictor:
+    """A trained model of a config: predicts pictures as `tools/test.py` does, and draws what it predicts.
+
+    Args:
+        cfg: Config of the training.
+        checkpoint: Path or address of the checkpoint.
+        device: Such as ``'cuda:0'`` or ``'cpu'``; None for an accelerator where there is one.
+        score_thr: Lowest score that is drawn; None for the task's own.
+        allow_changes: Whether the checkpoint may have been trained with other settings; they are logged.
+
+    Raises:
+        ValueError: If the config has no test pipeline that loads image files, the device is unknown, or the task has no
+            scores for ``score_thr``.
+        CheckpointNotRead: If the checkpoint is missing, broken or of another model.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        checkpoint: str | Path,
+        device: str | None = None,
+        score_thr: float | None = None,
+        allow_changes: bool = False,
+    ):
+        init_default_scope(cfg.default_scope)
+        dataset = _test_dataset(cfg)
+        device = check_device(device)
+        self.model, meta = load_model(cfg, str(checkpoint), allow_changes)
+        self.model.to(device)
+        classes, palette = _names_and_colours(meta, dataset)
+        self._reader = TRANSFORMS.build(_loader_of(dataset))
+        own = copy.deepcopy(cfg)
+        own.test_dataloader = dict(dataset=copy.deepcopy(dataset))
+        #: Inferencer, drawing and files of results of the task.
+        self.task = TASKS[cfg.default_scope].predictions(own, self.model, classes, palette, score_thr)
+
+    def read(self, path: str | Path) -> np.ndarray:
+        """The pixels of an image file, as the config's test pipeline loads them.
+
+        Raises:
+            Exception: of any kind, if the file cannot be read.
+        """
+        return self._reader(dict(img_path=str(path)))['img']
+
+    def images(self, pictures: Sequence[np.ndarray]) -> Tensor:
+        """Pictures ``(height, width, 3)``, blue first, as the backbone gets them, ``(B, C, H, W)``."""
+        return self.model.data_preprocessor(self.task.collate(pictures), training=False)['inputs']
+
+    def __call__(self, pictures: Sequence[np.ndarray]) -> list[BaseDataElement]:
+        """Predictions for pictures ``(height, width, 3)``, blue first, in one batch."""
+        return [sample.cpu() for sample in self.task.inferencer.forward(self.task.collate(pictures))]
+
+    def draw(self, picture: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """A picture, blue first, with its predictions drawn on it, as RGB."""
+        return self.task.draw(np.ascontiguousarray(_as_rgb(picture)), sample)
+
+
+def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tuple[nn.Module, Mapping]:
+    """Builds the model of a config with the weights of a checkpoint, in evaluation mode, and gives the file's meta.
+
+    Raises:
+        CheckpointNotRead: If the checkpoint is missing, broken, would have to run code, or is of another model.
+    """
+    settings = copy.deepcopy(cfg.model)
+    settings.pop('pretrained', None)
+    if cfg.get('data_preprocessor'):
+        settings.setdefault('data_preprocessor', cfg.data_preprocessor)
+    model = revert_sync_batchnorm(MODELS.build(settings))
+    content = load_safely(checkpoint)
+    load_for_inference(checkpoint, model, content, cfg, allow_changes)
+    meta = content.get('meta')
+    return model.eval(), meta if isinstance(meta, Mapping) else {}
+
+
+def check_device(device: str | None) -> str:
+    """The name of the device to use.
+
+    Raises:
+        ValueError: If it is unknown or not there.
+    """
+    if device is None:
+        return get_device()
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition('\n')[0]
+        raise ValueError(f'--device {device}: cannot be used ({reason}); expected cpu, cuda or cuda:NUMBER') from error
+    return device
+
+
+def _test_dataset(cfg: Config) -> dict:
+    if not cfg.get('test_dataloader'):
+        raise ValueError(f'{cfg.filename}: no test_dataloader, whose pipeline pictures go through; add one')
+    _, dataset = next(loader_leaves(cfg, 'test'))
+    return dataset
+
+
+def _loader_of(dataset: Mapping) -> dict:
+    pipeline = dataset.get('pipeline') or ()
+    found = [step for step in pipeline if str(step.get('type')).rpartition('.')[2] == 'LoadImageFromFile']
+    if not found:
+        raise ValueError('test_dataloader.dataset.pipeline: no LoadImageFromFile, with which pictures are read; add it')
+    return dict(found[0])
+
+
+def _names_and_colours(meta: Mapping, dataset: Mapping) -> tuple[list[str] | None, list[tuple[int, ...]]]:
+    """Names of the classes (None if unknown), and a colour for each.
+
+    The config comes before the checkpoint for colours, and after it for names.
+    """
+    trained = meta.get('dataset_meta') if isinstance(meta.get('dataset_meta'), Mapping) else {}
+    trained = {str(key).lower(): value for key, value in trained.items()}
+    defaults = getattr(DATASETS.get(dataset['type']), 'METAINFO', {})
+    stated = {**defaults, **(dataset.get('metainfo') or {})}
+    classes = trained.get('classes') or stated.get('classes')
+    palette = stated.get('palette') or trained.get('palette')
+    count = len(classes) if classes else 0
+    if not isinstance(palette, list | tuple) or len(palette) < count:
+        palette = [tuple(int(255 * part) for part in colour) for colour in colormaps['tab20'].colors]
+        palette = palette * (count // len(palette) + 1)
+    return [str(name) for name in classes] if classes else None, [tuple(colour) for colour in palette]
+
+
+def _as_rgb(picture: np.ndarray) -> np.ndarray:
+    """Three channels of 8 bit, red first, from pixels that may be grey, float or transparent."""
+    picture = picture[..., None] if picture.ndim == 2 else picture
+    picture = picture.repeat(3, axis=-1) if picture.shape[-1] == 1 else picture[..., :3]
+    return picture[..., ::-1].clip(0, 255).astype(np.uint8)

@@ -1,0 +1,1 @@
+"""Checkpoints of a training: where they go, and whether one fits."""

@@ -1,0 +1,57 @@
+"""The tasks, found by the library of a config."""
+
+import importlib
+
+from vitplug.stacks import build_ops, install_packages
+
+from .classification import Classification
+from .detection import Detection
+from .labels import Label
+from .segmentation import Segmentation
+from .task import AnnotationFile, Task
+
+#: The tasks by library, which is the `default_scope` of a config.
+TASKS: dict[str, Task] = {task.library: task for task in (Classification(), Segmentation(), Detection())}
+#: Annotations of samples by name, of all libraries: names differ, and a data set may be another library's.
+LABELS: dict[str, Label] = {name: label for task in TASKS.values() for name, label in task.labels.items()}
+#: Annotation files by the type of the data set, of all libraries.
+ANNOTATION_FILES: dict[str, AnnotationFile] = {
+    kind: file for task in TASKS.values() for kind, file in task.annotation_files.items()
+}
+
+
+def check_scope(cfg) -> None:
+    """Checks that `default_scope` names an installed package, with compiled ops where its models need them.
+
+    Raises:
+        ValueError: if `default_scope` is missing or unknown.
+        ImportError: if the package, or mmcv's ops, cannot be imported.
+    """
+    scope = cfg.get('default_scope')
+    allowed = ', '.join(f'{task.library} ({task.name})' for task in TASKS.values())
+    if scope is None:
+        raise ValueError(f'the config sets no default_scope: set it to one of {allowed}')
+    if not isinstance(scope, str):
+        raise ValueError(f'default_scope = {scope!r} is no name of a package: set it to one of {allowed}')
+    try:
+        importlib.import_module(scope)
+    except ImportError as error:
+        if scope not in TASKS:
+            raise ValueError(f'default_scope = {scope!r} is unknown: set it to one of {allowed}') from error
+        raise ImportError(
+            f'default_scope = {scope!r} cannot be imported ({error}): run make setup, or {install_packages()}'
+        ) from error
+    if scope in TASKS and TASKS[scope].needs_ops:
+        check_ops()
+
+
+def check_ops() -> None:
+    """Checks that mmcv came with its compiled ops, which it leaves out silently when it is built without torch.
+
+    Raises:
+        ImportError: says how to build them.
+    """
+    try:
+        importlib.import_module('mmcv.ops')
+    except ImportError as error:
+        raise ImportError(f"mmcv's compiled ops do not load ({error}): run make setup, or {build_ops()}") from error

@@ -1,0 +1,237 @@
+"""Predictions of the three libraries: their inferencers, drawn pictures and files of results."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import mmcv
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dataset import pseudo_collate
+from mmengine.structures import BaseDataElement, PixelData
+from torch import nn
+
+from vitplug.files.annotations import read_json
+from vitplug.files.atomic import AtomicBackend
+from vitplug.files.pictures import Picture
+
+PREDICTIONS = 'predictions.json'
+TOP = 5
+# Pixels. Smaller pictures are enlarged when they are drawn, so that there is room for names.
+SMALLEST_SIDE, LARGEST_SIDE = 384, 1536
+
+
+def write_json(content: Any, path: Path) -> None:
+    AtomicBackend().put_text(json.dumps(content), path)
+
+
+def holding(kind: type, model: nn.Module) -> type:
+    """The class of an inferencer that takes this model and builds none, and batches of several image sizes."""
+    return type(kind.__name__, (kind,), {'_init_model': lambda *_: model, '_init_collate': lambda *_: pseudo_collate})
+
+
+def enlarged(image: np.ndarray) -> tuple[np.ndarray, int]:
+    """An image ``(height, width, 3)`` that is large enough to be drawn on, and the factor."""
+    height, width = image.shape[:2]
+    factor = max(1, min(-(-SMALLEST_SIDE // min(height, width)), LARGEST_SIDE // max(height, width)))
+    return mmcv.imresize(image, (factor * width, factor * height)), factor
+
+
+def repeated(maps: torch.Tensor, factor: int) -> torch.Tensor:
+    """Maps ``(N, height, width)``, each pixel ``factor`` times as wide and high."""
+    return maps.repeat_interleave(factor, -2).repeat_interleave(factor, -1)
+
+
+class ClassPredictions:
+    """Five classes with the highest scores, by mmpretrain.
+
+    Args:
+        cfg: The config, with the data set of the test as `test_dataloader.dataset`.
+        model: The model, with its weights.
+        classes: Names of its classes, None where they are unknown.
+        palette: A colour for each.
+        score_thr: Lowest score that is drawn.
+    """
+
+    def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
+        from mmpretrain import ImageClassificationInferencer
+        from mmpretrain.visualization import UniversalVisualizer
+
+        model._config, model._dataset_meta = cfg, dict(classes=classes)
+        self.inferencer = ImageClassificationInferencer(model)
+        self.visualizer = UniversalVisualizer()
+        self.classes = classes
+        self.score_thr = score_thr or 0.0
+        self.records: list[dict] = []
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        """Pictures as a batch for the model's `test_step`."""
+        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch
+
+    def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """An RGB image with the names and scores on it."""
+        scores, labels = _top(sample)
+        sample = sample.clone()
+        sample.set_pred_label(labels[scores >= self.score_thr])
+        return self.visualizer.visualize_cls(enlarged(image)[0], sample, classes=self.classes, draw_gt=False)
+
+    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
+        """Keeps the result of one picture."""
+        top = [
+            dict(label=label, name=self.classes[label] if self.classes else None, score=score)
+            for score, label in zip(*(values.tolist() for values in _top(sample)), strict=True)
+        ]
+        self.records.append(dict(_place(picture), top=top))
+
+    def write(self, out: Path) -> None:
+        """Writes all results."""
+        write_json(self.records, out / PREDICTIONS)
+
+
+def _top(sample: BaseDataElement) -> tuple[torch.Tensor, torch.Tensor]:
+    return sample.pred_score.topk(min(TOP, len(sample.pred_score)))
+
+
+def _place(picture: Picture) -> dict:
+    """Which picture it is."""
+    return dict(file=str(picture.source.path)) | ({} if picture.frame is None else dict(frame=picture.frame))
+
+
+class MapPredictions:
+    """Label maps, by mmseg. Arguments as :class:`ClassPredictions`; there are no scores."""
+
+    def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
+        from mmseg.apis import MMSegInferencer
+
+        if score_thr is not None:
+            raise ValueError(f'--score-thr {score_thr}: a label map has no scores; leave it out')
+        classes = classes or [f'class {label}' for label in range(model.num_classes)]
+        if len(classes) < model.num_classes:
+            raise ValueError(
+                f'decode_head.num_classes = {model.num_classes}, but only {len(classes)} classes have names: set '
+                'test_dataloader.dataset.metainfo.classes to all of them'
+            )
+        self.classes = classes
+        palette = (list(palette) * len(classes))[: len(classes)]
+        model.dataset_meta = dict(classes=classes, palette=palette)
+        cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=palette)
+        self.inferencer = holding(MMSegInferencer, model)(cfg, classes=classes, palette=palette)
+        self.records: list[dict] = []
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch
+
+    def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """An RGB image under its label map, with the names of the classes."""
+        image, factor = enlarged(image)
+        sample = sample.clone()
+        sample.pred_sem_seg = PixelData(data=repeated(sample.pred_sem_seg.data, factor))
+        [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, opacity=0.6)
+        return drawn
+
+    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
+        """Writes the label map as a PNG of class indices, and keeps the shares of the classes."""
+        labels = sample.pred_sem_seg.data[0].numpy()
+        path = Path('labels', f'{picture.name}.png')
+        mmcv.imwrite(labels.astype(np.uint8 if len(self.classes) <= 256 else np.uint16), str(out / path))
+        present, pixels = np.unique(labels, return_counts=True)
+        shares = {self.classes[label]: count / labels.size for label, count in zip(present, pixels, strict=True)}
+        self.records.append(dict(_place(picture), label_map=str(path), shares=shares))
+
+    def write(self, out: Path) -> None:
+        write_json(self.records, out / PREDICTIONS)
+
+
+class ObjectPredictions:
+    """Boxes and masks, by mmdet. Arguments as :class:`ClassPredictions`.
+
+    Results are those of COCO, with the ids of the annotation file of the test where it lists a picture, and further
+    ones for others. ``bbox.json`` and ``segm.json`` have the same objects in the same order, as COCO's tools want them.
+    """
+
+    def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
+        from mmdet.apis import DetInferencer
+
+        model.dataset_meta = dict(classes=classes, palette=list(palette))
+        cfg.visualizer = dict(type='DetLocalVisualizer', name='predict', line_width=2)
+        self.inferencer = holding(DetInferencer, model)(cfg)
+        self.score_thr = 0.3 if score_thr is None else score_thr
+        self.ids, self.categories = known_ids(cfg, classes)
+        self.next_id = max(self.ids.values(), default=0) + 1
+        self.pictures: list[dict] = []
+        self.boxes: list[dict] = []
+        self.masks: list[dict] = []
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        [(_, batch)] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch
+
+    def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """An RGB image with boxes, masks, names and scores."""
+        image, factor = enlarged(image)
+        sample, found = sample.clone(), sample.pred_instances.clone()
+        found.bboxes = found.bboxes * factor
+        if 'masks' in found:
+            found.masks = repeated(found.masks, factor)
+        sample.pred_instances = found
+        [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
+        return drawn
+
+    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
+        """Keeps all objects of one picture, whatever their scores."""
+        from mmdet.structures.mask import encode_mask_results
+
+        image_id = self._id_of(picture)
+        height, width = picture.pixels.shape[:2]
+        self.pictures.append(dict(id=image_id, file_name=str(picture.source.path), width=width, height=height))
+        self.pictures[-1] |= {} if picture.frame is None else dict(frame=picture.frame)
+        found = sample.pred_instances.numpy()
+        for (left, top, right, bottom), score, label in zip(found.bboxes, found.scores, found.labels, strict=True):
+            box = [float(number) for number in (left, top, right - left, bottom - top)]
+            self.boxes.append(self._result(image_id, label, score) | dict(bbox=box))
+        if 'masks' not in found:
+            return
+        scores = found.get('mask_scores', found.scores)
+        for mask, score, label in zip(encode_mask_results(found.masks), scores, found.labels, strict=True):
+            rle = dict(size=mask['size'], counts=mask['counts'].decode())
+            self.masks.append(self._result(image_id, label, score) | dict(segmentation=rle))
+
+    def _id_of(self, picture: Picture) -> int:
+        path = picture.source.path.resolve()
+        if picture.frame is None and path in self.ids:
+            return self.ids[path]
+        self.next_id += 1
+        return self.next_id - 1
+
+    def _result(self, image_id: int, label: int, score: float) -> dict:
+        category = self.categories[label]['id'] if label < len(self.categories) else int(label) + 1
+        return dict(image_id=image_id, category_id=category, score=float(score))
+
+    def write(self, out: Path) -> None:
+        write_json(dict(images=self.pictures, categories=self.categories), out / 'images.json')
+        write_json(self.boxes, out / 'bbox.json')
+        if self.masks:
+            write_json(self.masks, out / 'segm.json')
+
+
+def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], list[dict]]:
+    """Ids of pictures by path, and the categories, of the annotation file of the test; 1, 2 ... where there is none."""
+    dataset, names = cfg.test_dataloader.dataset, classes or []
+    numbered = [dict(id=number, name=name) for number, name in enumerate(names, start=1)]
+    path = Path(dataset.get('data_root') or '', dataset.get('ann_file') or '')
+    content = read_json(path) if path.suffix == '.json' and path.is_file() else None
+    if not isinstance(content, dict) or not all('file_name' in image for image in content.get('images', ())):
+        return {}, numbered
+    prefix = (dataset.get('data_prefix') or {}).get('img', '')
+    folder = Path(dataset.get('data_root') or '', prefix).resolve()
+    ids = {(folder / image['file_name']).resolve(): image['id'] for image in content.get('images', ())}
+    # mmdet numbers the classes in the order of the file.
+    own = [dict(id=c['id'], name=c['name']) for c in content.get('categories', ()) if c['name'] in names]
+    return (ids, own) if len(own) == len(names) else ({}, numbered)
+
+
+Predictions = ClassPredictions | MapPredictions | ObjectPredictions

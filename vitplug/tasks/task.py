@@ -1,0 +1,156 @@
+"""The description of a task: everything in which mmpretrain, mmseg and mmdet differ for vitplug."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.structures import BaseDataElement
+from torch import Tensor, nn
+
+from .annotations import Finding
+from .class_counts import ClassCounts
+from .experiments.hosts import Host
+from .experiments.own_data import OwnData, Split
+from .labels import Label
+
+if TYPE_CHECKING:  # matplotlib and mmcv, which most commands do without
+    from matplotlib.axes import Axes
+
+    from .predictions import Predictions
+
+
+@dataclass(frozen=True)
+class AnnotationFile:
+    """The annotation file of a type of data sets.
+
+    Attributes:
+        suffix: The end of its name.
+        inspect: Looks through it; takes its path, the number of classes (None if unknown) and the largest image in
+            pixels.
+    """
+
+    suffix: str
+    inspect: Callable[[Path, int | None, int], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Changes to a base config for an experiment on one's own data.
+
+    Attributes:
+        dataset: The type of the data sets.
+        read: Reads the data; takes the folder and the names of classes from the command line.
+        evaluator: The metric of a split; takes the base, the data and the split.
+        steps: Changes to a step of a pipeline.
+        model: Changes to the model beside its backbone and its numbers of classes.
+        trained: Settings of the training data beside the files.
+        tested: The same of the validation and test data.
+    """
+
+    dataset: str
+    read: Callable[[Path, Sequence[str]], OwnData]
+    evaluator: Callable[[Config, OwnData, Split], dict]
+    steps: Callable[[OwnData, Mapping], dict] = lambda data, step: {}
+    model: Callable[[Config, OwnData], dict] = lambda cfg, data: {}
+    trained: Mapping[str, Any] = field(default_factory=dict)
+    tested: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Task(ABC):
+    """What differs between mmpretrain, mmseg and mmdet.
+
+    The description imports no library; methods that need one import it when they are called.
+
+    Attributes:
+        library: Name of the package, and `default_scope` of its configs.
+        name: Name of the task, as commands take it.
+        needs_ops: True if the models need mmcv's compiled ops.
+        result_dump: Type of the metric that writes predictions to a file (`tools/test.py --out`).
+        tta_model: Settings of the model that merges the predictions of several views (`tools/test.py --tta`).
+        class_counts: Settings that count classes.
+        labels: Annotations of a sample, by the names that the library gives them.
+        annotation_files: Annotation files that can be looked through, by the type of the data set.
+        experiment: Settings of experiments on one's own data.
+        hosts: vitplug's hosts for the library's backbones, by the type of the backbone.
+    """
+
+    library: str
+    name: str
+    needs_ops: bool = False
+    result_dump: str = 'DumpResults'
+    tta_model: Mapping[str, Any]
+    class_counts: ClassCounts
+    labels: Mapping[str, Label]
+    annotation_files: Mapping[str, AnnotationFile] = {}
+    experiment: Experiment
+    hosts: Mapping[str, Host] = {}
+
+    @abstractmethod
+    def show_predictions(self, cfg: Config, hook: Mapping[str, Any], folder: str | None) -> None:
+        """Makes a test draw its predictions.
+
+        Args:
+            cfg: The config; changed in place.
+            hook: Settings of the hook that draws: `show`, `wait_time`.
+            folder: Where pictures are written; None for nowhere.
+
+        Raises:
+            ValueError: if the library cannot draw them.
+        """
+
+    @abstractmethod
+    def run_inference(self, model: nn.Module, images: Tensor) -> None:
+        """Runs the parts of a model whose costs are counted.
+
+        Args:
+            model: The model, in evaluation mode.
+            images: Images ``(B, C, H, W)``, which may be on the meta device.
+        """
+
+    @abstractmethod
+    def describe_inference(self, model: nn.Module) -> str:
+        """Says what :meth:`run_inference` runs of a model."""
+
+    @abstractmethod
+    def predictions(
+        self,
+        cfg: Config,
+        model: nn.Module,
+        classes: list[str] | None,
+        palette: Sequence[tuple[int, ...]],
+        score_thr: float | None,
+    ) -> 'Predictions':
+        """The model behind its library's inferencer, with the form of pictures and results.
+
+        Args:
+            cfg: The config, with the data set of the test as `test_dataloader.dataset`.
+            model: The model, with its weights.
+            classes: Names of its classes, None if unknown.
+            palette: A colour for each class.
+            score_thr: Lowest score that is drawn; None for the task's own.
+
+        Raises:
+            ValueError: if the task has no scores, or classes have no names.
+        """
+
+    @abstractmethod
+    def draw_panels(
+        self, panels: Sequence['Axes'], image: np.ndarray, sample: BaseDataElement, metainfo: Mapping[str, Any]
+    ) -> None:
+        """Draws truth and prediction of an image.
+
+        Args:
+            panels: Two, for the truth and for the prediction.
+            image: The image ``(H, W, 3)``, RGB.
+            sample: Annotations and predictions.
+            metainfo: The data set's classes and palette.
+        """
+
+
+def heads_of(part: nn.Module) -> list[nn.Module]:
+    """The heads of a cascade, or the only head."""
+    return list(part) if isinstance(part, nn.ModuleList) else [part]
