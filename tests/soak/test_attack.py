@@ -185,7 +185,7 @@ def test_signal_from_outside(sandboxes):
 
 
 def test_moments_of_writing_are_counted(sandboxes):
-    assert sandboxes.sound('plain', 'test.py finite').run.writes == 3
+    assert sandboxes.sound('plain', 'test.py finite').run.writes == 4
 
 
 def test_two_at_a_time(sandboxes):

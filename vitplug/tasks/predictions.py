@@ -118,7 +118,7 @@ class MapPredictions:
         palette = (list(palette) * len(classes))[: len(classes)]
         model.dataset_meta = dict(classes=classes, palette=palette)
         cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=palette)
-        self.inferencer = holding(MMSegInferencer, model)(cfg, classes=classes, palette=palette, show_progress=False)
+        self.inferencer = holding(MMSegInferencer, model)(cfg, classes=classes, palette=palette)
         self.records: list[dict] = []
 
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
@@ -158,7 +158,7 @@ class ObjectPredictions:
 
         model.dataset_meta = dict(classes=classes, palette=list(palette))
         cfg.visualizer = dict(type='DetLocalVisualizer', name='predict', line_width=2)
-        self.inferencer = holding(DetInferencer, model)(cfg, show_progress=False)
+        self.inferencer = holding(DetInferencer, model)(cfg)
         self.score_thr = 0.3 if score_thr is None else score_thr
         self.ids, self.categories = known_ids(cfg, classes)
         self.next_id = max(self.ids.values(), default=0) + 1
