@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Distributions of each import name: two of them overwrite each other's files, and the last one installed wins.
+# Distributions of each import name. Two of them in one environment overwrite each other's files.
 DISTRIBUTIONS = {
     'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
     'mmcv': ('onedl-mmcv', 'mmcv', 'mmcv-lite', 'mmcv-full', 'onedl-mmcv-lite'),
@@ -15,12 +15,12 @@ DISTRIBUTIONS = {
     'mmseg': ('onedl-mmsegmentation', 'mmsegmentation'),
     'mmpretrain': ('onedl-mmpretrain', 'mmpretrain', 'mmcls'),
 }
-# Where OpenMMLab keeps wheels of mmcv, for a kind of torch such as 'cu121' and a release such as '2.1'.
+# OpenMMLab's wheels of mmcv, by the build of torch, such as 'cu121', and its release, such as '2.1'.
 MMCV_WHEELS = 'https://download.openmmlab.com/mmcv/dist/{kind}/torch{release}/index.html'
 
 
 def installed(names: Sequence[str]) -> dict[str, str]:
-    """The installed ones among some distributions, with their versions."""
+    """Versions of the installed distributions among ``names``."""
     found = {}
     for name in names:
         try:
@@ -32,14 +32,14 @@ def installed(names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Stack:
-    """Packages that vitplug is tested on together; `make setup STACK=name` installs them.
+    """A tested set of packages; `make setup STACK=name` installs it.
 
     Attributes:
         name: The value of STACK.
         extra: The extra of setup.py with the packages beside torch.
         mmcv: The distribution of mmcv.
         versions: The versions of torch and mmcv.
-        wheels: Kinds of torch for which OpenMMLab has this mmcv prebuilt, on x86-64 for Python up to 3.11.
+        wheels: Builds of torch for which OpenMMLab has wheels of this mmcv, on x86-64 for Python up to 3.11.
     """
 
     name: str
@@ -54,13 +54,13 @@ STACKS = (
     Stack('openmmlab', 'openmmlab', 'mmcv', ('2.1.2', '2.1.0'), wheels=('cpu', 'cu118', 'cu121')),
     Stack('openmmlab-new', 'openmmlab', 'mmcv', ('2.5.1', '2.1.0')),
 )
-# The first minor release of torch 2 that onedl's packages take.
+# Minor version of the first torch 2.x that onedl's packages support.
 FIRST_TORCH_OF_ONEDL = 4
 UPSTREAM = ('mmengine', 'mmcv', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'mmpretrain')
 
 
 def nearest_stack() -> Stack:
-    """The stack that is closest to the installed packages, by their names and the torch release."""
+    """The stack closest to the installed packages, by their names and the torch release."""
     onedl, old, new = STACKS
     match = re.match(r'2\.(\d+)', installed(('torch',)).get('torch', ''))
     minor = int(match[1]) if match else None
@@ -83,22 +83,25 @@ def stack_here() -> str:
     return f'{stack.name}, as tested' if not differs else f'{stack.name} is the nearest: {", ".join(differs)}'
 
 
+# --- remedies: shell commands ---
+
+
 def mmcv_wheels() -> str:
-    """The address of prebuilt wheels of the nearest stack's mmcv for the installed torch; '' if there are none."""
+    """The address of wheels of the nearest stack's mmcv for the installed torch, or '' if there are none."""
     stack = nearest_stack()
     match = re.fullmatch(r'(2\.\d+)\.\d+(?:\+(\w+))?', installed(('torch',)).get('torch', ''))
     if match is None or sys.version_info >= (3, 12) or platform.machine() not in ('x86_64', 'AMD64'):
         return ''
-    # PyPI's builds have no label: those of torch 2.1 are for CUDA 12.1 on Linux, and for CPUs elsewhere.
+    # PyPI's builds have no label: torch 2.1 is built for CUDA 12.1 on Linux, and for CPUs on other systems.
     release, kind = match[1], match[2] or ('cu121' if sys.platform == 'linux' else 'cpu')
     is_for_release = stack.versions[0].startswith(f'{release}.')
     return MMCV_WHEELS.format(kind=kind, release=release) if is_for_release and kind in stack.wheels else ''
 
 
 def build_ops() -> str:
-    """The command that installs mmcv with its ops, under the installed name, since another name would install it twice.
+    """Command that installs mmcv with its ops, from a wheel if there is one for the installed torch.
 
-    It takes a prebuilt wheel if there is one for the installed torch.
+    It keeps the installed distribution name and version: under another name mmcv would be installed twice.
     """
     stack = nearest_stack()
     name, number = next(iter(installed(DISTRIBUTIONS['mmcv']).items()), (stack.mmcv, ''))
@@ -109,22 +112,22 @@ def build_ops() -> str:
     if address:
         return f'{drop}pip install --only-binary {full} --find-links {address} {wanted}'
     build = 'pip install --no-build-isolation --no-cache-dir'
-    return f'{drop}{build} {wanted}  # compiles ops for the torch here, ten minutes'
+    return f'{drop}{build} {wanted}  # compiles ops for the installed torch, ten minutes'
 
 
 def fit_torchvision() -> str:
-    """The command that installs the torchvision of the installed torch: 0.20 goes with 2.5, 0.21 with 2.6 and so on."""
+    """Command that installs the torchvision of the installed torch: 0.20 for 2.5, 0.21 for 2.6 and so on."""
     number = installed(('torch',)).get('torch', '')
     if not number:
         return 'pip install torch torchvision'
     match = re.fullmatch(r'2\.(\d+)\.(\d+)(?:\+(\w+))?', number)
     if match is None:
-        return f'install the torchvision that was built beside torch {number}'
+        return f'install the torchvision that was built for torch {number}'
     minor, patch, kind = match.groups()
     index = f' --index-url https://download.pytorch.org/whl/{kind}' if kind else ''
     return f'pip install --no-deps --force-reinstall torchvision==0.{int(minor) + 15}.{patch}{index}'
 
 
 def install_packages() -> str:
-    """The command that installs the packages of the nearest stack beside torch."""
+    """Command that installs the nearest stack's packages beside torch."""
     return f"pip install --no-build-isolation -e '.[{nearest_stack().extra}]'  # in the folder of vitplug"

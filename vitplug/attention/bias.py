@@ -5,12 +5,14 @@ kind; beyond that, a bias by offset is cut into rows for tiles, and a bias by qu
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vitplug.compat import replace
 
 from .grids import GridPair
 

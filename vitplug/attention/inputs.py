@@ -1,11 +1,11 @@
 """The inputs of one attention."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vitplug.compat import is_compiling
+from vitplug.compat import is_compiling, replace
 
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias, expand_all
 

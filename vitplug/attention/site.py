@@ -1,9 +1,11 @@
 """Where one attention is: the argument that every socket of a block receives."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from vitplug.compat import replace
 
 from .grids import GridPair
 from .layouts import Layout

@@ -4,7 +4,7 @@ Backward forms every tile again, so memory grows with N and not with N^2.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from vitplug.compat import replace
 
 from . import tuning
 from .grids import GridPair, ceil_div

@@ -1,6 +1,5 @@
 """The attention branch that all hosts share."""
 
-from dataclasses import replace
 from itertools import repeat
 from math import prod
 
@@ -9,7 +8,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Layout, PairBias, Site, attend
-from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.compat import register_load_state_dict_pre_hook, replace
 from vitplug.plugs import BlockShape, LayerPlugs
 
 from .parts import num_parts

@@ -6,10 +6,11 @@ attention, free of cost, so that softmax attention is spared the dense interacti
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+
+from vitplug.compat import replace
 
 from ..attention.site import Site
 from .checks import check_choice, check_flag, check_integer, check_number

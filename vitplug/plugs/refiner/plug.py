@@ -2,9 +2,10 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from torch import nn
+
+from vitplug.compat import replace
 
 from ..checks import check_choice, check_flag, check_integer
 from ..plug import BlockShape, LayerPlan, Plug

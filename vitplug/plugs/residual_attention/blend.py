@@ -1,11 +1,12 @@
 """The share of a block's own scores, and the blending."""
 
-from dataclasses import replace
 from functools import partial
 from math import inf
 
 import torch
 from torch import Tensor, nn
+
+from vitplug.compat import replace
 
 from ...attention import tuning
 from ...attention.bias import merged

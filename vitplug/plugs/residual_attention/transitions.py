@@ -4,14 +4,13 @@ Each function takes the scores ``(B, W, H, Nq, Nk)``, the layout of their window
 heads. It returns the scores for the new block, and a mask of the pairs whose scores are known (None: all).
 """
 
-from dataclasses import replace
 from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling
+from vitplug.compat import is_compiling, replace
 
 from ...attention.layouts import Layout
 
