@@ -131,6 +131,7 @@ def parse_pytest(args: list[str]) -> None:
     options.add_argument('-s', action='store_true')
     options.add_argument('-m')
     options.add_argument('--plug')
+    options.add_argument('--hypothesis-profile', choices=('vitplug', 'fresh'))
     options.add_argument('paths', nargs='*', type=lambda path: str((ROOT / path).resolve(strict=True)))
     options.parse_args(args)
 
