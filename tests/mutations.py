@@ -245,7 +245,7 @@ MUTATIONS = (
         'plugs/residual_attention/blend.py',
         '(c * (1 - alpha), *qk) for c, *qk in before',
         '(c, *qk) for c, *qk in before',
-        'plugs/test_residual_attention.py -k recursion',
+        'test_contract.py -k "twins and low-memory and vit"',
     ),
     Mutation(
         'broad attention scales by the width of a head',

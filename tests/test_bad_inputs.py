@@ -92,6 +92,7 @@ FILES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('reader', READERS)
 @pytest.mark.parametrize('file', FILES)
 def test_no_tool_reads_it(file, reader, folder):

@@ -111,6 +111,7 @@ def vit_oracle(model, image):
     return model.ln1(x)[:, 1:].transpose(1, 2).unflatten(2, hw)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize('names', SETS, ids='-'.join)
 def test_vit_follows_the_canonical_order(names):
     model, image = build('vit', names), images(*SIZE)

@@ -97,6 +97,7 @@ def test_bases_are_our_own(path):
     assert '::' not in path.read_text()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('path', ALL, ids=names(ALL))
 def test_name_says_batch_and_schedule(path):
     cfg = load(path)
@@ -374,6 +375,7 @@ def one_of_each(paths):
         yield pytest.param(path, id=path.stem, marks=marks)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('path', list(one_of_each(ALL)))
 def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
     cfg = load(path)
@@ -569,6 +571,7 @@ def teacher(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('path', PAPERS, ids=names(PAPERS))
 def test_every_parameter_learns(path, teacher):
     model = small(load(path), teacher)

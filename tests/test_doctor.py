@@ -36,6 +36,7 @@ def test_quick_looks_at_imports_only(capsys):
     assert 'mmcv.ops' in out and 'a step of' not in out and 'with ContextBroadcast' not in out
 
 
+@pytest.mark.slow
 def test_missing_ops_are_named_with_their_remedy():
     code = (
         'import sys\n'

@@ -240,6 +240,7 @@ PAPERS_MILLIONS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('plug', PAPERS_MILLIONS)
 def test_elementwise_work_of_cb_is_the_papers(plug):
     costs = costs_of(f'context_broadcast/deit-s-p16-{plug}_8xb128-300e_in1k.py', (3, 224, 224))

@@ -4,6 +4,7 @@ import random
 import types
 from functools import lru_cache
 
+import pytest
 import torch
 from soak.changing_shapes import TOGETHER, Subject, run_through
 from soak.memory import containers, grown, tensors
@@ -14,6 +15,7 @@ SIZES = [(h, w) for h in range(2, 14) for w in range(2, 14)]
 WARM_UP, LEAST = 60, 20
 
 
+@pytest.mark.slow
 def test_nothing_grows_with_the_number_of_input_sizes():
     models = [Subject(host, TOGETHER) for host in ('vit', 'swin')]
     for count in run_through(models, SIZES, random.Random(0)):
@@ -23,6 +25,7 @@ def test_nothing_grows_with_the_number_of_input_sizes():
     assert tensors() < warm_tensors + LEAST
 
 
+@pytest.mark.slow
 def test_caches_without_bound_are_found_wherever_they_are(monkeypatch):
     some = [layouts.WindowLayout(side, 8, 4, 2) for side in range(4, 4 + LEAST)]
     holder, module = torch.nn.Identity(), types.SimpleNamespace(__name__='some_module')

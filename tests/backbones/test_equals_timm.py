@@ -29,6 +29,7 @@ def relpos_vit(size, *more_plugs):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('size', ARCHS)
 def test_relpos_vit(size):
     theirs = randomize(timm.create_model(f'vit_relpos_{size}_patch16_224')).eval()

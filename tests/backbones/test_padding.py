@@ -262,6 +262,7 @@ def test_half_precision(host, plugs):
         assert 1e-5 < (got - expected).abs().mean() / expected.abs().mean() < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('host', 'plugs'), [('vit', ['ContextBroadcast', 'UniformHead']), ('swin', ['ContextBroadcast', 'BroadAttention'])]
 )

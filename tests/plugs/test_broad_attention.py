@@ -368,6 +368,7 @@ SWIN_ARCHS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize('size', [(32, 32), (37, 51)], ids=str)
 @pytest.mark.parametrize('case', SETTINGS)
 @pytest.mark.parametrize('arch', SWIN_ARCHS)
