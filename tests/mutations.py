@@ -321,8 +321,8 @@ MUTATIONS = (
     Mutation(
         'the masks of later stages are those of the first',
         'backbones/base.py',
-        'sizes_B2 = shrink(sizes_B2, section.merge.sampler.stride)\n',
-        '',
+        'sizes_B2 = shrink(sizes_B2, section.merge.sampler.stride)',
+        'pass',
         'backbones/test_padding.py -k mask',
     ),
     Mutation(
