@@ -229,3 +229,13 @@ def test_gradients_that_are_not_finite_are_a_fault():
     model = torch.nn.Linear(1, 1)
     with pytest.raises(FloatingPointError):
         doctor._check_finite(model(torch.ones(1, 1)).sum() * float('inf'), model)
+
+
+def test_set_up_asks_for_wheels_before_any_package_is_installed():
+    code = """import sys
+for name in ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'numpy'):
+    sys.modules[name] = None
+from vitplug import doctor
+sys.exit(doctor.main(['--wheels']))"""
+    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, '')

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-
-import mmengine.config.config
 
 LIBRARIES = ('mmpretrain', 'mmdet', 'mmseg', 'vitplug')
 
@@ -48,7 +47,8 @@ def packages_where_imported() -> Iterator[None]:
 
     Upstream's mmengine looks for the package beside its metadata in site-packages, where such an install is not.
     """
-    module = mmengine.config.config
+    # Not above: the set-up and the doctor look for configs where mmengine is not installed.
+    module = import_module('mmengine.config.config')
     installed_path = module.get_installed_path
 
     def imported_path(package: str) -> str:
