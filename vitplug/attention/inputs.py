@@ -44,8 +44,11 @@ class Attention:
     @property
     def offset_bias(self) -> OffsetBias | None:
         """The bias by offset, in the precision of the scores; None where there is none."""
-        of_kind = [bias for bias in self.biases if isinstance(bias, OffsetBias)]
-        return replace(of_kind[0], table=of_kind[0].table.to(self.q.dtype)) if of_kind else None
+        for bias in self.biases:
+            if isinstance(bias, OffsetBias):
+                same = bias.table.dtype == self.q.dtype
+                return bias if same else replace(bias, table=bias.table.to(self.q.dtype))
+        return None
 
     @property
     def has_offset_bias_only(self) -> bool:
