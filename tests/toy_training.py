@@ -54,7 +54,8 @@ class ToyModel(BaseModel):
         self.layers = torch.nn.Sequential(
             torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)
         )
-        self.nan_at, self.iteration = set(nan_at), 0
+        # A tuple: torch 2.1's compiler knows no `in` of a set.
+        self.nan_at, self.iteration = tuple(nan_at), 0
 
     def forward(self, inputs, label, index, mode='tensor'):
         scores = self.layers(inputs)
