@@ -2,7 +2,7 @@
 
 Five papers, one attention core, N backbones:
 
-- ``vitplug.plugs``      one file per paper (torch only)
+- ``vitplug.plugs``      a file or a folder per paper (torch only)
 - ``vitplug.attention``  the one place that computes attention (torch only)
 - ``vitplug.backbones``  the registered hosts, built by configs as ``type='vitplug.<Name>'``
 

@@ -96,14 +96,15 @@ def attend(
         # A block that reuses the maps of an earlier one has no q and k, and so no scores.
         record.add(v=v_BWHNd, **(dict(q=attention.q, k=attention.k) if heads else {}))
     own, widens = attention, _fused_enabled and plugs.widens(site)
+    adds_up = widens or plugs.keeps_scores
     if widens:
         attention, carry = plugs.widen(attention, carry)
     form = None
     if _fused_enabled:
-        inputs = attention.folded() if widens or plugs.keeps_scores else attention
+        inputs = attention.folded() if adds_up else attention
         form = plugs.fast_form(inputs, site, widens)
     if form is None or wants_maps:
-        blend = _add_bias if widens else plugs.blend_scores
+        blend = _add_bias if adds_up else plugs.blend_scores
         scores, bias = _scores_and_bias(attention)
         if wants_maps and heads:
             recorded = _scores_and_bias(own) if widens else (scores, bias)

@@ -48,7 +48,8 @@ def fused(a: Attention) -> Tensor:
 
 def _additives(a: Attention) -> list[Tensor]:
     """The tensors that are added to the scores."""
-    return [t for t in (a.offset_bias and a.offset_bias.table, a.mask) if t is not None]
+    bias = a.offset_bias
+    return [t for t in (bias and bias.table, a.mask) if t is not None]
 
 
 def form_maps(a: Attention) -> Tensor:
@@ -56,9 +57,9 @@ def form_maps(a: Attention) -> Tensor:
     if a.biases or a.mask is not None:
         # These have no entries for padded keys.
         a = a.unpadded()
-    logits = scores_of(a.q, a.k, a.scale)
-    if a.offset_bias is not None:
-        logits.add_(a.offset_bias.expand())
+    logits, bias = scores_of(a.q, a.k, a.scale), a.offset_bias
+    if bias is not None:
+        logits.add_(bias.expand())
     if a.mask is not None:
         logits.add_(a.mask)
     if a.num_padded:
@@ -69,7 +70,8 @@ def form_maps(a: Attention) -> Tensor:
 
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
-    a, bias = a.unpadded(), a.offset_bias and a.offset_bias.expand()
+    a, bias = a.unpadded(), a.offset_bias
+    bias = bias and bias.expand()
     if a.mask is None:
         return _call(a, (0, 1), bias)
     both = a.mask if bias is None else a.mask + bias

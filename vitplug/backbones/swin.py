@@ -7,6 +7,7 @@ state-dict keys and outputs of mmpretrain's class of the same name.
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -359,12 +360,17 @@ class SwinTransformer(PluggedBackbone):
         ]
 
     def layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
-        return self.plugged_blocks()[index].attn.layout(hw)
+        return self._attention(index).layout(hw)
 
     def planned_layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
         # Images are often larger than the configured ones, which may be smaller than a window.
-        attention = self.plugged_blocks()[index].attn
+        attention = self._attention(index)
         return WindowLayout(*hw, attention.window_size, attention.shift_size)
+
+    def _attention(self, index: int) -> ShiftWindowAttention:
+        """The attention of a block; a forward asks for it at every block, so no list of sections is built."""
+        blocks = chain.from_iterable(stage.blocks for stage in self.stages)
+        return next(islice(blocks, index, None)).attn
 
     def init_weights(self):
         super().init_weights()

@@ -50,6 +50,10 @@ class PlugModules(nn.ModuleDict):
         super().__init__(modules)
         self._start: dict[str, Tensor] = {}
 
+    def at(self, socket: str) -> list[nn.Module]:
+        """The modules in one socket."""
+        return [part[socket] for part in self.values() if socket in part]
+
     def learned_values(self) -> dict[str, Tensor]:
         """The learned values worth watching, by name of the plug and symbol, such as ``gab.sigma``."""
         return {
@@ -78,10 +82,6 @@ class PlugModules(nn.ModuleDict):
 
 class LayerPlugs(PlugModules):
     """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
-
-    def at(self, socket: str) -> list[nn.Module]:
-        """The modules in one socket."""
-        return [part[socket] for part in self.values() if socket in part]
 
     def fuses(self, site: Site) -> bool:
         """Whether attention needs no maps: no plug changes scores or maps, or q and k widen."""
@@ -134,10 +134,9 @@ class LayerPlugs(PlugModules):
         return merged((*biases, *(module(site) for module in self.at('bias'))))
 
     def blend_scores(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """Logits ``(B, W, H, Nq, Nk)`` of scores and bias."""
-        for module in self.at('scores'):
-            return module(scores, bias, site, carry)
-        return (scores if bias is None else scores + bias), carry
+        """Logits ``(B, W, H, Nq, Nk)`` of scores and bias, by the module in the scores socket."""
+        (module,) = self.at('scores')
+        return module(scores, bias, site, carry)
 
     def refine_map(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The maps that multiply v."""
@@ -172,10 +171,6 @@ class LayerPlugs(PlugModules):
 
 class NetworkPlugs(PlugModules):
     """The plug modules of the whole network: plug name -> socket -> module."""
-
-    def at(self, socket: str) -> list[nn.Module]:
-        """The modules in one socket."""
-        return [part[socket] for part in self.values() if socket in part]
 
     def start(self) -> Carry:
         """The carry of a new forward."""
