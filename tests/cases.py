@@ -135,6 +135,9 @@ PLUGS = {
     'value-residual': [dict(type=ValueResidual)],
 }
 
+# Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
+REFUSED: dict[str, dict[str, str]] = {}
+
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
 PREFIX_HOSTS = ('vit', 'vit-no-cls')

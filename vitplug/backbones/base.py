@@ -1,8 +1,9 @@
 """What every plugged backbone shares: the loop over blocks, plugs, intermediates and maps on images."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from mmengine.logging import MMLogger, print_log
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, fused_attention
+from vitplug.attention.grids import ceil_div
 from vitplug.attention.intermediates import Reduce
 from vitplug.checkpoints.pretrained import loads_checkpoint
-from vitplug.compat import run_uncompiled_where_it_fails
+from vitplug.compat import replace, run_uncompiled_where_it_fails
 from vitplug.plugs import NETWORK_SOCKETS, LayerPlan, PlugSet
 
 from .checks import check_images, check_values, refuse_arguments
@@ -31,13 +33,26 @@ class Section:
         blocks: The blocks.
         embed_dims: Width of their tokens, ``D``.
         stage: Stage of a hierarchical backbone, 0 elsewhere.
-        merge: Merging of patches after the blocks: ``merge(tokens, hw) -> (tokens, hw)``; None for none.
+        merge: What makes the next stage's tokens of these, see :class:`Merge`; None for nothing.
     """
 
     blocks: Sequence[nn.Module]
     embed_dims: int
     stage: int = 0
-    merge: nn.Module | None = None
+    merge: 'Merge | None' = None
+
+
+class Merge(Protocol):
+    """From the tokens of one stage to those of the next: merging of patches, a convolution with a stride, pooling."""
+
+    #: Rows and columns of tokens that become one.
+    stride: tuple[int, int]
+
+    def __call__(self, x_BND: Tensor, hw: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+        """Tokens ``(B, N, D)``, the host's prefix tokens first, and the grid of the others, in and out."""
+
+    def place(self, pixels: PixelGrid) -> PixelGrid:
+        """Where the new tokens lie in the image, of where the old ones do."""
 
 
 class PluggedBackbone(BaseModule):
@@ -84,8 +99,15 @@ class PluggedBackbone(BaseModule):
         """The blocks in order, cut where an output may be taken."""
         raise NotImplementedError
 
+    def strides(self, index: int) -> tuple[int, int]:
+        """Rows, and columns, from one query and from one key of block ``index`` to the next, in tokens that enter it.
+
+        A block whose queries are further apart than its tokens hands on as many tokens as it has queries.
+        """
+        return 1, 1
+
     def layout(self, index: int, hw: tuple[int, int]) -> Layout:
-        """How the tokens of block ``index`` lie in windows, for a map of ``hw`` tokens."""
+        """How the queries of block ``index`` lie in windows, for a map of ``hw`` queries."""
         return GlobalLayout(*hw, self.num_prefix)
 
     def planned_layout(self, index: int, hw: tuple[int, int]) -> Layout:
@@ -139,22 +161,47 @@ class PluggedBackbone(BaseModule):
                 num_layers=len(self.plugged_blocks()),
                 embed_dims=section.embed_dims,
                 shape=block.shape,
-                site=Site(self.planned_layout(index, pixels.hw), index=index),
+                site=self._site(self.planned_layout, index, entering.hw),
                 stage=section.stage,
                 num_stages=sections[-1].stage + 1,
                 sockets=block.sockets,
                 prefix_names=self.prefix_names,
             )
-            for index, (block, section, pixels) in enumerate(self._placed(PixelGrid(tuple(self.patch_resolution))))
+            for index, (block, section, entering) in enumerate(self._placed(PixelGrid(tuple(self.patch_resolution))))
         ]
 
-    def _placed(self, pixels: PixelGrid) -> Iterator[tuple[nn.Module, Section, PixelGrid]]:
-        """Every block, its section, and where its tokens lie in the image."""
+    def _placed(self, entering: PixelGrid) -> Iterator[tuple[nn.Module, Section, PixelGrid]]:
+        """Every block, its section, and where the tokens that enter it lie in the image."""
+        index = 0
         for section in self.sections():
             for block in section.blocks:
-                yield block, section, pixels
+                yield block, section, entering
+                entering = entering.every(self.strides(index)[0])
+                index += 1
             if section.merge is not None:
-                pixels = pixels.after(section.merge.sampler, section.merge.adaptive_padding)
+                entering = section.merge.place(entering)
+
+    def _site(
+        self,
+        layout: Callable[[int, tuple[int, int]], Layout],
+        index: int,
+        hw: tuple[int, int],
+        sizes_B2: Tensor | None = None,
+    ) -> Site:
+        """The site of block ``index``, of ``hw`` tokens that enter it, ``sizes_B2`` rows and columns of them valid."""
+        of_queries, of_keys = self.strides(index)
+        query_hw, valid_BN = self._every(of_queries, hw, sizes_B2)
+        site = Site(layout(index, query_hw), index=index, valid=valid_BN)
+        if of_keys == of_queries:
+            return site
+        key_hw, valid_BN = self._every(of_keys, hw, sizes_B2)
+        keys = GlobalLayout(*key_hw, self.num_prefix)
+        return replace(site, keys=keys, valid_keys=None if valid_BN is None else valid_BN.unsqueeze(1))
+
+    def _every(self, step: int, hw: tuple[int, int], sizes_B2: Tensor | None) -> tuple[tuple[int, int], Tensor | None]:
+        """Every ``step``-th token of a map along both axes: the new map, and its valid tokens ``(B, N)``."""
+        hw = tuple(ceil_div(side, step) for side in hw)
+        return hw, token_mask(shrink(sizes_B2, (step, step)), hw, self.num_prefix)
 
     def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
         """The values worth watching that the plugs have learned, as they act: alpha, A, sigma, Lambda.
@@ -234,14 +281,15 @@ class PluggedBackbone(BaseModule):
         x_BND, hw = self.embed(images, **settings)
         x_BND, carry = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.plugs.start()
         sizes_B2 = shrink(valid_sizes(images), self.patch_embed.image_stride)
-        valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
         outs, index, sections = [], 0, self.sections()
         for number, section in enumerate(sections):
             for block in section.blocks:
-                site = Site(self.layout(index, hw), index=index, valid=valid_BN)
+                site = self._site(self.layout, index, hw, sizes_B2)
                 x_BND, carry = self.run_block(block, x_BND, site, carry, recorder)
+                hw, sizes_B2 = site.layout.hw, shrink(sizes_B2, (self.strides(index)[0],) * 2)
                 index += 1
             if number == len(sections) - 1:
+                valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
                 site = Site(GlobalLayout(*hw, self.num_prefix), index=index - 1, valid=valid_BN)
                 record = recorder.at(index - 1) if recorder else None
                 if record is not None:
@@ -250,8 +298,7 @@ class PluggedBackbone(BaseModule):
             out = self.plugs.drop_prefix(x_BND, self.num_extra_tokens), hw
             if section.merge is not None:
                 x_BND, hw = section.merge(x_BND, hw)
-                sizes_B2 = shrink(sizes_B2, section.merge.sampler.stride)
-                valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
+                sizes_B2 = shrink(sizes_B2, section.merge.stride)
             if number in self.out_indices:
                 outs.append(self.format_output(number, *((x_BND, hw) if self.out_after_downsample else out)))
         return tuple(outs)
@@ -273,9 +320,9 @@ class PluggedBackbone(BaseModule):
     # --- maps on images ---
 
     def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
-        """The layout of a block's tokens, and where they lie in an image of ``(height, width)``."""
+        """The layout of a block's queries, and where they lie in an image of ``(height, width)``."""
         placed = list(self._placed(PixelGrid.of_embed(self.patch_embed, image_size)))
-        pixels = placed[index][2]
+        pixels = placed[index][2].every(self.strides(index)[0])
         return self.layout(index, pixels.hw), pixels
 
     @torch.no_grad()

@@ -3,6 +3,8 @@
 from mmcv.cnn.bricks.transformer import PatchMerging
 from torch import Tensor, nn
 
+from .pixels import PixelGrid
+
 
 class FastPatchMerging(PatchMerging):
     """mmcv's patch merging, with fewer copies in its unfolding."""
@@ -11,6 +13,12 @@ class FastPatchMerging(PatchMerging):
         super().__init__(*args, **settings)
         own = self.sampler
         self.sampler = FastUnfold(own.kernel_size, own.dilation, own.padding, own.stride)
+        #: Rows and columns of tokens that become one.
+        self.stride = self.sampler.stride
+
+    def place(self, pixels: PixelGrid) -> PixelGrid:
+        """Where the merged tokens lie in the image."""
+        return pixels.after(self.sampler, self.adaptive_padding)
 
 
 class FastUnfold(nn.Unfold):

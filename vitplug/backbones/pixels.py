@@ -8,6 +8,7 @@ from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
 from torch import Tensor, nn
 
 from vitplug.attention import Layout
+from vitplug.attention.grids import ceil_div
 
 from .patch_embed import ConvStem
 
@@ -49,6 +50,16 @@ class PixelGrid:
             start=tuple(
                 own + side * shift for own, side, (_, shift) in zip(self.start, self.stride, axes, strict=True)
             ),
+        )
+
+    def every(self, step: int) -> 'PixelGrid':
+        """The grid of every ``step``-th token along both axes from the first on, which stays where it is."""
+        if step == 1:
+            return self
+        return PixelGrid(
+            hw=tuple(ceil_div(side, step) for side in self.hw),
+            stride=tuple(own * step for own in self.stride),
+            start=tuple(own - side * (step - 1) / 2 for own, side in zip(self.start, self.stride, strict=True)),
         )
 
     def token_at(self, pixel: Sequence[int], image_size: tuple[int, int]) -> int:
