@@ -34,8 +34,7 @@ def swin_padding_small_maps(**settings) -> SwinTransformer:
 
 
 def swin_v2(**settings) -> SwinTransformerV2:
-    arch = {**SWIN_ARCH, 'extra_norm_every_n_blocks': 2}
-    defaults = dict(arch=arch, img_size=32, window_size=4, out_indices=(0, 1), drop_path_rate=0.0)
+    defaults = dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(0, 1), drop_path_rate=0.0)
     return SwinTransformerV2(**{**defaults, **settings})
 
 

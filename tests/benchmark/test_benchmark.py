@@ -144,7 +144,7 @@ def test_parts_that_are_measured_survive_one_that_fails(tmp_path, monkeypatch):
 
 
 def tiny_host(**settings):
-    arch = dict(embed_dims=8, depths=[1], num_heads=[1], extra_norm_every_n_blocks=0)
+    arch = dict(embed_dims=8, depths=[1], num_heads=[1])
     return SwinTransformerV2(arch, img_size=16, window_size=2, out_indices=0, **settings)
 
 

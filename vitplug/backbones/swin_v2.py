@@ -250,8 +250,8 @@ class SwinTransformerV2(SwinBackbone):
     ``msa`` after the projection, ``mlp_end`` after the last layer of the MLP. Scores are the scaled cosines.
 
     Args:
-        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths``, ``num_heads`` and
-            ``extra_norm_every_n_blocks`` (0 for none).
+        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths`` and ``num_heads``, and with
+            ``extra_norm_every_n_blocks`` where blocks end with a norm.
         img_size: Image size ``(h, w)`` the absolute position table is made for.
         patch_size: Side of a patch in pixels.
         in_channels: Channels of the images.
@@ -330,6 +330,8 @@ class SwinTransformerV2(SwinBackbone):
             stage_cfgs=stage_cfgs,
             patch_cfg=patch_cfg,
         )
+        if isinstance(arch, Mapping):
+            arch = {'extra_norm_every_n_blocks': 0, **arch}
         arch = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS), may_be_0=('extra_norm_every_n_blocks',))
         self._choose(arch, out_indices, frozen_stages)
         self.interpolate_mode = interpolate_mode
