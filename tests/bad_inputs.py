@@ -630,7 +630,7 @@ def _plugs(title: str, plugs: str, error: str) -> 'Row':
 
 
 def _swin_v2(title: str, settings: str, error: str) -> 'Row':
-    arch = 'arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2])'
+    arch = 'arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2]), out_indices=1'
     backbone = f"_delete_=True, type='vitplug.SwinTransformerV2', **dict({arch}) | dict({settings})"
     return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
 
