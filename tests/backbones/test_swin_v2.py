@@ -174,6 +174,14 @@ def test_blocks_start_as_the_identity():
     assert not model.stages[0].blocks[0].norm1.weight.any()
 
 
+def test_loaded_norms_are_not_started_again(tmp_path):
+    source = randomize(swin_v2())
+    torch.save(source.state_dict(), tmp_path / 'weights.pth')
+    model = swin_v2(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'weights.pth')))
+    model.init_weights()
+    torch.testing.assert_close(dict(model.state_dict()), dict(source.state_dict()), rtol=0, atol=0)
+
+
 def test_stochastic_depth_drops_a_branch_after_its_norm():
     """mmpretrain drops it before, and its norm then adds a bias to the dropped tokens, and undoes the scaling."""
     block = randomize(swin_v2(arch=ARCH, drop_path_rate=0.9, norm_cfg=None)).stages[1].blocks[1].train()
