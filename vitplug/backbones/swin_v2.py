@@ -84,7 +84,7 @@ class WindowAttentionV2(SelfAttention):
 
     def biases(self, site: Site) -> tuple[OffsetBias]:
         """The position bias of one window, of a table ``(H, 2 * window - 1, 2 * window - 1)``."""
-        # Half precision would round a bias of up to 16 by up to 1/32.
+        # bfloat16 would round a bias of up to 16 by up to 1/32.
         with without_autocast(self.relative_coords_table.device):
             offsets_yx2 = self.relative_coords_table[0].to(self.cpb_mlp[0].weight.dtype)
             table_yxH = 16 * self.cpb_mlp(offsets_yx2).sigmoid()
