@@ -629,6 +629,12 @@ def _plugs(title: str, plugs: str, error: str) -> 'Row':
     return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict(plugs=[{plugs}]))'))
 
 
+def _swin_v2(title: str, settings: str, error: str) -> 'Row':
+    arch = 'arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2]), out_indices=1'
+    backbone = f"_delete_=True, type='vitplug.SwinTransformerV2', **dict({arch}) | dict({settings})"
+    return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
+
+
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
@@ -1235,6 +1241,21 @@ CONFIG = (
         'Swin on maps smaller than a window',
         'get_flops.py swin.py --shape 24',
         r'feature map \(3, 3\) is smaller than the window \(4\): set pad_small_map',
+    ),
+    _swin_v2(
+        'Swin V2 with windows for another number of stages',
+        'window_size=[4]',
+        r'window_size=\[4\]: expected one integer, or a list of 2, one for each stage',
+    ),
+    _swin_v2(
+        'Swin V2 with windows of a pretraining that are none',
+        'pretrained_window_sizes=[4, -1]',
+        r'pretrained_window_sizes=-1: expected an integer of at least 0',
+    ),
+    _swin_v2(
+        'Swin V2 with norms after every -1 blocks',
+        'arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2], extra_norm_every_n_blocks=-1)',
+        r'arch: extra_norm_every_n_blocks=-1: expected an integer of at least 0',
     ),
     Row(
         'plugs that are no list',

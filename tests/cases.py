@@ -8,7 +8,7 @@ from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import SwinTransformer, SwinTransformerV2, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
@@ -33,6 +33,11 @@ def swin_padding_small_maps(**settings) -> SwinTransformer:
     return swin(**{'pad_small_map': True, 'use_abs_pos_embed': True, **settings})
 
 
+def swin_v2(**settings) -> SwinTransformerV2:
+    defaults = dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(0, 1), drop_path_rate=0.0)
+    return SwinTransformerV2(**{**defaults, **settings})
+
+
 def vit_with_windows(**settings) -> VisionTransformer:
     """As dense tasks at high resolution have it; the windows do not divide the maps."""
     return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (2, 3), **settings})
@@ -44,6 +49,7 @@ HOSTS = {
     'vit-windows': vit_with_windows,
     'swin': swin,
     'swin-pad-small': swin_padding_small_maps,
+    'swin-v2': swin_v2,
 }
 
 

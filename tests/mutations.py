@@ -353,6 +353,20 @@ MUTATIONS = (
         "before + (int(block) + 2 if part == 'blocks'",
         'backbones/test_equals_mmpretrain.py -k depths',
     ),
+    Mutation(
+        'Swin V2 drops branches before their norms',
+        'backbones/swin_v2.py',
+        'attn = self.drop_path(self.norm1(branch))',
+        'attn = self.norm1(self.drop_path(branch))',
+        'backbones/test_swin_v2.py -k stochastic',
+    ),
+    Mutation(
+        'the learned scale of cosines has no bound',
+        'backbones/swin_v2.py',
+        'self.logit_scale.clamp(max=log(MOST_SCALE)).exp()',
+        'self.logit_scale.exp()',
+        'backbones/test_swin_v2.py -k cosines',
+    ),
     # --- checkpoints ---
     Mutation(
         'any checkpoint covers the model enough',

@@ -18,6 +18,7 @@ from vitplug.backbones.padding import shrink
 from vitplug.compat import CAN_COMPILE
 
 SIZE = (32, 48)
+SMALL = {'vit': VIT_ARCH | dict(num_layers=2), **dict.fromkeys(('swin', 'swin-v2'), SWIN_ARCH | dict(depths=[2, 1]))}
 
 
 @pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin'])
@@ -63,14 +64,13 @@ def test_windows_compile_with_inductor(layout, trains):
 @pytest.mark.slow
 @settings(max_examples=EXAMPLES)
 @given(
-    host=st.sampled_from(['vit', 'swin']),
+    host=st.sampled_from(list(SMALL)),
     plugs=st.sampled_from([name for name in PLUGS if not any('layers' in plug for plug in PLUGS[name])]),
     size=st.sampled_from([(32, 32), (40, 56)]),
     trains=st.booleans(),
 )
 def test_models_compile_with_inductor(host, plugs, size, trains):
-    arch = {'vit': VIT_ARCH | dict(num_layers=2), 'swin': SWIN_ARCH | dict(depths=[2, 1])}[host]
-    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), arch=arch)).float().train(trains)
+    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), arch=SMALL[host])).float().train(trains)
     x = images(*size, dtype=torch.float32)
 
     def run(forward):
@@ -95,14 +95,14 @@ def test_models_compile_with_inductor(host, plugs, size, trains):
         ('swin', 'gab', (32, 32)),  # whose windows divide the map
         ('swin', 'residual', (37, 51)),
         ('swin', 'broad', (32, 32)),
+        ('swin-v2', 'gab', (37, 51)),
         ('vit', 'refiner', (37, 51)),
     ],
 )
 def test_exports_to_onnx(host, plugs, size, tmp_path):
     onnxruntime = pytest.importorskip('onnxruntime')
     pytest.importorskip('onnxscript')
-    arch = {'vit': VIT_ARCH | dict(num_layers=2), 'swin': SWIN_ARCH | dict(depths=[2, 1])}[host]
-    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), arch=arch)).float().eval()
+    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), arch=SMALL[host])).float().eval()
     path = tmp_path / 'model.onnx'
     torch.onnx.export(model, (images(*size, dtype=torch.float32),), path, dynamo=True, verbose=False)
     session = onnxruntime.InferenceSession(path)

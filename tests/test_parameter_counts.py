@@ -9,7 +9,7 @@ import pytest
 import torch
 from references import COUNTS, equals
 
-from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
+from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, SwinTransformerV2, VisionTransformer
 
 CB = dict(type='ContextBroadcast')
 CB_S = dict(type='ContextBroadcast', scaled=True)
@@ -66,6 +66,8 @@ MODELS = {
     'ViT-B (R)': (relative, (768, 12)),
     'Swin-T': (swin, ('tiny',)),
     'Swin-S': (swin, ('small',)),
+    'SwinV2-T': (SwinTransformerV2, ('tiny',)),
+    'SwinV2-S': (SwinTransformerV2, ('small',)),
     'ViT 16 x 384': (narrow, (16, 384, 12)),
     'ViT 24 x 384': (narrow, (24, 384, 12)),
     'ViT 32 x 384': (narrow, (32, 384, 12)),

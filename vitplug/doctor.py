@@ -208,12 +208,12 @@ VIT = dict(
     patch_size=8,
     out_type='featmap',
 )
+SWIN = dict(arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1))
 TOYS = {
     'VisionTransformer': VIT,
     'DistilledVisionTransformer': VIT,
-    'SwinTransformer': dict(
-        arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
-    ),
+    'SwinTransformer': SWIN,
+    'SwinTransformerV2': SWIN,
 }
 # Plugs that another plug needs, by backbone.
 COMPANIONS = {
@@ -302,7 +302,7 @@ PROPOSALS = dict(nms_pre=20, max_per_img=10, nms=dict(type='nms', iou_threshold=
 DETECTOR = dict(
     type='FasterRCNN',
     data_preprocessor=dict(type='DetDataPreprocessor', pad_size_divisor=32),
-    backbone=dict(type='vitplug.SwinTransformer', plugs=[dict(type='ContextBroadcast')], **TOYS['SwinTransformer']),
+    backbone=dict(type='vitplug.SwinTransformer', plugs=[dict(type='ContextBroadcast')], **SWIN),
     neck=dict(type='FPN', in_channels=[24, 48], out_channels=8, num_outs=2),
     rpn_head=dict(
         type='RPNHead',

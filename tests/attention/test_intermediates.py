@@ -26,16 +26,20 @@ def build(host, plugs, **settings):
     return randomize(HOSTS[host](plugs=copy.deepcopy(SETS[plugs]), **settings)).double().eval()
 
 
-def inputs_of(model):
-    """A list that takes the tokens which enter each block."""
+def inputs_of(modules):
+    """A list that takes the tokens which enter each module."""
     entered = []
-    for block in model.plugged_blocks():
-        block.register_forward_pre_hook(lambda _, args: entered.append(args[0]))
+    for module in modules:
+        module.register_forward_pre_hook(lambda _, args: entered.append(args[0]))
     return entered
 
 
+def attention_of(block):
+    return getattr(block.attn, 'w_msa', block.attn)
+
+
 def assert_branches_add_up(model, x):
-    entered = inputs_of(model)
+    entered = inputs_of(model.plugged_blocks())
     _, found = model.forward_intermediates(x, ('attn', 'mlp', 'block'))
     for index, block in enumerate(model.plugged_blocks()):
         branches = [found[name][index] for name in ('attn', 'mlp') if index in found.get(name, ())]
@@ -86,7 +90,7 @@ def test_heads_and_maps_have_the_shapes_of_the_site(host, plugs):
             scores = found['scores'][index]
             assert scores.shape == (2, windows, shape.map_heads, tokens, tokens)
             q, k = found['q'][index], found['k'][index]
-            assert_close(scores, q @ k.transpose(-2, -1) / shape.head_dims**0.5)
+            assert_close(scores, q @ k.transpose(-2, -1) * attention_of(block).scale)
             if plugs in ('none', 'gab', 'cb-upper-everywhere', 'gated-attention'):
                 bias, mask = found.get('bias', {}).get(index, 0.0), 0.0 if site.mask is None else site.mask.unsqueeze(2)
                 assert_close(found['logits'][index], scores + bias + mask)
@@ -96,13 +100,13 @@ def test_heads_and_maps_have_the_shapes_of_the_site(host, plugs):
 def test_layouts_put_windows_back(host):
     """Values of windows as tokens of the image are the projections of these tokens."""
     model = build(host, 'none')
-    entered = inputs_of(model)
+    attentions = [attention_of(block) for block in model.plugged_blocks()]
+    entered = inputs_of(attentions)
     _, found = model.forward_intermediates(images(*SIZE), ('v', 'site', 'probs'))
-    for index, (block, x) in enumerate(zip(model.plugged_blocks(), entered, strict=True)):
-        norm, attention = next(block.children()), getattr(block.attn, 'w_msa', block.attn)
+    for index, (attention, x) in enumerate(zip(attentions, entered, strict=True)):
         layout, v = found['site'][index].layout, found['v'][index]
         tokens = layout.from_windows(v.transpose(2, 3).flatten(3))
-        assert_close(tokens, attention.split_heads(attention.qkv(norm(x)))[2].flatten(2))
+        assert_close(tokens, attention.split_heads(attention.to_qkv(x))[2].flatten(2))
 
 
 @EVERYWHERE

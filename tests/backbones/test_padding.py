@@ -193,7 +193,7 @@ def test_an_image_alone_and_in_a_batch(host, plugs):
     under uniform heads they fill all windows, for the host fills windows up with tokens that are no padding of a batch.
     """
     model = silence(build(host, plugs))
-    fills = {'vit-windows': 24, 'swin': 64, 'swin-pad-small': 32} if plugs.startswith('uniform') else {}
+    fills = {'vit-windows': 24, 'swin': 64, 'swin-pad-small': 32, 'swin-v2': 64} if plugs.startswith('uniform') else {}
     side = fills.get(host, 8 if host.startswith('swin') else 1)
     sizes = [(-(-h // side) * side - cut, -(-w // side) * side - cut) for h, w, cut in ((37, 51, 0), (61, 31, 1))]
     pictures = [images(*size, batch=1, seed=i) for i, size in enumerate(sizes)]

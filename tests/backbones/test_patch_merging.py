@@ -1,13 +1,16 @@
 """Patch merging against mmcv's own."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mmcv.cnn.bricks.transformer import PatchMerging
+from mmpretrain.models.utils import PatchMerging as PreOrPostNormPatchMerging
 from torch.testing import assert_close
 
-from vitplug.backbones.patch_merging import FastPatchMerging
+from vitplug.backbones.patch_merging import FastPatchMerging, PostNormPatchMerging
 
 SETTINGS = {
     'swin': {},
@@ -22,9 +25,19 @@ SETTINGS = {
 @pytest.mark.parametrize('name', SETTINGS)
 @given(st.integers(5, 9), st.integers(5, 9))
 def test_same_as_mmcvs(name, height, width):
-    ours, theirs = (
-        kind(in_channels=3, out_channels=4, **SETTINGS[name]).double() for kind in (FastPatchMerging, PatchMerging)
-    )
+    check_same(FastPatchMerging, PatchMerging, SETTINGS[name], height, width)
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+@given(st.integers(5, 9), st.integers(5, 9))
+def test_norm_after_the_reduction_is_mmpretrains(name, height, width):
+    theirs = partial(PreOrPostNormPatchMerging, use_post_norm=True)
+    check_same(PostNormPatchMerging, theirs, SETTINGS[name], height, width)
+
+
+def check_same(our_kind, their_kind, settings, height, width):
+    ours, theirs = (kind(in_channels=3, out_channels=4, **settings).double() for kind in (our_kind, their_kind))
+    assert list(ours.state_dict()) == list(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(2, height * width, 3, dtype=torch.float64, requires_grad=True)
     got, got_size = ours(x, (height, width))

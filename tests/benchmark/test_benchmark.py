@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitplug.backbones import SwinTransformer
-from vitplug.benchmark import attention, cli, compilation, growth, measure, tasks
+from vitplug.analysis.costs import LinspaceOnCpu
+from vitplug.backbones import SwinTransformer, SwinTransformerV2
+from vitplug.benchmark import attention, cli, compilation, growth, hosts, measure, models, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.compilation import Compiled
 from vitplug.benchmark.growth import Growth
@@ -140,6 +141,32 @@ def test_parts_that_are_measured_survive_one_that_fails(tmp_path, monkeypatch):
     with pytest.raises(pytest.fail.Exception):
         cli.main([*QUICK, 'tasks', '--out', str(tmp_path)])
     assert len(json.loads((tmp_path / 'bench.json').read_text())['tables']) == 1
+
+
+def tiny_host(**settings):
+    arch = dict(embed_dims=8, depths=[1], num_heads=[1])
+    return SwinTransformerV2(arch, img_size=16, window_size=2, out_indices=0, **settings)
+
+
+@pytest.mark.parametrize('mode', ['training', 'inference'])
+def test_hosts_are_timed_beside_others_and_with_the_plugs_that_fit(mode, monkeypatch):
+    """Residual attention has nothing to blend in one block, and is refused."""
+    monkeypatch.setitem(hosts.HOSTS, 'tiny', hosts.Host(tiny_host, dict(another=tiny_host), size=16))
+    suite = models.Suite(Timer('cpu', rounds=1), torch.float32, 1)
+    table = hosts.plain(suite, 'tiny', mode)
+    assert (table.title, table.reference) == (f'tiny, plain, 16 x 16, batch 1, {mode}, 1 rounds', 'another')
+    assert [(row.name, row.target) for row in table.rows] == [('vitplug', 1.02), ('another', None)]
+    table = hosts.plugged(suite, 'tiny', mode)
+    assert table.reference == 'plain'
+    assert {row.name for row in table.rows} == {'plain', *models.PLUGS} - {'Residual'}
+
+
+@pytest.mark.parametrize('name', hosts.HOSTS)
+def test_hosts_are_compared_with_the_same_models(name):
+    host = hosts.HOSTS[name]
+    with torch.device('meta'), LinspaceOnCpu():
+        own, *others = (sum(p.numel() for p in make().parameters()) for make in (host.build, *host.others.values()))
+    assert all(abs(other / own - 1) < 0.01 for other in others)
 
 
 def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from cases import HOSTS, SWIN_ARCH, images, randomize, swin, vit
+from cases import HOSTS, SWIN_ARCH, images, randomize, swin, swin_v2, vit
 from hypothesis import given
 from hypothesis import strategies as st
 from references import COUNTS
@@ -249,11 +249,12 @@ def test_positions_in_a_vit_block(position, is_scaled):
     assert_close(got, block_by_hand(block, grid_tokens, position, scale))
 
 
+@pytest.mark.parametrize('make', [swin, swin_v2])
 @pytest.mark.parametrize('position', ['mlp_front', 'mlp_mid', 'mlp_end', 'msa'])
-def test_swin_broadcasts_over_the_whole_map(position):
+def test_swin_broadcasts_over_the_whole_map(position, make):
     """A change in one corner reaches the opposite corner in the first block, through CB alone."""
-    model = randomize(swin(plugs=[dict(type='ContextBroadcast', position=position)])).double().eval()
-    plain = randomize(swin()).double().eval()
+    model = randomize(make(plugs=[dict(type='ContextBroadcast', position=position)])).double().eval()
+    plain = randomize(make()).double().eval()
     x = tokens((1, 64, SWIN_ARCH['embed_dims']), 3)
     changed = x.clone()
     changed[:, 0] += tokens((SWIN_ARCH['embed_dims'],), 4)

@@ -94,7 +94,7 @@ def flat_oracle(scores, new_windows, heads):
 
 @pytest.mark.parametrize('bias_mode', ['after', 'blend', 'after_carried'])
 @pytest.mark.parametrize('transition', ['pool', 'flat_nearest', 'reset'])
-@pytest.mark.parametrize('host', ['swin', 'swin-pad-small'])
+@pytest.mark.parametrize('host', ['swin', 'swin-pad-small', 'swin-v2'])
 def test_swin_follows_the_recursion(host, transition, bias_mode):
     model = build(host, stage_transition=transition, bias_mode=bias_mode)
     (alpha,) = alphas(model)

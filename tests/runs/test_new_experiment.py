@@ -248,6 +248,7 @@ def counted(node):
 
 STOCK = {
     'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py': flowers,
+    'mmpretrain::swin_transformer_v2/swinv2-tiny-w8_16xb64_in1k-256px.py': flowers,
     'mmpretrain::deit/deit-small_4xb256_in1k.py': flowers,
     'mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py': screws,
     'vitplug::residual_attention/swin-t-p4-w7_cascade-mask-rcnn_8xb2-ms-crop-36e_coco.py': coco_folders,

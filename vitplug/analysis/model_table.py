@@ -100,6 +100,11 @@ RESIDUAL = 'residual_attention'
 BROAD = 'broad_attention'
 PLUGS = 'model.backbone.plugs'
 
+SWIN_V2 = {
+    'model.backbone.type': 'vitplug.SwinTransformerV2',
+    'model.backbone.img_size': 256,
+    'model.backbone.window_size': 8,
+}
 HOSTS = (
     Row('DeiT-Ti', f'{CB}/deit-ti-p16_8xb128-300e_in1k', 5_717_416, '1.254', ('5.7 M', '1.2 to 1.3')),
     Row('DeiT-S', f'{CB}/deit-s-p16_8xb128-300e_in1k', 22_050_664, '4.599', ('22 M', '4.6')),
@@ -127,6 +132,8 @@ HOSTS = (
     Row('ViT-B (R)', f'{GAB}/vit-relpos-b-p16_8xb288-400e_in1k', 86_429_560, '17.487'),
     Row('Swin-T', f'{RESIDUAL}/swin-t-p4-w7_8xb128-300e_in1k', 28_288_354, '4.491', ('29 M', '4.5')),
     Row('Swin-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_606_258, '8.741', ('50 M', '8.7')),
+    Row('SwinV2-T', f'{RESIDUAL}/swin-t-p4-w7_8xb128-300e_in1k', 28_347_154, '5.940', changes=SWIN_V2),
+    Row('SwinV2-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_728_418, '11.546', changes=SWIN_V2),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -268,7 +275,7 @@ configs have other settings, listed in [model_table.py](../vitplug/analysis/mode
 
 NOTES = """## Not in the tables
 
-The papers also use SwinV2, PiT, MViTv2, T2T-ViT, LVT and Mixer, which vitplug does not have as hosts. BViT's official
+The papers also use PiT, MViTv2, T2T-ViT, LVT and Mixer, which vitplug does not have as hosts. BViT's official
 code has a convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948 and 22,037,284
 parameters); neither is in the paper, and its larger model does not run.
 

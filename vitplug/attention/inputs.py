@@ -96,4 +96,4 @@ class Attention:
 
 def scores_of(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """Scaled dot products ``(..., Nq, Nk)`` of ``(..., Nq, d)`` and ``(..., Nk, d)``."""
-    return (q * scale) @ k.transpose(-2, -1)
+    return (q if scale == 1 else q * scale) @ k.transpose(-2, -1)

@@ -64,7 +64,7 @@ class SelfAttention(BaseModule):
         valids = repeat(None) if site.valid_keys is None else site.valid_keys.chunk(parts, dim=1)
         windows = zip(layout.to_windows(x_BND).chunk(parts, dim=1), masks, valids, strict=False)
         outs = [
-            self._attend(self.qkv(some), replace(site, mask=mask, valid_keys=valid), plugs, carry)[0]
+            self._attend(self.to_qkv(some), replace(site, mask=mask, valid_keys=valid), plugs, carry)[0]
             for some, mask, valid in windows
         ]
         return torch.cat(outs, dim=1), carry
@@ -90,10 +90,19 @@ class SelfAttention(BaseModule):
     def project(self, x_BND: Tensor, layout: Layout) -> Tensor:
         """q, k and v of tokens in windows, side by side, ``(B, W, N, heads * d)``."""
         if not layout.is_padded:
-            return self.qkv(layout.to_windows(x_BND))
+            return self.to_qkv(layout.to_windows(x_BND))
         # A zero token projects to the bias, so pad after the projection, with the bias.
-        qkv, bias = self.qkv(x_BND), self.qkv.bias
+        qkv, bias = self.to_qkv(x_BND), self.qkv_bias
         return layout.to_windows(qkv, None if bias is None else bias[None].to(qkv.dtype))
+
+    def to_qkv(self, tokens: Tensor) -> Tensor:
+        """q, k and v of tokens ``(..., D)``, side by side, ``(..., heads * d)``."""
+        return self.qkv(tokens)
+
+    @property
+    def qkv_bias(self) -> Tensor | None:
+        """The bias of q, k and v, side by side, ``(heads * d,)``; None for none."""
+        return self.qkv.bias
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v, each ``(..., heads, d)``."""
@@ -113,14 +122,14 @@ def _fit_heads(attention: SelfAttention, state_dict, prefix, *_) -> None:
         stock = state_dict.get(f'{prefix}qkv.{name}')
         if stock is not None and len(stock) == 3 * dims != len(own):
             parts = zip(own.split([n * shape.head_dims for n in heads]), stock.chunk(3), strict=True)
-            state_dict[f'{prefix}qkv.{name}'] = torch.cat([_overlay(*part, dim=0) for part in parts])
+            state_dict[f'{prefix}qkv.{name}'] = torch.cat([overlay(*part, dim=0) for part in parts])
     stock, own = state_dict.get(f'{prefix}proj.weight'), attention.proj.weight
     if stock is not None and stock.shape[1] == dims != own.shape[1]:
         spread = _spread_columns(stock, shape)
-        state_dict[f'{prefix}proj.weight'] = _overlay(own, spread, dim=1)
+        state_dict[f'{prefix}proj.weight'] = overlay(own, spread, dim=1)
 
 
-def _overlay(own: Tensor, stock: Tensor, dim: int) -> Tensor:
+def overlay(own: Tensor, stock: Tensor, dim: int) -> Tensor:
     """The first entries from ``stock``, the rest, if any, from ``own``; as long as ``own``."""
     size = min(own.shape[dim], stock.shape[dim])
     more = own.detach().narrow(dim, size, own.shape[dim] - size)

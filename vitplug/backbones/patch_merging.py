@@ -3,6 +3,7 @@
 from mmcv.cnn.bricks.transformer import PatchMerging
 from torch import Tensor, nn
 
+from .ffn import layer_norm
 from .pixels import PixelGrid
 
 
@@ -19,6 +20,29 @@ class FastPatchMerging(PatchMerging):
     def place(self, pixels: PixelGrid) -> PixelGrid:
         """Where the merged tokens lie in the image."""
         return pixels.after(self.sampler, self.adaptive_padding)
+
+
+class PostNormPatchMerging(FastPatchMerging):
+    """Patch merging with the norm after the reduction, as in *Swin Transformer V2*; mmcv's has it before.
+
+    Args:
+        in_channels: Width of the tokens.
+        out_channels: Width of the merged tokens.
+        norm_cfg: The norm of the merged tokens; None for none.
+        settings: Further arguments of mmcv's ``PatchMerging``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, norm_cfg: dict | None = dict(type='LN'), **settings):
+        super().__init__(in_channels, out_channels, norm_cfg=None, **settings)
+        self.norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, out_channels)
+
+    def forward(self, x_BND: Tensor, hw: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+        """Tokens ``(B, h * w, D)`` and their grid, in and out."""
+        x_BDhw = x_BND.transpose(1, 2).unflatten(2, hw)
+        if self.adaptive_padding is not None:
+            x_BDhw = self.adaptive_padding(x_BDhw)
+        merged_BND = self.reduction(self.sampler(x_BDhw).transpose(1, 2))
+        return self.norm(merged_BND), self.place(PixelGrid(tuple(hw))).hw
 
 
 class FastUnfold(nn.Unfold):

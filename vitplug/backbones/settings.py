@@ -1,6 +1,6 @@
 """Reading a host's settings: architecture, indices of outputs, frozen stages, settings of single blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from vitplug.plugs.checks import check_integer
 
@@ -8,8 +8,10 @@ from vitplug.plugs.checks import check_integer
 MOST = 100_000
 
 
-def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str]) -> Mapping:
-    """The settings of a named or given architecture.
+def choose_arch(
+    arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str], may_be_0: Collection[str] = ()
+) -> Mapping:
+    """The settings of a named or given architecture, positive integers but for those in ``may_be_0``.
 
     Raises:
         ValueError: If the name is unknown or keys are missing.
@@ -22,11 +24,11 @@ def choose_arch(arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str])
         return zoo[arch.lower()]
     if not isinstance(arch, Mapping) or not keys <= set(arch):
         raise ValueError(f'arch={arch!r}: expected a name or a dict with the keys {sorted(keys)}')
-    _check_arch(arch, next(iter(zoo.values())))
+    _check_arch(arch, next(iter(zoo.values())), may_be_0)
     return arch
 
 
-def _check_arch(arch: Mapping, known: Mapping) -> None:
+def _check_arch(arch: Mapping, known: Mapping, may_be_0: Collection[str]) -> None:
     """Checks that settings are positive integers, or lists of one length, as in a known architecture."""
     lists = {key: arch[key] for key, value in known.items() if not isinstance(value, int)}
     for key, value in lists.items():
@@ -36,7 +38,7 @@ def _check_arch(arch: Mapping, known: Mapping) -> None:
         raise ValueError(f'arch: {lists} differ in length: expected an entry for each stage')
     for key in known:
         for value in lists.get(key, [arch[key]]):
-            check_integer(f'arch: {key}', value, least=1, most=MOST)
+            check_integer(f'arch: {key}', value, least=0 if key in may_be_0 else 1, most=MOST)
 
 
 def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_indices') -> list[int]:
@@ -53,6 +55,18 @@ def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_in
     if outside:
         raise ValueError(f'{name}={indices}: {outside} outside; this backbone has indices 0 to {count - 1}')
     return [i % count for i in indices]
+
+
+def per_stage(name: str, value: int | Sequence[int], stages: int, least: int) -> list[int]:
+    """One integer for each stage: those given, or one for all.
+
+    Raises:
+        ValueError: If one is less than ``least``, or the list is of another length.
+    """
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value] * stages
+    if len(values) != stages:
+        raise ValueError(f'{name}={value!r}: expected one integer, or a list of {stages}, one for each stage')
+    return [check_integer(name, each, least=least) for each in values]
 
 
 def per_item(cfgs: Mapping | Sequence[Mapping], count: int, name: str) -> Sequence[Mapping]:

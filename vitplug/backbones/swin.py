@@ -72,7 +72,8 @@ class ShiftWindowAttention(BaseModule):
         shift_size: Tokens by which the windows are shifted.
         dropout_layer: Stochastic depth of the branch.
         pad_small_map: Whether a map smaller than a window is padded to one; otherwise it is refused.
-        settings: Further arguments of :class:`WindowAttention`.
+        window_msa: The attention inside a window, such as :class:`WindowAttention`.
+        settings: Further arguments of it.
 
     Raises:
         ValueError: If the shift is no part of the window.
@@ -86,6 +87,7 @@ class ShiftWindowAttention(BaseModule):
         shift_size: int,
         dropout_layer: Mapping,
         pad_small_map: bool = False,
+        window_msa: type[SelfAttention] = WindowAttention,
         **settings,
     ):
         super().__init__()
@@ -94,7 +96,7 @@ class ShiftWindowAttention(BaseModule):
         self.window_size = window_size
         self.shift_size = shift_size
         self.pad_small_map = pad_small_map
-        self.w_msa = WindowAttention(embed_dims, shape, window_size, **settings)
+        self.w_msa = window_msa(embed_dims, shape, window_size, **settings)
         self.drop = build_dropout(dropout_layer)
 
     def layout(self, hw: tuple[int, int]) -> WindowLayout:
@@ -156,12 +158,16 @@ class SwinBlock(BaseModule):
         attn_settings |= dict(pad_small_map=pad_small_map, dropout_layer=branch_drop)
         ffn_defaults = dict(ffn_drop=0, dropout_layer=branch_drop, act_cfg=dict(type='GELU'))
         ffn_settings = ffn_defaults | ffn_settings | dict(feedforward_channels=shape.hidden_dims)
+        self.shape = shape
+        self._build(embed_dims, norm_cfg, attn_settings | attn_cfgs, ffn_settings)
+        self.plugs = LayerPlugs()
+
+    def _build(self, embed_dims: int, norm_cfg: dict, attn_settings: Mapping, ffn_settings: Mapping) -> None:
+        """The branches and their norms, in the order of the host's keys."""
         self.norm1 = layer_norm(norm_cfg, embed_dims)
-        self.attn = ShiftWindowAttention(embed_dims, shape, **(attn_settings | attn_cfgs))
+        self.attn = ShiftWindowAttention(embed_dims, self.shape, **attn_settings)
         self.norm2 = layer_norm(norm_cfg, embed_dims)
         self.ffn = PluggedFFN(embed_dims, **ffn_settings)
-        self.shape = shape
-        self.plugs = LayerPlugs()
 
     def forward(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
@@ -198,14 +204,11 @@ class SwinStage(BaseModule):
         reshape: Callable[[BlockShape, int], BlockShape] = lambda shape, index: shape,
     ):
         super().__init__(init_cfg)
-        drop_paths = drop_paths if isinstance(drop_paths, Sequence) else [drop_paths] * depth
         shared = dict(embed_dims=embed_dims, num_heads=num_heads, window_size=window_size)
         shared |= dict(with_cp=with_cp, pad_small_map=pad_small_map)
         self.embed_dims = embed_dims
-        self.blocks = ModuleList()
-        for index, block_cfg in enumerate(per_item(block_cfgs, depth, 'block_cfgs')):
-            settings = {**shared, 'shift': index % 2 == 1, 'drop_path': drop_paths[index], **block_cfg}
-            self.blocks.append(SwinBlock(**settings, reshape=partial(reshape, index=index)))
+        block_cfgs = per_item(block_cfgs, depth, 'block_cfgs')
+        self.blocks = build_blocks(SwinBlock, shared, drop_paths, block_cfgs, reshape)
         merging = dict(in_channels=embed_dims, out_channels=2 * embed_dims, norm_cfg=dict(type='LN'))
         self.downsample = FastPatchMerging(**{**merging, **downsample_cfg}) if downsample else None
 
@@ -214,108 +217,58 @@ class SwinStage(BaseModule):
         return self.downsample.out_channels if self.downsample else self.embed_dims
 
 
-_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads')
-
-
-def _archs(names: str, embed_dims: int, depths: list[int], num_heads: list[int]) -> dict[str, dict]:
-    return {key: dict(embed_dims=embed_dims, depths=depths, num_heads=num_heads) for key in names.split()}
-
-
-@MODELS.register_module()
-class SwinTransformer(PluggedBackbone):
-    """Swin Transformer with plugs.
-
-    Takes images of any size; maps are padded to whole windows.
+def build_blocks(
+    block: type[SwinBlock],
+    shared: Mapping,
+    drop_paths: float | Sequence[float],
+    block_cfgs: Sequence[Mapping],
+    reshape: Callable[[BlockShape, int], BlockShape],
+) -> ModuleList:
+    """The blocks of one stage, regular and shifted in turn.
 
     Args:
-        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths`` and ``num_heads``.
-        img_size: Image size ``(h, w)`` the absolute position table is made for.
-        patch_size: Side of a patch in pixels.
-        in_channels: Channels of the images.
-        window_size: Side of a window in tokens.
-        drop_rate: Drop rate after the embedding.
-        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
-        out_indices: Stages whose output is returned, each ``(B, D, h, w)``.
-        out_after_downsample: Whether that is the output after the stage's patch merging.
-        use_abs_pos_embed: Whether there is a table of absolute positions.
-        interpolate_mode: How that table is resized.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        frozen_stages: Last stage to freeze; -1 freezes nothing.
-        norm_eval: Whether batch norms stay in evaluation mode.
-        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
-            being refused.
-        norm_cfg: The norm of every output; None leaves them out.
-        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
-        patch_cfg: More settings of mmcv's ``PatchEmbed``.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
-        init_cfg: Weight initialisation.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
+        block: Their class.
+        shared: The settings of all.
+        drop_paths: Stochastic depth of all, or of each.
+        block_cfgs: Further settings of each.
+        reshape: The plugs' changes of the shape of the stage's block ``index``, ``reshape(shape, index)``.
     """
+    drop_paths = drop_paths if isinstance(drop_paths, Sequence) else [drop_paths] * len(block_cfgs)
+    blocks = ModuleList()
+    for index, block_cfg in enumerate(block_cfgs):
+        settings = {**shared, 'shift': index % 2 == 1, 'drop_path': drop_paths[index], **block_cfg}
+        blocks.append(block(**settings, reshape=partial(reshape, index=index)))
+    return blocks
 
-    arch_zoo = {
-        **_archs('t tiny', 96, [2, 2, 6, 2], [3, 6, 12, 24]),
-        **_archs('s small', 96, [2, 2, 18, 2], [3, 6, 12, 24]),
-        **_archs('b base', 128, [2, 2, 18, 2], [4, 8, 16, 32]),
-        **_archs('l large', 192, [2, 2, 18, 2], [6, 12, 24, 48]),
-    }
+
+class SwinBackbone(PluggedBackbone):
+    """What both Swin Transformers share: everything but their stages, and where patches are merged."""
+
+    #: The class of the stages.
+    stage_type: type[BaseModule]
     network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
-    # The version that mmpretrain writes into its checkpoints.
-    _version = 3
 
-    def __init__(
-        self,
-        arch: str | Mapping = 'tiny',
-        img_size: int | Sequence[int] = 224,
-        patch_size: int | Sequence[int] = 4,
-        in_channels: int = 3,
-        window_size: int = 7,
-        drop_rate: float = 0.0,
-        drop_path_rate: float = 0.1,
-        out_indices: int | Sequence[int] = (3,),
-        out_after_downsample: bool = False,
-        use_abs_pos_embed: bool = False,
-        interpolate_mode: str = 'bicubic',
-        with_cp: bool = False,
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
-        pad_small_map: bool = False,
-        norm_cfg: dict | None = dict(type='LN'),
-        stage_cfgs: Mapping | Sequence[Mapping] = dict(),
-        patch_cfg: Mapping = dict(),
-        init_cfg: dict | list[dict] | None = None,
-        *,
-        plugs: Sequence[Mapping] = (),
-        **unknown,
-    ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            in_channels=in_channels,
-            window_size=window_size,
-            drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
-            out_after_downsample=out_after_downsample,
-            use_abs_pos_embed=use_abs_pos_embed,
-            interpolate_mode=interpolate_mode,
-            with_cp=with_cp,
-            norm_eval=norm_eval,
-            pad_small_map=pad_small_map,
-            norm_cfg=norm_cfg,
-            stage_cfgs=stage_cfgs,
-            patch_cfg=patch_cfg,
-        )
-        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
-        self.embed_dims = self.arch_settings['embed_dims']
-        self.depths = self.arch_settings['depths']
-        self.num_heads = self.arch_settings['num_heads']
+    # --- building, in this order ---
+
+    def _choose(self, arch: Mapping, out_indices: int | Sequence[int], frozen_stages: int) -> None:
+        """Notes the architecture, the outputs and the frozen stages."""
+        self.arch_settings = arch
+        self.embed_dims = arch['embed_dims']
+        self.depths = arch['depths']
+        self.num_heads = arch['num_heads']
         self.out_indices = choose_indices(out_indices, len(self.depths))
-        self.out_after_downsample = out_after_downsample
-        self.interpolate_mode = interpolate_mode
         self.frozen_stages = choose_frozen(frozen_stages, len(self.depths) - 1)
-        self.norm_eval = norm_eval
 
+    def _build_embedding(
+        self,
+        img_size: int | Sequence[int],
+        patch_size: int | Sequence[int],
+        in_channels: int,
+        patch_cfg: Mapping,
+        use_abs_pos_embed: bool,
+        drop_rate: float,
+    ) -> None:
+        """Patches, their absolute positions and the dropout after them."""
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'))
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
@@ -327,37 +280,35 @@ class SwinTransformer(PluggedBackbone):
         register_load_state_dict_pre_hook(self, _fit_old_checkpoint)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
-        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
-        self.stages = self._build_stages(
-            plug_set,
-            drop_path_rate,
-            per_item(stage_cfgs, len(self.depths), 'stage_cfgs'),
-            dict(window_size=window_size, with_cp=with_cp, pad_small_map=pad_small_map),
-        )
-        self.num_features = [stage.out_channels if out_after_downsample else stage.embed_dims for stage in self.stages]
+    def _build_stages(
+        self,
+        plug_set: PlugSet,
+        drop_path_rate: float,
+        settings: Sequence[Mapping],
+        stage_cfgs: Mapping | Sequence[Mapping],
+    ) -> None:
+        """The stages, of the settings of each and the configured ones that replace them."""
+        rates = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
+        stage_cfgs = per_item(stage_cfgs, len(self.depths), 'stage_cfgs')
+        self.stages, embed_dims = ModuleList(), self.embed_dims
+        for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
+            first = sum(self.depths[:i])
+            own = dict(settings[i], embed_dims=embed_dims, depth=depth, num_heads=num_heads)
+            own |= dict(drop_paths=rates[first : first + depth])
+            own |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
+            self.stages.append(self.stage_type(**{**own, **deepcopy(stage_cfgs[i])}))
+            embed_dims = self.stages[-1].out_channels
+
+    def _build_norms(self, norm_cfg: dict | None) -> None:
+        """The norms of the outputs."""
+        self.num_features = [
+            stage.out_channels if self.out_after_downsample else stage.embed_dims for stage in self.stages
+        ]
         for i in self.out_indices:
             norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, self.num_features[i])
             self.add_module(f'norm{i}', norm)
-        self.attach(plug_set)
-        self.freeze()
 
-    def _build_stages(self, plug_set, drop_path_rate, stage_cfgs: Sequence[Mapping], shared: Mapping) -> ModuleList:
-        rates = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
-        stages, embed_dims = ModuleList(), self.embed_dims
-        for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
-            first = sum(self.depths[:i])
-            settings = dict(shared, embed_dims=embed_dims, depth=depth, num_heads=num_heads)
-            settings |= dict(downsample=i < len(self.depths) - 1, drop_paths=rates[first : first + depth])
-            settings |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
-            stages.append(SwinStage(**{**settings, **deepcopy(stage_cfgs[i])}))
-            embed_dims = stages[-1].out_channels
-        return stages
-
-    def sections(self) -> list[Section]:
-        return [
-            Section(list(stage.blocks), stage.embed_dims, number, stage.downsample)
-            for number, stage in enumerate(self.stages)
-        ]
+    # --- of every host ---
 
     def layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
         return self._attention(index).layout(hw)
@@ -366,6 +317,10 @@ class SwinTransformer(PluggedBackbone):
         # Images are often larger than the configured ones, which may be smaller than a window.
         attention = self._attention(index)
         return WindowLayout(*hw, attention.window_size, attention.shift_size)
+
+    def blocks_merged(self, stage: int) -> int:
+        """Blocks of a stage that come before the patch merging that the stage holds."""
+        return self.depths[stage]
 
     def _attention(self, index: int) -> ShiftWindowAttention:
         """The attention of a block; a forward asks for it at every block, so no list of sections is built."""
@@ -411,7 +366,7 @@ class SwinTransformer(PluggedBackbone):
 
         Returns:
             The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of
-            depths. A stage's patch merging has the depth of its last block.
+            depths. Patch merging has the depth of the last block before it.
         """
         num_depths = sum(self.depths) + 2
         own = param_name.removeprefix(prefix)
@@ -422,8 +377,121 @@ class SwinTransformer(PluggedBackbone):
         if own.startswith('stages.'):
             _, stage, part, block, *_ = own.split('.')
             before = sum(self.depths[: int(stage)])
-            return before + (int(block) + 1 if part == 'blocks' else self.depths[int(stage)]), num_depths
+            return before + (int(block) + 1 if part == 'blocks' else self.blocks_merged(int(stage))), num_depths
         return num_depths - 1, num_depths
+
+
+_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads')
+
+
+def _archs(names: str, embed_dims: int, depths: list[int], num_heads: list[int]) -> dict[str, dict]:
+    return {key: dict(embed_dims=embed_dims, depths=depths, num_heads=num_heads) for key in names.split()}
+
+
+@MODELS.register_module()
+class SwinTransformer(SwinBackbone):
+    """Swin Transformer with plugs.
+
+    Takes images of any size; maps are padded to whole windows.
+
+    Args:
+        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths`` and ``num_heads``.
+        img_size: Image size ``(h, w)`` the absolute position table is made for.
+        patch_size: Side of a patch in pixels.
+        in_channels: Channels of the images.
+        window_size: Side of a window in tokens.
+        drop_rate: Drop rate after the embedding.
+        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
+        out_indices: Stages whose output is returned, each ``(B, D, h, w)``.
+        out_after_downsample: Whether that is the output after the stage's patch merging.
+        use_abs_pos_embed: Whether there is a table of absolute positions.
+        interpolate_mode: How that table is resized.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        frozen_stages: Last stage to freeze; -1 freezes nothing.
+        norm_eval: Whether batch norms stay in evaluation mode.
+        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
+            being refused.
+        norm_cfg: The norm of every output; None leaves them out.
+        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
+        patch_cfg: More settings of mmcv's ``PatchEmbed``.
+        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        init_cfg: Weight initialisation.
+
+    Raises:
+        ValueError: Names the argument, its value and what is allowed.
+    """
+
+    arch_zoo = {
+        **_archs('t tiny', 96, [2, 2, 6, 2], [3, 6, 12, 24]),
+        **_archs('s small', 96, [2, 2, 18, 2], [3, 6, 12, 24]),
+        **_archs('b base', 128, [2, 2, 18, 2], [4, 8, 16, 32]),
+        **_archs('l large', 192, [2, 2, 18, 2], [6, 12, 24, 48]),
+    }
+    stage_type = SwinStage
+    # The version that mmpretrain writes into its checkpoints.
+    _version = 3
+
+    def __init__(
+        self,
+        arch: str | Mapping = 'tiny',
+        img_size: int | Sequence[int] = 224,
+        patch_size: int | Sequence[int] = 4,
+        in_channels: int = 3,
+        window_size: int = 7,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.1,
+        out_indices: int | Sequence[int] = (3,),
+        out_after_downsample: bool = False,
+        use_abs_pos_embed: bool = False,
+        interpolate_mode: str = 'bicubic',
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        pad_small_map: bool = False,
+        norm_cfg: dict | None = dict(type='LN'),
+        stage_cfgs: Mapping | Sequence[Mapping] = dict(),
+        patch_cfg: Mapping = dict(),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        plugs: Sequence[Mapping] = (),
+        **unknown,
+    ):
+        super().__init__(
+            init_cfg,
+            unknown,
+            in_channels=in_channels,
+            window_size=window_size,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            out_after_downsample=out_after_downsample,
+            use_abs_pos_embed=use_abs_pos_embed,
+            interpolate_mode=interpolate_mode,
+            with_cp=with_cp,
+            norm_eval=norm_eval,
+            pad_small_map=pad_small_map,
+            norm_cfg=norm_cfg,
+            stage_cfgs=stage_cfgs,
+            patch_cfg=patch_cfg,
+        )
+        self._choose(choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS)), out_indices, frozen_stages)
+        self.out_after_downsample = out_after_downsample
+        self.interpolate_mode = interpolate_mode
+        self.norm_eval = norm_eval
+        self._build_embedding(img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, drop_rate)
+        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
+        shared = dict(window_size=window_size, with_cp=with_cp, pad_small_map=pad_small_map)
+        last = len(self.depths) - 1
+        settings = [dict(shared, downsample=stage < last) for stage in range(last + 1)]
+        self._build_stages(plug_set, drop_path_rate, settings, stage_cfgs)
+        self._build_norms(norm_cfg)
+        self.attach(plug_set)
+        self.freeze()
+
+    def sections(self) -> list[Section]:
+        return [
+            Section(list(stage.blocks), stage.embed_dims, number, stage.downsample)
+            for number, stage in enumerate(self.stages)
+        ]
 
 
 def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
@@ -436,7 +504,7 @@ def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
     state_dict[f'{prefix}relative_position_index'] = attention.relative_position_index
 
 
-def _fit_old_checkpoint(backbone: SwinTransformer, state_dict, prefix, local_metadata, *_) -> None:
+def _fit_old_checkpoint(backbone: SwinBackbone, state_dict, prefix, local_metadata, *_) -> None:
     """Resizes the absolute position table; renames and drops keys of older checkpoints."""
     key = f'{prefix}absolute_pos_embed'
     if backbone.absolute_pos_embed is not None and key in state_dict:

@@ -15,7 +15,7 @@ from .measure import Timer, machine
 from .report import as_text, compiled_as_text, draw, growth_as_text, save
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
-PARTS = ('attention', 'models', 'profile', 'growth', 'tasks', 'compile')
+PARTS = ('attention', 'models', 'hosts', 'profile', 'growth', 'tasks', 'compile')
 # Parts with one table at the end; each result of the other parts is a table.
 SUMMARIES = {'growth': growth_as_text, 'compile': compiled_as_text}
 
@@ -104,6 +104,12 @@ def _models(args) -> Iterator:
     return Suite(_timer(args), DTYPES[args.dtype], args.batch).run()
 
 
+def _hosts(args) -> Iterator:
+    from .hosts import run
+
+    return run(_timer(args), DTYPES[args.dtype], args.batch)
+
+
 def _profile(args) -> Iterator:
     from .profile import run
 
@@ -128,4 +134,4 @@ def _compile(args) -> Iterator:
     return run(_timer(args), DTYPES[args.dtype], Path('configs'), args.out.absolute() / 'digits')
 
 
-RUNNERS = dict(zip(PARTS, (_attention, _models, _profile, _growth, _tasks, _compile), strict=True))
+RUNNERS = dict(zip(PARTS, (_attention, _models, _hosts, _profile, _growth, _tasks, _compile), strict=True))

@@ -1,0 +1,272 @@
+"""Swin Transformer V2: timm's and mmpretrain's numbers with their weights, and where plugs act in it."""
+
+import copy
+import inspect
+import re
+
+import mmpretrain.models as stock
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from cases import images, randomize, swin_v2
+
+from vitplug.attention import Site, fused_attention
+from vitplug.backbones import SwinTransformerV2
+
+# mmpretrain wants all keys.
+ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4], extra_norm_every_n_blocks=0)
+VARIANTS = {
+    'default': dict(),
+    'pad-small': dict(pad_small_map=True, use_abs_pos_embed=True),
+    'pretrained-windows': dict(window_size=[4, 2], pretrained_window_sizes=[6, 3]),
+    'extra-norms': dict(arch={**ARCH, 'extra_norm_every_n_blocks': 2}, norm_cfg=None, out_indices=(1,)),
+    'blocks': dict(stage_cfgs=[dict(block_cfgs=dict(ffn_ratio=2.0, attn_cfgs=dict(qkv_bias=False))), dict()]),
+    'bias': dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(cpb_mlp_hidden_dims=8)))),
+}
+SIZES = [(32, 32), (64, 48), (37, 51)]
+SMALL_SIZES = [(16, 80), (5, 7)]
+
+
+def pair(**settings):
+    """mmpretrain's model with random weights, and ours that loaded them."""
+    defaults = dict(arch=ARCH, img_size=32, window_size=4, out_indices=(0, 1), pretrained_window_sizes=[0, 0])
+    settings = {**defaults, **settings}
+    theirs = randomize(stock.SwinTransformerV2(**copy.deepcopy(settings)))
+    ours = SwinTransformerV2(**copy.deepcopy(settings))
+    assert set(ours.state_dict()) == set(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    theirs.eval()
+    return theirs.double(), ours.double().eval()
+
+
+def gradients(model, outs):
+    """Gradients by parameter of a loss that every output element moves by another amount."""
+    sum((out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum() for out in outs).backward()
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+def assert_same(got, expected, tolerance):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_equals_mmpretrain(variant):
+    theirs, ours = pair(**VARIANTS[variant])
+    for size in SIZES + SMALL_SIZES * (variant == 'pad-small'):
+        x = images(*size)
+        expected = theirs(x)
+        assert_same(ours(x), expected, 1e-11)
+        with fused_attention(False):
+            assert_same(ours(x), expected, 1e-11)
+    assert_same(gradients(ours, ours(x)), gradients(theirs, theirs(x)), 1e-9)
+
+
+NAMES = [
+    (r'patch_embed\.proj\.', 'patch_embed.projection.'),
+    (r'layers\.(\d+)\.', r'stages.\1.'),
+    (r'\.attn\.', '.attn.w_msa.'),
+    (r'\.mlp\.fc1\.', '.ffn.layers.0.0.'),
+    (r'\.mlp\.fc2\.', '.ffn.layers.1.'),
+    (r'^norm\.', 'norm3.'),
+]
+
+
+def renamed(state, channels_first):
+    """Tensors of timm's model by our names; a merged patch has its channels first here, its columns and rows there."""
+    found = {}
+    for name, tensor in state.items():
+        for theirs, ours in NAMES:
+            name = re.sub(theirs, ours, name)
+        found[name] = channels_first(tensor) if 'downsample.reduction' in name else tensor
+    return found
+
+
+def channels_first(weight):
+    """Columns (across, down, channel) of a patch to (channel, down, across)."""
+    return weight.unflatten(1, (2, 2, -1)).permute(0, 3, 2, 1).flatten(1)
+
+
+def timm_pair(name, **settings):
+    small = dict(embed_dim=8, num_heads=(1, 2, 2, 4), img_size=64, window_size=2, num_classes=0, drop_path_rate=0.0)
+    theirs = randomize(timm.create_model(name, global_pool='', **{**small, **settings})).double()
+    arch = dict(embed_dims=8, depths=[len(layer.blocks) for layer in theirs.layers], num_heads=[1, 2, 2, 4])
+    ours = SwinTransformerV2(
+        {**arch, 'extra_norm_every_n_blocks': 0},
+        img_size=64,
+        window_size=2,
+        drop_path_rate=0.0,
+        pretrained_window_sizes=settings.get('pretrained_window_sizes', 0),
+    ).double()
+    keys = ours.load_state_dict(renamed(theirs.state_dict(), channels_first), strict=True)
+    assert not keys.missing_keys and not keys.unexpected_keys
+    return theirs, ours
+
+
+@pytest.mark.parametrize(
+    ('name', 'settings'),
+    [
+        ('swinv2_tiny_window8_256', dict()),
+        ('swinv2_small_window8_256', dict()),
+        ('swinv2_base_window12to16_192to256', dict(depths=(2, 2, 2, 2), pretrained_window_sizes=(3, 3, 3, 2))),
+    ],
+    ids=['tiny', 'small', 'pretrained-windows'],
+)
+def test_equals_timm(name, settings):
+    """Values and gradients, of images without padding: there timm shifts first."""
+    theirs, ours = timm_pair(name, **settings)
+    x = images(64, 64)
+    expected, got = theirs(x), ours(x)[0].permute(0, 2, 3, 1)
+    assert_same(got, expected, 1e-9)
+    assert_same(gradients(ours, [got]), renamed(gradients(theirs, [expected]), channels_first), 1e-9)
+
+
+ARGUMENTS = dict(arch=ARCH, img_size=32, window_size=4, out_indices=(1,))
+
+
+def test_arguments_are_those_of_the_stock_class():
+    own = inspect.signature(SwinTransformerV2).parameters.values()
+    got = {p.name: p.default for p in own if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    expected = {p.name: p.default for p in inspect.signature(stock.SwinTransformerV2).parameters.values()}
+    assert list(got) == list(expected)
+    assert expected.pop('pretrained_window_sizes') == [0, 0, 0, 0] and got.pop('pretrained_window_sizes') == 0
+    assert got == expected
+    assert SwinTransformerV2.arch_zoo == stock.SwinTransformerV2.arch_zoo
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (dict(window_size=[4]), r'window_size=\[4\]: expected one integer, or a list of 2, one for each stage'),
+        (dict(window_size=0), r'window_size=0: expected an integer of at least 1'),
+        (dict(pretrained_window_sizes=[4, -1]), r'pretrained_window_sizes=-1: expected an integer of at least 0'),
+        (dict(pretrained_window_sizes='12'), r"pretrained_window_sizes='12': expected an integer"),
+        (dict(arch={**ARCH, 'extra_norm_every_n_blocks': -1}), r'arch: extra_norm_every_n_blocks=-1: .* at least 0'),
+        (dict(arch={**ARCH, 'depths': [2, 0]}), r'arch: depths=0: expected an integer of at least 1'),
+        (dict(arch=dict(embed_dims=12, depths=[2])), r"with the keys .*'num_heads'"),
+        (dict(frozen_stages=2), r'frozen_stages=2: expected an integer from -1 \(none\) to 1'),
+        (dict(arch='xl'), r"arch='xl': unknown; choose from"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SwinTransformerV2(**{**ARGUMENTS, **settings})
+
+
+def test_map_smaller_than_a_window_is_refused():
+    with pytest.raises(ValueError, match=r'the feature map \(4, 3\) is smaller than the window \(4\): set pad_small'):
+        SwinTransformerV2(**ARGUMENTS)(images(32, 24, dtype=torch.float32))
+
+
+def test_unknown_argument_is_refused():
+    with pytest.raises(TypeError, match=r"no argument \['out_after_downsample'\]; it takes .*pretrained_window_sizes"):
+        SwinTransformerV2(**ARGUMENTS, out_after_downsample=True)
+
+
+def test_blocks_start_as_the_identity():
+    model = swin_v2(arch=ARCH, out_indices=(0,), norm_cfg=None)
+    model.init_weights()
+    x = images(32, 32, dtype=torch.float32)
+    tokens, hw = model.embed(x)
+    assert torch.equal(model(x)[0], tokens.transpose(1, 2).unflatten(2, hw))
+    model.init_weights()
+    assert not model.stages[0].blocks[0].norm1.weight.any()
+
+
+def test_loaded_norms_are_not_started_again(tmp_path):
+    source = randomize(swin_v2())
+    torch.save(source.state_dict(), tmp_path / 'weights.pth')
+    model = swin_v2(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'weights.pth')))
+    model.init_weights()
+    torch.testing.assert_close(dict(model.state_dict()), dict(source.state_dict()), rtol=0, atol=0)
+
+
+def test_stochastic_depth_drops_a_branch_after_its_norm():
+    """mmpretrain drops it before, and its norm then adds a bias to the dropped tokens, and undoes the scaling."""
+    block = randomize(swin_v2(arch=ARCH, drop_path_rate=0.9, norm_cfg=None)).stages[1].blocks[1].train()
+    x = torch.randn(64, 16, 24)
+    site = Site(block.attn.layout((4, 4)))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        branch = block.norm1(block.attn(x, site, block.plugs, {}, None)[0])
+        change = block(x, site, {})[0] - x
+    nothing, attention_alone = (
+        torch.isclose(change, expected, rtol=1e-4, atol=1e-4).flatten(1).all(1)
+        for expected in (torch.zeros_like(x), branch / 0.1)
+    )
+    assert 40 < nothing.sum() < 64 and attention_alone.sum() > 1
+
+
+def test_scores_are_scaled_cosines():
+    model = randomize(swin_v2()).double().eval()
+    attention = model.stages[0].blocks[0].attn.w_msa
+    with torch.no_grad():
+        attention.logit_scale.copy_(torch.tensor([1.5, 9.0]).view(2, 1, 1))
+    tokens = []
+    attention.register_forward_pre_hook(lambda module, inputs: tokens.append(inputs[0]))
+    _, found = model.forward_intermediates(images(32, 32), ('scores', 'bias'), layers=[0])
+    windows = model.layout(0, (8, 8)).to_windows(tokens[0])
+    q, k, _ = (windows @ attention.qkv.weight.T).unflatten(-1, (3, 2, 6)).permute(3, 0, 1, 4, 2, 5)
+    q = q + attention.q_bias.view(2, 1, 6)
+    cosines = F.cosine_similarity(q.unsqueeze(-2), k.unsqueeze(-3), dim=-1)
+    scales = torch.tensor([1.5, 9.0], dtype=torch.float64).exp().clamp(max=100).view(2, 1, 1)
+    assert_same(found['scores'][0], scales * cosines, 1e-10)
+    assert found['bias'][0].min() > 0 and found['bias'][0].max() < 16
+
+
+def test_gaussian_bias_is_added_outside_of_the_sigmoid():
+    plain = randomize(swin_v2()).double().eval()
+    plugged = swin_v2(plugs=[dict(type='GaussianAttentionBias', amplitude=5.0, sigma=2.0)]).double().eval()
+    plugged.load_state_dict(plain.state_dict(), strict=False)
+    x = images(32, 32)
+    (own, both) = (m.forward_intermediates(x, 'bias')[1]['bias'] for m in (plain, plugged))
+    places = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)).double()
+    gaussian = 25 * torch.exp(-torch.cdist(places, places).square() / 8)
+    for index in range(4):
+        assert_same(both[index], own[index] + gaussian, 1e-10)
+
+
+@pytest.mark.parametrize('position', ['msa', 'mlp_end'])
+def test_context_is_broadcast_before_the_norm_of_the_branch(position):
+    model = randomize(swin_v2(plugs=[dict(type='ContextBroadcast', position=position)])).double().eval()
+    block, x = model.stages[0].blocks[0], torch.randn(2, 64, 12, dtype=torch.float64)
+    seen = {}
+    block.plugs['cb'][position].register_forward_hook(lambda module, inputs, out: seen.update(x=inputs[0], out=out))
+    norm = block.norm1 if position == 'msa' else block.norm2
+    norm.register_forward_pre_hook(lambda module, inputs: seen.update(normed=inputs[0]))
+    block(x, Site(model.layout(0, (8, 8))), {})
+    assert_same(seen['out'], (seen['x'] + seen['x'].mean(1, keepdim=True)) / 2, 1e-12)
+    assert torch.equal(seen['normed'], seen['out'])
+
+
+@pytest.mark.parametrize('mode', ['replace', 'append'])
+def test_stock_checkpoint_fits_other_heads(mode):
+    """Of the removed head everything but v is left out; the other heads keep their attention."""
+    plain = randomize(swin_v2()).double().eval()
+    plugged = swin_v2(plugs=[dict(type='UniformHead', mode=mode)]).double().eval()
+    keys = plugged.load_state_dict(plain.state_dict(), strict=False)
+    assert not keys.missing_keys and not keys.unexpected_keys
+    x = images(32, 32)
+    expected, got = (m.forward_intermediates(x, ('probs', 'v'), layers=[0])[1] for m in (plain, plugged))
+    heads = 1 if mode == 'replace' else 2
+    assert_same(got['probs'][0], expected['probs'][0][:, :, :heads], 1e-12)
+    assert_same(got['v'][0][:, :, :2], expected['v'][0], 1e-12)
+
+
+def test_checkpoint_of_other_windows_keeps_its_scale():
+    """A bias of equal offsets is equal where the windows of the pretraining are named."""
+    source = randomize(swin_v2(window_size=2)).double()
+    ours = swin_v2(window_size=4, pretrained_window_sizes=2).double()
+    ours.load_state_dict(source.state_dict())
+    small, large = (
+        m.plugged_blocks()[0].attn.w_msa.biases(Site(m.planned_layout(0, (8, 8))))[0].table for m in (source, ours)
+    )
+    assert_same(large[:, 2:5, 2:5], small, 1e-12)
+
+
+def test_depth_of_patch_merging_is_that_of_the_block_before():
+    model = swin_v2(arch={**ARCH, 'extra_norm_every_n_blocks': 1})
+    assert model.get_layer_depth('stages.1.downsample.reduction.weight') == (2, 6)
+    assert model.get_layer_depth('stages.1.blocks.0.norm3.weight') == (3, 6)
+    assert [model.get_layer_depth(name)[0] for name in ('patch_embed.norm.weight', 'norm1.weight')] == [0, 5]

@@ -1,0 +1,381 @@
+"""Swin Transformer V2: cosine attention, a position bias for any window, norms after the branches.
+
+*Swin Transformer V2: Scaling Up Capacity and Resolution*, with the arguments, state-dict keys and outputs of
+mmpretrain's class of the same name. Two things of training follow the authors' code, from which mmpretrain differs:
+stochastic depth drops a branch after its norm, and these norms start at 0.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn.bricks.drop import build_dropout
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, LayerRecord, OffsetBias, Site
+from vitplug.attention.grids import relative_position_index
+from vitplug.attention.precision import at_least_float32, without_autocast
+from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.plugs import BlockShape, PlugSet
+from vitplug.registry import MODELS
+
+from .attention import SelfAttention, overlay
+from .base import Section
+from .ffn import PluggedFFN, layer_norm
+from .patch_merging import PostNormPatchMerging
+from .plug_configs import build_plugs
+from .settings import choose_arch, per_item, per_stage
+from .swin import ShiftWindowAttention, SwinBackbone, SwinBlock, build_blocks
+
+# Largest factor of the cosines.
+MOST_SCALE = 100.0
+# A vector of this length or less counts as 0, as in torch's normalize.
+LEAST_LENGTH = 1e-12
+
+
+class WindowAttentionV2(SelfAttention):
+    """Self-attention inside windows, by the cosines of queries and keys, with a continuous position bias::
+
+        scores = min(exp(logit_scale), 100) * cos(q, k)              a scale per head, Eq. (2)
+        bias   = 16 * sigmoid(W2 relu(W1 [s(dy), s(dx)] + b1))       Eq. (3)
+        s(t)   = sign(t) log2(1 + 8 |t| / (window - 1)) / 3          offsets t, query minus key, Eq. (4)
+
+    The core gets q of length 1 times the scale of its head and k of length 1, so ``q @ k^T`` are the scores. k has no
+    bias.
+
+    Args:
+        embed_dims: Width of a token, ``D``.
+        shape: The heads.
+        window_size: Side of a window.
+        qkv_bias: Whether q and v have a bias.
+        attn_drop: Drop rate of the probabilities.
+        proj_drop: Drop rate after the projection.
+        cpb_mlp_hidden_dims: Width of the hidden layer of the bias.
+        pretrained_window_size: Side of the windows of the pretraining, by which offsets are divided; 0 is the window's
+            own.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        shape: BlockShape,
+        window_size: int,
+        qkv_bias: bool = True,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        cpb_mlp_hidden_dims: int = 512,
+        pretrained_window_size: int = 0,
+    ):
+        super().__init__(embed_dims, shape, qkv_bias=False, qk_scale=1.0, attn_drop=attn_drop, proj_drop=proj_drop)
+        self.cpb_mlp = nn.Sequential(
+            nn.Linear(2, cpb_mlp_hidden_dims),
+            nn.ReLU(inplace=True),
+            nn.Linear(cpb_mlp_hidden_dims, shape.map_heads, bias=False),
+        )
+        self.logit_scale = nn.Parameter(torch.full((shape.map_heads, 1, 1), log(10)))
+        self.q_bias = nn.Parameter(torch.zeros(shape.map_heads * shape.head_dims)) if qkv_bias else None
+        self.v_bias = nn.Parameter(torch.zeros(shape.value_heads * shape.head_dims)) if qkv_bias else None
+        # In the state dict because the host's checkpoints have both there.
+        self.register_buffer('relative_coords_table', log_offsets(window_size, pretrained_window_size or window_size))
+        self.register_buffer('relative_position_index', relative_position_index(window_size, window_size))
+        register_load_state_dict_pre_hook(self, _fit_checkpoint)
+
+    def biases(self, site: Site) -> tuple[OffsetBias]:
+        """The position bias of one window, of a table ``(H, 2 * window - 1, 2 * window - 1)``."""
+        # bfloat16 would round a bias of up to 16 by up to 1/32.
+        with without_autocast(self.relative_coords_table.device):
+            offsets_yx2 = self.relative_coords_table[0].to(self.cpb_mlp[0].weight.dtype)
+            table_yxH = 16 * self.cpb_mlp(offsets_yx2).sigmoid()
+        return (OffsetBias(table_yxH.permute(2, 0, 1), site.pairs),)
+
+    def to_qkv(self, tokens: Tensor) -> Tensor:
+        return F.linear(tokens, self.qkv.weight, self.qkv_bias)
+
+    @property
+    def qkv_bias(self) -> Tensor | None:
+        return None if self.q_bias is None else torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
+
+    def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v, each ``(..., heads, d)``; q and k at length 1, q times the scale of its head."""
+        heads = self.shape.map_heads
+        q_and_k, v = qkv.unflatten(-1, (-1, self.shape.head_dims)).split((2 * heads, self.shape.value_heads), dim=-2)
+        wide = q_and_k.to(at_least_float32(qkv.dtype))
+        lengths = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).clamp(min=LEAST_LENGTH)
+        scale_H1 = self.logit_scale.clamp(max=log(MOST_SCALE)).exp().flatten(1)
+        factors = torch.cat((scale_H1, torch.ones_like(scale_H1))) / lengths
+        q, k = (wide * factors).to(qkv.dtype).split(heads, dim=-2)
+        return q, k, v
+
+
+def log_offsets(window: int, pretrained: int) -> Tensor:
+    """Offsets inside a window on a logarithmic scale, ``(1, 2 * window - 1, 2 * window - 1, 2)``: rows, columns.
+
+    The largest ones in a window of side ``pretrained`` are ``+-log2(9) / 3``.
+    """
+    offsets = 8 * (torch.arange(1 - window, window, dtype=torch.float32) / max(pretrained - 1, 1))
+    logs = offsets.sign() * torch.log2(offsets.abs() + 1) / 3
+    return torch.stack(torch.meshgrid(logs, logs, indexing='ij'), dim=-1)[None]
+
+
+class SwinBlockV2(SwinBlock):
+    """One block with norms after the branches: attention in windows, then MLP::
+
+        x = x + drop_path(norm1(attention(x)))
+        x = x + drop_path(norm2(mlp(x)))
+        x = norm3(x)                            in every n-th block of huge and giant networks
+
+    It takes the arguments of mmpretrain's block, so that its ``block_cfgs`` work, and ``reshape``, the plugs' changes
+    of the block's shape. Plugs act inside the branches, before their norms.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        window_size: int = 8,
+        shift: bool = False,
+        extra_norm: bool = False,
+        ffn_ratio: float = 4.0,
+        drop_path: float = 0.0,
+        pad_small_map: bool = False,
+        attn_cfgs: Mapping = dict(),
+        ffn_cfgs: Mapping = dict(),
+        norm_cfg: dict = dict(type='LN'),
+        with_cp: bool = False,
+        pretrained_window_size: int = 0,
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
+    ):
+        super().__init__(
+            embed_dims,
+            num_heads,
+            window_size,
+            shift,
+            ffn_ratio,
+            drop_path=0.0,  # The branches have none: their norms come first.
+            pad_small_map=pad_small_map,
+            attn_cfgs=attn_cfgs | dict(window_msa=WindowAttentionV2, pretrained_window_size=pretrained_window_size),
+            ffn_cfgs=ffn_cfgs | dict(add_identity=False),
+            norm_cfg=norm_cfg,
+            with_cp=with_cp,
+            init_cfg=init_cfg,
+            reshape=reshape,
+        )
+        self.norm3 = layer_norm(norm_cfg, embed_dims) if extra_norm else nn.Identity()
+        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+
+    def _build(self, embed_dims: int, norm_cfg: dict, attn_settings: Mapping, ffn_settings: Mapping) -> None:
+        self.attn = ShiftWindowAttention(embed_dims, self.shape, **attn_settings)
+        self.norm1 = layer_norm(norm_cfg, embed_dims)
+        self.ffn = PluggedFFN(embed_dims, **ffn_settings)
+        self.norm2 = layer_norm(norm_cfg, embed_dims)
+
+    def init_weights(self):
+        super().init_weights()
+        # Every block starts as the identity, as in the authors' code.
+        for parameter in (*self.norm1.parameters(), *self.norm2.parameters()):
+            nn.init.zeros_(parameter)
+
+    def forward(
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        branch, carry = self.attn(x_BND, site, self.plugs, carry, record)
+        attn = self.drop_path(self.norm1(branch))
+        x_BND = x_BND + attn
+        mlp = self.drop_path(self.norm2(self.ffn(x_BND, x_BND, self.plugs, site)))
+        if record is not None:
+            record.add(attn=attn, mlp=mlp)
+        return self.norm3(x_BND + mlp), carry
+
+
+class SwinStageV2(BaseModule):
+    """The merging of patches, if any, and blocks of one resolution, regular and shifted in turn.
+
+    It takes the arguments of mmpretrain's block sequence, so that its ``stage_cfgs`` work, and
+    ``reshape(shape, index)``, the plugs' changes of the shape of the stage's block ``index``.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        depth: int,
+        num_heads: int,
+        window_size: int = 8,
+        downsample: bool = False,
+        downsample_cfg: Mapping = dict(),
+        drop_paths: float | Sequence[float] = 0.0,
+        block_cfgs: Mapping | Sequence[Mapping] = dict(),
+        with_cp: bool = False,
+        pad_small_map: bool = False,
+        extra_norm_every_n_blocks: int = 0,
+        pretrained_window_size: int = 0,
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        reshape: Callable[[BlockShape, int], BlockShape] = lambda shape, index: shape,
+    ):
+        super().__init__(init_cfg)
+        merging = dict(in_channels=embed_dims, out_channels=2 * embed_dims, norm_cfg=dict(type='LN'))
+        self.downsample = PostNormPatchMerging(**{**merging, **downsample_cfg}) if downsample else None
+        #: Width of the tokens after the merging.
+        self.embed_dims = self.downsample.out_channels if downsample else embed_dims
+        shared = dict(embed_dims=self.embed_dims, num_heads=num_heads, window_size=window_size, with_cp=with_cp)
+        shared |= dict(pad_small_map=pad_small_map, pretrained_window_size=pretrained_window_size)
+        every = extra_norm_every_n_blocks
+        block_cfgs = [
+            dict(extra_norm=every > 0 and (index + 1) % every == 0) | block_cfg
+            for index, block_cfg in enumerate(per_item(block_cfgs, depth, 'block_cfgs'))
+        ]
+        self.blocks = build_blocks(SwinBlockV2, shared, drop_paths, block_cfgs, reshape)
+
+    @property
+    def out_channels(self) -> int:
+        return self.embed_dims
+
+
+_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads', 'extra_norm_every_n_blocks')
+
+
+def _archs(names: str, *values) -> dict[str, dict]:
+    return {name: dict(zip(_ARCH_KEYS, values, strict=True)) for name in names.split()}
+
+
+@MODELS.register_module()
+class SwinTransformerV2(SwinBackbone):
+    """Swin Transformer V2 with plugs.
+
+    Takes images of any size; maps are padded to whole windows. Plugs act inside the branches, before their norms:
+    ``msa`` after the projection, ``mlp_end`` after the last layer of the MLP. Scores are the scaled cosines.
+
+    Args:
+        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths`` and ``num_heads``, and with
+            ``extra_norm_every_n_blocks`` where blocks end with a norm.
+        img_size: Image size ``(h, w)`` the absolute position table is made for.
+        patch_size: Side of a patch in pixels.
+        in_channels: Channels of the images.
+        window_size: Side of a window in tokens, of all stages or of each.
+        drop_rate: Drop rate after the embedding.
+        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
+        out_indices: Stages whose output is returned, each ``(B, D, h, w)``.
+        use_abs_pos_embed: Whether there is a table of absolute positions.
+        interpolate_mode: How that table is resized.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        frozen_stages: Last stage to freeze, with the patch merging before it; -1 freezes nothing.
+        norm_eval: Whether batch norms stay in evaluation mode.
+        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
+            being refused.
+        norm_cfg: The norm of every output; None leaves them out.
+        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
+        patch_cfg: More settings of mmcv's ``PatchEmbed``.
+        pretrained_window_sizes: Sides of the windows of the pretraining, of all stages or of each, where a checkpoint
+            was trained with other windows; 0 where not. Position biases then keep their scale.
+        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        init_cfg: Weight initialisation.
+
+    Raises:
+        ValueError: Names the argument, its value and what is allowed.
+    """
+
+    arch_zoo = {
+        **_archs('t tiny', 96, [2, 2, 6, 2], [3, 6, 12, 24], 0),
+        **_archs('s small', 96, [2, 2, 18, 2], [3, 6, 12, 24], 0),
+        **_archs('b base', 128, [2, 2, 18, 2], [4, 8, 16, 32], 0),
+        **_archs('l large', 192, [2, 2, 18, 2], [6, 12, 24, 48], 0),
+        **_archs('h huge', 352, [2, 2, 18, 2], [8, 16, 32, 64], 6),
+        **_archs('g giant', 512, [2, 2, 42, 4], [16, 32, 64, 128], 6),
+    }
+    stage_type = SwinStageV2
+    # The version that mmpretrain writes into its checkpoints.
+    _version = 1
+
+    def __init__(
+        self,
+        arch: str | Mapping = 'tiny',
+        img_size: int | Sequence[int] = 256,
+        patch_size: int | Sequence[int] = 4,
+        in_channels: int = 3,
+        window_size: int | Sequence[int] = 8,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.1,
+        out_indices: int | Sequence[int] = (3,),
+        use_abs_pos_embed: bool = False,
+        interpolate_mode: str = 'bicubic',
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        pad_small_map: bool = False,
+        norm_cfg: dict | None = dict(type='LN'),
+        stage_cfgs: Mapping | Sequence[Mapping] = dict(),
+        patch_cfg: Mapping = dict(),
+        pretrained_window_sizes: int | Sequence[int] = 0,
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        plugs: Sequence[Mapping] = (),
+        **unknown,
+    ):
+        super().__init__(
+            init_cfg,
+            unknown,
+            in_channels=in_channels,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            use_abs_pos_embed=use_abs_pos_embed,
+            interpolate_mode=interpolate_mode,
+            with_cp=with_cp,
+            norm_eval=norm_eval,
+            pad_small_map=pad_small_map,
+            norm_cfg=norm_cfg,
+            stage_cfgs=stage_cfgs,
+            patch_cfg=patch_cfg,
+        )
+        if isinstance(arch, Mapping):
+            arch = {'extra_norm_every_n_blocks': 0, **arch}
+        arch = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS), may_be_0=('extra_norm_every_n_blocks',))
+        self._choose(arch, out_indices, frozen_stages)
+        self.interpolate_mode = interpolate_mode
+        self.norm_eval = norm_eval
+        self._build_embedding(img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, drop_rate)
+        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
+        shared = dict(with_cp=with_cp, pad_small_map=pad_small_map)
+        shared |= dict(extra_norm_every_n_blocks=arch['extra_norm_every_n_blocks'])
+        windows = per_stage('window_size', window_size, len(self.depths), least=1)
+        pretrained = per_stage('pretrained_window_sizes', pretrained_window_sizes, len(self.depths), least=0)
+        settings = [
+            dict(shared, window_size=own, pretrained_window_size=before, downsample=stage > 0)
+            for stage, (own, before) in enumerate(zip(windows, pretrained, strict=True))
+        ]
+        self._build_stages(plug_set, drop_path_rate, settings, stage_cfgs)
+        self._build_norms(norm_cfg)
+        self.attach(plug_set)
+        self.freeze()
+
+    def sections(self) -> list[Section]:
+        merges = [stage.downsample for stage in self.stages[1:]] + [None]
+        return [
+            Section(list(stage.blocks), stage.embed_dims, number, merge)
+            for number, (stage, merge) in enumerate(zip(self.stages, merges, strict=True))
+        ]
+
+    def blocks_merged(self, stage: int) -> int:
+        return 0
+
+
+# Rows of each parameter that belong to one head: as wide as a head, or one.
+_OF_HEADS = {'q_bias': True, 'v_bias': True, 'logit_scale': False, 'cpb_mlp.2.weight': False}
+
+
+def _fit_checkpoint(attention: WindowAttentionV2, state_dict, prefix, *_) -> None:
+    """Fills in the tables of the window, and makes a stock checkpoint fit the heads that plugs have made."""
+    if f'{prefix}logit_scale' not in state_dict:
+        return
+    # They depend on the windows alone, so those of the checkpoint say nothing new.
+    for name in ('relative_coords_table', 'relative_position_index'):
+        state_dict[f'{prefix}{name}'] = getattr(attention, name)
+    shape, dims, parameters = attention.shape, attention.qkv.in_features, dict(attention.named_parameters())
+    for name, is_wide in _OF_HEADS.items():
+        stock, own = state_dict.get(f'{prefix}{name}'), parameters.get(name)
+        rows = dims if is_wide else dims // shape.head_dims
+        if stock is not None and own is not None and len(stock) == rows != len(own):
+            state_dict[f'{prefix}{name}'] = overlay(own, stock, dim=0)

@@ -1,0 +1,95 @@
+"""Times every host beside the same model of timm and mmpretrain, and with each plug that it takes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+
+import torch
+from torch import nn
+
+from vitplug.backbones import SwinTransformerV2
+
+from .measure import Table, Timer
+from .models import MODES, PLUGS, Suite
+from .processes import in_own_process
+
+# Target: maximum ratio of a plain host to the faster of the other libraries' models.
+TARGET = 1.02
+
+
+def of_timm(name: str) -> nn.Module:
+    return import_module('timm').create_model(name, num_classes=0, drop_path_rate=0.0)
+
+
+def of_mmpretrain(name: str, **settings) -> nn.Module:
+    return getattr(import_module('mmpretrain.models'), name)(drop_path_rate=0.0, **settings)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host and what it is compared with.
+
+    Args:
+        build: Builds it; takes ``plugs``.
+        others: Builders of the same model, by library.
+        size: Side of the images in pixels.
+    """
+
+    build: Callable[..., nn.Module]
+    others: Mapping[str, Callable[[], nn.Module]]
+    size: int = 224
+
+    def with_plugs(self) -> dict[str, nn.Module]:
+        """The host without plugs, and with each of :data:`~vitplug.benchmark.models.PLUGS` that it does not refuse."""
+        models = {'plain': self.build()}
+        for name, plugs in PLUGS.items():
+            try:
+                models[name] = self.build(plugs=plugs)
+            except ValueError:
+                continue
+        return models
+
+
+HOSTS = {
+    'SwinV2-T': Host(
+        partial(SwinTransformerV2, 'tiny', drop_path_rate=0.0),
+        dict(
+            timm=partial(of_timm, 'swinv2_tiny_window8_256'),
+            mmpretrain=partial(of_mmpretrain, 'SwinTransformerV2', arch='tiny'),
+        ),
+        size=256,
+    ),
+}
+
+
+def run(timer: Timer, dtype: torch.dtype, batch: int) -> Iterator[Table]:
+    """The tables of all hosts, each in its own process.
+
+    Args:
+        timer: Times them.
+        dtype: float32, or the precision of autocast.
+        batch: Images in a batch.
+    """
+    suite = Suite(timer, dtype, batch)
+    jobs = [
+        partial(table, suite, name, mode)
+        for name, host in HOSTS.items()
+        for table in ([plain] if host.others else []) + [plugged]
+        for mode in MODES
+    ]
+    return map(in_own_process, jobs)
+
+
+def plain(suite: Suite, name: str, mode: str) -> Table:
+    """A host without plugs beside the other libraries' models."""
+    host = HOSTS[name]
+    models = {'vitplug': host.build(), **{library: build() for library, build in host.others.items()}}
+    shape = (suite.batch, 3, host.size, host.size)
+    return suite.table(f'{name}, plain', mode, models, shape, list(host.others), {'vitplug': TARGET})
+
+
+def plugged(suite: Suite, name: str, mode: str) -> Table:
+    """A host with each plug beside the one without."""
+    host = HOSTS[name]
+    return suite.table(name, mode, host.with_plugs(), (suite.batch, 3, host.size, host.size), ['plain'], {})
