@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attention import attend, fused_attention
-    from .backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
+    from .backbones import DistilledVisionTransformer, SwinTransformer, T2T_ViT, VisionTransformer
     from .checkpoints import load_pretrained
     from .plugs import (
         BroadAttention,
@@ -41,6 +41,7 @@ __all__ = [
     'ResidualAttention',
     'SqueezeExcite',
     'SwinTransformer',
+    'T2T_ViT',
     'UniformHead',
     'VisionTransformer',
     'attend',
@@ -52,6 +53,7 @@ __all__ = [
 _PACKAGES = {
     'DistilledVisionTransformer': 'vitplug.backbones',
     'SwinTransformer': 'vitplug.backbones',
+    'T2T_ViT': 'vitplug.backbones',
     'VisionTransformer': 'vitplug.backbones',
     'attend': 'vitplug.attention',
     'fused_attention': 'vitplug.attention',
