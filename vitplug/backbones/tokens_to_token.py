@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 import torch
+import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
 from mmengine.utils import to_2tuple
@@ -82,8 +83,10 @@ class PerformerAttention(BaseModule):
         wide = at_least_float32(v_BNT.dtype)
         with without_autocast(x_BNE.device):
             of_k_BNm, of_q_BNm = (self._features(t.to(wide)) for t in (k_BNT, q_BNT))
-            sums_BN1 = of_q_BNm @ of_k_BNm.sum(1).unsqueeze(-1)
-            out_BNT = of_q_BNm @ (of_k_BNm.transpose(1, 2) @ v_BNT.to(wide)) / (sums_BN1 + self.EPSILON)
+            # The denominator is the weighted sum of a further value, which is 1 for all keys.
+            values_BNV = F.pad(v_BNT.to(wide), (0, 1), value=1.0)
+            sums_BNV = of_q_BNm @ (of_k_BNm.transpose(1, 2) @ values_BNV)
+            out_BNT = sums_BNV[..., :-1] / (sums_BNV[..., -1:] + self.EPSILON)
         return v_BNT + self.drop(self.proj(out_BNT.to(v_BNT.dtype)))
 
     def _features(self, x_BNT: Tensor) -> Tensor:

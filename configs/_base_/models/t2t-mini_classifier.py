@@ -1,0 +1,15 @@
+# A T2T-ViT of 4 layers and width 96 with a class token; tokens of width 32 by Performers.
+model = dict(
+    type='ImageClassifier',
+    data_preprocessor=dict(type='ClsDataPreprocessor', num_classes=10, mean=[127.5], std=[64.0]),
+    backbone=dict(
+        type='vitplug.T2T_ViT',
+        img_size=64,
+        in_channels=1,
+        embed_dims=96,
+        num_layers=4,
+        t2t_cfg=dict(token_dims=32, use_performer=True, performer_drop_rate=0.0),
+        layer_cfgs=dict(num_heads=4, feedforward_channels=192),
+    ),
+    head=dict(type='LinearClsHead', num_classes=10, in_channels=96, loss=dict(type='CrossEntropyLoss')),
+)
