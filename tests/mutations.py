@@ -353,6 +353,48 @@ MUTATIONS = (
         "before + (int(block) + 2 if part == 'blocks'",
         'backbones/test_equals_mmpretrain.py -k depths',
     ),
+    Mutation(
+        'T2T-ViT: scores are divided by the root of the leaving width',
+        'backbones/tokens_to_token.py',
+        'self.scale = in_dims**-0.5',
+        'self.scale = dims**-0.5',
+        'backbones/test_t2t_vit.py -k gradients',
+    ),
+    Mutation(
+        'T2T-ViT: random features without the squared length',
+        'backbones/tokens_to_token.py',
+        'x_BNT.square().sum(-1, keepdim=True) / 2',
+        'x_BNT.square().sum(-1, keepdim=True) / 3',
+        'backbones/test_t2t_vit.py -k gradients',
+    ),
+    Mutation(
+        'T2T-ViT: random features in half precision',
+        'backbones/tokens_to_token.py',
+        'wide = at_least_float32(v_BNT.dtype)',
+        'wide = v_BNT.dtype',
+        'backbones/test_t2t_vit.py -k half',
+    ),
+    Mutation(
+        'T2T-ViT: random features are trained',
+        'backbones/tokens_to_token.py',
+        'nn.Parameter(features, requires_grad=False)',
+        'nn.Parameter(features)',
+        'backbones/test_t2t_vit.py -k random_features',
+    ),
+    Mutation(
+        'T2T-ViT: blocks do not get qk_scale',
+        'backbones/t2t_vit.py',
+        '            qk_scale=qk_scale,\n            norm_cfg=norm_cfg,\n            with_cp',
+        '            norm_cfg=norm_cfg,\n            with_cp',
+        'backbones/test_t2t_vit.py -k gradients',
+    ),
+    Mutation(
+        'T2T-ViT: MLPs start by Xavier',
+        'backbones/t2t_vit.py',
+        'BaseModule.init_weights(self)',
+        'super().init_weights()',
+        'backbones/test_t2t_vit.py -k start',
+    ),
     # --- checkpoints ---
     Mutation(
         'any checkpoint covers the model enough',
