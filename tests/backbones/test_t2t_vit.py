@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from vitplug.backbones import T2T_ViT
 from vitplug.backbones.t2t_vit import sinusoids
 from vitplug.backbones.tokens_to_token import PerformerAttention
+from vitplug.compat import CAN_COMPILE
 
 SIZE = (32, 40)
 STAGES = {
@@ -272,6 +273,13 @@ def test_checkpointing_of_the_token_stage():
     assert len(calls) == 2  # in backward once more
     grads = [{name: p.grad for name, p in model.named_parameters() if p.requires_grad} for model in (plain, again)]
     assert_close(*grads)
+
+
+@pytest.mark.parametrize('stage', STAGES)
+def test_compiles_to_one_graph(stage):
+    model, x = build(t2t_cfg=STAGES[stage]).eval(), images(*SIZE)
+    compiled = torch.compile(model, fullgraph=CAN_COMPILE, backend='eager')
+    assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize('name', ['T2T-ViT-7', 'T2T-ViT-14', 'T2T-ViT_t-14'])
