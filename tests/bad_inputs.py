@@ -635,6 +635,11 @@ def _swin_v2(title: str, settings: str, error: str) -> 'Row':
     return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
 
 
+def _t2t(title: str, settings: str, error: str, command: str = 'get_flops.py child.py') -> 'Row':
+    backbone = f"_delete_=True, type='vitplug.T2T_ViT', embed_dims=8, num_layers=2, {settings}"
+    return Row(title, command, error, child(f'model = dict(backbone=dict({backbone}))'))
+
+
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
@@ -1256,6 +1261,19 @@ CONFIG = (
         'Swin V2 with norms after every -1 blocks',
         'arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2], extra_norm_every_n_blocks=-1)',
         r'arch: extra_norm_every_n_blocks=-1: expected an integer of at least 0',
+    ),
+    _t2t(
+        'T2T-ViT with a slip in its token stage',
+        'layer_cfgs=dict(num_heads=2), t2t_cfg=dict(performer=True)',
+        r"t2t_cfg=\{'performer': True\} makes no token stage: .*'performer'",
+    ),
+    _t2t('T2T-ViT by the name of a model', "arch='t2t-vit-7'", r"T2T_ViT has no argument \['arch'\]; it takes"),
+    _t2t('T2T-ViT with scores of 0', 'qk_scale=0', r'qk_scale=0: expected a number above 0, or None'),
+    _t2t(
+        'T2T-ViT on images that make no token',
+        'layer_cfgs=dict(num_heads=2)',
+        r'image size \(2, 2\): expected at least 3 x 3 pixels',
+        'get_flops.py child.py --shape 2',
     ),
     Row(
         'plugs that are no list',

@@ -8,7 +8,7 @@ from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
-from vitplug.backbones import SwinTransformer, SwinTransformerV2, VisionTransformer
+from vitplug.backbones import SwinTransformer, SwinTransformerV2, T2T_ViT, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
@@ -43,6 +43,14 @@ def vit_with_windows(**settings) -> VisionTransformer:
     return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (2, 3), **settings})
 
 
+def t2t(**settings) -> T2T_ViT:
+    """Tokens by Performers."""
+    defaults = dict(img_size=(32, 40), embed_dims=24, num_layers=4, out_type='featmap')
+    defaults |= dict(layer_cfgs=dict(num_heads=3, feedforward_channels=40))
+    defaults |= dict(t2t_cfg=dict(token_dims=8, use_performer=True, performer_drop_rate=0.0))
+    return T2T_ViT(**{**defaults, **settings})
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
@@ -50,6 +58,7 @@ HOSTS = {
     'swin': swin,
     'swin-pad-small': swin_padding_small_maps,
     'swin-v2': swin_v2,
+    't2t': t2t,
 }
 
 
@@ -146,7 +155,7 @@ REFUSED: dict[str, dict[str, str]] = {}
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
-PREFIX_HOSTS = ('vit', 'vit-no-cls')
+PREFIX_HOSTS = ('vit', 'vit-no-cls', 't2t')
 
 
 def randomize(model: nn.Module, seed: int = 0) -> nn.Module:

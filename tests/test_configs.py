@@ -197,7 +197,10 @@ RECIPES = {
         'test_pipeline.1.scale': 256,
         'param_scheduler.1.eta_min': 1e-5,
     },
+    # T2T-ViT's official test crop.
+    'broad_attention/t2t-*_in1k*': {'test_pipeline.1.scale': 248},
     # ViT's fine-tuning, which both papers refer to, starts a new head at zero.
+    'broad_attention/t2t-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     'broad_attention/deit-s-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     'residual_attention/vit-b-*i_*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     # DeiT's optimiser, which BViT takes over with its averaged weights (section IV-A).
@@ -380,8 +383,8 @@ def one_of_each(paths):
 def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
     cfg = load(path)
     model = build(cfg.model, cfg.default_scope, 'meta')
-    parameters = dict(model.named_parameters())
-    assert sum(p.numel() for p in parameters.values()) == metafiles()[path]['Parameters']
+    assert sum(p.numel() for p in model.parameters()) == metafiles()[path]['Parameters']
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
     decayed = {id(p) for group in groups if group['weight_decay'] for p in group['params']}
     spared = {name for name, p in parameters.items() if id(p) not in decayed}
@@ -492,8 +495,7 @@ def small(cfg: Config, teacher: str) -> ConfigDict:
     backbone = model.backbone
     backbone.pop('init_cfg', None)
     backbone.update(img_size=64, drop_path_rate=0.0)
-    shrink = small_swin if backbone.type.endswith('SwinTransformer') else small_vit
-    widths = shrink(backbone)
+    widths = SMALL.get(backbone.type, small_vit)(backbone)
     for _, settings in list(walk(model)):
         for name, value in settings.items():
             settings[name] = narrowed(name, value, widths)
@@ -519,6 +521,17 @@ def small_vit(backbone: ConfigDict) -> dict[int, int]:
     if 'window_size' in backbone:
         backbone.window_size = 3
     return {arch['embed_dims']: width}
+
+
+def small_t2t(backbone: ConfigDict) -> dict[int, int]:
+    before, after = backbone.embed_dims, 4 * backbone.layer_cfgs.num_heads
+    backbone.update(embed_dims=after, num_layers=4)
+    backbone.layer_cfgs.feedforward_channels = 2 * after
+    backbone.t2t_cfg.token_dims = 8
+    return {before: after}
+
+
+SMALL = {'vitplug.SwinTransformer': small_swin, 'vitplug.T2T_ViT': small_t2t}
 
 
 def narrowed(name: str, value, widths: dict[int, int]):
@@ -586,7 +599,8 @@ def without_gradient(scope: str, model: str) -> list[str]:
     loss, _ = model.parse_losses(model(*BATCHES[scope](model), mode='loss'))
     loss.backward()
     assert loss.isfinite()
-    return [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    learned = [(name, p.grad) for name, p in model.named_parameters() if p.requires_grad]
+    return [name for name, grad in learned if grad is None or not grad.isfinite().all()]
 
 
 # --- data ---

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attention import attend, fused_attention
-    from .backbones import DistilledVisionTransformer, SwinTransformer, SwinTransformerV2, VisionTransformer
+    from .backbones import DistilledVisionTransformer, SwinTransformer, SwinTransformerV2, T2T_ViT, VisionTransformer
     from .checkpoints import load_pretrained
     from .plugs import (
         BroadAttention,
@@ -42,6 +42,7 @@ __all__ = [
     'SqueezeExcite',
     'SwinTransformer',
     'SwinTransformerV2',
+    'T2T_ViT',
     'UniformHead',
     'VisionTransformer',
     'attend',
@@ -54,6 +55,7 @@ _PACKAGES = {
     'DistilledVisionTransformer': 'vitplug.backbones',
     'SwinTransformer': 'vitplug.backbones',
     'SwinTransformerV2': 'vitplug.backbones',
+    'T2T_ViT': 'vitplug.backbones',
     'VisionTransformer': 'vitplug.backbones',
     'attend': 'vitplug.attention',
     'fused_attention': 'vitplug.attention',

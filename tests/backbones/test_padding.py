@@ -36,7 +36,8 @@ PLUGS = {
 
 
 def build(host, plugs, **settings):
-    settings |= dict(use_abs_pos_embed=False, plugs=copy.deepcopy(PLUGS[plugs]))
+    settings |= dict(plugs=copy.deepcopy(PLUGS[plugs]))
+    settings |= {} if host == 't2t' else dict(use_abs_pos_embed=False)
     if plugs == 'uniform-wide':
         settings |= dict(arch=dict(SWIN_ARCH, num_heads=[2, 2])) if host.startswith('swin') else {}
         settings['plugs'][0]['extra_head_dim'] = 12 if host.startswith('swin') else 16
@@ -142,7 +143,7 @@ def test_every_socket_gets_the_mask_of_its_stage(host, position):
         module.register_forward_hook(lambda module, args, out: seen.append((*args, out)))
     model(mark_padding(images(*BATCH), sizes))
     assert len(seen) == len(modules) == 4
-    patch, prefix = (4, 0) if host.startswith('swin') else (8, int(host == 'vit'))
+    patch, prefix = model.image_stride[0], len(model.prefix_names)
     for index, (x, site, out) in enumerate(seen):
         cell = patch * 2 if host.startswith('swin') and index >= 2 else patch
         columns = -(-BATCH[1] // cell)
@@ -184,7 +185,8 @@ def own_part(model, out, index, size):
     return out[index : index + 1, :, :height, :width]
 
 
-@pytest.mark.parametrize('host', HOSTS)
+# T2T-ViT's token stage mixes padding in, and its positions depend on the size of the batch.
+@pytest.mark.parametrize('host', [host for host in HOSTS if host != 't2t'])
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_an_image_alone_and_in_a_batch(host, plugs):
     """Values and gradients. A patch is padded with zeros in both, so sizes need not divide it.
@@ -222,9 +224,13 @@ def marked(seed=1):
 
 def run_both_ways(model, x):
     outs = model(x)
-    named = dict(model.named_parameters())
+    named = trained(model)
     grads = torch.autograd.grad(sum(weigh(out) for out in outs), list(named.values()))
     return outs, dict(zip(named, grads, strict=True))
+
+
+def trained(model):
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 @pytest.mark.parametrize('host', HOSTS)
@@ -240,7 +246,7 @@ def test_contract(host, plugs, monkeypatch):
     outs = [model(x), model(other)]
     for out, (expected_out, expected_grads) in zip(outs, (expected, expected_of_other), strict=True):
         assert_close(out, expected_out, rtol=1e-10, atol=1e-10)
-        grads = torch.autograd.grad(sum(weigh(o) for o in out), list(model.parameters()))
+        grads = torch.autograd.grad(sum(weigh(o) for o in out), list(trained(model).values()))
         assert_close(grads, tuple(expected_grads.values()), rtol=1e-10, atol=1e-10)
     for block in model.plugged_blocks():
         block.with_cp = True

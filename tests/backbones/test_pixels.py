@@ -20,12 +20,26 @@ def record(model, size, *names):
 
 
 def token_grid(model, index, size):
-    """Rows and columns of a block's tokens, and pixels a side, of hosts whose patches and mergings pad at the end."""
+    """Rows and columns of a block's tokens, and the row, or column, of tokens of each of the pixels."""
+    if hasattr(model, 'tokens_to_token'):
+        return tuple(zip(*map(soft_splits, size), strict=True))
+    # Patches and mergings pad at the end.
     side = 4 if hasattr(model, 'stages') else 8
     hw = [-(-pixels // side) for pixels in size]
     if hasattr(model, 'stages') and index >= 2:
         side, hw = 2 * side, [-(-tokens // 2) for tokens in hw]
-    return hw, side
+    return hw, [[pixel // side for pixel in range(pixels)] for pixels in size]
+
+
+def soft_splits(pixels):
+    """Tokens along an axis, and for each pixel the one whose middle is the nearest, of two the later."""
+    middles = [[*range(pixels)]]
+    for kernel, stride, pad in ((7, 4, 2), (3, 2, 1), (3, 2, 1)):
+        before, step = middles[-1], middles[-1][1] - middles[-1][0]
+        starts = range(-pad, len(before) + pad - kernel + 1, stride)
+        middles.append([before[0] + step * (start + kernel // 2) for start in starts])
+    count = len(middles[-1])
+    return count, [min(range(count), key=lambda i: (abs(middles[-1][i] - pixel), -i)) for pixel in range(pixels)]
 
 
 def window_of(model, index, hw, token):
@@ -33,7 +47,7 @@ def window_of(model, index, hw, token):
     if hasattr(model, 'stages'):
         attn = model.plugged_blocks()[index].attn
         window, shift = attn.window_size, attn.shift_size if min(hw) != attn.window_size or attn.pad_small_map else 0
-    elif model.window_size and index not in model.global_blocks:
+    elif getattr(model, 'window_size', None) and index not in model.global_blocks:
         window, shift = model.window_size, 0
     else:
         return 0, model.num_extra_tokens + token[0] * hw[1] + token[1]
@@ -48,11 +62,11 @@ def test_every_token_is_where_a_loop_finds_it(host, size):
     model = randomize(HOSTS[host]()).double().eval()
     found = record(model, size, 'probs')
     for index, maps in found['probs'].items():
-        (rows, columns), side = token_grid(model, index, size)
+        (rows, columns), (row_of, column_of) = token_grid(model, index, size)
         tokens = [(y, x) for y in range(rows) for x in range(columns)]
         places = {token: window_of(model, index, (rows, columns), token) for token in tokens}
         pixel = (size[0] // 2, size[1] - 1)
-        own, row = places[pixel[0] // side, pixel[1] // side]
+        own, row = places[row_of[pixel[0]], column_of[pixel[1]]]
         one, received = (torch.zeros(*maps.shape[:1], maps.shape[2], rows, columns).double() for _ in range(2))
         for (y, x), (window, place) in places.items():
             if window == own:
@@ -61,7 +75,7 @@ def test_every_token_is_where_a_loop_finds_it(host, size):
             queries += range(getattr(model, 'num_extra_tokens', 0))
             received[:, :, y, x] = maps[:, window][:, :, queries, place].sum(-1)
         for query, expected in ((pixel, one), (None, received)):
-            whole = expected.repeat_interleave(side, 2).repeat_interleave(side, 3)[..., : size[0], : size[1]]
+            whole = expected[:, :, row_of][..., column_of]
             assert_close(model.maps_to_image(found, index, size, query), whole)
 
 

@@ -105,6 +105,14 @@ SWIN_V2 = {
     'model.backbone.img_size': 256,
     'model.backbone.window_size': 8,
 }
+T2T_7 = f'{BROAD}/t2t-vit-7_8xb128-30e_in1k'
+T2T_14 = {
+    'model.backbone.embed_dims': 384,
+    'model.backbone.num_layers': 14,
+    'model.backbone.layer_cfgs': dict(num_heads=6, feedforward_channels=3 * 384),
+    'model.head.in_channels': 384,
+}
+
 HOSTS = (
     Row('DeiT-Ti', f'{CB}/deit-ti-p16_8xb128-300e_in1k', 5_717_416, '1.254', ('5.7 M', '1.2 to 1.3')),
     Row('DeiT-S', f'{CB}/deit-s-p16_8xb128-300e_in1k', 22_050_664, '4.599', ('22 M', '4.6')),
@@ -134,6 +142,16 @@ HOSTS = (
     Row('Swin-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_606_258, '8.741', ('50 M', '8.7')),
     Row('SwinV2-T', f'{RESIDUAL}/swin-t-p4-w7_8xb128-300e_in1k', 28_347_154, '5.940', changes=SWIN_V2),
     Row('SwinV2-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_728_418, '11.546', changes=SWIN_V2),
+    Row('T2T-ViT-7', T2T_7, 4_310_222, '1.147', ('4.2 M', '0.9')),
+    Row('T2T-ViT-14', T2T_7, 21_545_550, '4.784', ('21.4 M', '4.8'), T2T_14),
+    Row(
+        'T2T-ViT_t-14',
+        T2T_7,
+        21_541_070,
+        '6.089',
+        ('22 M', '6.1'),
+        T2T_14 | {'model.backbone.t2t_cfg.use_performer': False},
+    ),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -167,6 +185,7 @@ PLUGGED = (
     ),
     Row('BSwin-T', f'{BROAD}/swin-t-p4-w7-broad_8xb128-30e_in1k', 28_288_354, None, ('29.0 M', '4.5')),
     Row('BSwin-S', f'{BROAD}/swin-s-p4-w7-broad_8xb128-30e_in1k', 49_606_258, None, ('50.0 M', '8.7')),
+    Row('BT2T-ViT-7', f'{BROAD}/t2t-vit-7-broad_8xb128-30e_in1k', 4_310_222, None, ('4.2 M', '0.9')),
     Row(
         'ReViT-B',
         f'{RESIDUAL}/vit-b-p16-residual_32xb128-300e_in1k',
@@ -266,18 +285,22 @@ Written by
     {COMMAND}
 
 *Parameters* are all parameters of the model that the config builds. *G MACs* are 10^9 multiply-accumulates of
-convolutions and matrix products, including attention, for one image. Both are counted by vitplug.
+convolutions and matrix products, including attention, for one image. Both are counted by vitplug. T2T-ViT's parameters
+include its fixed position table and random features, as its official code counts them.
 
-*Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for ReViT-B without class
-token, ReSwin-T and the official form of Refined-ViT. All other references are computed from the layers that the paper
-describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and reference. "Changed"
-configs have other settings, listed in [model_table.py](../vitplug/analysis/model_table.py)."""
+*Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for T2T-ViT, ReViT-B without
+class token, ReSwin-T and the official form of Refined-ViT. All other references are computed from the layers that the
+paper describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and reference.
+"Changed" configs have other settings, listed in [model_table.py](../vitplug/analysis/model_table.py)."""
 
 NOTES = """## Not in the tables
 
 The papers also use PiT, MViTv2, T2T-ViT, LVT and Mixer, which vitplug does not have as hosts. BViT's official
 code has a convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948 and 22,037,284
 parameters); neither is in the paper, and its larger model does not run.
+The papers also use SwinV2, PiT, MViTv2, LVT and Mixer, which vitplug does not have as hosts. BViT's official code has a
+convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948 and 22,037,284 parameters);
+neither is in the paper, and its larger model does not run.
 
 Linear Refiner is counted as the computed convolution, `9 H^2 N^2` per block for any expansion."""
 

@@ -2,6 +2,7 @@
 
 from .swin import SwinTransformer
 from .swin_v2 import SwinTransformerV2
+from .t2t_vit import T2T_ViT
 from .vision_transformer import DistilledVisionTransformer, VisionTransformer
 
-__all__ = ['DistilledVisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'VisionTransformer']
+__all__ = ['DistilledVisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'T2T_ViT', 'VisionTransformer']

@@ -90,6 +90,27 @@ class PluggedBackbone(BaseModule):
         check_values(init_cfg=init_cfg, **values)
         super().__init__(init_cfg)
 
+    # --- images; for a host whose embedding is none of :func:`~vitplug.backbones.patch_embed.build_patch_embed` ---
+
+    def check_images(self, images: Tensor) -> None:
+        """Checks an image batch before its first convolution.
+
+        Raises:
+            ValueError: If the images have other channels, another type, or are too small.
+        """
+        embed = self.patch_embed
+        check_images(images, embed.image_channels, embed.projection.weight.dtype)
+        check_patches(embed, images.shape[-2:])
+
+    @property
+    def image_stride(self) -> tuple[int, int]:
+        """Pixels from one row, and from one column, of the first block's tokens to the next."""
+        return self.patch_embed.image_stride
+
+    def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
+        """Where the tokens of the first block lie in an image of ``(height, width)``."""
+        return PixelGrid.of_embed(self.patch_embed, image_size)
+
     # --- implemented by hosts ---
 
     def embed(self, images: Tensor, **settings) -> tuple[Tensor, tuple[int, int]]:
@@ -233,7 +254,7 @@ class PluggedBackbone(BaseModule):
         Raises:
             ValueError: If the images have other channels, another type, or are too small.
         """
-        check_images(self.patch_embed, x)
+        self.check_images(x)
         return self.forward_features(x, None, **settings)
 
     def forward_intermediates(
@@ -273,16 +294,15 @@ class PluggedBackbone(BaseModule):
         names = (names,) if isinstance(names, str) else tuple(names)
         layers = range(num_layers) if layers == 'all' else tuple(layers)
         recorder = Recorder(names, layers, num_layers, reduce, with_grad)
-        check_images(self.patch_embed, x)
+        self.check_images(x)
         with fused_attention(False) if with_grad else nullcontext():
             return self.forward_features(x, recorder, **settings), recorder.collect()
 
     def forward_features(self, images: Tensor, recorder: Recorder | None, **settings) -> tuple[Tensor, ...]:
         """Outputs of images ``(B, C, H, W)``; intermediates go to the recorder."""
-        check_patches(self.patch_embed, images.shape[-2:])
         x_BND, hw = self.embed(images, **settings)
         x_BND, carry = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.plugs.start()
-        sizes_B2 = shrink(valid_sizes(images), self.patch_embed.image_stride)
+        sizes_B2 = shrink(valid_sizes(images), self.image_stride)
         outs, index, sections = [], 0, self.sections()
         for number, section in enumerate(sections):
             for block in section.blocks:
@@ -323,7 +343,7 @@ class PluggedBackbone(BaseModule):
 
     def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
         """The layout of a block's queries, and where they lie in an image of ``(height, width)``."""
-        placed = list(self._placed(PixelGrid.of_embed(self.patch_embed, image_size)))
+        placed = list(self._placed(self.pixels(image_size)))
         pixels = placed[index][2].every(self.strides(index)[0])
         return self.layout(index, pixels.hw), pixels
 

@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from vitplug.compat import is_autocast_available, is_autocast_enabled
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
+
+from .settings import MOST
 
 #: The errors that wrong settings raise inside of mmcv, mmengine and torch.
 WRONG_SETTINGS = (
@@ -60,6 +63,17 @@ def check_window(name: str, value: Any) -> None:
         raise ValueError(f'{name}={value!r}: expected a positive integer')
 
 
+def check_scale(name: str, value: Any) -> float | None:
+    """The factor of the dot products, or None for the host's own.
+
+    Raises:
+        ValueError: If it is no positive number.
+    """
+    if value is not None and check_number(name, value, least=0.0) == 0:
+        raise ValueError(f'{name}={value!r}: expected a number above 0, or None for the default')
+    return value
+
+
 _FLAGS = (
     *('qkv_bias', 'final_norm', 'with_cls_token', 'pre_norm', 'use_abs_pos_embed', 'with_cp'),
     *('out_after_downsample', 'norm_eval', 'pad_small_map'),
@@ -68,7 +82,9 @@ _FLAGS = (
 #: The check of an argument, by its name. Hosts check the others, and what depends on several of them.
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'in_channels': partial(check_integer, least=1),
+    **dict.fromkeys(('embed_dims', 'num_layers'), partial(check_integer, least=1, most=MOST)),
     'window_size': check_window,
+    'qk_scale': check_scale,
     'drop_rate': partial(check_number, least=0.0, most=1.0),
     # At 1 nothing is left to be scaled up.
     'drop_path_rate': partial(check_number, least=0.0, below=1.0),
@@ -76,6 +92,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'interpolate_mode': partial(check_choice, allowed=('bicubic', 'bilinear')),
     'norm_cfg': check_norm,
     'patch_cfg': check_settings,
+    't2t_cfg': check_settings,
     'layer_cfgs': check_many_settings,
     'stage_cfgs': check_many_settings,
     'init_cfg': check_init,
@@ -116,12 +133,13 @@ def _parameters(host: type) -> list[str]:
     return [p.name for p in parameters if p.kind in named and p.name not in ('self', 'unknown')]
 
 
-def check_images(embed: nn.Module, images: Tensor) -> None:
+def check_images(images: Tensor, channels: int, dtype: torch.dtype) -> None:
     """Checks an image batch before its first convolution.
 
     Args:
-        embed: The patch embedding that takes it.
         images: The batch.
+        channels: Channels that the backbone is made for.
+        dtype: Type of its weights.
 
     Raises:
         ValueError: If it is no batch of float images with the channels the backbone is made for.
@@ -131,16 +149,15 @@ def check_images(embed: nn.Module, images: Tensor) -> None:
     shape = tuple(images.shape)
     if images.ndim != 4 or 0 in shape:
         raise ValueError(f'images of shape {shape}: expected (B, C, H, W), none of them 0')
-    if shape[1] != embed.image_channels:
+    if shape[1] != channels:
         raise ValueError(
-            f'images of shape {shape}: they have {shape[1]} channels, the backbone in_channels={embed.image_channels}; '
+            f'images of shape {shape}: they have {shape[1]} channels, the backbone in_channels={channels}; '
             'load them with that many, or set in_channels'
         )
-    own = embed.projection.weight.dtype
     if not images.is_floating_point():
-        raise ValueError(f'images of {images.dtype}: expected {own}; normalise them, as a data_preprocessor does')
-    if images.dtype != own and not _casts(images.device.type):
-        raise ValueError(f'images of {images.dtype}, but weights of {own}: convert one of them, or use autocast')
+        raise ValueError(f'images of {images.dtype}: expected {dtype}; normalise them, as a data_preprocessor does')
+    if images.dtype != dtype and not _casts(images.device.type):
+        raise ValueError(f'images of {images.dtype}, but weights of {dtype}: convert one of them, or use autocast')
 
 
 def _casts(device: str) -> bool:

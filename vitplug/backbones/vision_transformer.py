@@ -4,14 +4,11 @@
 of mmpretrain's class of the same name.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
-import numpy as np
 import torch
 from mmcv.cnn.bricks.drop import build_dropout
-from mmengine.model import BaseModule, ModuleList
+from mmengine.model import BaseModule
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
@@ -22,13 +19,13 @@ from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .base import PluggedBackbone, Section, freeze_module
-from .checks import WRONG_SETTINGS
+from .base import freeze_module
+from .checks import check_scale
+from .columnar import ColumnarBackbone, choose_out_type, fit_stored_positions
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .position_tables import fit_position_table, resize_position_table
-from .settings import choose_arch, choose_frozen, choose_indices, per_item
+from .settings import choose_arch, choose_frozen, choose_indices
 
 
 class ScaledAttention(SelfAttention):
@@ -63,12 +60,14 @@ class TransformerLayer(BaseModule):
     Args:
         with_attn: Whether there is an attention branch.
         with_ffn: Whether there is an MLP branch.
+        qk_scale: Factor of the dot products, ``d ** -0.5`` for None, with ``d`` the width of a head.
         reshape: Changes of the block's shape by the plugs.
         init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
             the network's ``init_cfg``.
 
     Raises:
-        ValueError: If the width is no multiple of the heads, ``ffn_type`` is unknown, or no branch is left.
+        ValueError: If the width is no multiple of the heads, ``qk_scale`` is not positive, ``ffn_type`` is unknown, or
+            no branch is left.
     """
 
     #: The sockets that the block offers.
@@ -93,6 +92,7 @@ class TransformerLayer(BaseModule):
         with_cp: bool = False,
         with_attn: bool = True,
         with_ffn: bool = True,
+        qk_scale: float | None = None,
         reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
     ):
         super().__init__(init_cfg)
@@ -109,6 +109,7 @@ class TransformerLayer(BaseModule):
                 drop_path_rate,
                 layer_scale_init_value,
                 qkv_bias=qkv_bias,
+                qk_scale=check_scale('qk_scale', qk_scale),
                 attn_drop=attn_drop_rate,
                 proj_drop=drop_rate,
             )
@@ -183,7 +184,7 @@ def _archs(names: str, *values: int) -> dict[str, dict[str, int]]:
 
 
 @MODELS.register_module()
-class VisionTransformer(PluggedBackbone):
+class VisionTransformer(ColumnarBackbone):
     """Vision Transformer with plugs.
 
     Takes images of any size; the position table is resized to the token grid.
@@ -236,9 +237,6 @@ class VisionTransformer(PluggedBackbone):
         **_archs('deit-s deit-small dinov2-s dinov2-small', 384, 12, 6, 384 * 4),
         **_archs('dinov2-g dinov2-giant', 1536, 40, 24, 6144),
     }
-    OUT_TYPES = ('raw', 'cls_token', 'featmap', 'avg_featmap')
-    #: Parameters of the tokens before the patches', where there is a class token.
-    PREFIX = ('cls_token',)
 
     def __init__(
         self,
@@ -292,7 +290,7 @@ class VisionTransformer(PluggedBackbone):
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']
         self.out_indices = choose_indices(out_indices, self.num_layers)
-        self.out_type = _choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
+        self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
         self.prefix_names = self.PREFIX if with_cls_token else ()
         self.window_size = _choose_window(window_size, with_cls_token)
         if self.window_size is not None:
@@ -308,33 +306,24 @@ class VisionTransformer(PluggedBackbone):
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
         self.patch_resolution = self.patch_embed.init_out_size
         num_tokens = self.num_extra_tokens + self.patch_resolution[0] * self.patch_resolution[1]
-        self.cls_token = None
-        for name in self.prefix_names:
-            setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
+        self.add_prefix_tokens()
         self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
-        register_load_state_dict_pre_hook(self, _fit_position_table)
+        register_load_state_dict_pre_hook(self, fit_stored_positions)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
-        defaults = dict(
-            self._layer_settings(),
+        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
+        self.layers = self.build_layers(
+            TransformerLayer,
+            plug_set,
+            drop_path_rate,
+            layer_cfgs,
+            **self._layer_settings(),
             layer_scale_init_value=layer_scale_init_value,
             drop_rate=drop_rate,
             qkv_bias=qkv_bias,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
-        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
-        rates = np.linspace(0, drop_path_rate, self.num_layers).tolist()
-        self.layers = ModuleList()
-        for index, layer_cfg in enumerate(per_item(layer_cfgs, self.num_layers, 'layer_cfgs')):
-            settings = {**defaults, 'drop_path_rate': rates[index], **layer_cfg}
-            settings |= dict(reshape=partial(plug_set.shape_block, index=index))
-            try:
-                self.layers.append(TransformerLayer(**settings))
-            except WRONG_SETTINGS as error:
-                if not layer_cfg:
-                    raise
-                raise ValueError(f'layer_cfgs={layer_cfg!r} makes no block: {error}') from error
         self.pre_norm = layer_norm(norm_cfg, self.embed_dims) if pre_norm else nn.Identity()
         if final_norm:
             self.ln1 = layer_norm(norm_cfg, self.embed_dims)
@@ -345,9 +334,6 @@ class VisionTransformer(PluggedBackbone):
 
     def _layer_settings(self) -> dict:
         return {key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')}
-
-    def sections(self) -> list[Section]:
-        return [Section([layer], self.embed_dims) for layer in self.layers]
 
     def layout(self, index: int, hw: tuple[int, int]) -> Layout:
         if self.window_size is None or index in self.global_blocks:
@@ -360,73 +346,17 @@ class VisionTransformer(PluggedBackbone):
             trunc_normal_(self.pos_embed, std=0.02)
 
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
-
-        Args:
-            images: ``(B, C, H, W)``.
-            mix: Changes the patch tokens ``(B, h, w, D)`` before positions are added.
-        """
-        x_BND, hw = self.patch_embed(images)
-        if mix is not None:
-            x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
-        if self.prefix_names:
-            prefix = [getattr(self, name).expand(len(x_BND), -1, -1) for name in self.prefix_names]
-            x_BND = torch.cat((*prefix, x_BND), dim=1)
-        if self.pos_embed is not None:
-            x_BND = x_BND + resize_position_table(
-                self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
-            )
-        return self.pre_norm(self.drop_after_pos(x_BND)), hw
+        x_BND, hw = super().embed(images, mix)
+        return self.pre_norm(x_BND), hw
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
-        if section == self.num_layers - 1 and self.final_norm:
-            x_BND = self.ln1(x_BND)
-        if self.out_type == 'raw':
-            return x_BND
-        if self.out_type == 'cls_token':
-            return self._format_prefix(x_BND)
-        patches = x_BND[:, x_BND.shape[1] - hw[0] * hw[1] :]
-        if self.out_type == 'featmap':
-            return patches.transpose(1, 2).unflatten(2, hw)
-        return self.ln2(patches.mean(dim=1))
-
-    def _format_prefix(self, x_BND: Tensor):
-        return x_BND[:, 0]
+        out = super().format_output(section, x_BND, hw)
+        return self.ln2(out) if self.out_type == 'avg_featmap' else out
 
     def freeze(self) -> None:
-        if self.frozen_stages < 1:
-            return
-        for parameter in (self.pos_embed, *(getattr(self, name) for name in self.prefix_names)):
-            if parameter is not None:
-                parameter.requires_grad_(False)
-        frozen = [self.drop_after_pos, self.patch_embed, self.pre_norm, *self.plugs.at('prefix')]
-        frozen += self.layers[: self.frozen_stages]
-        if self.frozen_stages == self.num_layers:
-            frozen += [getattr(self, name) for name in ('ln1', 'ln2') if hasattr(self, name)]
-        for module in frozen:
-            freeze_module(module)
-
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning rate decay.
-
-        Args:
-            param_name: Name of the parameter.
-            prefix: Prefix of the backbone's own names.
-
-        Returns:
-            The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the
-            number of depths.
-        """
-        num_depths = self.num_layers + 2
-        own = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return num_depths - 1, num_depths
-        if own.startswith('layers.'):
-            return int(own.split('.')[1]) + 1, num_depths
-        is_prefix = own in self.prefix_names or re.match(r'plugs\.[^.]+\.prefix\.', own)
-        if is_prefix or own == 'pos_embed' or own.startswith('patch_embed.'):
-            return 0, num_depths
-        return num_depths - 1, num_depths
+        super().freeze()
+        if self.frozen_stages >= 1:
+            freeze_module(self.pre_norm)
 
 
 @MODELS.register_module()
@@ -465,29 +395,3 @@ def _choose_window(window_size: int | None, with_cls_token: bool) -> int | None:
             "out_type 'featmap', 'avg_featmap' or 'raw'"
         )
     return window_size
-
-
-def _fit_position_table(backbone: VisionTransformer, state_dict, prefix, *_) -> None:
-    """Makes a checkpoint's position table fit this model's tokens and grid."""
-    key = f'{prefix}pos_embed'
-    if key not in state_dict or backbone.pos_embed is None:
-        return
-    state_dict[key] = fit_position_table(
-        state_dict[key],
-        backbone.patch_resolution,
-        backbone.interpolate_mode,
-        backbone.num_extra_tokens,
-        key,
-        # DeiT III has none for its class token, the distilled DeiT one for each of its two tokens.
-        other_prefixes=(0, 1, 2),
-    )
-
-
-def _choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool) -> str:
-    if out_type not in allowed:
-        raise ValueError(f'out_type={out_type!r}: expected one of {list(allowed)}')
-    if out_type == 'cls_token' and not with_cls_token:
-        raise ValueError(
-            "out_type='cls_token' needs with_cls_token=True; without one, choose 'featmap' or 'avg_featmap'"
-        )
-    return out_type

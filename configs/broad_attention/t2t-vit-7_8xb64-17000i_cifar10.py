@@ -1,0 +1,9 @@
+# CIFAR-10 classification with T2T-ViT-7.
+# python tools/train.py configs/broad_attention/t2t-vit-7_8xb64-17000i_cifar10.py
+_base_ = [
+    '../_base_/models/t2t-vit-7_finetune.py',
+    '../_base_/datasets/cifar10_bs64_224.py',
+    '../_base_/schedules/sgd_17000i.py',
+    '../_base_/runtime_mmpretrain_iters.py',
+]
+model = dict(head=dict(num_classes=10))
