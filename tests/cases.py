@@ -8,11 +8,14 @@ from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import LVT, SwinTransformer, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
 SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+LVT_ARCH = dict(
+    embed_dims=[12, 12, 24], depths=[1, 2, 1], num_heads=[2, 2, 4], mlp_ratios=[2, 2, 1], sr_ratios=[8, 2, 1]
+)
 
 
 def vit(**settings) -> VisionTransformer:
@@ -38,12 +41,21 @@ def vit_with_windows(**settings) -> VisionTransformer:
     return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (2, 3), **settings})
 
 
+def lvt(plugs=(), **settings) -> LVT:
+    """Its first block has no attention maps: plugs that need them get the others, unless they say which."""
+    everywhere = ('ContextBroadcast', 'SqueezeExcite')
+    plugs = [plug if plug['type'] in everywhere else {'layers': [1, 2, 3], **plug} for plug in plugs]
+    defaults = dict(arch=LVT_ARCH, img_size=(32, 48), out_indices=(0, 1, 2))
+    return LVT(**{**defaults, **settings}, plugs=plugs)
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
     'vit-windows': vit_with_windows,
     'swin': swin,
     'swin-pad-small': swin_padding_small_maps,
+    'lvt': lvt,
 }
 
 
@@ -136,7 +148,12 @@ PLUGS = {
 }
 
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
-REFUSED: dict[str, dict[str, str]] = {}
+REFUSED: dict[str, dict[str, str]] = {
+    'lvt': {
+        'residual-reset': "residual_attention takes the socket 'scores', which block 0 does not offer",
+        'broad-qk-only': 'BroadAttention: block 0 has 0 heads with q and k',
+    }
+}
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}

@@ -26,7 +26,7 @@ from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.analysis.paper_tables import generate
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import LVT, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
@@ -492,7 +492,7 @@ def small(cfg: Config, teacher: str) -> ConfigDict:
     backbone = model.backbone
     backbone.pop('init_cfg', None)
     backbone.update(img_size=64, drop_path_rate=0.0)
-    shrink = small_swin if backbone.type.endswith('SwinTransformer') else small_vit
+    shrink = {'vitplug.SwinTransformer': small_swin, 'vitplug.LVT': small_lvt}.get(backbone.type, small_vit)
     widths = shrink(backbone)
     for _, settings in list(walk(model)):
         for name, value in settings.items():
@@ -506,6 +506,14 @@ def small_swin(backbone: ConfigDict) -> dict[int, int]:
     backbone.arch = ConfigDict(embed_dims=after, depths=[2, 2, 2, 2], num_heads=arch['num_heads'])
     backbone.window_size = 2
     return {before * 2**stage: after * 2**stage for stage in range(4)}
+
+
+def small_lvt(backbone: ConfigDict) -> dict[int, int]:
+    arch = LVT.arch_zoo[backbone.arch] if isinstance(backbone.arch, str) else backbone.arch
+    widths = [4 * heads for heads in arch['num_heads']]
+    before = arch['embed_dims']
+    backbone.arch = ConfigDict(arch, embed_dims=widths, mlp_ratios=[2] * len(widths))
+    return dict(zip(before, widths, strict=True))
 
 
 def small_vit(backbone: ConfigDict) -> dict[int, int]:
@@ -540,7 +548,7 @@ def classification_batch(model):
     if isinstance(model, TokenLabelClassifier):
         for sample in samples:
             sample.token_labels = torch.randint(0, NUM_CLASSES, (2, 2, 3, 3)).float()
-            sample.token_places = torch.rand(8, 8, 2)
+            sample.token_places = torch.rand(*[4 if isinstance(model.backbone, LVT) else 8] * 2, 2)
     return torch.randn(2, 3, 64, 64), samples
 
 
