@@ -173,3 +173,22 @@ def randomize(model: nn.Module, seed: int = 0) -> nn.Module:
 def images(height: int, width: int, batch: int = 2, dtype=torch.float64, seed: int = 1) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, 3, height, width, generator=generator, dtype=torch.float64).to(dtype)
+
+
+@torch.no_grad()
+def enlarge_scores(attention: nn.Module, largest: float) -> None:
+    """Scales the rows of q and k so that the largest scores of random tokens are about ``largest``."""
+    attention = getattr(attention, 'w_msa', attention)
+    if not hasattr(attention, 'shape'):  # it has neither
+        return
+    tokens, dims = torch.randn(64, attention.embed_dims), attention.shape.head_dims
+    if hasattr(attention, 'qkv'):
+        q, k, _ = attention.split_heads(attention.qkv(tokens))
+        rows = [attention.qkv.weight[: 2 * attention.shape.map_heads * dims]]
+    else:
+        of_keys = slice(attention.shape.map_heads * dims)
+        q, k = (t.unflatten(-1, (-1, dims)) for t in (attention.q(tokens), attention.kv(tokens)[:, of_keys]))
+        rows = [attention.q.weight, attention.kv.weight[of_keys]]
+    scores = (q.transpose(0, 1) @ k.permute(1, 2, 0)).abs() * attention.scale
+    for weight in rows:
+        weight *= (largest / scores.max()).sqrt()
