@@ -43,7 +43,7 @@ def vit_with_windows(**settings) -> VisionTransformer:
 
 def lvt(plugs=(), **settings) -> LVT:
     """Its first block has no attention maps: plugs that need them get the others, unless they say which."""
-    everywhere = ('ContextBroadcast', 'SqueezeExcite')
+    everywhere = ('ContextBroadcast', 'SqueezeExcite', 'BroadAttention')
     plugs = [plug if plug['type'] in everywhere else {'layers': [1, 2, 3], **plug} for plug in plugs]
     defaults = dict(arch=LVT_ARCH, img_size=(32, 48), out_indices=(0, 1, 2))
     return LVT(**{**defaults, **settings}, plugs=plugs)
@@ -150,7 +150,11 @@ PLUGS = {
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
 REFUSED: dict[str, dict[str, str]] = {
     'lvt': {
-        'residual-reset': "residual_attention takes the socket 'scores', which block 0 does not offer",
+        'rel-pos-bias': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
+        'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',
+        'residual-low-memory-carried': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
+        'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 2 and 3, .* global attention",
+        'residual-reset': r"residual_attention takes .* 'scores', which block 0 does not offer; .* layers=\[1, 2\] are",
         'broad-qk-only': 'BroadAttention: block 0 has 0 heads with q and k',
     }
 }
