@@ -154,7 +154,6 @@ REFUSED: dict[str, dict[str, str]] = {
         'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',
         'residual-low-memory-carried': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
         'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 2 and 3, .* global attention",
-        'residual-reset': r"residual_attention takes .* 'scores', which block 0 does not offer; .* layers=\[1, 2\] are",
         'broad-qk-only': 'BroadAttention: block 0 has 0 heads with q and k',
     }
 }

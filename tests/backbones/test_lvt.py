@@ -279,6 +279,11 @@ def test_plugs_act_in_every_recursion_and_hand_on_from_the_last(fused):
 def test_the_first_stage_has_no_maps():
     with pytest.raises(ValueError, match=r"gab takes the socket 'bias', which block 0 does not offer"):
         LVT(LVT_ARCH, plugs=PLUGS['gab'])
+    message = (
+        r"residual_attention takes the socket 'scores', which block 0 .*; layers=\[1, 2, 3\] are the blocks that do"
+    )
+    with pytest.raises(ValueError, match=message):
+        LVT(LVT_ARCH, plugs=PLUGS['residual'])
     with pytest.raises(ValueError, match='Refiner: block 0 has no attention map to refine'):
         LVT(LVT_ARCH, plugs=PLUGS['refiner'])
     with pytest.raises(ValueError, match='UniformHead: block 0 has no attention'):
