@@ -629,6 +629,11 @@ def _plugs(title: str, plugs: str, error: str) -> 'Row':
     return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict(plugs=[{plugs}]))'))
 
 
+def _lvt(title: str, settings: str, error: str) -> 'Row':
+    backbone = f"_delete_=True, type='vitplug.LVT', {settings}"
+    return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
+
+
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
@@ -1235,6 +1240,17 @@ CONFIG = (
         'Swin on maps smaller than a window',
         'get_flops.py swin.py --shape 24',
         r'feature map \(3, 3\) is smaller than the window \(4\): set pad_small_map',
+    ),
+    _lvt('LVT with a rate of 0', 'atrous_rates=[1, 0]', r'atrous_rates=\[1, 0\]: expected a list of positive integers'),
+    _lvt(
+        'LVT with a class token of all stages',
+        "out_type='cls_token', out_indices=(0, 1, 2, 3)",
+        r"out_indices=\(0, 1, 2, 3\): out_type='cls_token' is of the last stage alone",
+    ),
+    _lvt(
+        'LVT with a bias in its first stage',
+        "plugs=[dict(type='GaussianAttentionBias')]",
+        r"gab takes the socket 'bias', which block 0 .*layers=\[2, 3, 4, 5, 6, 7\] are the blocks that do",
     ),
     Row(
         'plugs that are no list',
