@@ -42,11 +42,16 @@ def vit_with_windows(**settings) -> VisionTransformer:
 
 
 def lvt(plugs=(), **settings) -> LVT:
-    """Its first block has no attention maps: plugs that need them get the others, unless they say which."""
-    everywhere = ('ContextBroadcast', 'SqueezeExcite', 'BroadAttention')
-    plugs = [plug if plug['type'] in everywhere else {'layers': [1, 2, 3], **plug} for plug in plugs]
+    plugs = [_on_maps(plug) for plug in plugs] if isinstance(plugs, list) else plugs
     defaults = dict(arch=LVT_ARCH, img_size=(32, 48), out_indices=(0, 1, 2))
     return LVT(**{**defaults, **settings}, plugs=plugs)
+
+
+def _on_maps(plug):
+    """The plug for the blocks of LVT that have attention maps, unless it needs none or says which blocks."""
+    as_it_is = (None, 'ContextBroadcast', 'SqueezeExcite', 'BroadAttention')
+    is_changed = isinstance(plug, dict) and plug.get('type') not in as_it_is
+    return {'layers': [1, 2, 3], **plug} if is_changed else plug
 
 
 HOSTS = {
@@ -57,6 +62,8 @@ HOSTS = {
     'swin-pad-small': swin_padding_small_maps,
     'lvt': lvt,
 }
+# Hosts whose blocks keep the grid and the width of their tokens. The others have tests of their own.
+ONE_GRID_HOSTS = [host for host in HOSTS if host != 'lvt']
 
 
 class CarryProbe(Plug):
