@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from vitplug.analysis.costs import build_model, count_costs
 from vitplug.attention import fused_attention
 from vitplug.backbones import LVT
+from vitplug.backbones.padding import mark_padding
 from vitplug.classifiers.token_labels import Box
 
 SIZES = [(32, 48), (37, 51), (70, 21), (5, 3)]
@@ -271,9 +272,42 @@ def test_plugs_act_in_every_recursion_and_hand_on_from_the_last(fused):
         for block, name in {1: '1.1.0', 2: '1.1.1', 3: '2.1.0'}.items()
     }
     alpha = parameters['plugs.residual_attention.start.alpha.residual_alpha'].clamp(0, 1)
-    expected = normed_maps(oracle_of(model, Changed(alpha, gaussians, (1, 2))), x)
+    changed = Changed(alpha, gaussians, (1, 2))
+    expected = normed_maps(oracle_of(model, changed), x)
     with fused_attention(fused):
         assert_same_with_gradients(model(x), expected, model)
+        _, found = model.forward_intermediates(x, ('q', 'k', 'v'))
+    for block, tensors in changed.tapped.items():  # of the last recursion
+        for name, t in zip('qkv', tensors, strict=True):
+            assert_close(found[name][block].squeeze(1).transpose(1, 2).flatten(2), t.flatten(1, 2))
+
+
+def test_every_block_gets_the_mask_of_its_queries_and_keys():
+    x = mark_padding(images(32, 48), [(9, 48), (32, 17)])
+    _, found = build().forward_intermediates(x, 'site')
+    sites, grids = found['site'], {0: (8, 12), 1: (4, 6), 2: (4, 6), 3: (2, 3)}
+    assert {block: site.layout.hw for block, site in sites.items()} == grids
+    assert {block: site.key_layout.hw for block, site in sites.items()} == {**grids, 1: (2, 3), 2: (2, 3)}
+    # Rounded up: rows and columns of valid tokens of both images.
+    valid = {0: [(3, 12), (8, 5)], 1: [(2, 6), (4, 3)], 2: [(2, 6), (4, 3)], 3: [(1, 3), (2, 2)]}
+    for block, site in sites.items():
+        assert_close(site.valid, masks(grids[block], valid[block]))
+        of_keys = (valid[3], grids[3]) if block in (1, 2) else (valid[block], grids[block])
+        assert_close(site.valid_keys, masks(*of_keys[::-1]).unsqueeze(1))
+
+
+def masks(hw, valid):
+    return torch.tensor(
+        [[y < rows and x < columns for y in range(hw[0]) for x in range(hw[1])] for rows, columns in valid]
+    )
+
+
+def test_the_first_token_of_every_stage_is_centred_on_the_first_pixel():
+    model = lvt()
+    for block, (stride, hw) in {0: (4, (10, 13)), 1: (8, (5, 7)), 2: (8, (5, 7)), 3: (16, (3, 4))}.items():
+        layout, pixels = model.place_block(block, (37, 51))
+        assert (layout.hw, pixels.hw, pixels.stride) == (hw, hw, (stride, stride))
+        assert [start + stride / 2 for start in pixels.start] == [0.5, 0.5]
 
 
 def test_the_first_stage_has_no_maps():
