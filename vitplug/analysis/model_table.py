@@ -100,6 +100,11 @@ RESIDUAL = 'residual_attention'
 BROAD = 'broad_attention'
 PLUGS = 'model.backbone.plugs'
 
+PLAIN_LVT = {
+    'model.type': 'ImageClassifier',
+    'model.backbone.out_type': 'avg_featmap',
+    'model.head.type': 'LinearClsHead',
+}
 HOSTS = (
     Row('DeiT-Ti', f'{CB}/deit-ti-p16_8xb128-300e_in1k', 5_717_416, '1.254', ('5.7 M', '1.2 to 1.3')),
     Row('DeiT-S', f'{CB}/deit-s-p16_8xb128-300e_in1k', 22_050_664, '4.599', ('22 M', '4.6')),
@@ -127,6 +132,8 @@ HOSTS = (
     Row('ViT-B (R)', f'{GAB}/vit-relpos-b-p16_8xb288-400e_in1k', 86_429_560, '17.487'),
     Row('Swin-T', f'{RESIDUAL}/swin-t-p4-w7_8xb128-300e_in1k', 28_288_354, '4.491', ('29 M', '4.5')),
     Row('Swin-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_606_258, '8.741', ('50 M', '8.7')),
+    Row('LVT', f'{BROAD}/lvt_8xb128-30e_in1k', 5_521_844, '0.889', ('5.5 M', '0.9')),
+    Row('LVT, average pooling', f'{BROAD}/lvt_8xb128-30e_in1k', 3_686_604, '0.862', changes=PLAIN_LVT),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -160,6 +167,7 @@ PLUGGED = (
     ),
     Row('BSwin-T', f'{BROAD}/swin-t-p4-w7-broad_8xb128-30e_in1k', 28_288_354, None, ('29.0 M', '4.5')),
     Row('BSwin-S', f'{BROAD}/swin-s-p4-w7-broad_8xb128-30e_in1k', 49_606_258, None, ('50.0 M', '8.7')),
+    Row('BLVT', f'{BROAD}/lvt-broad_8xb128-30e_in1k', 5_521_844, None, ('5.5 M', '0.9')),
     Row(
         'ReViT-B',
         f'{RESIDUAL}/vit-b-p16-residual_32xb128-300e_in1k',
@@ -261,7 +269,7 @@ Written by
 *Parameters* are all parameters of the model that the config builds. *G MACs* are 10^9 multiply-accumulates of
 convolutions and matrix products, including attention, for one image. Both are counted by vitplug.
 
-*Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for ReViT-B without class
+*Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for LVT, ReViT-B without class
 token, ReSwin-T and the official form of Refined-ViT. All other references are computed from the layers that the paper
 describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and reference. "Changed"
 configs have other settings, listed in [model_table.py](../vitplug/analysis/model_table.py)."""
