@@ -67,8 +67,8 @@ MUTATIONS = (
     Mutation(
         'the fused call has no mask',
         'attention/fused.py',
-        'both = a.mask if bias is None else a.mask + bias',
-        'both = 0 * a.mask if bias is None else 0 * a.mask + bias',
+        'both = (a.mask if bias is None else a.mask + bias)',
+        'both = (0 * a.mask if bias is None else 0 * a.mask + bias)',
         'attention/test_fast_forms.py',
     ),
     Mutation(
