@@ -640,6 +640,11 @@ def _t2t(title: str, settings: str, error: str, command: str = 'get_flops.py chi
     return Row(title, command, error, child(f'model = dict(backbone=dict({backbone}))'))
 
 
+def _lvt(title: str, settings: str, error: str) -> 'Row':
+    backbone = f"_delete_=True, type='vitplug.LVT', {settings}"
+    return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
+
+
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
@@ -1274,6 +1279,17 @@ CONFIG = (
         'layer_cfgs=dict(num_heads=2)',
         r'image size \(2, 2\): expected at least 3 x 3 pixels',
         'get_flops.py child.py --shape 2',
+    ),
+    _lvt('LVT with a rate of 0', 'atrous_rates=[1, 0]', r'atrous_rates=\[1, 0\]: expected a list of positive integers'),
+    _lvt(
+        'LVT with a class token of all stages',
+        "out_type='cls_token', out_indices=(0, 1, 2, 3)",
+        r"out_indices=\(0, 1, 2, 3\): out_type='cls_token' is of the last stage alone",
+    ),
+    _lvt(
+        'LVT with a bias in its first stage',
+        "plugs=[dict(type='GaussianAttentionBias')]",
+        r"gab takes the socket 'bias', which block 0 .*layers=\[2, 3, 4, 5, 6, 7\] are the blocks that do",
     ),
     Row(
         'plugs that are no list',

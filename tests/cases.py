@@ -8,11 +8,14 @@ from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
-from vitplug.backbones import SwinTransformer, SwinTransformerV2, T2T_ViT, VisionTransformer
+from vitplug.backbones import LVT, SwinTransformer, SwinTransformerV2, T2T_ViT, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
 SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+LVT_ARCH = dict(
+    embed_dims=[12, 12, 24], depths=[1, 2, 1], num_heads=[2, 2, 4], mlp_ratios=[2, 2, 1], sr_ratios=[8, 2, 1]
+)
 
 
 def vit(**settings) -> VisionTransformer:
@@ -51,6 +54,19 @@ def t2t(**settings) -> T2T_ViT:
     return T2T_ViT(**{**defaults, **settings})
 
 
+def lvt(plugs=(), **settings) -> LVT:
+    plugs = [_on_maps(plug) for plug in plugs] if isinstance(plugs, list) else plugs
+    defaults = dict(arch=LVT_ARCH, img_size=(32, 48), out_indices=(0, 1, 2))
+    return LVT(**{**defaults, **settings}, plugs=plugs)
+
+
+def _on_maps(plug):
+    """The plug for the blocks of LVT that have attention maps, unless it needs none or says which blocks."""
+    as_it_is = (None, 'ContextBroadcast', 'SqueezeExcite', 'BroadAttention')
+    is_changed = isinstance(plug, dict) and plug.get('type') not in as_it_is
+    return {'layers': [1, 2, 3], **plug} if is_changed else plug
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
@@ -59,7 +75,10 @@ HOSTS = {
     'swin-pad-small': swin_padding_small_maps,
     'swin-v2': swin_v2,
     't2t': t2t,
+    'lvt': lvt,
 }
+# Hosts whose blocks keep the grid and the width of their tokens. The others have tests of their own.
+ONE_GRID_HOSTS = [host for host in HOSTS if host != 'lvt']
 
 
 class CarryProbe(Plug):
@@ -151,7 +170,15 @@ PLUGS = {
 }
 
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
-REFUSED: dict[str, dict[str, str]] = {}
+REFUSED: dict[str, dict[str, str]] = {
+    'lvt': {
+        'rel-pos-bias': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
+        'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',
+        'residual-low-memory-carried': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
+        'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 2 and 3, .* global attention",
+        'broad-qk-only': 'BroadAttention: block 0 has 0 heads with q and k',
+    }
+}
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
@@ -171,3 +198,22 @@ def randomize(model: nn.Module, seed: int = 0) -> nn.Module:
 def images(height: int, width: int, batch: int = 2, dtype=torch.float64, seed: int = 1) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, 3, height, width, generator=generator, dtype=torch.float64).to(dtype)
+
+
+@torch.no_grad()
+def enlarge_scores(attention: nn.Module, largest: float) -> None:
+    """Scales the rows of q and k so that the largest scores of random tokens are about ``largest``."""
+    attention = getattr(attention, 'w_msa', attention)
+    if not hasattr(attention, 'shape'):  # it has neither
+        return
+    tokens, dims = torch.randn(64, attention.embed_dims), attention.shape.head_dims
+    if hasattr(attention, 'qkv'):
+        q, k, _ = attention.split_heads(attention.qkv(tokens))
+        rows = [attention.qkv.weight[: 2 * attention.shape.map_heads * dims]]
+    else:
+        of_keys = slice(attention.shape.map_heads * dims)
+        q, k = (t.unflatten(-1, (-1, dims)) for t in (attention.q(tokens), attention.kv(tokens)[:, of_keys]))
+        rows = [attention.q.weight, attention.kv.weight[of_keys]]
+    scores = (q.transpose(0, 1) @ k.permute(1, 2, 0)).abs() * attention.scale
+    for weight in rows:
+        weight *= (largest / scores.max()).sqrt()

@@ -26,7 +26,7 @@ from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.analysis.paper_tables import generate
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import LVT, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
@@ -510,6 +510,14 @@ def small_swin(backbone: ConfigDict) -> dict[int, int]:
     return {before * 2**stage: after * 2**stage for stage in range(4)}
 
 
+def small_lvt(backbone: ConfigDict) -> dict[int, int]:
+    arch = LVT.arch_zoo[backbone.arch] if isinstance(backbone.arch, str) else backbone.arch
+    widths = [4 * heads for heads in arch['num_heads']]
+    before = arch['embed_dims']
+    backbone.arch = ConfigDict(arch, embed_dims=widths, mlp_ratios=[2] * len(widths))
+    return dict(zip(before, widths, strict=True))
+
+
 def small_vit(backbone: ConfigDict) -> dict[int, int]:
     arch = VisionTransformer.arch_zoo[backbone.arch] if isinstance(backbone.arch, str) else backbone.arch
     width = 4 * arch['num_heads']
@@ -531,7 +539,7 @@ def small_t2t(backbone: ConfigDict) -> dict[int, int]:
     return {before: after}
 
 
-SMALL = {'vitplug.SwinTransformer': small_swin, 'vitplug.T2T_ViT': small_t2t}
+SMALL = {'vitplug.LVT': small_lvt, 'vitplug.SwinTransformer': small_swin, 'vitplug.T2T_ViT': small_t2t}
 
 
 def narrowed(name: str, value, widths: dict[int, int]):
@@ -553,7 +561,7 @@ def classification_batch(model):
     if isinstance(model, TokenLabelClassifier):
         for sample in samples:
             sample.token_labels = torch.randint(0, NUM_CLASSES, (2, 2, 3, 3)).float()
-            sample.token_places = torch.rand(8, 8, 2)
+            sample.token_places = torch.rand(*[4 if isinstance(model.backbone, LVT) else 8] * 2, 2)
     return torch.randn(2, 3, 64, 64), samples
 
 

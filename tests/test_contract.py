@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from cases import HOSTS, PREFIX_HOSTS, PREFIX_PLUGS, REFUSED, images, randomize
+from cases import HOSTS, PREFIX_HOSTS, PREFIX_PLUGS, REFUSED, enlarge_scores, images, randomize
 from cases import PLUGS as PLUGS_OF_ALL_HOSTS
 from mmengine.config import ConfigDict
 from mmengine.model import ExponentialMovingAverage
@@ -118,12 +118,7 @@ def test_huge_scores_stay_finite_in_half_precision(host, plugs):
     skip_unless_computed_on_cpu(torch.float16)
     model = build(host, plugs).float()
     for block in model.plugged_blocks():
-        attention = getattr(block.attn, 'w_msa', block.attn)
-        tokens = torch.randn(64, attention.qkv.in_features)
-        with torch.no_grad():
-            q, k, _ = attention.split_heads(attention.qkv(tokens))
-            largest = (q.transpose(0, 1) @ k.permute(1, 2, 0)).abs().max() * attention.scale
-            attention.qkv.weight[: 2 * attention.shape.map_heads * attention.shape.head_dims] *= (1e4 / largest).sqrt()
+        enlarge_scores(block.attn, 1e4)
     x = images(*SIZE, dtype=torch.float32)
     with torch.autocast('cpu', torch.float16):
         outs = model(x)
@@ -234,20 +229,24 @@ def test_training_after_inference_mode(host, plugs):
 
 def test_intermediates(host, plugs):
     model, x = build(host, plugs), images(*SIZE)
-    names = (*MAPS, 'block')
+    names = (*MAPS, 'block', 'site')
     expected = model(x)
     outs, found = model.forward_intermediates(x, names)
+    sites = found.pop('site')
     assert_same(outs, expected)
     with fused_attention(False):
         plain_outs, plain = model.forward_intermediates(x, names)
     assert_same(plain_outs, expected)
+    del plain['site']
     assert_same(found, plain)
-    blocks = len(model.plugged_blocks())
-    for name in ('scores', 'logits', 'probs', 'maps', 'block'):
-        assert list(found[name]) == list(range(blocks))
-    for index in range(blocks):
-        probs = found['probs'][index]
-        assert probs.ndim == 5 and probs.shape[-1] == probs.shape[-2]
+    blocks = model.plugged_blocks()
+    assert list(found['block']) == list(range(len(blocks)))
+    with_maps = [index for index, block in enumerate(blocks) if 'map' in block.sockets]
+    for name in ('scores', 'logits', 'probs', 'maps'):
+        assert list(found[name]) == with_maps
+    for index in with_maps:
+        probs, pairs = found['probs'][index], sites[index].pairs
+        assert probs.shape[3:] == (pairs.queries.num_tokens, pairs.keys.num_tokens)
         assert_same(probs.sum(-1), torch.ones(probs.shape[:-1], dtype=probs.dtype))
         assert_same(probs, found['logits'][index].softmax(-1))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from references import COUNTS, equals
 
-from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, SwinTransformerV2, VisionTransformer
+from vitplug.backbones import LVT, DistilledVisionTransformer, SwinTransformer, SwinTransformerV2, VisionTransformer
 
 CB = dict(type='ContextBroadcast')
 CB_S = dict(type='ContextBroadcast', scaled=True)
@@ -68,6 +68,8 @@ MODELS = {
     'Swin-S': (swin, ('small',)),
     'SwinV2-T': (SwinTransformerV2, ('tiny',)),
     'SwinV2-S': (SwinTransformerV2, ('small',)),
+    'LVT': (partial(LVT, out_type='raw'), ()),
+    'LVT, average pooling': (partial(LVT, out_type='avg_featmap'), ()),
     'ViT 16 x 384': (narrow, (16, 384, 12)),
     'ViT 24 x 384': (narrow, (24, 384, 12)),
     'ViT 32 x 384': (narrow, (32, 384, 12)),
@@ -87,6 +89,7 @@ MODELS = {
     # Broad attention
     'BViT-5M': (vit, ('deit-tiny', [BROAD])),
     'BViT-22M': (vit, ('deit-small', [BROAD])),
+    'BLVT': (partial(LVT, out_type='raw', plugs=[BROAD]), ()),
     # Residual attention
     'ReViT-B, no class token': (partial(vit, with_cls_token=False, out_type='featmap'), ('deit-base', [RESIDUAL])),
     'ReSwin-T': (swin, ('tiny', [FIXED])),
@@ -108,8 +111,8 @@ DERIVED = {
 
 
 def count(backbone):
-    """Parameters of a classifier, with a head for each token that has one."""
-    heads = max(1, backbone.num_extra_tokens)
+    """Parameters of a classifier, with a head for each token that has one; LVT has one for its other tokens, too."""
+    heads = 2 if getattr(backbone, 'post_network', None) else max(1, backbone.num_extra_tokens)
     return sum(p.numel() for p in backbone.parameters()) + heads * 1000 * (width(backbone) + 1)
 
 

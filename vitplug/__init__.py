@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attention import attend, fused_attention
-    from .backbones import DistilledVisionTransformer, SwinTransformer, SwinTransformerV2, T2T_ViT, VisionTransformer
+    from .backbones import (
+        LVT,
+        DistilledVisionTransformer,
+        SwinTransformer,
+        SwinTransformerV2,
+        T2T_ViT,
+        VisionTransformer,
+    )
     from .checkpoints import load_pretrained
     from .plugs import (
         BroadAttention,
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 __version__ = '0.1.0'
 
 __all__ = [
+    'LVT',
     'BroadAttention',
     'ContextBroadcast',
     'DistilledVisionTransformer',
@@ -52,6 +60,7 @@ __all__ = [
 
 # Where the names are found; all others are plugs.
 _PACKAGES = {
+    'LVT': 'vitplug.backbones',
     'DistilledVisionTransformer': 'vitplug.backbones',
     'SwinTransformer': 'vitplug.backbones',
     'SwinTransformerV2': 'vitplug.backbones',

@@ -113,6 +113,11 @@ T2T_14 = {
     'model.head.in_channels': 384,
 }
 
+PLAIN_LVT = {
+    'model.type': 'ImageClassifier',
+    'model.backbone.out_type': 'avg_featmap',
+    'model.head.type': 'LinearClsHead',
+}
 HOSTS = (
     Row('DeiT-Ti', f'{CB}/deit-ti-p16_8xb128-300e_in1k', 5_717_416, '1.254', ('5.7 M', '1.2 to 1.3')),
     Row('DeiT-S', f'{CB}/deit-s-p16_8xb128-300e_in1k', 22_050_664, '4.599', ('22 M', '4.6')),
@@ -152,6 +157,8 @@ HOSTS = (
         ('22 M', '6.1'),
         T2T_14 | {'model.backbone.t2t_cfg.use_performer': False},
     ),
+    Row('LVT', f'{BROAD}/lvt_8xb128-30e_in1k', 5_521_844, '0.889', ('5.5 M', '0.9')),
+    Row('LVT, average pooling', f'{BROAD}/lvt_8xb128-30e_in1k', 3_686_604, '0.862', changes=PLAIN_LVT),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -186,6 +193,7 @@ PLUGGED = (
     Row('BSwin-T', f'{BROAD}/swin-t-p4-w7-broad_8xb128-30e_in1k', 28_288_354, None, ('29.0 M', '4.5')),
     Row('BSwin-S', f'{BROAD}/swin-s-p4-w7-broad_8xb128-30e_in1k', 49_606_258, None, ('50.0 M', '8.7')),
     Row('BT2T-ViT-7', f'{BROAD}/t2t-vit-7-broad_8xb128-30e_in1k', 4_310_222, None, ('4.2 M', '0.9')),
+    Row('BLVT', f'{BROAD}/lvt-broad_8xb128-30e_in1k', 5_521_844, None, ('5.5 M', '0.9')),
     Row(
         'ReViT-B',
         f'{RESIDUAL}/vit-b-p16-residual_32xb128-300e_in1k',
@@ -288,19 +296,15 @@ Written by
 convolutions and matrix products, including attention, for one image. Both are counted by vitplug. T2T-ViT's parameters
 include its fixed position table and random features, as its official code counts them.
 
-*Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for T2T-ViT, ReViT-B without
-class token, ReSwin-T and the official form of Refined-ViT. All other references are computed from the layers that the
-paper describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and reference.
-"Changed" configs have other settings, listed in [model_table.py](../vitplug/analysis/model_table.py)."""
+*Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for T2T-ViT, LVT,
+ReViT-B without class token, ReSwin-T and the official form of Refined-ViT. All other references are computed from the
+layers that the paper describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and
+reference. "Changed" configs have other settings, listed in [model_table.py](../vitplug/analysis/model_table.py)."""
 
 NOTES = """## Not in the tables
 
-The papers also use PiT, MViTv2, T2T-ViT, LVT and Mixer, which vitplug does not have as hosts. BViT's official
-code has a convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948 and 22,037,284
-parameters); neither is in the paper, and its larger model does not run.
-The papers also use SwinV2, PiT, MViTv2, LVT and Mixer, which vitplug does not have as hosts. BViT's official code has a
-convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948 and 22,037,284 parameters);
-neither is in the paper, and its larger model does not run.
+BViT's official code has a convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948
+and 22,037,284 parameters); neither is in the paper, and its larger model does not run.
 
 Linear Refiner is counted as the computed convolution, `9 H^2 N^2` per block for any expansion."""
 

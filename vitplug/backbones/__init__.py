@@ -1,8 +1,9 @@
 """The registered hosts."""
 
+from .lvt import LVT
 from .swin import SwinTransformer
 from .swin_v2 import SwinTransformerV2
 from .t2t_vit import T2T_ViT
 from .vision_transformer import DistilledVisionTransformer, VisionTransformer
 
-__all__ = ['DistilledVisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'T2T_ViT', 'VisionTransformer']
+__all__ = ['LVT', 'DistilledVisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'T2T_ViT', 'VisionTransformer']

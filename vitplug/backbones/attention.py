@@ -37,7 +37,12 @@ class SelfAttention(BaseModule):
         self.qkv = nn.Linear(embed_dims, heads * shape.head_dims, bias=qkv_bias)
         self.proj = nn.Linear(shape.out_heads * shape.head_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop)
-        register_load_state_dict_pre_hook(self, _fit_heads)
+        register_load_state_dict_pre_hook(self, fit_heads)
+
+    @property
+    def projected_heads(self) -> dict[str, tuple[int, ...]]:
+        """For each projection to heads, by its name, how many of them are q's, k's and v's, in the rows' order."""
+        return {'qkv': (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)}
 
     @property
     def dropout_p(self) -> float:
@@ -110,19 +115,29 @@ class SelfAttention(BaseModule):
         return qkv.unflatten(-1, (-1, self.shape.head_dims)).split(heads, dim=-2)
 
 
-def _fit_heads(attention: SelfAttention, state_dict, prefix, *_) -> None:
+def fit_heads(attention: nn.Module, state_dict, prefix, *_) -> None:
     """Makes a stock checkpoint's projections fit the heads that plugs have made of the host's.
 
     q, k and v rows of removed heads are left out; heads that the checkpoint lacks keep their present
     weights; where a head has several outputs, its columns in the projection are divided among them.
+
+    Args:
+        attention: Has ``shape``, ``embed_dims``, ``projected_heads`` and ``proj``. A projection may be None.
+        state_dict: The checkpoint; changed.
+        prefix: Prefix of the attention's keys.
     """
-    shape, dims = attention.shape, attention.qkv.in_features
-    heads = (shape.map_heads, shape.map_heads, shape.value_heads)
-    for name, own in attention.qkv.named_parameters():
-        stock = state_dict.get(f'{prefix}qkv.{name}')
-        if stock is not None and len(stock) == 3 * dims != len(own):
-            parts = zip(own.split([n * shape.head_dims for n in heads]), stock.chunk(3), strict=True)
-            state_dict[f'{prefix}qkv.{name}'] = torch.cat([overlay(*part, dim=0) for part in parts])
+    shape, dims = attention.shape, attention.embed_dims
+    for projection, heads in attention.projected_heads.items():
+        own_ones = getattr(attention, projection)
+        if own_ones is None:
+            for key in [key for key in state_dict if key.startswith(f'{prefix}{projection}.')]:
+                del state_dict[key]
+            continue
+        for name, own in own_ones.named_parameters():
+            stock = state_dict.get(f'{prefix}{projection}.{name}')
+            if stock is not None and len(stock) == len(heads) * dims != len(own):
+                parts = zip(own.split([n * shape.head_dims for n in heads]), stock.chunk(len(heads)), strict=True)
+                state_dict[f'{prefix}{projection}.{name}'] = torch.cat([overlay(*part, dim=0) for part in parts])
     stock, own = state_dict.get(f'{prefix}proj.weight'), attention.proj.weight
     if stock is not None and stock.shape[1] == dims != own.shape[1]:
         spread = _spread_columns(stock, shape)

@@ -157,6 +157,11 @@ class PluggedBackbone(BaseModule):
     #: Tokens before those of the grid, those of plugs included.
     num_prefix = 0
 
+    @property
+    def num_output_prefix(self) -> int:
+        """The host's own tokens before those of the grid in an output of all tokens."""
+        return self.num_extra_tokens
+
     def plugged_blocks(self) -> list[nn.Module]:
         """The blocks of all stages in order."""
         return [block for section in self.sections() for block in section.blocks]

@@ -94,7 +94,7 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
 
 
 def is_size(size) -> bool:
-    """Whether this is a positive integer or a pair of them."""
+    """Whether this is a positive integer, or a pair of them."""
     pair = (size, size) if isinstance(size, int) else size
     return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(s, int) and s > 0 for s in pair)
 

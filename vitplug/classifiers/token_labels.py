@@ -188,14 +188,14 @@ class TokenLabelHead(VisionTransformerClsHead):
 class TokenLabelClassifier(DiverseClassifier):
     """A classifier trained with token labels and MixToken.
 
-    MixToken swaps a box of patch tokens with that of the batch in reverse order, before the positions are added, and
-    swaps the outputs back. A token's target is the label at its own position; the class token's target is a mixture of
+    MixToken swaps a box of patch tokens with that of the batch in reverse order, before the first block, and swaps the
+    outputs back. A token's target is the label at its own position; the class token's target is a mixture of
     both images' targets.
 
     Args:
         mix_token: Whether tokens are mixed. Mixup and CutMix are refused, because they do not mix label maps.
-        settings: Arguments of :class:`DiverseClassifier`. The backbone must be a ViT with ``out_type='raw'`` and one
-            class token, the head a :class:`TokenLabelHead`.
+        settings: Arguments of :class:`DiverseClassifier`. The backbone must be a ViT or LVT with ``out_type='raw'`` and
+            one class token, the head a :class:`TokenLabelHead`.
 
     Raises:
         ValueError: If backbone, head or ``train_cfg`` are unsuitable.
@@ -207,8 +207,8 @@ class TokenLabelClassifier(DiverseClassifier):
             raise ValueError('train_cfg.augments: Mixup and CutMix do not mix token labels; remove them')
         if not isinstance(self.head, TokenLabelHead):
             raise ValueError(f"head: expected 'vitplug.TokenLabelHead', not {type(self.head).__name__!r}")
-        if getattr(self.backbone, 'out_type', None) != 'raw' or self.backbone.num_extra_tokens != 1:
-            raise ValueError("backbone: token labels need a ViT with out_type='raw' and one class token")
+        if getattr(self.backbone, 'out_type', None) != 'raw' or self.backbone.num_output_prefix != 1:
+            raise ValueError("backbone: token labels need a ViT or LVT with out_type='raw' and one class token")
         self.mix_token = mix_token
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:

@@ -1,0 +1,212 @@
+"""The Lite Vision Transformer from its equations, token by token of a kernel, on the authors' parameter names.
+
+Maps are ``(B, h, w, C)``. ``Plugs`` says what plugs would change; the base class changes nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+SIDE, STEP = 3, 2
+
+
+class Plugs:
+    """Called at the places where plugs act."""
+
+    def enter(self, block: int) -> None:
+        """Before the attention of a block."""
+
+    def logits(self, block: int, is_last: bool, scores: Tensor) -> Tensor:
+        """Logits of scaled scores ``(B, H, Nq, Nk)``, in every recursion."""
+        return scores
+
+    def tap(self, block: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """q, k and v of the last recursion, maps ``(B, h, w, H * d)``."""
+
+    def msa(self, x: Tensor) -> Tensor:
+        """The output of the attention branch."""
+        return x
+
+    def mlp_end(self, x: Tensor) -> Tensor:
+        """The output of the MLP."""
+        return x
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The last stage's map."""
+        return x
+
+
+@dataclass
+class Oracle:
+    """The network of a state dict.
+
+    Args:
+        state: Parameters by the authors' names, without ``backbone.``.
+        depths: Blocks of the stages.
+        heads: Heads of the stages.
+        strides: Strides of the stages' keys.
+        plugs: The plugs.
+        rates: Rates of the convolution of q.
+        recursions: How often attention is run.
+    """
+
+    state: Mapping[str, Tensor]
+    depths: Sequence[int]
+    heads: Sequence[int]
+    strides: Sequence[int]
+    plugs: Plugs
+    rates: Sequence[int] = (1, 3, 5)
+    recursions: int = 2
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The maps of all stages, without norms, of images ``(B, C, H, W)``."""
+        x, outs, block = images.permute(0, 2, 3, 1), [], 0
+        for stage, depth in enumerate(self.depths):
+            kernel, stride = (7, 4) if stage == 0 else (3, 2)
+            x = self.norm(f'{stage}.0.norm', self.conv(f'{stage}.0.proj', x, kernel, stride, kernel // 2))
+            for i in range(depth):
+                x = self.block(f'{stage}.1.{i}', x, stage, block)
+                block += 1
+            if stage == len(self.depths) - 1:
+                x = self.plugs.finish(x)
+            outs.append(x)
+        return outs
+
+    def block(self, name: str, x: Tensor, stage: int, index: int) -> Tensor:
+        self.plugs.enter(index)
+        normed = self.norm(f'{name}.norm1', x)
+        if stage == 0:
+            out = self.csa(f'{name}.attn', normed, self.heads[stage])
+        else:
+            out = self.rasa(f'{name}.attn', normed, self.heads[stage], self.strides[stage], index)
+        x = x + self.plugs.msa(out)
+        hidden = self.linear(f'{name}.mlp.fc1', self.norm(f'{name}.norm2', x))
+        if stage > 0:
+            hidden = self.depthwise(f'{name}.mlp.depconv', hidden, 1)
+        return x + self.plugs.mlp_end(self.linear(f'{name}.mlp.fc2', gelu(hidden)))
+
+    # --- convolutional self-attention ---
+
+    def csa(self, name: str, x: Tensor, heads: int) -> Tensor:
+        batch, height, width, dims = x.shape
+        places = [(y, c) for y in range(SIDE) for c in range(SIDE)]
+        centres = (math.ceil(height / STEP), math.ceil(width / STEP))
+        there = torch.ones_like(x[..., :1])
+        pairs = [(y, c) for y in range(STEP) for c in range(STEP)]
+        count = sum(shifted(there, y, c, STEP, centres) for y, c in pairs)
+        mean = sum(shifted(x, y, c, STEP, centres) for y, c in pairs) / count
+        logits = self.linear(f'{name}.attn', mean).reshape(batch, *centres, heads, SIDE**2, SIDE**2)
+        maps = softmax((dims // heads) ** -0.5 * logits)
+        kernels = self.state[f'{name}.weight.weight'].reshape(SIDE**2, dims, dims)
+        values = [shifted(x, y - 1, c - 1, STEP, centres) @ kernels[j].T for j, (y, c) in enumerate(places)]
+        outs = {(y, c): torch.zeros(batch, dims, dtype=x.dtype) for y in range(height) for c in range(width)}
+        for row in range(centres[0]):
+            for column in range(centres[1]):
+                for i, (y, c) in enumerate(places):
+                    token = (STEP * row + y - 1, STEP * column + c - 1)
+                    if token in outs:
+                        outs[token] = outs[token] + sum(
+                            (maps[:, row, column, :, i, j, None] * values[j][:, row, column].reshape(batch, heads, -1))
+                            for j in range(SIDE**2)
+                        ).reshape(batch, dims)
+        rows = [torch.stack([outs[y, c] for c in range(width)], dim=1) for y in range(height)]
+        return self.linear(f'{name}.proj', torch.stack(rows, dim=1))
+
+    # --- recursive atrous self-attention ---
+
+    def rasa(self, name: str, x: Tensor, heads: int, stride: int, index: int) -> Tensor:
+        for turn in range(self.recursions):
+            is_last = turn == self.recursions - 1
+            out = self.attention(name, x, heads, stride, index, is_last)
+            if self.recursions > 1:
+                out = silu(out)
+            x = x + out
+        return out
+
+    def attention(self, name: str, x: Tensor, heads: int, stride: int, index: int, is_last: bool) -> Tensor:
+        dims = x.shape[-1]
+        q = self.linear(f'{name}.q', x)
+        if self.rates:
+            q = sum(silu(self.depthwise(f'{name}.ds', q, rate)) for rate in self.rates)
+        if stride > 1:
+            x = self.norm(f'{name}.norm', self.conv(f'{name}.sr', x, stride, stride, 0))
+        kv = self.linear(f'{name}.kv', x)
+        k, v = kv[..., :dims], kv[..., dims:]
+        if is_last:
+            self.plugs.tap(index, q, k, v)
+        of_heads = [t.flatten(1, 2).reshape(len(t), -1, heads, dims // heads) for t in (q, k, v)]
+        scores = (dims // heads) ** -0.5 * torch.einsum('bihd,bjhd->bhij', *of_heads[:2])
+        probs = softmax(self.plugs.logits(index, is_last, scores))
+        out = torch.einsum('bhij,bjhd->bihd', probs, of_heads[2]).reshape(q.shape)
+        return self.linear(f'{name}.proj', out)
+
+    # --- outputs ---
+
+    def class_attention(self, x: Tensor, heads: int) -> Tensor:
+        """All tokens, the class token first, after the class-attention blocks and the norm."""
+        tokens = x.flatten(1, 2)
+        cls = self.state['cls_token'][0].expand(len(tokens), -1)
+        for block in range(len({key.split('.')[1] for key in self.state if key.startswith('post_network.')})):
+            name = f'post_network.{block}'
+            normed = self.norm(f'{name}.norm1', torch.cat((cls[:, None], tokens), dim=1))
+            k, v = self.linear(f'{name}.attn.kv', normed).chunk(2, dim=-1)
+            q = self.linear(f'{name}.attn.q', normed[:, 0])
+            q, k, v = (t.reshape(*t.shape[:-1], heads, -1) for t in (q, k, v))
+            probs = softmax(q.shape[-1] ** -0.5 * torch.einsum('bhd,bjhd->bhj', q, k))
+            cls = cls + self.linear(f'{name}.attn.proj', torch.einsum('bhj,bjhd->bhd', probs, v).flatten(1))
+            hidden = gelu(self.linear(f'{name}.mlp.fc1', self.norm(f'{name}.norm2', cls)))
+            cls = cls + self.linear(f'{name}.mlp.fc2', hidden)
+        return self.norm('norm', torch.cat((cls[:, None], tokens), dim=1))
+
+    # --- layers ---
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        weight = self.state[f'{name}.weight']
+        out = x @ weight.reshape(weight.shape[:2]).T
+        return out + self.state[f'{name}.bias'] if f'{name}.bias' in self.state else out
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        return scaled * self.state[f'{name}.weight'] + self.state[f'{name}.bias']
+
+    def conv(self, name: str, x: Tensor, kernel: int, stride: int, pad: int) -> Tensor:
+        """Rounded up: a last kernel that reaches outside sees zeros."""
+        size = [math.ceil(side / stride) for side in x.shape[1:3]]
+        weight = self.state[f'{name}.weight']
+        taps = [(y, c) for y in range(kernel) for c in range(kernel)]
+        return self.state[f'{name}.bias'] + sum(
+            shifted(x, y - pad, c - pad, stride, size) @ weight[:, :, y, c].T for y, c in taps
+        )
+
+    def depthwise(self, name: str, x: Tensor, rate: int) -> Tensor:
+        weight = self.state[f'{name}.weight']
+        taps = [(y, c) for y in range(SIDE) for c in range(SIDE)]
+        out = sum(shifted(x, rate * (y - 1), rate * (c - 1), 1, x.shape[1:3]) * weight[:, 0, y, c] for y, c in taps)
+        return out + self.state[f'{name}.bias'] if f'{name}.bias' in self.state else out
+
+
+def shifted(x: Tensor, down: int, across: int, step: int, size: Sequence[int]) -> Tensor:
+    """Entry ``(step i + down, step j + across)`` at ``(i, j)`` of a map of ``size``; 0 outside of ``x``."""
+    for dim, (count, shift) in enumerate(zip(size, (down, across), strict=True), 1):
+        places = step * torch.arange(count) + shift
+        inside = (places >= 0) & (places < x.shape[dim])
+        x = x.index_select(dim, places.clamp(0, x.shape[dim] - 1))
+        x = x * inside.to(x.dtype).reshape(-1, *[1] * (x.ndim - 1 - dim))
+    return x
+
+
+def softmax(x: Tensor) -> Tensor:
+    raised = (x - x.amax(-1, keepdim=True)).exp()
+    return raised / raised.sum(-1, keepdim=True)
+
+
+def silu(x: Tensor) -> Tensor:
+    return x / (1 + (-x).exp())
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2

@@ -1,0 +1,404 @@
+"""Lite Vision Transformer (LVT), a small hierarchical host.
+
+*Lite Vision Transformer with Enhanced Self-Attention*. A classifier with this backbone has the parameter names of the
+authors' code, such as ``backbone.1.1.0.attn.q.weight``: stage 1, its blocks, block 0.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mmcv.cnn.bricks.drop import build_dropout
+from mmengine.model import BaseModule, ModuleDict, ModuleList
+from mmengine.model.weight_init import trunc_normal_
+from mmengine.utils import to_2tuple
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, LayerRecord, Site
+from vitplug.compat import replace
+from vitplug.plugs import NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs.checks import check_choice, check_integer, check_number
+from vitplug.registry import MODELS
+
+from .base import PluggedBackbone, Section, freeze_module
+from .ffn import layer_norm
+from .lvt_layers import (
+    ClassBlock,
+    ConvMlp,
+    ConvolutionalAttention,
+    Mlp,
+    PatchEmbed,
+    RecursiveAttention,
+    to_map,
+    to_tokens,
+)
+from .patch_embed import is_size
+from .pixels import PixelGrid
+from .plug_configs import build_plugs
+from .settings import choose_arch, choose_frozen, choose_indices
+
+
+class LVTBlock(BaseModule):
+    """One pre-norm block: attention, then MLP.
+
+    Args:
+        embed_dims: Width of a token.
+        shape: Heads and widths.
+        attn: The attention, which says which sockets the block offers.
+        mlp: The MLP.
+        drop_path: Drop rate of a whole branch, per image.
+        with_cp: Whether activations are computed again in backward.
+    """
+
+    def __init__(
+        self, embed_dims: int, shape: BlockShape, attn: nn.Module, mlp: nn.Module, drop_path: float, with_cp: bool
+    ):
+        super().__init__()
+        self.shape = shape
+        self.with_cp = with_cp
+        self.norm1 = nn.LayerNorm(embed_dims)
+        self.attn = attn
+        self.norm2 = nn.LayerNorm(embed_dims)
+        self.mlp = mlp
+        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+        self.plugs = LayerPlugs()
+
+    @property
+    def sockets(self) -> tuple[str, ...]:
+        """The sockets that the block offers."""
+        return self.attn.sockets
+
+    @property
+    def ffn(self) -> nn.Module:
+        """The MLP, under the name that it has in other hosts."""
+        return self.mlp
+
+    def forward(
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        attn, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
+        attn = self.drop_path(attn)
+        x_BND = x_BND + attn
+        mlp = self.drop_path(self.mlp(self.norm2(x_BND), self.plugs, site))
+        if record is not None:
+            record.add(attn=attn, mlp=mlp)
+        return x_BND + mlp, carry
+
+
+Reshape = Callable[[BlockShape], BlockShape]
+
+
+class ConvolutionalBlock(LVTBlock):
+    """A block of the first stage, with :class:`ConvolutionalAttention`."""
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        mlp_ratio: int,
+        reshape: Reshape,
+        drop: float,
+        attn_drop: float,
+        **settings,
+    ):
+        stock = BlockShape.stock(embed_dims, num_heads, mlp_ratio * embed_dims)
+        # No q and k, and no head of a width that a plug could add to or take from.
+        shape = reshape(replace(stock, head_dims=0, map_heads=0))
+        attn = ConvolutionalAttention(embed_dims, num_heads, attn_drop, drop)
+        super().__init__(embed_dims, shape, attn, Mlp(embed_dims, shape.hidden_dims, drop), **settings)
+
+
+class RecursiveBlock(LVTBlock):
+    """A block of the later stages, with :class:`RecursiveAttention`."""
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        mlp_ratio: int,
+        reshape: Reshape,
+        drop: float,
+        attn_drop: float,
+        *,
+        sr_ratio: int,
+        rates: Sequence[int],
+        recursions: int,
+        **settings,
+    ):
+        shape = reshape(BlockShape.stock(embed_dims, num_heads, mlp_ratio * embed_dims))
+        attn = RecursiveAttention(embed_dims, shape, sr_ratio, rates, recursions, attn_drop, drop)
+        super().__init__(embed_dims, shape, attn, ConvMlp(embed_dims, shape.hidden_dims, drop), **settings)
+
+
+class LVTStage(ModuleList):
+    """Patch embedding and blocks of one resolution, under the authors' keys."""
+
+    EMBED, BLOCKS = '0', '1'
+
+    @property
+    def embed(self) -> PatchEmbed:
+        return self[int(self.EMBED)]
+
+    @property
+    def blocks(self) -> ModuleList:
+        return self[int(self.BLOCKS)]
+
+
+_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads', 'mlp_ratios', 'sr_ratios')
+OUT_TYPES = ('featmap', 'avg_featmap', 'cls_token', 'raw')
+# Outputs that come from the class-attention blocks.
+CLASS_OUT_TYPES = ('cls_token', 'raw')
+
+
+@MODELS.register_module()
+class LVT(PluggedBackbone):
+    """Lite Vision Transformer with plugs.
+
+    The first stage has convolutional self-attention and an MLP without convolution, the others have recursive atrous
+    self-attention and an MLP with a depthwise convolution. Takes images of any size.
+
+    Args:
+        arch: Name in :attr:`arch_zoo`, or a dict with lists of one entry for each stage: ``embed_dims``, ``depths``,
+            ``num_heads``, ``mlp_ratios`` and ``sr_ratios``, the strides of the keys. The first stage has no keys; the
+            first of ``sr_ratios`` is not used.
+        img_size: Image size ``(h, w)`` that plugs are made for.
+        in_channels: Channels of the images.
+        atrous_rates: Rates of the convolution of q; an empty list leaves it out.
+        recursions: How often a block of recursive attention runs its attention.
+        drop_rate: Drop rate after the attention's projection and in the MLP.
+        attn_drop_rate: Drop rate of attention probabilities.
+        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
+        out_type: ``'featmap'`` ``(B, D, h, w)`` for each of ``out_indices``; of the last stage only,
+            ``'avg_featmap'`` ``(B, D)``, the mean of the tokens, ``'cls_token'`` ``(B, D)``, the class token of the
+            class-attention blocks, or ``'raw'`` ``(B, 1 + N, D)``, the same with the stage's tokens after it.
+        out_indices: Stages whose output is returned; negative ones count from the end.
+        class_depth: Class-attention blocks, where ``out_type`` is ``'cls_token'`` or ``'raw'``.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        frozen_stages: Last stage to freeze; -1 freezes nothing.
+        norm_cfg: The norm of every output; None leaves them out.
+        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        init_cfg: Weight initialisation; the authors' by default.
+
+    Raises:
+        ValueError: Names the argument, its value and what is allowed.
+    """
+
+    arch_zoo = {
+        'lvt': dict(
+            embed_dims=[64, 64, 160, 256],
+            depths=[2, 2, 2, 2],
+            num_heads=[2, 2, 5, 8],
+            mlp_ratios=[4, 8, 4, 4],
+            sr_ratios=[8, 4, 2, 1],
+        )
+    }
+    # Convolutions, and keys with a stride, have no place for further tokens.
+    network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+
+    def __init__(
+        self,
+        arch: str | Mapping = 'lvt',
+        img_size: int | Sequence[int] = 224,
+        in_channels: int = 3,
+        atrous_rates: Sequence[int] = (1, 3, 5),
+        recursions: int = 2,
+        drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        out_type: str = 'featmap',
+        out_indices: int | Sequence[int] = -1,
+        class_depth: int = 2,
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        norm_cfg: dict | None = dict(type='LN'),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        plugs: Sequence[Mapping] = (),
+        **unknown,
+    ):
+        super().__init__(
+            init_cfg,
+            unknown,
+            in_channels=in_channels,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            with_cp=with_cp,
+            norm_cfg=norm_cfg,
+        )
+        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.num_features = self.embed_dims = list(self.arch_settings['embed_dims'])
+        self.depths = self.arch_settings['depths']
+        self.out_type = check_choice('out_type', out_type, OUT_TYPES)
+        self.out_indices = _choose_outputs(out_indices, len(self.depths), out_type)
+        self.frozen_stages = choose_frozen(frozen_stages, len(self.depths) - 1)
+
+        shared = dict(with_cp=with_cp, drop=drop_rate)
+        shared |= dict(attn_drop=check_number('attn_drop_rate', attn_drop_rate, least=0.0, most=1.0))
+        recursive = dict(rates=_check_rates(atrous_rates), recursions=check_integer('recursions', recursions, least=1))
+        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
+        drop_paths = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
+        for stage, depth in enumerate(self.depths):
+            kind, settings = self._block_settings(stage, shared, recursive)
+            before = sum(self.depths[:stage])
+            blocks = [
+                kind(**settings, reshape=partial(plug_set.shape_block, index=index), drop_path=drop_paths[index])
+                for index in range(before, before + depth)
+            ]
+            # By its number, so that a classifier's names are the authors'.
+            self.add_module(str(stage), LVTStage([self._patch_embed(stage, in_channels), ModuleList(blocks)]))
+        self.patch_resolution = PixelGrid.of_embed(self.patch_embed, _choose_size(img_size)).hw
+        # Of every block; a forward asks for them at each.
+        self._key_strides = [getattr(block.attn, 'sr_ratio', 1) for block in self.plugged_blocks()]
+        self._build_outputs(norm_cfg, check_integer('class_depth', class_depth, least=1), drop_rate)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        self.attach(plug_set)
+        self.freeze()
+
+    def _block_settings(self, stage: int, shared: Mapping, recursive: Mapping) -> tuple[type[LVTBlock], dict]:
+        """The kind of a stage's blocks, and their settings."""
+        arch = {key: self.arch_settings[key][stage] for key in _ARCH_KEYS}
+        settings = dict(shared, embed_dims=arch['embed_dims'], num_heads=arch['num_heads'])
+        settings |= dict(mlp_ratio=arch['mlp_ratios'])
+        if stage == 0:
+            return ConvolutionalBlock, settings
+        return RecursiveBlock, dict(settings, sr_ratio=arch['sr_ratios'], **recursive)
+
+    def _patch_embed(self, stage: int, in_channels: int) -> PatchEmbed:
+        if stage == 0:
+            return PatchEmbed(in_channels, self.embed_dims[0], kernel_size=7, stride=4)
+        return PatchEmbed(self.embed_dims[stage - 1], self.embed_dims[stage], kernel_size=3, stride=2)
+
+    def _build_outputs(self, norm_cfg: dict | None, class_depth: int, drop_rate: float) -> None:
+        """The norms of the outputs and the class-attention blocks, as far as ``out_type`` needs them."""
+
+        def norm(dims: int) -> nn.Module:
+            return nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, dims)
+
+        if self.out_type == 'featmap':
+            self.downstream_norms = ModuleDict({str(i): norm(self.embed_dims[i]) for i in self.out_indices})
+            return
+        dims = self.embed_dims[-1]
+        self.norm = norm(dims)
+        if self.out_type in CLASS_OUT_TYPES:
+            heads, ratio = (self.arch_settings[key][-1] for key in ('num_heads', 'mlp_ratios'))
+            self.post_network = ModuleList(ClassBlock(dims, heads, ratio * dims, drop_rate) for _ in range(class_depth))
+            self.cls_token = nn.Parameter(torch.zeros(1, 1, dims))
+            trunc_normal_(self.cls_token, std=0.02)
+
+    @property
+    def stages(self) -> list[LVTStage]:
+        return [getattr(self, str(stage)) for stage in range(len(self.depths))]
+
+    @property
+    def patch_embed(self) -> PatchEmbed:
+        """The patch embedding of the first stage."""
+        return self.stages[0].embed
+
+    @property
+    def num_output_prefix(self) -> int:
+        return int(self.out_type in CLASS_OUT_TYPES)
+
+    def sections(self) -> list[Section]:
+        stages = self.stages
+        merges = [*(stage.embed for stage in stages[1:]), None]
+        return [
+            Section(stage.blocks, dims, number, merge)
+            for number, (stage, dims, merge) in enumerate(zip(stages, self.embed_dims, merges, strict=True))
+        ]
+
+    def strides(self, index: int) -> tuple[int, int]:
+        return 1, self._key_strides[index]
+
+    def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` of the first stage and their grid ``(h, w)``.
+
+        Args:
+            images: ``(B, C, H, W)``.
+            mix: Changes the tokens, as ``(B, h, w, C)`` on the grid of the last stage: each entry has the channels of
+                all tokens that the last stage's one stands for.
+
+        Raises:
+            ValueError: If tokens are to be mixed, and the grid of the last stage does not divide the first's.
+        """
+        x_BND, hw = self.patch_embed(to_tokens(images), tuple(images.shape[2:]))
+        return (x_BND if mix is None else self._mix(x_BND, hw, mix)), hw
+
+    def _mix(self, x_BND: Tensor, hw: tuple[int, int], mix: Callable[[Tensor], Tensor]) -> Tensor:
+        side = 2 ** (len(self.depths) - 1)
+        if any(length % side for length in hw):
+            raise ValueError(
+                f'MixToken: the map of {hw} tokens has no whole pieces of {side} x {side}, a token of the last stage '
+                f'each: use images of a multiple of {4 * side} pixels'
+            )
+        mixed_BhwC = mix(F.pixel_unshuffle(to_map(x_BND, hw), side).permute(0, 2, 3, 1))
+        return to_tokens(F.pixel_shuffle(mixed_BhwC.permute(0, 3, 1, 2), side))
+
+    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        if self.out_type == 'featmap':
+            return to_map(self._norm(section)(x_BND), hw).contiguous()
+        if self.out_type == 'avg_featmap':
+            return self.norm(x_BND).mean(dim=1)
+        x_BND = torch.cat((self.cls_token.expand(len(x_BND), -1, -1).to(x_BND.dtype), x_BND), dim=1)
+        for block in self.post_network:
+            x_BND = block(x_BND)
+        return self.norm(x_BND) if self.out_type == 'raw' else self.norm(x_BND[:, 0])
+
+    def _norm(self, stage: int) -> nn.Module:
+        """The norm of a stage's output."""
+        return self.downstream_norms[str(stage)] if self.out_type == 'featmap' else self.norm
+
+    def freeze(self) -> None:
+        for number, stage in enumerate(self.stages[: self.frozen_stages + 1]):
+            freeze_module(stage)
+            # Class attention comes after all stages, and its norm with it.
+            if number in self.out_indices and self.out_type not in CLASS_OUT_TYPES:
+                self._norm(number).requires_grad_(False)
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Depth of a parameter for layer-wise learning rate decay.
+
+        Args:
+            param_name: Name of the parameter.
+            prefix: Prefix of the backbone's own names.
+
+        Returns:
+            The depth, from 0 (first patch embedding) to ``blocks + 1`` (everything after them), and the number of
+            depths. The patch embedding of a later stage has the depth of the last block before it.
+        """
+        num_depths = sum(self.depths) + 2
+        own = param_name.removeprefix(prefix)
+        stage, part, block, *_ = (*own.split('.'), '', '')
+        if not param_name.startswith(prefix) or not stage.isdecimal():
+            return num_depths - 1, num_depths
+        before = sum(self.depths[: int(stage)])
+        return before + (int(block) + 1 if part == LVTStage.BLOCKS else 0), num_depths
+
+
+def _choose_outputs(out_indices: int | Sequence[int], count: int, out_type: str) -> list[int]:
+    indices = choose_indices(out_indices, count)
+    if out_type != 'featmap' and indices != [count - 1]:
+        raise ValueError(
+            f'out_indices={out_indices!r}: out_type={out_type!r} is of the last stage alone; leave out_indices out, or '
+            "set out_type='featmap'"
+        )
+    return indices
+
+
+def _choose_size(img_size: int | Sequence[int]) -> tuple[int, int]:
+    if not is_size(img_size):
+        raise ValueError(f'img_size={img_size!r}: expected a positive integer, or a pair of them')
+    return to_2tuple(img_size)
+
+
+def _check_rates(rates: Sequence[int]) -> Sequence[int]:
+    is_list = isinstance(rates, Sequence) and not isinstance(rates, str)
+    if not is_list or not all(type(rate) is int and rate > 0 for rate in rates):
+        raise ValueError(f'atrous_rates={rates!r}: expected a list of positive integers, empty for no convolution')
+    return rates
