@@ -8,11 +8,13 @@ from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import MlpMixer, PoolingVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
 SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+PIT_ARCH = dict(embed_dims=[12, 24, 48], depths=[2, 1, 1], num_heads=[2, 4, 8], patch_size=6, stride=4)
+MIXER_ARCH = dict(embed_dims=24, num_layers=4, tokens_mlp_dims=16, channels_mlp_dims=40)
 
 
 def vit(**settings) -> VisionTransformer:
@@ -38,13 +40,30 @@ def vit_with_windows(**settings) -> VisionTransformer:
     return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (2, 3), **settings})
 
 
+def pit(**settings) -> PoolingVisionTransformer:
+    defaults = dict(arch=PIT_ARCH, img_size=(32, 40), out_type='featmap', out_indices=(0, 1, 2))
+    return PoolingVisionTransformer(**{**defaults, **settings})
+
+
+def pit_distilled(**settings) -> PoolingVisionTransformer:
+    return pit(**{'distilled': True, 'out_type': 'raw', 'out_indices': -1, **settings})
+
+
+def mixer(**settings) -> MlpMixer:
+    return MlpMixer(**{'arch': MIXER_ARCH, 'img_size': (32, 48), 'patch_size': 8, **settings})
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
     'vit-windows': vit_with_windows,
     'swin': swin,
     'swin-pad-small': swin_padding_small_maps,
+    'pit': pit,
+    'pit-distilled': pit_distilled,
 }
+# Hosts without attention, for plugs of tokens.
+TOKEN_HOSTS = {'mixer': mixer}
 
 
 class CarryProbe(Plug):
@@ -135,12 +154,31 @@ PLUGS = {
     'value-residual': [dict(type=ValueResidual)],
 }
 
+
+def _not_offered(socket: str) -> str:
+    return (
+        rf"takes the socket '{socket}', which block \d does not offer; it offers \['mlp_front', 'mlp_mid', 'mlp_end'\]"
+    )
+
+
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
-REFUSED: dict[str, dict[str, str]] = {}
+REFUSED: dict[str, dict[str, str]] = {
+    'mixer': {
+        **{name: _not_offered('msa') for name in ('cb-upper-everywhere', 'cb-hybrid')},
+        **{name: _not_offered('bias') for name in PLUGS if name.startswith(('gab', 'rel-pos'))},
+        **{name: _not_offered('(scores|start)') for name in PLUGS if name.startswith('residual')},
+        **{name: 'BroadAttention: block 0 has 0 heads with q and k' for name in PLUGS if name.startswith('broad')},
+        **{name: 'block 0 has no attention map to refine' for name in PLUGS if name.startswith(('refiner', 'dla'))},
+        **{name: _not_offered('(bias|scores|map)') for name in ('probe', 'cb-and-probe')},
+        'talking-heads': _not_offered('map'),
+        'gated-attention': _not_offered('heads'),
+        'value-residual': _not_offered('qkv'),
+    },
+}
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
-PREFIX_HOSTS = ('vit', 'vit-no-cls')
+PREFIX_HOSTS = ('vit', 'vit-no-cls', 'pit')
 
 
 def randomize(model: nn.Module, seed: int = 0) -> nn.Module:

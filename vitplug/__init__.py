@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attention import attend, fused_attention
-    from .backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
+    from .backbones import (
+        DistilledVisionTransformer,
+        MlpMixer,
+        PoolingVisionTransformer,
+        SwinTransformer,
+        VisionTransformer,
+    )
     from .checkpoints import load_pretrained
     from .plugs import (
         BroadAttention,
@@ -35,6 +41,8 @@ __all__ = [
     'ContextBroadcast',
     'DistilledVisionTransformer',
     'GaussianAttentionBias',
+    'MlpMixer',
+    'PoolingVisionTransformer',
     'Refiner',
     'RelPosBias',
     'RelPosMlp',
@@ -51,6 +59,8 @@ __all__ = [
 # Where the names are found; all others are plugs.
 _PACKAGES = {
     'DistilledVisionTransformer': 'vitplug.backbones',
+    'MlpMixer': 'vitplug.backbones',
+    'PoolingVisionTransformer': 'vitplug.backbones',
     'SwinTransformer': 'vitplug.backbones',
     'VisionTransformer': 'vitplug.backbones',
     'attend': 'vitplug.attention',

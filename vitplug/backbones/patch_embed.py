@@ -78,7 +78,7 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
     if not isinstance(stem, str) or stem not in STEMS:
         raise ValueError(f'stem={stem!r}: expected one of {list(STEMS)}')
     sizes = (img_size, settings['kernel_size'], settings['stride'])
-    if not all(_is_size(size) for size in sizes):
+    if not all(is_size(size) for size in sizes):
         raise ValueError(
             f'img_size={img_size!r}, patch size {settings["kernel_size"]!r}, stride {settings["stride"]!r}: '
             'expected positive integers or pairs of them'
@@ -93,7 +93,8 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
     return embed
 
 
-def _is_size(size) -> bool:
+def is_size(size) -> bool:
+    """Whether this is a positive integer, or a pair of them."""
     pair = (size, size) if isinstance(size, int) else size
     return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(s, int) and s > 0 for s in pair)
 
