@@ -62,6 +62,8 @@ HOSTS = {
     'pit': pit,
     'pit-distilled': pit_distilled,
 }
+# Hosts whose blocks keep the grid and the width of their tokens. The others have tests of their own.
+ONE_GRID_HOSTS = [host for host in HOSTS if not host.startswith('pit')]
 # Hosts without attention, for plugs of tokens.
 TOKEN_HOSTS = {'mixer': mixer}
 
@@ -154,25 +156,19 @@ PLUGS = {
     'value-residual': [dict(type=ValueResidual)],
 }
 
-
-def _not_offered(socket: str) -> str:
-    return (
-        rf"takes the socket '{socket}', which block \d does not offer; it offers \['mlp_front', 'mlp_mid', 'mlp_end'\]"
-    )
-
-
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
+NOT_OFFERED = r"takes the socket '\w+', which block 0 .* it offers \['mlp_front', 'mlp_mid', 'mlp_end'\]"
+NO_WINDOWS = "stage_transition='flat_nearest' resizes windows, and blocks 1 and 2, of two stages, have global attention"
 REFUSED: dict[str, dict[str, str]] = {
+    'pit': {'residual-parity': NO_WINDOWS},
+    'pit-distilled': {'residual-parity': NO_WINDOWS},
     'mixer': {
-        **{name: _not_offered('msa') for name in ('cb-upper-everywhere', 'cb-hybrid')},
-        **{name: _not_offered('bias') for name in PLUGS if name.startswith(('gab', 'rel-pos'))},
-        **{name: _not_offered('(scores|start)') for name in PLUGS if name.startswith('residual')},
+        **{name: NOT_OFFERED for name in PLUGS if name.startswith(('gab', 'rel-pos', 'residual'))},
+        **dict.fromkeys(('talking-heads', 'gated-attention', 'value-residual', 'probe', 'cb-and-probe'), NOT_OFFERED),
+        'cb-hybrid': NOT_OFFERED,
+        'cb-upper-everywhere': NOT_OFFERED.replace('0', '2'),
         **{name: 'BroadAttention: block 0 has 0 heads with q and k' for name in PLUGS if name.startswith('broad')},
         **{name: 'block 0 has no attention map to refine' for name in PLUGS if name.startswith(('refiner', 'dla'))},
-        **{name: _not_offered('(bias|scores|map)') for name in ('probe', 'cb-and-probe')},
-        'talking-heads': _not_offered('map'),
-        'gated-attention': _not_offered('heads'),
-        'value-residual': _not_offered('qkv'),
     },
 }
 
