@@ -127,6 +127,8 @@ HOSTS = (
     Row('ViT-B (R)', f'{GAB}/vit-relpos-b-p16_8xb288-400e_in1k', 86_429_560, '17.487'),
     Row('Swin-T', f'{RESIDUAL}/swin-t-p4-w7_8xb128-300e_in1k', 28_288_354, '4.491', ('29 M', '4.5')),
     Row('Swin-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_606_258, '8.741', ('50 M', '8.7')),
+    Row('PiT-B', f'{CB}/pit-b-p14_8xb128-300e_in1k', 73_764_840, '12.402', ('', '12.4')),
+    Row('Mixer-S/16', f'{CB}/mixer-s-p16_8xb128-300e_in1k', 18_528_264, '3.777', ('', '3.8')),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -138,6 +140,10 @@ PLUGGED = (
     Row('DeiT-Ti + CB_S', f'{CB}/deit-ti-p16-cb-scaled_8xb128-300e_in1k', 5_719_720, '1.254', ('', '1.3')),
     Row('DeiT-S + CB_S', f'{CB}/deit-s-p16-cb-scaled_8xb128-300e_in1k', 22_055_272, '4.599', ('+0.02 %', '4.6')),
     Row('DeiT-B + CB_S', f'{CB}/deit-b-p16-cb-scaled_8xb128-300e_in1k', 86_576_872, '17.564', ('', '17.6')),
+    Row('PiT-B + CB', f'{CB}/pit-b-p14-cb_8xb128-300e_in1k', 73_764_840, '12.402', ('', '12.4')),
+    # One factor for each channel of each block.
+    Row('PiT-B + CB_S', f'{CB}/pit-b-p14-cb-scaled_8xb128-300e_in1k', 73_764_840 + 7_936, '12.402', ('', '12.4')),
+    Row('Mixer-S/16 + CB', f'{CB}/mixer-s-p16-cb_8xb128-300e_in1k', 18_528_264, '3.777', ('', '3.8')),
     Row('ViT-S (R) + GAB', f'{GAB}/vit-relpos-s-p16-gab_8xb288-400e_in1k', 21_983_944, '4.583', ('+24', '')),
     Row('ViT-M (R) + GAB', f'{GAB}/vit-relpos-m-p16-gab_8xb288-400e_in1k', 38_747_232, '7.960', ('+24', '')),
     Row('ViT-B (R) + GAB', f'{GAB}/vit-relpos-b-p16-gab_8xb288-400e_in1k', 86_429_584, '17.487', ('+24', '')),
@@ -268,7 +274,7 @@ configs have other settings, listed in [model_table.py](../vitplug/analysis/mode
 
 NOTES = """## Not in the tables
 
-The papers also use SwinV2, PiT, MViTv2, T2T-ViT, LVT and Mixer, which vitplug does not have as hosts. BViT's official
+The papers also use SwinV2, MViTv2, T2T-ViT and LVT, which vitplug does not have as hosts. BViT's official
 code has a convolution with 3 channels before the patch embedding and no bias in q, k and v (5,710,948 and 22,037,284
 parameters); neither is in the paper, and its larger model does not run.
 

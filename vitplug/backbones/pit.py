@@ -256,6 +256,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         #: Width of the tokens in each stage.
         self.num_features = list(self.arch_settings['embed_dims'])
+        self.embed_dims = self.num_features[0]
         self.depths = self.arch_settings['depths']
         _check_widths(self.num_features)
         self.out_indices = choose_indices(out_indices, len(self.depths))
@@ -265,11 +266,11 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.prefix_names = ('cls_token', 'dist_token') if distilled else ('cls_token',)
 
         sizes = (self.arch_settings[key] for key in ('patch_size', 'stride'))
-        self.patch_embed = ConvEmbedding(in_channels, self.num_features[0], img_size, *sizes)
+        self.patch_embed = ConvEmbedding(in_channels, self.embed_dims, img_size, *sizes)
         self.patch_resolution = self.patch_embed.init_out_size
-        self.pos_embed = nn.Parameter(torch.zeros(1, self.num_features[0], *self.patch_resolution))
+        self.pos_embed = nn.Parameter(torch.zeros(1, self.embed_dims, *self.patch_resolution))
         #: All prefix tokens, as in timm's checkpoints.
-        self.cls_token = nn.Parameter(torch.zeros(1, self.num_extra_tokens, self.num_features[0]))
+        self.cls_token = nn.Parameter(torch.zeros(1, self.num_extra_tokens, self.embed_dims))
         register_load_state_dict_pre_hook(self, _fit_checkpoint)
         self.pos_drop = nn.Dropout(drop_rate)
 

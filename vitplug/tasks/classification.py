@@ -40,7 +40,7 @@ class Classification(Task):
     }
     annotation_files = dict(CustomDataset=LABEL_LIST, ImageNet=LABEL_LIST)
     experiment = Experiment('CustomDataset', without_names(read_classification), _accuracy)
-    hosts = {name: Host(f'vitplug.{name}') for name in ('VisionTransformer', 'SwinTransformer')}
+    hosts = {name: Host(f'vitplug.{name}') for name in ('VisionTransformer', 'SwinTransformer', 'MlpMixer')}
 
     def show_predictions(self, cfg, hook, folder) -> None:
         if 'module' in cfg.get('model', {}):
