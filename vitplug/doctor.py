@@ -215,7 +215,7 @@ TOYS = {
         arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1)
     ),
     'PoolingVisionTransformer': dict(
-        arch=dict(embed_dims=[12, 24], depths=[2, 2], num_heads=[2, 4], patch_size=8, stride=4), img_size=32
+        arch=dict(embed_dims=[16, 32], depths=[2, 2], num_heads=[2, 4], patch_size=8, stride=4), img_size=32
     ),
     'MlpMixer': dict(
         arch=dict(embed_dims=24, num_layers=2, tokens_mlp_dims=8, channels_mlp_dims=32), img_size=32, patch_size=8
