@@ -645,6 +645,12 @@ def _lvt(title: str, settings: str, error: str) -> 'Row':
     return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
 
 
+def _host(title: str, settings: str, error: str, command: str = 'get_flops.py child.py') -> 'Row':
+    """Another host in the tiny classifier."""
+    return Row(title, command, error, child(f'model = dict(backbone=dict(_delete_=True, {settings}))'))
+
+
+MIXER = "type='vitplug.MlpMixer', img_size=16, patch_size=8"
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
@@ -1291,6 +1297,41 @@ CONFIG = (
         "plugs=[dict(type='GaussianAttentionBias')]",
         r"gab takes the socket 'bias', which block 0 .*layers=\[2, 3, 4, 5, 6, 7\] are the blocks that do",
     ),
+    _host(
+        'PiT whose pooling cannot widen its tokens',
+        "type='vitplug.PoolingVisionTransformer', "
+        'arch=dict(embed_dims=[8, 12], depths=[1, 1], num_heads=[2, 2], patch_size=8, stride=4)',
+        r"arch: embed_dims=\[8, 12\]: expected each stage's width to be a multiple of the one before",
+    ),
+    _host(
+        'PiT with a patch size of its own',
+        "type='vitplug.PoolingVisionTransformer', arch='ti', patch_size=8",
+        r"has no argument \['patch_size'\].*sizes belong into arch: arch=dict\(patch_size=8\)",
+    ),
+    _host(
+        'PiT on images smaller than a patch',
+        "type='vitplug.PoolingVisionTransformer', arch='ti'",
+        r'image size \(8, 8\) is smaller than the patch size \(16, 16\)',
+        'get_flops.py child.py --shape 8',
+    ),
+    _host(
+        'PiT with an MLP of no width',
+        "type='vitplug.PoolingVisionTransformer', arch='ti', mlp_ratio=0",
+        'mlp_ratio=0: expected a number above 0',
+    ),
+    _host(
+        'Mixer with attention',
+        f"{MIXER}, plugs=[dict(type='GaussianAttentionBias')]",
+        r"gab takes the socket 'bias', which block 0 does not offer; it offers \['mlp_front', 'mlp_mid', 'mlp_end'\]",
+    ),
+    _host(
+        'Mixer on images of another size',
+        MIXER,
+        r'images of \(32, 32\): .* resize or crop the images to \(16, 16\), or build the backbone for their size',
+        'get_flops.py child.py --shape 32',
+    ),
+    _host('Mixer with an unknown activation', f"{MIXER}, act_cfg=dict(type='Nothing')", r'act_cfg=.*Nothing'),
+    _host('Mixer with an unknown output', f"{MIXER}, out_type='cls_token'", r"out_type='cls_token': expected one of"),
     Row(
         'plugs that are no list',
         _backbone('plugs=ContextBroadcast'),

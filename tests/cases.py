@@ -8,7 +8,15 @@ from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
-from vitplug.backbones import LVT, SwinTransformer, SwinTransformerV2, T2T_ViT, VisionTransformer
+from vitplug.backbones import (
+    LVT,
+    MlpMixer,
+    PoolingVisionTransformer,
+    SwinTransformer,
+    SwinTransformerV2,
+    T2T_ViT,
+    VisionTransformer,
+)
 from vitplug.plugs import LayerPlan, Plug
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
@@ -16,6 +24,8 @@ SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
 LVT_ARCH = dict(
     embed_dims=[12, 12, 24], depths=[1, 2, 1], num_heads=[2, 2, 4], mlp_ratios=[2, 2, 1], sr_ratios=[8, 2, 1]
 )
+PIT_ARCH = dict(embed_dims=[12, 24, 48], depths=[2, 1, 1], num_heads=[2, 4, 8], patch_size=6, stride=4)
+MIXER_ARCH = dict(embed_dims=24, num_layers=4, tokens_mlp_dims=16, channels_mlp_dims=40)
 
 
 def vit(**settings) -> VisionTransformer:
@@ -67,6 +77,19 @@ def _on_maps(plug):
     return {'layers': [1, 2, 3], **plug} if is_changed else plug
 
 
+def pit(**settings) -> PoolingVisionTransformer:
+    defaults = dict(arch=PIT_ARCH, img_size=(32, 40), out_type='featmap', out_indices=(0, 1, 2))
+    return PoolingVisionTransformer(**{**defaults, **settings})
+
+
+def pit_distilled(**settings) -> PoolingVisionTransformer:
+    return pit(**{'distilled': True, 'out_type': 'raw', 'out_indices': -1, **settings})
+
+
+def mixer(**settings) -> MlpMixer:
+    return MlpMixer(**{'arch': MIXER_ARCH, 'img_size': (32, 48), 'patch_size': 8, **settings})
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
@@ -76,9 +99,13 @@ HOSTS = {
     'swin-v2': swin_v2,
     't2t': t2t,
     'lvt': lvt,
+    'pit': pit,
+    'pit-distilled': pit_distilled,
 }
 # Hosts whose blocks keep the grid and the width of their tokens. The others have tests of their own.
-ONE_GRID_HOSTS = [host for host in HOSTS if host != 'lvt']
+ONE_GRID_HOSTS = [host for host in HOSTS if not host.startswith(('lvt', 'pit', 'mvit'))]
+# Hosts without attention, for plugs of tokens.
+TOKEN_HOSTS = {'mixer': mixer}
 
 
 class CarryProbe(Plug):
@@ -169,20 +196,34 @@ PLUGS = {
     'value-residual': [dict(type=ValueResidual)],
 }
 
+NOT_OFFERED = r"takes the socket '\w+', which block 0 .* it offers \['mlp_front', 'mlp_mid', 'mlp_end'\]"
+NO_WINDOWS = (
+    "stage_transition='flat_nearest' resizes windows, and blocks {} and {}, of two stages, have global attention"
+)
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
 REFUSED: dict[str, dict[str, str]] = {
     'lvt': {
         'rel-pos-bias': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
         'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',
         'residual-low-memory-carried': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
-        'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 2 and 3, .* global attention",
+        'residual-parity': NO_WINDOWS.format(2, 3),
         'broad-qk-only': 'BroadAttention: block 0 has 0 heads with q and k',
-    }
+    },
+    'pit': {'residual-parity': NO_WINDOWS.format(1, 2)},
+    'pit-distilled': {'residual-parity': NO_WINDOWS.format(1, 2)},
+    'mixer': {
+        **{name: NOT_OFFERED for name in PLUGS if name.startswith(('gab', 'rel-pos', 'residual'))},
+        **dict.fromkeys(('talking-heads', 'gated-attention', 'value-residual', 'probe', 'cb-and-probe'), NOT_OFFERED),
+        'cb-hybrid': NOT_OFFERED,
+        'cb-upper-everywhere': NOT_OFFERED.replace('0', '2'),
+        **{name: 'BroadAttention: block 0 has 0 heads with q and k' for name in PLUGS if name.startswith('broad')},
+        **{name: 'block 0 has no attention map to refine' for name in PLUGS if name.startswith(('refiner', 'dla'))},
+    },
 }
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
-PREFIX_HOSTS = ('vit', 'vit-no-cls', 't2t')
+PREFIX_HOSTS = ('vit', 'vit-no-cls', 't2t', 'pit')
 
 
 def randomize(model: nn.Module, seed: int = 0) -> nn.Module:

@@ -26,7 +26,7 @@ from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.analysis.paper_tables import generate
-from vitplug.backbones import LVT, SwinTransformer, VisionTransformer
+from vitplug.backbones import LVT, MlpMixer, PoolingVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
@@ -167,18 +167,20 @@ def test_header_names_all_differences(path):
 
 
 # Context Broadcasting, appendix A.3: DeiT's recipe, but no repeated augmentation for ViT-Ti and ViT-S with CB, and a
-# warm-up of 10 epochs in place of 5 and more stochastic depth (0.2 with distillation) for ViT-B with CB.
+# warm-up of 10 epochs in place of 5 and more stochastic depth (0.2 with distillation) for ViT-B with CB. Appendix B.3:
+# PiT and Mixer are trained alike with the plug and without.
 CB_TRAININGS = [path for path in ALL if path.parent.name == 'context_broadcast' and path.stem.endswith('in1k')]
 
 
 @pytest.mark.parametrize('path', CB_TRAININGS, ids=names(CB_TRAININGS))
 def test_cb_recipes(path):
-    cfg, is_base = load(path), '-b-' in path.stem
+    cfg, is_other = load(path), path.stem.startswith(('pit-', 'mixer-'))
+    is_base = '-b-' in path.stem and not is_other
     has_module = any(word in path.stem for word in ('-cb', '-se', '-uniform'))
     warm_up = cfg.param_scheduler[0].end
     repeats = cfg.train_dataloader.sampler.type == 'RepeatAugSampler'
     assert (warm_up, cfg.model.backbone.drop_path_rate) == ((10, 0.2) if is_base and has_module else (5, 0.1))
-    assert repeats == (is_base or not has_module)
+    assert repeats == (is_base or is_other or not has_module)
 
 
 # What else the papers say of recipes, and where: configs by a piece of their path.
@@ -539,7 +541,27 @@ def small_t2t(backbone: ConfigDict) -> dict[int, int]:
     return {before: after}
 
 
-SMALL = {'vitplug.LVT': small_lvt, 'vitplug.SwinTransformer': small_swin, 'vitplug.T2T_ViT': small_t2t}
+def small_pit(backbone: ConfigDict) -> dict[int, int]:
+    arch = PoolingVisionTransformer.arch_zoo[backbone.arch]
+    widths = [4 * heads for heads in arch['num_heads']]
+    backbone.arch = ConfigDict(arch, embed_dims=widths, depths=[2] * len(widths))
+    backbone.mlp_ratio = 2
+    return dict(zip(arch['embed_dims'], widths, strict=True))
+
+
+def small_mixer(backbone: ConfigDict) -> dict[int, int]:
+    before = MlpMixer.arch_zoo[backbone.arch]['embed_dims']
+    backbone.arch = ConfigDict(embed_dims=16, num_layers=4, tokens_mlp_dims=8, channels_mlp_dims=32)
+    return {before: 16}
+
+
+SMALL = {
+    'vitplug.LVT': small_lvt,
+    'vitplug.T2T_ViT': small_t2t,
+    'vitplug.MlpMixer': small_mixer,
+    'vitplug.PoolingVisionTransformer': small_pit,
+    'vitplug.SwinTransformer': small_swin,
+}
 
 
 def narrowed(name: str, value, widths: dict[int, int]):

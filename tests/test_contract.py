@@ -4,11 +4,13 @@ import copy
 import io
 import itertools
 import pickle
+import re
 
 import pytest
 import torch
-from cases import HOSTS, PREFIX_HOSTS, PREFIX_PLUGS, REFUSED, enlarge_scores, images, randomize
+from cases import HOSTS as ATTENDING_HOSTS
 from cases import PLUGS as PLUGS_OF_ALL_HOSTS
+from cases import PREFIX_HOSTS, PREFIX_PLUGS, REFUSED, TOKEN_HOSTS, enlarge_scores, images, randomize
 from mmengine.config import ConfigDict
 from mmengine.model import ExponentialMovingAverage
 from stacks import skip_unless_computed_on_cpu
@@ -19,6 +21,7 @@ from vitplug.backbones.padding import mark_padding
 
 SIZE = (32, 48)
 
+HOSTS = ATTENDING_HOSTS | TOKEN_HOSTS
 PLUGS = PLUGS_OF_ALL_HOSTS | PREFIX_PLUGS
 ALL = [*itertools.product(HOSTS, PLUGS_OF_ALL_HOSTS), *itertools.product(PREFIX_HOSTS, PREFIX_PLUGS)]
 PAIRS = [(host, plugs) for host, plugs in ALL if plugs not in REFUSED.get(host, ())]
@@ -29,6 +32,16 @@ pytestmark = pytest.mark.parametrize(('host', 'plugs'), PAIRS, ids=map('-'.join,
 def build(host, plugs, **settings):
     model = HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), **settings)
     return randomize(model).double().eval()
+
+
+def images_for(model, height, width):
+    """Images of a size, or of the only one that the host takes."""
+    return images(*(model.fixed_size or (height, width)))
+
+
+def with_maps(model):
+    """Indices of the blocks that have attention maps."""
+    return [index for index, block in enumerate(model.plugged_blocks()) if 'map' in block.sockets]
 
 
 def loss_of(outs):
@@ -54,7 +67,8 @@ def assert_same(got, expected, tolerance=1e-10):
 
 @pytest.mark.parametrize('size', [(32, 32), (40, 56), (37, 51)], ids=str)
 def test_fused_and_plain_are_twins(host, plugs, size):
-    model, x = build(host, plugs), images(*size)
+    model = build(host, plugs)
+    x = images_for(model, *size)
     fused = run_both_ways(model, x)
     with fused_attention(False):
         plain = run_both_ways(model, x)
@@ -76,7 +90,8 @@ def test_a_padded_batch(host, plugs):
 
 
 def test_inference_by_parts_changes_nothing(host, plugs, monkeypatch):
-    model, x = build(host, plugs), images(40, 56)
+    model = build(host, plugs)
+    x = images_for(model, 40, 56)
     expected = tuple(out.detach() for out in model(x))
     monkeypatch.setattr(tuning, 'PART', 6)
     with torch.inference_mode():
@@ -117,8 +132,8 @@ def test_autocast_to_rounding(host, plugs, dtype):
 def test_huge_scores_stay_finite_in_half_precision(host, plugs):
     skip_unless_computed_on_cpu(torch.float16)
     model = build(host, plugs).float()
-    for block in model.plugged_blocks():
-        enlarge_scores(block.attn, 1e4)
+    for index in with_maps(model):
+        enlarge_scores(model.plugged_blocks()[index].attn, 1e4)
     x = images(*SIZE, dtype=torch.float32)
     with torch.autocast('cpu', torch.float16):
         outs = model(x)
@@ -211,6 +226,10 @@ def test_stock_checkpoint_lacks_only_plug_keys(host, plugs):
 
 def test_input_size_may_change(host, plugs):
     model = build(host, plugs)
+    if model.fixed_size:
+        with pytest.raises(ValueError, match=re.escape(f'to {model.fixed_size}')):
+            model(images(40, 56))
+        return
     sizes = [(32, 32), (40, 56), (37, 51), (64, 32)]
     expected = [copy.deepcopy(model)(images(*size)) for size in sizes]
     for size, outs in itertools.chain(zip(sizes, expected, strict=True), zip(sizes[::-1], expected[::-1], strict=True)):
@@ -219,7 +238,8 @@ def test_input_size_may_change(host, plugs):
 
 def test_training_after_inference_mode(host, plugs):
     """Cached masks must not be inference tensors."""
-    model, x = build(host, plugs), images(64, 88)
+    model = build(host, plugs)
+    x = images_for(model, 64, 88)
     with torch.inference_mode():
         model(x)
     for fused in (True, False):
@@ -239,12 +259,10 @@ def test_intermediates(host, plugs):
     assert_same(plain_outs, expected)
     del plain['site']
     assert_same(found, plain)
-    blocks = model.plugged_blocks()
-    assert list(found['block']) == list(range(len(blocks)))
-    with_maps = [index for index, block in enumerate(blocks) if 'map' in block.sockets]
+    assert list(found['block']) == list(range(len(model.plugged_blocks())))
     for name in ('scores', 'logits', 'probs', 'maps'):
-        assert list(found[name]) == with_maps
-    for index in with_maps:
+        assert list(found.get(name, ())) == with_maps(model)
+    for index in with_maps(model):
         probs, pairs = found['probs'][index], sites[index].pairs
         assert probs.shape[3:] == (pairs.queries.num_tokens, pairs.keys.num_tokens)
         assert_same(probs.sum(-1), torch.ones(probs.shape[:-1], dtype=probs.dtype))
@@ -253,13 +271,14 @@ def test_intermediates(host, plugs):
 
 def test_intermediates_of_chosen_layers(host, plugs):
     model = build(host, plugs)
-    _, found = model.forward_intermediates(images(*SIZE), 'probs', layers=[2])
-    assert list(found) == ['probs'] and list(found['probs']) == [2]
+    name = 'probs' if with_maps(model) else 'mlp'
+    _, found = model.forward_intermediates(images(*SIZE), name, layers=[2])
+    assert list(found) == [name] and list(found[name]) == [2]
 
 
 def test_plain_maps_lie_on_the_way_to_the_output(host, plugs):
     model, x = build(host, plugs), images(*SIZE)
     with fused_attention(False):
-        outs, found = model.forward_intermediates(x, 'maps')
-    (grad,) = torch.autograd.grad(loss_of(outs), found['maps'][1])
+        outs, found = model.forward_intermediates(x, name := 'maps' if with_maps(model) else 'mlp')
+    (grad,) = torch.autograd.grad(loss_of(outs), found[name][1])
     assert grad.abs().sum() > 0

@@ -9,7 +9,15 @@ import pytest
 import torch
 from references import COUNTS, equals
 
-from vitplug.backbones import LVT, DistilledVisionTransformer, SwinTransformer, SwinTransformerV2, VisionTransformer
+from vitplug.backbones import (
+    LVT,
+    DistilledVisionTransformer,
+    MlpMixer,
+    PoolingVisionTransformer,
+    SwinTransformer,
+    SwinTransformerV2,
+    VisionTransformer,
+)
 
 CB = dict(type='ContextBroadcast')
 CB_S = dict(type='ContextBroadcast', scaled=True)
@@ -70,6 +78,8 @@ MODELS = {
     'SwinV2-S': (SwinTransformerV2, ('small',)),
     'LVT': (partial(LVT, out_type='raw'), ()),
     'LVT, average pooling': (partial(LVT, out_type='avg_featmap'), ()),
+    'PiT-B': (PoolingVisionTransformer, ('b',)),
+    'Mixer-S/16': (MlpMixer, ('s',)),
     'ViT 16 x 384': (narrow, (16, 384, 12)),
     'ViT 24 x 384': (narrow, (24, 384, 12)),
     'ViT 32 x 384': (narrow, (32, 384, 12)),
@@ -80,6 +90,9 @@ MODELS = {
     'DeiT-Ti + CB_S': (vit, ('deit-tiny', [CB_S])),
     'DeiT-S + CB_S': (vit, ('deit-small', [CB_S])),
     'DeiT-B + CB_S': (vit, ('deit-base', [CB_S])),
+    'PiT-B + CB': (partial(PoolingVisionTransformer, plugs=[CB]), ('b',)),
+    'PiT-B + CB_S': (partial(PoolingVisionTransformer, plugs=[CB_S]), ('b',)),
+    'Mixer-S/16 + CB': (partial(MlpMixer, plugs=[CB]), ('s',)),
     # Gaussian Attention Bias
     'ViT-S (R) + GAB': (relative, (384, 6, [GAB])),
     'ViT-M (R) + GAB': (relative, (512, 8, [GAB])),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .backbones import (
         LVT,
         DistilledVisionTransformer,
+        MlpMixer,
+        PoolingVisionTransformer,
         SwinTransformer,
         SwinTransformerV2,
         T2T_ViT,
@@ -43,6 +45,8 @@ __all__ = [
     'ContextBroadcast',
     'DistilledVisionTransformer',
     'GaussianAttentionBias',
+    'MlpMixer',
+    'PoolingVisionTransformer',
     'Refiner',
     'RelPosBias',
     'RelPosMlp',
@@ -62,6 +66,8 @@ __all__ = [
 _PACKAGES = {
     'LVT': 'vitplug.backbones',
     'DistilledVisionTransformer': 'vitplug.backbones',
+    'MlpMixer': 'vitplug.backbones',
+    'PoolingVisionTransformer': 'vitplug.backbones',
     'SwinTransformer': 'vitplug.backbones',
     'SwinTransformerV2': 'vitplug.backbones',
     'T2T_ViT': 'vitplug.backbones',

@@ -214,6 +214,12 @@ TOYS = {
     'DistilledVisionTransformer': VIT,
     'SwinTransformer': SWIN,
     'SwinTransformerV2': SWIN,
+    'PoolingVisionTransformer': dict(
+        arch=dict(embed_dims=[16, 32], depths=[2, 2], num_heads=[2, 4], patch_size=8, stride=4), img_size=32
+    ),
+    'MlpMixer': dict(
+        arch=dict(embed_dims=24, num_layers=2, tokens_mlp_dims=8, channels_mlp_dims=32), img_size=32, patch_size=8
+    ),
 }
 # Plugs that another plug needs, by backbone.
 COMPANIONS = {

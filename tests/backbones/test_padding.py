@@ -37,7 +37,7 @@ PLUGS = {
 
 def build(host, plugs, **settings):
     settings |= dict(plugs=copy.deepcopy(PLUGS[plugs]))
-    settings |= {} if host in ('t2t', 'lvt') else dict(use_abs_pos_embed=False)
+    settings |= {} if host.startswith(('t2t', 'lvt', 'pit')) else dict(use_abs_pos_embed=False)
     if plugs == 'uniform-wide':
         settings |= dict(arch=dict(SWIN_ARCH, num_heads=[2, 2])) if host.startswith('swin') else {}
         settings['plugs'][0]['extra_head_dim'] = 12 if host.startswith('swin') else 16

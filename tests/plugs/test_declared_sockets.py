@@ -4,93 +4,45 @@ import re
 
 import pytest
 import torch
-from cases import CarryProbe, images, randomize, swin, vit
-from mmengine.model import BaseModule
+from cases import CarryProbe, images, mixer, randomize, swin, vit
+from further_plugs.registers import Registers
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.backbones.base import PluggedBackbone, Section
-from vitplug.backbones.ffn import PluggedFFN
-from vitplug.backbones.patch_embed import build_patch_embed
+from vitplug.backbones import MlpMixer
 from vitplug.backbones.plug_configs import build_plugs
-from vitplug.plugs import BLOCK_SOCKETS, PLUG_TYPES, BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, PLUG_TYPES, BlockShape, LayerPlan, Plug, PlugSet
 
-DEPTH, DIMS, HIDDEN, SIDE = 2, 8, 12, 4
 MLP_SOCKETS = ('mlp_front', 'mlp_mid', 'mlp_end')
-
-
-class MixerBlock(BaseModule):
-    """*MLP-Mixer*: an MLP over the tokens of each channel, then one over the channels of each token."""
-
-    sockets = MLP_SOCKETS
-    shape = BlockShape(head_dims=0, map_heads=0, value_heads=0, out_heads=0, hidden_dims=HIDDEN)
-    with_cp = False
-
-    def __init__(self):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(DIMS), nn.LayerNorm(DIMS)
-        self.mix = nn.Linear(SIDE**2, SIDE**2)
-        self.ffn = PluggedFFN(DIMS, HIDDEN, act_cfg=dict(type='GELU'))
-        self.plugs = LayerPlugs()
-
-    def forward(self, x, site, carry, record=None):
-        x = x + self.mix(self.norm1(x).mT).mT
-        return self.ffn(self.norm2(x), x, self.plugs, site, record), carry
-
-
-class Mixer(PluggedBackbone):
-    """A host without attention."""
-
-    out_indices = (0,)
-
-    def __init__(self, plugs):
-        super().__init__(None, {})
-        self.patch_embed = build_patch_embed(8 * SIDE, dict(in_channels=3, embed_dims=DIMS, kernel_size=8, stride=8))
-        self.patch_resolution = self.patch_embed.init_out_size
-        plug_set = PlugSet(build_plugs(plugs), DEPTH)
-        for index in range(DEPTH):
-            plug_set.shape_block(MixerBlock.shape, index)
-        self.blocks = nn.ModuleList(MixerBlock() for _ in range(DEPTH))
-        self.attach(plug_set)
-
-    def embed(self, images):
-        return self.patch_embed(images)
-
-    def sections(self):
-        return [Section(list(self.blocks), DIMS)]
-
-    def format_output(self, section, x, hw):
-        return x
-
-    def freeze(self):
-        pass
 
 
 @pytest.mark.parametrize('type', ['ContextBroadcast', 'SqueezeExcite'])
 def test_a_host_without_attention_takes_plugs_of_tokens(type):
     settings = dict(scaled=True, scale_init_value=0.5) if type == 'ContextBroadcast' else dict(reduction=2)
-    model = randomize(Mixer([dict(type=type, position=list(MLP_SOCKETS), **settings)])).double()
-    plain = Mixer([]).double()
+    model = randomize(mixer(plugs=[dict(type=type, position=list(MLP_SOCKETS), **settings)])).double()
+    plain = mixer().double()
     plain.load_state_dict(model.state_dict(), strict=False)
-    x = images(8 * SIDE, 8 * SIDE)
+    x = images(*model.fixed_size)
     assert not torch.allclose(model(x)[0], plain(x)[0])
     model(x)[0].square().sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
 def test_context_broadcast_on_a_host_without_attention_is_its_equation():
-    model = randomize(Mixer([dict(type='ContextBroadcast', position=list(MLP_SOCKETS))])).double()
-    x = images(8 * SIDE, 8 * SIDE)
+    """In the MLP over channels alone."""
+    model = randomize(mixer(plugs=[dict(type='ContextBroadcast', position=list(MLP_SOCKETS))])).double()
+    x = images(*model.fixed_size)
     tokens, _ = model.embed(x)
 
     def broadcast(t):
         return (t + t.mean(1, keepdim=True)) / 2
 
-    for block in model.blocks:
-        tokens = tokens + block.mix(block.norm1(tokens).mT).mT
-        (fc1, act, _), fc2, _ = block.ffn.layers
-        tokens = tokens + broadcast(fc2(broadcast(act(fc1(broadcast(block.norm2(tokens)))))))
-    assert_close(model(x)[0], tokens)
+    for block in model.layers:
+        (fc1, act, _), fc2, _ = block.token_mix.layers
+        tokens = tokens + fc2(act(fc1(block.ln1(tokens).mT))).mT
+        (fc1, act, _), fc2, _ = block.channel_mix.layers
+        tokens = tokens + broadcast(fc2(broadcast(act(fc1(broadcast(block.ln2(tokens)))))))
+    assert_close(model(x)[0], model.ln1(tokens).mT)
 
 
 OFFERED = re.escape(str(list(MLP_SOCKETS)))
@@ -112,7 +64,7 @@ REFUSED = {
 def test_a_host_without_attention_refuses_plugs_of_attention(case):
     plug, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
-        Mixer([plug])
+        mixer(plugs=[plug])
 
 
 def taking(*sockets, of='layer'):
@@ -133,7 +85,7 @@ def taking(*sockets, of='layer'):
 BLOCK_LIST, NETWORK_LIST = (re.escape(str(list(names))) for names in (BLOCK_SOCKETS, ('start', 'prefix', 'finish')))
 
 
-@pytest.mark.parametrize('host', [vit, swin, Mixer])
+@pytest.mark.parametrize('host', [vit, swin, mixer])
 def test_sockets_that_do_not_exist(host):
     with pytest.raises(ValueError, match=f"taker takes the socket 'mpl_end' of block 0: unknown; .* {BLOCK_LIST}"):
         host(plugs=taking('mpl_end'))
@@ -145,13 +97,13 @@ def test_sockets_that_do_not_exist(host):
         host(plugs=taking('start'))
 
 
-def test_a_network_offers_what_it_declares():
-    class Silent(Mixer):
-        network_sockets = ('start',)
-
+def test_a_network_offers_what_it_declares(monkeypatch):
+    with pytest.raises(ValueError, match=r"registers takes the socket 'prefix', which the network .* \['start', 'fini"):
+        mixer(plugs=[dict(type=Registers)])
+    monkeypatch.setattr(MlpMixer, 'network_sockets', ('start',))
     with pytest.raises(ValueError, match=r"taker takes the socket 'finish', which the network .* offers \['start'\]"):
-        Silent(taking('finish', of='network'))
-    assert 'taker' in Silent(taking('start', of='network')).plugs
+        mixer(plugs=taking('finish', of='network'))
+    assert 'taker' in mixer(plugs=taking('start', of='network')).plugs
 
 
 def test_sockets_are_declared_block_by_block():

@@ -159,6 +159,8 @@ HOSTS = (
     ),
     Row('LVT', f'{BROAD}/lvt_8xb128-30e_in1k', 5_521_844, '0.889', ('5.5 M', '0.9')),
     Row('LVT, average pooling', f'{BROAD}/lvt_8xb128-30e_in1k', 3_686_604, '0.862', changes=PLAIN_LVT),
+    Row('PiT-B', f'{CB}/pit-b-p14_8xb128-300e_in1k', 73_764_840, '12.402', ('', '12.4')),
+    Row('Mixer-S/16', f'{CB}/mixer-s-p16_8xb128-300e_in1k', 18_528_264, '3.777', ('', '3.8')),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -170,6 +172,10 @@ PLUGGED = (
     Row('DeiT-Ti + CB_S', f'{CB}/deit-ti-p16-cb-scaled_8xb128-300e_in1k', 5_719_720, '1.254', ('', '1.3')),
     Row('DeiT-S + CB_S', f'{CB}/deit-s-p16-cb-scaled_8xb128-300e_in1k', 22_055_272, '4.599', ('+0.02 %', '4.6')),
     Row('DeiT-B + CB_S', f'{CB}/deit-b-p16-cb-scaled_8xb128-300e_in1k', 86_576_872, '17.564', ('', '17.6')),
+    Row('PiT-B + CB', f'{CB}/pit-b-p14-cb_8xb128-300e_in1k', 73_764_840, '12.402', ('', '12.4')),
+    # One factor for each channel of each block.
+    Row('PiT-B + CB_S', f'{CB}/pit-b-p14-cb-scaled_8xb128-300e_in1k', 73_764_840 + 7_936, '12.402', ('', '12.4')),
+    Row('Mixer-S/16 + CB', f'{CB}/mixer-s-p16-cb_8xb128-300e_in1k', 18_528_264, '3.777', ('', '3.8')),
     Row('ViT-S (R) + GAB', f'{GAB}/vit-relpos-s-p16-gab_8xb288-400e_in1k', 21_983_944, '4.583', ('+24', '')),
     Row('ViT-M (R) + GAB', f'{GAB}/vit-relpos-m-p16-gab_8xb288-400e_in1k', 38_747_232, '7.960', ('+24', '')),
     Row('ViT-B (R) + GAB', f'{GAB}/vit-relpos-b-p16-gab_8xb288-400e_in1k', 86_429_584, '17.487', ('+24', '')),

@@ -1,9 +1,20 @@
 """The registered hosts."""
 
 from .lvt import LVT
+from .mlp_mixer import MlpMixer
+from .pit import PoolingVisionTransformer
 from .swin import SwinTransformer
 from .swin_v2 import SwinTransformerV2
 from .t2t_vit import T2T_ViT
 from .vision_transformer import DistilledVisionTransformer, VisionTransformer
 
-__all__ = ['LVT', 'DistilledVisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'T2T_ViT', 'VisionTransformer']
+__all__ = [
+    'LVT',
+    'DistilledVisionTransformer',
+    'MlpMixer',
+    'PoolingVisionTransformer',
+    'SwinTransformer',
+    'SwinTransformerV2',
+    'T2T_ViT',
+    'VisionTransformer',
+]

@@ -146,6 +146,8 @@ class PluggedBackbone(BaseModule):
 
     #: Whether outputs are those after the merging of patches.
     out_after_downsample = False
+    #: The only height and width of images that the host takes; None for any.
+    fixed_size: tuple[int, int] | None = None
 
     # --- plugs ---
 

@@ -74,9 +74,19 @@ def check_scale(name: str, value: Any) -> float | None:
     return value
 
 
+def check_ratio(name: str, value: Any) -> None:
+    """Checks a ratio of widths.
+
+    Raises:
+        ValueError: If it is no number above 0.
+    """
+    if not check_number(name, value, least=0.0):
+        raise ValueError(f'{name}={value!r}: expected a number above 0')
+
+
 _FLAGS = (
     *('qkv_bias', 'final_norm', 'with_cls_token', 'pre_norm', 'use_abs_pos_embed', 'with_cp'),
-    *('out_after_downsample', 'norm_eval', 'pad_small_map'),
+    *('out_after_downsample', 'norm_eval', 'pad_small_map', 'distilled'),
 )
 
 #: The check of an argument, by its name. Hosts check the others, and what depends on several of them.
@@ -86,11 +96,14 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'window_size': check_window,
     'qk_scale': check_scale,
     'drop_rate': partial(check_number, least=0.0, most=1.0),
+    'attn_drop_rate': partial(check_number, least=0.0, most=1.0),
     # At 1 nothing is left to be scaled up.
     'drop_path_rate': partial(check_number, least=0.0, below=1.0),
+    'mlp_ratio': check_ratio,
     'layer_scale_init_value': partial(check_number, least=0.0),
     'interpolate_mode': partial(check_choice, allowed=('bicubic', 'bilinear')),
     'norm_cfg': check_norm,
+    'act_cfg': check_settings,
     'patch_cfg': check_settings,
     't2t_cfg': check_settings,
     'layer_cfgs': check_many_settings,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
+from mmcv.cnn.bricks.drop import DropPath
 from mmcv.cnn.bricks.scale import LayerScale
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
@@ -76,6 +77,39 @@ class PluggedSwiGLU(BaseModule):
     def _hidden(self, x: Tensor) -> Tensor:
         a, b = self.w12(x).chunk(2, dim=-1)
         return self.norm(F.silu(a) * b)
+
+
+class PluggedMLP(BaseModule):
+    """Two linear layers with GELU between them, under timm's names, with the same sockets.
+
+    Args:
+        embed_dims: Width of a token.
+        hidden_dims: Width of the tokens at ``mlp_mid``.
+        drop_rate: Drop rate after each layer.
+        drop_path_rate: Drop rate of the whole branch, per image.
+    """
+
+    def __init__(self, embed_dims: int, hidden_dims: int, drop_rate: float = 0.0, drop_path_rate: float = 0.0):
+        super().__init__()
+        self.fc1 = nn.Linear(embed_dims, hidden_dims)
+        self.fc2 = nn.Linear(hidden_dims, embed_dims)
+        self.drop = nn.Dropout(drop_rate)
+        self.out_drop = DropPath(drop_path_rate)
+
+    def forward(
+        self, x: Tensor, identity: Tensor, plugs: LayerPlugs, site: Site, record: LayerRecord | None = None
+    ) -> Tensor:
+        """As :meth:`PluggedFFN.forward`, without LayerScale."""
+        x = self.out_drop(feed_forward(self._hidden, self._out, x, self, plugs, site))
+        if record is not None:
+            record.add(mlp=x)
+        return identity + x
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        return self.drop(F.gelu(self.fc1(x)))
+
+    def _out(self, x: Tensor) -> Tensor:
+        return self.drop(self.fc2(x))
 
 
 def feed_forward(

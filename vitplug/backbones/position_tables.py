@@ -26,9 +26,15 @@ def resize_position_table(
     if tuple(source) == tuple(target):
         return table
     prefix, grid = table[:, :num_prefix], table[:, num_prefix:]
-    image = grid.transpose(1, 2).unflatten(2, tuple(source)).float()
-    image = F.interpolate(image, size=tuple(target), mode=mode, align_corners=False)
-    return torch.cat((prefix, image.flatten(2).transpose(1, 2).to(table.dtype)), dim=1)
+    image = resize_position_map(grid.transpose(1, 2).unflatten(2, tuple(source)), target, mode)
+    return torch.cat((prefix, image.flatten(2).transpose(1, 2)), dim=1)
+
+
+def resize_position_map(table: Tensor, target: tuple[int, int], mode: str) -> Tensor:
+    """The same of a table ``(1, D, h, w)``; gives ``(1, D, target h, target w)``."""
+    if tuple(table.shape[2:]) == tuple(target):
+        return table
+    return F.interpolate(table.float(), size=tuple(target), mode=mode, align_corners=False).to(table.dtype)
 
 
 def fit_position_table(

@@ -273,15 +273,16 @@ class PlugSet:
 
     def summarize(self, layers: Sequence[LayerPlugs]) -> str:
         """One line: which plugs, on which blocks, and whether attention stays fused at the configured size."""
-        if not self.indices:
-            return 'plugs: none; attention: fused'
         parts = [f'{plug.describe()} on blocks {_ranges(indices)}' for plug, indices in self.indices.items()]
+        plugs = '; '.join(parts) or 'none'
+        if not any('attention' in plan.shape.branches for plan in self.plans):
+            return f'plugs: {plugs}; no attention'
         plain = [plan.index for plan in self.plans if not layers[plan.index].fuses(plan.site)]
         if not plain:
-            return f'plugs: {"; ".join(parts)}; attention: fused'
+            return f'plugs: {plugs}; attention: fused'
         takers = {name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part}
         why = f'fused but on blocks {_ranges(plain)} ({", ".join(sorted(takers))} changes scores or maps)'
-        return f'plugs: {"; ".join(parts)}; attention: {why}'
+        return f'plugs: {plugs}; attention: {why}'
 
 
 def _number(plugs: Sequence[Plug], indices: Mapping[Plug, Sequence[int]]) -> None:

@@ -40,7 +40,10 @@ class Classification(Task):
     }
     annotation_files = dict(CustomDataset=LABEL_LIST, ImageNet=LABEL_LIST)
     experiment = Experiment('CustomDataset', without_names(read_classification), _accuracy)
-    hosts = {name: Host(f'vitplug.{name}') for name in ('VisionTransformer', 'SwinTransformer', 'SwinTransformerV2')}
+    hosts = {
+        name: Host(f'vitplug.{name}')
+        for name in ('VisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'MlpMixer')
+    }
 
     def show_predictions(self, cfg, hook, folder) -> None:
         if 'module' in cfg.get('model', {}):

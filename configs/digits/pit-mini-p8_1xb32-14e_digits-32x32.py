@@ -1,0 +1,8 @@
+# Digit classification with a small PiT.
+# python tools/train.py configs/digits/pit-mini-p8_1xb32-14e_digits-32x32.py
+_base_ = [
+    '../_base_/models/pit-mini_classifier.py',
+    '../_base_/datasets/digits_classification.py',
+    '../_base_/schedules/cosine_14e.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]

@@ -1,0 +1,251 @@
+"""MLP-Mixer, a host without attention.
+
+*MLP-Mixer: An all-MLP Architecture for Vision*, with the arguments, state-dict keys and outputs of mmpretrain's class
+of the same name.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from mmcv.cnn.bricks.transformer import FFN
+from mmengine.model import BaseModule, ModuleList
+from mmengine.utils import to_2tuple
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, LayerRecord, Site
+from vitplug.plugs import NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs.checks import check_choice
+from vitplug.plugs.sockets import BRANCHES
+from vitplug.registry import MODELS
+
+from .base import PluggedBackbone, Section, freeze_module
+from .checks import WRONG_SETTINGS
+from .ffn import PluggedFFN, layer_norm
+from .patch_embed import build_patch_embed
+from .plug_configs import build_plugs
+from .settings import choose_arch, choose_frozen, choose_indices, per_item
+
+
+class MixerBlock(BaseModule):
+    """One pre-norm block: an MLP over the tokens of each channel, then one over the channels of each token::
+
+        x = x + token_mix(ln1(x)^T)^T
+        x = x + channel_mix(ln2(x))         with the sockets of an MLP
+
+    It takes the arguments of mmpretrain's block, so that its ``layer_cfgs`` work, and ``with_cp`` and ``reshape``, the
+    plugs' changes of the block's shape.
+    """
+
+    #: The sockets that the block offers. The token-mixing MLP has none: what is a token there is a channel.
+    sockets = BRANCHES['MLP']
+
+    def __init__(
+        self,
+        num_tokens: int,
+        embed_dims: int,
+        tokens_mlp_dims: int,
+        channels_mlp_dims: int,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        num_fcs: int = 2,
+        act_cfg: dict = dict(type='GELU'),
+        norm_cfg: dict = dict(type='LN'),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        with_cp: bool = False,
+        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
+    ):
+        super().__init__(init_cfg)
+        self.with_cp = with_cp
+        self.shape = reshape(
+            BlockShape(head_dims=0, map_heads=0, value_heads=0, out_heads=0, hidden_dims=channels_mlp_dims)
+        )
+        settings = dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg)
+        settings |= dict(dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate))
+        self.ln1 = layer_norm(norm_cfg, embed_dims)
+        self.token_mix = FFN(num_tokens, tokens_mlp_dims, add_identity=False, **settings)
+        self.ln2 = layer_norm(norm_cfg, embed_dims)
+        self.channel_mix = PluggedFFN(embed_dims, self.shape.hidden_dims, **settings)
+        self.plugs = LayerPlugs()
+
+    def init_weights(self):
+        super().init_weights()
+        for mlp in (self.token_mix, self.channel_mix):
+            for module in mlp.modules():
+                if isinstance(module, nn.Linear):
+                    nn.init.xavier_uniform_(module.weight)
+                    nn.init.normal_(module.bias, std=1e-6)
+
+    def forward(
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        x_BND = x_BND + self.token_mix(self.ln1(x_BND).transpose(1, 2)).transpose(1, 2)
+        return self.channel_mix(self.ln2(x_BND), x_BND, self.plugs, site, record), carry
+
+
+_ARCH_KEYS = ('embed_dims', 'num_layers', 'tokens_mlp_dims', 'channels_mlp_dims')
+
+
+def _archs(names: str, *values: int) -> dict[str, dict[str, int]]:
+    return {key: dict(zip(_ARCH_KEYS, values, strict=True)) for key in names.split()}
+
+
+@MODELS.register_module()
+class MlpMixer(PluggedBackbone):
+    """MLP-Mixer with plugs that act on tokens.
+
+    It mixes a fixed number of tokens, so it takes images of one size only. The blocks offer the sockets of the channel
+    MLP; plugs that need attention are refused.
+
+    Args:
+        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``num_layers``, ``tokens_mlp_dims`` and
+            ``channels_mlp_dims``.
+        img_size: Image size ``(h, w)``.
+        patch_size: Side of a patch in pixels.
+        out_indices: Blocks whose output is returned; negative ones count from the end.
+        drop_rate: Drop rate in both MLPs.
+        drop_path_rate: Stochastic depth, the same in all blocks.
+        norm_cfg: The norm layers.
+        act_cfg: The activation in both MLPs.
+        patch_cfg: More settings of mmcv's ``PatchEmbed``.
+        layer_cfgs: More settings of the blocks (:class:`MixerBlock`): one dict for all or a list with one for each.
+        in_channels: Channels of the images.
+        out_type: ``'tokens'`` ``(B, D, N)``, as mmpretrain's class, or ``'featmap'`` ``(B, D, h, w)``.
+        frozen_stages: Blocks (and the embedding) to freeze; nothing for values below 1.
+        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        init_cfg: Weight initialisation.
+
+    Raises:
+        ValueError: Names the argument, its value and what is allowed.
+    """
+
+    arch_zoo = {
+        **_archs('s small', 512, 8, 256, 2048),
+        **_archs('b base', 768, 12, 384, 3072),
+        **_archs('l large', 1024, 24, 512, 4096),
+    }
+    OUT_TYPES = ('tokens', 'featmap')
+    network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+
+    def __init__(
+        self,
+        arch: str | Mapping = 'base',
+        img_size: int | Sequence[int] = 224,
+        patch_size: int | Sequence[int] = 16,
+        out_indices: int | Sequence[int] = -1,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        norm_cfg: dict = dict(type='LN'),
+        act_cfg: dict = dict(type='GELU'),
+        patch_cfg: Mapping = dict(),
+        layer_cfgs: Mapping | Sequence[Mapping] = dict(),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        in_channels: int = 3,
+        out_type: str = 'tokens',
+        frozen_stages: int = -1,
+        plugs: Sequence[Mapping] = (),
+        with_cp: bool = False,
+        **unknown,
+    ):
+        super().__init__(
+            init_cfg,
+            unknown,
+            in_channels=in_channels,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            norm_cfg=norm_cfg,
+            act_cfg=act_cfg,
+            patch_cfg=patch_cfg,
+            layer_cfgs=layer_cfgs,
+            with_cp=with_cp,
+        )
+        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.embed_dims = self.arch_settings['embed_dims']
+        self.num_layers = self.arch_settings['num_layers']
+        self.out_indices = choose_indices(out_indices, self.num_layers)
+        self.out_type = check_choice('out_type', out_type, self.OUT_TYPES)
+        self.frozen_stages = choose_frozen(frozen_stages, self.num_layers)
+
+        patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
+        self.patch_embed = build_patch_embed(img_size, patch_settings | dict(stride=patch_size) | patch_cfg)
+        self.patch_resolution = self.patch_embed.init_out_size
+        self.fixed_size = tuple(to_2tuple(img_size))
+
+        defaults = dict(
+            {key: self.arch_settings[key] for key in ('embed_dims', 'tokens_mlp_dims', 'channels_mlp_dims')},
+            num_tokens=self.patch_resolution[0] * self.patch_resolution[1],
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            act_cfg=act_cfg,
+            norm_cfg=norm_cfg,
+            with_cp=with_cp,
+        )
+        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
+        self.layers = ModuleList()
+        for index, layer_cfg in enumerate(per_item(layer_cfgs, self.num_layers, 'layer_cfgs')):
+            settings = {**defaults, **layer_cfg, 'reshape': partial(plug_set.shape_block, index=index)}
+            self.layers.append(_build_block(settings, layer_cfg))
+        self.ln1 = layer_norm(norm_cfg, self.embed_dims)
+        self.attach(plug_set)
+        self.freeze()
+
+    def sections(self) -> list[Section]:
+        return [Section([layer], self.embed_dims) for layer in self.layers]
+
+    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
+
+        Raises:
+            ValueError: If the images have another size.
+        """
+        if images.shape[-2:] != self.fixed_size:
+            raise ValueError(
+                f'images of {tuple(images.shape[-2:])}: the number of tokens is fixed; resize or crop the images to '
+                f'{self.fixed_size}, or build the backbone for their size by img_size'
+            )
+        return self.patch_embed(images)
+
+    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        if section == self.num_layers - 1:
+            x_BND = self.ln1(x_BND)
+        x_BDN = x_BND.transpose(1, 2).contiguous()  # necks view it
+        return x_BDN.unflatten(2, hw) if self.out_type == 'featmap' else x_BDN
+
+    def freeze(self) -> None:
+        if self.frozen_stages < 1:
+            return
+        frozen = [self.patch_embed, *self.layers[: self.frozen_stages]]
+        if self.frozen_stages == self.num_layers:
+            frozen.append(self.ln1)
+        for module in frozen:
+            freeze_module(module)
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Depth of a parameter for layer-wise learning rate decay.
+
+        Args:
+            param_name: Name of the parameter.
+            prefix: Prefix of the backbone's own names.
+
+        Returns:
+            The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the number of depths.
+        """
+        num_depths = self.num_layers + 2
+        block = re.match(rf'{re.escape(prefix)}layers\.(\d+)\.', param_name)
+        if block:
+            return int(block[1]) + 1, num_depths
+        return (0 if param_name.startswith(f'{prefix}patch_embed.') else num_depths - 1), num_depths
+
+
+def _build_block(settings: Mapping, layer_cfg: Mapping) -> MixerBlock:
+    try:
+        return MixerBlock(**settings)
+    except ValueError:  # a plug's or a norm's, which names its settings
+        raise
+    except WRONG_SETTINGS as error:
+        given = f'layer_cfgs={layer_cfg!r}, act_cfg={settings["act_cfg"]!r}'
+        raise ValueError(f'{given}: they make no block: {error}') from error
