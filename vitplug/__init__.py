@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attention import attend, fused_attention
-    from .backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
+    from .backbones import DistilledVisionTransformer, MViT, SwinTransformer, VisionTransformer
     from .checkpoints import load_pretrained
     from .plugs import (
         BroadAttention,
@@ -35,6 +35,7 @@ __all__ = [
     'ContextBroadcast',
     'DistilledVisionTransformer',
     'GaussianAttentionBias',
+    'MViT',
     'Refiner',
     'RelPosBias',
     'RelPosMlp',
@@ -51,6 +52,7 @@ __all__ = [
 # Where the names are found; all others are plugs.
 _PACKAGES = {
     'DistilledVisionTransformer': 'vitplug.backbones',
+    'MViT': 'vitplug.backbones',
     'SwinTransformer': 'vitplug.backbones',
     'VisionTransformer': 'vitplug.backbones',
     'attend': 'vitplug.attention',

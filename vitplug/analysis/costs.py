@@ -36,6 +36,8 @@ from .elementwise import ElementCounter
 REST = 'rest'
 PLUGS = 'backbone.plugs.'
 MACS = 'macs'
+# Labels of a block's branches, by their names in the hosts. A block may lack one.
+BRANCHES = {'attn': 'backbone.attention', 'ffn': 'backbone.mlp', 'mlp': 'backbone.mlp'}
 
 
 @dataclass(frozen=True)
@@ -227,9 +229,8 @@ def label_parts(model: nn.Module) -> dict[nn.Module, str]:
     if isinstance(backbone, PluggedBackbone):
         labels[backbone] = 'backbone.other'
         for block in backbone.plugged_blocks():
-            branches = {'backbone.attention': block.attn, 'backbone.mlp': block.ffn}
-            # A block may lack a branch.
-            labels |= {module: label for label, module in branches.items() if module is not None}
+            branches = {getattr(block, name, None): label for name, label in BRANCHES.items()}
+            labels |= {module: label for module, label in branches.items() if module is not None}
         for plugs in (backbone.plugs, *(block.plugs for block in backbone.plugged_blocks())):
             for name, sockets in plugs.items():
                 labels |= dict.fromkeys(sockets.values(), f'{PLUGS}{name}')
