@@ -8,11 +8,13 @@ from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import MViT, SwinTransformer, VisionTransformer
 from vitplug.plugs import LayerPlan, Plug
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
 SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+# Queries and keys: keys of 4 x 4 tokens, both of 2 x 2, keys of 2 x 2, queries of 2 x 2.
+MVIT_ARCH = dict(embed_dims=12, num_layers=4, num_heads=2, downscale_indices=[1, 3])
 
 
 def vit(**settings) -> VisionTransformer:
@@ -38,12 +40,25 @@ def vit_with_windows(**settings) -> VisionTransformer:
     return vit(**{'with_cls_token': False, 'window_size': 3, 'global_blocks': (2, 3), **settings})
 
 
+def mvit(**settings) -> MViT:
+    defaults = dict(arch=MVIT_ARCH, img_size=32, out_scales=(0, 1, 2), mlp_ratio=2)
+    return MViT(**{**defaults, **settings})
+
+
+def mvit_with_class_token(**settings) -> MViT:
+    """Its MLPs change the width."""
+    defaults = dict(with_cls_token=True, use_abs_pos_embed=True, dim_mul_in_attention=False)
+    return mvit(**{**defaults, **settings})
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
     'vit-windows': vit_with_windows,
     'swin': swin,
     'swin-pad-small': swin_padding_small_maps,
+    'mvit': mvit,
+    'mvit-cls': mvit_with_class_token,
 }
 
 
@@ -140,7 +155,7 @@ REFUSED: dict[str, dict[str, str]] = {}
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
-PREFIX_HOSTS = ('vit', 'vit-no-cls')
+PREFIX_HOSTS = ('vit', 'vit-no-cls', 'mvit-cls')
 
 
 def randomize(model: nn.Module, seed: int = 0) -> nn.Module:

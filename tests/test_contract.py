@@ -67,7 +67,8 @@ def test_a_padded_batch(host, plugs):
     expected = model(x)
     outs = model(mark_padding(x, sizes))
     averages = any(plug['type'] in ('ContextBroadcast', 'SqueezeExcite', 'BroadAttention') for plug in PLUGS[plugs])
-    heeds = averages and (host, plugs) != ('vit', 'cb-gate')  # whose context is the class token alone
+    only_class_token = plugs == 'cb-gate' and 'cls_token' in model.prefix_names
+    heeds = averages and not only_class_token
     assert torch.equal(outs[-1], expected[-1]) != heeds
     with fused_attention(False):
         assert_same(model(x), outs)  # marked it still is
@@ -241,7 +242,7 @@ def test_intermediates(host, plugs):
         assert list(found[name]) == list(range(blocks))
     for index in range(blocks):
         probs = found['probs'][index]
-        assert probs.ndim == 5 and probs.shape[-1] == probs.shape[-2]
+        assert probs.ndim == 5
         assert_same(probs.sum(-1), torch.ones(probs.shape[:-1], dtype=probs.dtype))
         assert_same(probs, found['logits'][index].softmax(-1))
 
