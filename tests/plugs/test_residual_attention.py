@@ -141,7 +141,7 @@ def test_token_alignment_finds_every_pair(height, width, shifts, seed):
     old, new = WindowLayout(height, width, 3, shifts[0]), WindowLayout(height, width, 3, shifts[1])
     windows = old.windows[0] * old.windows[1]
     scores = torch.randn(2, windows, 2, 9, 9, generator=torch.Generator().manual_seed(seed))
-    got, known = transitions.align_tokens(scores, old, new, 2)
+    got, known = transitions.align_tokens(scores, Site(old), Site(new), 2)
     slot = {token: (w, p) for w, tokens in enumerate(tokens_of(old)) for p, token in enumerate(tokens)}
     for w, tokens in enumerate(tokens_of(new)):
         for (p, a), (q, b) in itertools.product(enumerate(tokens), enumerate(tokens)):
@@ -154,7 +154,7 @@ def test_token_alignment_finds_every_pair(height, width, shifts, seed):
 def test_a_quarter_of_the_pairs_shares_a_window():
     """Window 7, shift 3, away from the border."""
     old, new = WindowLayout(28, 28, 7), WindowLayout(28, 28, 7, 3)
-    _, known = transitions.align_tokens(torch.zeros(1, 16, 1, 49, 49), old, new, 1)
+    _, known = transitions.align_tokens(torch.zeros(1, 16, 1, 49, 49), Site(old), Site(new), 1)
     assert round(known.double().mean().item(), 4) == 0.2603
 
 
@@ -163,7 +163,7 @@ def test_swin_token_alignment_leaves_other_pairs_alone():
     (alpha,) = alphas(model)
     scores, bias, logits = streams(model, images(*SIZE))
     old, new = WindowLayout(10, 14, 4), WindowLayout(10, 14, 4, 2)
-    aligned, known = transitions.align_tokens(scores[0], old, new, 2)
+    aligned, known = transitions.align_tokens(scores[0], Site(old), Site(new), 2)
     expected = torch.where(known, alpha * scores[1] + (1 - alpha) * aligned, scores[1]) + bias[1]
     assert_close(logits[1], expected + masks_of(model, (10, 14))[1])
 
@@ -189,9 +189,8 @@ def test_coefficients_of_the_sum_sum_to_one(values, seed):
 def test_softmax_of_blended_scores_is_the_geometric_mean_of_the_maps():
     own, before = torch.randn(2, 4, 4, dtype=torch.float64)
     blend = blending.Blend('s', 'after', transitions.keep, blending.Alpha(0.3, 'fixed'))
-    layout = GlobalLayout(1, 4)
-    carry = {'s': (before[None, None, None], layout)}
-    logits, _ = blend(own[None, None, None], None, Site(layout), carry)
+    site = Site(GlobalLayout(1, 4))
+    logits, _ = blend(own[None, None, None], None, site, {'s': (before[None, None, None], site)})
     geometric = own.softmax(-1) ** 0.3 * before.softmax(-1) ** 0.7
     assert_close(logits.softmax(-1)[0, 0, 0], geometric / geometric.sum(-1, keepdim=True))
 

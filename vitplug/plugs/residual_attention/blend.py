@@ -12,11 +12,10 @@ from ...attention import tuning
 from ...attention.bias import merged
 from ...attention.carry import Carry, carrying
 from ...attention.inputs import Attention
-from ...attention.layouts import Layout
 from ...attention.site import Site
 from ..sockets import FastForm
 from .tiles import attend_to_blend
-from .transitions import keep
+from .transitions import keep, resize
 
 # From a learned parameter to alpha. The bounds have its type: ONNX's exporter cannot convert others.
 CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
@@ -65,7 +64,7 @@ class Blend(nn.Module):
     Args:
         stream: Key in the carry under which the scores are handed on.
         bias_mode: Where the position bias goes.
-        align: Brings the handed-over scores to this block's windows and heads; None starts a chain.
+        align: Brings the handed-over scores to this block's windows, grids and heads; None starts a chain.
         alpha: The block's own alpha, or the key of the network's in the carry.
         sum_from: Queries from which on the scores are written out as a sum.
     """
@@ -100,29 +99,33 @@ class Blend(nn.Module):
         return replace(inputs, q=q, k=k, biases=biases), carrying(carry, self.stream, handed_on)
 
     def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
-        """Blending by tiles on a CPU, where the scores are handed on as they are; None elsewhere."""
-        kept = self.bias_mode == 'after' and self.align in (None, keep) and inputs.has_offset_bias_only
+        """Blending by tiles on a CPU, where scores are handed on without their bias; None elsewhere."""
+        blends_all = self.bias_mode == 'after' and self.align in (None, keep, resize) and inputs.has_offset_bias_only
         by_tiles = tuning.on_cpu(inputs.q.device) and inputs.goes_by_tiles(tuning.TILES_FROM)
-        return partial(self._by_tiles, site) if kept and by_tiles else None
+        return partial(self._by_tiles, site) if blends_all and by_tiles else None
 
     def _by_tiles(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         before = alpha = None
         if self.align is not None:
-            before, alpha = carry[self.stream][0], torch.as_tensor(self._share(carry)).view(1)
+            before, _ = self.align(*carry[self.stream], site, inputs.q.shape[2])
+            alpha = torch.as_tensor(self._share(carry)).view(1)
         out, scores = attend_to_blend(inputs, before, alpha)
-        return out, carrying(carry, self.stream, (scores, site.layout))
+        return out, self._hand_on(scores, site, carry)
 
     def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""
         biased = (lambda s: s) if bias is None else (lambda s: s + bias)
         own = biased(scores) if self.bias_mode == 'blend' else scores
-        blended = own if self.align is None else self._blend(own, site.layout, carry)
+        blended = own if self.align is None else self._blend(own, site, carry)
         logits = blended if self.bias_mode == 'blend' else biased(blended)
-        handed_on = blended if self.bias_mode == 'after' else logits
-        return logits, carrying(carry, self.stream, (handed_on, site.layout))
+        return logits, self._hand_on(blended if self.bias_mode == 'after' else logits, site, carry)
 
-    def _blend(self, own: Tensor, layout: Layout, carry: Carry) -> Tensor:
-        before, known = self.align(*carry[self.stream], layout, own.shape[2])
+    def _hand_on(self, scores: Tensor, site: Site, carry: Carry) -> Carry:
+        """The carry with the scores and where they are; masks are not handed on."""
+        return carrying(carry, self.stream, (scores, Site(site.layout, site.keys)))
+
+    def _blend(self, own: Tensor, site: Site, carry: Carry) -> Tensor:
+        before, known = self.align(*carry[self.stream], site, own.shape[2])
         if before.shape != own.shape:
             raise ValueError(
                 f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '

@@ -6,11 +6,12 @@ from math import inf
 
 from torch import Tensor, nn
 
+from ...attention.site import Site
 from ...attention.tuning import SUM_OF_SCORES_FROM
 from ..checks import check_choice, check_flag, check_number
 from ..plug import LayerPlan, Plug
 from .blend import CONSTRAINTS, Alpha, Blend, SharedAlpha
-from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, keep, resize_flat, with_heads
+from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, keep, resize, resize_flat, with_heads
 
 # Tokens from which on the scores are written out as a sum, by ``low_memory``.
 SUM_FROM = {'auto': SUM_OF_SCORES_FROM, True: 0, False: inf}
@@ -21,6 +22,10 @@ class ResidualAttention(Plug):
 
     ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha. A chain of one
     block stays as it is.
+
+    Where attention is global and queries or keys lie on other grids than in the block before (pooling attention, or a
+    new stage), its scores are resized by rows and columns, over the queries and over the keys: means of those that a
+    new one covers where there are fewer, the nearest where there are more. Class tokens keep their scores.
 
     Args:
         alpha: Share of the block's own scores, 0 to 1 (its start, if learned).
@@ -35,18 +40,19 @@ class ResidualAttention(Plug):
             window by window and place by place (official ReSwin); ``'parity'`` the scores of the last block of
             the same shift (or, beside windows, of global attention), which has the same tokens; ``'token'``
             the block before's, for the token pairs that shared a window there, the others being left alone.
-        stage_transition: How scores pass from one stage to the next, where the windows change: ``'pool'``
-            averages the windows that a new one covers, ``'flat_nearest'`` resizes the flattened windows
-            and heads (official ReSwin), ``'reset'`` starts a new chain.
+        stage_transition: How scores pass from one stage to the next: ``'pool'`` averages the windows that a new
+            one covers, or resizes the scores of global attention as above (official ReMViTv2),
+            ``'flat_nearest'`` resizes the flattened windows and heads (official ReSwin; windows only),
+            ``'reset'`` starts a new chain.
         head_transition: How scores pass to a block with another number of heads: ``'mean'`` of all heads for
             each new one, ``'repeat'`` of each head.
         low_memory: Whether the scores are written out as a sum instead of being handed on, so that memory grows
             with N and not with N^2. ``'auto'`` does so from 2048 tokens on, where every block of the plug
-            blends scores of the same windows and heads; True does so always and refuses other blocks.
+            blends scores of the same windows, grids and heads; True does so always and refuses other blocks.
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
-        ValueError: If an argument is none of these, or no block would blend.
+        ValueError: If an argument is none of these, no block would blend, or scores cannot be brought to a block.
     """
 
     name = 'residual_attention'
@@ -113,10 +119,8 @@ class ResidualAttention(Plug):
         if not candidates:
             return None
         source = candidates[-1]
-        other_stage = source.stage != plan.stage
-        windows = [p.grid.num_tokens if p.site.layout.is_windowed else None for p in (source, plan)]
-        other_window = windows[0] != windows[1]
-        return None if other_window or (other_stage and self.stage_transition == 'reset') else source
+        resets = source.stage != plan.stage and self.stage_transition == 'reset'
+        return None if resets or not _can_pass(source.site, plan.site) else source
 
     def _stream(self, plan: LayerPlan) -> str:
         """Name of the stream of scores a block belongs to."""
@@ -136,15 +140,21 @@ class ResidualAttention(Plug):
         Raises:
             ValueError: If they are to be, but a block's scores are not of the same windows and heads.
         """
-        moved = [(plan, source) for plan, source in pairs if source and self._align(plan, source) is not keep]
+        moved = [(plan, source) for plan, source in pairs if source and self._moves(plan, source)]
         if moved and self.low_memory is True:
             plan, source = moved[0]
             raise ValueError(
                 f'ResidualAttention: low_memory=True cannot hand the scores of block {source.index} on to block '
-                f"{plan.index}, which has other windows or heads; set stage_transition='reset' (and "
-                "window_align='index' or 'parity'), or low_memory='auto'"
+                f"{plan.index}, which has other windows, grids or heads; set stage_transition='reset' (and "
+                "window_align='index' or 'parity'), layers to blocks that have the same, or low_memory='auto'"
             )
         return inf if moved else SUM_FROM[self.low_memory]
+
+    def _moves(self, plan: LayerPlan, source: LayerPlan) -> bool:
+        """Whether the source's scores have other windows, grids or heads, at this image size or another."""
+        align = self._align(plan, source)
+        stays = source.stage == plan.stage and source.site.pairs == plan.site.pairs
+        return align is not keep and not (align is resize and stays)
 
     def _blend(self, plan: LayerPlan, source: LayerPlan | None, sum_from: float) -> Blend:
         alpha = self._alpha() if self.per_layer and source else self._alpha_key
@@ -152,9 +162,8 @@ class ResidualAttention(Plug):
         return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
 
     def _align(self, plan: LayerPlan, source: LayerPlan):
-        """The function that maps the source's scores to this block's windows and heads."""
-        same_stage = source.stage == plan.stage
-        align = WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
+        """The function that maps the source's scores to this block's windows, grids and heads."""
+        align = self._align_pairs(plan, source)
         # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it.
         heads = {source.num_heads, plan.num_heads}
         if align is resize_flat or len(heads) == 1 or 0 in heads:
@@ -166,8 +175,29 @@ class ResidualAttention(Plug):
             )
         return partial(with_heads, align, HEAD_TRANSITIONS[self.head_transition])
 
+    def _align_pairs(self, plan: LayerPlan, source: LayerPlan):
+        """The same without heads."""
+        same_stage = source.stage == plan.stage
+        if plan.site.layout.is_windowed:
+            return WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
+        if not same_stage and self.stage_transition == 'flat_nearest':
+            raise ValueError(
+                f"ResidualAttention: stage_transition='flat_nearest' resizes windows, and blocks {source.index} and "
+                f"{plan.index}, of two stages, have global attention; choose 'pool' or 'reset'"
+            )
+        return resize
+
     def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: CONSTRAINTS[self.constraint](value) for name, value in super().learned_values(tensors).items()}
 
     def _alpha(self) -> Alpha:
         return Alpha(self.alpha, self.constraint if self.learnable else 'fixed')
+
+
+def _can_pass(source: Site, site: Site) -> bool:
+    """Whether scores can be brought from one site to another: of windows of one size, or of global attention."""
+    if source.layout.is_windowed or site.layout.is_windowed:
+        return source.layout.is_windowed == site.layout.is_windowed and source.pairs == site.pairs
+    # Which of them a prefix token corresponds to is unknown where their numbers differ.
+    prefixes = [[grid.num_prefix for grid in (pairs.queries, pairs.keys)] for pairs in (source.pairs, site.pairs)]
+    return prefixes[0] == prefixes[1]

@@ -1,7 +1,7 @@
-"""From one block's windows and heads to another's.
+"""From one block's windows, grids and heads to another's.
 
-Each function takes the scores ``(B, W, H, Nq, Nk)``, the layout of their windows, the new layout and the new number of
-heads. It returns the scores for the new block, and a mask of the pairs whose scores are known (None: all).
+Each function takes the scores ``(B, W, H, Nq, Nk)``, their site, the new site and the new number of heads. It returns
+the scores for the new block, and a mask of the pairs whose scores are known (None: all).
 """
 
 from functools import lru_cache
@@ -12,20 +12,65 @@ from torch import Tensor
 
 from vitplug.compat import is_compiling, replace
 
+from ...attention.grids import TokenGrid, ceil_div
 from ...attention.layouts import Layout
+from ...attention.site import Site
 
 
-def keep(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, None]:
+def keep(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
     """Window by window and place by place."""
     return scores, None
 
 
-def align_tokens(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, Tensor | None]:
+def resize(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
+    """Global attention: over the grid of the queries, then over that of the keys; equal grids keep their scores.
+
+    Fewer rows or columns get the mean of those that each one covers (as ``F.adaptive_avg_pool2d``), more get the
+    nearest. Prefix tokens are apart: the row of a class token is resized over the keys and its column over the queries.
+    """
+    before, now = source.pairs, site.pairs
+    scores = _resize_grid(scores, -2, before.queries, now.queries)
+    return _resize_grid(scores, -1, before.keys, now.keys), None
+
+
+def _resize_grid(scores: Tensor, dim: int, before: TokenGrid, now: TokenGrid) -> Tensor:
+    """One axis of tokens, -2 or -1, to those of another grid."""
+    if before.hw == now.hw:
+        return scores
+    prefix, places = scores.split((before.num_prefix, before.num_tokens - before.num_prefix), dim)
+    places = _resize_side(places.unflatten(dim, before.hw), dim - 1, now.height)
+    places = _resize_side(places, dim, now.width).flatten(dim - 1, dim)
+    return torch.cat((prefix, places), dim) if before.num_prefix else places
+
+
+def _resize_side(scores: Tensor, dim: int, size: int) -> Tensor:
+    """Rows or columns of a grid, which lie along the axis ``dim < 0``, to another number of them."""
+    before = scores.shape[dim]
+    if before == size:
+        return scores
+    # Whole factors need no product with a matrix.
+    if size % before == 0:
+        return scores.repeat_interleave(size // before, dim)
+    if before % size == 0:
+        return scores.unflatten(dim, (size, -1)).mean(dim)
+    return F.linear(scores.movedim(dim, -1), _shares(before, size, scores)).movedim(-1, dim)
+
+
+def _shares(before: int, size: int, like: Tensor) -> Tensor:
+    """What each of ``size`` rows takes of each of ``before``, ``(size, before)``: a mean of some, or the nearest."""
+    new, old = torch.arange(size, device=like.device)[:, None], torch.arange(before, device=like.device)
+    first = new * before // size
+    last = first if size > before else ceil_div((new + 1) * before, size) - 1
+    covered = ((old >= first) & (old <= last)).to(like.dtype)
+    return covered / covered.sum(1, keepdim=True)
+
+
+def align_tokens(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, Tensor | None]:
     """Token by token: every pair that shared a window before keeps its score."""
-    if not layout.is_windowed or source.shift == layout.shift:
+    if source.layout.shift == site.layout.shift:
         return scores, None
     find = _find_tokens if is_compiling() else _cached_find_tokens
-    window_WN, place_WN = find(source, layout, scores.device)
+    window_WN, place_WN = find(source.layout, site.layout, scores.device)
     # Advanced indices around the slice of heads: B W N N H.
     found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]
     known_WNN = window_WN[:, :, None] == window_WN[:, None, :]
@@ -48,27 +93,28 @@ def _find_tokens(source: Layout, layout: Layout, device: torch.device) -> tuple[
 _cached_find_tokens = lru_cache(maxsize=16)(_find_tokens)
 
 
-def pool_windows(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, None]:
+def pool_windows(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
     """Every new window gets the average of the windows it covers on the grid of windows."""
-    if source.windows == layout.windows:
+    before, now = source.layout.windows, site.layout.windows
+    if before == now:
         return scores, None
     shape = scores.shape[2:]
     # B W H N N  ->  B (H N N) rows cols
-    maps = scores.flatten(2).transpose(1, 2).unflatten(2, source.windows)
-    return F.adaptive_avg_pool2d(maps, layout.windows).flatten(2).transpose(1, 2).unflatten(2, shape), None
+    maps = scores.flatten(2).transpose(1, 2).unflatten(2, before)
+    return F.adaptive_avg_pool2d(maps, now).flatten(2).transpose(1, 2).unflatten(2, shape), None
 
 
-def resize_flat(scores: Tensor, source: Layout, layout: Layout, heads: int) -> tuple[Tensor, None]:
+def resize_flat(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
     """Windows and heads as one axis, window-major, resized to the nearest entry."""
-    rows, cols = layout.windows
+    rows, cols = site.layout.windows
     before, after = scores.shape[1] * scores.shape[2], rows * cols * heads
     nearest = torch.arange(after, device=scores.device) * before // after
     return scores.flatten(1, 2)[:, nearest].unflatten(1, (rows * cols, heads)), None
 
 
-def with_heads(align, match_heads, scores: Tensor, source: Layout, layout: Layout, heads: int):
+def with_heads(align, match_heads, scores: Tensor, source: Site, site: Site, heads: int):
     """Aligned scores, then as many heads as the new block has."""
-    aligned, known = align(scores, source, layout, heads)
+    aligned, known = align(scores, source, site, heads)
     return match_heads(aligned, heads), known
 
 

@@ -1,0 +1,196 @@
+"""Residual attention where blocks lie on different grids and have different heads, against the equations."""
+
+import math
+from dataclasses import dataclass, field
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attention import oracles
+from attention.oracles import assert_same
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, attend, fused_attention, tuning
+from vitplug.plugs import BlockShape, LayerPlan, PlugSet, ResidualAttention
+from vitplug.plugs.residual_attention.transitions import resize
+
+SCALE = 0.7
+
+
+# --- the oracle ---
+
+
+def sources_of(before: int, now: int) -> list[range]:
+    """What each new row takes the mean of: the rows it covers, or the nearest one."""
+    if now > before:
+        return [range(math.floor(i * before / now), math.floor(i * before / now) + 1) for i in range(now)]
+    return [range(math.floor(i * before / now), math.ceil((i + 1) * before / now)) for i in range(now)]
+
+
+def mixing(before: TokenGrid, now: TokenGrid) -> Tensor:
+    """What each new token takes of each old one, ``(new, old)``; prefix tokens stay."""
+    weights = torch.zeros(now.num_tokens, before.num_tokens, dtype=torch.float64)
+    weights[: now.num_prefix, : now.num_prefix] = torch.eye(now.num_prefix)
+    rows, columns = (sources_of(*sides) for sides in zip(before.hw, now.hw, strict=True))
+    for token, (ys, xs) in enumerate(product(rows, columns), now.num_prefix):
+        for y, x in product(ys, xs):
+            weights[token, before.num_prefix + y * before.width + x] = 1 / (len(ys) * len(xs))
+    return weights
+
+
+def resize_oracle(scores: Tensor, before: Site, now: Site) -> Tensor:
+    queries = mixing(before.layout.grid, now.layout.grid)
+    keys = mixing((before.keys or before.layout).grid, (now.keys or now.layout).grid)
+    return torch.einsum('iq,bwhqk,jk->bwhij', queries, scores, keys)
+
+
+def heads_oracle(scores: Tensor, heads: int, transition: str) -> Tensor:
+    before = scores.shape[2]
+    if before == heads:
+        return scores
+    if transition == 'repeat':
+        return torch.stack([scores[:, :, h * before // heads] for h in range(heads)], dim=2)
+    return torch.stack([sum(scores[:, :, h] for h in range(before)) / before] * heads, dim=2)
+
+
+def test_the_oracle_is_area_pooling_and_nearest_upsampling():
+    """The row and the column of a class token are resized along the other grid, and their own score is kept."""
+    before = Site(GlobalLayout(5, 4, 1), GlobalLayout(2, 3, 1))
+    now = Site(GlobalLayout(2, 3, 1), GlobalLayout(4, 6, 1))
+    scores = torch.randn(1, 1, 1, 21, 7, dtype=torch.float64)
+    got = resize_oracle(scores, before, now)[0, 0, 0]
+    plane = scores[0, 0, 0]
+    pooled = F.adaptive_avg_pool2d(plane[1:].T.unflatten(1, (5, 4)), (2, 3)).flatten(1).T
+    up = F.interpolate(pooled[:, 1:].unflatten(1, (2, 3))[None], size=(4, 6), mode='nearest')[0].flatten(1)
+    assert_close(got[1:, 1:], up)
+    assert_close(got[1:, 0], pooled[:, 0])
+    row = F.interpolate(plane[0, 1:].view(1, 1, 2, 3), size=(4, 6), mode='nearest').flatten()
+    assert_close(got[0, 1:], row)
+    assert_close(got[0, 0], plane[0, 0])
+
+
+sides = st.integers(1, 7)
+
+
+@given(hw=st.tuples(*[sides] * 8), prefix=st.integers(0, 2), dtype=st.sampled_from([torch.float64, torch.float32]))
+def test_resized_scores(hw, prefix, dtype):
+    before, now = (Site(GlobalLayout(*hw[i : i + 2], prefix), GlobalLayout(*hw[i + 2 : i + 4], prefix)) for i in (0, 4))
+    tokens = [grid.num_tokens for grid in (before.pairs.queries, before.pairs.keys)]
+    scores = torch.randn(2, 1, 2, *tokens, dtype=dtype).requires_grad_()
+    got, known = resize(scores, before, now, 2)
+    assert known is None
+    expected = resize_oracle(scores.double(), before, now).to(dtype)
+    assert_same([got], [expected], [scores])
+
+
+def test_equal_grids_cost_nothing():
+    site = Site(GlobalLayout(3, 5, 1), GlobalLayout(2, 2, 1))
+    scores = torch.randn(1, 1, 2, 16, 5)
+    assert resize(scores, site, site, 2)[0] is scores
+
+
+# --- the plug ---
+
+
+@dataclass
+class Layer:
+    """One block: where it is, its q, k and v, and its biases."""
+
+    plan: LayerPlan
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    biases: list = field(default_factory=list)
+    bias: Tensor | float = 0.0
+    leaves: list[Tensor] = field(default_factory=list)
+
+
+@st.composite
+def chains(draw):
+    """Blocks on a few grids, so that some follow one on the same; by tiles or not, with and without biases."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    tuning.TILE, tuning.TILES_FROM = draw(st.integers(1, 60)), draw(st.sampled_from([0, 512]))
+    prefix, side = draw(st.integers(0, 1)), st.integers(1, 5)
+    grids = [GlobalLayout(draw(side), draw(side), prefix) for _ in range(2)]
+    grids = st.sampled_from(grids)
+    batch, dims, kinds = draw(st.integers(1, 2)), 3, draw(st.sets(st.sampled_from(['offset', 'query'])))
+    heads, stage, layers = draw(st.sampled_from([1, 2])), 0, []
+    count = draw(st.integers(2, 4))
+
+    def leaf(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    for index in range(count):
+        if index and draw(st.booleans()):
+            stage, heads = stage + 1, heads * draw(st.sampled_from([1, 2]))
+        site = Site(draw(grids), draw(st.none() | grids), index=index)
+        pairs = site.pairs
+        plan = LayerPlan(index, count, heads * dims, BlockShape.stock(heads * dims, heads, 8), site, stage)
+        lead, (nq, nk) = (batch, 1, heads), (pairs.queries.num_tokens, pairs.keys.num_tokens)
+        layer = Layer(plan, leaf(*lead, nq, dims), leaf(*lead, nk, dims), leaf(*lead, nk, dims))
+        if 'offset' in kinds:
+            table = leaf(heads, *pairs.table_size)
+            layer.biases.append(OffsetBias(table, pairs))
+            layer.bias, layer.leaves = oracles.offset_bias(table, pairs.queries, pairs.keys), [table]
+        if 'query' in kinds:
+            rows, columns = (leaf(*lead, nq - prefix, n) for n in pairs.keys.hw)
+            layer.biases.append(QueryBias(rows, columns, pairs))
+            layer.bias = layer.bias + oracles.query_bias(rows, columns, pairs.queries, pairs.keys)
+            layer.leaves += [rows, columns]
+        layers.append(layer)
+    return layers
+
+
+def recursion(layers: list[Layer], alpha: Tensor, bias_mode: str, heads: str, resets: bool) -> list[Tensor]:
+    """The outputs, block by block."""
+    outs, handed, last = [], None, None
+    for layer in layers:
+        site, scores = layer.plan.site, oracles.scores(layer.q, layer.k, SCALE)
+        own = scores + layer.bias if bias_mode == 'blend' else scores
+        if last is None or (resets and last.plan.stage != layer.plan.stage):
+            mixed = own
+        else:
+            before = heads_oracle(resize_oracle(handed, last.plan.site, site), scores.shape[2], heads)
+            mixed = alpha * own + (1 - alpha) * before
+        logits = mixed if bias_mode == 'blend' else mixed + layer.bias
+        handed, last = mixed if bias_mode == 'after' else logits, layer
+        outs.append(oracles.probs(logits) @ layer.v)
+    return outs
+
+
+@pytest.mark.parametrize('bias_mode', ['after', 'blend', 'after_carried'])
+@given(
+    layers=chains(),
+    heads=st.sampled_from(['mean', 'repeat']),
+    resets=st.booleans(),
+    fused=st.booleans(),
+    align=st.sampled_from(['index', 'parity', 'token']),
+)
+@settings(max_examples=60)
+def test_residual_attention_on_changing_grids(bias_mode, layers, heads, resets, align, fused):
+    """Values and gradients, those of alpha too: handed-on scores are not detached. The plan's sizes do not matter."""
+    plans = [layer.plan for layer in layers]
+    stages = [plan.stage for plan in plans]
+    assume(not resets or len(set(stages)) < len(stages))
+    plug = ResidualAttention(
+        alpha=0.3,
+        bias_mode=bias_mode,
+        head_transition=heads,
+        stage_transition='reset' if resets else 'pool',
+        window_align=align,
+    )
+    network, modules = PlugSet([plug], len(plans)).build(plans)
+    (alpha,) = network.double().parameters()
+    carry, outs = network.start(), []
+    with fused_attention(fused):
+        for layer, of_layer in zip(layers, modules, strict=True):
+            call = dict(scale=SCALE, site=layer.plan.site, plugs=of_layer, carry=carry, biases=tuple(layer.biases))
+            out, carry = attend(layer.q, layer.k, layer.v, **call)
+            outs.append(out)
+    expected = recursion(layers, alpha, bias_mode, heads, resets)
+    leaves = [leaf for layer in layers for leaf in (layer.q, layer.k, layer.v, *layer.leaves)]
+    assert_same(outs, expected, [*leaves, alpha])
