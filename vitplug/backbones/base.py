@@ -365,7 +365,9 @@ class PluggedBackbone(BaseModule):
         """
         maps = choose_maps(found, name, layer)
         size = check_image_size(image_size)
-        (layout, pixels), (key_layout, key_pixels) = (place(layer, size) for place in (self.place_block, self.place_keys))
+        (layout, pixels), (key_layout, key_pixels) = (
+            place(layer, size) for place in (self.place_block, self.place_keys)
+        )
         if name == 'broad_probs':  # All blocks are compared on the grids of the last one, without windows.
             num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
             layout, key_layout = (GlobalLayout(*placed.hw, num_prefix) for placed in (pixels, key_pixels))

@@ -265,8 +265,8 @@ class MultiScaleBlock(BaseModule):
         if hidden_dims < 1:
             raise ValueError(f'mlp_ratio={mlp_ratio} leaves no hidden channel of a width of {dims}; raise it')
         self.shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
-        #: Width of the tokens in each token socket; that in ``mlp_mid`` is the shape's.
-        self.widths = dict(msa=dims, mlp_front=dims, mlp_end=out_dims)
+        #: Width of the tokens in the sockets where it may differ from that after the stage.
+        self.widths = dict(prefix=in_dims, heads=in_dims, msa=dims, mlp_front=dims, mlp_end=out_dims)
         #: The sockets that the block offers. Heads belong to the tokens that come in only where these are the queries.
         self.sockets = tuple(s for s in BLOCK_SOCKETS if s != 'heads' or (stride_q == 1 and in_dims == dims))
         self.norm1 = layer_norm(norm_cfg, in_dims)
