@@ -194,7 +194,7 @@ MUTATIONS = (
     Mutation(
         'the Gaussian of pooled keys is in units of the query grid, be it the coarser one',
         'plugs/gaussian_bias.py',
-        'for unit, *sides in zip(finer,',
+        'for unit, *sides in zip(_finer(pairs),',
         'for unit, *sides in zip(pairs.queries.hw,',
         'plugs/test_position_bias.py -k gaussian',
     ),
@@ -222,9 +222,30 @@ MUTATIONS = (
     Mutation(
         'residual attention detaches the scores it hands on',
         'plugs/residual_attention/blend.py',
-        "handed_on = blended if self.bias_mode == 'after' else logits",
-        "handed_on = (blended if self.bias_mode == 'after' else logits).detach()",
+        '(scores, Site(site.layout, site.keys))',
+        '(scores.detach(), Site(site.layout, site.keys))',
         'plugs/test_residual_attention.py -k "recursion or gradient"',
+    ),
+    Mutation(
+        'fewer rows of scores get the nearest one, where no whole factor helps',
+        'plugs/residual_attention/transitions.py',
+        'first if size > before else',
+        'first if True else',
+        'attention/test_changing_grids.py -k resized',
+    ),
+    Mutation(
+        'the row and the column of a class token get lost',
+        'plugs/residual_attention/transitions.py',
+        'torch.cat((prefix, places), dim)',
+        'torch.cat((0 * prefix, places), dim)',
+        'attention/test_changing_grids.py -k resized',
+    ),
+    Mutation(
+        'broad attention pools keys to the grid of the queries',
+        'plugs/broad_attention.py',
+        'ts[-1][2]) for t, valid, _ in ts]',
+        "tapped['q'][-1][2]) for t, valid, _ in ts]",
+        'plugs/test_broad_attention.py -k pooled_keys',
     ),
     Mutation(
         'residual attention exchanges the shares',

@@ -326,3 +326,33 @@ def test_refiner_is_its_equation(case, problem, seed):
     maps = refined(maps, module, settings, problem.site.pairs.keys) * problem.seen
     v = layer.v.repeat_interleave(maps.shape[2] // layer.v.shape[2], dim=2)
     assert_same(problem.attend([plugs]), [maps @ v], [*problem.leaves, *module.parameters()])
+
+
+def normalized(norm: nn.BatchNorm2d, maps: Tensor) -> Tensor:
+    """By the statistics collected in training, head by head."""
+    mean, var, weight, bias = (t[:, None, None] for t in (norm.running_mean, norm.running_var, norm.weight, norm.bias))
+    return (maps - mean) / (var + norm.eps).sqrt() * weight + bias
+
+
+@given(problem=problems(), seed=st.integers(0, 9))
+@settings(max_examples=30)
+def test_bottleneck_is_its_chain(problem, seed):
+    """On the plane of queries and keys, at the configured number of keys."""
+    (layer,) = problem.layers
+    _, (plugs,) = build(Refiner(mode='mbconv', init='default', expansion=2), problem)
+    (module,) = plugs.eval().at('map')
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.copy_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64))
+        for name, tensor in module.named_buffers():
+            if 'running' in name:
+                tensor.copy_(torch.rand(tensor.shape, generator=generator, dtype=torch.float64) + 0.1)
+    maps = oracles.probs(layer.scores() + layer.bias, problem.seen)
+    if not problem.site.attends_padding:
+        maps = maps * problem.valid_queries[:, :, None, :, None]
+    wide = normalized(module.expand_bn, oracles.mixed(maps, module.expand[:, :, 0, 0])).clamp(0, 6)
+    wide = normalized(module.local_bn, oracles.convolved(wide, module.local)).clamp(0, 6)
+    sums = normalized(module.reduce_bn, oracles.mixed(wide, module.reduce[:, :, 0, 0])) + maps
+    maps = normalized(module.adapt_bn, sums) * problem.seen
+    assert_same(problem.attend([plugs]), [maps @ layer.v], [*problem.leaves, *module.parameters()])

@@ -23,7 +23,7 @@ class GatedAttention(Plug):
         super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {'heads': Gate(plan.embed_dims, plan.shape.out_heads * plan.shape.head_dims)}
+        return {'heads': Gate(plan.width_at('heads'), plan.shape.out_heads * plan.shape.head_dims)}
 
 
 class Gate(nn.Module):

@@ -19,7 +19,7 @@ class ValueResidual(Plug):
         layers: Blocks that get it, see :class:`~vitplug.plugs.Plug`. The first of them gives v_1.
 
     Raises:
-        ValueError: If blocks of one stage have values of different widths.
+        ValueError: If blocks of one stage have values of different widths, or of tokens on different grids.
     """
 
     name = 'value_residual'
@@ -35,6 +35,12 @@ class ValueResidual(Plug):
                 raise ValueError(
                     f'ValueResidual: the values of block {plan.index} have {_value_shape(plan)} heads and channels, '
                     f'those of block {source.index} {_value_shape(source)}; choose other layers'
+                )
+            grids = [p.site.key_layout.hw for p in (plan, source)]
+            if grids[0] != grids[1]:
+                raise ValueError(
+                    f'ValueResidual: the values of block {plan.index} lie on a grid of {grids[0]}, those of block '
+                    f'{source.index} on one of {grids[1]}; choose other layers'
                 )
         kinds = (FirstValues if first[plan.stage] is plan else MeanOfValues for plan in plans)
         return [{'qkv': kind(self.name)} for kind in kinds]

@@ -289,6 +289,75 @@ def test_prefix_tokens_of_a_hierarchical_host_stay_as_they_are():
     assert torch.equal(got[:, 0], x[:, 0])
 
 
+@st.composite
+def pooling_hierarchies(draw):
+    """Plans of two or three stages of global attention, whose keys lie on finer or coarser grids than the queries."""
+    plans, num_stages, prefix = [], draw(st.integers(2, 3)), draw(st.integers(0, 1))
+    side = st.integers(1, 5)
+    for stage in range(num_stages):
+        shape = BlockShape(draw(st.integers(1, 3)), *[draw(st.sampled_from([1, 2, 4]))] * 3, 8)
+        for _ in range(draw(st.integers(1, 2))):
+            queries = GlobalLayout(draw(side), draw(side), prefix)
+            keys = draw(st.none() | st.builds(GlobalLayout, side, side, st.just(prefix)))
+            dims = shape.head_dims * shape.map_heads
+            plans.append(LayerPlan(len(plans), 0, dims, shape, Site(queries, keys), stage, num_stages))
+    return [replace(plan, num_layers=len(plans)) for plan in plans]
+
+
+def top_left(layout, shares):
+    """Two images with tokens at top left of the map, ``(2, N)``; prefix tokens count."""
+    mask = torch.zeros(2, layout.height, layout.width, dtype=torch.bool)
+    for own, share in zip(mask, shares, strict=True):
+        own[: math.ceil(share[0] * layout.height), : math.ceil(share[1] * layout.width)] = True
+    return torch.cat((mask.new_ones(2, layout.num_prefix), mask.flatten(1)), dim=1)
+
+
+@given(
+    plans=pooling_hierarchies(),
+    settings=options,
+    fused=st.booleans(),
+    shares=st.none() | st.tuples(*[st.tuples(st.floats(0.1, 1), st.floats(0.1, 1))] * 2),
+    seed=st.integers(0, 99),
+)
+def test_pooled_keys_have_the_grid_of_the_last_ones(plans, settings, fused, shares, seed):
+    """And queries that of the last queries; a class token stays as it is."""
+    generator, sites, tapped = torch.Generator().manual_seed(seed), [], []
+    for plan in plans:
+        site, shape = plan.site, plan.shape
+        if shares is not None:
+            site = replace(site, valid=top_left(site.layout, shares))
+            if site.keys is not None:
+                site = replace(site, valid_keys=top_left(site.keys, shares).unsqueeze(1))
+        sites.append(site.in_windows(torch.device('cpu')))
+        pairs = site.pairs
+        tokens = (pairs.queries.num_tokens, pairs.keys.num_tokens, pairs.keys.num_tokens)
+        tapped.append([random(generator, 2, 1, shape.map_heads, n, shape.head_dims) for n in tokens])
+    last, prefix = plans[-1], plans[-1].grid.num_prefix
+    x = random(generator, 2, last.grid.num_tokens, last.embed_dims)
+    network, layers = PlugSet([BroadAttention(**settings)], len(plans)).build(plans)
+    carry = network.start()
+    with fused_attention(fused):
+        for site, layer, qkv in zip(sites, layers, tapped, strict=True):
+            carry = layer.tap(*qkv, site, carry)
+        got = network.finish(x, Site(last.site.layout), carry, None)
+
+    pooled, to = [], [last.site.layout, *[last.site.key_layout] * 2]
+    for plan in [p for p in plans if p.index + 1 == len(plans) or plans[p.index + 1].stage > p.stage]:
+        stage = []
+        for t, target, layout in zip(
+            tapped[plan.index], to, (plan.site.layout, *[plan.site.key_layout] * 2), strict=True
+        ):
+            tokens = t.squeeze(1).transpose(1, 2).flatten(2)[:, prefix:].unflatten(1, layout.hw)
+            valid = None if shares is None else top_left(layout, shares)[:, prefix:].unflatten(1, layout.hw)
+            stage.append(max_pool_oracle(tokens, target.hw, valid))
+        pooled.append(stage)
+    keys = None if shares is None else top_left(last.site.key_layout, shares)[:, prefix:]
+    expected = hierarchical_oracle(x[:, prefix:], pooled, last.num_heads, settings, keys)
+    assert torch.equal(got[:, :prefix], x[:, :prefix])
+    counts = slice(None) if shares is None else top_left(last.site.layout, shares)[:, prefix:]
+    assert_same_with_gradients(got[:, prefix:][counts], expected[counts], [x, *itertools.chain(*tapped)])
+
+
 # --- the plug in its hosts ---
 
 SETTINGS = {

@@ -17,8 +17,8 @@ from vitplug.plugs.gaussian_bias import Gaussian
 from vitplug.plugs.position_bias import OffsetMlp, OffsetTable
 
 grids = st.builds(GlobalLayout, st.integers(1, 5), st.integers(1, 5), st.integers(0, 2))
-# Queries and keys on one grid, and each on its own.
-sites = st.one_of(st.builds(Site, grids), st.builds(Site, grids, grids))
+sites_of_one_grid = st.builds(Site, grids)
+sites = st.one_of(sites_of_one_grid, st.builds(Site, grids, grids))
 
 
 def pairwise(site, heads, value):
@@ -89,7 +89,7 @@ def test_gaussian_of_the_papers_start():
 
 
 def test_relative_sigma_grows_with_the_grid():
-    module = Gaussian(1, 2.0, 5.0, TokenGrid(7, 7))
+    module = Gaussian(1, 2.0, 5.0, (7, 7))
     small, large = table(module, 7, 7), table(module, 14, 21)
     assert_close(large[0, 13::2, 20::3], small[0, 6:, 6:])
 
@@ -112,11 +112,11 @@ def test_gradient_vanishes_at_zero_amplitude():
     assert module.gab_amplitude.grad == 0
 
 
-@given(site=sites, heads=st.integers(1, 3))
+@given(site=sites_of_one_grid, heads=st.integers(1, 3))
 @settings(max_examples=30)
 def test_table_is_looked_up_by_offset(site, heads):
     module = OffsetTable(site.pairs, heads).double()
-    height, width = (site.keys or site.layout).hw
+    height, width = site.layout.hw
 
     def value(h, y_q, x_q, y_k, x_k):
         return module.rel_pos_table[h, y_q - y_k + height - 1, x_q - x_k + width - 1]
@@ -132,7 +132,7 @@ def test_table_of_another_grid_keeps_its_middle():
     assert_close(resized[:, 7, 8], module.rel_pos_table[:, 3, 5])
 
 
-@given(site=sites, heads=st.integers(1, 3))
+@given(site=sites_of_one_grid, heads=st.integers(1, 3))
 @settings(max_examples=30)
 def test_mlp_is_its_equation(site, heads):
     module = randomize(OffsetMlp(heads, 5, 0.125)).double().eval()

@@ -61,7 +61,8 @@ class PluggedBackbone(BaseModule):
     A host is an embedding (:meth:`embed`), blocks (:meth:`sections`), the layouts of their attention (:meth:`layout`)
     and the format of its outputs (:meth:`format_output`), and says what is frozen (:meth:`freeze`). A block has
     ``shape``, ``sockets``, ``plugs`` and ``with_cp`` and is called as
-    ``block(tokens, site, carry, record) -> (tokens, carry)``.
+    ``block(tokens, site, carry, record) -> (tokens, carry)``. One that changes the width of its tokens has
+    ``widths``: socket -> width, where it is not the section's.
 
     Args:
         init_cfg: Weight initialisation.
@@ -166,6 +167,7 @@ class PluggedBackbone(BaseModule):
                 num_stages=sections[-1].stage + 1,
                 sockets=block.sockets,
                 prefix_names=self.prefix_names,
+                widths=getattr(block, 'widths', {}),
             )
             for index, (block, section, entering) in enumerate(self._placed(PixelGrid(tuple(self.patch_resolution))))
         ]

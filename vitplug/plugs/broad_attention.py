@@ -8,8 +8,9 @@ attention and pooling. One more attention, after the last block, over q, k and v
     x       = x + gamma * pool(O)                   channels averaged down to the width of x
 
 There is nothing to learn: no projection, no bias, no dropout. On columnar hosts all tokens take part, the
-class token too. On hierarchical hosts the last block of every stage takes part, max-pooled over space to
-the last stage's grid; the paper has no code for it, and this rule is ours.
+class token too. On hierarchical hosts the last block of every stage takes part, max-pooled over space to the grids
+of the last one, q to that of its queries, k and v to that of its keys. Prefix tokens take no part there. The paper
+has no code for it, and this rule is ours.
 
 If the backbone knows the sizes of padded images (:mod:`vitplug.backbones.padding`), padding tokens are no keys and take
 no part in the max-pooling.
@@ -44,8 +45,9 @@ class BroadAttention(Plug):
         pool_layout: Order of the concatenated channels that the pooling averages in neighbourhoods.
             ``'head_layer_dim'`` (the official code's) averages neighbouring channels of mostly one block;
             ``'head_dim_layer'`` averages over the blocks, each brought to one width where they differ.
-        layers: Blocks that take part, see :class:`Plug`. On hierarchical hosts it is the last of these in
-            every stage, and there must be one in the last stage.
+        layers: Blocks that take part, see :class:`Plug`; ``'all'`` and ``'upper'`` are those that offer q, k and v
+            (LVT's first stage does not). On hierarchical hosts it is the last of these in every stage, and there
+            must be one in the last stage.
 
     Raises:
         ValueError: If an argument is none of these.
@@ -90,6 +92,9 @@ class BroadAttention(Plug):
         Raises:
             ValueError: If a block lacks q, k or v of a head, or the last stage is missing.
         """
+        if isinstance(self.layers, str):
+            # The plug set refuses a host none of whose blocks offers them.
+            plans = [plan for plan in plans if 'tap' in plan.sockets] or plans
         if plans and plans[-1].stage < plans[-1].num_stages - 1:
             raise ValueError(
                 f'BroadAttention: layers={self.layers!r} has no block of the last stage, whose heads and width the '
@@ -140,14 +145,14 @@ class Tap(nn.Module):
         self.as_map = as_map
 
     def forward(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> Carry:
-        """The carry with the wanted ones, each with its valid tokens, after those of earlier blocks."""
+        """The carry with the wanted ones, each with its valid tokens and its grid, after those of earlier blocks."""
         tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
         kept = dict(carry.get(self.key, {}))
         for name in self.names:
             layout, valid_BWN = self._place(name, site)
             valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), layout)
             merged = self._unwindow(tensors[name].transpose(2, 3).flatten(3), layout)
-            kept[name] = (*kept.get(name, ()), (merged, valid))
+            kept[name] = (*kept.get(name, ()), (merged, valid, layout.hw))
         return carrying(carry, self.key, kept)
 
     def _place(self, name: str, site: Site) -> tuple[Layout, Tensor | None]:
@@ -183,10 +188,10 @@ class BroadFeature(nn.Module):
 
     def forward(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
         """Tokens ``(B, N, D)`` with the broad feature; prefix tokens that no map has stay as they are."""
-        hw = site.layout.hw
-        taps = {name: [self._split_heads(*pair, hw) for pair in pairs] for name, pairs in carry[self.key].items()}
-        # All blocks are compared on the grid of the last one.
-        valid = carry[self.key]['k'][-1][1]
+        tapped = carry[self.key]
+        # All blocks are compared on the grids of the last one.
+        taps = {name: [self._split_heads(t, valid, ts[-1][2]) for t, valid, _ in ts] for name, ts in tapped.items()}
+        valid = tapped['k'][-1][1]
         out_BWHNd, probs = attend_bare(
             *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),
             self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
@@ -201,7 +206,7 @@ class BroadFeature(nn.Module):
         return x_BND + self.gamma * (F.pad(feature_BND, (0, 0, prefix, 0)) if prefix else feature_BND)
 
     def _split_heads(self, t: Tensor, valid: Tensor | None, hw: tuple[int, int]) -> Tensor:
-        """Tokens or a map of one block to ``(B, H, N, C / H)`` on the last grid."""
+        """Tokens or a map of one block to ``(B, H, N, C / H)``, maps on the grid ``hw``."""
         if t.ndim == 4:
             t = _max_pool(t, valid, hw).flatten(1, 2)
         return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -219,9 +224,10 @@ def _some_keys(valid_BWN: Tensor) -> Tensor:
 
 
 def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) -> Tensor:
-    """``(B, h, w, C)`` to another ``(h, w)``: the largest valid entry under each place, channel by channel.
+    """``(B, h, w, C)`` to another ``(h, w)``: the largest valid entry that each place overlaps, channel by channel.
 
-    Places without valid entries get 0; they are padding and no keys.
+    A finer grid than that of the map gets entries more than once. Places without valid entries get 0; they are
+    padding and no keys.
     """
     if t_BhwC.shape[1:3] == hw:
         return t_BhwC

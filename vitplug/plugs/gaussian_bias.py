@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..attention.bias import DenseBias, OffsetBias
-from ..attention.grids import GridPair, TokenGrid
+from ..attention.grids import GridPair
 from ..attention.site import Site
 from .checks import check_choice, check_flag, check_number
 from .plug import LayerPlan, Plug
@@ -76,7 +76,7 @@ class GaussianAttentionBias(Plug):
 
     def _build_gaussian(self, plan: LayerPlan) -> 'Gaussian':
         heads = plan.num_heads if self.per_head else 1
-        reference = plan.grid if self.coord == 'relative' else None
+        reference = _finer(plan.site.pairs) if self.coord == 'relative' else None
         return Gaussian(heads, self.amplitude, self.sigma, reference)
 
     def _check_alike(self, plans: Sequence[LayerPlan]) -> None:
@@ -86,7 +86,7 @@ class GaussianAttentionBias(Plug):
                 f'GaussianAttentionBias: share_layers=True with per_head=True is not for blocks of {heads} heads; set '
                 'per_head=False, or layers to blocks with the same number of heads'
             )
-        sizes = sorted({plan.grid.hw for plan in plans})
+        sizes = sorted({_finer(plan.site.pairs) for plan in plans})
         if self.coord == 'relative' and len(sizes) > 1:
             raise ValueError(
                 f"GaussianAttentionBias: share_layers=True with coord='relative' is not for blocks of grids {sizes}; "
@@ -101,10 +101,10 @@ class Gaussian(nn.Module):
         heads: How many Gaussians.
         amplitude: Start of A.
         sigma: Start of sigma.
-        reference: The grid on which sigma is in tokens; None: on every grid.
+        reference: Rows and columns of the grid on which sigma is in tokens; None: on every grid.
     """
 
-    def __init__(self, heads: int, amplitude: float, sigma: float, reference: TokenGrid | None):
+    def __init__(self, heads: int, amplitude: float, sigma: float, reference: tuple[int, int] | None):
         super().__init__()
         self.gab_amplitude = nn.Parameter(torch.full((heads,), amplitude))
         self.gab_sigma = nn.Parameter(torch.full((heads,), sigma))
@@ -116,11 +116,12 @@ class Gaussian(nn.Module):
         if pairs.queries.hw == pairs.keys.hw:
             column_Hy, row_Hx = self._along(pairs.offsets(self.gab_sigma), pairs.queries.hw)
             return OffsetBias(self._peak()[:, None, None] * column_Hy[:, :, None] * row_Hx[:, None, :], pairs)
-        column_Hyy, row_Hxx = self._along(*_distances(pairs, self.gab_sigma))
+        column_Hyy, row_Hxx = self._along(_distances(pairs, self.gab_sigma), _finer(pairs))
         peak = self._peak()[:, None, None, None, None]
         values = peak * column_Hyy[:, :, None, :, None] * row_Hxx[:, None, :, None, :]
-        prefixes = (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
-        return DenseBias(F.pad(values.flatten(3).flatten(1, 2), prefixes)[None, None])
+        values, prefixes = values.flatten(3).flatten(1, 2), (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
+        # Padding by nothing is a copy, and all pairs may be a gigabyte.
+        return DenseBias((F.pad(values, prefixes) if any(prefixes) else values)[None, None])
 
     def _peak(self) -> Tensor:
         return self.gab_amplitude.to(torch.promote_types(self.gab_sigma.dtype, torch.float32)).square()
@@ -128,20 +129,25 @@ class Gaussian(nn.Module):
     def _along(self, distances: Sequence[Tensor], hw: Sequence[int]) -> list[Tensor]:
         """``exp(-d^2 / (2 sigma^2))``, ``(H or 1, ...)``, of distances along both axes in tokens of a grid ``hw``."""
         if self.reference is not None:
-            distances = [d * (of / side) for d, of, side in zip(distances, self.reference.hw, hw, strict=True)]
+            distances = [d * (of / side) for d, of, side in zip(distances, self.reference, hw, strict=True)]
         # The guard keeps the exponent finite should sigma be trained towards zero.
         width_H = 2 * self.gab_sigma.to(distances[0].dtype).square().clamp(min=1e-4)
         return [torch.exp(-(d.square()) / width_H.view(-1, *[1] * d.ndim)) for d in distances]
 
 
-def _distances(pairs: GridPair, like: Tensor) -> tuple[list[Tensor], list[int]]:
-    """Distances of the centres of queries and keys, ``(qh, kh)`` and ``(qw, kw)``, and the grid of their unit."""
+def _finer(pairs: GridPair) -> tuple[int, int]:
+    """Rows and columns of the finer one of two grids."""
+    return tuple(max(sides) for sides in zip(pairs.queries.hw, pairs.keys.hw, strict=True))
+
+
+def _distances(pairs: GridPair, like: Tensor) -> list[Tensor]:
+    """Distances of the centres of queries and keys in tokens of the finer grid, ``(qh, kh)`` and ``(qw, kw)``."""
     dtype = torch.promote_types(like.dtype, torch.float32)
-    distances, finer = [], [max(sides) for sides in zip(pairs.queries.hw, pairs.keys.hw, strict=True)]
-    for unit, *sides in zip(finer, pairs.queries.hw, pairs.keys.hw, strict=True):
+    distances = []
+    for unit, *sides in zip(_finer(pairs), pairs.queries.hw, pairs.keys.hw, strict=True):
         q, k = ((torch.arange(side, device=like.device, dtype=dtype) + 0.5) * (unit / side) for side in sides)
         distances.append(q[:, None] - k)
-    return distances, finer
+    return distances
 
 
 class SharedGaussian(nn.Module):

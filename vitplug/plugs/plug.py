@@ -11,7 +11,7 @@ change them.
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -72,6 +72,7 @@ class LayerPlan:
         num_stages: Stages of the backbone, 1 where it is columnar.
         sockets: The sockets that the host offers in this block.
         prefix_names: Names of the host's own tokens before those of the grid, such as ``'cls_token'``.
+        widths: Widths of the tokens in sockets where they are others, as in a block that changes the width.
     """
 
     index: int
@@ -83,6 +84,7 @@ class LayerPlan:
     num_stages: int = 1
     sockets: tuple[str, ...] = BLOCK_SOCKETS
     prefix_names: tuple[str, ...] = ()
+    widths: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def grid(self) -> TokenGrid:
@@ -95,8 +97,9 @@ class LayerPlan:
         return self.shape.map_heads
 
     def width_at(self, socket: str) -> int:
-        """Width of the tokens in a token socket."""
-        return self.shape.hidden_dims if socket == 'mlp_mid' else self.embed_dims
+        """Width of the tokens in a token socket, or of those that the ``heads`` socket gets."""
+        stock = self.shape.hidden_dims if socket == 'mlp_mid' else self.embed_dims
+        return self.widths.get(socket, stock)
 
 
 class Plug:

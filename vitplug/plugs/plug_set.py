@@ -266,7 +266,7 @@ class PlugSet:
             _check_prefix(plug, of_network)
         _check_offered(network, NETWORK_SOCKETS, network_sockets, 'the network')
         for plan, layer in zip(plans, layers, strict=True):
-            _check_block(plan, layer)
+            _check_block(plan, layer, plans)
         for modules in (network, *layers):
             modules.keep_start()
         return network, layers
@@ -311,8 +311,8 @@ def _check_prefix(plug: Plug, of_network: Mapping[str, nn.Module]) -> None:
         )
 
 
-def _check_block(plan: LayerPlan, layer: LayerPlugs) -> None:
-    _check_offered(layer, BLOCK_SOCKETS, plan.sockets, f'block {plan.index}')
+def _check_block(plan: LayerPlan, layer: LayerPlugs, plans: Sequence[LayerPlan]) -> None:
+    _check_offered(layer, BLOCK_SOCKETS, plan.sockets, f'block {plan.index}', plans)
     for branch in BRANCHES.keys() - plan.shape.branches:
         needy = _takers(layer, BRANCHES[branch])
         if needy:
@@ -334,8 +334,14 @@ def _takers(modules: PlugModules, sockets: Collection[str]) -> list[str]:
     return [name for name, part in modules.items() if not part.keys().isdisjoint(sockets)]
 
 
-def _check_offered(modules: PlugModules, known: Collection[str], offered: Collection[str], where: str) -> None:
-    """Checks that plugs take sockets that exist and that the host offers.
+def _check_offered(
+    modules: PlugModules,
+    known: Collection[str],
+    offered: Collection[str],
+    where: str,
+    plans: Sequence[LayerPlan] = (),
+) -> None:
+    """Checks that plugs take sockets that exist and that the host offers; ``plans`` are the blocks to take instead.
 
     Raises:
         ValueError: If not; names plug, socket and what is offered.
@@ -346,8 +352,10 @@ def _check_offered(modules: PlugModules, known: Collection[str], offered: Collec
                 raise ValueError(
                     f'plugs: {name} takes the socket {socket!r} of {where}: unknown; choose from {list(known)}'
                 )
+            others = [plan.index for plan in plans if part.keys() <= set(plan.sockets)]
             raise ValueError(
                 f'plugs: {name} takes the socket {socket!r}, which {where} does not offer; it offers {list(offered)}'
+                + (f'; layers={others} are the blocks that do' if others else '')
             )
 
 

@@ -29,11 +29,15 @@ class RelPosBias(Plug):
 
     Args:
         layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If queries and keys of a block lie on different grids.
     """
 
     name = 'rel_pos_bias'
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        _check_one_grid(self, plan)
         return {'bias': OffsetTable(plan.site.pairs, plan.num_heads)}
 
 
@@ -76,7 +80,7 @@ class RelPosMlp(Plug):
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or queries and keys of a block lie on different grids.
     """
 
     name = 'rel_pos_mlp'
@@ -87,6 +91,7 @@ class RelPosMlp(Plug):
         self.drop_rate = check_number('drop_rate', drop_rate, least=0.0, below=1.0)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        _check_one_grid(self, plan)
         return {'bias': OffsetMlp(plan.num_heads, self.hidden_dims, self.drop_rate)}
 
 
@@ -104,3 +109,13 @@ class OffsetMlp(nn.Module):
         offsets = torch.stack(torch.meshgrid(dy, dx, indexing='ij'), dim=-1)
         logs = (offsets.sign() * offsets.abs().log1p()).to(self.fc1.weight.dtype)
         return OffsetBias(self.fc2(self.drop(F.relu(self.fc1(logs)))).permute(2, 0, 1), site.pairs)
+
+
+def _check_one_grid(plug: Plug, plan: LayerPlan) -> None:
+    queries, keys = plan.site.pairs.queries.hw, plan.site.pairs.keys.hw
+    if queries != keys:
+        raise ValueError(
+            f'{type(plug).__name__}: block {plan.index} has queries on {queries[0]}x{queries[1]} and keys on '
+            f'{keys[0]}x{keys[1]}, and a bias of every offset needs both in the same tokens; leave the block out by '
+            'layers=[...], or use GaussianAttentionBias, which takes any distance'
+        )

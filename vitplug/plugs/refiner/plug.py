@@ -155,9 +155,9 @@ class Refiner(Plug):
             self._check_addable(first, plans[0])
             self._check_reusable(second, first, turn=1)
             scale = first.shape.head_dims**-0.5
-            refine = RefinedReuse(first.num_heads, first.grid.num_tokens, scale, self)
-            for module in (ResidualMap(self.name, scale), refine):
-                built.append({'map': module, 'msa': Doubled(), 'mlp_end': DoubledScale(first.embed_dims)})
+            refine = RefinedReuse(first.num_heads, first.site.pairs.keys.num_tokens, scale, self)
+            for plan, module in zip((first, second), (ResidualMap(self.name, scale), refine), strict=True):
+                built.append({'map': module, 'msa': Doubled(), 'mlp_end': DoubledScale(plan.width_at('mlp_end'))})
         return built
 
     def _build_refine(self, plan: LayerPlan) -> nn.Module:
@@ -165,7 +165,7 @@ class Refiner(Plug):
         if self.mode == 'none':
             return UnrefinedMap(self)
         if self.mode == 'mbconv':
-            return BottleneckRefine(plan.num_heads, plan.grid.num_tokens, self)
+            return BottleneckRefine(plan.num_heads, plan.site.pairs.keys.num_tokens, self)
         return LinearRefine(plan.num_heads, self)
 
     def _build_reuse(self, plan: LayerPlan, source: LayerPlan, turn: int) -> nn.Module:
@@ -200,8 +200,8 @@ class Refiner(Plug):
                 f'does not follow block {source.index}, the map of which it would reuse; choose other layers'
             )
         expected = replace(source.shape, map_heads=0, hidden_dims=plan.shape.hidden_dims)
-        if (plan.shape, plan.site.pairs) != (expected, source.site.pairs):
+        if (plan.stage, plan.shape, plan.site.pairs) != (source.stage, expected, source.site.pairs):
             raise ValueError(
-                f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its tokens or heads are '
-                'others; choose other layers or share=0'
+                f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its stage, tokens or heads '
+                'are others; choose other layers or share=0'
             )
