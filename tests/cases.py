@@ -150,8 +150,20 @@ PLUGS = {
     'value-residual': [dict(type=ValueResidual)],
 }
 
+_ONE_GRID = 'block 0 has queries on 8x8 and keys on 2x2, and a bias of every offset needs both in the same tokens'
+_NO_SUM = r'low_memory=True cannot hand the scores of block 1 on to block 2, which has other windows, grids or heads'
+_OF_MVIT = {
+    'rel-pos-bias': f'RelPosBias: {_ONE_GRID}',
+    'rel-pos-mlp-and-gab': f'RelPosMlp: {_ONE_GRID}',
+    'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 0 and 1, .* have global attention",
+    'residual-low-memory': _NO_SUM,
+    'residual-low-memory-bias': _NO_SUM,
+    'residual-low-memory-carried': f'RelPosBias: {_ONE_GRID}',
+    'gated-attention': "takes the socket 'heads', which block 1 does not offer",
+    'value-residual': r'the values of block 2 lie on a grid of \(2, 2\), those of block 1 on one of \(4, 4\)',
+}
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
-REFUSED: dict[str, dict[str, str]] = {}
+REFUSED: dict[str, dict[str, str]] = {'mvit': _OF_MVIT, 'mvit-cls': _OF_MVIT}
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
