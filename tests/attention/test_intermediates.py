@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 import torch
-from cases import HOSTS, PLUGS, images, randomize, swin, vit
+from cases import HOSTS, ONE_GRID_HOSTS, PLUGS, images, randomize, swin, vit
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, fused_attention
@@ -18,7 +18,7 @@ SETS = {name: PLUGS[name] for name in ('none', 'cb-upper-everywhere', 'gab', 're
 SETS |= {name: PLUGS[name] for name in ('talking-heads', 'gated-attention', 'value-residual')}
 SETS['uniform'] = [dict(type='UniformHead', mode='append')]
 SETS['residual-sum'] = PLUGS['residual-low-memory-bias']
-EVERYWHERE = pytest.mark.parametrize('host', HOSTS)
+EVERYWHERE = pytest.mark.parametrize('host', ONE_GRID_HOSTS)
 WITH_PLUGS = pytest.mark.parametrize('plugs', SETS)
 
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.distributed as dist
-from cases import HOSTS, SWIN_ARCH, images, randomize, swin
+from cases import HOSTS, ONE_GRID_HOSTS, SWIN_ARCH, images, randomize, swin
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -131,7 +131,7 @@ def test_new_tensors_know_nothing():
 # --- what reaches the sockets ---
 
 
-@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('host', ONE_GRID_HOSTS)
 @pytest.mark.parametrize('position', ['mlp_front', 'mlp_mid', 'mlp_end', 'msa'])
 def test_every_socket_gets_the_mask_of_its_stage(host, position):
     """With sizes that divide neither patches nor windows, and the mean of all of an image's own tokens as result."""
@@ -184,7 +184,7 @@ def own_part(model, out, index, size):
     return out[index : index + 1, :, :height, :width]
 
 
-@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('host', ONE_GRID_HOSTS)
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_an_image_alone_and_in_a_batch(host, plugs):
     """Values and gradients. A patch is padded with zeros in both, so sizes need not divide it.

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cases import HOSTS, CarryProbe, images, randomize, swin, vit
+from cases import HOSTS, ONE_GRID_HOSTS, CarryProbe, images, randomize, swin, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacks import skip_unless_computed_on_cpu
@@ -612,7 +612,7 @@ def test_bins_of_the_pooling_stay_inside_a_head(stages, heads):
 # --- the map by name ---
 
 
-@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('host', ONE_GRID_HOSTS)
 def test_broad_probs_can_be_asked_for(host):
     model = randomize(HOSTS[host](plugs=[dict(type='BroadAttention')])).double().eval()
     x = images(32, 48)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from cases import HOSTS, SWIN_ARCH, images, randomize, swin, vit
+from cases import HOSTS, ONE_GRID_HOSTS, SWIN_ARCH, images, randomize, swin, vit
 from hypothesis import given
 from hypothesis import strategies as st
 from references import COUNTS
@@ -346,7 +346,7 @@ def test_uniform_head_leaves_padding_out(shift, share):
     assert_close(with_gradients(attended, v), with_gradients(lambda v: uniform_oracle(v, valid, regions), v))
 
 
-@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('host', ONE_GRID_HOSTS)
 def test_parameters(host):
     plain = sum(p.numel() for p in HOSTS[host]().parameters())
     sizes = {}
