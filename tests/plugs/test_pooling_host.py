@@ -157,13 +157,13 @@ def test_relative_sigma_is_that_of_the_finer_grid():
 
 def test_maps_are_not_shared_across_grids_and_stages():
     for layers, source, block in (([0, 1], 0, 1), ([1, 2], 1, 2), ([2, 3], 2, 3)):
-        with pytest.raises(ValueError, match=f'block {block} cannot reuse the map of block {source}: its stage'):
+        with pytest.raises(ValueError, match=f'block {block} cannot reuse the map of block {source}: its tokens'):
             PoolingHost([dict(type='Refiner', share=1, layers=layers)])
     sites = [Site(GlobalLayout(2, 3))] * 2
     plans = [LayerPlan(i, 2, 4, BlockShape.stock(4, 1, 8), sites[i], stage=i, num_stages=2) for i in range(2)]
     plug = Refiner(share=1)
     plans = [p.__class__(**{**vars(p), 'shape': plug.shape_block(p.shape, p.index, 2)}) for p in plans]
-    with pytest.raises(ValueError, match='block 1 cannot reuse the map of block 0: its stage'):
+    with pytest.raises(ValueError, match='block 1 cannot reuse the map of block 0: its tokens'):
         PlugSet([plug], 2).build(plans)
 
 

@@ -870,7 +870,7 @@ def test_bad_combinations_are_explained(case):
 
 def test_maps_are_not_shared_between_blocks_of_other_heads():
     layer_cfgs = [dict(num_heads=heads) for heads in (3, 4, 3, 3)]
-    with pytest.raises(ValueError, match=r'block 1 cannot reuse the map of block 0: its tokens or heads'):
+    with pytest.raises(ValueError, match=r'block 1 cannot reuse the map of block 0: its tokens, heads or stage'):
         vit(plugs=[plugged(share=1)], layer_cfgs=layer_cfgs)
 
 

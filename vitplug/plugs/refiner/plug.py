@@ -202,6 +202,6 @@ class Refiner(Plug):
         expected = replace(source.shape, map_heads=0, hidden_dims=plan.shape.hidden_dims)
         if (plan.stage, plan.shape, plan.site.pairs) != (source.stage, expected, source.site.pairs):
             raise ValueError(
-                f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its stage, tokens or heads '
+                f'Refiner: block {plan.index} cannot reuse the map of block {source.index}: its tokens, heads or stage '
                 'are others; choose other layers or share=0'
             )
