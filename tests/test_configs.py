@@ -26,7 +26,7 @@ from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.analysis.paper_tables import generate
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import MViT, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
@@ -385,7 +385,7 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
     groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
     decayed = {id(p) for group in groups if group['weight_decay'] for p in group['params']}
     spared = {name for name, p in parameters.items() if id(p) not in decayed}
-    tables = {name for name in parameters if re.search('pos_embed|cls_token|dist_token|bias_table|rel_pos_table', name)}
+    tables = {name for name in parameters if re.search('pos_embed|cls_token|dist_token|bias_table|rel_pos_(table|h|w)', name)}
     if path in DIGITS:
         # Neck and head of the segmentation are spared as a whole.
         heads = {name for name in parameters if 'upernet' in path.stem and not name.startswith('backbone.')}
@@ -492,8 +492,7 @@ def small(cfg: Config, teacher: str) -> ConfigDict:
     backbone = model.backbone
     backbone.pop('init_cfg', None)
     backbone.update(img_size=64, drop_path_rate=0.0)
-    shrink = small_swin if backbone.type.endswith('SwinTransformer') else small_vit
-    widths = shrink(backbone)
+    widths = SHRINK[backbone.type](backbone)
     for _, settings in list(walk(model)):
         for name, value in settings.items():
             settings[name] = narrowed(name, value, widths)
@@ -519,6 +518,22 @@ def small_vit(backbone: ConfigDict) -> dict[int, int]:
     if 'window_size' in backbone:
         backbone.window_size = 3
     return {arch['embed_dims']: width}
+
+
+def small_mvit(backbone: ConfigDict) -> dict[int, int]:
+    arch = MViT.arch_zoo[backbone.arch]
+    before, after = arch['embed_dims'], 4 * arch['num_heads']
+    backbone.arch = ConfigDict({**arch, 'embed_dims': after})
+    backbone.mlp_ratio = 2
+    return {before * 2**stage: after * 2**stage for stage in range(4)}
+
+
+SHRINK = {
+    'vitplug.DistilledVisionTransformer': small_vit,
+    'vitplug.MViT': small_mvit,
+    'vitplug.SwinTransformer': small_swin,
+    'vitplug.VisionTransformer': small_vit,
+}
 
 
 def narrowed(name: str, value, widths: dict[int, int]):

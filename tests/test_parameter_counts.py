@@ -9,7 +9,7 @@ import pytest
 import torch
 from references import COUNTS, equals
 
-from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
+from vitplug.backbones import DistilledVisionTransformer, MViT, SwinTransformer, VisionTransformer
 
 CB = dict(type='ContextBroadcast')
 CB_S = dict(type='ContextBroadcast', scaled=True)
@@ -51,6 +51,10 @@ def swin(arch, plugs=()):
     return SwinTransformer(arch=arch, plugs=list(plugs))
 
 
+def mvit(arch, plugs=()):
+    return MViT(arch, plugs=list(plugs))
+
+
 MODELS = {
     # hosts
     'DeiT-Ti': (vit, ('deit-tiny',)),
@@ -66,6 +70,7 @@ MODELS = {
     'ViT-B (R)': (relative, (768, 12)),
     'Swin-T': (swin, ('tiny',)),
     'Swin-S': (swin, ('small',)),
+    'MViTv2-T': (mvit, ('tiny',)),
     'ViT 16 x 384': (narrow, (16, 384, 12)),
     'ViT 24 x 384': (narrow, (24, 384, 12)),
     'ViT 32 x 384': (narrow, (32, 384, 12)),
@@ -89,6 +94,7 @@ MODELS = {
     'ReViT-B, no class token': (partial(vit, with_cls_token=False, out_type='featmap'), ('deit-base', [RESIDUAL])),
     'ReSwin-T': (swin, ('tiny', [FIXED])),
     'ReSwin-T, alpha learned': (swin, ('tiny', [RESIDUAL])),
+    'ReMViTv2-T': (mvit, ('tiny', [RESIDUAL])),
     # Refiner
     'Refined-ViT on DeiT-B': (vit, ('deit-base', [REFINER])),
     'Refined-ViT-S': (refined, (16, 384, 12)),

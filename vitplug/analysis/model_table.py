@@ -127,6 +127,7 @@ HOSTS = (
     Row('ViT-B (R)', f'{GAB}/vit-relpos-b-p16_8xb288-400e_in1k', 86_429_560, '17.487'),
     Row('Swin-T', f'{RESIDUAL}/swin-t-p4-w7_8xb128-300e_in1k', 28_288_354, '4.491', ('29 M', '4.5')),
     Row('Swin-S', f'{BROAD}/swin-s-p4-w7_8xb128-30e_in1k', 49_606_258, '8.741', ('50 M', '8.7')),
+    Row('MViTv2-T', f'{RESIDUAL}/mvitv2-t_8xb256-300e_in1k', 24_173_320, '4.677', ('24 M', '4.7')),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -181,6 +182,13 @@ PLUGGED = (
         28_288_354,
         '4.491',
         ('29 M', '4.5'),
+    ),
+    Row(
+        'ReMViTv2-T',
+        f'{RESIDUAL}/mvitv2-t-residual-official_8xb256-300e_in1k',
+        24_173_321,
+        '4.677',
+        ('24 M', '4.7'),
     ),
 )
 
