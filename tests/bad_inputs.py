@@ -629,6 +629,12 @@ def _plugs(title: str, plugs: str, error: str) -> 'Row':
     return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict(plugs=[{plugs}]))'))
 
 
+def _mvit(title: str, settings: str, error: str) -> 'Row':
+    arch = 'arch=dict(embed_dims=8, num_layers=2, num_heads=1, downscale_indices=[1])'
+    backbone = f"_delete_=True, type='vitplug.MViT', {settings if 'arch' in settings else f'{arch}, {settings}'}"
+    return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
+
+
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
@@ -1235,6 +1241,21 @@ CONFIG = (
         'Swin on maps smaller than a window',
         'get_flops.py swin.py --shape 24',
         r'feature map \(3, 3\) is smaller than the window \(4\): set pad_small_map',
+    ),
+    _mvit('MViT with an unknown name', "arch='huge'", r"arch='huge': unknown; choose from \['base', 'large', 'small',"),
+    _mvit(
+        'MViT with a stage that begins after its last block',
+        'arch=dict(embed_dims=8, num_layers=2, num_heads=1, downscale_indices=[2])',
+        r'downscale_indices=\[2\]: expected ascending block indices below 2',
+    ),
+    _mvit(
+        'MViT with an even kernel', 'pool_kernel=(2, 2)', r'pool_kernel=\(2, 2\): expected two odd positive integers'
+    ),
+    _mvit('MViT without the class token it returns', "out_type='cls_token'", r'needs with_cls_token=True'),
+    _mvit(
+        'a table of offsets on pooled keys',
+        "plugs=[dict(type='RelPosBias')]",
+        r'RelPosBias: block 0 has queries on 56x56 and keys on 14x14',
     ),
     Row(
         'plugs that are no list',
