@@ -67,8 +67,8 @@ MUTATIONS = (
     Mutation(
         'the fused call has no mask',
         'attention/fused.py',
-        'both = a.mask if bias is None else a.mask + bias',
-        'both = 0 * a.mask if bias is None else 0 * a.mask + bias',
+        'both = (a.mask if bias is None else a.mask + bias)',
+        'both = (0 * a.mask if bias is None else 0 * a.mask + bias)',
         'attention/test_fast_forms.py',
     ),
     Mutation(
@@ -342,7 +342,7 @@ MUTATIONS = (
     Mutation(
         'the masks of later stages are those of the first',
         'backbones/base.py',
-        'sizes_B2 = shrink(sizes_B2, section.merge.sampler.stride)',
+        'sizes_B2 = shrink(sizes_B2, section.merge.stride)',
         'pass',
         'backbones/test_padding.py -k mask',
     ),
