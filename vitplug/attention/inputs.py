@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitplug.compat import is_compiling, replace
 
+from . import tuning
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias, expand_all
 
 
@@ -89,6 +91,9 @@ class Attention:
 
     def _widened(self, bias: QueryBias) -> 'Attention':
         of_queries, of_keys = bias.widening(self.q.dtype)
+        if not tuning.on_cpu(self.q.device):
+            more = -(self.q.shape[-1] + of_keys.shape[-1]) % tuning.WIDTH_OF_CALL
+            of_queries, of_keys = (F.pad(t, (0, more)) for t in (of_queries, of_keys))
         more_k = of_keys.expand(*self.k.shape[:3], -1, -1)
         q = torch.cat((self.q, of_queries / self.scale), dim=-1)
         return replace(self, q=q, k=torch.cat((self.k, more_k), dim=-1))

@@ -152,10 +152,10 @@ class PooledAttention(SelfAttention):
 
 def on_grid(pool: Callable[[Tensor], Tensor], x_BND: Tensor, site: Site) -> Tensor:
     """Pools the tokens that enter a block, ``(B, N, D)``, as a map ``(B, D, h, w)``; prefix tokens stay."""
-    prefix, x_BND = x_BND.tensor_split([site.layout.num_prefix], dim=1)
-    pooled_BDhw = pool(x_BND.unflatten(1, site.entering_hw).permute(0, 3, 1, 2))
-    pooled_BND = pooled_BDhw.permute(0, 2, 3, 1).flatten(1, 2)
-    return torch.cat((prefix, pooled_BND), dim=1) if prefix.shape[1] else pooled_BND
+    num_prefix = site.layout.num_prefix
+    map_BhwD = x_BND[:, num_prefix:].unflatten(1, site.entering_hw)
+    pooled_BND = pool(map_BhwD.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1, 2)
+    return torch.cat((x_BND[:, :num_prefix], pooled_BND), dim=1) if num_prefix else pooled_BND
 
 
 def _convolve(conv: nn.Conv2d, x_BDhw: Tensor) -> Tensor:
