@@ -353,6 +353,34 @@ MUTATIONS = (
         "before + (int(block) + 2 if part == 'blocks'",
         'backbones/test_equals_mmpretrain.py -k depths',
     ),
+    Mutation(
+        'relative positions ignore that keys are finer than queries',
+        'backbones/mvit.py',
+        'per_query, per_key = max(keys / queries, 1.0), max(queries / keys, 1.0)',
+        'per_query, per_key = 1.0, max(queries / keys, 1.0)',
+        'backbones/test_mvit.py -k mmpretrain',
+    ),
+    Mutation(
+        'a head with several outputs gets its query once',
+        'backbones/mvit.py',
+        'if self.shape.repeats > 1:',
+        'if False:',
+        "test_contract.py -k 'mvit-refiner-no-reduction and twins'",
+    ),
+    Mutation(
+        'tiles give relative positions of rows no gradient',
+        'attention/tiles.py',
+        'self.rows[queries] = pairs.sum(-1)',
+        'self.rows[queries] = 0',
+        'backbones/test_mvit.py -k large_maps',
+    ),
+    Mutation(
+        'keys are laid where the queries are',
+        'backbones/base.py',
+        'pixels = self._entering(index, image_size).every(of_keys)',
+        'pixels = self._entering(index, image_size).every(of_queries)',
+        'backbones/test_mvit.py -k keys_lie',
+    ),
     # --- checkpoints ---
     Mutation(
         'any checkpoint covers the model enough',
