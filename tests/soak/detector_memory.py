@@ -42,7 +42,9 @@ def main() -> None:
         began = time.perf_counter()
         losses = model.train_step(data, optimizer)
         seconds, loss = time.perf_counter() - began, losses['loss'].item()
-        print(f'iteration {iteration + 1}: loss {loss:.3f}, {seconds:.1f} s, peak {peak_gigabytes():.2f} GiB', flush=True)
+        print(
+            f'iteration {iteration + 1}: loss {loss:.3f}, {seconds:.1f} s, peak {peak_gigabytes():.2f} GiB', flush=True
+        )
     print(f'peak {peak_gigabytes():.2f} GiB, {start:.2f} GiB of it before the first iteration')
 
 
