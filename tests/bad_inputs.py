@@ -651,6 +651,14 @@ def _host(title: str, settings: str, error: str, command: str = 'get_flops.py ch
 
 
 MIXER = "type='vitplug.MlpMixer', img_size=16, patch_size=8"
+
+
+def _mvit(title: str, settings: str, error: str) -> 'Row':
+    arch = 'arch=dict(embed_dims=8, num_layers=2, num_heads=1, downscale_indices=[1])'
+    backbone = f"_delete_=True, type='vitplug.MViT', {settings if 'arch' in settings else f'{arch}, {settings}'}"
+    return Row(title, 'get_flops.py child.py', error, child(f'model = dict(backbone=dict({backbone}))'))
+
+
 CHECK = 'check_dataset.py {}.py --splits train'
 CLASSIFY, SEGMENT, DETECT = (CHECK.format(name) for name in ('tiny', 'segment', 'detect'))
 TRAIN, TEST, RESUME = 'train.py tiny.py', 'test.py tiny.py bad.pth', 'train.py tiny.py --resume bad.pth'
@@ -1332,6 +1340,21 @@ CONFIG = (
     ),
     _host('Mixer with an unknown activation', f"{MIXER}, act_cfg=dict(type='Nothing')", r'act_cfg=.*Nothing'),
     _host('Mixer with an unknown output', f"{MIXER}, out_type='cls_token'", r"out_type='cls_token': expected one of"),
+    _mvit('MViT with an unknown name', "arch='huge'", r"arch='huge': unknown; choose from \['base', 'large', 'small',"),
+    _mvit(
+        'MViT with a stage that begins after its last block',
+        'arch=dict(embed_dims=8, num_layers=2, num_heads=1, downscale_indices=[2])',
+        r'downscale_indices=\[2\]: expected ascending block indices below 2',
+    ),
+    _mvit(
+        'MViT with an even kernel', 'pool_kernel=(2, 2)', r'pool_kernel=\(2, 2\): expected two odd positive integers'
+    ),
+    _mvit('MViT without the class token it returns', "out_type='cls_token'", r'needs with_cls_token=True'),
+    _mvit(
+        'a table of offsets on pooled keys',
+        "plugs=[dict(type='RelPosBias')]",
+        r'RelPosBias: block 0 has queries on 56x56 and keys on 14x14',
+    ),
     Row(
         'plugs that are no list',
         _backbone('plugs=ContextBroadcast'),

@@ -11,6 +11,7 @@ from vitplug.attention import OffsetBias, carrying
 from vitplug.backbones import (
     LVT,
     MlpMixer,
+    MViT,
     PoolingVisionTransformer,
     SwinTransformer,
     SwinTransformerV2,
@@ -26,6 +27,8 @@ LVT_ARCH = dict(
 )
 PIT_ARCH = dict(embed_dims=[12, 24, 48], depths=[2, 1, 1], num_heads=[2, 4, 8], patch_size=6, stride=4)
 MIXER_ARCH = dict(embed_dims=24, num_layers=4, tokens_mlp_dims=16, channels_mlp_dims=40)
+# Queries and keys: keys of 4 x 4 tokens, both of 2 x 2, keys of 2 x 2, queries of 2 x 2.
+MVIT_ARCH = dict(embed_dims=12, num_layers=4, num_heads=2, downscale_indices=[1, 3])
 
 
 def vit(**settings) -> VisionTransformer:
@@ -90,6 +93,17 @@ def mixer(**settings) -> MlpMixer:
     return MlpMixer(**{'arch': MIXER_ARCH, 'img_size': (32, 48), 'patch_size': 8, **settings})
 
 
+def mvit(**settings) -> MViT:
+    defaults = dict(arch=MVIT_ARCH, img_size=32, out_scales=(0, 1, 2), mlp_ratio=2)
+    return MViT(**{**defaults, **settings})
+
+
+def mvit_with_class_token(**settings) -> MViT:
+    """Its MLPs change the width."""
+    defaults = dict(with_cls_token=True, use_abs_pos_embed=True, dim_mul_in_attention=False)
+    return mvit(**{**defaults, **settings})
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
@@ -101,6 +115,8 @@ HOSTS = {
     'lvt': lvt,
     'pit': pit,
     'pit-distilled': pit_distilled,
+    'mvit': mvit,
+    'mvit-cls': mvit_with_class_token,
 }
 # Hosts whose blocks keep the grid and the width of their tokens. The others have tests of their own.
 ONE_GRID_HOSTS = [host for host in HOSTS if not host.startswith(('lvt', 'pit', 'mvit'))]
@@ -196,12 +212,24 @@ PLUGS = {
     'value-residual': [dict(type=ValueResidual)],
 }
 
+_ONE_GRID = 'block 0 has queries on 8x8 and keys on 2x2, and a bias of every offset needs both in the same tokens'
+_NO_SUM = r'low_memory=True cannot hand the scores of block 1 on to block 2, which has other windows, grids or heads'
 NOT_OFFERED = r"takes the socket '\w+', which block 0 .* it offers \['mlp_front', 'mlp_mid', 'mlp_end'\]"
-NO_WINDOWS = (
-    "stage_transition='flat_nearest' resizes windows, and blocks {} and {}, of two stages, have global attention"
-)
+NO_WINDOWS = "stage_transition='flat_nearest' resizes windows, and blocks {} and {}, .* have global attention"
+_OF_MVIT = {
+    'rel-pos-bias': f'RelPosBias: {_ONE_GRID}',
+    'rel-pos-mlp-and-gab': f'RelPosMlp: {_ONE_GRID}',
+    'residual-parity': NO_WINDOWS.format(0, 1),
+    'residual-low-memory': _NO_SUM,
+    'residual-low-memory-bias': _NO_SUM,
+    'residual-low-memory-carried': f'RelPosBias: {_ONE_GRID}',
+    'gated-attention': "takes the socket 'heads', which block 1 does not offer",
+    'value-residual': r'the values of block 2 lie on a grid of \(2, 2\), those of block 1 on one of \(4, 4\)',
+}
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
 REFUSED: dict[str, dict[str, str]] = {
+    'mvit': _OF_MVIT,
+    'mvit-cls': _OF_MVIT,
     'lvt': {
         'rel-pos-bias': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
         'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',
@@ -223,7 +251,7 @@ REFUSED: dict[str, dict[str, str]] = {
 
 # Plugs with tokens of their own, for hosts whose tokens are one sequence.
 PREFIX_PLUGS = {'registers': [dict(type=Registers, num_registers=3)]}
-PREFIX_HOSTS = ('vit', 'vit-no-cls', 't2t', 'pit')
+PREFIX_HOSTS = ('vit', 'vit-no-cls', 't2t', 'pit', 'mvit-cls')
 
 
 def randomize(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -247,7 +275,9 @@ def enlarge_scores(attention: nn.Module, largest: float) -> None:
     attention = getattr(attention, 'w_msa', attention)
     if not hasattr(attention, 'shape'):  # it has neither
         return
-    tokens, dims = torch.randn(64, attention.embed_dims), attention.shape.head_dims
+    dims = attention.shape.head_dims
+    projection = attention.qkv if hasattr(attention, 'qkv') else attention.q
+    tokens = torch.randn(64, projection.in_features)
     if hasattr(attention, 'qkv'):
         q, k, _ = attention.split_heads(attention.qkv(tokens))
         rows = [attention.qkv.weight[: 2 * attention.shape.map_heads * dims]]

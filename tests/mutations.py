@@ -460,6 +460,32 @@ MUTATIONS = (
         'stock.chunk(len(heads)), strict=True)',
         'stock.chunk(len(heads))[::-1], strict=True)',
         'backbones/test_lvt.py -k stock_weights',
+        'relative positions ignore that keys are finer than queries',
+        'backbones/mvit.py',
+        'per_query, per_key = max(keys / queries, 1.0), max(queries / keys, 1.0)',
+        'per_query, per_key = 1.0, max(queries / keys, 1.0)',
+        'backbones/test_mvit.py -k mmpretrain',
+    ),
+    Mutation(
+        'a head with several outputs gets its query once',
+        'backbones/mvit.py',
+        'if self.shape.repeats > 1:',
+        'if False:',
+        "test_contract.py -k 'mvit-refiner-no-reduction and twins'",
+    ),
+    Mutation(
+        'tiles give relative positions of rows no gradient',
+        'attention/tiles.py',
+        'self.rows[queries] = pairs.sum(-1)',
+        'self.rows[queries] = 0',
+        'backbones/test_mvit.py -k large_maps',
+    ),
+    Mutation(
+        'keys are laid where the queries are',
+        'backbones/base.py',
+        'pixels = self._entering(index, image_size).every(of_keys)',
+        'pixels = self._entering(index, image_size).every(of_queries)',
+        'backbones/test_mvit.py -k keys_lie',
     ),
     # --- checkpoints ---
     Mutation(

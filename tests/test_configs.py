@@ -26,7 +26,7 @@ from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.analysis.paper_tables import generate
-from vitplug.backbones import LVT, MlpMixer, PoolingVisionTransformer, SwinTransformer, VisionTransformer
+from vitplug.backbones import LVT, MlpMixer, MViT, PoolingVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
@@ -390,7 +390,8 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
     groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
     decayed = {id(p) for group in groups if group['weight_decay'] for p in group['params']}
     spared = {name for name, p in parameters.items() if id(p) not in decayed}
-    tables = {name for name in parameters if re.search('pos_embed|cls_token|dist_token|bias_table|rel_pos_table', name)}
+    of_tables = 'pos_embed|cls_token|dist_token|bias_table|rel_pos_(table|h|w)'
+    tables = {name for name in parameters if re.search(of_tables, name)}
     if path in DIGITS:
         # Neck and head of the segmentation are spared as a whole.
         heads = {name for name in parameters if 'upernet' in path.stem and not name.startswith('backbone.')}
@@ -555,12 +556,21 @@ def small_mixer(backbone: ConfigDict) -> dict[int, int]:
     return {before: 16}
 
 
+def small_mvit(backbone: ConfigDict) -> dict[int, int]:
+    arch = MViT.arch_zoo[backbone.arch]
+    before, after = arch['embed_dims'], 4 * arch['num_heads']
+    backbone.arch = ConfigDict({**arch, 'embed_dims': after})
+    backbone.mlp_ratio = 2
+    return {before * 2**stage: after * 2**stage for stage in range(4)}
+
+
 SMALL = {
     'vitplug.LVT': small_lvt,
-    'vitplug.T2T_ViT': small_t2t,
+    'vitplug.MViT': small_mvit,
     'vitplug.MlpMixer': small_mixer,
     'vitplug.PoolingVisionTransformer': small_pit,
     'vitplug.SwinTransformer': small_swin,
+    'vitplug.T2T_ViT': small_t2t,
 }
 
 

@@ -13,6 +13,7 @@ from vitplug.backbones import (
     LVT,
     DistilledVisionTransformer,
     MlpMixer,
+    MViT,
     PoolingVisionTransformer,
     SwinTransformer,
     SwinTransformerV2,
@@ -59,6 +60,10 @@ def swin(arch, plugs=()):
     return SwinTransformer(arch=arch, plugs=list(plugs))
 
 
+def mvit(arch, plugs=()):
+    return MViT(arch, plugs=list(plugs))
+
+
 MODELS = {
     # hosts
     'DeiT-Ti': (vit, ('deit-tiny',)),
@@ -80,6 +85,7 @@ MODELS = {
     'LVT, average pooling': (partial(LVT, out_type='avg_featmap'), ()),
     'PiT-B': (PoolingVisionTransformer, ('b',)),
     'Mixer-S/16': (MlpMixer, ('s',)),
+    'MViTv2-T': (mvit, ('tiny',)),
     'ViT 16 x 384': (narrow, (16, 384, 12)),
     'ViT 24 x 384': (narrow, (24, 384, 12)),
     'ViT 32 x 384': (narrow, (32, 384, 12)),
@@ -107,6 +113,7 @@ MODELS = {
     'ReViT-B, no class token': (partial(vit, with_cls_token=False, out_type='featmap'), ('deit-base', [RESIDUAL])),
     'ReSwin-T': (swin, ('tiny', [FIXED])),
     'ReSwin-T, alpha learned': (swin, ('tiny', [RESIDUAL])),
+    'ReMViTv2-T': (mvit, ('tiny', [RESIDUAL])),
     # Refiner
     'Refined-ViT on DeiT-B': (vit, ('deit-base', [REFINER])),
     'Refined-ViT-S': (refined, (16, 384, 12)),

@@ -29,7 +29,7 @@ class Registers(Plug):
         self.keep = self.keeps_prefix = keep
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        return {'prefix': RegisterTokens(self.num_registers, plans[0].embed_dims)}
+        return {'prefix': RegisterTokens(self.num_registers, plans[0].width_at('prefix'))}
 
 
 class RegisterTokens(nn.Module):

@@ -161,6 +161,7 @@ HOSTS = (
     Row('LVT, average pooling', f'{BROAD}/lvt_8xb128-30e_in1k', 3_686_604, '0.862', changes=PLAIN_LVT),
     Row('PiT-B', f'{CB}/pit-b-p14_8xb128-300e_in1k', 73_764_840, '12.402', ('', '12.4')),
     Row('Mixer-S/16', f'{CB}/mixer-s-p16_8xb128-300e_in1k', 18_528_264, '3.777', ('', '3.8')),
+    Row('MViTv2-T', f'{RESIDUAL}/mvitv2-t_8xb256-300e_in1k', 24_173_320, '4.677', ('24 M', '4.7')),
 )
 
 SWIN_GAB = {PLUGS: [dict(type='GaussianAttentionBias')]}
@@ -221,6 +222,13 @@ PLUGGED = (
         28_288_354,
         '4.491',
         ('29 M', '4.5'),
+    ),
+    Row(
+        'ReMViTv2-T',
+        f'{RESIDUAL}/mvitv2-t-residual-official_8xb256-300e_in1k',
+        24_173_321,
+        '4.677',
+        ('24 M', '4.7'),
     ),
 )
 

@@ -101,7 +101,7 @@ def attend(
         attention, carry = plugs.widen(attention, carry)
     form = None
     if _fused_enabled:
-        inputs = attention.folded() if adds_up else attention
+        inputs = attention.folded(widen=False) if adds_up else attention
         form = plugs.fast_form(inputs, site, widens)
     if form is None or wants_maps:
         blend = _add_bias if adds_up else plugs.blend_scores

@@ -24,17 +24,18 @@ def fused(a: Attention) -> Tensor:
     """
     if a.valid is not None:
         return _call_with_valid_keys(a)
-    a = a.folded()
+    a = a.folded(widen=False)
     if not on_cpu(a.q.device):
-        return call_fused(a)
+        return call_fused(a.folded())
     # On a CPU torch's fused call forms the maps if widths differ or the bias needs a gradient. Wide queries make
     # forming them twice dear.
-    narrow, wide = a.q.shape[-1] < a.v.shape[-1], a.q.shape[-1] > a.v.shape[-1]
+    narrow, wide = a.width < a.v.shape[-1], a.width > a.v.shape[-1]
     needs_bias_grad = torch.is_grad_enabled() and any(t.requires_grad for t in _additives(a))
     pays = (narrow or needs_bias_grad) and a.goes_by_tiles(tuning.TILES_FROM)
     saves = wide and a.goes_by_tiles(tuning.TILES_TO_SAVE_FROM)
     if pays or saves:
         return attend_by_tiles(a)
+    a = a.folded()
     if is_compiling():
         return form_maps(a) if needs_bias_grad else call_fused(a)
     # Half precision is left to torch, which sums its scores up in float32.

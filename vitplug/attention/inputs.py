@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitplug.compat import is_compiling, replace
 
+from . import tuning
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias, expand_all
 
 
@@ -51,6 +53,17 @@ class Attention:
         return None
 
     @property
+    def query_bias(self) -> QueryBias | None:
+        """The bias by query; None where there is none."""
+        return next((bias for bias in self.biases if isinstance(bias, QueryBias)), None)
+
+    @property
+    def width(self) -> int:
+        """Width of q and k once a bias by query has widened them."""
+        bias = self.query_bias
+        return self.q.shape[-1] + (0 if bias is None else sum(bias.pairs.keys.hw))
+
+    @property
     def has_offset_bias_only(self) -> bool:
         """Whether there is no bias of another kind."""
         return all(isinstance(bias, OffsetBias) for bias in self.biases)
@@ -59,11 +72,15 @@ class Attention:
         """The sum of the biases of all pairs, ``(..., H or 1, Nq, Nk)``; None where there is none."""
         return expand_all(self.biases)
 
-    def folded(self) -> 'Attention':
-        """The same with no bias but the one by offset: biases by query widen q and k, dense ones join the mask."""
+    def folded(self, widen: bool = True) -> 'Attention':
+        """The same with fewer biases: dense ones join the mask, those by query widen q and k; one by offset stays.
+
+        Args:
+            widen: Whether biases by query widen q and k. They stay otherwise.
+        """
         attention, kept = self, []
         for bias in self.biases:
-            if isinstance(bias, QueryBias):
+            if isinstance(bias, QueryBias) and widen:
                 attention = attention._widened(bias)
             elif isinstance(bias, DenseBias):
                 mask = attention.mask
@@ -74,6 +91,9 @@ class Attention:
 
     def _widened(self, bias: QueryBias) -> 'Attention':
         of_queries, of_keys = bias.widening(self.q.dtype)
+        if not tuning.on_cpu(self.q.device):
+            more = -(self.q.shape[-1] + of_keys.shape[-1]) % tuning.WIDTH_OF_CALL
+            of_queries, of_keys = (F.pad(t, (0, more)) for t in (of_queries, of_keys))
         more_k = of_keys.expand(*self.k.shape[:3], -1, -1)
         q = torch.cat((self.q, of_queries / self.scale), dim=-1)
         return replace(self, q=q, k=torch.cat((self.k, more_k), dim=-1))

@@ -29,6 +29,8 @@ class Site:
         valid_keys: ``(B, W, Nk)``, the same of the keys, by window. :meth:`in_windows` derives it from ``valid``
             where queries and keys have one layout.
         attends_padding: Whether the softmax sees padded keys, as stock image models do. Text models set False.
+        entering: Rows and columns of the tokens that enter the block, where the block pools its queries; None where
+            the tokens are the queries.
     """
 
     layout: Layout
@@ -38,6 +40,12 @@ class Site:
     valid: Tensor | None = None
     valid_keys: Tensor | None = None
     attends_padding: bool = True
+    entering: tuple[int, int] | None = None
+
+    @property
+    def entering_hw(self) -> tuple[int, int]:
+        """Rows and columns of the tokens that enter the block."""
+        return self.layout.hw if self.entering is None else self.entering
 
     @property
     def key_layout(self) -> Layout:

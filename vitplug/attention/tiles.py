@@ -16,13 +16,49 @@ from torch.autograd.function import once_differentiable
 from vitplug.compat import replace
 
 from . import tuning
-from .grids import GridPair, ceil_div
+from .grids import GridPair, TokenGrid, ceil_div
 from .inputs import Attention
 from .precision import at_least_float32, softmax, without_autocast
 from .tuning import on_cpu
 
 # Indices of a tile's queries, and of its keys, into the first axes of (G, H, N, d).
 TileIndex = tuple[tuple[int, slice, slice], tuple[int, slice]]
+
+
+@dataclass(frozen=True)
+class QueryTerms:
+    """A bias by query, or its gradient: the terms of a query for the keys' rows and columns.
+
+    Args:
+        rows: ``(G, H, Nq, kh)``.
+        columns: ``(G, H, Nq, kw)``.
+        grid: Grid of the keys.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    grid: TokenGrid
+
+    def expand(self, rows: slice, num_keys: int) -> Tensor:
+        """The bias of some query rows, ``(G, H, rows, num_keys)``."""
+        queries = (slice(None), slice(None), rows)
+        bias = self.rows.new_zeros(*self.rows[queries].shape[:3], num_keys)
+        self.add_to(bias, queries)
+        return bias
+
+    def add_to(self, logits: Tensor, queries: tuple) -> None:
+        """Adds the bias of some queries, an index into the first axes, to their logits ``(..., keys)``, in place."""
+        pairs = self._on_grid(logits)
+        pairs.add_(self.rows[queries].unsqueeze(-1)).add_(self.columns[queries].unsqueeze(-2))
+
+    def take(self, grad_scores: Tensor, queries: tuple) -> None:
+        """As a gradient: sets that of some queries, given that of their scores ``(..., keys)``."""
+        pairs = self._on_grid(grad_scores)
+        self.rows[queries] = pairs.sum(-1)
+        self.columns[queries] = pairs.sum(-2)
+
+    def _on_grid(self, pairs: Tensor) -> Tensor:
+        return pairs[..., self.grid.num_prefix : self.grid.num_tokens].unflatten(-1, self.grid.hw)
 
 
 @dataclass
@@ -37,6 +73,7 @@ class TileGroup:
         workspace: Memory for two tiles of maps. Every tile uses it again, so it stays in the cache.
         bias: The bias rows ``(H or 1, rows, keys)``; None for none.
         grad_bias: Takes their gradient, ``(heads of a tile, rows, keys)``; None where it is not wanted.
+        by_query: The bias by query of all tiles; None for none.
     """
 
     images: int
@@ -46,16 +83,20 @@ class TileGroup:
     workspace: tuple[Tensor, Tensor]
     bias: Tensor | None = None
     grad_bias: Tensor | None = None
+    by_query: QueryTerms | None = None
 
     def tiles(self) -> Iterator[TileIndex]:
         """The tiles, one after another."""
         for g, heads, rows in product(range(self.images), self.heads, self.rows):
             yield (g, heads, rows), (g, heads)
 
-    def probs(self, q: Tensor, k: Tensor) -> Tensor:
-        """Probabilities ``(H, rows, keys)`` of a tile, from scaled q; padded keys get none."""
-        logits = self.products(q, k)
+    def probs(self, q: Tensor, k: Tensor, tile: TileIndex) -> Tensor:
+        """Probabilities ``(H, rows, keys)`` of a tile, from all scaled q and k; padded keys get none."""
+        queries, keys = tile
+        logits = self.products(q[queries], k[keys])
         logits[..., self.num_keys :] = -torch.inf
+        if self.by_query is not None:
+            self.by_query.add_to(logits, queries)
         return self.softmax(self.add_bias(logits))
 
     def add_bias(self, logits: Tensor) -> Tensor:
@@ -92,6 +133,7 @@ def tile_groups(
     pairs: GridPair | None,
     num_keys: int,
     grad_row_table: Tensor | None = None,
+    by_query: QueryTerms | None = None,
 ) -> Iterator[TileGroup]:
     """All tiles of attention of scaled q ``(G, H, Nq, d)`` and k ``(G, H, keys, d)``, by groups.
 
@@ -106,6 +148,7 @@ def tile_groups(
         pairs: The grids of the bias.
         num_keys: Keys without padding.
         grad_row_table: Takes the gradient of ``row_table``; None where it is not wanted.
+        by_query: The bias by query; None for none.
     """
     images, heads, tokens, _ = q.shape
     keys, cpu = k.shape[2], on_cpu(q.device)
@@ -115,14 +158,14 @@ def tile_groups(
     workspace = tuple(q.new_empty(together * size * keys, dtype=dtype) for dtype in dtypes)
     all_heads, all_rows = list(even_slices(heads, together)), list(even_slices(tokens, size))
     if row_table is None:
-        yield TileGroup(images, num_keys, all_heads, all_rows, workspace)
+        yield TileGroup(images, num_keys, all_heads, all_rows, workspace, by_query=by_query)
         return
     with_one_bias = [all_heads] if len(row_table) == 1 else [[some] for some in all_heads]
     for rows, some in product(all_rows, with_one_bias):
         of_table = slice(some[0].start, some[-1].stop)
         bias = bias_rows(row_table[of_table], pairs, rows, keys)
         grad_bias = None if grad_row_table is None else bias.new_zeros(some[0].stop - some[0].start, *bias.shape[1:])
-        yield TileGroup(images, num_keys, some, [rows], workspace, bias, grad_bias)
+        yield TileGroup(images, num_keys, some, [rows], workspace, bias, grad_bias, by_query)
         if grad_row_table is not None:
             add_grad_of_rows(grad_row_table[of_table], pairs, rows, grad_bias)
 
@@ -162,7 +205,8 @@ def _view(flat: Tensor, shape: Sequence[int]) -> Tensor:
 
 def attend_by_tiles(a: Attention) -> Tensor:
     """:func:`~vitplug.attention.fused.fused` by tiles. It keeps only its inputs and its output for backward."""
-    return _ByTiles.apply(*scaled(pad_keys(a)), *row_table_of(a), a.num_keys).unflatten(0, a.q.shape[:2])
+    biases = (*row_table_of(a), *_query_terms_of(a))
+    return _ByTiles.apply(*scaled(pad_keys(a)), *biases, a.num_keys).unflatten(0, a.q.shape[:2])
 
 
 def row_table_of(a: Attention) -> tuple[Tensor | None, GridPair | None]:
@@ -171,53 +215,89 @@ def row_table_of(a: Attention) -> tuple[Tensor | None, GridPair | None]:
     return (None, None) if bias is None else (bias.row_table(), bias.pairs)
 
 
+def _query_terms_of(a: Attention) -> tuple[Tensor | None, Tensor | None, TokenGrid | None]:
+    """The parts of :class:`QueryTerms`, zeros for queries that are prefix tokens."""
+    bias = a.query_bias
+    if bias is None:
+        return None, None, None
+    prefix = (0, 0, bias.pairs.queries.num_prefix, 0)
+    rows, columns = (F.pad(t.to(a.q.dtype).flatten(0, 1), prefix) for t in (bias.rows, bias.columns))
+    return rows, columns, bias.pairs.keys
+
+
 class _ByTiles(torch.autograd.Function):
-    """Attention of scaled q ``(G, H, Nq, d)``, k ``(G, H, keys, d)`` and v, with the row table of a bias."""
+    """Attention of scaled q ``(G, H, Nq, d)``, k ``(G, H, keys, d)`` and v, with biases by offset and by query."""
 
     @staticmethod
-    def forward(ctx, q, k, v, row_table, pairs, num_keys):
+    def forward(ctx, q, k, v, row_table, pairs, rows, columns, grid, num_keys):
+        by_query = None if rows is None else QueryTerms(rows, columns, grid)
         with without_autocast(q.device):
-            fuses = row_table is not None and q.shape[3] == v.shape[3]
-            out = (_call_by_rows if fuses else _weigh_by_tiles)(q, k, v, row_table, pairs, num_keys)
-        ctx.pairs, ctx.num_keys = pairs, num_keys
-        ctx.save_for_backward(q, k, v, row_table, out)
+            fuses = q.shape[3] == v.shape[3] and (row_table is not None or by_query is not None)
+            out = (_call_by_rows if fuses else _weigh_by_tiles)(q, k, v, row_table, pairs, num_keys, by_query)
+        ctx.pairs, ctx.grid, ctx.num_keys = pairs, grid, num_keys
+        ctx.save_for_backward(q, k, v, row_table, rows, columns, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out):
-        q, k, v, row_table, out = ctx.saved_tensors
+        q, k, v, row_table, rows, columns, out = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_row_table = torch.zeros_like(row_table) if ctx.needs_input_grad[3] else None
+        by_query = grad_by_query = grad_rows = grad_columns = None
+        if rows is not None:
+            grad_rows, grad_columns = torch.empty_like(rows), torch.empty_like(columns)
+            by_query = QueryTerms(rows, columns, ctx.grid)
+            grad_by_query = QueryTerms(grad_rows, grad_columns, ctx.grid)
         grad_out = grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
-        for group in tile_groups(q, k, row_table, ctx.pairs, ctx.num_keys, grad_row_table):
-            for queries, keys in group.tiles():
-                probs = group.probs(q[queries], k[keys])
+        for group in tile_groups(q, k, row_table, ctx.pairs, ctx.num_keys, grad_row_table, by_query):
+            for tile in group.tiles():
+                queries, keys = tile
+                probs = group.probs(q, k, tile)
                 grad_scores = group.grad_scores(probs, v[keys], grad_out[queries], inner[queries], grad_v[keys])
+                if grad_by_query is not None:
+                    grad_by_query.take(grad_scores, queries)
                 torch.bmm(grad_scores, k[keys], out=grad_q[queries])
                 grad_k[keys].baddbmm_(grad_scores.mT, q[queries])
-        return grad_q, grad_k, grad_v, grad_row_table, None, None
+        return grad_q, grad_k, grad_v, grad_row_table, None, grad_rows, grad_columns, None, None
 
 
-def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, row_table: Tensor, pairs: GridPair, num_keys: int) -> Tensor:
+def _call_by_rows(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row_table: Tensor | None,
+    pairs: GridPair | None,
+    num_keys: int,
+    by_query: QueryTerms | None,
+) -> Tensor:
     """By torch's fused call for one query slice after another, so that only some bias rows exist at a time."""
     out = empty_out(q, v)
     k, v = (t[:, :, :num_keys] for t in (k, v))
-    for rows in even_slices(q.shape[2], max(1, tuning.BIAS_OF_CALL // (len(row_table) * num_keys))):
-        bias = bias_rows(row_table, pairs, rows, num_keys)[None]
+    biases = len(row_table) if by_query is None else prod(q.shape[:2])
+    for rows in even_slices(q.shape[2], max(1, tuning.BIAS_OF_CALL // (biases * num_keys))):
+        bias = 0 if row_table is None else bias_rows(row_table, pairs, rows, num_keys)[None]
+        bias = bias if by_query is None else by_query.expand(rows, num_keys).add_(bias)
         out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias, scale=1.0)
     return out
 
 
 def _weigh_by_tiles(
-    q: Tensor, k: Tensor, v: Tensor, row_table: Tensor | None, pairs: GridPair | None, num_keys: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row_table: Tensor | None,
+    pairs: GridPair | None,
+    num_keys: int,
+    by_query: QueryTerms | None,
 ) -> Tensor:
     """By maps, because torch's fused call would form all of them where widths differ."""
     out = empty_out(q, v)
-    for group in tile_groups(q, k, row_table, pairs, num_keys):
+    for group in tile_groups(q, k, row_table, pairs, num_keys, by_query=by_query):
         for queries, keys in group.tiles():
-            torch.bmm(group.probs(q[queries], k[keys]).to(v.dtype), v[keys], out=out[queries])
+            probs = group.probs(q, k, (queries, keys))
+            torch.bmm(probs.to(v.dtype), v[keys], out=out[queries])
     return out
 
 

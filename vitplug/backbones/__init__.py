@@ -2,6 +2,7 @@
 
 from .lvt import LVT
 from .mlp_mixer import MlpMixer
+from .mvit import MViT
 from .pit import PoolingVisionTransformer
 from .swin import SwinTransformer
 from .swin_v2 import SwinTransformerV2
@@ -11,6 +12,7 @@ from .vision_transformer import DistilledVisionTransformer, VisionTransformer
 __all__ = [
     'LVT',
     'DistilledVisionTransformer',
+    'MViT',
     'MlpMixer',
     'PoolingVisionTransformer',
     'SwinTransformer',

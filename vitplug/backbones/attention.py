@@ -24,9 +24,19 @@ class SelfAttention(BaseModule):
         qk_scale: Factor of the dot products; ``d ** -0.5`` by default.
         attn_drop: Drop rate of the probabilities.
         proj_drop: Drop rate after the projection.
+        in_dims: Width of the tokens that come in, where it is another.
     """
 
-    def __init__(self, embed_dims: int, shape: BlockShape, qkv_bias=True, qk_scale=None, attn_drop=0.0, proj_drop=0.0):
+    def __init__(
+        self,
+        embed_dims: int,
+        shape: BlockShape,
+        qkv_bias=True,
+        qk_scale=None,
+        attn_drop=0.0,
+        proj_drop=0.0,
+        in_dims: int | None = None,
+    ):
         super().__init__()
         self.shape = shape
         # As mmpretrain names them. Heads are those that have v; plugs may have taken q and k from some.
@@ -34,7 +44,7 @@ class SelfAttention(BaseModule):
         self.scale = qk_scale or shape.head_dims**-0.5
         self.attn_drop = attn_drop
         heads = 2 * shape.map_heads + shape.value_heads
-        self.qkv = nn.Linear(embed_dims, heads * shape.head_dims, bias=qkv_bias)
+        self.qkv = nn.Linear(in_dims or embed_dims, heads * shape.head_dims, bias=qkv_bias)
         self.proj = nn.Linear(shape.out_heads * shape.head_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop)
         register_load_state_dict_pre_hook(self, fit_heads)

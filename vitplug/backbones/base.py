@@ -22,7 +22,7 @@ from .checks import check_images, check_values, refuse_arguments
 from .init_log import hide_parameter_lists
 from .padding import shrink, token_mask, valid_sizes
 from .patch_embed import check_patches
-from .pixels import PixelGrid, check_fit, check_image_size, choose_maps, choose_query, put_on_image
+from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,8 @@ class PluggedBackbone(BaseModule):
         """The site of block ``index``, of ``hw`` tokens that enter it, ``sizes_B2`` rows and columns of them valid."""
         of_queries, of_keys = self.strides(index)
         query_hw, valid_BN = self._every(of_queries, hw, sizes_B2)
-        site = Site(layout(index, query_hw), index=index, valid=valid_BN)
+        entering = None if of_queries == 1 else tuple(hw)
+        site = Site(layout(index, query_hw), index=index, valid=valid_BN, entering=entering)
         if of_keys == of_queries:
             return site
         key_hw, valid_BN = self._every(of_keys, hw, sizes_B2)
@@ -350,9 +351,20 @@ class PluggedBackbone(BaseModule):
 
     def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
         """The layout of a block's queries, and where they lie in an image of ``(height, width)``."""
-        placed = list(self._placed(self.pixels(image_size)))
-        pixels = placed[index][2].every(self.strides(index)[0])
+        pixels = self._entering(index, image_size).every(self.strides(index)[0])
         return self.layout(index, pixels.hw), pixels
+
+    def place_keys(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
+        """The layout of a block's keys, and where they lie in an image of ``(height, width)``."""
+        of_queries, of_keys = self.strides(index)
+        if of_keys == of_queries:
+            return self.place_block(index, image_size)
+        pixels = self._entering(index, image_size).every(of_keys)
+        return GlobalLayout(*pixels.hw, self.num_prefix), pixels
+
+    def _entering(self, index: int, image_size: tuple[int, int]) -> PixelGrid:
+        """Where the tokens that enter a block lie in an image."""
+        return list(self._placed(self.pixels(image_size)))[index][2]
 
     @torch.no_grad()
     def maps_to_image(
@@ -370,24 +382,27 @@ class PluggedBackbone(BaseModule):
             layer: Block index.
             image_size: Height and width in pixels of the images that the backbone was given.
             query: Whose attention: that of the token at a pixel ``(y, x)``, or that of a prefix token, ``'cls_token'``.
-                None sums over all tokens: the attention that each token receives. It is 1 for every token where
-                attention is uniform.
+                None sums over all queries: the attention that each key receives. Where attention is uniform, it is the
+                number of queries for each key, 1 unless the block pools one of them more than the other.
             name: Which maps: ``'scores'``, ``'logits'``, ``'probs'``, ``'maps'`` or ``'broad_probs'``.
 
         Returns:
-            ``(B, H, height, width)``, the value of each pixel's token; 0 outside of the query's window.
+            ``(B, H, height, width)``, the value of the key at each pixel; 0 outside of the query's window.
 
         Raises:
             ValueError: If there are no such maps or queries, or if the maps are not those of images of this size.
         """
         maps = choose_maps(found, name, layer)
         size = check_image_size(image_size)
-        layout, pixels = self.place_block(layer, size)
-        if name == 'broad_probs':  # All blocks are compared on the grid of the last one, without windows.
-            layout = GlobalLayout(*pixels.hw, layout.num_prefix)
-        check_fit(maps, layout, name, size)
+        (layout, pixels), (key_layout, key_pixels) = (
+            place(layer, size) for place in (self.place_block, self.place_keys)
+        )
+        if name == 'broad_probs':  # All blocks are compared on the grids of the last one, without windows.
+            num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
+            layout, key_layout = (GlobalLayout(*placed.hw, num_prefix) for placed in (pixels, key_pixels))
+        check_fit(maps, layout, key_layout, name, size)
         token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)
-        return put_on_image(maps, layout, pixels, size, token)
+        return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)
 
     # --- mmengine ---
 

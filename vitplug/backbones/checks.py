@@ -87,6 +87,7 @@ def check_ratio(name: str, value: Any) -> None:
 _FLAGS = (
     *('qkv_bias', 'final_norm', 'with_cls_token', 'pre_norm', 'use_abs_pos_embed', 'with_cp'),
     *('out_after_downsample', 'norm_eval', 'pad_small_map', 'distilled'),
+    *('rel_pos_spatial', 'residual_pooling', 'dim_mul_in_attention', 'rel_pos_zero_init'),
 )
 
 #: The check of an argument, by its name. Hosts check the others, and what depends on several of them.
@@ -108,6 +109,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     't2t_cfg': check_settings,
     'layer_cfgs': check_many_settings,
     'stage_cfgs': check_many_settings,
+    **dict.fromkeys(('dim_mul', 'head_mul', 'adaptive_kv_stride'), partial(check_integer, least=1)),
     'init_cfg': check_init,
     **dict.fromkeys(_FLAGS, check_flag),
 }

@@ -126,7 +126,7 @@ def feed_forward(
     if parts == 1:
         x = out(plugs.tokens('mlp_mid', hidden(x), site))
     else:
-        x = torch.cat([out(hidden(part)) for part in x.flatten(0, -2).chunk(parts)]).view(x.shape)
+        x = torch.cat([out(hidden(part)) for part in x.flatten(0, -2).chunk(parts)]).unflatten(0, x.shape[:-1])
     return plugs.tokens('mlp_end', x, site)
 
 

@@ -130,14 +130,14 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
     return tuple(image_size)
 
 
-def check_fit(maps: Tensor, layout: Layout, name: str, image_size: tuple[int, int]) -> None:
+def check_fit(maps: Tensor, layout: Layout, key_layout: Layout, name: str, image_size: tuple[int, int]) -> None:
     """Checks that maps belong to images of a size.
 
     Raises:
         ValueError: If they are of other windows or tokens.
     """
     rows, columns = layout.windows
-    expected = (rows * columns, *[layout.grid.num_tokens] * 2)
+    expected = (rows * columns, layout.grid.num_tokens, key_layout.grid.num_tokens)
     shape = (maps.shape[1], *maps.shape[3:])
     if shape != expected:
         raise ValueError(
@@ -177,29 +177,21 @@ def choose_query(
     return num_prefix + pixels.token_at(query, image_size)
 
 
-def put_on_image(
-    maps_BWHNN: Tensor,
-    layout: Layout,
-    pixels: PixelGrid,
-    image_size: tuple[int, int],
-    query: int | None,
-) -> Tensor:
-    """Attention maps of one block as pictures ``(B, H, height, width)``.
+def attention_received(maps_BWHNN: Tensor, layout: Layout, key_layout: Layout, query: int | None) -> Tensor:
+    """The attention of one query, or of all, to each key, ``(B, H, rows, columns)`` of the map of keys.
 
     Args:
-        maps_BWHNN: Maps, ``(B, W, H, N, N)``.
-        layout: How the tokens lie in windows.
-        pixels: Where they lie in the image.
-        image_size: Height and width of the images.
-        query: Index of the token, counting prefix tokens first, whose map is wanted; None for the sum over all tokens.
+        maps_BWHNN: Maps, ``(B, W, H, Nq, Nk)``.
+        layout: How the queries lie in windows.
+        key_layout: The same of the keys.
+        query: Index of the query, counting prefix tokens first; None for the sum over all.
     """
-    num_prefix = layout.num_prefix
-    num_tokens = num_prefix + pixels.hw[0] * pixels.hw[1]
-    chosen = range(num_tokens) if query is None else [query]
-    weights_1N1 = maps_BWHNN.new_zeros(1, num_tokens, 1)
+    num_queries = layout.num_prefix + layout.hw[0] * layout.hw[1]
+    chosen = range(num_queries) if query is None else [query]
+    weights_1N1 = maps_BWHNN.new_zeros(1, num_queries, 1)
     weights_1N1[:, chosen] = 1
     # Padding of windows is no query, and its columns go with the windows.
     weights_WN = layout.to_windows(weights_1N1)[0, :, :, 0]
     received_BWNH = torch.einsum('bwhqk,wq->bwkh', maps_BWHNN, weights_WN)
-    tokens_BHN = layout.from_windows(received_BWNH)[:, num_prefix:].transpose(1, 2)
-    return pixels.to_image(tokens_BHN.unflatten(2, pixels.hw), image_size)
+    keys_BHN = key_layout.from_windows(received_BWNH)[:, key_layout.num_prefix :].transpose(1, 2)
+    return keys_BHN.unflatten(2, key_layout.hw)

@@ -107,7 +107,7 @@ class LinearRefine(Refine):
         return self._by_tiles if inputs.q.shape[1] == 1 and pays else None
 
     def _by_tiles(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-        return attend_to_convolved(inputs, self.fold(self.dla())), carry
+        return attend_to_convolved(inputs.folded(), self.fold(self.dla())), carry
 
     def _on_values(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         """Along the keys the kernel's rows convolve the values, along the queries the outputs are shifted::

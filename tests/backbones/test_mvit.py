@@ -1,0 +1,315 @@
+"""MViTv2 against mmpretrain's and timm's with the same weights, and ReMViTv2 against plain steps of its equations."""
+
+import copy
+import inspect
+
+import mmpretrain.models.backbones.mvit as stock
+import pytest
+import timm
+import torch
+from backbones.mvit_oracle import Oracle
+from cases import MVIT_ARCH, images, mvit, randomize
+from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
+from torch.testing import assert_close
+
+from vitplug.attention import fused_attention, tuning
+from vitplug.backbones import MViT
+
+SIZES = [(32, 32), (48, 24), (37, 51), (64, 96)]
+VARIANTS = {
+    'default': dict(),
+    'dims in MLP': dict(dim_mul_in_attention=False, out_scales=[1]),
+    'absolute positions': dict(use_abs_pos_embed=True, interpolate_mode='bilinear'),
+    'no residual pooling': dict(residual_pooling=False, qkv_bias=False),
+    'no relative positions': dict(rel_pos_spatial=False),
+    'kernel': dict(pool_kernel=(5, 3), adaptive_kv_stride=2),
+    'factors': dict(dim_mul=3, head_mul=1, mlp_ratio=1.5),
+    'patches': dict(patch_cfg=dict(kernel_size=4, stride=4)),
+}
+
+
+def equal_pair(**settings):
+    """mmpretrain's with random weights, and ours that loaded them."""
+    settings = {**dict(arch=MVIT_ARCH, img_size=32, out_scales=[2]), **settings}
+    theirs, ours = randomize(stock.MViT(**copy.deepcopy(settings))), MViT(**copy.deepcopy(settings))
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    theirs.eval()
+    return theirs.double(), ours.double().eval()
+
+
+def assert_same_gradients(theirs, ours, names=lambda name: name):
+    expected = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        assert_close(parameter.grad, expected[names(name)].grad, rtol=1e-9, atol=1e-9, msg=name)
+
+
+# --- mmpretrain ---
+
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_equals_mmpretrain(variant):
+    theirs, ours = equal_pair(**VARIANTS[variant])
+    for size in SIZES:
+        x = images(*size)
+        (expected,) = theirs(x)
+        for fused in (True, False):
+            with fused_attention(fused):
+                (got,) = ours(x)
+            assert got.shape == expected.shape
+            assert (got - expected).abs().max() <= 1e-12 * expected.abs().max()
+    for model in (theirs, ours):
+        model(x)[0].square().sum().backward()
+    assert_same_gradients(theirs, ours)
+
+
+def test_norms_of_the_outputs_change_the_outputs_alone():
+    """As in the official detector. mmpretrain's blocks get the normed tokens where several scales are asked for."""
+    one, all_scales = mvit(out_scales=-1).double().eval(), mvit().double().eval()
+    randomize(all_scales)
+    one.load_state_dict(all_scales.state_dict(), strict=False)
+    x = images(40, 56)
+    assert torch.equal(one(x)[0], all_scales(x)[-1])
+    outs, found = all_scales.forward_intermediates(x, 'block')
+    for stage, (last, out) in enumerate(zip((0, 2, 3), outs, strict=True)):
+        normed = getattr(all_scales, f'norm{stage}')(found['block'][last])
+        assert torch.equal(out, normed.transpose(1, 2).unflatten(2, out.shape[2:]))
+
+
+def test_arguments():
+    """Those of the stock class in its order, with its defaults; the others by name alone."""
+    expected = [p for p in inspect.signature(stock.MViT).parameters.values() if p.name != 'init_cfg']
+    got = [p for p in inspect.signature(MViT).parameters.values() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert [(p.name, p.default) for p in got[:-1]] == [(p.name, p.default) for p in expected]
+    assert got[-1].name == 'init_cfg'
+    assert MViT.arch_zoo == stock.MViT.arch_zoo
+
+
+def test_initial_weights_have_the_stock_distribution():
+    models = [cls(arch=MVIT_ARCH | dict(embed_dims=48), use_abs_pos_embed=True) for cls in (MViT, stock.MViT)]
+    for model in models:
+        torch.manual_seed(0)
+        model.init_weights()
+    for (name, a), b in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+        assert_close(a.std(), b.std(), rtol=0.3, atol=3e-3, msg=name)
+    assert models[0].blocks[0].attn.rel_pos_h.std() > 0.01
+    zero = mvit(rel_pos_zero_init=True)
+    zero.init_weights()
+    assert not zero.blocks[0].attn.rel_pos_h.any()
+
+
+# --- timm ---
+
+
+def timm_name(name, model):
+    """timm's name of one of our parameters."""
+    if not name.startswith('blocks.'):
+        return (
+            {'patch_embed.projection': 'patch_embed.proj', 'norm2': 'norm', 'norm3': 'norm'}.get(
+                name.rpartition('.')[0], name.rpartition('.')[0]
+            )
+            + f'.{name.rpartition(".")[2]}'
+            if '.' in name
+            else name
+        )
+    _, index, rest = name.split('.', 2)
+    starts = [0, *model.downscale_indices]
+    stage = sum(int(index) >= start for start in starts) - 1
+    if rest.startswith('proj.'):
+        skip = 'shortcut_proj_attn.' if model.blocks[int(index)].dim_mul_in_attention else 'shortcut_proj_mlp.'
+        rest = skip + rest.removeprefix('proj.')
+    return f'stages.{stage}.blocks.{int(index) - starts[stage]}.{rest}'
+
+
+def assert_equals_timm(theirs, ours, x, pool):
+    theirs, ours = randomize(theirs).double().eval(), ours.double().eval()
+    weights = dict(theirs.named_parameters())
+    ours.load_state_dict({name: weights[timm_name(name, ours)].detach() for name in ours.state_dict()})
+    head = theirs.head.fc
+    expected, got = theirs(x), head(pool(ours(x)[0]))
+    assert_close(got, expected, rtol=1e-9, atol=1e-9)
+    for out in (expected, got):
+        theirs.zero_grad()
+        (out * torch.linspace(-1, 2, out.numel()).view_as(out)).sum().backward()
+        if out is expected:
+            wanted = {name: p.grad.clone() for name, p in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        assert_close(parameter.grad, wanted[timm_name(name, ours)], rtol=1e-9, atol=1e-9, msg=name)
+
+
+def mean_of_map(out):
+    return out.mean((2, 3))
+
+
+@pytest.mark.parametrize('with_cls_token', [False, True])
+@pytest.mark.parametrize('in_attention', [True, False])
+def test_equals_timm(in_attention, with_cls_token):
+    cfg = MultiScaleVitCfg(
+        depths=(1, 2, 1),
+        embed_dim=(12, 24, 48),
+        num_heads=(2, 4, 8),
+        mlp_ratio=2.0,
+        stride_q=((1, 1), (2, 2), (2, 2)),
+        expand_attn=in_attention,
+        use_cls_token=with_cls_token,
+        use_abs_pos=True,
+    )
+    theirs = MultiScaleVit(cfg, img_size=(32, 32), num_classes=5)
+    settings = dict(dim_mul_in_attention=in_attention, use_abs_pos_embed=True, out_scales=-1)
+    if with_cls_token:
+        settings |= dict(with_cls_token=True, out_type='cls_token')
+    pool = (lambda out: out) if with_cls_token else mean_of_map
+    assert_equals_timm(theirs, mvit(**settings), images(32, 32), pool)
+
+
+@pytest.mark.slow
+def test_tiny_equals_timm():
+    assert_equals_timm(timm.create_model('mvitv2_tiny'), MViT('tiny'), images(224, 224, batch=1), mean_of_map)
+
+
+# --- residual attention, as in the official code ---
+
+
+@pytest.mark.parametrize('in_attention', [True, False])
+@pytest.mark.parametrize('alpha', [None, 0.3])
+def test_official_residual_attention(alpha, in_attention):
+    """T_l = alpha S_l + (1 - alpha) resize(T_{l-1}) + E_l: values, and the gradients of alpha and of all weights."""
+    plugs = [] if alpha is None else [dict(type='ResidualAttention', bias_mode='after_carried', alpha=alpha)]
+    model = mvit(plugs=plugs, dim_mul_in_attention=in_attention).double().eval()
+    weights = randomize(model).state_dict(keep_vars=True)
+    own = {name: t for name, t in weights.items() if 'residual_alpha' not in name}
+    learned = [t for name, t in weights.items() if 'residual_alpha' in name]
+    with torch.no_grad():
+        for parameter in learned:
+            parameter.fill_(alpha)
+    strides = [(1, 4), (2, 2), (1, 2), (2, 1)]
+    oracle = Oracle(own, [2, 4, 4, 8], strides, *learned, dim_mul_in_attention=in_attention)
+    x = images(64, 96)
+    _, found = model.forward_intermediates(x, 'block')
+    expected = oracle(x)
+    for index, block in enumerate(expected):
+        assert_close(found['block'][index], block.flatten(1, 2), rtol=1e-9, atol=1e-9)
+    parameters = [t for name, t in (own | dict(enumerate(learned))).items() if not str(name).startswith('norm')]
+    wanted = torch.autograd.grad(weighed(expected[-1].flatten(1, 2)), parameters)
+    for fused in (True, False):
+        with fused_attention(fused):
+            _, found = model.forward_intermediates(x, 'block', layers=[3])
+        got = torch.autograd.grad(weighed(found['block'][3]), parameters)
+        assert_close(got, wanted, rtol=1e-9, atol=1e-9)
+    assert len(learned) == (alpha is not None) and all(grad.any() for grad in got[len(got) - len(learned) :])
+
+
+def weighed(tokens):
+    return (tokens * torch.linspace(-1, 2, tokens.numel(), dtype=tokens.dtype).view_as(tokens)).sum()
+
+
+# --- many tokens ---
+
+
+def test_large_maps_go_by_tiles(monkeypatch):
+    """With the relative positions added to the tiles, and q and k as narrow as they are."""
+    model, x = randomize(mvit()).double(), images(40, 56)
+    expected = with_gradients(model, x)
+    widths = []
+    call = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(tuning, 'TILES_TO_SAVE_FROM', 1)
+    monkeypatch.setattr(tuning, 'BIAS_OF_CALL', 2000)
+    monkeypatch.setattr(tuning, 'TILE', 300)
+    monkeypatch.setattr(
+        torch.nn.functional,
+        'scaled_dot_product_attention',
+        lambda q, *args, **kwargs: widths.append(q.shape[-1]) or call(q, *args, **kwargs),
+    )
+    got = with_gradients(model, x)
+    assert_close(got, expected, rtol=1e-10, atol=1e-10)
+    assert len(widths) > 4 and set(widths) == {6}
+
+
+def with_gradients(model, x):
+    model.zero_grad()
+    outs = model(x)
+    sum(weighed(out) for out in outs).backward()
+    return outs, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+# --- maps on the image ---
+
+
+@pytest.mark.parametrize('size', [(32, 40), (37, 51)], ids=str)
+def test_keys_lie_where_their_tokens_do(size):
+    """Patches and pooling centre token i of a grid at pixel i times the distance of tokens."""
+    model = randomize(mvit()).double().eval()
+    _, found = model.forward_intermediates(images(*size), 'probs')
+    pixel = (size[0] // 2, size[1] - 3)
+    for index, (of_queries, of_keys) in enumerate([(4, 16), (8, 8), (8, 16), (16, 8)]):
+        maps = found['probs'][index][:, 0]
+        key_hw = [-(-side // of_keys) for side in size]
+        query = token_at(pixel[0], of_queries, size[0]) * -(-size[1] // of_queries)
+        query += token_at(pixel[1], of_queries, size[1])
+        for where, values in ((pixel, maps[:, :, query]), (None, maps.sum(2))):
+            picture = model.maps_to_image(found, index, size, where)
+            on_keys = values.unflatten(-1, key_hw)
+            for y, x in [(0, 0), (1, 2), (13, 17), (size[0] - 1, size[1] - 1)]:
+                expected = on_keys[..., token_at(y, of_keys, size[0]), token_at(x, of_keys, size[1])]
+                assert_close(picture[..., y, x], expected)
+
+
+def token_at(pixel, distance, side):
+    """The nearest token; of two equally near ones, the later."""
+    return min((pixel + distance // 2) // distance, -(-side // distance) - 1)
+
+
+# --- checkpoints ---
+
+
+def test_tables_of_another_size_are_resized():
+    small, large = randomize(mvit(use_abs_pos_embed=True)), mvit(img_size=64, use_abs_pos_embed=True)
+    large.load_state_dict(small.state_dict())
+    assert large.blocks[0].attn.rel_pos_h.shape == (31, 6)
+    assert_close(large.blocks[0].attn.rel_pos_h[15], small.blocks[0].attn.rel_pos_h[7])
+
+
+def test_a_block_that_reuses_a_map_has_no_queries():
+    arch, plugs = MVIT_ARCH | dict(num_layers=6), [dict(type='Refiner', share=1, layers=[4, 5])]
+    model = mvit(arch=arch, plugs=plugs)
+    missing, unexpected = model.load_state_dict(mvit(arch=arch).state_dict(), strict=False)
+    assert not unexpected and all('plugs' in key for key in missing)
+    model(images(32, 40, dtype=torch.float32))[-1].sum().backward()
+    assert model.blocks[5].attn.pool_q is None and model.blocks[5].attn.rel_pos_h is None
+    assert [name for name, p in model.named_parameters() if p.grad is None] == [
+        'norm0.weight',
+        'norm0.bias',
+        'norm1.weight',
+        'norm1.bias',
+    ]
+
+
+# --- arguments ---
+
+BAD = {
+    'arch name': (dict(arch='huge'), r"arch='huge': unknown; choose from \['base', 'large', 'small', 'tiny'\]"),
+    'arch keys': (dict(arch=dict(embed_dims=8)), r"expected a name or a dict with the keys \['downscale_indices', "),
+    'last block': (
+        dict(arch=MVIT_ARCH | dict(downscale_indices=[1, 4])),
+        r'arch: downscale_indices=\[1, 4\]: expected ascending block indices below 4',
+    ),
+    'order': (dict(arch=MVIT_ARCH | dict(downscale_indices=[3, 1])), r'downscale_indices=\[3, 1\]: expected ascending'),
+    'scales': (dict(out_scales=3), r'out_scales=\[3\]: \[3\] outside; this backbone has indices 0 to 2'),
+    'kernel': (dict(pool_kernel=(2, 3)), r'pool_kernel=\(2, 3\): expected two odd positive integers'),
+    'one kernel': (dict(pool_kernel=3), r'pool_kernel=3: expected two odd positive integers'),
+    'width of heads': (dict(head_mul=3), r'embed_dims=24 is no multiple of num_heads=6|no multiple of num_heads'),
+    'ratio': (dict(mlp_ratio=0), r'mlp_ratio=0 leaves no hidden channel of a width of 12'),
+    'stride': (dict(adaptive_kv_stride=0), r'adaptive_kv_stride=0: expected an integer of at least 1'),
+    'flag': (dict(residual_pooling=1), r'residual_pooling=1: expected True or False'),
+    'class token': (dict(out_type='cls_token'), r"out_type='cls_token' needs with_cls_token=True"),
+    'output': (dict(out_type='raw'), r"out_type='raw': expected one of \['featmap', 'cls_token'\]"),
+    'frozen': (dict(frozen_stages=3), r'frozen_stages=3: expected an integer from -1 \(none\) to 2'),
+    'unknown': (dict(depths=[1]), r"MViT has no argument \['depths'\]; it takes .*'arch', 'img_size', .*'plugs'"),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_bad_arguments(case):
+    settings, message = BAD[case]
+    with pytest.raises(TypeError if case == 'unknown' else ValueError, match=message):
+        mvit(**settings)

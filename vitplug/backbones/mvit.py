@@ -1,0 +1,602 @@
+"""Multiscale Vision Transformer, version 2 (MViTv2), the hierarchical host that pools queries, keys and values.
+
+*MViTv2: Improved Multiscale Vision Transformers for Classification and Detection*, with the arguments, state-dict keys
+and outputs of mmpretrain's ``MViT``. A class token, a dropout after the embedding, frozen stages and activation
+checkpointing are added.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mmcv.cnn.bricks.drop import build_dropout
+from mmengine.logging import print_log
+from mmengine.model import BaseModule, ModuleList
+from mmengine.model.weight_init import trunc_normal_
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, LayerRecord, QueryBias, Site, attend
+from vitplug.compat import is_compiling, register_load_state_dict_pre_hook
+from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs.checks import check_choice
+from vitplug.registry import MODELS
+
+from .attention import SelfAttention
+from .base import PluggedBackbone, Section, freeze_module
+from .ffn import feed_forward, layer_norm
+from .patch_embed import build_patch_embed
+from .plug_configs import build_plugs
+from .position_tables import fit_position_table, resize_position_table
+from .settings import choose_arch, choose_frozen, choose_indices
+
+# Rows and columns of tokens that become one in the first block of a stage.
+DOWNSCALE = 2
+
+
+class PooledAttention(SelfAttention):
+    """Self-attention with pooled queries, keys and values::
+
+        q, k, v = norm(pool(t)) for t of split(qkv(x))          depthwise convolutions, the same for all heads
+        bias_ij = q_i . R_h[y_i, y_j] + q_i . R_w[x_i, x_j]     decomposed relative positions
+        out     = proj(softmax(scale * q @ k^T + bias) @ v + q)
+
+    The last sum is residual pooling. Prefix tokens are not pooled and have no relative position. Heads of plugs that
+    have no q attend as they do elsewhere and get nothing from residual pooling.
+
+    Args:
+        in_dims: Width of the tokens that come in.
+        embed_dims: Width of the tokens that go out.
+        shape: The heads.
+        stride_q: Rows and columns of queries that become one.
+        stride_kv: The same of keys and values.
+        pool_kernel: Rows and columns of the kernels.
+        map_size: Rows and columns of tokens that come in at the configured image size; for the length of the tables.
+        norm_cfg: The norms after pooling.
+        rel_pos_spatial: Whether there are relative positions.
+        rel_pos_zero_init: Whether their tables start with zeros.
+        residual_pooling: Whether q is added to the output.
+        qkv_bias: Whether the projections to q, k and v have a bias.
+    """
+
+    def __init__(
+        self,
+        in_dims: int,
+        embed_dims: int,
+        shape: BlockShape,
+        stride_q: int,
+        stride_kv: int,
+        pool_kernel: Sequence[int],
+        map_size: Sequence[int],
+        norm_cfg: dict,
+        rel_pos_spatial: bool,
+        rel_pos_zero_init: bool,
+        residual_pooling: bool,
+        qkv_bias: bool,
+    ):
+        super().__init__(embed_dims, shape, qkv_bias=qkv_bias, in_dims=in_dims)
+        self.strides = stride_q, stride_kv
+        self.residual_pooling = residual_pooling
+        self.rel_pos_zero_init = rel_pos_zero_init
+        dims, padding = shape.head_dims, tuple(side // 2 for side in pool_kernel)
+        # A block that reuses the map of an earlier one has neither q nor k.
+        own = ('q', 'k', 'v') if shape.map_heads else ('v',)
+        for name, stride in zip('qkv', (stride_q, stride_kv, stride_kv), strict=True):
+            pool = nn.Conv2d(dims, dims, tuple(pool_kernel), stride, padding, groups=dims, bias=False)
+            setattr(self, f'pool_{name}', pool if name in own else None)
+            setattr(self, f'norm_{name}', layer_norm(norm_cfg, dims) if name in own else None)
+        self.rel_pos_h = self.rel_pos_w = None
+        if rel_pos_spatial and shape.map_heads:
+            lengths = [2 * max(side // stride_q, side // stride_kv, 1) - 1 for side in map_size]
+            self.rel_pos_h, self.rel_pos_w = (nn.Parameter(torch.zeros(length, dims)) for length in lengths)
+        register_load_state_dict_pre_hook(self, _fit_pooling)
+
+    def init_weights(self):
+        super().init_weights()
+        for table in (self.rel_pos_h, self.rel_pos_w):
+            if table is not None and not self.rel_pos_zero_init:
+                trunc_normal_(table, std=0.02)
+
+    def _attend(self, qkv, site: Site, plugs, carry, record=None) -> tuple[Tensor, Carry]:
+        norms = ((self.pool_q, self.norm_q), (self.pool_k, self.norm_k), (self.pool_v, self.norm_v))
+        q, k, v = (self._pool(t, *norm, site) for t, norm in zip(self.split_heads(qkv), norms, strict=True))
+        out_BWHNd, carry = attend(
+            *(q, k, v),
+            scale=self.scale,
+            site=site,
+            plugs=plugs,
+            carry=carry,
+            biases=self._relative_positions(q, site),
+            dropout_p=self.dropout_p,
+            record=record,
+        )
+        if self.residual_pooling:
+            out_BWHNd = self._add_queries(out_BWHNd, q)
+        return out_BWHNd.transpose(2, 3).flatten(3), carry
+
+    def _pool(self, t_BWNHd: Tensor, pool: nn.Conv2d | None, norm: nn.Module | None, site: Site) -> Tensor:
+        """q, k or v of all tokens ``(B, 1, N, H, d)`` to those that are left ``(B, 1, H, N', d)``."""
+        if pool is None:  # of no head
+            return t_BWNHd.transpose(2, 3)
+        pooled_BND = on_grid(partial(_convolve, pool), t_BWNHd.flatten(3).squeeze(1), site)
+        return norm(pooled_BND.unflatten(-1, t_BWNHd.shape[3:])).transpose(1, 2).unsqueeze(1)
+
+    def _relative_positions(self, q_BWHNd: Tensor, site: Site) -> tuple[QueryBias, ...]:
+        if self.rel_pos_h is None:
+            return ()
+        pairs = site.pairs
+        q_BWHyxd = q_BWHNd[..., pairs.queries.num_prefix :, :].unflatten(-2, pairs.queries.hw)
+        tables = (
+            relative_positions(*of_axis)
+            for of_axis in zip((self.rel_pos_h, self.rel_pos_w), pairs.queries.hw, pairs.keys.hw, strict=True)
+        )
+        rows, columns = (
+            torch.einsum(terms, q_BWHyxd, table).flatten(3, 4)
+            for terms, table in zip(('bwhyxd,ykd->bwhyxk', 'bwhyxd,xkd->bwhyxk'), tables, strict=True)
+        )
+        return (QueryBias(rows, columns, pairs),)
+
+    def _add_queries(self, out_BWHNd: Tensor, q_BWHNd: Tensor) -> Tensor:
+        """Residual pooling; where a head has several outputs, each gets its q."""
+        heads = q_BWHNd.shape[2] * self.shape.repeats
+        if self.shape.repeats > 1:
+            q_BWHNd = q_BWHNd.repeat_interleave(self.shape.repeats, dim=2)
+        if heads == out_BWHNd.shape[2]:
+            return out_BWHNd + q_BWHNd
+        return torch.cat((out_BWHNd[:, :, :heads] + q_BWHNd, out_BWHNd[:, :, heads:]), dim=2)
+
+
+def on_grid(pool: Callable[[Tensor], Tensor], x_BND: Tensor, site: Site) -> Tensor:
+    """Pools the tokens that enter a block, ``(B, N, D)``, as a map ``(B, D, h, w)``; prefix tokens stay."""
+    num_prefix = site.layout.num_prefix
+    map_BhwD = x_BND[:, num_prefix:].unflatten(1, site.entering_hw)
+    pooled_BND = pool(map_BhwD.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1, 2)
+    return torch.cat((x_BND[:, :num_prefix], pooled_BND), dim=1) if num_prefix else pooled_BND
+
+
+def _convolve(conv: nn.Conv2d, x_BDhw: Tensor) -> Tensor:
+    """A depthwise convolution of the channels of all heads, side by side, by the kernels of one head."""
+    weight = conv.weight.repeat(x_BDhw.shape[1] // len(conv.weight), 1, 1, 1)
+    return F.conv2d(x_BDhw, weight, None, conv.stride, conv.padding, groups=len(weight))
+
+
+def relative_positions(table: Tensor, queries: int, keys: int) -> Tensor:
+    """The entries of a table of relative positions along one axis, for all pairs of a query and a key.
+
+    Where queries and keys differ in number, the fewer are spread evenly among the places of the others.
+
+    Args:
+        table: ``(length, d)``; it is resized to ``2 * max(queries, keys) - 1`` offsets.
+        queries: Number of queries.
+        keys: Number of keys.
+
+    Returns:
+        ``(queries, keys, d)``.
+    """
+    length = 2 * max(queries, keys) - 1
+    find = _offsets if is_compiling() else _cached_offsets
+    return _resized(table, length)[find(queries, keys, table.device)]
+
+
+def _resized(table: Tensor, length: int) -> Tensor:
+    if len(table) == length:
+        return table
+    return F.interpolate(table.T[None], size=length, mode='linear', align_corners=False)[0].T
+
+
+def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
+    """The offset of every pair as an index into a table, ``(queries, keys)``."""
+    # In float32 and in this order, as mmpretrain and timm have it: where one side is no multiple of the other,
+    # rounding decides between two neighbouring offsets.
+    per_query, per_key = max(keys / queries, 1.0), max(queries / keys, 1.0)
+    # Inference tensors could not be used by a later training forward.
+    with torch.inference_mode(False):
+        q, k = (torch.arange(n, dtype=torch.float32, device=device) for n in (queries, keys))
+        return ((q * per_query)[:, None] - k * per_key + (keys - 1) * per_key).long()
+
+
+_cached_offsets = lru_cache(maxsize=128)(_offsets)
+
+
+class MultiScaleMLP(BaseModule):
+    """The MLP of a block, which may change the width of the tokens; with the sockets of an MLP.
+
+    Args:
+        in_dims: Width of the tokens that come in.
+        hidden_dims: Width inside.
+        out_dims: Width of the tokens that go out.
+    """
+
+    def __init__(self, in_dims: int, hidden_dims: int, out_dims: int):
+        super().__init__()
+        self.fc1 = nn.Linear(in_dims, hidden_dims)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(hidden_dims, out_dims)
+
+    def forward(self, x_BND: Tensor, plugs: LayerPlugs, site: Site) -> Tensor:
+        """Tokens ``(B, N, in_dims)`` to ``(B, N, out_dims)``."""
+        return feed_forward(lambda x: self.act(self.fc1(x)), self.fc2, x_BND, self, plugs, site)
+
+
+class MultiScaleBlock(BaseModule):
+    """One pre-norm block: attention, which may pool the tokens, then MLP. One of them may change their width.
+
+    Args:
+        in_dims: Width of the tokens that come in.
+        out_dims: Width of the tokens that go out.
+        num_heads: Heads.
+        mlp_ratio: Hidden width of the MLP, divided by the width that it gets.
+        drop_path: Stochastic depth of both branches.
+        norm_cfg: The norms.
+        stride_q: Rows and columns of tokens that become one.
+        dim_mul_in_attention: Whether attention changes the width, not the MLP.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        reshape: Changes of the block's shape by the plugs.
+        settings: Further arguments of :class:`PooledAttention`.
+
+    Raises:
+        ValueError: If the width is no multiple of the heads, or the MLP has no hidden channel.
+    """
+
+    def __init__(
+        self,
+        in_dims: int,
+        out_dims: int,
+        num_heads: int,
+        mlp_ratio: float,
+        drop_path: float,
+        norm_cfg: dict,
+        stride_q: int,
+        dim_mul_in_attention: bool,
+        with_cp: bool,
+        reshape: Callable[[BlockShape], BlockShape],
+        **settings,
+    ):
+        super().__init__()
+        self.with_cp = with_cp
+        self.in_dims, self.out_dims = in_dims, out_dims
+        self.dim_mul_in_attention = dim_mul_in_attention
+        dims = out_dims if dim_mul_in_attention else in_dims
+        hidden_dims = int(dims * mlp_ratio)
+        if hidden_dims < 1:
+            raise ValueError(f'mlp_ratio={mlp_ratio} leaves no hidden channel of a width of {dims}; raise it')
+        self.shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
+        #: Width of the tokens in the sockets where it may differ from that after the stage.
+        self.widths = dict(prefix=in_dims, heads=in_dims, msa=dims, mlp_front=dims, mlp_end=out_dims)
+        #: The sockets that the block offers. Heads belong to the tokens that come in only where these are the queries.
+        self.sockets = tuple(s for s in BLOCK_SOCKETS if s != 'heads' or (stride_q == 1 and in_dims == dims))
+        self.norm1 = layer_norm(norm_cfg, in_dims)
+        self.attn = PooledAttention(in_dims, dims, self.shape, stride_q, norm_cfg=norm_cfg, **settings)
+        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+        self.norm2 = layer_norm(norm_cfg, dims)
+        self.mlp = MultiScaleMLP(dims, self.shape.hidden_dims, out_dims)
+        self.proj = nn.Linear(in_dims, out_dims) if in_dims != out_dims else None
+        self.pool_skip = nn.MaxPool2d(stride_q + 1, stride_q, (stride_q + 1) // 2) if stride_q > 1 else None
+        self.plugs = LayerPlugs()
+
+    def forward(
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, in_dims)`` to those of the queries ``(B, Nq, out_dims)``, and carry."""
+        normed = self.norm1(x_BND)
+        branch, carry = self.attn(normed, site, self.plugs, carry, record)
+        attn = self.drop_path(branch)
+        x_BND = self._skip(x_BND, normed, in_attention=True)
+        x_BND = (x_BND if self.pool_skip is None else on_grid(self.pool_skip, x_BND, site)) + attn
+        normed = self.norm2(x_BND)
+        mlp = self.drop_path(self.mlp(normed, self.plugs, site))
+        if record is not None:
+            record.add(attn=attn, mlp=mlp)
+        return self._skip(x_BND, normed, in_attention=False) + mlp, carry
+
+    def _skip(self, x_BND: Tensor, normed: Tensor, in_attention: bool) -> Tensor:
+        """The tokens beside a branch; where the branch changes their width, a projection of its normed input."""
+        changes = self.proj is not None and self.dim_mul_in_attention == in_attention
+        return self.proj(normed) if changes else x_BND
+
+
+_ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'downscale_indices')
+
+
+def _arch(*values) -> dict:
+    return dict(zip(_ARCH_KEYS, values, strict=True))
+
+
+@MODELS.register_module()
+class MViT(PluggedBackbone):
+    """MViTv2 with plugs.
+
+    Takes images of any size; the tables of positions are resized to the token grids.
+
+    Args:
+        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``num_layers``, ``num_heads`` (of the first
+            block) and ``downscale_indices`` (the first blocks of all stages but the first).
+        img_size: Image size ``(h, w)`` the tables of positions are made for.
+        in_channels: Channels of the images.
+        out_scales: Stages whose output is returned, in ascending order.
+        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
+        use_abs_pos_embed: Whether there is a table of absolute positions.
+        interpolate_mode: How that table is resized.
+        pool_kernel: Rows and columns of the pooling kernels, odd.
+        dim_mul: Factor of the width from stage to stage.
+        head_mul: Factor of the heads from stage to stage.
+        adaptive_kv_stride: Rows and columns of keys that become one in the first stage; half as many from stage to
+            stage.
+        rel_pos_spatial: Whether there are decomposed relative positions.
+        residual_pooling: Whether the pooled queries are added to the output of attention.
+        dim_mul_in_attention: Whether the width changes in the attention of a stage's first block, or else in the MLP of
+            the block before.
+        rel_pos_zero_init: Whether the tables of relative positions start with zeros.
+        mlp_ratio: Hidden width of the MLPs, divided by the width that they get.
+        qkv_bias: Whether q, k and v have a bias.
+        norm_cfg: The norms, those of the outputs too.
+        patch_cfg: Settings of mmcv's ``PatchEmbed``.
+        init_cfg: Weight initialisation.
+        with_cls_token: Whether there is a class token.
+        out_type: ``'featmap'``, ``(B, D, h, w)``, or ``'cls_token'``, ``(B, D)``.
+        drop_rate: Drop rate after the embedding.
+        frozen_stages: Last stage to freeze, with everything before it; -1 freezes nothing.
+        with_cp: Whether activations are computed again in backward instead of being kept.
+        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+
+    Raises:
+        ValueError: Names the argument, its value and what is allowed.
+    """
+
+    arch_zoo = {
+        'tiny': _arch(96, 10, 1, [1, 3, 8]),
+        'small': _arch(96, 16, 1, [1, 3, 14]),
+        'base': _arch(96, 24, 1, [2, 5, 21]),
+        'large': _arch(144, 48, 2, [2, 8, 44]),
+    }
+    OUT_TYPES = ('featmap', 'cls_token')
+
+    def __init__(
+        self,
+        arch: str | Mapping = 'base',
+        img_size: int | Sequence[int] = 224,
+        in_channels: int = 3,
+        out_scales: int | Sequence[int] = -1,
+        drop_path_rate: float = 0.0,
+        use_abs_pos_embed: bool = False,
+        interpolate_mode: str = 'bicubic',
+        pool_kernel: Sequence[int] = (3, 3),
+        dim_mul: int = 2,
+        head_mul: int = 2,
+        adaptive_kv_stride: int = 4,
+        rel_pos_spatial: bool = True,
+        residual_pooling: bool = True,
+        dim_mul_in_attention: bool = True,
+        rel_pos_zero_init: bool = False,
+        mlp_ratio: float = 4.0,
+        qkv_bias: bool = True,
+        norm_cfg: dict = dict(type='LN', eps=1e-6),
+        patch_cfg: Mapping = dict(kernel_size=7, stride=4, padding=3),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        with_cls_token: bool = False,
+        out_type: str = 'featmap',
+        drop_rate: float = 0.0,
+        frozen_stages: int = -1,
+        with_cp: bool = False,
+        plugs: Sequence[Mapping] = (),
+        **unknown,
+    ):
+        super().__init__(
+            init_cfg,
+            unknown,
+            in_channels=in_channels,
+            drop_path_rate=drop_path_rate,
+            use_abs_pos_embed=use_abs_pos_embed,
+            interpolate_mode=interpolate_mode,
+            dim_mul=dim_mul,
+            head_mul=head_mul,
+            adaptive_kv_stride=adaptive_kv_stride,
+            rel_pos_spatial=rel_pos_spatial,
+            residual_pooling=residual_pooling,
+            dim_mul_in_attention=dim_mul_in_attention,
+            rel_pos_zero_init=rel_pos_zero_init,
+            mlp_ratio=mlp_ratio,
+            qkv_bias=qkv_bias,
+            norm_cfg=norm_cfg,
+            patch_cfg=patch_cfg,
+            with_cls_token=with_cls_token,
+            drop_rate=drop_rate,
+            with_cp=with_cp,
+        )
+        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.embed_dims = self.arch_settings['embed_dims']
+        self.num_layers = self.arch_settings['num_layers']
+        self.num_heads = self.arch_settings['num_heads']
+        self.downscale_indices = _choose_downscales(self.arch_settings['downscale_indices'], self.num_layers)
+        self.num_scales = len(self.downscale_indices) + 1
+        self.out_indices = sorted(choose_indices(out_scales, self.num_scales, 'out_scales'))
+        self.out_type = _choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
+        self.prefix_names = ('cls_token',) if with_cls_token else ()
+        self.interpolate_mode = interpolate_mode
+        self.frozen_stages = choose_frozen(frozen_stages, self.num_scales - 1)
+
+        # Where patch_cfg leaves something out, mmcv's default holds, as in mmpretrain.
+        patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=16, stride=16)
+        self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
+        self.patch_resolution = self.patch_embed.init_out_size
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, self.embed_dims)) if with_cls_token else None
+        num_tokens = self.num_extra_tokens + prod(self.patch_resolution)
+        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
+        register_load_state_dict_pre_hook(self, _fit_position_table)
+        self.drop_after_pos = nn.Dropout(drop_rate)
+
+        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
+        shared = dict(
+            mlp_ratio=mlp_ratio,
+            qkv_bias=qkv_bias,
+            norm_cfg=norm_cfg,
+            pool_kernel=_choose_kernel(pool_kernel),
+            rel_pos_spatial=rel_pos_spatial,
+            rel_pos_zero_init=rel_pos_zero_init,
+            residual_pooling=residual_pooling,
+            dim_mul_in_attention=dim_mul_in_attention,
+            with_cp=with_cp,
+        )
+        rates = np.linspace(0, drop_path_rate, self.num_layers).tolist()
+        self.blocks = ModuleList(
+            MultiScaleBlock(**own, **shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
+            for index, (own, rate) in enumerate(
+                zip(self._scales(dim_mul, head_mul, adaptive_kv_stride, dim_mul_in_attention), rates, strict=True)
+            )
+        )
+        self.num_features = [section.embed_dims for section in self.sections()]
+        for i in self.out_indices:
+            self.add_module(f'norm{i}', layer_norm(norm_cfg, self.num_features[i]))
+        self.attach(plug_set)
+        self.freeze()
+
+    def _scales(self, dim_mul: int, head_mul: int, stride_kv: int, dim_mul_in_attention: bool) -> Iterator[dict]:
+        """Widths, heads, strides and the map of tokens that comes in, of every block."""
+        dims, num_heads, map_size = self.embed_dims, self.num_heads, tuple(self.patch_resolution)
+        for index in range(self.num_layers):
+            downscales = index in self.downscale_indices
+            if downscales:
+                num_heads, stride_kv = num_heads * head_mul, max(stride_kv // DOWNSCALE, 1)
+            changes = downscales if dim_mul_in_attention else index + 1 in self.downscale_indices
+            out_dims, stride_q = dims * dim_mul if changes else dims, DOWNSCALE if downscales else 1
+            yield dict(
+                in_dims=dims,
+                out_dims=out_dims,
+                num_heads=num_heads,
+                stride_q=stride_q,
+                stride_kv=stride_kv,
+                map_size=map_size,
+            )
+            dims, map_size = out_dims, tuple(side // stride_q for side in map_size)
+
+    def sections(self) -> list[Section]:
+        cuts = pairwise((0, *self.downscale_indices, self.num_layers))
+        return [
+            Section(list(self.blocks[first:end]), self.blocks[end - 1].out_dims, stage)
+            for stage, (first, end) in enumerate(cuts)
+        ]
+
+    def strides(self, index: int) -> tuple[int, int]:
+        return self.blocks[index].attn.strides
+
+    def init_weights(self):
+        super().init_weights()
+        if self.is_pretrained:
+            return
+        for parameter in (self.pos_embed, self.cls_token):
+            if parameter is not None:
+                trunc_normal_(parameter, std=0.02)
+
+    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
+        x_BND, hw = self.patch_embed(images)
+        if self.cls_token is not None:
+            x_BND = torch.cat((self.cls_token.expand(len(x_BND), -1, -1), x_BND), dim=1)
+        if self.pos_embed is not None:
+            x_BND = x_BND + resize_position_table(
+                self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
+            )
+        return self.drop_after_pos(x_BND), hw
+
+    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        normed = getattr(self, f'norm{section}')(x_BND)
+        if self.out_type == 'cls_token':
+            return normed[:, 0]
+        patches = normed[:, normed.shape[1] - hw[0] * hw[1] :]
+        return patches.transpose(1, 2).unflatten(2, hw).contiguous()
+
+    def freeze(self) -> None:
+        if self.frozen_stages < 0:
+            return
+        for parameter in (self.pos_embed, self.cls_token):
+            if parameter is not None:
+                parameter.requires_grad_(False)
+        frozen = [self.patch_embed, self.drop_after_pos, *self.plugs.at('prefix')]
+        for stage, section in enumerate(self.sections()[: self.frozen_stages + 1]):
+            frozen += section.blocks
+            frozen += [getattr(self, f'norm{stage}')] if stage in self.out_indices else []
+        for module in frozen:
+            freeze_module(module)
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Depth of a parameter for layer-wise learning rate decay.
+
+        Args:
+            param_name: Name of the parameter.
+            prefix: Prefix of the backbone's own names.
+
+        Returns:
+            The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the number of depths.
+        """
+        num_depths = self.num_layers + 2
+        own = param_name.removeprefix(prefix)
+        if not param_name.startswith(prefix):
+            return num_depths - 1, num_depths
+        if own.startswith('blocks.'):
+            return int(own.split('.')[1]) + 1, num_depths
+        is_prefix = own == 'cls_token' or re.match(r'plugs\.[^.]+\.prefix\.', own)
+        if is_prefix or own == 'pos_embed' or own.startswith('patch_embed.'):
+            return 0, num_depths
+        return num_depths - 1, num_depths
+
+
+def _choose_downscales(indices: Sequence[int], num_layers: int) -> list[int]:
+    """The first blocks of all stages but the first.
+
+    Raises:
+        ValueError: If they do not ascend, or there are no such blocks.
+    """
+    if sorted(set(indices)) != list(indices) or indices[-1] >= num_layers:
+        raise ValueError(f'arch: downscale_indices={indices!r}: expected ascending block indices below {num_layers}')
+    return list(indices)
+
+
+def _choose_kernel(kernel: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of the pooling kernels.
+
+    Raises:
+        ValueError: If they are no pair of odd numbers.
+    """
+    is_pair = isinstance(kernel, Sequence) and len(kernel) == 2
+    if not is_pair or not all(type(side) is int and side > 0 and side % 2 for side in kernel):
+        raise ValueError(f'pool_kernel={kernel!r}: expected two odd positive integers, such as (3, 3)')
+    return tuple(kernel)
+
+
+def _choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool) -> str:
+    if check_choice('out_type', out_type, allowed) == 'cls_token' and not with_cls_token:
+        raise ValueError("out_type='cls_token' needs with_cls_token=True; without one, choose 'featmap'")
+    return out_type
+
+
+def _fit_position_table(backbone: MViT, state_dict, prefix, *_) -> None:
+    """Makes a checkpoint's table of absolute positions fit this model's tokens and grid."""
+    key = f'{prefix}pos_embed'
+    if key not in state_dict or backbone.pos_embed is None:
+        return
+    state_dict[key] = fit_position_table(
+        state_dict[key],
+        backbone.patch_resolution,
+        backbone.interpolate_mode,
+        backbone.num_extra_tokens,
+        key,
+        other_prefixes=(0, 1),
+    )
+
+
+def _fit_pooling(attention: PooledAttention, state_dict, prefix, *_) -> None:
+    """Resizes a checkpoint's tables of relative positions, and leaves out those of q and k where a map is reused."""
+    if not attention.shape.map_heads:
+        names = ('pool_q.', 'pool_k.', 'norm_q.', 'norm_k.', 'rel_pos_h', 'rel_pos_w')
+        for key in [key for key in state_dict if key.startswith(tuple(prefix + name for name in names))]:
+            del state_dict[key]
+    for name in ('rel_pos_h', 'rel_pos_w'):
+        own, stock = getattr(attention, name), state_dict.get(prefix + name)
+        if own is not None and stock is not None and stock.ndim == 2 and len(stock) != len(own):
+            print_log(f'resizing {prefix}{name} from {len(stock)} offsets to {len(own)}', logger='current')
+            state_dict[prefix + name] = _resized(stock, len(own))
