@@ -386,3 +386,178 @@ def run_mvit(state: State, images: Tensor, heads: int = 1) -> Tensor:
         x = x + net.mlp(f'{block}.mlp.fc1', f'{block}.mlp.fc2', net.norm(f'{block}.norm2', x, eps=1e-6))
         side = side_q
     return net.linear('head.projection', net.norm('norm', x, eps=1e-6).mean(1))
+
+
+# --- T2T-ViT ---
+
+
+def t2t_vit(dims=24, depth=3, ratio=2, inner=8, performer=True, image=32, classes=5) -> Shapes:
+    """T2T-ViT; ``inner`` is the width in the token stage, ``performer`` what its two blocks are."""
+    shapes = {'cls_token': (1, 1, dims), 'pos_embed': (1, (image // 16) ** 2 + 1, dims)}
+    for number, joined in ((1, 3 * 7 * 7), (2, inner * 3 * 3)):
+        block = f'tokens_to_token.attention{number}'
+        shapes |= norm(f'{block}.norm1', joined) | norm(f'{block}.norm2', inner)
+        if performer:
+            shapes |= linear(f'{block}.kqv', 3 * inner, joined) | linear(f'{block}.proj', inner, inner)
+            shapes |= linear(f'{block}.mlp.0', inner, inner) | linear(f'{block}.mlp.2', inner, inner)
+            shapes |= {f'{block}.w': (inner // 2, inner)}
+        else:
+            shapes |= linear(f'{block}.attn.qkv', 3 * inner, joined, bias=False)
+            shapes |= linear(f'{block}.attn.proj', inner, inner)
+            shapes |= linear(f'{block}.mlp.fc1', inner, inner) | linear(f'{block}.mlp.fc2', inner, inner)
+    shapes |= linear('tokens_to_token.project', dims, inner * 3 * 3)
+    for i in range(depth):
+        block = f'blocks.{i}'
+        shapes |= norm(f'{block}.norm1', dims) | norm(f'{block}.norm2', dims)
+        shapes |= linear(f'{block}.attn.qkv', 3 * dims, dims, bias=False) | linear(f'{block}.attn.proj', dims, dims)
+        shapes |= linear(f'{block}.mlp.fc1', ratio * dims, dims) | linear(f'{block}.mlp.fc2', dims, ratio * dims)
+    return shapes | norm('norm', dims) | linear('head', classes, dims)
+
+
+def run_t2t_vit(state: State, images: Tensor, heads: int = 3) -> Tensor:
+    """Scores; the released weights' dot products are divided by the root of the whole width."""
+    net, x = Net(state), images
+    for number, (side, stride) in enumerate(((7, 4), (3, 2)), 1):
+        block = f'tokens_to_token.attention{number}'
+        joined = F.unfold(x, side, padding=side // 3, stride=stride)
+        edge = int(joined.shape[-1] ** 0.5)
+        x = joined.transpose(1, 2)
+        normed = net.norm(f'{block}.norm1', x, eps=1e-5)
+        if f'{block}.w' in state:
+            k, q, v = net.linear(f'{block}.kqv', normed).chunk(3, -1)
+            w = state[f'{block}.w']
+            # One positive feature for each row of w; a map is their product, normalised by rows.
+            of_q, of_k = ((t @ w.T - (t * t).sum(-1, keepdim=True) / 2).exp() / len(w) ** 0.5 for t in (q, k))
+            maps = of_q @ of_k.transpose(1, 2)
+            maps = maps / (maps.sum(-1, keepdim=True) + 1e-8)
+            names = (f'{block}.mlp.0', f'{block}.mlp.2')
+            x = v + net.linear(f'{block}.proj', maps @ v)
+        else:
+            q, k, v = net.linear(f'{block}.attn.qkv', normed).chunk(3, -1)
+            maps = (q @ k.transpose(1, 2) / normed.shape[-1] ** 0.5).softmax(-1)
+            names = (f'{block}.mlp.fc1', f'{block}.mlp.fc2')
+            x = v + net.linear(f'{block}.attn.proj', maps @ v)
+        x = x + net.mlp(*names, net.norm(f'{block}.norm2', x, eps=1e-5))
+        x = x.transpose(1, 2).unflatten(2, (edge, edge))
+    x = net.linear('tokens_to_token.project', F.unfold(x, 3, padding=1, stride=2).transpose(1, 2))
+    x = torch.cat((state['cls_token'].expand(len(x), -1, -1), x), 1) + state['pos_embed']
+    for i in range(sum(key.startswith('blocks.') and key.endswith('.attn.proj.weight') for key in state)):
+        block = f'blocks.{i}'
+        q, k, v = net.linear(f'{block}.attn.qkv', net.norm(f'{block}.norm1', x, eps=1e-5)).chunk(3, -1)
+        maps = (to_heads(q, heads) @ to_heads(k, heads).transpose(-2, -1) / x.shape[-1] ** 0.5).softmax(-1)
+        x = x + net.linear(f'{block}.attn.proj', from_heads(maps @ to_heads(v, heads)))
+        x = x + net.mlp(f'{block}.mlp.fc1', f'{block}.mlp.fc2', net.norm(f'{block}.norm2', x, eps=1e-5))
+    return net.linear('head', net.norm('norm', x, eps=1e-5)[:, 0])
+
+
+# --- LVT ---
+
+TINY_LVT = dict(dims=(8, 8, 16), depths=(1, 2, 1), heads=(2, 2, 4), ratios=(4, 8, 4), strides=(8, 4, 2), classes=5)
+
+
+def lvt(
+    dims=(64, 64, 160, 256),
+    depths=(2, 2, 2, 2),
+    heads=(2, 2, 5, 8),
+    ratios=(4, 8, 4, 4),
+    strides=(8, 4, 2, 1),
+    classes=1000,
+    with_class_attention=True,
+) -> Shapes:
+    shapes, inside = {}, 3
+    for stage, (width, ratio, stride) in enumerate(zip(dims, ratios, strides, strict=True)):
+        embed, hidden = f'backbone.{stage}.0', ratio * width
+        shapes |= conv(f'{embed}.proj', width, inside, 3 if stage else 7) | norm(f'{embed}.norm', width)
+        for i in range(depths[stage]):
+            block = f'backbone.{stage}.1.{i}'
+            shapes |= norm(f'{block}.norm1', width) | norm(f'{block}.norm2', width)
+            shapes |= linear(f'{block}.attn.proj', width, width)
+            if stage == 0:
+                shapes |= linear(f'{block}.attn.attn', 81 * heads[0], width)
+                shapes |= conv(f'{block}.attn.weight', 9 * width, width, 1, bias=False)
+                shapes |= linear(f'{block}.mlp.fc1', hidden, width) | linear(f'{block}.mlp.fc2', width, hidden)
+                continue
+            shapes |= linear(f'{block}.attn.q', width, width, bias=False)
+            shapes |= linear(f'{block}.attn.kv', 2 * width, width, bias=False)
+            shapes |= conv(f'{block}.attn.ds', width, 1, 3, bias=False)
+            if stride > 1:
+                shapes |= conv(f'{block}.attn.sr', width, width, stride) | norm(f'{block}.attn.norm', width)
+            shapes |= conv(f'{block}.mlp.fc1', hidden, width, 1) | conv(f'{block}.mlp.depconv', hidden, 1, 3)
+            shapes |= conv(f'{block}.mlp.fc2', width, hidden, 1)
+        inside = width
+    shapes |= norm('norm', inside) | linear('head', classes, inside)
+    if not with_class_attention:
+        return shapes
+    for i in range(2):
+        block, hidden = f'post_network.{i}', ratios[-1] * inside
+        shapes |= norm(f'{block}.norm1', inside) | norm(f'{block}.norm2', inside)
+        shapes |= linear(f'{block}.attn.q', inside, inside, bias=False)
+        shapes |= linear(f'{block}.attn.kv', 2 * inside, inside, bias=False)
+        shapes |= linear(f'{block}.attn.proj', inside, inside)
+        shapes |= linear(f'{block}.mlp.fc1', hidden, inside) | linear(f'{block}.mlp.fc2', inside, hidden)
+    return shapes | {'cls_token': (1, 1, inside)} | linear('aux_head', classes, inside)
+
+
+def run_lvt(state: State, images: Tensor, heads=(2, 2, 4), rates=(1, 3, 5)) -> Tensor:
+    """Scores, of the class token and of all others where there is class attention, of the mean token elsewhere."""
+    net, x = Net(state), images
+
+    def tokens_of(image: Tensor) -> Tensor:
+        return image.permute(0, 2, 3, 1)
+
+    def image_of(tokens: Tensor) -> Tensor:
+        return tokens.permute(0, 3, 1, 2)
+
+    def convolutional(block: str, x: Tensor, number: int) -> Tensor:
+        (_, rows, columns, dims), scale = x.shape, (x.shape[-1] // number) ** -0.5
+        centres = F.avg_pool2d(image_of(x), 2).flatten(2).transpose(1, 2)
+        maps = (scale * net.linear(f'{block}.attn', centres).unflatten(-1, (number, 9, 9))).softmax(-1)
+        around = F.unfold(image_of(x), 3, padding=1, stride=2).unflatten(1, (dims, 9))
+        weight = state[f'{block}.weight.weight'][..., 0, 0].unflatten(0, (9, dims))
+        values = torch.einsum('bcpn,pec->bnpe', around, weight).unflatten(-1, (number, -1))
+        out = torch.einsum('bnhpq,bnqhd->bhdpn', maps, values).flatten(1, 2).flatten(1, 2)
+        return net.linear(f'{block}.proj', tokens_of(F.fold(out, (rows, columns), 3, padding=1, stride=2)))
+
+    def recursive(block: str, x: Tensor, number: int) -> Tensor:
+        q = image_of(net.linear(f'{block}.q', x))
+        weight = state[f'{block}.ds.weight']
+        q = sum(F.silu(F.conv2d(q, weight, padding=r, dilation=r, groups=len(weight))) for r in rates)
+        small = x
+        if f'{block}.sr.weight' in state:
+            small = tokens_of(net.conv(f'{block}.sr', image_of(x), stride=state[f'{block}.sr.weight'].shape[-1]))
+            small = net.norm(f'{block}.norm', small, eps=1e-5)
+        k, v = (to_heads(t, number) for t in net.linear(f'{block}.kv', small.flatten(1, 2)).chunk(2, -1))
+        q = to_heads(tokens_of(q).flatten(1, 2), number)
+        out = from_heads((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+        return F.silu(net.linear(f'{block}.proj', out).unflatten(1, tuple(x.shape[1:3])))
+
+    for stage, number in enumerate(heads):
+        settings = dict(stride=2, padding=1) if stage else dict(stride=4, padding=3)
+        x = tokens_of(net.conv(f'backbone.{stage}.0.proj', x, **settings))
+        x = net.norm(f'backbone.{stage}.0.norm', x, eps=1e-5)
+        prefix = f'backbone.{stage}.1.'
+        for i in range(sum(key.startswith(prefix) and key.endswith('.attn.proj.weight') for key in state)):
+            block = f'{prefix}{i}'
+            normed = net.norm(f'{block}.norm1', x, eps=1e-5)
+            if stage == 0:
+                x = x + convolutional(f'{block}.attn', normed, number)
+                x = x + net.mlp(f'{block}.mlp.fc1', f'{block}.mlp.fc2', net.norm(f'{block}.norm2', x, eps=1e-5))
+                continue
+            x = x + recursive(f'{block}.attn', normed + recursive(f'{block}.attn', normed, number), number)
+            hidden = net.conv(f'{block}.mlp.fc1', image_of(net.norm(f'{block}.norm2', x, eps=1e-5)))
+            hidden = F.gelu(net.conv(f'{block}.mlp.depconv', hidden, padding=1, groups=hidden.shape[1]))
+            x = x + tokens_of(net.conv(f'{block}.mlp.fc2', hidden))
+        x = image_of(x)
+    x = x.flatten(2).transpose(1, 2)
+    if 'cls_token' not in state:
+        return net.linear('head', net.norm('norm', x, eps=1e-5).mean(1))
+    token = state['cls_token'].expand(len(x), -1, -1)
+    for block in ('post_network.0', 'post_network.1'):
+        normed = net.norm(f'{block}.norm1', torch.cat((token, x), 1), eps=1e-5)
+        k, v = (to_heads(t, number) for t in net.linear(f'{block}.attn.kv', normed).chunk(2, -1))
+        q = to_heads(net.linear(f'{block}.attn.q', normed[:, :1]), number)
+        out = from_heads((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+        token = token + net.linear(f'{block}.attn.proj', out)
+        token = token + net.mlp(f'{block}.mlp.fc1', f'{block}.mlp.fc2', net.norm(f'{block}.norm2', token, eps=1e-5))
+    x = net.norm('norm', torch.cat((token, x), 1), eps=1e-5)
+    return net.linear('head', x[:, 0]) + 0.5 * net.linear('aux_head', x[:, 1:]).amax(1)

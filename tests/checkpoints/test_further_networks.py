@@ -1,4 +1,4 @@
-"""Checkpoints of the further networks: those of timm and of the authors compute here what they compute there."""
+"""Checkpoints of timm's further networks compute here and in mmpretrain what they compute there, and come back."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from vitplug.checkpoints import convert
 
-# Networks that are compared in mmpretrain's form, whose keys vitplug has.
+# Backbones by mmpretrain's names, which vitplug has, too.
 MVIT = dict(type='MViT', arch=dict(embed_dims=8, num_layers=4, num_heads=1, downscale_indices=[1, 3]), img_size=32)
 MIXER = dict(
     type='MlpMixer',
@@ -37,6 +37,8 @@ def timm_mvit(expand_attn=True):
     return MultiScaleVit(cfg, img_size=(32, 32), num_classes=5)
 
 
+# Both libraries compute the logarithms of offsets in single precision.
+TOLERANCE = {'swin-v2': 1e-6}
 STRIDES = ((1, 1), (2, 2), (2, 2))
 TIMM = {
     'mvit': (timm_mvit, MVIT, 32, 32),
@@ -80,7 +82,7 @@ def random_timm(make):
 
 def classifier(backbone, in_channels):
     head = dict(type='LinearClsHead', in_channels=in_channels, num_classes=5)
-    neck = dict(type='GlobalAveragePooling', dim=1 if backbone is MIXER else 2)
+    neck = dict(type='GlobalAveragePooling', dim=1 if 'Mixer' in backbone['type'] else 2)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         model = MODELS.build(dict(type='ImageClassifier', backbone=backbone, neck=neck, head=head)).double()
     model.eval()  # mmpretrain's returns nothing
@@ -106,16 +108,37 @@ def assert_same_bits(got, expected):
     assert all(torch.equal(got[key], value) for key, value in expected.items())
 
 
+@pytest.mark.parametrize('scope', [''], ids=['mmpretrain'])
 @pytest.mark.parametrize('case', TIMM)
-def test_timm(case):
+def test_timm(case, scope):
     make, backbone, width, side = TIMM[case]
     theirs = random_timm(make)
-    model = classifier(backbone, width)
+    model = classifier(dict(backbone, type=scope + backbone['type']), width)
     converted, known, notes = convert(theirs.state_dict())
     assert known.name.startswith('timm ') and notes == []
     assert_loaded(model, converted)
     x = images(side, side)
     with torch.no_grad():
-        assert_same(logits(model, x), theirs(x), 1e-6 if case == 'swin-v2' else 1e-9)
+        assert_same(logits(model, x), theirs(x), TOLERANCE.get(case, 1e-9))
     assert_same_bits(convert(model.state_dict(), 'timm').state, theirs.state_dict())
     assert_same_bits(convert(theirs.state_dict(), 'mmpretrain').state, converted)
+
+
+def test_original_swin_v2():
+    """It has the patch merging in the stage before, tables beside, and another name of the classifier."""
+    make, backbone, width, side = TIMM['swin-v2']
+    theirs = random_timm(make)
+    state = {key.replace('head.fc.', 'head.'): value for key, value in theirs.state_dict().items()}
+    for stage in (1, 2):
+        for part in ('norm.weight', 'norm.bias', 'reduction.weight'):
+            state[f'layers.{stage - 1}.downsample.{part}'] = state.pop(f'layers.{stage}.downsample.{part}')
+    state['layers.0.blocks.0.attn.relative_coords_table'] = torch.zeros(1, 7, 7, 2)
+    converted, known, notes = convert(state)
+    assert known.name == 'original Swin V2'
+    assert notes == ['left out tables that models compute (1: layers.0.blocks.0.attn.relative_coords_table)']
+    model = classifier(backbone, width)
+    assert_loaded(model, converted)
+    x = images(side, side)
+    with torch.no_grad():
+        assert_same(logits(model, x), theirs(x), TOLERANCE['swin-v2'])
+    assert_same_bits(convert(converted, 'timm').state, theirs.state_dict())

@@ -21,6 +21,7 @@ FORMATS = (
     broad.BVIT,
     t2t.T2T_VIT,
     t2t.MM_T2T_VIT,
+    lvt.ORIGINAL_LVT,
     lvt.LVT,
     pit.ORIGINAL_PIT,
     pit.TIMM_PIT,
@@ -120,7 +121,7 @@ def to_vitplug(state: State, prefix: str | None = None) -> Converted:
     ours = {**known.to_vitplug(inside), **beside}
     notes = known.notes(inside)
     if derived:
-        notes.append(f'left out {len(derived)} tables that models compute ({some_of(derived, 2)})')
+        notes.append(f'left out tables that models compute ({len(derived)}: {some_of(derived, 2)})')
     return Converted(ours, known, notes)
 
 
