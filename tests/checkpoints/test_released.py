@@ -255,7 +255,7 @@ def test_command_says_what_was_left_out_and_added(tmp_path, capsys):
 
     assert printed(released.refined_vit(scaled=False), 'refined') == (
         'from Refined-ViT to vitplug; added 2 reference_tokens, the 17 tokens of pos_embed; added 4 scales of 1, which '
-        'early code does not store'
+        'the first code does not have'
     )
     assert printed(released.bvit(), 'bvit') == (
         'from BViT to vitplug; conv and to_patch_embedding.1 are one convolution, patch_embed.projection; left out 48 '

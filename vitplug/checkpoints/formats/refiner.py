@@ -27,8 +27,8 @@ _SCALE = 'mlp_end.scale'
 class RefinedViT(Released):
     """Refined-ViT, whose every second block refines and uses the map of the block before.
 
-    The code of July 2021 has no scale of the MLPs' channels, which later code has: the scale is then 1. The plug also
-    keeps the number of tokens that the batch norms' statistics belong to.
+    The first code has no scale of the MLPs' channels, which later code has: the scale is then 1. The plug also keeps
+    the number of tokens that the batch norms' statistics belong to.
     """
 
     def to_vitplug(self, state: State) -> dict[str, Tensor]:
@@ -50,7 +50,7 @@ class RefinedViT(Released):
         tokens = state['pos_embed'].shape[1]
         notes = [f'added {len(_blocks(state, "attn.adapt_bn"))} reference_tokens, the {tokens} tokens of pos_embed']
         unscaled = len(_unscaled(state))
-        return [*notes, f'added {unscaled} scales of 1, which early code does not store'] if unscaled else notes
+        return [*notes, f'added {unscaled} scales of 1, which the first code does not have'] if unscaled else notes
 
 
 def _blocks(state: State, part: str) -> list[int]:
