@@ -108,7 +108,7 @@ def assert_same_bits(got, expected):
     assert all(torch.equal(got[key], value) for key, value in expected.items())
 
 
-@pytest.mark.parametrize('scope', [''], ids=['mmpretrain'])
+@pytest.mark.parametrize('scope', ['', 'vitplug.'], ids=['mmpretrain', 'vitplug'])
 @pytest.mark.parametrize('case', TIMM)
 def test_timm(case, scope):
     make, backbone, width, side = TIMM[case]
