@@ -8,7 +8,7 @@ import torch
 from cases import images, randomize
 from checkpoints import released
 from checkpoints.released import randoms
-from checkpoints.test_released import count, logits
+from checkpoints.test_released import assert_fits, count, logits
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import MODELS
 from timm.models.pit import PoolingVisionTransformer
@@ -90,16 +90,29 @@ CASES = {
 def test_scores_are_those_of_the_authors_network(case, tmp_path):
     shapes, run, backbone, head, save, in_channels = CASES[case]
     state = randoms(shapes)
-    torch.save(save(state), tmp_path / 'released.pth')
+    torch.save(save(state), tmp_path / 'released.pth.tar')
     head = dict(head, in_channels=in_channels, num_classes=5)
     neck = dict(type='GlobalAveragePooling') if 'MViT' in backbone['type'] else None
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         model = MODELS.build(dict(type='ImageClassifier', backbone=backbone, neck=neck, head=head)).double().eval()
-    coverage = load_pretrained(model, tmp_path / 'released.pth', min_coverage=1)
+    coverage = load_pretrained(model, tmp_path / 'released.pth.tar', min_coverage=1)
     assert [coverage.missing, coverage.plugs, coverage.heads, coverage.unused, coverage.resized] == [[]] * 5
     x = images(backbone['img_size'], backbone['img_size'])
     expected = run(state, x)
     assert (logits(model, x) - expected).abs().max() <= 1e-9 * expected.abs().max()
+
+
+FULL = {
+    'residual_attention/mvitv2-t_8xb256-300e_in1k': released.mvit(),
+    'residual_attention/mvitv2-t-residual-official_8xb256-300e_in1k': {'alpha': (1,), **released.mvit()},
+    'broad_attention/t2t-vit-7_8xb128-30e_in1k': released.t2t_vit(256, 7, 2, 64, True, 224, 1000),
+    'broad_attention/lvt_8xb128-30e_in1k': released.lvt(),
+}
+
+
+@pytest.mark.parametrize('config', FULL)
+def test_every_released_tensor_has_a_place_in_the_config(config):
+    assert_fits(FULL[config], config)
 
 
 @pytest.mark.parametrize(
