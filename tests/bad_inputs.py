@@ -330,6 +330,10 @@ def annotation(**changes) -> Make:
     return write('coco/train.json', json.dumps(coco_file(**changes)))
 
 
+# By this key, many formats of checkpoints are recognised, with the help of others.
+VIT_KEY = 'blocks.0.attn.qkv.weight'
+
+
 def saved(content, name: str = 'bad.pth') -> Make:
     return lambda folder: torch.save(content, folder / name)
 
@@ -1505,7 +1509,55 @@ CHECKPOINT = (
         r'bad\.pth holds a list: expected a state dict',
         saved([1]),
     ),
-    Row('weights of no known model', 'convert.py bad.pth new.pth', r'bad\.pth: ', saved({'a': torch.zeros(1)})),
+    Row(
+        'weights of no known model',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth: the keys \(a\) match no known network',
+        saved({'a': torch.zeros(1)}),
+    ),
+    Row(
+        'weights of two networks',
+        'convert.py bad.pth new.pth',
+        r"bad\.pth: several networks in one file: set prefix to one of 'a\.' \(timm ViT\), 'b\.' \(timm PiT\)",
+        saved({f'a.{VIT_KEY}': torch.zeros(1), f'b.transformers.0.{VIT_KEY}': torch.zeros(1)}),
+    ),
+    Row(
+        'Refined-ViT whose first block refines',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth: Refined-ViT: blocks \[0\] of 1 refine a map: expected every second one, from block 1 on',
+        saved(
+            {
+                VIT_KEY: torch.zeros(1),
+                'pos_embed': torch.zeros(1, 2, 1),
+                'blocks.0.norm1.weight': torch.zeros(1),
+                'blocks.0.attn.adapt_bn.weight': torch.zeros(1),
+            }
+        ),
+    ),
+    Row(
+        'MViT of videos',
+        'convert.py bad.pth new.pth',
+        r'bad\.pth: original MViT has no blocks\.0\.attn\.rel_pos_t \(1 of 3 tensors\)',
+        saved(
+            {
+                'patch_embed.proj.weight': torch.zeros(1),
+                'blocks.0.attn.pool_k.weight': torch.zeros(1),
+                'blocks.0.attn.rel_pos_t': torch.zeros(1),
+            }
+        ),
+    ),
+    Row(
+        'network that timm lacks',
+        'convert.py bad.pth new.pth --to timm',
+        r'bad\.pth: timm has no T2T-ViT: expected one of ViT, Swin, ',
+        saved({VIT_KEY: torch.zeros(1), 'tokens_to_token.project.weight': torch.zeros(1)}),
+    ),
+    Row(
+        'plugs that mmpretrain lacks',
+        'convert.py bad.pth new.pth --to mmpretrain',
+        r'bad\.pth: mmpretrain ViT has no keys for backbone\.plugs\.residual_attention\.start\.alpha\.residual_alpha',
+        saved({VIT_KEY: torch.zeros(1), 'alpha': torch.zeros(1)}),
+    ),
     Row(
         'meta that is no dict',
         'publish_model.py bad.pth new.pth',

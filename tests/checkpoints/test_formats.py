@@ -1,5 +1,6 @@
 """Checkpoints of other code compute here what they compute there, and come back bit for bit."""
 
+import re
 import warnings
 
 import pytest
@@ -277,23 +278,25 @@ def test_what_timm_lacks_is_not_lost_silently():
         convert(state, 'timm')
 
 
-def test_unknown_keys_and_swin_v2():
-    with pytest.raises(ValueError, match=r'the keys \(conv\.weight\) match no known ViT or Swin: expected .*timm'):
-        recognise({'conv.weight': torch.zeros(1)})
-    second_version = {
-        'layers.0.blocks.0.attn.qkv.weight': torch.zeros(1),
-        'layers.0.blocks.0.attn.logit_scale': torch.zeros(1),
-    }
-    with pytest.raises(ValueError, match='no known ViT or Swin'):
-        recognise(second_version)
+def test_unknown_keys():
+    for key in ('conv.weight', 'stages.0.blocks.0.attn.meta_mlp.fc1.weight', 'blocks.0.attn.q.weight'):
+        with pytest.raises(ValueError, match=rf'the keys \({re.escape(key)}\) match no known network: expected .*timm'):
+            recognise({key: torch.zeros(1)})
+
+
+def test_networks_of_two_formats_need_a_prefix():
+    networks = dict(a=vit(), b=swin())
+    both = {f'{who}.{key}': value for who, model in networks.items() for key, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"set prefix to one of 'a\.' \(OpenMMLab ViT\), 'b\.' \(OpenMMLab Swin\)"):
+        convert(both)
+    assert convert(both, prefix='b.').source.name == 'OpenMMLab Swin'
 
 
 def test_two_networks_need_a_prefix():
     state = vit().state_dict()
     both = {f'{who}.{key}': value for who in ('student', 'teacher') for key, value in state.items()}
-    with pytest.raises(ValueError, match=r"set prefix to one of \['student\.', 'teacher\.'\]"):
+    with pytest.raises(ValueError, match=r"set prefix to one of 'student\.' \(OpenMMLab ViT\), 'teacher\.'"):
         convert(both)
-    chosen, _ = convert(both, prefix='teacher.')
-    assert_same_bits(chosen, {f'backbone.{k}': v for k, v in state.items()})
+    assert_same_bits(convert(both, prefix='teacher.').state, {f'backbone.{k}': v for k, v in state.items()})
     with pytest.raises(ValueError, match=r"prefix='pupil\.': no key begins with it; the keys are student\."):
         convert(both, prefix='pupil.')

@@ -143,7 +143,8 @@ def test_prefix(saved):
     model.init_weights()
     assert_loaded(model, teacher.state_dict())
     with pytest.raises(
-        ValueError, match=r"stock\.pth: several networks .* set prefix to one of \['student\.', 'teacher\.'\]"
+        ValueError,
+        match=r"stock\.pth: several .* set prefix to one of 'student\.' \(OpenMMLab ViT\), 'teacher\.'",
     ):
         vit(init_cfg=pretrained(saved(both, 'again.stock.pth'))).init_weights()
 

@@ -1,4 +1,4 @@
-"""Reads, converts, loads and writes checkpoints of timm, the original Swin release, mmpretrain, mmdet and mmseg."""
+"""Reads, converts, loads and writes checkpoints of timm, OpenMMLab and the authors of papers."""
 
 from .files import find_weights, read_checkpoint, write_new
 from .formats import convert, recognise, to_vitplug

@@ -14,7 +14,7 @@ from .publish import publish
 def convert_main(argv: Sequence[str] | None = None) -> None:
     """Converts a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
     parser = _parser(
-        'Convert a checkpoint of timm, the original Swin release, mmpretrain, mmdet or mmseg (detected from its keys).'
+        'Convert a checkpoint of timm, OpenMMLab or the authors of a paper; its format is detected from its keys.'
     )
     parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
@@ -52,9 +52,9 @@ def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_
     content = read_checkpoint(local_file(source), unsafe_unpickle)
     state, _ = find_weights(content, source)
     try:
-        converted, found = convert(state, to, prefix)
+        converted, source_format, notes = convert(state, to, prefix)
     except WRONG_SHAPES as error:
         raise ValueError(f'{source}: {error}') from error
     # timm's own files are bare state dicts.
-    write_new(converted, target, meta=find_meta(content, source) if to == 'vitplug' else None)
-    return f'{target}: {len(converted)} tensors, from {found} to {to}'
+    write_new(converted, target, meta=None if to == 'timm' else find_meta(content, source))
+    return '; '.join((f'{target}: {len(converted)} tensors, from {source_format.name} to {to}', *notes))

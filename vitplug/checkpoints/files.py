@@ -22,7 +22,7 @@ from .torch_file import max_bytes, read_torch_file
 
 # Keys of the weights in a checkpoint. Averaged weights come first: timm and DeiT evaluate them.
 # mmengine's `state_dict` already has the averaged weights.
-WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'module')
+WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'module', 'model_state_dict', 'model_state')
 
 
 def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False, in_memory: bool = False) -> Mapping:

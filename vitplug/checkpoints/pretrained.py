@@ -24,8 +24,7 @@ POSITION_TABLES = ('pos_embed', 'absolute_pos_embed')
 
 @WEIGHT_INITIALIZERS.register_module()
 class Pretrained:
-    """Initialises a backbone or a whole model with a checkpoint of timm, the original Swin release, mmpretrain,
-    mmdet or mmseg.
+    """Initialises a backbone or a whole model with a checkpoint of timm, mmpretrain, mmdet, mmseg or a paper's authors.
 
     In configs: ``init_cfg=dict(type='vitplug.Pretrained', checkpoint=PATH)``. Parameters that the checkpoint lacks,
     such as plugs, are initialised as without a checkpoint.
@@ -168,7 +167,7 @@ def load_pretrained(
     weights, place = find_weights(content, path)
     wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
     try:
-        given, known = to_vitplug(weights, prefix)
+        given, known, _ = to_vitplug(weights, prefix)
         source = f'{path} ({known.name}{place and f", {place}"})'
         given, others = _choose(_without(given, reset), wanted)
         coverage = _cover(source, given, others, wanted)

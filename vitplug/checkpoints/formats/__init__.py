@@ -1,0 +1,164 @@
+"""Converts the keys and layouts of other checkpoint formats to and from vitplug's.
+
+Each format is recognised by its keys; :mod:`.format` says what a format is.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..files import shown, some_of
+from . import broad, lvt, mixer, mvit, pit, refiner, residual, swin, t2t, vit
+from .format import Format, State, refuse_nameless
+
+#: All formats. Where a checkpoint has the keys of several, the first is taken: the more special one.
+FORMATS = (
+    refiner.REFINED_VIT,
+    residual.REMVIT,
+    residual.REVIT,
+    broad.BVIT,
+    t2t.T2T_VIT,
+    t2t.MM_T2T_VIT,
+    lvt.ORIGINAL_LVT,
+    lvt.LVT,
+    pit.ORIGINAL_PIT,
+    pit.TIMM_PIT,
+    mvit.MVIT,
+    mvit.MM_MVIT,
+    mvit.TIMM_MVIT,
+    swin.MM_SWIN_V2,
+    swin.ORIGINAL_SWIN_V2,
+    swin.TIMM_SWIN_V2,
+    swin.MM_SWIN,
+    swin.ORIGINAL_SWIN,
+    swin.TIMM_SWIN,
+    mixer.MM_MIXER,
+    mixer.TIMM_MIXER,
+    vit.MM_VIT,
+    vit.MMSEG_VIT,
+    vit.TIMM_VIT,
+)
+#: The networks that timm has.
+TIMM = {
+    known.network: known
+    for known in (vit.TIMM_VIT, swin.TIMM_SWIN, swin.TIMM_SWIN_V2, mvit.TIMM_MVIT, mixer.TIMM_MIXER, pit.TIMM_PIT)
+}
+#: The networks that mmpretrain has.
+MMPRETRAIN = (vit.NETWORK, swin.NETWORK, swin.NETWORK_V2, mvit.NETWORK, mixer.NETWORK, t2t.NETWORK)
+# What mmpretrain's networks lack: plugs, the convolutional stem, the head of token labels, performers.
+_NOT_MMPRETRAIN = re.compile(
+    r'(?:.*\.)?plugs\..*|backbone\.patch_embed\.stem\..*|head\.aux_head\..*|'
+    r'backbone\.tokens_to_token\.attention\d\.attn\.(?:kqv|random_features)\b.*'
+)
+# Tables that every model computes from its shapes.
+_DERIVED = re.compile(r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table)')
+
+
+class Converted(NamedTuple):
+    """A converted state dict.
+
+    Attributes:
+        state: The tensors by their new keys.
+        source: Their original format.
+        notes: What was left out, added or merged, and why; one clause each.
+    """
+
+    state: dict[str, Tensor]
+    source: Format
+    notes: list[str]
+
+
+def is_derived(key: str) -> bool:
+    """True for a table that models compute from their shapes."""
+    return _DERIVED.fullmatch(key) is not None
+
+
+def recognise(state: State) -> tuple[Format, str]:
+    """The format of a state dict, and the prefix of its keys.
+
+    Raises:
+        ValueError: If the format is unknown, or if there are several networks with different prefixes.
+    """
+    found: dict[str, Format] = {}
+    for known in FORMATS:
+        found = {**dict.fromkeys(known.recognise(state), known), **found}
+    if len(found) > 1:
+        some = [f'{shown(prefix)!r} ({found[prefix].name})' for prefix in sorted(found)[:5]]
+        raise ValueError(f'several networks in one file: set prefix to one of {", ".join(some)}')
+    for prefix, known in found.items():
+        return known, prefix
+    raise ValueError(
+        f'the keys ({some_of(state)}) match no known network: expected {", ".join(f.name for f in FORMATS)}'
+    )
+
+
+def to_vitplug(state: State, prefix: str | None = None) -> Converted:
+    """Converts a state dict of any known format.
+
+    Args:
+        state: The tensors by their keys.
+        prefix: Use only the keys that begin with this; by default, the prefix is detected.
+
+    Returns:
+        The tensors by vitplug's keys, their original format, and notes.
+
+    Raises:
+        ValueError: If no key has the prefix, the format is not recognised, or a tensor has no place in vitplug.
+    """
+    if prefix:
+        below = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        if not below:
+            raise ValueError(f'prefix={prefix!r}: no key begins with it; the keys are {some_of(state)}')
+        state = below
+    derived = [key for key in state if is_derived(key)]
+    state = {key: value for key, value in state.items() if key not in derived}
+    known, found = recognise(state)
+    inside = {key.removeprefix(found): value for key, value in state.items() if key.startswith(found)}
+    outer = found.removesuffix('backbone.')
+    beside = {key.removeprefix(outer): value for key, value in state.items() if not key.startswith(found)}
+    ours = {**known.to_vitplug(inside), **beside}
+    notes = known.notes(inside)
+    if derived:
+        notes.append(f'left out tables that models compute ({len(derived)}: {some_of(derived, 2)})')
+    return Converted(ours, known, notes)
+
+
+def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> Converted:
+    """Converts a state dict of any known format to the keys of vitplug, timm or mmpretrain.
+
+    Args:
+        state: The tensors by their keys.
+        to: One of :data:`TARGETS`.
+        prefix: As in :func:`to_vitplug`.
+
+    Returns:
+        The converted tensors, their original format, and notes.
+
+    Raises:
+        ValueError: If the format is not recognised, or the target has no such network or no name for a key.
+    """
+    ours, source, notes = to_vitplug(state, prefix)
+    return Converted(TARGETS[to](ours, source.network), source, notes)
+
+
+def _to_timm(ours: State, network: str) -> dict[str, Tensor]:
+    if network not in TIMM:
+        raise ValueError(f'timm has no {network}: expected one of {", ".join(TIMM)}')
+    return TIMM[network].from_vitplug(ours)
+
+
+def _to_mmpretrain(ours: State, network: str) -> dict[str, Tensor]:
+    if network not in MMPRETRAIN:
+        raise ValueError(f'mmpretrain has no {network}: expected one of {", ".join(MMPRETRAIN)}')
+    refuse_nameless(f'mmpretrain {network}', [key for key in ours if _NOT_MMPRETRAIN.fullmatch(key)])
+    return dict(ours)
+
+
+#: The formats that a checkpoint can be converted to.
+TARGETS: dict[str, Callable[[State, str], State]] = {
+    'vitplug': lambda ours, network: ours,
+    'timm': _to_timm,
+    'mmpretrain': _to_mmpretrain,
+}
