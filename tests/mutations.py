@@ -366,6 +366,8 @@ MUTATIONS = (
         'self.logit_scale.clamp(max=log(MOST_SCALE)).exp()',
         'self.logit_scale.exp()',
         'backbones/test_swin_v2.py -k cosines',
+    ),
+    Mutation(
         'T2T-ViT: scores are divided by the root of the leaving width',
         'backbones/tokens_to_token.py',
         'self.scale = in_dims**-0.5',
@@ -406,6 +408,8 @@ MUTATIONS = (
         'BaseModule.init_weights(self)',
         'super().init_weights()',
         'backbones/test_t2t_vit.py -k start',
+    ),
+    Mutation(
         'the maps of convolutional self-attention are not scaled',
         'backbones/lvt_layers.py',
         'logits = self.scale * self.attn(',
@@ -460,6 +464,8 @@ MUTATIONS = (
         'stock.chunk(len(heads)), strict=True)',
         'stock.chunk(len(heads))[::-1], strict=True)',
         'backbones/test_lvt.py -k stock_weights',
+    ),
+    Mutation(
         'relative positions ignore that keys are finer than queries',
         'backbones/mvit.py',
         'per_query, per_key = max(keys / queries, 1.0), max(queries / keys, 1.0)',
