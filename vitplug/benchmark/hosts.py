@@ -8,7 +8,7 @@ from importlib import import_module
 import torch
 from torch import nn
 
-from vitplug.backbones import SwinTransformerV2
+from vitplug.backbones import LVT, MlpMixer, MViT, PoolingVisionTransformer, SwinTransformerV2, T2T_ViT
 
 from .measure import Table, Timer
 from .models import MODES, PLUGS, Suite
@@ -51,6 +51,13 @@ class Host:
         return models
 
 
+# mmpretrain has no Performer, so T2T-ViT is compared with a transformer in its token stage.
+T2T_T_14 = dict(
+    embed_dims=384,
+    num_layers=14,
+    t2t_cfg=dict(token_dims=64, use_performer=False),
+    layer_cfgs=dict(num_heads=6, feedforward_channels=1152),
+)
 HOSTS = {
     'SwinV2-T': Host(
         partial(SwinTransformerV2, 'tiny', drop_path_rate=0.0),
@@ -60,6 +67,22 @@ HOSTS = {
         ),
         size=256,
     ),
+    'MViTv2-T': Host(
+        partial(MViT, 'tiny', drop_path_rate=0.0),
+        dict(timm=partial(of_timm, 'mvitv2_tiny'), mmpretrain=partial(of_mmpretrain, 'MViT', arch='tiny')),
+    ),
+    'T2T-ViT_t-14': Host(
+        partial(T2T_ViT, **T2T_T_14, drop_path_rate=0.0),
+        dict(mmpretrain=partial(of_mmpretrain, 'T2T_ViT', **T2T_T_14)),
+    ),
+    'PiT-S': Host(
+        partial(PoolingVisionTransformer, 'small', drop_path_rate=0.0), dict(timm=partial(of_timm, 'pit_s_224'))
+    ),
+    'Mixer-S/16': Host(
+        partial(MlpMixer, 'small', drop_path_rate=0.0),
+        dict(timm=partial(of_timm, 'mixer_s16_224'), mmpretrain=partial(of_mmpretrain, 'MlpMixer', arch='small')),
+    ),
+    'LVT': Host(partial(LVT, drop_path_rate=0.0), {}),
 }
 
 

@@ -34,7 +34,7 @@ class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor
             if not hasattr(backbone, 'get_layer_depth'):
                 raise ValueError(
                     f'layer_decay_rate: the backbone {type(backbone).__name__} has no get_layer_depth; use '
-                    'vitplug.VisionTransformer or vitplug.SwinTransformer, or the default constructor'
+                    'a backbone of vitplug, such as vitplug.SwinTransformer, or the default constructor'
                 )
             get_layer_depth = partial(backbone.get_layer_depth, prefix='backbone.')
         super().add_params(params, module, prefix=prefix, get_layer_depth=get_layer_depth, **kwargs)
