@@ -34,7 +34,7 @@ def relpos_vit(size, *more_plugs):
 def test_relpos_vit(size):
     theirs = randomize(timm.create_model(f'vit_relpos_{size}_patch16_224')).eval()
     ours = relpos_vit(size).eval()
-    converted, _ = convert(theirs.state_dict())
+    converted, *_ = convert(theirs.state_dict())
     ours.load_state_dict({k.removeprefix('backbone.'): v for k, v in converted.items() if k.startswith('backbone.')})
     x = torch.randn(1, 3, 224, 224)
     with torch.no_grad():

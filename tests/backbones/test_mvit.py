@@ -298,7 +298,7 @@ BAD = {
     'kernel': (dict(pool_kernel=(2, 3)), r'pool_kernel=\(2, 3\): expected two odd positive integers'),
     'one kernel': (dict(pool_kernel=3), r'pool_kernel=3: expected two odd positive integers'),
     'width of heads': (dict(head_mul=3), r'embed_dims=24 is no multiple of num_heads=6|no multiple of num_heads'),
-    'ratio': (dict(mlp_ratio=0), r'mlp_ratio=0 leaves no hidden channel of a width of 12'),
+    'ratio': (dict(mlp_ratio=0.01), r'mlp_ratio=0.01 leaves no hidden channel of a width of 12'),
     'stride': (dict(adaptive_kv_stride=0), r'adaptive_kv_stride=0: expected an integer of at least 1'),
     'flag': (dict(residual_pooling=1), r'residual_pooling=1: expected True or False'),
     'class token': (dict(out_type='cls_token'), r"out_type='cls_token' needs with_cls_token=True"),

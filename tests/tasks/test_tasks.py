@@ -12,8 +12,9 @@ from vitplug.config.parts import registered
 from vitplug.tasks import ANNOTATION_FILES, LABELS, TASKS, Task
 
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
-# Distributions by the names that packages are imported by, and the models that are timed beside vitplug's.
-NAMES_OF_PACKAGES = ('stacks.py', 'benchmark/models.py', 'benchmark/tasks.py')
+# Distributions by the names that packages are imported by, targets of conversion, and the models that are timed beside
+# vitplug's.
+NAMES_OF_PACKAGES = ('stacks.py', 'benchmark/models.py', 'benchmark/tasks.py', 'checkpoints/formats/__init__.py')
 
 
 def test_descriptions_import_no_library():
