@@ -214,6 +214,19 @@ TOYS = {
     'DistilledVisionTransformer': VIT,
     'SwinTransformer': SWIN,
     'SwinTransformerV2': SWIN,
+    'MViT': dict(arch=dict(embed_dims=16, num_layers=4, num_heads=2, downscale_indices=[1, 3]), img_size=32),
+    'T2T_ViT': dict(
+        img_size=32,
+        embed_dims=24,
+        num_layers=2,
+        out_type='featmap',
+        t2t_cfg=dict(token_dims=8, use_performer=True),
+        layer_cfgs=dict(num_heads=3, feedforward_channels=32),
+    ),
+    'LVT': dict(
+        arch=dict(embed_dims=[16, 16], depths=[1, 2], num_heads=[2, 4], mlp_ratios=[2, 2], sr_ratios=[8, 4]),
+        img_size=32,
+    ),
     'PoolingVisionTransformer': dict(
         arch=dict(embed_dims=[16, 32], depths=[2, 2], num_heads=[2, 4], patch_size=8, stride=4), img_size=32
     ),
