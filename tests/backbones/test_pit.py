@@ -126,7 +126,7 @@ def test_stochastic_depth_grows_as_timms():
     expected = [getattr(block.drop_path1, 'drop_prob', 0.0) for stage in theirs.transformers for block in stage.blocks]
     blocks = ours.plugged_blocks()
     assert [block.attn.out_drop.drop_prob for block in blocks] == pytest.approx(expected)
-    assert [block.mlp.out_drop.drop_prob for block in blocks] == pytest.approx(expected)
+    assert [block.drop_path.drop_prob for block in blocks] == pytest.approx(expected)
 
 
 def test_valid_tokens_follow_the_strides():

@@ -1,5 +1,6 @@
 """What every plugged backbone shares: the loop over blocks, plugs, intermediates and maps on images."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ class PluggedBackbone(BaseModule):
     """Base of the hosts: runs the blocks with their plugs and records intermediates by name.
 
     A host is an embedding (:meth:`embed`), blocks (:meth:`sections`), the layouts of their attention (:meth:`layout`)
-    and the format of its outputs (:meth:`format_output`), and says what is frozen (:meth:`freeze`). A block has
+    and the format of its outputs (:meth:`format_output`), and says what is frozen (:meth:`freeze`) and how deep a
+    parameter lies (:meth:`depth_of`). A block has
     ``shape``, ``sockets``, ``plugs`` and ``with_cp`` and is called as
     ``block(tokens, site, carry, record) -> (tokens, carry)``. One that changes the width of its tokens has
     ``widths``: socket -> width, where it is not the section's.
@@ -142,6 +144,10 @@ class PluggedBackbone(BaseModule):
 
     def freeze(self) -> None:
         """Stops the gradients of the frozen parts and puts them into evaluation mode."""
+        raise NotImplementedError
+
+    def depth_of(self, name: str) -> int | None:
+        """Depth of one of the host's parameters: 0 in the embedding, from 1 in the blocks, None after them."""
         raise NotImplementedError
 
     #: Whether outputs are those after the merging of patches.
@@ -405,6 +411,23 @@ class PluggedBackbone(BaseModule):
         return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)
 
     # --- mmengine ---
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Depth of a parameter for layer-wise learning rate decay.
+
+        Args:
+            param_name: Name of the parameter.
+            prefix: Prefix of the backbone's own names.
+
+        Returns:
+            The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of depths.
+        """
+        last = len(self.plugged_blocks()) + 1
+        if not param_name.startswith(prefix):
+            return last, last + 1
+        name = param_name.removeprefix(prefix)
+        depth = 0 if re.match(r'plugs\.[^.]+\.prefix\.', name) else self.depth_of(name)
+        return (last if depth is None else depth), last + 1
 
     @property
     def is_pretrained(self) -> bool:

@@ -1,6 +1,5 @@
 """Blocks of one width on one grid of tokens: what ViT and T2T-ViT share."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -138,27 +137,11 @@ class ColumnarBackbone(PluggedBackbone):
         for module in frozen:
             freeze_module(module)
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning rate decay.
-
-        Args:
-            param_name: Name of the parameter.
-            prefix: Prefix of the backbone's own names.
-
-        Returns:
-            The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the
-            number of depths.
-        """
-        num_depths = self.num_layers + 2
-        own = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return num_depths - 1, num_depths
-        if own.startswith(f'{self.BLOCKS}.'):
-            return int(own.split('.')[1]) + 1, num_depths
-        is_prefix = own in self.prefix_names or re.match(r'plugs\.[^.]+\.prefix\.', own)
-        if is_prefix or own == 'pos_embed' or own.startswith(f'{self.EMBED}.'):
-            return 0, num_depths
-        return num_depths - 1, num_depths
+    def depth_of(self, name: str) -> int | None:
+        if name.startswith(f'{self.BLOCKS}.'):
+            return int(name.split('.')[1]) + 1
+        is_embedding = name in (*self.prefix_names, 'pos_embed') or name.startswith(f'{self.EMBED}.')
+        return 0 if is_embedding else None
 
 
 def choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
-from mmcv.cnn.bricks.drop import DropPath
 from mmcv.cnn.bricks.scale import LayerScale
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
@@ -79,37 +78,33 @@ class PluggedSwiGLU(BaseModule):
         return self.norm(F.silu(a) * b)
 
 
-class PluggedMLP(BaseModule):
-    """Two linear layers with GELU between them, under timm's names, with the same sockets.
+class Mlp(BaseModule):
+    """Two linear layers with GELU between them, under timm's names, with the same sockets; the branch alone.
 
     Args:
-        embed_dims: Width of a token.
+        in_dims: Width of the tokens that come in.
         hidden_dims: Width of the tokens at ``mlp_mid``.
+        out_dims: Width of the tokens that go out; as those that come in by default.
         drop_rate: Drop rate after each layer.
-        drop_path_rate: Drop rate of the whole branch, per image.
     """
 
-    def __init__(self, embed_dims: int, hidden_dims: int, drop_rate: float = 0.0, drop_path_rate: float = 0.0):
+    def __init__(self, in_dims: int, hidden_dims: int, out_dims: int | None = None, drop_rate: float = 0.0):
         super().__init__()
-        self.fc1 = nn.Linear(embed_dims, hidden_dims)
-        self.fc2 = nn.Linear(hidden_dims, embed_dims)
+        self.fc1 = nn.Linear(in_dims, hidden_dims)
+        self.fc2 = nn.Linear(hidden_dims, out_dims or in_dims)
         self.drop = nn.Dropout(drop_rate)
-        self.out_drop = DropPath(drop_path_rate)
 
-    def forward(
-        self, x: Tensor, identity: Tensor, plugs: LayerPlugs, site: Site, record: LayerRecord | None = None
-    ) -> Tensor:
-        """As :meth:`PluggedFFN.forward`, without LayerScale."""
-        x = self.out_drop(feed_forward(self._hidden, self._out, x, self, plugs, site))
-        if record is not None:
-            record.add(mlp=x)
-        return identity + x
+    def forward(self, x_BND: Tensor, plugs: LayerPlugs, site: Site) -> Tensor:
+        """Tokens ``(B, N, in_dims)`` to ``(B, N, out_dims)``."""
+        return feed_forward(self.hidden, self.out, x_BND, self, plugs, site)
 
-    def _hidden(self, x: Tensor) -> Tensor:
-        return self.drop(F.gelu(self.fc1(x)))
+    def hidden(self, x_BND: Tensor) -> Tensor:
+        """Tokens to hidden tokens."""
+        return self.drop(F.gelu(self.fc1(x_BND)))
 
-    def _out(self, x: Tensor) -> Tensor:
-        return self.drop(self.fc2(x))
+    def out(self, hidden_BND: Tensor) -> Tensor:
+        """Hidden tokens to tokens."""
+        return self.drop(self.fc2(hidden_BND))
 
 
 def feed_forward(

@@ -23,12 +23,11 @@ from vitplug.plugs.checks import check_choice, check_integer, check_number
 from vitplug.registry import MODELS
 
 from .base import PluggedBackbone, Section, freeze_module
-from .ffn import layer_norm
+from .ffn import Mlp, layer_norm
 from .lvt_layers import (
     ClassBlock,
     ConvMlp,
     ConvolutionalAttention,
-    Mlp,
     PatchEmbed,
     RecursiveAttention,
     to_map,
@@ -108,7 +107,7 @@ class ConvolutionalBlock(LVTBlock):
         # No q and k, and no head of a width that a plug could add to or take from.
         shape = reshape(replace(stock, head_dims=0, map_heads=0))
         attn = ConvolutionalAttention(embed_dims, num_heads, attn_drop, drop)
-        super().__init__(embed_dims, shape, attn, Mlp(embed_dims, shape.hidden_dims, drop), **settings)
+        super().__init__(embed_dims, shape, attn, Mlp(embed_dims, shape.hidden_dims, drop_rate=drop), **settings)
 
 
 class RecursiveBlock(LVTBlock):
@@ -361,24 +360,12 @@ class LVT(PluggedBackbone):
             if number in self.out_indices and self.out_type not in CLASS_OUT_TYPES:
                 self._norm(number).requires_grad_(False)
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning rate decay.
-
-        Args:
-            param_name: Name of the parameter.
-            prefix: Prefix of the backbone's own names.
-
-        Returns:
-            The depth, from 0 (first patch embedding) to ``blocks + 1`` (everything after them), and the number of
-            depths. The patch embedding of a later stage has the depth of the last block before it.
-        """
-        num_depths = sum(self.depths) + 2
-        own = param_name.removeprefix(prefix)
-        stage, part, block, *_ = (*own.split('.'), '', '')
-        if not param_name.startswith(prefix) or not stage.isdecimal():
-            return num_depths - 1, num_depths
-        before = sum(self.depths[: int(stage)])
-        return before + (int(block) + 1 if part == LVTStage.BLOCKS else 0), num_depths
+    def depth_of(self, name: str) -> int | None:
+        # The patch embedding of a later stage has the depth of the last block before it.
+        stage, part, block, *_ = (*name.split('.'), '', '')
+        if not stage.isdecimal():
+            return None
+        return sum(self.depths[: int(stage)]) + (int(block) + 1 if part == LVTStage.BLOCKS else 0)
 
 
 def _choose_outputs(out_indices: int | Sequence[int], count: int, out_type: str) -> list[int]:

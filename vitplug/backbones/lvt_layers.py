@@ -19,7 +19,7 @@ from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
 from vitplug.plugs.sockets import TOKEN_SOCKETS
 
 from .attention import fit_heads
-from .ffn import feed_forward
+from .ffn import Mlp
 from .pixels import PixelGrid
 
 
@@ -274,34 +274,6 @@ def _pad_to_whole(x_BDhw: Tensor, stride: int) -> Tensor:
     return F.pad(x_BDhw, (0, beside, 0, below)) if below or beside else x_BDhw
 
 
-class Mlp(BaseModule):
-    """Two linear layers with GELU, and the token sockets of an MLP.
-
-    Args:
-        embed_dims: Width of a token.
-        hidden_dims: Width between the layers.
-        drop: Drop rate after each layer.
-    """
-
-    def __init__(self, embed_dims: int, hidden_dims: int, drop: float = 0.0):
-        super().__init__()
-        self.fc1 = nn.Linear(embed_dims, hidden_dims)
-        self.fc2 = nn.Linear(hidden_dims, embed_dims)
-        self.drop = nn.Dropout(drop)
-
-    def hidden(self, x_BND: Tensor) -> Tensor:
-        """Tokens to hidden tokens."""
-        return self.drop(F.gelu(self.fc1(x_BND)))
-
-    def out(self, hidden_BND: Tensor) -> Tensor:
-        """Hidden tokens to tokens."""
-        return self.drop(self.fc2(hidden_BND))
-
-    def forward(self, x_BND: Tensor, plugs: LayerPlugs, site: Site) -> Tensor:
-        """Tokens ``(B, N, D)`` in and out."""
-        return feed_forward(self.hidden, self.out, x_BND, self, plugs, site)
-
-
 class PointwiseConv(nn.Conv2d):
     """A linear layer of tokens whose weight has the shape of a 1 x 1 convolution's."""
 
@@ -376,7 +348,7 @@ class ClassBlock(BaseModule):
         self.norm1 = nn.LayerNorm(embed_dims)
         self.attn = ClassAttention(embed_dims, num_heads)
         self.norm2 = nn.LayerNorm(embed_dims)
-        self.mlp = Mlp(embed_dims, hidden_dims, drop)
+        self.mlp = Mlp(embed_dims, hidden_dims, drop_rate=drop)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         """Tokens ``(B, 1 + N, D)`` in and out, the class token first."""

@@ -4,7 +4,6 @@
 of the same name.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -224,21 +223,10 @@ class MlpMixer(PluggedBackbone):
         for module in frozen:
             freeze_module(module)
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning rate decay.
-
-        Args:
-            param_name: Name of the parameter.
-            prefix: Prefix of the backbone's own names.
-
-        Returns:
-            The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the number of depths.
-        """
-        num_depths = self.num_layers + 2
-        block = re.match(rf'{re.escape(prefix)}layers\.(\d+)\.', param_name)
-        if block:
-            return int(block[1]) + 1, num_depths
-        return (0 if param_name.startswith(f'{prefix}patch_embed.') else num_depths - 1), num_depths
+    def depth_of(self, name: str) -> int | None:
+        if name.startswith('layers.'):
+            return int(name.split('.')[1]) + 1
+        return 0 if name.startswith('patch_embed.') else None
 
 
 def _build_block(settings: Mapping, layer_cfg: Mapping) -> MixerBlock:

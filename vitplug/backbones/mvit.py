@@ -5,7 +5,6 @@ and outputs of mmpretrain's ``MViT``. A class token, a dropout after the embeddi
 checkpointing are added.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -28,7 +27,7 @@ from vitplug.registry import MODELS
 
 from .attention import SelfAttention
 from .base import PluggedBackbone, Section, freeze_module
-from .ffn import feed_forward, layer_norm
+from .ffn import Mlp, layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_position_table, resize_position_table
@@ -202,26 +201,6 @@ def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
 _cached_offsets = lru_cache(maxsize=128)(_offsets)
 
 
-class MultiScaleMLP(BaseModule):
-    """The MLP of a block, which may change the width of the tokens; with the sockets of an MLP.
-
-    Args:
-        in_dims: Width of the tokens that come in.
-        hidden_dims: Width inside.
-        out_dims: Width of the tokens that go out.
-    """
-
-    def __init__(self, in_dims: int, hidden_dims: int, out_dims: int):
-        super().__init__()
-        self.fc1 = nn.Linear(in_dims, hidden_dims)
-        self.act = nn.GELU()
-        self.fc2 = nn.Linear(hidden_dims, out_dims)
-
-    def forward(self, x_BND: Tensor, plugs: LayerPlugs, site: Site) -> Tensor:
-        """Tokens ``(B, N, in_dims)`` to ``(B, N, out_dims)``."""
-        return feed_forward(lambda x: self.act(self.fc1(x)), self.fc2, x_BND, self, plugs, site)
-
-
 class MultiScaleBlock(BaseModule):
     """One pre-norm block: attention, which may pool the tokens, then MLP. One of them may change their width.
 
@@ -273,7 +252,7 @@ class MultiScaleBlock(BaseModule):
         self.attn = PooledAttention(in_dims, dims, self.shape, stride_q, norm_cfg=norm_cfg, **settings)
         self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
         self.norm2 = layer_norm(norm_cfg, dims)
-        self.mlp = MultiScaleMLP(dims, self.shape.hidden_dims, out_dims)
+        self.mlp = Mlp(dims, self.shape.hidden_dims, out_dims)
         self.proj = nn.Linear(in_dims, out_dims) if in_dims != out_dims else None
         self.pool_skip = nn.MaxPool2d(stride_q + 1, stride_q, (stride_q + 1) // 2) if stride_q > 1 else None
         self.plugs = LayerPlugs()
@@ -523,26 +502,10 @@ class MViT(PluggedBackbone):
         for module in frozen:
             freeze_module(module)
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning rate decay.
-
-        Args:
-            param_name: Name of the parameter.
-            prefix: Prefix of the backbone's own names.
-
-        Returns:
-            The depth, from 0 (embedding) to ``num_layers + 1`` (everything after the blocks), and the number of depths.
-        """
-        num_depths = self.num_layers + 2
-        own = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return num_depths - 1, num_depths
-        if own.startswith('blocks.'):
-            return int(own.split('.')[1]) + 1, num_depths
-        is_prefix = own == 'cls_token' or re.match(r'plugs\.[^.]+\.prefix\.', own)
-        if is_prefix or own == 'pos_embed' or own.startswith('patch_embed.'):
-            return 0, num_depths
-        return num_depths - 1, num_depths
+    def depth_of(self, name: str) -> int | None:
+        if name.startswith('blocks.'):
+            return int(name.split('.')[1]) + 1
+        return 0 if name in ('cls_token', 'pos_embed') or name.startswith('patch_embed.') else None
 
 
 def _choose_downscales(indices: Sequence[int], num_layers: int) -> list[int]:

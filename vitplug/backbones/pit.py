@@ -3,13 +3,13 @@
 *Rethinking Spatial Dimensions of Vision Transformers*, with the state-dict keys of timm's class of the same name.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import torch
+from mmcv.cnn.bricks.drop import build_dropout
 from mmengine.logging import print_log
 from mmengine.model import BaseModule, ModuleList
 from mmengine.model.weight_init import trunc_normal_
@@ -23,7 +23,7 @@ from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
 from .base import PluggedBackbone, Section, freeze_module
-from .ffn import PluggedMLP, layer_norm
+from .ffn import Mlp, layer_norm
 from .patch_embed import check_patches, is_size
 from .pixels import PixelGrid
 from .plug_configs import build_plugs
@@ -148,7 +148,8 @@ class PoolingBlock(BaseModule):
             embed_dims, self.shape, drop_path_rate, 0.0, attn_drop=attn_drop_rate, proj_drop=drop_rate
         )
         self.norm2 = layer_norm(norm_cfg, embed_dims)
-        self.mlp = PluggedMLP(embed_dims, self.shape.hidden_dims, drop_rate, drop_path_rate)
+        self.mlp = Mlp(embed_dims, self.shape.hidden_dims, drop_rate=drop_rate)
+        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path_rate))
         self.plugs = LayerPlugs()
 
     def forward(
@@ -156,10 +157,11 @@ class PoolingBlock(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         branch, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
-        if record is not None:
-            record.add(attn=branch)
         x_BND = x_BND + branch
-        return self.mlp(self.norm2(x_BND), x_BND, self.plugs, site, record), carry
+        mlp = self.drop_path(self.mlp(self.norm2(x_BND), self.plugs, site))
+        if record is not None:
+            record.add(attn=branch, mlp=mlp)
+        return x_BND + mlp, carry
 
 
 class PoolingStage(BaseModule):
@@ -348,28 +350,12 @@ class PoolingVisionTransformer(PluggedBackbone):
         for module in frozen:
             freeze_module(module)
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning rate decay.
-
-        Args:
-            param_name: Name of the parameter.
-            prefix: Prefix of the backbone's own names.
-
-        Returns:
-            The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of depths. A pooling
-            has the depth of the last block before it.
-        """
-        num_depths = sum(self.depths) + 2
-        own = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return num_depths - 1, num_depths
-        if own.startswith('transformers.'):
-            _, stage, part, block, *_ = own.split('.')
-            before = sum(self.depths[: int(stage)])
-            return before + (int(block) + 1 if part == 'blocks' else 0), num_depths
-        if re.match(r'patch_embed\.|pos_embed$|cls_token$|plugs\.[^.]+\.prefix\.', own):
-            return 0, num_depths
-        return num_depths - 1, num_depths
+    def depth_of(self, name: str) -> int | None:
+        # A pooling has the depth of the last block before it.
+        if name.startswith('transformers.'):
+            _, stage, part, block, *_ = name.split('.')
+            return sum(self.depths[: int(stage)]) + (int(block) + 1 if part == 'blocks' else 0)
+        return 0 if name in ('cls_token', 'pos_embed') or name.startswith('patch_embed.') else None
 
 
 def _check_widths(widths: Sequence[int]) -> None:

@@ -357,28 +357,13 @@ class SwinBackbone(PluggedBackbone):
                 if isinstance(module, _BatchNorm):
                     module.eval()
 
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Depth of a parameter for layer-wise learning rate decay.
-
-        Args:
-            param_name: Name of the parameter.
-            prefix: Prefix of the backbone's own names.
-
-        Returns:
-            The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of
-            depths. Patch merging has the depth of the last block before it.
-        """
-        num_depths = sum(self.depths) + 2
-        own = param_name.removeprefix(prefix)
-        if not param_name.startswith(prefix):
-            return num_depths - 1, num_depths
-        if own.startswith(('patch_embed.', 'absolute_pos_embed')):
-            return 0, num_depths
-        if own.startswith('stages.'):
-            _, stage, part, block, *_ = own.split('.')
+    def depth_of(self, name: str) -> int | None:
+        # Patch merging has the depth of the last block before it.
+        if name.startswith('stages.'):
+            _, stage, part, block, *_ = name.split('.')
             before = sum(self.depths[: int(stage)])
-            return before + (int(block) + 1 if part == 'blocks' else self.blocks_merged(int(stage))), num_depths
-        return num_depths - 1, num_depths
+            return before + (int(block) + 1 if part == 'blocks' else self.blocks_merged(int(stage)))
+        return 0 if name.startswith(('patch_embed.', 'absolute_pos_embed')) else None
 
 
 _ARCH_KEYS = ('embed_dims', 'depths', 'num_heads')
