@@ -34,6 +34,7 @@ def test_compiles_to_one_graph_once(host, plugs):
         assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
 
 
+needs_compiler = pytest.mark.skipif(not CAN_COMPILE, reason='torch 2.1 runs backbones uncompiled')
 # Inductor compiles C++, a minute a model where the machine is busy: VITPLUG_COMPILED_EXAMPLES=100 looks at more.
 EXAMPLES = int(os.environ.get('VITPLUG_COMPILED_EXAMPLES', 2))
 layouts = st.builds(
@@ -42,6 +43,7 @@ layouts = st.builds(
 
 
 @pytest.mark.slow
+@needs_compiler
 @settings(max_examples=EXAMPLES)
 @given(layout=layouts, trains=st.booleans())
 @example(layout=WindowLayout(6, 5, window=4, shift=2), trains=False)
@@ -62,6 +64,7 @@ def test_windows_compile_with_inductor(layout, trains):
 
 
 @pytest.mark.slow
+@needs_compiler
 @settings(max_examples=EXAMPLES)
 @given(
     host=st.sampled_from(list(SMALL)),
