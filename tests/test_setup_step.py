@@ -85,7 +85,7 @@ def run(tmp_path, code, **options):
 
 
 def test_step_that_works(tmp_path):
-    code = "import sys; print('[1/2] c++ a.cpp'); print('[2/2] c++ b.cpp', file=sys.stderr); print('noise')"
+    code = "import sys; print('[1/2] c++ a.cpp', flush=True); print('[2/2] c++ b.cpp', file=sys.stderr); print('noise')"
     status, out, log = run(tmp_path, code, clock=Clock(100))
     lines = out.splitlines()
     assert status == 0 and lines[0] == '[2/5] a step' and lines[-1].startswith('      done in ')
@@ -94,7 +94,7 @@ def test_step_that_works(tmp_path):
 
 
 def test_step_that_fails_shows_the_end_of_its_output(tmp_path):
-    code = "import sys; print(*range(100), sep='\\n'); print('no compiler', file=sys.stderr); sys.exit(3)"
+    code = "import sys; print(*range(100), sep='\\n', flush=True); print('no compiler', file=sys.stderr); sys.exit(3)"
     status, out, log = run(tmp_path, code)
     assert status == 3
     assert 'no compiler' in out and '\n99\n' in out and '\n7\n' not in out
