@@ -97,7 +97,8 @@ class QueryBias:
             ``(B, W, H, Nq, kh + kw)`` and, of zeros and ones, ``(Nk, kh + kw)``.
         """
         of_queries = F.pad(torch.cat((self.rows, self.columns), dim=-1), (0, 0, self.pairs.queries.num_prefix, 0))
-        rows, columns = (torch.eye(n, dtype=dtype, device=of_queries.device) for n in self.pairs.keys.hw)
+        # Converted afterwards: torch 2.1 has no such matrix in bfloat16.
+        rows, columns = (torch.eye(n, device=of_queries.device).to(dtype) for n in self.pairs.keys.hw)
         of_keys = torch.cat((rows.repeat_interleave(len(columns), 0), columns.repeat(len(rows), 1)), dim=1)
         return of_queries.to(dtype), F.pad(of_keys, (0, 0, self.pairs.keys.num_prefix, 0))
 

@@ -55,7 +55,10 @@ class Attention:
     @property
     def query_bias(self) -> QueryBias | None:
         """The bias by query; None where there is none."""
-        return next((bias for bias in self.biases if isinstance(bias, QueryBias)), None)
+        for bias in self.biases:  # torch 2.5's compiler has no generators
+            if isinstance(bias, QueryBias):
+                return bias
+        return None
 
     @property
     def width(self) -> int:

@@ -118,7 +118,8 @@ class TokenLayer(BaseModule):
     def forward(self, x_BNE: Tensor) -> Tensor:
         """Tokens ``(B, N, E)`` to ``(B, N, T)``."""
         x_BNT = self.attn(self.ln1(x_BNE))
-        return self.ffn(self.ln2(x_BNT), identity=x_BNT)
+        # Not by FFN's forward, whose look at old arguments torch 2.5 cannot compile.
+        return x_BNT + self.ffn.dropout_layer(self.ffn.layers(self.ln2(x_BNT)))
 
 
 class SoftSplit(nn.Unfold):
