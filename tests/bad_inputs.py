@@ -2397,7 +2397,7 @@ LONGEST = 260
 def said(row: Row, outcome: Outcome, folder: Path) -> str:
     """The lines of an outcome that the row is about, without the folder, on one line."""
     told = outcome.err if re.search(row.error, outcome.err) else outcome.out
-    text = told.replace(f'{folder}/', '').replace(f'{ROOT}/', '')
+    text = told.replace(f'{folder}/', '').replace(sys.prefix, '.venv').replace(f'{ROOT}/', '')
     found = re.search(row.error, text)
     start = text.rfind('\n', 0, found.start()) + 1
     end = text.find('\n', found.end())
