@@ -131,8 +131,8 @@ class PoolingHost(PluggedBackbone):
     def strides(self, index):
         return SPECS[index].steps
 
-    def _site(self, layout, index, hw, sizes_B2=None):
-        site = super()._site(layout, index, hw, sizes_B2)
+    def _site(self, layout, index, hw, *padding):
+        site = super()._site(layout, index, hw, *padding)
         return replace(site, layout=EnteringLayout(*site.layout.hw, self.num_prefix, entering=tuple(hw)))
 
     def format_output(self, section, x, hw):

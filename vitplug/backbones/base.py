@@ -223,20 +223,33 @@ class PluggedBackbone(BaseModule):
         index: int,
         hw: tuple[int, int],
         sizes_B2: Tensor | None = None,
+        valid_BN: Tensor | None = None,
     ) -> Site:
-        """The site of block ``index``, of ``hw`` tokens that enter it, ``sizes_B2`` rows and columns of them valid."""
+        """The site of a block.
+
+        Args:
+            layout: Makes the layout of the queries, as :meth:`layout`.
+            index: Block index.
+            hw: Rows and columns of the tokens that enter the block.
+            sizes_B2: How many of them are valid, by image; None for all.
+            valid_BN: The mask of the valid ones.
+        """
         of_queries, of_keys = self.strides(index)
-        query_hw, valid_BN = self._every(of_queries, hw, sizes_B2)
+        query_hw, valid_queries_BN = self._every(of_queries, hw, sizes_B2, valid_BN)
         entering = None if of_queries == 1 else tuple(hw)
-        site = Site(layout(index, query_hw), index=index, valid=valid_BN, entering=entering)
+        site = Site(layout(index, query_hw), index=index, valid=valid_queries_BN, entering=entering)
         if of_keys == of_queries:
             return site
-        key_hw, valid_BN = self._every(of_keys, hw, sizes_B2)
+        key_hw, valid_keys_BN = self._every(of_keys, hw, sizes_B2, valid_BN)
         keys = GlobalLayout(*key_hw, self.num_prefix)
-        return replace(site, keys=keys, valid_keys=None if valid_BN is None else valid_BN.unsqueeze(1))
+        return replace(site, keys=keys, valid_keys=None if valid_keys_BN is None else valid_keys_BN.unsqueeze(1))
 
-    def _every(self, step: int, hw: tuple[int, int], sizes_B2: Tensor | None) -> tuple[tuple[int, int], Tensor | None]:
+    def _every(
+        self, step: int, hw: tuple[int, int], sizes_B2: Tensor | None, valid_BN: Tensor | None
+    ) -> tuple[tuple[int, int], Tensor | None]:
         """Every ``step``-th token of a map along both axes: the new map, and its valid tokens ``(B, N)``."""
+        if step == 1:
+            return tuple(hw), valid_BN
         hw = tuple(ceil_div(side, step) for side in hw)
         return hw, token_mask(shrink(sizes_B2, (step, step)), hw, self.num_prefix)
 
@@ -317,15 +330,16 @@ class PluggedBackbone(BaseModule):
         x_BND, hw = self.embed(images, **settings)
         x_BND, carry = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.plugs.start()
         sizes_B2 = shrink(valid_sizes(images), self.image_stride)
+        valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
         outs, index, sections = [], 0, self.sections()
         for number, section in enumerate(sections):
             for block in section.blocks:
-                site = self._site(self.layout, index, hw, sizes_B2)
+                site = self._site(self.layout, index, hw, sizes_B2, valid_BN)
                 x_BND, carry = self.run_block(block, x_BND, site, carry, recorder)
-                hw, sizes_B2 = site.layout.hw, shrink(sizes_B2, (self.strides(index)[0],) * 2)
+                hw, valid_BN = site.layout.hw, site.valid
+                sizes_B2 = shrink(sizes_B2, (self.strides(index)[0],) * 2)
                 index += 1
             if number == len(sections) - 1:
-                valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
                 site = Site(GlobalLayout(*hw, self.num_prefix), index=index - 1, valid=valid_BN)
                 record = recorder.at(index - 1) if recorder else None
                 if record is not None:
@@ -335,6 +349,7 @@ class PluggedBackbone(BaseModule):
             if section.merge is not None:
                 x_BND, hw = section.merge(x_BND, hw)
                 sizes_B2 = shrink(sizes_B2, section.merge.stride)
+                valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
             if number in self.out_indices:
                 outs.append(self.format_output(number, *((x_BND, hw) if self.out_after_downsample else out)))
         return tuple(outs)

@@ -12,7 +12,7 @@ from vitplug.plugs import PlugSet
 
 from .base import PluggedBackbone, Section, freeze_module
 from .checks import WRONG_SETTINGS
-from .position_tables import fit_position_table, resize_position_table
+from .position_tables import resize_position_table
 from .settings import per_item
 
 
@@ -142,34 +142,3 @@ class ColumnarBackbone(PluggedBackbone):
             return int(name.split('.')[1]) + 1
         is_embedding = name in (*self.prefix_names, 'pos_embed') or name.startswith(f'{self.EMBED}.')
         return 0 if is_embedding else None
-
-
-def choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool) -> str:
-    """The kind of output.
-
-    Raises:
-        ValueError: If it is unknown, or if it needs a class token and there is none.
-    """
-    if out_type not in allowed:
-        raise ValueError(f'out_type={out_type!r}: expected one of {list(allowed)}')
-    if out_type == 'cls_token' and not with_cls_token:
-        raise ValueError(
-            "out_type='cls_token' needs with_cls_token=True; without one, choose 'featmap' or 'avg_featmap'"
-        )
-    return out_type
-
-
-def fit_stored_positions(backbone: ColumnarBackbone, state_dict, prefix, *_) -> None:
-    """Makes a checkpoint's position table fit this model's tokens and grid."""
-    key = f'{prefix}pos_embed'
-    if key not in state_dict or backbone.pos_embed is None:
-        return
-    state_dict[key] = fit_position_table(
-        state_dict[key],
-        backbone.patch_resolution,
-        backbone.interpolate_mode,
-        backbone.num_extra_tokens,
-        key,
-        # DeiT III has none for its class token, the distilled DeiT one for each of its two tokens.
-        other_prefixes=(0, 1, 2),
-    )

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, LayerRecord, QueryBias, Site, attend
 from vitplug.compat import is_compiling, register_load_state_dict_pre_hook
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
@@ -30,8 +29,8 @@ from .base import PluggedBackbone, Section, freeze_module
 from .ffn import Mlp, layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .position_tables import fit_position_table, resize_position_table
-from .settings import choose_arch, choose_frozen, choose_indices
+from .position_tables import fit_stored_positions, resize_position_table
+from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type
 
 # Rows and columns of tokens that become one in the first block of a stage.
 DOWNSCALE = 2
@@ -394,7 +393,7 @@ class MViT(PluggedBackbone):
         self.downscale_indices = _choose_downscales(self.arch_settings['downscale_indices'], self.num_layers)
         self.num_scales = len(self.downscale_indices) + 1
         self.out_indices = sorted(choose_indices(out_scales, self.num_scales, 'out_scales'))
-        self.out_type = _choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
+        self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
         self.prefix_names = ('cls_token',) if with_cls_token else ()
         self.interpolate_mode = interpolate_mode
         self.frozen_stages = choose_frozen(frozen_stages, self.num_scales - 1)
@@ -406,7 +405,7 @@ class MViT(PluggedBackbone):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, self.embed_dims)) if with_cls_token else None
         num_tokens = self.num_extra_tokens + prod(self.patch_resolution)
         self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
-        register_load_state_dict_pre_hook(self, _fit_position_table)
+        register_load_state_dict_pre_hook(self, partial(fit_stored_positions, other_prefixes=(0, 1)))
         self.drop_after_pos = nn.Dropout(drop_rate)
 
         plug_set = PlugSet(build_plugs(plugs), self.num_layers)
@@ -529,27 +528,6 @@ def _choose_kernel(kernel: Sequence[int]) -> tuple[int, int]:
     if not is_pair or not all(type(side) is int and side > 0 and side % 2 for side in kernel):
         raise ValueError(f'pool_kernel={kernel!r}: expected two odd positive integers, such as (3, 3)')
     return tuple(kernel)
-
-
-def _choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool) -> str:
-    if check_choice('out_type', out_type, allowed) == 'cls_token' and not with_cls_token:
-        raise ValueError("out_type='cls_token' needs with_cls_token=True; without one, choose 'featmap'")
-    return out_type
-
-
-def _fit_position_table(backbone: MViT, state_dict, prefix, *_) -> None:
-    """Makes a checkpoint's table of absolute positions fit this model's tokens and grid."""
-    key = f'{prefix}pos_embed'
-    if key not in state_dict or backbone.pos_embed is None:
-        return
-    state_dict[key] = fit_position_table(
-        state_dict[key],
-        backbone.patch_resolution,
-        backbone.interpolate_mode,
-        backbone.num_extra_tokens,
-        key,
-        other_prefixes=(0, 1),
-    )
 
 
 def _fit_pooling(attention: PooledAttention, state_dict, prefix, *_) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 import torch.nn.functional as F
 from mmengine.logging import print_log
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def resize_position_table(
@@ -105,3 +105,27 @@ def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
     image = table.T.unflatten(1, (source, source))[None].float()
     image = F.interpolate(image, size=(target, target), mode='bicubic', align_corners=False)
     return image[0].flatten(1).T.to(table.dtype)
+
+
+def fit_stored_positions(
+    backbone: nn.Module, state_dict, prefix, *_, other_prefixes: Iterable[int] = (0, 1, 2)
+) -> None:
+    """A hook of loading: makes a checkpoint's ``pos_embed`` fit the backbone's tokens and grid.
+
+    Args:
+        backbone: Has ``pos_embed``, ``patch_resolution``, ``interpolate_mode`` and ``num_extra_tokens``.
+        state_dict: The checkpoint; changed.
+        prefix: Prefix of the backbone's keys.
+        other_prefixes: Numbers of prefix tokens that the checkpoint may have instead: DeiT III has no position for
+            its class token, the distilled DeiT one for each of its two tokens.
+    """
+    key = f'{prefix}pos_embed'
+    if key in state_dict and backbone.pos_embed is not None:
+        state_dict[key] = fit_position_table(
+            state_dict[key],
+            backbone.patch_resolution,
+            backbone.interpolate_mode,
+            backbone.num_extra_tokens,
+            key,
+            other_prefixes,
+        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from vitplug.plugs.checks import check_integer
+from vitplug.plugs.checks import check_choice, check_integer
 
 # Most blocks, heads and channels: typing errors beyond that would fill the memory or overflow.
 MOST = 100_000
@@ -91,3 +91,16 @@ def choose_frozen(frozen_stages: int, most: int) -> int:
     if isinstance(frozen_stages, bool) or not isinstance(frozen_stages, int) or not -1 <= frozen_stages <= most:
         raise ValueError(f'frozen_stages={frozen_stages!r}: expected an integer from -1 (none) to {most}')
     return frozen_stages
+
+
+def choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool) -> str:
+    """The kind of output.
+
+    Raises:
+        ValueError: If it is unknown, or if it needs a class token and there is none.
+    """
+    check_choice('out_type', out_type, allowed)
+    if out_type == 'cls_token' and not with_cls_token:
+        others = ' or '.join(repr(name) for name in ('featmap', 'avg_featmap') if name in allowed)
+        raise ValueError(f"out_type='cls_token' needs with_cls_token=True; without one, choose {others}")
+    return out_type

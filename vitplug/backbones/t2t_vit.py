@@ -17,11 +17,12 @@ from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 
 from .checks import check_images
-from .columnar import ColumnarBackbone, choose_out_type, fit_stored_positions
+from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .pixels import PixelGrid
 from .plug_configs import build_plugs
-from .settings import choose_frozen, choose_indices
+from .position_tables import fit_stored_positions
+from .settings import choose_frozen, choose_indices, choose_out_type
 from .tokens_to_token import TokensToToken
 from .vision_transformer import TransformerLayer
 

@@ -21,11 +21,12 @@ from vitplug.registry import MODELS
 from .attention import SelfAttention
 from .base import freeze_module
 from .checks import check_scale
-from .columnar import ColumnarBackbone, choose_out_type, fit_stored_positions
+from .columnar import ColumnarBackbone
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices
+from .position_tables import fit_stored_positions
+from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type
 
 
 class ScaledAttention(SelfAttention):
