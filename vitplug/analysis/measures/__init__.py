@@ -1,1 +1,1 @@
-"""Measures of what a model does: pure functions on tensors, each with its source."""
+"""Definitions of the measures: pure functions on tensors, each with its source."""
