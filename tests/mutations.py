@@ -489,9 +489,16 @@ MUTATIONS = (
     Mutation(
         'keys are laid where the queries are',
         'backbones/base.py',
-        'pixels = self._entering(index, image_size).every(of_keys)',
-        'pixels = self._entering(index, image_size).every(of_queries)',
+        'return entering.every(self.strides(index)[1])',
+        'return entering.every(self.strides(index)[0])',
         'backbones/test_mvit.py -k keys_lie',
+    ),
+    Mutation(
+        'keys of squares of tokens lie on the first token',
+        'backbones/lvt.py',
+        'return entering.merged(self._key_strides[index])',
+        'return entering.every(self._key_strides[index])',
+        'backbones/test_lvt.py -k keys_lie',
     ),
     # --- checkpoints ---
     Mutation(
@@ -557,6 +564,27 @@ MUTATIONS = (
         '((place.queries, place.pixels), (place.keys, place.key_pixels))',
         '((place.queries, place.pixels), (place.keys, place.pixels))',
         'analysis/test_measures_attention.py',
+    ),
+    Mutation(
+        'negative weights of refined maps are subtracted',
+        'analysis/measures/attention.py',
+        'sizes = maps_BWHqN.abs()',
+        'sizes = maps_BWHqN',
+        'analysis/test_measures_other_maps.py -k "sign or bounds"',
+    ),
+    Mutation(
+        'maps of two layouts are compared across windows',
+        'analysis/measures/attention.py',
+        'in_both = (keys >= 0) & (window_of_key[keys] == window_a[:, None])',
+        'in_both = keys >= 0',
+        'analysis/test_measures_other_maps.py -k layouts',
+    ),
+    Mutation(
+        'a register is taken for the class token',
+        'analysis/measures/attention.py',
+        'if CLASS_TOKEN not in place.prefix_names:',
+        'if not place.layout.num_prefix:',
+        'analysis/test_measures_other_maps.py -k register',
     ),
     Mutation(
         'rollout multiplies in the wrong order',
