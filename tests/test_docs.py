@@ -207,6 +207,11 @@ INFERS = re.compile(r'(?!""")[^(]*torch\.')
 INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if INFERS.match(code)]
 PROGRAMS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'Predictor(' in code]
 FROM_PYTHON = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'import vitplug\n' in code]
+MEASURES = [
+    pytest.param(code, id=f'{name_of(page)}-{i}')
+    for page, i, code in CODE
+    if 'vitplug.analysis.measures' in code and 'Predictor(' not in code
+]
 SNIPPETS = [
     pytest.param(code, id=f'{name_of(page)}-{i}')
     for page, i, code in CODE
@@ -257,7 +262,7 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, examples)
+    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MEASURES, examples)
     assert sum(map(len, kinds)) == len(CODE)
     assert len(examples) == 3 and SNIPPETS and PROGRAMS and FROM_PYTHON
     assert {code for _, _, code in CODE if "'mmseg::" in code}
@@ -294,6 +299,16 @@ def test_python_without_configs_runs(code, tmp_path):
     weights = scope['backbone'].state_dict()
     assert len(weights) > len(plain.state_dict())
     assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
+
+
+@pytest.mark.parametrize('code', MEASURES)
+def test_measures_print_a_row_of_heads_for_each_block(code, capsys):
+    exec(code, {})
+    rows = re.findall(r'^(\d+) (\[.*\])$', capsys.readouterr().out, re.MULTILINE)
+    assert [int(block) for block, _ in rows] == list(range(12))
+    # The heads of Swin-T; no patch attends further than across the image of 128 x 192.
+    assert [len(json.loads(heads)) for _, heads in rows] == [3] * 2 + [6] * 2 + [12] * 6 + [24] * 2
+    assert all(0 < head < 231 for _, heads in rows for head in json.loads(heads))
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) ->
     """
     place.check(maps_BWHNN)
     height, width = place.layout.hw
-    chosen = torch.arange(height * width) if queries is None else torch.as_tensor(queries).flatten()
+    chosen = torch.arange(height * width) if queries is None else torch.as_tensor(queries).flatten().cpu()
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < height * width:
         raise ValueError(f'queries={chosen.tolist()}: expected indices of a map of {height} x {width} patches')
     windows, slots = place.queries.of_patches
