@@ -10,7 +10,7 @@ from vitplug.analysis.measures.grad_cam import AT, grad_cams
 from . import drawing
 from .attention import FEW, heat_rows
 from .images import Loaded
-from .measure import Found, Measure, Shown, evenly_spaced
+from .measure import Found, Measure, Shown, Sizes, evenly_spaced
 from .statistics import Arrays, Estimate
 from .subject import Subject
 
@@ -32,8 +32,8 @@ class GradCAM(Measure):
     def why_not(self, subject: Subject) -> str:
         return '' if subject.layers_with('attn') else 'no block has an attention branch'
 
-    def units(self, num_images: int) -> list[Sequence[int]]:
-        return evenly_spaced(num_images, FEW)
+    def units(self, sizes: Sequence[Sizes]) -> list[Sequence[int]]:
+        return evenly_spaced(sizes, FEW)
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
         heats, target = {}, ''
