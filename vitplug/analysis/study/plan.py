@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-import vitplug
 from vitplug.errors.one_line import printable
 from vitplug.files.pictures import Unreadable
+from vitplug.stacks import installed
 
 from .measure import Measure
 from .run import Job
@@ -67,7 +67,7 @@ def identity(subjects: Sequence[Subject], paths: Sequence[Path]) -> dict:
         for subject in subjects
     }
     images = dict(number=len(paths), sha256=content.hexdigest()[:16])
-    return dict(vitplug=vitplug.__version__, baseline=None) | models | dict(images=images)
+    return dict(vitplug=installed(['vitplug']).get('vitplug'), baseline=None) | models | dict(images=images)
 
 
 def plan(
