@@ -45,6 +45,8 @@ def template(tmp_path_factory):
     for name, text in dict(plain=PLAIN, refiner=REFINER, mixer=mixer).items():
         (folder / f'{name}.py').write_text(f"_base_ = 'tiny.py'\n{text}\n")
         untrained(folder / f'{name}.py', folder / f'{name}.pth')
+    as_they_are = "pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]"
+    bad_inputs.child(f'test_dataloader = dict(dataset=dict({as_they_are}))', 'sizes.py')(folder)
     noise = np.random.default_rng(0)
     for number in range(9):
         Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'data/val/dog/{number}.png')
@@ -256,7 +258,7 @@ def test_images_of_several_sizes(folder, tmp_path):
     for number in range(8):
         size = (16 + 8 * (number in (2, 5)), 16, 3)
         Image.fromarray(np.random.default_rng(number).integers(0, 255, size, np.uint8)).save(pictures / f'{number}.png')
-    said = analyze(folder, f'tiny.py good.pth --images {pictures} --out {tmp_path}/out').out
+    said = analyze(folder, f'sizes.py good.pth --images {pictures} --out {tmp_path}/out').out
     found = results_in(tmp_path / 'out')['measures']
     for name in ('cka', 'evolving_speed', 'erf'):
         assert f'left out: {name} of the model: 2 of 8 images, which are not 16 x 16' in said
@@ -264,7 +266,7 @@ def test_images_of_several_sizes(folder, tmp_path):
     assert np.max(found['distance']['values']['model']['mean distance']['n']) == 8
     for number in '01':
         (pictures / f'{number}.png').unlink()
-    said = analyze(folder, f'tiny.py good.pth --images {pictures} --measures cka --out {tmp_path}/b', status=2).err
+    said = analyze(folder, f'sizes.py good.pth --images {pictures} --measures cka --out {tmp_path}/b', status=2).err
     assert '--measures cka: does not apply to the model: it needs 5 images of one size, there are 4' in said
 
 

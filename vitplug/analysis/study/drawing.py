@@ -27,6 +27,8 @@ OTHER = dict(color='#000000', marker='^', linestyle=':')
 HEAT, MATRIX = 'magma', 'viridis'
 MOST_PANELS = 12
 MOST_TICKS = 13
+# Letters of a title in an inch.
+LETTERS = 11
 
 #: Estimates by model, then by value.
 ByModel = Mapping[str, Mapping[str, Estimate]]
@@ -46,7 +48,7 @@ def panels(
     columns = min(columns, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(inches[0] * columns, inches[1] * rows + 0.45), layout='constrained')
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(textwrap.fill(title, int(LETTERS * inches[0] * columns)), fontsize=11)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.set_axis_off()

@@ -89,8 +89,8 @@ class Learned(OfModel):
     name = 'learned'
     title = 'Learned values of plugs'
     definition = (
-        'What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; a value '
-        'that blocks share is given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile'
+        'What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; values '
+        'that blocks share are given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile'
     )
     unit = 'as learned'
     source = 'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6'
