@@ -21,7 +21,7 @@ from vitplug.analysis.measures.places import Place
 
 from . import drawing
 from .images import Loaded
-from .measure import Found, Measure, Shown, Sizes, by_block, evenly_spaced
+from .measure import Found, Measure, Shown, by_block, evenly_spaced
 from .statistics import Arrays, Estimate
 from .subject import Subject
 
@@ -218,8 +218,8 @@ class Rollout(OfMaps):
         grids = {grid for place in places for grid in _grids(place)}
         return f'blocks have tokens on several grids, {sorted(grids)}' if len(grids) > 1 else ''
 
-    def units(self, sizes: Sequence[Sizes]) -> list[Sequence[int]]:
-        return evenly_spaced(sizes, FEW)
+    def units(self, subject: Subject) -> list[Sequence[int]]:
+        return evenly_spaced(len(subject.sizes), FEW)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> Tensor:
         return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]

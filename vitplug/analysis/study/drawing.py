@@ -190,7 +190,7 @@ def receptive_fields(title: str, fields: Mapping[str, np.ndarray], fits: Mapping
         fields: Maps ``(H, W)``, by the title of their panel.
         fits: Gaussians, by the same.
     """
-    figure, axes = panels(len(fields), title, inches=(3.6, 3.6))
+    figure, axes = panels(len(fields), title, inches=(3.6, 4.0))
     for ax, (name, field) in zip(axes, fields.items(), strict=True):
         # The square root shows the tails beside the peak.
         ax.imshow(np.sqrt(field / max(field.max(), np.finfo(field.dtype).tiny)), cmap=HEAT, vmin=0, vmax=1)

@@ -1,5 +1,6 @@
 """Measures of the tokens that blocks hand on."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,12 +19,14 @@ from vitplug.analysis.measures.places import Place
 
 from . import drawing
 from .images import Loaded
-from .measure import Found, Measure, Shown, Sizes, by_block, of_one_size, of_other_sizes, sizes_of
+from .measure import Found, Measure, Shown, by_block, of_one_size, of_other_sizes, sizes_of
 from .statistics import Arrays, Estimate, jackknife
 from .subject import Subject
 
 # Images whose features are compared at a time; the fewest, one of which is left out in turn.
 GROUP, LEAST = 32, LEAST_EXAMPLES + 1
+# Numbers that a group holds until its last image, 1 GiB of them; large images make smaller groups.
+MOST_FEATURES = 2**28
 # Names of the arrays of the model, and of the baseline.
 SIDES = ('model', 'baseline')
 
@@ -114,9 +117,11 @@ class OfGroups(Measure):
     def left_out(self, *subjects: Subject) -> str:
         return of_other_sizes(sizes_of(subjects))
 
-    def units(self, sizes: Sequence[Sizes]) -> list[Sequence[int]]:
-        images = of_one_size(sizes)
-        return [part.tolist() for part in np.array_split(images, -(-len(images) // GROUP))]
+    def units(self, *subjects: Subject) -> list[Sequence[int]]:
+        images = of_one_size(sizes_of(subjects))
+        an_image = sum(math.prod(shape) for subject in subjects for shape in subject.recorded['block'].values())
+        size = min(max(MOST_FEATURES // an_image, 2 * LEAST), GROUP)
+        return [part.tolist() for part in np.array_split(images, -(-len(images) // size))]
 
     def names(self, subject: Subject) -> tuple[str, ...]:
         return ('block',)

@@ -13,7 +13,7 @@ from . import drawing
 from .attention import FEW, heat_rows
 from .images import Loaded
 from .learned import FITTED
-from .measure import Found, Measure, Shown, Sizes, evenly_spaced, of_one_size, of_other_sizes, sizes_of
+from .measure import Found, Measure, Shown, evenly_spaced, of_one_size, of_other_sizes, sizes_of
 from .statistics import Arrays, Estimate, jackknife, without_groups
 from .subject import Subject
 
@@ -35,8 +35,8 @@ class GradCAM(Measure):
     def why_not(self, subject: Subject) -> str:
         return '' if subject.layers_with('attn') else 'no block has an attention branch'
 
-    def units(self, sizes: Sequence[Sizes]) -> list[Sequence[int]]:
-        return evenly_spaced(sizes, FEW)
+    def units(self, subject: Subject) -> list[Sequence[int]]:
+        return evenly_spaced(len(subject.sizes), FEW)
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
         heats, target = {}, ''
@@ -73,8 +73,8 @@ class ReceptiveField(Measure):
     def left_out(self, subject: Subject) -> str:
         return of_other_sizes(sizes_of([subject]))
 
-    def units(self, sizes: Sequence[Sizes]) -> list[Sequence[int]]:
-        return [[index] for index in of_one_size(sizes)]
+    def units(self, subject: Subject) -> list[Sequence[int]]:
+        return [[index] for index in of_one_size(sizes_of([subject]))]
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
         return {self.FIELD: input_gradient(subject.backbone, image.inputs).float().cpu().numpy()}

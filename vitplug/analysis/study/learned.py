@@ -14,7 +14,7 @@ from vitplug.attention import Site
 from . import drawing
 from .features import over_depth
 from .images import Loaded
-from .measure import Found, Measure, Shown, Sizes, by_block
+from .measure import Found, Measure, Shown, by_block
 from .statistics import Arrays, Estimate, exact
 from .subject import Subject
 
@@ -29,7 +29,7 @@ class OfModel(Measure):
 
     axes = ('layer',)
 
-    def units(self, sizes: Sequence[Sizes]) -> list[Sequence[int]]:
+    def units(self, *subjects: Subject) -> list[Sequence[int]]:
         return [[0]]
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
@@ -77,7 +77,8 @@ class PositionBias(OfModel):
             for name in drawing.some([name for name in unit if name.startswith(MAP)]):
                 layer = int(name.removeprefix(MAP))
                 r_squared = one.estimates['R²'].mean[layer]
-                maps[f'{one.label}, block {layer}: R² {r_squared:.2f}'] = unit[name]
+                fit = f'R² {r_squared:.2f}' if np.isfinite(r_squared) else 'no fit'
+                maps[f'{one.label}, block {layer}: {fit}'] = unit[name]
         return drawing.maps(self.title, maps)
 
 

@@ -74,9 +74,9 @@ class Measure(ABC):
         """Which part of it does not apply to a model and why; '' if all does."""
         return ''
 
-    def units(self, sizes: Sequence[Sizes]) -> list[Sequence[int]]:
-        """The images that are joined, group by group, of the sizes of all; each on its own by default."""
-        return [[index] for index in range(len(sizes))]
+    def units(self, *subjects: Subject) -> list[Sequence[int]]:
+        """The images that are joined, group by group; each on its own by default."""
+        return [[index] for index in range(len(subjects[0].sizes))]
 
     def names(self, subject: Subject) -> tuple[str, ...]:
         """The intermediates that it reduces."""
@@ -104,9 +104,9 @@ class Measure(ABC):
         return None
 
 
-def evenly_spaced(sizes: Sequence[Sizes], count: int) -> list[Sequence[int]]:
+def evenly_spaced(num_images: int, count: int) -> list[Sequence[int]]:
     """A few images, each on its own, for measures that are pictures."""
-    chosen = np.linspace(0, len(sizes) - 1, min(count, len(sizes))).round().astype(int)
+    chosen = np.linspace(0, num_images - 1, min(count, num_images)).round().astype(int)
     return [[int(index)] for index in chosen]
 
 

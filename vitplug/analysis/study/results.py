@@ -178,10 +178,7 @@ def _cells(found: Estimate) -> tuple[str, str, str]:
     """Of a number for the whole network, the last cell alone."""
     if found.mean.ndim == 0:
         return '', '', _cell(found, ())
-    there = np.flatnonzero(np.isfinite(found.mean))
-    if not len(there):
-        return '-', '-', '-'
-    return tuple(_cell(found, there[place]) for place in (0, len(there) // 2, -1))
+    return tuple(_cell(found, block) for block in (0, len(found.mean) // 2, -1))
 
 
 def _cell(found: Estimate, index) -> str:

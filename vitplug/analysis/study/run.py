@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from .images import Loaded
-from .measure import Found, Measure, sizes_of
+from .measure import Found, Measure
 from .statistics import Arrays
 from .store import Store
 from .subject import Subject
@@ -44,7 +44,7 @@ class Job:
     @cached_property
     def units(self) -> list[Sequence[int]]:
         """Its images, by unit."""
-        return self.measure.units(sizes_of(self.subjects))
+        return self.measure.units(*self.subjects)
 
     @cached_property
     def _unit_of(self) -> dict[int, int]:
