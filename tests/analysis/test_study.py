@@ -315,3 +315,10 @@ def test_refused(arguments, error, folder, tmp_path):
     said = analyze(folder, f'plain.py plain.pth --num 3 --out {tmp_path}/out {arguments}', status=2).err
     assert re.search(error, said), said
     assert said.strip().count('\n') == 0 and not (tmp_path / 'out').exists()
+
+
+def test_every_measure_is_in_the_docs():
+    page = (Path(__file__).parents[2] / 'docs/analyze.md').read_text()
+    for measure in MEASURES.values():
+        row = f'| `{measure.name}` | {measure.definition} | {measure.unit} | {measure.source} | {measure.needs} |'
+        assert row in page, row

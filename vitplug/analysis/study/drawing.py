@@ -117,7 +117,7 @@ def sorted_heads(title: str, unit: str, by_model: Mapping[str, Estimate]) -> Fig
         ax.set_title(f'block {block}', fontsize=9)
         ax.set_xlabel('heads, sorted', fontsize=8)
         ax.set_ylabel(unit, fontsize=8)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.1 * ax.dataLim.ymax)
         ax.grid(alpha=0.3)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(figure, axes)
