@@ -58,8 +58,11 @@ def fetch(address: str) -> Path:
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file, hexadecimal."""
-    with open(path, 'rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:  # hashlib.file_digest is not in Python 3.10
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 @contextmanager

@@ -1,0 +1,90 @@
+"""The images of an analysis: which ones, and how they are read."""
+
+from pathlib import Path
+
+import bad_inputs
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from vitplug.analysis.study.images import find_images, load_image, load_images
+from vitplug.config.reading import read_config
+from vitplug.files.pictures import Unreadable
+from vitplug.runs.prediction import Predictor
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    yield bad_inputs.prepare(tmp_path_factory.mktemp('images') / 'a')
+    bad_inputs.clean()
+
+
+@pytest.fixture
+def cfg(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return read_config('tiny.py')
+
+
+def test_images_of_a_split_in_its_order(cfg):
+    expected = [f'data/val/{kind}/{number}.png' for kind in ('cat', 'dog') for number in '01']
+    assert [str(path) for path in find_images(cfg, 'val', 128)] == expected
+    assert find_images(cfg, 'test', 4) == find_images(cfg, 'val', 4)
+
+
+def test_evenly_spaced_and_the_same_every_time(cfg, tmp_path):
+    for number in range(10):
+        (tmp_path / f'deep/{number % 2}').mkdir(parents=True, exist_ok=True)
+        (tmp_path / f'deep/{number % 2}/{number}.JPG').touch()
+    (tmp_path / 'deep/notes.txt').touch()
+    everything = find_images(cfg, tmp_path, 99)
+    assert [path.stem for path in everything] == list('0246813579')
+    assert find_images(cfg, tmp_path, 4) == [everything[index] for index in (0, 3, 6, 9)]
+    assert find_images(cfg, tmp_path, 1) == everything[:1]
+    assert find_images(cfg, everything[3], 5) == [everything[3]]
+
+
+def test_refused_places(cfg, tmp_path):
+    (tmp_path / 'notes.txt').touch()
+    for where, num, error, reason in [
+        ('val', 0, ValueError, '--num 0: expected at least 1'),
+        (tmp_path, 5, FileNotFoundError, 'has no image in it'),
+        (tmp_path / 'notes.txt', 5, ValueError, r'notes\.txt is no image'),
+        (
+            tmp_path / 'nowhere',
+            5,
+            FileNotFoundError,
+            r'no such file or folder: .*nowhere; or .* val or test',
+        ),
+    ]:
+        with pytest.raises(error, match=reason):
+            find_images(cfg, where, num)
+    cfg.val_dataloader = None
+    with pytest.raises(ValueError, match=r'--images val: tiny\.py has no val_dataloader; .* one of test'):
+        find_images(cfg, 'val', 5)
+
+
+def test_an_image_is_read_as_a_test_reads_it(cfg, folder, tmp_path):
+    predictor = Predictor(cfg, 'good.pth', device='cpu')
+    path = Path('data/val/cat/0.png')
+    image = load_image(predictor, path, max_pixels=10**6)
+    assert_close(image.inputs, predictor.images([predictor.read(path)]))
+    assert image.inputs.shape == (1, 3, *image.size) and image.path == path
+    # Normalised by hand; the preprocessor of this config keeps blue first.
+    back = (image.inputs[0] * 64 + 127.5).flip(0).permute(1, 2, 0)
+    assert_close(back, torch.from_numpy(image.picture).float(), atol=1e-3, rtol=0)
+
+
+def test_unreadable_images_are_named_and_skipped(cfg, folder, tmp_path):
+    predictor = Predictor(cfg, 'good.pth', device='cpu')
+    (tmp_path / 'a.png').write_text('no image')
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / 'b.png')
+    good = Path('data/val/dog/1.png')
+    paths, said = [tmp_path / 'a.png', good, tmp_path / 'b.png'], []
+    found = list(load_images(predictor, paths, 1000, lambda *skipped: said.append(skipped)))
+    assert [image.path for image in found] == [good]
+    assert [path.name for path, _ in said] == ['a.png', 'b.png']
+    assert '1,600' in said[1][1]
+    with pytest.raises(Unreadable):
+        load_image(predictor, tmp_path / 'a.png', 1000)

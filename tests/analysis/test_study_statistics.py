@@ -1,0 +1,79 @@
+"""Means and intervals of an analysis, against SciPy on stored numbers."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vitplug.analysis.study.statistics import exact, jackknife, student, without_groups
+
+# Five images, two blocks of two heads; the second block has one head.
+STORED = np.array(
+    [
+        [[1.20, 0.71], [3.1, np.nan]],
+        [[1.55, 0.69], [2.7, np.nan]],
+        [[0.98, 0.75], [3.3, np.nan]],
+        [[1.31, 0.66], [2.9, np.nan]],
+        [[1.46, 0.80], [3.6, np.nan]],
+    ]
+)
+
+
+def test_intervals_are_those_of_scipy():
+    found = student(STORED)
+    for place in [(0, 0), (0, 1), (1, 0)]:
+        numbers = STORED[(slice(None), *place)]
+        expected = stats.ttest_1samp(numbers, 0).confidence_interval(0.95)
+        assert found.mean[place] == pytest.approx(numbers.mean(), rel=1e-12)
+        assert (found.low[place], found.high[place]) == pytest.approx(tuple(expected), rel=1e-12)
+        assert found.n[place] == 5
+    # By hand: deviations of the first from 1.3 have squares of 0.2006 in sum; t = 2.7764 with four degrees of freedom.
+    assert found.high[0, 0] - found.mean[0, 0] == pytest.approx(2.7764 * (0.2006 / 4 / 5) ** 0.5, rel=1e-4)
+
+
+def test_numbers_that_are_not_there():
+    found = student(STORED)
+    assert np.isnan([found.mean[1, 1], found.low[1, 1], found.high[1, 1]]).all() and found.n[1, 1] == 0
+    some = student(np.array([[1.0], [np.nan], [3.0]]))
+    assert some.mean[0] == 2 and some.n[0] == 2
+    assert some.high[0] == pytest.approx(stats.t.interval(0.95, 1, loc=2, scale=stats.sem([1.0, 3.0]))[1])
+
+
+def test_one_image_has_no_interval():
+    found = student(STORED[:1, 0])
+    assert found.mean.tolist() == [1.2, 0.71] and np.isnan(found.low).all() and np.isnan(found.high).all()
+    [alone] = jackknife({'a': np.ones(2)}, [], images=1).values()
+    assert alone.mean.tolist() == [1, 1] and np.isnan(alone.low).all()
+
+
+def test_jackknife_of_a_mean_is_the_interval_of_student():
+    numbers = STORED[:, 0]
+    left = [{'mean': np.delete(numbers, index, 0).mean(0)} for index in range(5)]
+    found = jackknife({'mean': numbers.mean(0)}, left, images=5)['mean']
+    expected = student(numbers)
+    for name in ('mean', 'low', 'high', 'n'):
+        assert np.allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
+
+
+def test_jackknife_of_a_ratio():
+    """Of sums 12 and 14.5 without one of (1, 2), (2, 2.5), (4, 3), (5, 7)."""
+    left = np.array([11 / 12.5, 10 / 12, 8 / 11.5, 7 / 7.5])
+    found = jackknife({'ratio': 12 / 14.5}, [{'ratio': value} for value in left], images=40)['ratio']
+    half = stats.t.ppf(0.975, 3) * np.sqrt(3 / 4 * ((left - left.mean()) ** 2).sum())
+    assert found.mean == pytest.approx(12 / 14.5) and found.n == 40
+    assert (found.high - found.mean, found.mean - found.low) == pytest.approx((half, half))
+
+
+def test_many_units_are_left_out_in_groups():
+    """32 units are 16 pairs."""
+    numbers = np.random.default_rng(0).normal(size=32)
+    left = without_groups(list(numbers))
+    assert [len(units) for units in left] == [30] * 16
+    found = jackknife({'mean': numbers.mean()}, [{'mean': np.mean(units)} for units in left], images=32)['mean']
+    pairs = numbers.reshape(16, 2).mean(1)
+    assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, 15) * stats.sem(pairs))
+    assert without_groups([1]) == [] and without_groups([1, 2, 3]) == [[2, 3], [1, 3], [1, 2]]
+
+
+def test_numbers_of_the_model_have_no_interval():
+    found = exact({'a': np.array([1.0, 2.0])})['a']
+    assert found.mean.tolist() == [1, 2] and np.isnan(found.high).all() and found.n.tolist() == [0, 0]

@@ -1,0 +1,1 @@
+"""Measures of a trained model over images, with intervals, pictures and a baseline: `analyze.py`."""

@@ -1,0 +1,152 @@
+"""The images of an analysis: chosen once, read as a test reads them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+from torch import Tensor
+
+from vitplug.config.parts import loader_leaves
+from vitplug.files.folders import IMAGE_SUFFIXES, files_below
+from vitplug.files.pictures import Source, Unreadable, read_pictures
+from vitplug.runs.checks.data import check_data
+from vitplug.runs.prediction import Predictor
+
+SPLITS = ('val', 'test')
+
+
+def find_images(cfg: Config, where: str | Path, num: int) -> list[Path]:
+    """Evenly spaced images of a split or a folder: the same ones in every call.
+
+    Args:
+        cfg: Config of the training.
+        where: ``'val'`` or ``'test'`` for that split of the config; otherwise an image file, or a folder with images at
+            any depth.
+        num: How many; all if there are fewer.
+
+    Returns:
+        Paths, in the order of the data set, or of their names.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder, or it has no images.
+        ValueError: If ``num`` is below 1, the file is no image, or the split is missing or keeps no image files.
+    """
+    if num < 1:
+        raise ValueError(f'--num {num}: expected at least 1')
+    paths = _of_split(cfg, str(where)) if str(where) in SPLITS else _below(Path(where))
+    chosen = np.linspace(0, len(paths) - 1, min(num, len(paths))).round().astype(int)
+    return [paths[index] for index in chosen]
+
+
+def _of_split(cfg: Config, split: str) -> list[Path]:
+    """The images of a split of the config, checked as before a test."""
+    if not cfg.get(f'{split}_dataloader'):
+        raise ValueError(
+            f'--images {split}: {cfg.filename} has no {split}_dataloader; name a folder of images, or one of '
+            f'{", ".join(name for name in SPLITS if cfg.get(f"{name}_dataloader")) or "other configs"}'
+        )
+    check_data(cfg, (split,))
+    init_default_scope(cfg.default_scope)
+    paths = []
+    for place, settings in loader_leaves(cfg, split):
+        dataset = DATASETS.build(dict(settings))
+        found = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
+        if None in found:
+            raise ValueError(
+                f'--images {split}: {place} ({settings["type"]}) keeps images in memory, not in files: name a folder'
+            )
+        paths += map(Path, found)
+    if not paths:
+        raise ValueError(f'--images {split}: {split}_dataloader has no images')
+    return paths
+
+
+def _below(path: Path) -> list[Path]:
+    """An image, or all below a folder, in the order of their names."""
+    if not path.exists():
+        raise FileNotFoundError(f'--images: no such file or folder: {path}; or name a split, {" or ".join(SPLITS)}')
+    if path.is_dir():
+        files = (Path(folder, name) for folder, names in files_below(path) for name in names)
+        images = sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
+        if not images:
+            raise FileNotFoundError(f'--images: {path} has no image in it, of {", ".join(IMAGE_SUFFIXES)}')
+        return images
+    if path.suffix.lower() not in IMAGE_SUFFIXES:
+        raise ValueError(f'--images: {path} is no image, of {", ".join(IMAGE_SUFFIXES)}')
+    return [path]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One image as a model sees it.
+
+    Attributes:
+        path: The file.
+        inputs: Normalised and padded, ``(1, C, H, W)``, as the backbone gets it.
+        picture: The same before the normalisation, ``(H, W, 3)``, 8 bit, red first; black where it is padded.
+    """
+
+    path: Path
+    inputs: Tensor
+    picture: np.ndarray
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the inputs, in pixels."""
+        return tuple(self.inputs.shape[-2:])
+
+
+def load_image(predictor: Predictor, path: Path, max_pixels: int) -> Loaded:
+    """Reads an image through the test pipeline of the predictor's config.
+
+    Args:
+        predictor: The model, with its pipeline.
+        path: The image file.
+        max_pixels: Larger images are refused.
+
+    Raises:
+        Unreadable: If it cannot be read, or the pipeline fails on it; says why.
+    """
+    [image] = read_pictures(Source(path, path.stem), predictor.read, max_pixels)
+    try:
+        batch = predictor.task.collate([image.pixels])
+        before = batch['inputs'][0]
+        inputs = predictor.model.data_preprocessor(batch, training=False)['inputs']
+    except Exception as error:  # transforms of any kind
+        raise Unreadable(f'{type(error).__name__}: {" ".join(str(error).split())}') from error
+    return Loaded(path, inputs, _as_picture(before, tuple(inputs.shape[-2:])))
+
+
+def load_images(
+    predictor: Predictor, paths: Sequence[Path], max_pixels: int, skipped: Callable[[Path, str], None]
+) -> Iterator[Loaded]:
+    """Reads images one after the other.
+
+    Args:
+        predictor: The model, with its pipeline.
+        paths: The image files.
+        max_pixels: Larger images are refused.
+        skipped: Called with the path and the reason for each image that cannot be used.
+    """
+    for path in paths:
+        try:
+            yield load_image(predictor, path, max_pixels)
+        except Unreadable as error:
+            skipped(path, str(error))
+
+
+def _as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> np.ndarray:
+    """Pixels, blue first, as a picture ``(height, width, 3)`` of a size, red first."""
+    pixels_CHW = pixels_CHW.detach().cpu()
+    if pixels_CHW.is_floating_point():  # a pipeline that normalises: only contrasts are left
+        low, high = pixels_CHW.amin(), pixels_CHW.amax()
+        pixels_CHW = (pixels_CHW - low) / (high - low).clamp(min=torch.finfo(pixels_CHW.dtype).tiny) * 255
+    pixels = pixels_CHW[:3].flip(0).permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
+    picture = np.zeros((*size, 3), np.uint8)
+    height, width = (min(sides) for sides in zip(size, pixels.shape[:2], strict=True))
+    picture[:height, :width] = pixels[:height, :width]
+    return picture

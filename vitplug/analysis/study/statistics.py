@@ -1,0 +1,92 @@
+"""Means and their 95 % intervals over images."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+# Groups of images that are left out of statistics that are slow: Student's t is then near 2.
+GROUPS = 16
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An array of numbers, each with its interval.
+
+    Attributes:
+        mean: The numbers; NaN where there is none, such as heads that a block does not have.
+        low: Lower ends of the intervals; NaN where there are too few images for one.
+        high: Upper ends.
+        n: How many images each number is of; 0 for numbers of the model alone.
+    """
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    n: np.ndarray
+
+
+def student(values: np.ndarray, level: float = LEVEL) -> Estimate:
+    """The mean over images, with the interval of Student's t.
+
+    Args:
+        values: ``(images, ...)``; NaN where an image has no value.
+        level: Coverage of the intervals.
+
+    Returns:
+        An estimate of shape ``(...)``. One image gives a mean without an interval.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    there = np.isfinite(values)
+    n = there.sum(0)
+    with np.errstate(invalid='ignore', divide='ignore'):
+        mean = np.where(there, values, 0).sum(0) / n
+        variance = (np.where(there, values - mean, 0) ** 2).sum(0) / (n - 1)
+        half = stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)
+    half = np.where(n > 1, half, np.nan)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: float = LEVEL) -> dict[str, Estimate]:
+    """A statistic of all images together, such as a ratio of sums or a fit, with the interval of the jackknife.
+
+    The spread of what comes out without each image, or without each group of images, gives the standard error;
+    Student's t with one degree of freedom less gives the factor. For a mean and images left out one by one this is
+    :func:`student`.
+
+    Args:
+        whole: The statistics of all images, by name.
+        left_out: The same without each image or group in turn; fewer than two give no interval.
+        images: Number of images.
+        level: Coverage of the intervals.
+    """
+    found, count = {}, len(left_out)
+    for name, mean in whole.items():
+        mean = np.asarray(mean, dtype=np.float64)
+        half = np.full(mean.shape, np.nan)
+        if count > 1:
+            left = np.stack([np.asarray(part[name], dtype=np.float64) for part in left_out])
+            error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
+            half = stats.t.ppf((1 + level) / 2, count - 1) * error
+        found[name] = Estimate(mean, mean - half, mean + half, np.where(np.isfinite(mean), images, 0))
+    return found
+
+
+def without_groups(units: Sequence) -> list[list]:
+    """The units without each of at most 16 groups of neighbours in turn; nothing of a single unit."""
+    groups = np.array_split(np.arange(len(units)), min(GROUPS, len(units)))
+    return [[units[i] for i in range(len(units)) if i not in group] for group in groups if len(group) < len(units)]
+
+
+def exact(values: Arrays) -> dict[str, Estimate]:
+    """Numbers of the model alone, which depend on no image."""
+    found = {}
+    for name, value in values.items():
+        value = np.asarray(value, dtype=np.float64)
+        nothing = np.full(value.shape, np.nan)
+        found[name] = Estimate(value, nothing, nothing, np.zeros(value.shape, int))
+    return found
