@@ -1,4 +1,4 @@
-"""Measure what a model does: python tools/analysis_tools/analyze.py CONFIG CHECKPOINT --out DIR [--measures NAME,...]"""
+"""Measure what a model does: python tools/analysis_tools/analyze.py CONFIG CHECKPOINT --out DIR [...]"""
 
 import sys
 

@@ -82,10 +82,14 @@ class PerHead(OfMaps):
         self.name, self.title, self.definition, self.unit, self.source = name, title, definition, unit, source
         self.functions, self.refined, self.sorted_heads = functions, refined, sorted_heads
 
+    def functions_of(self, subject: Subject) -> Mapping[str, OfHeads]:
+        """The functions that apply to a model."""
+        return self.functions
+
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
         return {
             self.value_of(value, name): function(tensor, place)[0].float().cpu().numpy()
-            for value, function in self.functions.items()
+            for value, function in self.functions_of(subject).items()
         }
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
@@ -103,9 +107,7 @@ class PerHead(OfMaps):
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
         if self.sorted_heads:
-            first = next(iter(self.functions))
-            by_model = {one.label: one.estimates[first] for one in shown}
-            return drawing.sorted_heads(self.title, self.unit, by_model)
+            return drawing.sorted_heads(self.title, self.unit, _by_model(shown))
         return drawing.over_depth(self.title, self.unit, _panels(shown))
 
 
@@ -117,9 +119,18 @@ class Entropy(PerHead):
     def left_out(self, subject: Subject) -> str:
         return '' if subject.has_class_token else f'{self.CLASS}: the model has none'
 
-    def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
-        there = {value: f for value, f in self.functions.items() if value != self.CLASS or subject.has_class_token}
-        return {value: function(tensor, place)[0].float().cpu().numpy() for value, function in there.items()}
+    def functions_of(self, subject: Subject) -> Mapping[str, OfHeads]:
+        return {value: f for value, f in self.functions.items() if value != self.CLASS or subject.has_class_token}
+
+
+def _by_model(shown: Sequence[Shown]) -> dict[str, Estimate]:
+    """For :func:`~.drawing.sorted_heads`: the heads by model, before and after a plug that changes maps."""
+    return {
+        AFTER.format(one.label) if value.endswith(AFTER.format('')) else one.label: found
+        for one in shown
+        for value, found in one.estimates.items()
+        if found.mean.ndim == 2
+    }
 
 
 def _panels(shown: Sequence[Shown]) -> dict[str, dict[str, dict[str, Estimate]]]:
@@ -155,6 +166,19 @@ class MapSimilarity(OfMaps):
     def _is_large(self, place: Place) -> bool:
         sides = (layout.grid.num_tokens for layout in (place.layout, place.key_layout))
         return prod((*place.layout.windows, *sides)) > self.MOST
+    # Patches of a map of which all pairs of blocks, or neighbouring blocks, are compared: a pair takes their square.
+    MOST_OF_ALL, MOST = 1024, 4096
+
+    def left_out(self, subject: Subject) -> str:
+        most = {
+            layer: max(_patches(subject.place(layer, size)) for size in set(subject.sizes))
+            for layer in subject.layers_with('probs')
+        }
+        large = [layer for layer, patches in most.items() if patches > self.MOST]
+        middle = [layer for layer, patches in most.items() if self.MOST_OF_ALL < patches <= self.MOST]
+        said = [f'blocks {large} in images where they have more than {self.MOST} patches'] if large else []
+        said += [f'all but neighbours of blocks {middle}, of more than {self.MOST_OF_ALL} patches'] if middle else []
+        return '; '.join(said)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> tuple[Tensor, Place]:
         return tensor.mean(2, keepdim=True), place
@@ -162,8 +186,7 @@ class MapSimilarity(OfMaps):
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
         arrays = {}
         for name, layers in found.items():
-            small = {layer: kept for layer, kept in layers.items() if not self._is_large(kept[1])}
-            matrix = self._matrix(small, subject.num_layers)
+            matrix = self._matrix(layers, subject.num_layers)
             arrays[self.value_of(self.ALL, name)] = matrix
             arrays[self.value_of(self.NEXT, name)] = np.append(matrix.diagonal(1), np.float32(np.nan))
         return arrays
@@ -173,7 +196,8 @@ class MapSimilarity(OfMaps):
         for layer in layers:
             matrix[layer, layer] = 1
         for (a, (maps_a, place_a)), (b, (maps_b, place_b)) in combinations(sorted(layers.items(), key=_first), 2):
-            if _grids(place_a) == _grids(place_b):
+            most = self.MOST if b == a + 1 else self.MOST_OF_ALL
+            if _grids(place_a) == _grids(place_b) and _patches(place_a) <= most:
                 matrix[a, b] = matrix[b, a] = map_similarity(maps_a, place_a, maps_b, place_b).item()
         return matrix
 
@@ -189,6 +213,11 @@ class MapSimilarity(OfMaps):
 
 def _first(item: tuple):
     return item[0]
+
+
+def _patches(place: Place) -> int:
+    """Patches of the larger of a block's maps of queries and keys."""
+    return max(rows * columns for rows, columns in _grids(place))
 
 
 def _grids(place: Place) -> tuple:

@@ -9,12 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitplug.analysis.measures.cka import LEAST_EXAMPLES, MinibatchCKA, centred_gram
-from vitplug.analysis.measures.features import (
-    OUTLIER_FACTOR,
-    mean_feature_similarity,
-    norm_outliers,
-    token_norms,
-)
+from vitplug.analysis.measures.features import OUTLIER_FACTOR, mean_feature_similarity, norm_outliers, token_norms
 from vitplug.analysis.measures.places import Place
 
 from . import drawing
@@ -194,9 +189,9 @@ class CKAToBaseline(OfGroups):
     compares = True
 
     def why_not(self, *subjects: Subject) -> str:
-        return (
-            super().why_not(*subjects) if len(subjects) > 1 else 'it compares with a baseline: name one with --baseline'
-        )
+        if len(subjects) < 2:
+            return 'it compares with a baseline: name one with --baseline'
+        return super().why_not(*subjects)
 
     def values(self, cka: np.ndarray) -> Arrays:
         same = {'at the same block': cka.diagonal()} if cka.shape[0] == cka.shape[1] else {}
