@@ -363,7 +363,7 @@ def best_of_a_cascade(model, x):
 
 
 DETECTORS_AND_SCORES = {
-    'one stage': (retina_net, best_of_one_stage, 'vit'),
+    'one_stage': (retina_net, best_of_one_stage, 'vit'),
     'two stages': (mask_rcnn, best_of_two_stages, 'swin'),
     'cascade': (cascade_rcnn, best_of_a_cascade, 'swin'),
 }
