@@ -608,6 +608,13 @@ MUTATIONS = (
         'analysis/test_grad_cam.py -k stays',
     ),
     Mutation(
+        'Grad-CAM leaves the model frozen',
+        'analysis/measures/grad_cam.py',
+        'parameter.requires_grad_(True)',
+        'parameter.requires_grad_(False)',
+        'analysis/test_grad_cam.py -k stays',
+    ),
+    Mutation(
         'Grad-CAM forgets the padding',
         'analysis/measures/grad_cam.py',
         'return images if sizes is None else mark_padding(images, sizes.tolist())',

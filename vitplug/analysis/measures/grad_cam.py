@@ -116,7 +116,7 @@ def grad_cams(
     if at not in AT:
         raise ValueError(f'at={at!r}: expected one of {list(AT)}')
     target = task_of(model).target() if target is None else target
-    with torch.inference_mode(False), torch.enable_grad(), _recording(backbone, at, layers) as tokens:
+    with torch.inference_mode(False), torch.enable_grad(), _frozen(model), _recording(backbone, at, layers) as tokens:
         scores = target(model, _with_gradient(images))
         if not tokens:
             raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
@@ -203,9 +203,22 @@ def _gradients(scores: Scores, tokens: Sequence[Tensor]) -> tuple[Tensor | None,
 
 
 def _with_gradient(images: Tensor) -> Tensor:
-    """A copy with a gradient of its own, so that frozen models have gradients, too; sizes before padding are kept."""
+    """A copy with a gradient of its own: that of the parameters is off. Sizes before padding are kept."""
     sizes, images = valid_sizes(images), images.detach().clone().requires_grad_()
     return images if sizes is None else mark_padding(images, sizes.tolist())
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """Keeps no activations for gradients of parameters, which nobody asks for: they are the largest part."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 @contextmanager
