@@ -68,7 +68,6 @@ CANCELS = (
     'is rounding noise'
 )
 SIGMAS = (1, 2)  # ellipses
-MOST_BLOCKS = 12
 NO_FIT = ('-', '-', '-', '-', 'no fit')
 
 
@@ -475,19 +474,10 @@ def _cell(found: Estimate) -> str:
 
 
 def _picture(results: Sequence[Result], num_images: int) -> Figure:
-    fits = {_heading(result): result.fit for result in results}
-    fields = dict(zip(fits, (result.erf for result in results), strict=True))
+    names = [result.field.label + (' (rounding noise)' if result.warning else '') for result in results]
+    fields, fits = ([getattr(result, kind) for result in results] for kind in ('erf', 'fit'))
     title = f'effective receptive field, {num_images} images; ellipses at 1 and 2 sigma'
-    return drawing.receptive_fields(title, fields, lambda ax, name: _outline(ax, fits[name]))
-
-
-def _heading(result: Result) -> str:
-    fit, label = result.fit, result.field.label
-    if result.warning:
-        return f'{label}\nrounding noise: untrained'
-    if not fit.converged:
-        return f'{label}\nno fit: {fit.failure}'
-    return f'{label}\nsigma {fit.sigma_x:.1f} x {fit.sigma_y:.1f} pixels, R^2 {fit.r_squared:.2f}'
+    return drawing.receptive_fields(title, dict(zip(names, fields, strict=True)), dict(zip(names, fits, strict=True)))
 
 
 def _outline(ax: Axes, fit: GaussianFit) -> None:
@@ -505,11 +495,7 @@ def _outline(ax: Axes, fit: GaussianFit) -> None:
 
 def _bias_picture(results: Sequence[Result]) -> Figure:
     """The position biases of at most 12 evenly spaced blocks of each model."""
-    shown = []
-    for result in results:
-        blocks = list(result.biases)
-        chosen = np.linspace(0, len(blocks) - 1, min(MOST_BLOCKS, len(blocks))).round().astype(int)
-        shown += [(result, blocks[index]) for index in chosen]
+    shown = [(result, block) for result in results for block in drawing.some(list(result.biases))]
     title = 'position bias of the central query, mean over heads; ellipses at 1 and 2 sigma'
     figure, axes = drawing.panels(len(shown), title, columns=4, inches=(2.6, 2.7))
     for ax, (result, block) in zip(axes, shown, strict=True):
