@@ -656,6 +656,78 @@ MUTATIONS = (
         'boxes.scores[0], int(',
         'analysis/test_grad_cam.py -k score_of_a_box',
     ),
+    Mutation(
+    # --- receptive fields ---
+    Mutation(
+        'receptive field: negative gradients count',
+        'analysis/measures/receptive_field.py',
+        'return gradient[0].mean(0).relu()',
+        'return gradient[0].mean(0)',
+        'analysis/test_receptive_field.py -k "rectified or convolution"',
+    ),
+    Mutation(
+        'receptive field: of four central tokens, the lower right one',
+        'analysis/measures/receptive_field.py',
+        'return (hw[0] - 1) // 2, (hw[1] - 1) // 2',
+        'return hw[0] // 2, hw[1] // 2',
+        'analysis/test_receptive_field.py -k "central_token or definition"',
+    ),
+    Mutation(
+        'receptive field: the size before padding is forgotten',
+        'analysis/measures/receptive_field.py',
+        'return pixels if sizes is None else mark_padding(pixels, sizes.tolist())',
+        'return pixels',
+        'analysis/test_receptive_field.py -k padding',
+    ),
+    Mutation(
+        'receptive field: only the last image of a group counts',
+        'analysis/erf.py',
+        "total=kept['total'] + gradient",
+        'total=gradient',
+        'analysis/test_erf.py -k interrupted',
+    ),
+    Mutation(
+        'Gaussian fit: rows and columns are mixed up',
+        'analysis/measures/gaussian_fit.py',
+        '((columns, x, sigma_x), (rows, y, sigma_y))',
+        '((columns, y, sigma_y), (rows, x, sigma_x))',
+        'analysis/test_gaussian_fit.py -k known',
+    ),
+    Mutation(
+        "Gaussian fit: R^2 against the map's mean square",
+        'analysis/measures/gaussian_fit.py',
+        'r_squared = 1 - residual.var() / values.var()',
+        'r_squared = 1 - residual.var() / np.square(values).mean()',
+        'analysis/test_gaussian_fit.py -k noise',
+    ),
+    Mutation(
+        'Gaussian fit: the minimum of a bias stays in',
+        'analysis/measures/gaussian_fit.py',
+        'return of_keys - of_keys.min()',
+        'return of_keys',
+        'analysis/test_gaussian_fit.py -k "central_query or every_host"',
+    ),
+    Mutation(
+        'Lambda: its largest value in place of the 90 % quantile',
+        'analysis/measures/learned.py',
+        'LOW, HIGH = 0.1, 0.9',
+        'LOW, HIGH = 0.1, 1.0',
+        'analysis/test_learned_and_reset.py -k quantiles',
+    ),
+    Mutation(
+        'sigma in pixels: of the keys alone',
+        'analysis/measures/learned.py',
+        'for place in (backbone.place_block, backbone.place_keys))',
+        'for place in (backbone.place_keys, backbone.place_keys))',
+        'analysis/test_learned_and_reset.py -k pixels',
+    ),
+    Mutation(
+        'reset: the model itself is changed',
+        'analysis/measures/reset.py',
+        'model = copy.deepcopy(model)',
+        'pass',
+        'analysis/test_learned_and_reset.py -k nothing_else',
+    ),
     # --- runs ---
     Mutation(
         'one iteration that is not finite stops the training',
