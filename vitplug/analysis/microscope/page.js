@@ -35,10 +35,11 @@
     if (value === null || value === undefined) return 'none';
     if (value === 0) return '0';
     const size = Math.abs(value);
-    return size >= 1000 || size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
+    return size >= 1000 || size < 1e-4 ? value.toExponential(2) : value.toPrecision(3);
   }
 
   const nameOf = (model) => data.models[model].name;
+  const lower = (text) => text[0].toLowerCase() + text.slice(1);
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const mod = (value, by) => ((value % by) + by) % by;
 
@@ -571,7 +572,7 @@
     }
     const first = group.querySelector('input:not(:disabled)');
     if (first) first.checked = true;
-    const reasons = options.filter(({reason}) => reason).map(({label, reason}) => `${label}: ${reason}`);
+    const reasons = options.filter(({reason}) => reason).map(({label, reason}) => `${label}: ${reason}.`);
     return reasons;
   }
 
@@ -596,7 +597,7 @@
         repaint();
       }),
     ];
-    byId('help').append(...reasons.flatMap((reason) => [make('br'), reason]));
+    byId('reasons').textContent = reasons.join(' ');
     byId('block').max = data.num_blocks - 1;
     byId('block').addEventListener('input', () => { state.block = byId('block').valueAsNumber; repaint(); });
     byId('head').addEventListener('input', () => { state.head = byId('head').valueAsNumber; repaint(); });
@@ -637,7 +638,7 @@
       draw('rect', {class: 'now', y: top, width: slot, height: height - top - bottom, 'data-left': left, 'data-slot': slot}),
       ...ticks(low, high).flatMap((tick) => [
         draw('line', {class: 'grid', x1: left, x2: width - right, y1: y(tick), y2: y(tick)}),
-        draw('text', {x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, number(tick)),
+        draw('text', {x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, String(Number(tick.toPrecision(3)))),
       ]),
       ...[...Array(data.num_blocks).keys()].filter((block) => block % every === 0).map((block) =>
         draw('text', {x: x(block), y: height - bottom + 15, 'text-anchor': 'middle'}, String(block))),
@@ -719,7 +720,7 @@
   function ckaChart({title, rows: [rowName, numRows], columns: [columnName, numColumns], values}) {
     const canvas = make('canvas', {
       className: 'view pixelated', width: numColumns, height: numRows, tabIndex: 0, role: 'img',
-      'aria-label': `CKA of ${rowName} and ${columnName}, ${numRows} by ${numColumns} blocks; the numbers are in the table below`,
+      'aria-label': `CKA of ${lower(rowName)} and ${lower(columnName)}, ${numRows} by ${numColumns} blocks; the numbers are in the table below`,
     });
     const pixels = new ImageData(numColumns, numRows);
     // Block 0 at the bottom, as the papers draw it.
@@ -728,12 +729,12 @@
       if (value !== null) setColour(pixels.data, at(row, column), colourIndex(value, 0, 1));
     }));
     canvas.getContext('2d').putImageData(pixels, 0, 0);
-    const said = make('p', {className: 'caption'}, `up: block of ${rowName}; right: block of ${columnName}`);
+    const said = make('p', {className: 'caption'}, `up: block of ${lower(rowName)}; right: block of ${lower(columnName)}`);
     canvas.addEventListener('pointermove', (event) => {
       const box = canvas.getBoundingClientRect();
       const row = numRows - 1 - clamp(Math.floor((event.clientY - box.top) / box.height * numRows), 0, numRows - 1);
       const column = clamp(Math.floor((event.clientX - box.left) / box.width * numColumns), 0, numColumns - 1);
-      said.textContent = `block ${row} of ${rowName}, block ${column} of ${columnName}: ${number(values[row][column])}`;
+      said.textContent = `block ${row} of ${lower(rowName)}, block ${column} of ${lower(columnName)}: ${number(values[row][column])}`;
     });
     const headings = ['block', ...[...Array(numColumns).keys()]];
     return make('div', {}, make('h3', {}, title), canvas, scaleBar('0', '1'), said,

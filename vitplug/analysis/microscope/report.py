@@ -23,7 +23,7 @@ COLOURS = 'viridis'
 #: Larger PNGs become JPEGs.
 LARGEST_PNG = 60_000
 JPEG_QUALITY = 88
-NAMES = dict(baseline='baseline', model='this model')
+NAMES = dict(baseline='Baseline', model='This model')
 KINDS = dict(
     probs='after the softmax',
     maps='after the plug on the maps',
@@ -189,16 +189,15 @@ def _difference(row: Row) -> str:
     if row.baseline is None or row.model is None:
         return ''
     difference = row.model - row.baseline
-    sign = '+' if difference > 0 else '−' if difference < 0 else ''
-    share = f' ({difference / row.baseline:+.0%})'.replace('-', '−') if row.baseline else ''
-    return f'{sign}{number(abs(difference))}{share}'
+    share = f' ({difference / row.baseline:+.0%})' if row.baseline else ''
+    return f'{"+" if difference > 0 else ""}{number(difference)}{share}'
 
 
 def _foot_html(findings: Findings, facts: Facts) -> str:
     rows = {}
     for reading in reversed(findings.readings):
         subject = reading.subject
-        rows[NAMES[subject.label]] = f'{subject.cfg.filename}, {subject.checkpoint} (sha256 {subject.sha256[:12]})'
+        rows[NAMES[subject.label].lower()] = f'{subject.cfg.filename}, {subject.checkpoint} (sha256 {subject.sha256[:12]})'
     rows['images'] = ', '.join(str(image.path) for image in findings.images)
     rows['command'] = facts.command
     rows['versions'] = ', '.join(f'{name} {version}' for name, version in facts.versions.items())
@@ -297,15 +296,14 @@ def picture_url(picture: np.ndarray) -> str:
 
 
 def _outcome_json(outcome: Outcome, labels: str) -> dict:
+    colours = {label: [int(part) for part in colour] for label, colour in outcome.colours.items()}
     return dict(
         text=outcome.text,
         labels=None if outcome.labels is None else labels,
-        colours={str(label): list(map(int, colour)) for label, colour in outcome.colours.items()},
-        keys=[
-            dict(name=outcome.names[label], colour=list(map(int, outcome.colours[label]))) for label in outcome.names
-        ],
+        colours={str(label): colour for label, colour in colours.items()},
+        keys=[dict(name=name, colour=colours[label]) for label, name in outcome.names.items()],
         boxes=[
-            dict(box=[round(side, 2) for side in box], text=text, colour=list(map(int, outcome.colours[label])))
+            dict(box=[round(side, 2) for side in box], text=text, colour=colours[label])
             for box, text, label in outcome.boxes
         ],
     )
@@ -335,7 +333,7 @@ def _cka_json(findings: Findings) -> Iterator[dict]:
     for rows, columns, values in matrices:
         names = [NAMES[reading.subject.label] for reading in (rows, columns)]
         yield dict(
-            title=names[0] if rows is columns else ' and '.join(names),
+            title=names[0] if rows is columns else f'{names[0]} and {names[1].lower()}',
             rows=[names[0], values.shape[0]],
             columns=[names[1], values.shape[1]],
             values=[[float(f'{value:.4g}') for value in row] for row in values],

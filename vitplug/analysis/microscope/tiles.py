@@ -24,7 +24,9 @@ from vitplug.backbones.pixels import PixelGrid
 STEPS = 255
 #: Smallest grid of queries or keys that a level may have, by side.
 SMALLEST_SIDE = 3
-#: Codes that compress worse than this are the rule; a level whose codes are larger is not even tried.
+#: From one level to the next, the product of query step and pool grows at least this much.
+LEVEL_RATIO = 1.2
+#: Codes of this many times the budget are not compressed to see whether they fit.
 BEST_COMPRESSION = 12
 
 
@@ -60,14 +62,21 @@ def levels(query_side: int, key_side: int) -> list[Level]:
         query_side: Longest side of any grid of queries.
         key_side: The same of the grids, or windows, of keys.
     """
-    most = max(query_side, key_side)
-    factors = ((step, pool) for step in range(1, most + 1) for pool in range(1, step + 1) if step <= pool + 2)
-    found = {
-        Level(ceil_div(query_side, step), ceil_div(key_side, pool)): None
-        for step, pool in sorted(factors, key=lambda pair: (pair[0] * pair[1], pair[0]))
-    }
-    kept = [level for level in found if min(level.queries, level.keys) >= SMALLEST_SIDE]
-    return kept or [Level(query_side, key_side)]
+    steps, pools = (_factors(side) for side in (query_side, key_side))
+    # Steps and pools grow together, but queries go on where keys cannot be fewer.
+    pairs = [(step, pool) for step in steps for pool in pools if pool <= step <= pool + 2 or pool == pools[-1] < step]
+    found, last = [Level(query_side, key_side)], 1
+    for step, pool in sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[0])):
+        if step * pool >= LEVEL_RATIO * last:
+            found.append(Level(ceil_div(query_side, step), ceil_div(key_side, pool)))
+            last = step * pool
+    return found
+
+
+def _factors(side: int) -> list[int]:
+    """Factors by which a side can be thinned out, each to another length."""
+    lengths = {ceil_div(side, factor): factor for factor in range(side, 0, -1)}
+    return sorted(factor for length, factor in lengths.items() if length >= min(side, SMALLEST_SIDE))
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ class Summary:
 
 def number(value: float) -> str:
     """Three significant digits."""
-    return f'{value:.3g}' if 1e-4 <= abs(value) < 1e4 or not value else f'{value:.2e}'
+    if not value:
+        return '0'
+    return f'{value:#.3g}'.rstrip('.') if 1e-4 <= abs(value) < 1000 else f'{value:.2e}'
 
 
 def summarize(findings: Findings) -> Summary:
@@ -56,7 +58,7 @@ def summarize(findings: Findings) -> Summary:
 def _alone(findings: Findings, reading: Reading) -> Iterator[str]:
     for image, outcome in zip(findings.images, reading.outcomes, strict=True):
         yield f'{image.path.name}: {outcome.text}.'
-    yield 'No baseline was given, so nothing is compared: add --baseline CONFIG CHECKPOINT to see what the plug changed.'
+    yield 'No baseline was given, so nothing is compared; --baseline CONFIG CHECKPOINT shows what a plug changed.'
 
 
 # --- against a baseline ---
@@ -82,7 +84,8 @@ def _change_of(measure: Measure, before: Reading, after: Reading) -> Iterator[st
         return
     verb = 'rises' if new > old else 'falls'
     share = f' ({(new - old) / old:+.0%})' if old else ''
-    yield f'{measure.title} {verb} from {number(old)} to {number(new)} {measure.unit}{share}{_most(measure, before, after)}.'
+    change = f'from {number(old)} to {number(new)} {measure.unit}{share}'
+    yield f'{measure.title} {verb} {change}{_most(measure, before, after)}.'
 
 
 def _most(measure: Measure, before: Reading, after: Reading) -> str:
