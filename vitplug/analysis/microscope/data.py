@@ -1,5 +1,6 @@
 """Everything that the microscope shows, measured: one pass for each image and model, block by block."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,10 +93,12 @@ class Field:
 
     Args:
         image: Mean over images of the positive gradients, ``(height, width)``.
+        images: Number of images: those of the most common size.
         fit: The Gaussian fitted to it; None if there is no fit.
     """
 
     image: Tensor
+    images: int
     fit: GaussianFit | None
 
 
@@ -109,7 +112,7 @@ class Reading:
         measures: By measure and block, the heads ``(H,)``, mean over images; None for a block without attention.
         norms: Of each block, mean over images.
         learned: Learned values of plugs: by name, then by block; None is the whole network.
-        field: Its effective receptive field; None if images differ in size.
+        field: Its effective receptive field.
         similarity: CKA of all blocks with all blocks.
     """
 
@@ -365,17 +368,18 @@ def _summarise(reading: Reading, seen: Sequence[Observer], images: Sequence[Load
     for of_block in zip(*(observer.norms for observer in seen), strict=True):
         means = [float(np.mean([getattr(norms, key) for norms in of_block])) for key in ('low', 'median', 'high')]
         reading.norms.append(Norms(*means, sum(norms.outliers for norms in of_block)))
-    if len({image.size for image in images}) == 1:
-        reading.field = _read_field(subject, images)
+    reading.field = _read_field(subject, images)
 
 
 def _read_field(subject: Subject, images: Sequence[Loaded]) -> Field:
-    image = effective_receptive_field(subject.backbone, (subject.load(image.path).inputs for image in images))
-    image = torch.as_tensor(image).cpu()
+    """The receptive field over the images of the most common size."""
+    [(size, count)] = Counter(image.size for image in images).most_common(1)
+    inputs = (subject.load(image.path).inputs for image in images if image.size == size)
+    image = torch.as_tensor(effective_receptive_field(subject.backbone, inputs)).cpu()
     try:
-        return Field(image, fit_gaussian(image / image.sum()))
-    except (ValueError, RuntimeError):  # no fit, or nothing to fit to
-        return Field(image, None)
+        return Field(image, count, fit_gaussian(image / image.sum()))
+    except (ValueError, RuntimeError):  # nothing to fit to, or no fit found
+        return Field(image, count, None)
 
 
 def field_tiles(image: Tensor) -> Tiles:

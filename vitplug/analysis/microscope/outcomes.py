@@ -69,7 +69,7 @@ def _read_class(predictor: Predictor, sample: BaseDataElement, size: tuple[int, 
     scores = sample.pred_score
     shares, labels = scores.topk(min(TOP, len(scores)))
     named = [
-        f'{_name(predictor.task.classes, int(label))} {share:.1%}' for share, label in zip(shares, labels, strict=True)
+        f'{_name(predictor.task.classes, int(label))}: {share:.1%}' for share, label in zip(shares, labels, strict=True)
     ]
     return Outcome(', '.join(named), (_name(predictor.task.classes, int(labels[0])), float(shares[0])))
 
@@ -93,7 +93,7 @@ def _read_map(predictor: Predictor, sample: BaseDataElement, size: tuple[int, in
     present, counts = np.unique(labels, return_counts=True)
     order = np.argsort(-counts, kind='stable')
     shares = [(_name(classes, int(present[i])), counts[i] / labels.size) for i in order]
-    text = ', '.join(f'{name} {share:.1%}' for name, share in shares if share >= NAMED_SHARE)
+    text = ', '.join(f'{name}: {share:.1%}' for name, share in shares if share >= NAMED_SHARE)
     seen = [int(label) for label in present if label < NO_LABEL]
     return Outcome(
         text,
@@ -138,7 +138,7 @@ def _read_objects(predictor: Predictor, sample: BaseDataElement, size: tuple[int
     ]
     seen = sorted({label for *_, label in boxes if label < NO_LABEL})
     counts = Counter(_name(classes, int(label)) for label in found.labels)
-    listed = ', '.join(f'{count} x {name}' for name, count in sorted(counts.items()))
+    listed = ', '.join(f'{count} of class {name}' for name, count in sorted(counts.items()))
     objects = 'object' if len(boxes) == 1 else 'objects'
     text = f'{len(boxes)} {objects} with a score of {predictor.task.score_thr:g} or more'
     return Outcome(
@@ -163,7 +163,9 @@ def _compare_objects(baseline: Outcome, model: Outcome) -> str:
     before, after = baseline.best, model.best
     total = f'{before.total()} objects become {after.total()}'
     changes = [
-        f'{name} {before[name]} to {after[name]}' for name in sorted(before | after) if before[name] != after[name]
+        f'class {name}: {before[name]} to {after[name]}'
+        for name in sorted(before | after)
+        if before[name] != after[name]
     ]
     return f'{total} ({", ".join(changes)})' if changes else f'{total}, the same number of each class'
 

@@ -410,7 +410,7 @@
   function describe() {
     const views = panels.filter((panel) => panel.view);
     if (state.mode === 'prediction') {
-      return panels.map((panel) => `${nameOf(panel.model)}: ${data.predictions[panel.model][state.image].text}`).join(' ');
+      return panels.map((panel) => `${nameOf(panel.model)}: ${data.predictions[panel.model][state.image].text}.`).join(' ');
     }
     const withHeads = views.some(({view}) => view.geometry.heads > 1);
     const parts = [
@@ -629,6 +629,7 @@
     let [low, high] = [Math.min(...values, ...(fromZero ? [0] : [])), Math.max(...values)];
     if (bound && bound < 1.6 * high) high = Math.max(high, bound);
     if (!(high > low)) [low, high] = [low - 0.5, low + 0.5];
+    [low, high] = [low - (low < 0 || !fromZero ? 0.04 : 0) * (high - low), high + 0.04 * (high - low)];
     const {width, height, left, right, top, bottom} = CHART;
     const slot = (width - left - right) / data.num_blocks;
     const x = (block) => left + (block + 0.5) * slot;
@@ -795,9 +796,8 @@
   }
 
   function buildCharts() {
-    for (const id of ['measures', 'norms', 'learned']) byId(id).before(...legend());
-    fill('measures', ...data.measures.map(measureChart));
-    fill('norms', ...data.norms.map(normChart));
+    for (const id of ['measures', 'learned']) byId(id).before(...legend());
+    fill('measures', ...data.measures.map(measureChart), ...data.norms.map(normChart));
     fill('learned', ...data.learned.map(learnedChart));
     fill('cka', ...data.cka.map(ckaChart));
   }

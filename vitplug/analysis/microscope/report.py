@@ -68,7 +68,7 @@ def render(findings: Findings, facts: Facts, limit: int) -> str:
 def _render(findings: Findings, facts: Facts) -> str:
     packed = dict(findings.shelf.choose())
     stored = ' '.join((*sampling_sentences(packed), _coding()))
-    for model, reading in _with_fields(findings):
+    for model, reading in enumerate(findings.readings):
         packed[f'{model}/field'] = pack([field_tiles(reading.field.image)])
     geometries, tables = geometry_table(packed)
     blobs = {name: found.data for name, found in packed.items()} | dict(_label_maps(findings))
@@ -104,10 +104,6 @@ def _asset(name: str) -> str:
 def _csp_hash(text: str) -> str:
     """A script or style as its Content-Security-Policy allows it, and no other."""
     return f'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'
-
-
-def _with_fields(findings: Findings) -> list[tuple[int, Reading]]:
-    return [(model, reading) for model, reading in enumerate(findings.readings) if reading.field is not None]
 
 
 def _label_maps(findings: Findings) -> Iterator[tuple[str, bytes]]:
@@ -146,16 +142,14 @@ def _notes(findings: Findings) -> dict[str, str]:
     )
     definitions = '; '.join(f'{measure.title}: {measure.definition}' for measure in MEASURES)
     fields = (
-        'Gradient of the central output token with respect to the input, positive part, mean over the images, relative '
-        'to its maximum; colours are square roots. Ellipses: the fitted Gaussian at 1 and 2 sigma.'
+        'Gradient of the central output token with respect to the input, positive part, mean over '
+        f'{_of_images(findings)}, relative to its maximum; colours are square roots. Ellipses: the fitted Gaussian at '
+        '1 and 2 sigma.'
     )
-    if not _with_fields(findings):
-        fields = 'Not measured: it is a mean over images of one size, and these images differ in size.'
     return {
-        'measures note': f'A dot is a head, a line is the mean of heads. {definitions}. {few}',
-        'norms note': (
-            'L2 norm of the output tokens of each block, prefix tokens left out: line for the median, band from the '
-            f'least to the most. Outliers exceed the median {OUTLIER_FACTOR:g} times.'
+        'measures note': (
+            f'A dot is a head, a line is the mean of heads. {definitions}. Token norm: L2 norm of the output tokens, '
+            f'prefix tokens left out, median and range; outliers exceed the median {OUTLIER_FACTOR:g} times. {few}'
         ),
         'field note': fields,
         'cka note': (
@@ -164,6 +158,11 @@ def _notes(findings: Findings) -> dict[str, str]:
         ),
         'learned note': 'As they act: a clamped alpha is shown clamped. Band from the least to the most of a block.',
     }
+
+
+def _of_images(findings: Findings) -> str:
+    count, measured = len(findings.images), findings.readings[-1].field.images
+    return 'the images' if measured == count else f'the {measured} of {count} images that have the same size'
 
 
 def _summary_html(summary: Summary, compared: bool) -> str:
@@ -189,7 +188,7 @@ def _difference(row: Row) -> str:
     if row.baseline is None or row.model is None:
         return ''
     difference = row.model - row.baseline
-    share = f' ({difference / row.baseline:+.0%})' if row.baseline else ''
+    share = f' ({difference / row.baseline:+.1%})' if row.baseline else ''
     return f'{"+" if difference > 0 else ""}{number(difference)}{share}'
 
 
@@ -197,7 +196,9 @@ def _foot_html(findings: Findings, facts: Facts) -> str:
     rows = {}
     for reading in reversed(findings.readings):
         subject = reading.subject
-        rows[NAMES[subject.label].lower()] = f'{subject.cfg.filename}, {subject.checkpoint} (sha256 {subject.sha256[:12]})'
+        rows[NAMES[subject.label].lower()] = (
+            f'{subject.cfg.filename}, {subject.checkpoint} (sha256 {subject.sha256[:12]})'
+        )
     rows['images'] = ', '.join(str(image.path) for image in findings.images)
     rows['command'] = facts.command
     rows['versions'] = ', '.join(f'{name} {version}' for name, version in facts.versions.items())
@@ -222,10 +223,10 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
         kinds=KINDS,
         modes=_modes(findings),
         queries=[
-            dict(id='token', title='the token', reason=''),
+            dict(id='token', title='The token', reason=''),
             dict(
                 id='class',
-                title='the class token',
+                title='The class token',
                 reason='' if any(subject.has_class_token for subject in subjects) else 'the model has none',
             ),
         ],
@@ -250,7 +251,7 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
                 values=[[asdict(norms) for norms in reading.norms] for reading in findings.readings],
             )
         ],
-        fields=[_field_json(model, reading) for model, reading in _with_fields(findings)],
+        fields=[_field_json(model, reading) for model, reading in enumerate(findings.readings)],
         cka=list(_cka_json(findings)),
         learned=list(_learned_json(findings)),
     )
@@ -277,7 +278,9 @@ def _modes(findings: Findings) -> list[dict]:
             id='rollout',
             title='Rollout',
             kinds=['rollout'],
-            reason='' if '' in without_rollout else f'not defined: {without_rollout[-1]}',
+            reason=''
+            if '' in without_rollout
+            else f'needs one grid of tokens and maps in all blocks, but {without_rollout[-1]}',
         ),
         dict(id='gradcam', title='Grad-CAM', kinds=['gradcam'], reason=''),
         dict(id='norms', title='Token norms', kinds=['norms'], reason=''),

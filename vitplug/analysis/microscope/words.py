@@ -83,7 +83,7 @@ def _change_of(measure: Measure, before: Reading, after: Reading) -> Iterator[st
         yield f'{measure.title} stays at {number(old)} {measure.unit}.'
         return
     verb = 'rises' if new > old else 'falls'
-    share = f' ({(new - old) / old:+.0%})' if old else ''
+    share = f' ({(new - old) / old:+.1%})' if old else ''
     change = f'from {number(old)} to {number(new)} {measure.unit}{share}'
     yield f'{measure.title} {verb} {change}{_most(measure, before, after)}.'
 
@@ -157,7 +157,7 @@ def _mean(blocks: Sequence[np.ndarray | None]) -> float | None:
 
 
 def _of_fit(reading: Reading, axis: str) -> float | None:
-    return None if reading.field is None or reading.field.fit is None else float(getattr(reading.field.fit, axis))
+    return None if reading.field.fit is None else float(getattr(reading.field.fit, axis))
 
 
 def _learned_mean(by_block: Mapping[int | None, Tensor] | None) -> float | None:
