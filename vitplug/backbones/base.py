@@ -383,6 +383,13 @@ class PluggedBackbone(BaseModule):
         pixels = self._entering(index, image_size).every(of_keys)
         return GlobalLayout(*pixels.hw, self.num_prefix), pixels
 
+    def grid_of(self, index: int, image_size: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Rows and columns of a block's queries, in an image of ``(height, width)`` or of the configured size."""
+        if image_size is not None:
+            return self.place_block(index, image_size)[1].hw
+        entering = list(self._placed(PixelGrid(tuple(self.patch_resolution))))[index][2]
+        return entering.every(self.strides(index)[0]).hw
+
     def _entering(self, index: int, image_size: tuple[int, int]) -> PixelGrid:
         """Where the tokens that enter a block lie in an image."""
         return list(self._placed(self.pixels(image_size)))[index][2]

@@ -3,7 +3,7 @@
 No library is imported before its description needs it.
 """
 
-from .lookup import ANNOTATION_FILES, LABELS, TASKS, check_scope
+from .lookup import ANNOTATION_FILES, LABELS, TASKS, check_scope, task_of
 from .task import Task
 
-__all__ = ['ANNOTATION_FILES', 'LABELS', 'TASKS', 'Task', 'check_scope']
+__all__ = ['ANNOTATION_FILES', 'LABELS', 'TASKS', 'Task', 'check_scope', 'task_of']

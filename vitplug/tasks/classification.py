@@ -5,6 +5,7 @@ from .class_counts import ENTRIES, METRICS_OF_IMAGES, UP_TO, ClassCounts, Place
 from .experiments.hosts import Host
 from .experiments.own_data import read_classification, without_names
 from .labels import Label, check_class, check_token_labels
+from .targets import ClassLogit
 from .task import AnnotationFile, Experiment, Task
 
 LABEL_LIST = AnnotationFile('.txt', lambda path, num_classes, max_pixels: inspect_label_list(path, num_classes))
@@ -44,6 +45,7 @@ class Classification(Task):
         name: Host(f'vitplug.{name}')
         for name in ('VisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'MlpMixer')
     }
+    target = ClassLogit
 
     def show_predictions(self, cfg, hook, folder) -> None:
         if 'module' in cfg.get('model', {}):

@@ -13,6 +13,7 @@ from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCount
 from .experiments.hosts import Host, convert_swin
 from .experiments.own_data import OwnData, Split, read_detection, without_names
 from .labels import Label, check_instances
+from .targets import BoxScore
 from .task import AnnotationFile, Experiment, Task, heads_of
 
 
@@ -109,6 +110,7 @@ class Detection(Task):
         tested=dict(test_mode=True),
     )
     hosts = dict(SwinTransformer=Host('vitplug.SwinTransformer', convert_swin))
+    target = BoxScore
 
     def show_predictions(self, cfg, hook, folder) -> None:
         cfg.default_hooks.visualization.update(hook, draw=True, test_out_dir=folder)

@@ -2,6 +2,8 @@
 
 import importlib
 
+from torch import nn
+
 from vitplug.stacks import build_ops, install_packages
 
 from .classification import Classification
@@ -18,6 +20,20 @@ LABELS: dict[str, Label] = {name: label for task in TASKS.values() for name, lab
 ANNOTATION_FILES: dict[str, AnnotationFile] = {
     kind: file for task in TASKS.values() for kind, file in task.annotation_files.items()
 }
+
+
+def task_of(model: nn.Module) -> Task:
+    """The task of a model: that of the library that its class, or one of its base classes, comes from.
+
+    Raises:
+        ValueError: if it is of none.
+    """
+    for kind in type(model).__mro__:
+        task = TASKS.get(kind.__module__.partition('.')[0])
+        if task is not None:
+            return task
+    expected = ', '.join(f'{task.library} ({task.name})' for task in TASKS.values())
+    raise ValueError(f'{type(model).__name__}: expected a model of one of {expected}')
 
 
 def check_scope(cfg) -> None:

@@ -16,6 +16,7 @@ from .class_counts import ClassCounts
 from .experiments.hosts import Host
 from .experiments.own_data import OwnData, Split
 from .labels import Label
+from .targets import Target
 
 if TYPE_CHECKING:  # matplotlib and mmcv, which most commands do without
     from matplotlib.axes import Axes
@@ -76,6 +77,7 @@ class Task(ABC):
         annotation_files: Annotation files that can be looked through, by the type of the data set.
         experiment: Settings of experiments on one's own data.
         hosts: vitplug's hosts for the library's backbones, by the type of the backbone.
+        target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
     """
 
     library: str
@@ -88,6 +90,7 @@ class Task(ABC):
     annotation_files: Mapping[str, AnnotationFile] = {}
     experiment: Experiment
     hosts: Mapping[str, Host] = {}
+    target: Callable[..., Target]
 
     @abstractmethod
     def show_predictions(self, cfg: Config, hook: Mapping[str, Any], folder: str | None) -> None:

@@ -1,0 +1,1 @@
+"""Definitions of the measures: functions on tensors, without command, file or config."""

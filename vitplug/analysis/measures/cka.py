@@ -1,0 +1,208 @@
+"""Centred kernel alignment (CKA) with linear kernels: how similar two layers represent the same examples.
+
+Features are ``(m, p)``: m examples, p numbers of each, such as a block's tokens, flattened. Two layers may have
+different p. All sums are in float64. CKA is 1 for features that a rotation and one scale turn into each other.
+
+Two estimates of the same quantity:
+
+- exact: all examples at once, with the biased estimate of HSIC (Kornblith et al., arXiv 1905.00414);
+- by minibatches: the unbiased HSIC_1 (Song et al., 2012) summed over batches (Nguyen et al., arXiv 2010.15327, Eq. 3),
+  which needs the features of one batch only.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Fewest examples of a batch for the unbiased estimate.
+LEAST_EXAMPLES = 4
+
+
+# --- exact ---
+
+
+def linear_cka(x: Tensor, y: Tensor) -> Tensor:
+    """CKA of all examples, ``|y^T x|^2 / (|x^T x| |y^T y|)`` with centred columns and Frobenius norms.
+
+    Computed from ``m x m`` or from ``p x q`` products, whichever takes fewer multiplications.
+
+    Args:
+        x: Features ``(m, p)``.
+        y: Features of the same examples ``(m, q)``.
+
+    Returns:
+        A float64 scalar; nan where one of them is the same for all examples.
+
+    Raises:
+        ValueError: If they are no features of the same examples.
+    """
+    x, y = _check_features((x, y))
+    m, p, q = len(x), x.shape[1], y.shape[1]
+    if m * (p + q) < p * p + q * q + p * q:
+        return _alignment(x @ x.T, y @ y.T)
+    xy, xx, yy = (torch.linalg.matrix_norm(a.T @ b) for a, b in ((x, y), (x, x), (y, y)))
+    return xy.square() / (xx * yy)
+
+
+def centred_gram(x: Tensor) -> Tensor:
+    """The centred Gram matrix ``(m, m)`` of features ``(m, p)``, in float64.
+
+    Raises:
+        ValueError: If they are no features.
+    """
+    [x] = _check_features((x,))
+    return x @ x.T
+
+
+def layer_cka(layers_x: Iterable[Tensor], layers_y: Iterable[Tensor] | None = None) -> Tensor:
+    """Exact CKA between all layers of one model, or between those of two.
+
+    Layers are taken one after another, so a generator that computes the features of a layer when asked holds one layer
+    at a time. What is kept is a Gram matrix for each layer: ``8 m^2`` bytes, 8 MB for 1000 examples.
+
+    Args:
+        layers_x: Features of each layer ``(m, p)``.
+        layers_y: The same of the second model; None for the first one again.
+
+    Returns:
+        ``(layers of x, layers of y)``, float64; nan where a layer is the same for all examples.
+
+    Raises:
+        ValueError: If they are no features of the same examples.
+    """
+    grams_x = [centred_gram(x) for x in layers_x]
+    grams_y = grams_x if layers_y is None else [centred_gram(y) for y in layers_y]
+    sizes = {len(gram) for gram in (*grams_x, *grams_y)}
+    if len(sizes) > 1:
+        raise ValueError(f'layers of {sorted(sizes)} examples: give the features of the same examples in all layers')
+    return torch.stack([torch.stack([_alignment(x, y) for y in grams_y]) for x in grams_x])
+
+
+def evolving_speed(blocks: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
+    """How close each block's features are to the output, relative to the first block's (Refiner, arXiv 2106.03714).
+
+    ``F_k = CKA(f_k, f_out) / CKA(f_1, f_out)``. The paper takes batches of 32 images and the mean of ten of them.
+
+    Args:
+        blocks: Features of each block ``(m, p)``, of one batch.
+        out: Features of the final output ``(m, q)``; None for the last block's.
+
+    Returns:
+        ``(blocks,)``, float64; the first is 1.
+    """
+    out = blocks[-1] if out is None else out
+    similarity = torch.stack([linear_cka(block, out) for block in blocks])
+    return similarity / similarity[0]
+
+
+def _alignment(gram_x: Tensor, gram_y: Tensor) -> Tensor:
+    """Cosine of two centred Gram matrices."""
+    return (gram_x * gram_y).sum() / (torch.linalg.matrix_norm(gram_x) * torch.linalg.matrix_norm(gram_y))
+
+
+# --- by minibatches ---
+
+
+class MinibatchCKA:
+    """CKA between layers from unbiased HSIC_1, summed over batches.
+
+    Keeps three sums, ``(num_x, num_y)``, ``(num_x,)`` and ``(num_y,)``; while a batch of m examples is added, also a
+    Gram matrix ``(m, m)`` for each layer.
+
+    Args:
+        num_x: Layers of the first model.
+        num_y: Layers of the second one.
+    """
+
+    def __init__(self, num_x: int, num_y: int):
+        self._sums = {'xy': torch.zeros(num_x, num_y), 'xx': torch.zeros(num_x), 'yy': torch.zeros(num_y)}
+        self._sums = {name: value.double() for name, value in self._sums.items()}
+
+    def update(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
+        """Adds a batch.
+
+        Args:
+            x: Features of each layer of the first model ``(m, p)``; 4 examples or more.
+            y: Features of the same examples, of each layer of the second one ``(m, q)``.
+
+        Raises:
+            ValueError: If there are other numbers of layers, fewer examples, or they are not of the same examples.
+        """
+        given, expected = (len(x), len(y)), tuple(self._sums['xy'].shape)
+        if given != expected:
+            raise ValueError(f'features of {given} layers: expected {expected}, as given to MinibatchCKA')
+        features = _check_features((*x, *y), LEAST_EXAMPLES)
+        grams_x = _UCentred.of(features[: len(x)])
+        grams_y = _UCentred.of(features[len(x) :])
+        self._sums['xy'] += grams_x.products(grams_y)
+        self._sums['xx'] += grams_x.squares()
+        self._sums['yy'] += grams_y.squares()
+
+    def sums(self) -> dict[str, np.ndarray]:
+        """Sums of HSIC_1: ``'xy'`` ``(num_x, num_y)``, ``'xx'`` ``(num_x,)`` and ``'yy'`` ``(num_y,)``."""
+        return {name: value.numpy().copy() for name, value in self._sums.items()}
+
+    def result(self) -> Tensor:
+        """CKA ``(num_x, num_y)``, float64; nan without a batch, or where a layer is the same for all examples."""
+        return torch.from_numpy(self.of_sums([self.sums()]))
+
+    @staticmethod
+    def of_sums(parts: Iterable[Mapping[str, np.ndarray]]) -> np.ndarray:
+        """CKA ``(num_x, num_y)`` from the :meth:`sums` of several parts, which may have been stored."""
+        parts = list(parts)
+        xy, xx, yy = (np.sum([part[name] for part in parts], axis=0) for name in ('xy', 'xx', 'yy'))
+        with np.errstate(invalid='ignore', divide='ignore'):
+            return xy / np.sqrt(xx[:, None] * yy[None])
+
+
+class _UCentred:
+    """U-centred Gram matrices: their dot product is ``m (m - 3)`` times the unbiased HSIC_1 of two layers.
+
+    With the diagonal set to 0, ``r_i`` the sum of row i and t that of all entries, entry ``(i, j)`` off the diagonal is
+    ``k_ij - (r_i + r_j) / (m - 2) + t / ((m - 1) (m - 2))``. The product expands to the three terms of HSIC_1.
+    """
+
+    def __init__(self, grams_LMM: Tensor):
+        self.grams_LMM = grams_LMM
+        examples = grams_LMM.shape[-1]
+        self.scale = examples * (examples - 3)
+
+    @classmethod
+    def of(cls, layers: Sequence[Tensor]) -> '_UCentred':
+        grams_LMM = torch.stack([x @ x.T for x in layers])
+        examples = grams_LMM.shape[-1]
+        grams_LMM.diagonal(dim1=1, dim2=2).zero_()
+        rows_LM = grams_LMM.sum(2)
+        total_L11 = rows_LM.sum(1)[:, None, None]
+        grams_LMM -= (rows_LM[:, :, None] + rows_LM[:, None, :]) / (examples - 2)
+        grams_LMM += total_L11 / ((examples - 1) * (examples - 2))
+        grams_LMM.diagonal(dim1=1, dim2=2).zero_()
+        return cls(grams_LMM)
+
+    def products(self, other: '_UCentred') -> Tensor:
+        """HSIC_1 of every pair of layers."""
+        return (self.grams_LMM.flatten(1) @ other.grams_LMM.flatten(1).T / self.scale).cpu()
+
+    def squares(self) -> Tensor:
+        """HSIC_1 of every layer with itself."""
+        return (self.grams_LMM.square().sum((1, 2)) / self.scale).cpu()
+
+
+def _check_features(layers: Sequence[Tensor], least: int = 2) -> list[Tensor]:
+    """Features with centred columns in float64.
+
+    Raises:
+        ValueError: If they are not ``(m, p)`` of the same number of examples, or of too few.
+    """
+    shapes = [tuple(x.shape) for x in layers]
+    if any(len(shape) != 2 for shape in shapes):
+        raise ValueError(f'features of {shapes}: expected (examples, numbers of each): flatten tokens by flatten(1)')
+    if len({len(x) for x in layers}) > 1:
+        raise ValueError(f'features of {shapes}: expected the same examples in all layers')
+    if len(layers[0]) < least:
+        raise ValueError(f'{len(layers[0])} examples: CKA needs {least} or more')
+    # Relative to the first example, so that features without variance become exact zeros.
+    relative = [x.double() - x[:1].double() for x in layers]
+    return [x - x.mean(0) for x in relative]

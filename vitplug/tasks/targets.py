@@ -1,0 +1,155 @@
+"""Scores of a prediction whose gradients Grad-CAM takes: a class logit, the pixels of a class, a detected box."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A score of each image of a batch.
+
+    Attributes:
+        values: ``(B,)``, with gradients.
+        names: The score of each image in words.
+    """
+
+    values: Tensor
+    names: tuple[str, ...]
+
+
+class Target(Protocol):
+    """Runs a model and picks the score."""
+
+    def __call__(self, model: nn.Module, images: Tensor) -> Scores:
+        """The score of each image.
+
+        Args:
+            model: The model, in evaluation mode.
+            images: ``(B, C, H, W)``, as the backbone gets them.
+
+        Raises:
+            ValueError: If there is no such score.
+        """
+
+
+@dataclass(frozen=True)
+class ClassLogit:
+    """The logit of a class, before the softmax.
+
+    Args:
+        label: The class; None for the one with the largest logit.
+    """
+
+    label: int | None = None
+
+    def __call__(self, model, images) -> Scores:
+        logits_BC = model(images, mode='tensor')
+        if not isinstance(logits_BC, Tensor) or logits_BC.ndim != 2:
+            raise ValueError(f'{type(model).__name__}: its head gives no logits (images, classes) to choose one of')
+        _check_label(self.label, logits_BC.shape[1])
+        labels = logits_BC.argmax(1).tolist() if self.label is None else [self.label] * len(images)
+        values = torch.stack([logits[label] for logits, label in zip(logits_BC, labels, strict=True)])
+        return Scores(values, tuple(f'logit of class {label}' for label in labels))
+
+
+@dataclass(frozen=True)
+class PixelClass:
+    """The logits of a class, summed over the pixels that are predicted as it, or the logit of one pixel.
+
+    The model sees the whole image at once, also where its ``test_cfg`` predicts by a sliding window. Pixels are those
+    of the model's input; padding does not count.
+
+    Args:
+        label: The class; None for the one predicted at the pixel, or, without a pixel, for the most pixels.
+        pixel: Row and column of the one pixel; None for all that are predicted as the class.
+    """
+
+    label: int | None = None
+    pixel: tuple[int, int] | None = None
+
+    def __call__(self, model, images) -> Scores:
+        size = tuple(images.shape[-2:])
+        logits_BCHW = model.encode_decode(images, [dict(img_shape=size)] * len(images))
+        if logits_BCHW.shape[1] == 1:
+            raise ValueError('the decode head has one output for two classes: expected a logit of each class')
+        _check_label(self.label, logits_BCHW.shape[1])
+        own = zip(logits_BCHW, _sizes(images), strict=True)
+        found = [self._of_image(logits[:, :height, :width]) for logits, (height, width) in own]
+        return Scores(torch.stack([value for value, _ in found]), tuple(name for _, name in found))
+
+    def _of_image(self, logits_CHW: Tensor) -> tuple[Tensor, str]:
+        predicted = logits_CHW.argmax(0)
+        if self.pixel is not None:
+            y, x = self._checked_pixel(predicted.shape)
+            label = int(predicted[y, x]) if self.label is None else self.label
+            return logits_CHW[label, y, x], f'logit of class {label} at pixel ({y}, {x})'
+        label = int(predicted.flatten().mode().values) if self.label is None else self.label
+        region = predicted == label
+        if not region.any():
+            raise ValueError(
+                f'label={label}: predicted at no pixel, only {predicted.unique().tolist()} are; choose one of them, '
+                'or a pixel'
+            )
+        return logits_CHW[label][region].sum(), f'logits of class {label}, summed over its {int(region.sum())} pixels'
+
+    def _checked_pixel(self, size: Sequence[int]) -> tuple[int, int]:
+        y, x = self.pixel
+        if not (0 <= y < size[0] and 0 <= x < size[1]):
+            raise ValueError(f'pixel={self.pixel}: expected row and column of an image of {tuple(size)} pixels')
+        return y, x
+
+
+@dataclass(frozen=True)
+class BoxScore:
+    """The score of a detected box, as the detector reports it.
+
+    It is differentiated through the detector's own prediction, so it needs no knowledge of the heads: one stage or two,
+    a cascade's mean over its stages, centerness. What is selected stays fixed: anchors, regions and suppression.
+    With one sigmoid for each class, the map is that of the logit up to its scale.
+
+    Args:
+        index: The box, in the detector's order: 0 has the highest score.
+    """
+
+    index: int = 0
+
+    def __call__(self, model, images) -> Scores:
+        samples = model.predict(images, _samples(images), rescale=False)
+        found = [self._of_image(sample.pred_instances) for sample in samples]
+        return Scores(torch.stack([value for value, _ in found]), tuple(name for _, name in found))
+
+    def _of_image(self, boxes) -> tuple[Tensor, str]:
+        if not 0 <= self.index < len(boxes):
+            raise ValueError(
+                f'index={self.index}: the detector finds {len(boxes)} boxes in the image, numbered from 0; choose one '
+                'of them, or lower score_thr in its test_cfg'
+            )
+        label = int(boxes.labels[self.index])
+        corners = ', '.join(f'{side:.0f}' for side in boxes.bboxes[self.index].tolist())
+        return boxes.scores[self.index], f'score of box {self.index}, class {label} at ({corners})'
+
+
+def _samples(images: Tensor) -> list:
+    """mmdet's samples, with the sizes of the images before padding."""
+    from mmdet.structures import DetDataSample
+
+    padded = tuple(images.shape[-2:])
+    common = dict(scale_factor=(1.0, 1.0), pad_shape=padded, batch_input_shape=padded)
+    return [DetDataSample(metainfo=dict(common, img_shape=size, ori_shape=size)) for size in _sizes(images)]
+
+
+def _sizes(images: Tensor) -> list[tuple[int, int]]:
+    """Height and width of each image before padding."""
+    from vitplug.backbones.padding import valid_sizes  # mmcv, which most commands do without
+
+    sizes = valid_sizes(images)
+    return [tuple(images.shape[-2:])] * len(images) if sizes is None else [tuple(size) for size in sizes.tolist()]
+
+
+def _check_label(label: int | None, num_classes: int) -> None:
+    if label is not None and not 0 <= label < num_classes:
+        raise ValueError(f'label={label}: expected 0 to {num_classes - 1}, or None for the predicted class')
