@@ -19,7 +19,7 @@ from vitplug.analysis.measures.attention import (
 from vitplug.analysis.measures.cka import MinibatchCKA
 from vitplug.analysis.measures.features import norm_outliers, token_norms
 from vitplug.analysis.measures.gaussian_fit import GaussianFit, fit_gaussian
-from vitplug.analysis.measures.grad_cam import grad_cam
+from vitplug.analysis.measures.grad_cam import grad_cams
 from vitplug.analysis.measures.maps import dense_maps
 from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.receptive_field import effective_receptive_field
@@ -31,8 +31,6 @@ from vitplug.backbones.pixels import PixelGrid
 from .outcomes import Outcome, read_outcome
 from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels
 
-#: A token whose norm exceeds the median of its block this many times is an outlier.
-OUTLIER_FACTOR = 4.0
 #: Longest side of the picture of an effective receptive field.
 FIELD_SIDE = 112
 
@@ -109,6 +107,7 @@ class Reading:
     Attributes:
         subject: The model.
         outcomes: Its prediction for each image.
+        cams: What its Grad-CAMs explain, or why there are none, for each image.
         measures: By measure and block, the heads ``(H,)``, mean over images; None for a block without attention.
         norms: Of each block, mean over images.
         learned: Learned values of plugs: by name, then by block; None is the whole network.
@@ -118,6 +117,7 @@ class Reading:
 
     subject: Subject
     outcomes: list[Outcome] = field(default_factory=list)
+    cams: list[str] = field(default_factory=list)
     measures: dict[str, list[np.ndarray | None]] = field(default_factory=dict)
     norms: list[Norms] = field(default_factory=list)
     learned: Mapping[str, Mapping[int | None, Tensor]] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class Observer:
                 float(norms_N.min()),
                 float(norms_N.median()),
                 float(norms_N.max()),
-                int(norm_outliers(norms_N[None], OUTLIER_FACTOR).sum()),
+                int(norm_outliers(norms_N[None]).sum()),
             )
         )
         norms_hw = norms_N.unflatten(0, place.layout.hw)
@@ -323,9 +323,9 @@ def _levels_for(subjects: Sequence[Subject], images: Sequence[Loaded]) -> list[L
 
 
 def _common_grid(subjects: Sequence[Subject], size: tuple[int, int]) -> tuple[int, int]:
-    """The grid of the last blocks, the smaller one of two models."""
+    """The grid of the last blocks, the smaller one of two models; with the four tokens that CKA needs at least."""
     grids = [subject.place(subject.num_layers - 1, size).layout.hw for subject in subjects]
-    return tuple(min(sides) for sides in zip(*grids, strict=True))
+    return tuple(max(2, min(sides)) for sides in zip(*grids, strict=True))
 
 
 def _observe_image(
@@ -340,15 +340,23 @@ def _observe_image(
     reading.outcomes.append(
         read_outcome(subject.predictor, subject.cfg.default_scope, subject.predictor.read(path), image.size)
     )
-    _add_grad_cam(subject, inputs, observer, image.size)
+    reading.cams.append(_add_grad_cam(subject, inputs, observer))
     observer.put_on(shelf, model, index)
     return observer
 
 
-def _add_grad_cam(subject: Subject, inputs: Tensor, observer: Observer, size: tuple[int, int]) -> None:
-    for layer in range(subject.num_layers):
-        heat_Bhw = grad_cam(subject.model, inputs, None, layer)
-        observer.keep_heat('gradcam', layer, heat_Bhw[0].cpu(), subject.place(layer, size).pixels)
+def _add_grad_cam(subject: Subject, inputs: Tensor, observer: Observer) -> str:
+    """Adds the maps of all blocks; returns the score that they explain, or why there are none."""
+    try:
+        cams = grad_cams(subject.model, inputs)
+    except ValueError as error:
+        return f'There is none: {error}.'
+    for layer, cam in cams.items():
+        observer.keep_heat('gradcam', layer, cam.heat[0].cpu(), cam.pixels)
+    if not cams:
+        return 'There is none: the score depends on the patch tokens of no block.'
+    first = next(iter(cams.values()))
+    return f'Score: {first.targets[0]}, {float(first.scores[0]):.3g}.'
 
 
 def _without_tiles(observer: Observer) -> Observer:

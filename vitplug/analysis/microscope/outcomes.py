@@ -79,9 +79,7 @@ def _compare_classes(baseline: Outcome, model: Outcome) -> str:
     if before != after:
         return f'another class: {before} ({share_before:.1%}) becomes {after} ({share_after:.1%})'
     points = 100 * (share_after - share_before)
-    return (
-        f'the same class, {after}; its score goes from {share_before:.1%} to {share_after:.1%} ({points:+.1f} points)'
-    )
+    return f'the same class, {after}; score {share_before:.1%} to {share_after:.1%} ({points:+.1f} points)'
 
 
 # --- segmentation ---

@@ -223,7 +223,7 @@
   /** One panel for each model and kind of map that the mode shows. */
   function buildPanels() {
     panels = data.models.flatMap((_, model) => KINDS[state.mode]
-      .filter((kind) => kind === 'prediction' || data.tiles[tilesName(model, kind)])
+      .filter((kind) => ['prediction', 'gradcam'].includes(kind) || data.tiles[tilesName(model, kind)])
       .map((kind) => newPanel(model, kind)));
     byId('panels').replaceChildren(pickerFigure, ...panels.map((panel) => panel.figure));
   }
@@ -281,7 +281,7 @@
     panel.view = view;
     panel.low.textContent = view ? number(low) : '';
     panel.high.textContent = view ? number(high) : '';
-    panel.caption.textContent = view ? prefixText(panel, view) : 'This block has no such map.';
+    panel.caption.textContent = captionOf(panel, view);
     if (!view) return;
     const {geometry, query, values} = view;
     const [rows, columns] = geometry.keys.hw;
@@ -302,6 +302,12 @@
     if (query.token) outline(context, picture.scale, geometry.queries, query.token, '#fff');
     if (state.probe) outline(context, picture.scale, geometry.keys, tokenAt(geometry.keys, ...state.probe), '#ff9d00');
     panel.canvas.setAttribute('aria-label', `${nameOf(panel.model)}, ${data.kinds[panel.kind]}: ${highest(view)}`);
+  }
+
+  function captionOf(panel, view) {
+    if (panel.kind !== 'gradcam') return view ? prefixText(panel, view) : 'This block has no such map.';
+    const text = data.cams[panel.model][state.image];
+    return view || !data.tiles[tilesName(panel.model, 'gradcam')] ? text : `${text} It does not depend on the patch tokens of this block.`;
   }
 
   function prefixText(panel, {geometry, values}) {

@@ -13,7 +13,9 @@ import cv2
 import numpy as np
 from matplotlib import colormaps
 
-from .data import MEASURES, OUTLIER_FACTOR, Findings, Reading, field_tiles, no_rollout, tiles_name
+from vitplug.analysis.measures.features import OUTLIER_FACTOR
+
+from .data import MEASURES, Findings, Reading, field_tiles, no_rollout, tiles_name
 from .outcomes import Outcome
 from .tiles import base64_text, geometry_table, json_text, pack, sampling_sentences
 from .words import Row, Summary, number, summarize
@@ -236,6 +238,7 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
             [_outcome_json(outcome, tiles_name(model, image, 'labels')) for image, outcome in enumerate(of.outcomes)]
             for model, of in enumerate(findings.readings)
         ],
+        cams=[reading.cams for reading in findings.readings],
         measures=[
             dict(
                 title=measure.title,

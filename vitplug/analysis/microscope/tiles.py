@@ -406,9 +406,13 @@ def sampling_sentences(packed: Mapping[str, Packed]) -> Iterator[str]:
 def _sentence(what: str, factors: Sequence[int]) -> str:
     if factors == [1]:
         return f'All {what} are stored.'
-    by_factor = {
-        'queries': 'every {0}. row and column',
-        'keys': 'the mean of every {0} x {0}',
-    }[what]
-    listed = ' or '.join('all' if factor == 1 else by_factor.format(factor) for factor in factors)
-    return f'{what.capitalize()} are subsampled: {listed}{", by block" if len(factors) > 1 else ""}.'
+    verb, form = _FORMS[what]
+    listed = ' or '.join('all' if factor == 1 else form(factor) for factor in factors)
+    return f'{what.capitalize()} are {verb}: {listed}{", by block" if len(factors) > 1 else ""}.'
+
+
+_FORMS = {
+    'queries': ('subsampled', lambda step: f'every {step}{_ENDINGS.get(step, "th")} row and column'),
+    'keys': ('pooled', lambda pool: f'the mean of every {pool} x {pool}'),
+}
+_ENDINGS = {2: 'nd', 3: 'rd', 22: 'nd', 23: 'rd', 21: 'st', 31: 'st', 32: 'nd', 33: 'rd'}
