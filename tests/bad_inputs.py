@@ -1901,6 +1901,67 @@ ARGUMENT = (
         child('test_dataloader = test_cfg = test_evaluator = None'),
     ),
     Row(
+        'analysis by an unknown measure',
+        'analyze.py tiny.py good.pth --out a --measures entropi',
+        r"--measures entropi: there is no 'entropi': did you mean entropy\?",
+    ),
+    Row(
+        'analysis by a measure that does not apply',
+        'analyze.py tiny.py good.pth --out a --measures cka_baseline --device cpu',
+        r'--measures cka_baseline: does not apply to the model: .* name one with --baseline',
+    ),
+    Row(
+        'analysis of no images',
+        'analyze.py tiny.py good.pth --out a --num 0',
+        r'--num 0: expected at least 1',
+    ),
+    Row(
+        'analysis of a folder without images',
+        'analyze.py tiny.py good.pth --out a --images empty',
+        r'--images: empty has no image in it, of \.jpg',
+        lambda folder: (folder / 'empty').mkdir(),
+    ),
+    Row(
+        'analysis of images that are not there',
+        'analyze.py tiny.py good.pth --out a --images vall',
+        r'--images: no such file or folder: vall; or name a split, val or test',
+    ),
+    Row(
+        'analysis of a split that the config does not have',
+        'analyze.py child.py good.pth --out a',
+        r'--images val: child\.py has no val_dataloader; name a folder',
+        child('val_dataloader = val_cfg = val_evaluator = None'),
+    ),
+    Row(
+        'analysis of a broken image',
+        'analyze.py tiny.py good.pth --out a --measures token_norms --device cpu',
+        r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 images cannot be used',
+        write('data/val/cat/0.png', 'no image'),
+        status=65,
+    ),
+    Row(
+        'analysis into a folder with files',
+        'analyze.py tiny.py good.pth --out data',
+        r'--out: data holds other files, or is one',
+    ),
+    Row(
+        'analysis into the folder of another analysis',
+        'analyze.py tiny.py good.pth --out a --measures token_norms --device cpu',
+        r'--out: a is of another analysis \(vitplug: .*: choose another folder',
+        both(lambda folder: (folder / 'a').mkdir(), write('a/study.json', '{"vitplug": "0"}')),
+    ),
+    Row(
+        'analysis against a baseline without checkpoint',
+        'analyze.py tiny.py good.pth --out a --baseline tiny.py nowhere.pth',
+        r'--baseline: no such checkpoint: nowhere\.pth',
+    ),
+    Row(
+        "analysis of another library's backbone",
+        'analyze.py child.py good.pth --out a --allow-changes --device cpu',
+        r"child\.py: model\.backbone is a VisionTransformer, .*: expected one of vitplug's",
+        child("model = dict(backbone=dict(type='mmpretrain.VisionTransformer'))"),
+    ),
+    Row(
         'prediction by a model with other heads',
         'predict.py child.py good.pth data/val --out a',
         r'good\.pth was trained with other settings .*num_heads was 2, is 4',

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitplug.analysis.study.statistics import exact, jackknife, student
+from vitplug.analysis.study.statistics import exact, jackknife, student, without_groups
 
 # Five images, two blocks of two heads; the second block has one head.
 STORED = np.array(
@@ -41,41 +41,37 @@ def test_numbers_that_are_not_there():
 def test_one_image_has_no_interval():
     found = student(STORED[:1, 0])
     assert found.mean.tolist() == [1.2, 0.71] and np.isnan(found.low).all() and np.isnan(found.high).all()
-    [alone] = jackknife(lambda units: {'a': units[0]['a']}, [{'a': np.ones(2)}], images=1).values()
+    [alone] = jackknife({'a': np.ones(2)}, [], images=1).values()
     assert alone.mean.tolist() == [1, 1] and np.isnan(alone.low).all()
 
 
 def test_jackknife_of_a_mean_is_the_interval_of_student():
-    units = [{'a': image} for image in STORED[:, 0]]
-    found = jackknife(lambda some: {'mean': np.mean([unit['a'] for unit in some], 0)}, units, images=5)['mean']
-    expected = student(STORED[:, 0])
+    numbers = STORED[:, 0]
+    left = [{'mean': np.delete(numbers, index, 0).mean(0)} for index in range(5)]
+    found = jackknife({'mean': numbers.mean(0)}, left, images=5)['mean']
+    expected = student(numbers)
     for name in ('mean', 'low', 'high', 'n'):
         assert np.allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
 
 
 def test_jackknife_of_a_ratio():
-    """Left out by hand, one of four at a time."""
-    x, y = np.array([1.0, 2.0, 4.0, 5.0]), np.array([2.0, 2.5, 3.0, 7.0])
-    units = [dict(x=a, y=b) for a, b in zip(x, y, strict=True)]
-
-    def ratio(some):
-        return {'ratio': np.array(sum(u['x'] for u in some) / sum(u['y'] for u in some))}
-
-    found = jackknife(ratio, units, images=40)['ratio']
+    """Of sums 12 and 14.5 without one of (1, 2), (2, 2.5), (4, 3), (5, 7)."""
     left = np.array([11 / 12.5, 10 / 12, 8 / 11.5, 7 / 7.5])
+    found = jackknife({'ratio': 12 / 14.5}, [{'ratio': value} for value in left], images=40)['ratio']
     half = stats.t.ppf(0.975, 3) * np.sqrt(3 / 4 * ((left - left.mean()) ** 2).sum())
-    assert found.mean == pytest.approx(12 / 14.5)
-    assert found.high - found.mean == pytest.approx(half)
-    assert found.n == 40
+    assert found.mean == pytest.approx(12 / 14.5) and found.n == 40
+    assert (found.high - found.mean, found.mean - found.low) == pytest.approx((half, half))
 
 
 def test_many_units_are_left_out_in_groups():
     """32 units are 16 pairs."""
     numbers = np.random.default_rng(0).normal(size=32)
-    units = [{'a': number} for number in numbers]
-    found = jackknife(lambda some: {'mean': np.mean([unit['a'] for unit in some])}, units, images=32)['mean']
+    left = without_groups(list(numbers))
+    assert [len(units) for units in left] == [30] * 16
+    found = jackknife({'mean': numbers.mean()}, [{'mean': np.mean(units)} for units in left], images=32)['mean']
     pairs = numbers.reshape(16, 2).mean(1)
     assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, 15) * stats.sem(pairs))
+    assert without_groups([1]) == [] and without_groups([1, 2, 3]) == [[2, 3], [1, 3], [1, 2]]
 
 
 def test_numbers_of_the_model_have_no_interval():

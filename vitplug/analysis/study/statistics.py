@@ -1,13 +1,13 @@
 """Means and their 95 % intervals over images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
-# Jackknife groups: enough that the interval's factor (Student t) is near 2, few enough for an estimate that is slow.
+# Groups of images that are left out of statistics that are slow: Student's t is then near 2.
 GROUPS = 16
 
 Arrays = Mapping[str, np.ndarray]
@@ -51,34 +51,35 @@ def student(values: np.ndarray, level: float = LEVEL) -> Estimate:
     return Estimate(mean, mean - half, mean + half, n)
 
 
-def jackknife(
-    estimate: Callable[[Sequence[Arrays]], Arrays], units: Sequence[Arrays], images: int, level: float = LEVEL
-) -> dict[str, Estimate]:
-    """A statistic of all units together, such as a ratio of sums or a fit, with the interval of the grouped jackknife.
+def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: float = LEVEL) -> dict[str, Estimate]:
+    """A statistic of all images together, such as a ratio of sums or a fit, with the interval of the jackknife.
 
-    Each of at most 16 groups of neighbouring units is left out once; the spread of the results gives the standard
-    error, Student's t with one degree of freedom less than groups the factor. For a mean of as many units as groups
-    this is :func:`student`.
+    The spread of what comes out without each image, or without each group of images, gives the standard error;
+    Student's t with one degree of freedom less gives the factor. For a mean and images left out one by one this is
+    :func:`student`.
 
     Args:
-        estimate: From units to named arrays.
-        units: What each group of images gave.
-        images: Number of images in all units.
+        whole: The statistics of all images, by name.
+        left_out: The same without each image or group in turn; fewer than two give no interval.
+        images: Number of images.
         level: Coverage of the intervals.
     """
-    whole = {name: np.asarray(value, dtype=np.float64) for name, value in estimate(units).items()}
-    groups = np.array_split(np.arange(len(units)), min(GROUPS, len(units)))
-    count = len(groups)
-    parts = [estimate([units[i] for i in range(len(units)) if i not in set(group)]) for group in groups if count > 1]
-    found = {}
+    found, count = {}, len(left_out)
     for name, mean in whole.items():
+        mean = np.asarray(mean, dtype=np.float64)
         half = np.full(mean.shape, np.nan)
-        if parts:
-            left = np.stack([np.asarray(part[name], dtype=np.float64) for part in parts])
+        if count > 1:
+            left = np.stack([np.asarray(part[name], dtype=np.float64) for part in left_out])
             error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
             half = stats.t.ppf((1 + level) / 2, count - 1) * error
         found[name] = Estimate(mean, mean - half, mean + half, np.where(np.isfinite(mean), images, 0))
     return found
+
+
+def without_groups(units: Sequence) -> list[list]:
+    """The units without each of at most 16 groups of neighbours in turn; nothing of a single unit."""
+    groups = np.array_split(np.arange(len(units)), min(GROUPS, len(units)))
+    return [[units[i] for i in range(len(units)) if i not in group] for group in groups if len(group) < len(units)]
 
 
 def exact(values: Arrays) -> dict[str, Estimate]:

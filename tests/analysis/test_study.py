@@ -1,0 +1,310 @@
+"""tools/analysis_tools/analyze.py on tiny models of the three tasks, on both hosts, in one process."""
+
+import copy
+import csv
+import json
+import re
+from pathlib import Path
+
+import bad_inputs
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+from PIL import Image
+from scipy import stats
+
+from vitplug.analysis.study import run as study_run
+from vitplug.analysis.study.features import CKA
+from vitplug.analysis.study.measure import Measure, by_block
+from vitplug.analysis.study.subject import Subject
+from vitplug.analysis.study.table import MEASURES
+from vitplug.config.reading import read_config
+from vitplug.datasets.digit_scenes import make_digit_scenes
+
+CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
+SEGMENTATION = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
+PLAIN = 'model = dict(backbone=dict(with_cls_token=True))'
+REFINER = "model = dict(backbone=dict(with_cls_token=True, plugs=[dict(type='Refiner')]))"
+
+
+@pytest.fixture(scope='module')
+def digits(tmp_path_factory):
+    root = tmp_path_factory.mktemp('data') / 'digits'
+    return make_digit_scenes(root, num_classification=(10, 10), num_scenes=(2, 6), log=lambda line: None)
+
+
+@pytest.fixture(scope='module')
+def template(tmp_path_factory):
+    """Tiny configs and checkpoints: a plain classifier, one with Refiner, one without attention."""
+    folder = bad_inputs.prepare(tmp_path_factory.mktemp('study') / 'a')
+    mixer = f'model = dict(backbone=dict(_delete_=True, {bad_inputs.MIXER}, arch=dict(embed_dims=8, num_layers=2, '
+    mixer += "tokens_mlp_dims=4, channels_mlp_dims=8), out_type='featmap'), neck=dict(type='GlobalAveragePooling'))"
+    for name, text in dict(plain=PLAIN, refiner=REFINER, mixer=mixer).items():
+        (folder / f'{name}.py').write_text(f"_base_ = 'tiny.py'\n{text}\n")
+        untrained(folder / f'{name}.py', folder / f'{name}.pth')
+    noise = np.random.default_rng(0)
+    for number in range(9):
+        Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'data/val/dog/{number}.png')
+    yield folder
+    bad_inputs.clean()
+
+
+@pytest.fixture
+def folder(template, monkeypatch):
+    monkeypatch.chdir(template)
+    return template
+
+
+def untrained(config, path):
+    """A checkpoint of a model with its initial weights, as a training writes it."""
+    cfg = Config.fromfile(config)
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(copy.deepcopy(cfg.model))
+    model.init_weights()
+    torch.save(dict(meta=dict(cfg=cfg.pretty_text), state_dict=model.state_dict()), path)
+
+
+def analyze(folder, arguments, status=0):
+    outcome = bad_inputs.run(f'analyze.py {arguments} --device cpu', folder)
+    assert outcome.status == status, outcome.text[-3000:]
+    return outcome
+
+
+def results_in(folder):
+    return json.loads((folder / 'results.json').read_text())
+
+
+def array(found, name='mean'):
+    return np.array(found[name], dtype=float)
+
+
+def test_every_measure_of_a_classifier_beside_its_baseline(folder, tmp_path):
+    out = tmp_path / 'out'
+    said = analyze(folder, f'refiner.py refiner.pth --baseline plain.py plain.pth --num 8 --out {out}').out
+    found = results_in(out)
+    measures = found['measures']
+    assert set(measures) == set(MEASURES) - set(found['left_out']), found['left_out']
+    # Files that belong together.
+    assert found['images']['number'] == 8 and len(found['images']['files']) == 8
+    assert {path.stem for path in out.glob('*.png')} == set(measures) - {'learned'}
+    for name in measures:
+        assert name in said or not measures[name]['values']['model']
+    check_csv(out, measures)
+    # The maps of Refiner, before and after it; the baseline has none.
+    for name in ('distance', 'relative_distance', 'non_locality'):
+        ours, theirs = (measures[name]['values'][label] for label in ('model', 'baseline'))
+        assert sum('after the plug' in value for value in ours) == 2
+        assert not any('after the plug' in value for value in theirs)
+    assert not any('after the plug' in value for value in measures['entropy']['values']['model'])
+    check_entropy(folder, found)
+    check_intervals(out, measures)
+
+
+def check_csv(out, measures):
+    """The same numbers as in the JSON file."""
+    with open(out / 'results.csv') as file:
+        rows = list(csv.DictReader(file))
+    assert {row['measure'] for row in rows} == {name for name in measures if any(measures[name]['values'].values())}
+    for row in rows:
+        place = [int(row[axis]) for axis in ('layer', 'head', 'other layer') if row[axis]]
+        numbers = measures[row['measure']]['values'][row['model']][row['value']]
+        for name in ('mean', 'low', 'high'):
+            number = numbers[name]
+            for index in place:
+                number = number[index]
+            assert (float(row[name]) if row[name] else None) == number
+
+
+def check_entropy(folder, found):
+    """From recorded maps, in float64, image by image."""
+    cfg = read_config('refiner.py')
+    subject = Subject.read('model', cfg, 'refiner.pth', 'cpu', False)
+    entropies = []
+    for path in found['images']['files']:
+        _, recorded = subject.backbone.forward_intermediates(subject.load(Path(path)).inputs, 'probs')
+        maps = torch.stack([recorded['probs'][layer][0, 0] for layer in range(2)]).double().detach().numpy()
+        rows = -(maps * np.log(maps)).sum(-1)  # (layer, head, query), the class token first
+        entropies.append((rows.mean(-1), rows[..., 0]))
+    for value, images in zip(('all queries', 'class token'), zip(*entropies, strict=True), strict=True):
+        numbers = found['measures']['entropy']['values']['model'][value]
+        images = np.stack(images)
+        low, high = stats.t.interval(0.95, 7, images.mean(0), stats.sem(images, 0))
+        for name, expected in dict(mean=images.mean(0), low=low, high=high).items():
+            assert np.allclose(array(numbers, name), expected, rtol=1e-5), (value, name)
+        assert np.array(numbers['n']).tolist() == [[8, 8], [8, 8]]
+
+
+def check_intervals(out, measures):
+    """Stored arrays of images give the intervals beside the numbers."""
+    with np.load(out / 'arrays/baseline.feature_similarity.npz') as stored:
+        images = np.stack([stored[f'{number:05}/similarity'] for number in range(8)])
+    numbers = measures['feature_similarity']['values']['baseline']['similarity']
+    expected = stats.t.interval(0.95, 7, images.mean(0, dtype=float), stats.sem(images.astype(float), 0))
+    assert np.allclose((array(numbers, 'low'), array(numbers, 'high')), expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_segmentor_and_detector(digits, tmp_path, monkeypatch):
+    """Windows, shifts, several stages; on images of a folder."""
+    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+    untrained(SEGMENTATION, tmp_path / 'vit.pth')
+    untrained(DETECTION, tmp_path / 'swin.pth')
+    analyze(tmp_path, f'{SEGMENTATION} vit.pth --num 5 --out vit')
+    said = analyze(tmp_path, f'{DETECTION} swin.pth --num 5 --images {digits}/coco/val --out swin').out
+    vit, swin = (results_in(tmp_path / name)['measures'] for name in ('vit', 'swin'))
+    assert 'left out: rollout of the model: blocks have tokens on several grids' in said and 'rollout' not in swin
+    for measures in (vit, swin):
+        for name in set(measures) - {'rollout', 'grad_cam', 'learned'}:
+            for value, numbers in measures[name]['values']['model'].items():
+                assert np.isfinite(array(numbers)).any(), (name, value)
+    heads = array(swin['distance']['values']['model']['mean distance'])
+    assert np.isfinite(heads).sum(1).tolist() == [2, 2, 4, 4, 8, 8] and (heads[np.isfinite(heads)] > 0).all()
+
+
+def test_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
+    arguments = (
+        'refiner.py refiner.pth --baseline plain.py plain.pth --num 8 --measures entropy,cka,cka_baseline,rollout'
+    )
+    analyze(folder, f'{arguments} --out {tmp_path}/whole')
+    load, loaded = Subject.load, []
+
+    def counted(self, path):
+        loaded.append((self.label, str(path)))
+        if len(loaded) == stop:
+            raise KeyboardInterrupt
+        return load(self, path)
+
+    monkeypatch.setattr(Subject, 'load', counted)
+    stop = 16 + 7  # 8 images of 2 models are read first; then three images are done and one of the models sees the 4th
+    with pytest.raises(KeyboardInterrupt):
+        analyze(folder, f'{arguments} --out {tmp_path}/parts')
+    assert not (tmp_path / 'parts/results.json').exists()
+    with np.load(tmp_path / 'parts/arrays/model.entropy.npz') as stored:
+        assert sorted({key.split('/')[0] for key in stored.files}) == ['00000', '00001', '00002']
+    stop = None
+    loaded.clear()
+    analyze(folder, f'{arguments} --out {tmp_path}/parts')
+    # The groups of CKA begin again; there is one.
+    assert len(loaded) == 16 + 16
+    whole, parts = (results_in(tmp_path / name) for name in ('whole', 'parts'))
+    assert whole['measures'] == parts['measures'] and whole['images'] == parts['images']
+    # A finished one computes nothing, and further measures nothing else.
+    reduced = []
+    monkeypatch.setattr(study_run, 'record', lambda *a, record=study_run.record: reduced.append(a[2]) or record(*a))
+    analyze(folder, f'{arguments} --out {tmp_path}/parts')
+    assert reduced == []
+    analyze(folder, f'{arguments.replace("entropy", "distance")} --out {tmp_path}/parts')
+    assert {measure.name for measures in reduced for measure in measures} == {'distance'}
+    more = results_in(tmp_path / 'parts')['measures']
+    assert set(more) == {*whole['measures'], 'distance'} and more['entropy'] == whole['measures']['entropy']
+    # Others' folders stay as they are.
+    for changed, what in [('--num 8', 'images'), ('plain.pth', 'baseline'), ('refiner.py', 'model')]:
+        others = {'--num 8': '--num 7', 'plain.pth': 'other.pth', 'refiner.py': 'other.py'}
+        torch.save(torch.load('plain.pth') | dict(further=1), 'other.pth')
+        Path('other.py').write_text(Path('refiner.py').read_text() + 'randomness = dict(seed=1)\n')
+        before = bad_inputs.snapshot(tmp_path)
+        command = arguments.replace(changed, others[changed])
+        said = analyze(folder, f'{command} --out {tmp_path}/parts', status=2).err
+        assert f'parts is of another analysis ({what}: ' in said
+        assert bad_inputs.snapshot(tmp_path) == before
+
+
+def test_measures_that_do_not_apply(folder, tmp_path):
+    said = analyze(folder, f'mixer.py mixer.pth --num 5 --out {tmp_path}/a').out
+    assert 'left out: entropy of the model: no block has attention maps' in said
+    found = results_in(tmp_path / 'a')
+    assert 'feature_similarity' in found['measures'] and 'entropy' not in found['measures']
+    assert found['left_out']['rollout']['model'] == 'no block has attention maps'
+    for names, reason in [
+        ('feature_similarity,entropy', '--measures entropy: does not apply to the model: no block has attention maps'),
+        ('cka_baseline', '--measures cka_baseline: does not apply to the model: it compares with a baseline'),
+    ]:
+        said = analyze(folder, f'mixer.py mixer.pth --measures {names} --num 5 --out {tmp_path}/b', status=2).err
+        assert reason in said and not (tmp_path / 'b/results.json').exists()
+    # Of a baseline it is only said.
+    said = analyze(
+        folder,
+        f'plain.py plain.pth --baseline mixer.py mixer.pth --measures entropy --num 5 --out {tmp_path}/c',
+    ).out
+    assert 'left out: entropy of the baseline: no block has attention maps' in said
+    assert list(results_in(tmp_path / 'c')['measures']['entropy']['values']) == ['model']
+
+
+def test_images_that_cannot_be_used_are_named(folder, tmp_path):
+    pictures = tmp_path / 'pictures'
+    pictures.mkdir()
+    for number in range(3):
+        Image.fromarray(np.full((16, 16, 3), 40 * number, np.uint8)).save(pictures / f'{number}.png')
+    (pictures / 'broken.png').write_text('no image')
+    command = f'plain.py plain.pth --images {pictures} --measures token_norms --out {tmp_path}/out'
+    outcome = analyze(folder, command, status=65)
+    assert f'cannot use {pictures}/broken.png: ' in outcome.err and '1 of 4 images cannot be used' in outcome.err
+    images = results_in(tmp_path / 'out')['images']
+    assert images['number'] == 3 and list(images['skipped']) == [f'{pictures}/broken.png']
+    outcome = analyze(folder, f'plain.py plain.pth --images {pictures}/broken.png --out {tmp_path}/b', status=2)
+    assert 'none of 1 images can be used' in outcome.err
+
+
+def test_images_of_several_sizes(folder, tmp_path):
+    """Maps and tokens do not mind; CKA and receptive fields do, and say so."""
+    pictures = tmp_path / 'pictures'
+    pictures.mkdir()
+    for number in range(6):
+        size = (16 + 8 * (number % 2), 16, 3)
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, size, np.uint8)).save(pictures / f'{number}.png')
+    said = analyze(folder, f'tiny.py good.pth --images {pictures} --out {tmp_path}/out').out
+    for name in ('cka', 'evolving_speed', 'erf'):
+        assert f'left out: {name} of the model: images differ in size after the test pipeline' in said
+    found = results_in(tmp_path / 'out')['measures']
+    assert np.isfinite(array(found['distance']['values']['model']['mean distance'])).all()
+
+
+def test_groups_of_images_give_the_cka_of_each_image_left_out():
+    features = torch.randn(7, 3, 40, generator=torch.Generator().manual_seed(0)).cumsum(1)
+    measure, images = CKA(), [list(image) for image in features]
+    unit = measure.join(images)
+    found = measure.estimate([unit], 7)[CKA.ALL]
+    left = [
+        measure.estimate([measure.join([image for image in images if image is not without])], 6)[CKA.ALL].mean
+        for without in images
+    ]
+    half = stats.t.ppf(0.975, 6) * np.sqrt(6 / 7 * ((np.stack(left) - np.mean(left, 0)) ** 2).sum(0))
+    assert np.allclose(found.mean.diagonal(), 1) and np.allclose(found.mean, found.mean.T)
+    assert np.allclose(found.high - found.mean, half)
+
+
+def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
+    class Contrast(Measure):
+        name, title, definition, unit, source, needs = 'contrast', 'Contrast', 'Spread of pixels', 'levels', '', ''
+        axes = ('layer',)
+
+        def observe(self, subject, image, found):
+            return dict(contrast=by_block({0: image.inputs.std().item()}, subject.num_layers))
+
+    monkeypatch.setitem(MEASURES, 'contrast', Contrast())
+    analyze(folder, f'plain.py plain.pth --measures contrast --num 3 --out {tmp_path}/out')
+    numbers = results_in(tmp_path / 'out')['measures']['contrast']['values']['model']['contrast']
+    assert numbers['mean'][0] > 0 and numbers['mean'][1] is None and numbers['n'] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error'),
+    [
+        ('--measures entropi', r"--measures entropi: there is no 'entropi': did you mean entropy\?"),
+        ('--measures entropy,xyz', "there is no 'xyz': choose from entropy, relative_distance"),
+        ('--num 0', '--num 0: expected at least 1'),
+        ('--images nowhere', '--images: no such file or folder: nowhere'),
+        ('--out data', '--out: data holds other files'),
+        ('--baseline nowhere.py plain.pth', r'no such config: nowhere\.py'),
+        ('--baseline plain.py nowhere.pth', r'--baseline: no such checkpoint: nowhere\.pth'),
+        ('--cfg-options model.backbone.type=mmpretrain.VisionTransformer --allow-changes', 'records no intermediates'),
+    ],
+)
+def test_refused(arguments, error, folder, tmp_path):
+    said = analyze(folder, f'plain.py plain.pth --num 3 --out {tmp_path}/out {arguments}', status=2).err
+    assert re.search(error, said), said
+    assert said.strip().count('\n') == 0 and not (tmp_path / 'out').exists()

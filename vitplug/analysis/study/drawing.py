@@ -1,0 +1,197 @@
+"""Pictures of measures: lines over depth, heads by block, matrices of blocks, and heat over images."""
+
+import io
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vitplug.files.atomic import AtomicBackend
+
+from .statistics import Estimate
+
+DPI = 110
+# Okabe and Ito's blue and vermilion: apart for colour-blind people, and, with the markers, in grey print.
+STYLES = {
+    'model': dict(color='#0072B2', marker='o', linestyle='-'),
+    'baseline': dict(color='#D55E00', marker='s', linestyle='--'),
+}
+OTHER = dict(color='#000000', marker='^', linestyle=':')
+# Light to dark without hue jumps.
+HEAT, MATRIX = 'magma', 'viridis'
+MOST_PANELS = 12
+MOST_TICKS = 13
+
+#: Estimates by model, then by value.
+ByModel = Mapping[str, Mapping[str, Estimate]]
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a picture as a whole or not at all."""
+    content = io.BytesIO()
+    figure.savefig(content, format='png', dpi=DPI)
+    AtomicBackend().put(content.getvalue(), path)
+
+
+def panels(
+    count: int, title: str, columns: int = 3, inches: tuple[float, float] = (3.6, 2.8)
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a title and some panels in rows."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(inches[0] * columns, inches[1] * rows + 0.45), layout='constrained')
+    figure.suptitle(title, fontsize=11)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[count:]:
+        ax.set_axis_off()
+    return figure, axes[:count]
+
+
+def style_of(label: str) -> dict:
+    """Colour, marker and line of a model."""
+    return dict(STYLES.get(label, OTHER))
+
+
+def legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """One legend for all panels, where there is more than one model."""
+    found = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+    if len(found) > 1:
+        figure.legend(found.values(), found, loc='outside lower center', ncols=len(found), frameon=False, fontsize=9)
+
+
+def over_depth(title: str, unit: str, values: Mapping[str, ByModel]) -> Figure:
+    """Values over the blocks, a panel each: means with bands of their intervals.
+
+    Args:
+        title: Title of the figure.
+        unit: Label of the vertical axes.
+        values: By value, the estimates ``(blocks,)`` of each model under ``'mean'``, and those of heads
+            ``(blocks, heads)`` under ``'heads'`` where there are any: drawn as small dots.
+    """
+    figure, axes = panels(len(values), title)
+    for ax, (name, by_model) in zip(axes, values.items(), strict=True):
+        for label, found in by_model.items():
+            _line(ax, label, found['mean'], found.get('heads'))
+        ax.set_title(name, fontsize=9)
+        ax.set_xlabel('block')
+        ax.set_ylabel(unit)
+        ax.grid(alpha=0.3)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend(figure, axes)
+    return figure
+
+
+def _line(ax: Axes, label: str, mean: Estimate, heads: Estimate | None) -> None:
+    style = style_of(label)
+    blocks = np.flatnonzero(np.isfinite(mean.mean))
+    if heads is not None:
+        for head in heads.mean.T:
+            ax.plot(range(len(head)), head, '.', color=style['color'], alpha=0.35, markersize=4)
+    ax.fill_between(blocks, mean.low[blocks], mean.high[blocks], color=style['color'], alpha=0.2, linewidth=0)
+    ax.plot(blocks, mean.mean[blocks], label=label, markersize=5, **style)
+
+
+def sorted_heads(title: str, unit: str, by_model: Mapping[str, Estimate]) -> Figure:
+    """The heads of each block, sorted, a panel each for at most 12 evenly spaced blocks, with their intervals.
+
+    Args:
+        title: Title of the figure.
+        unit: Label of the vertical axes.
+        by_model: Estimates ``(blocks, heads)``.
+    """
+    some = max(by_model.values(), key=lambda found: len(found.mean))
+    blocks = [block for block, heads in enumerate(some.mean) if np.isfinite(heads).any()]
+    chosen = np.linspace(0, len(blocks) - 1, min(MOST_PANELS, len(blocks))).round().astype(int)
+    figure, axes = panels(len(chosen), title, columns=4, inches=(2.6, 2.2))
+    for ax, block in zip(axes, (blocks[index] for index in chosen), strict=True):
+        for label, found in by_model.items():
+            if block < len(found.mean):
+                _heads(ax, label, found, block)
+        ax.set_title(f'block {block}', fontsize=9)
+        ax.set_xlabel('heads, sorted', fontsize=8)
+        ax.set_ylabel(unit, fontsize=8)
+        ax.set_ylim(bottom=0)
+        ax.grid(alpha=0.3)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend(figure, axes)
+    return figure
+
+
+def _heads(ax: Axes, label: str, found: Estimate, block: int) -> None:
+    order = np.argsort(found.mean[block])[: np.isfinite(found.mean[block]).sum()]
+    mean, low, high = (array[block][order] for array in (found.mean, found.low, found.high))
+    reach = np.nan_to_num(np.stack((mean - low, high - mean)))
+    ax.errorbar(range(1, len(mean) + 1), mean, reach, label=label, markersize=4, capsize=2, **style_of(label))
+
+
+def matrices(title: str, shown: Mapping[str, np.ndarray], axes_of: Mapping[str, tuple[str, str]], least: float = 0.0):
+    """Matrices of blocks with one scale to 1, a panel each.
+
+    Args:
+        title: Title of the figure.
+        shown: Matrices by the title of their panel.
+        axes_of: The labels of the rows and columns, by the same.
+        least: Lower end of the scale.
+    """
+    figure, axes = panels(len(shown), title, inches=(3.6, 3.2))
+    for ax, (name, matrix) in zip(axes, shown.items(), strict=True):
+        picture = ax.imshow(np.ma.masked_invalid(matrix), cmap=MATRIX, vmin=least, vmax=1, origin='lower')
+        rows, columns = axes_of[name]
+        ax.set_title(name, fontsize=9)
+        ax.set_ylabel(rows)
+        ax.set_xlabel(columns)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))
+    figure.colorbar(picture, ax=axes, shrink=0.85)
+    return figure
+
+
+def heat_over_images(
+    title: str, rows: Sequence[tuple[np.ndarray, Mapping[str, tuple[np.ndarray | None, str]]]]
+) -> Figure:
+    """Images, each beside heat maps laid over it.
+
+    Args:
+        title: Title of the figure.
+        rows: Of each image, the picture ``(H, W, 3)`` and, by the title of the column, heat ``(H, W)``, None for none,
+            and the text below it.
+    """
+    columns = ['image', *rows[0][1]]
+    figure = Figure(figsize=(max(2.1 * len(columns), 4), 2.25 * len(rows) + 0.6), layout='constrained')
+    figure.suptitle(title, fontsize=11)
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    for line, (picture, heats) in zip(axes, rows, strict=True):
+        line[0].imshow(picture)
+        for ax, (heat, below) in zip(line[1:], heats.values(), strict=True):
+            ax.set_xlabel(textwrap.fill(below, 34), fontsize=7)
+            ax.imshow(picture.mean(-1), cmap='gray', vmin=0, vmax=255)
+            if heat is not None:
+                ax.imshow(heat, cmap=HEAT, alpha=0.6)
+    for ax, name in zip(axes[0], columns, strict=True):
+        ax.set_title(name, fontsize=9)
+    for ax in axes.flat:
+        ax.set_xticks([])
+        ax.set_yticks([])
+    return figure
+
+
+def receptive_fields(title: str, fields: Mapping[str, np.ndarray], outline: Callable[[Axes, str], None]) -> Figure:
+    """Maps of gradients in pixels, a panel each, each with its own outline, such as the ellipse of a fit.
+
+    Args:
+        title: Title of the figure.
+        fields: Maps ``(H, W)``, by the title of their panel.
+        outline: Draws on a panel; takes it and its title.
+    """
+    figure, axes = panels(len(fields), title, inches=(3.6, 3.4))
+    for ax, (name, field) in zip(axes, fields.items(), strict=True):
+        # The square root shows the tails beside the peak.
+        ax.imshow(np.sqrt(field / max(field.max(), np.finfo(field.dtype).tiny)), cmap=HEAT, vmin=0, vmax=1)
+        outline(ax, name)
+        ax.set_title(name, fontsize=9)
+        ax.set_xlabel('pixels')
+    return figure

@@ -1,0 +1,116 @@
+"""The protocol of a measure: it observes one image at a time and gives arrays; adding one is one entry of the table."""
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from vitplug.analysis.measures.places import Place
+
+from .images import Loaded
+from .statistics import Arrays, Estimate, student
+from .subject import Subject
+
+#: What `Measure.reduce` kept of one image: by name of the intermediate and block.
+Found = Mapping[str, Mapping[int, Any]]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The results of a measure for one model, or for the model against its baseline.
+
+    Attributes:
+        label: ``'model'``, ``'baseline'`` or ``'model and baseline'``.
+        estimates: By value.
+        units: What each image, or group of images, gave.
+    """
+
+    label: str
+    estimates: Mapping[str, Estimate]
+    units: Sequence[Arrays]
+
+
+class Measure(ABC):
+    """One measure.
+
+    The command runs each image once through each model and calls, for every measure, :meth:`reduce` with each
+    intermediate of :meth:`names`, so that memory grows with one block's maps of one image, then :meth:`observe` once.
+    :meth:`join` makes named arrays of the images of a unit; they are kept in the folder of results, so that an
+    interrupted run goes on. :meth:`estimate` turns all of them into numbers with intervals, :meth:`draw` into a
+    picture.
+
+    Attributes:
+        name: Name on the command line.
+        title: Title of its picture.
+        definition: One sentence.
+        unit: Unit of the values.
+        source: Where the definition comes from.
+        needs: What a model must have for it.
+        axes: Names of the axes of a value: a number has none, a vector the first, a matrix both.
+        compares: True if it observes the model and its baseline together.
+    """
+
+    name: str
+    title: str
+    definition: str
+    unit: str
+    source: str
+    needs: str
+    axes: tuple[str, ...] = ('layer', 'head')
+    compares: bool = False
+
+    def why_not(self, subject: Subject) -> str:
+        """Why it does not apply to a model; '' if it does."""
+        return ''
+
+    def left_out(self, subject: Subject) -> str:
+        """Which part of it does not apply to a model and why; '' if all does."""
+        return ''
+
+    def units(self, num_images: int) -> list[Sequence[int]]:
+        """The images that are joined, group by group; each on its own by default."""
+        return [[index] for index in range(num_images)]
+
+    def names(self, subject: Subject) -> tuple[str, ...]:
+        """The intermediates that it reduces."""
+        return ()
+
+    def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> Any:
+        """What is kept of one intermediate of one block."""
+        raise NotImplementedError
+
+    def observe(self, subject: Subject, image: Loaded, found: Found) -> Any:
+        """What is kept of one image; arrays by name, unless :meth:`join` is another."""
+        raise NotImplementedError
+
+    def join(self, *observed: Sequence[Any]) -> Arrays:
+        """Arrays of a unit; takes what :meth:`observe` gave for its images, by model."""
+        [[arrays]] = observed
+        return arrays
+
+    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
+        """Values with intervals, of the arrays of all units."""
+        return {name: student(np.stack([unit[name] for unit in units])) for name in units[0]}
+
+    def draw(self, shown: Sequence[Shown]) -> Figure | None:
+        """The picture; None for none."""
+        return None
+
+
+def evenly_spaced(num_images: int, count: int) -> list[Sequence[int]]:
+    """A few images, each on its own, for measures that are pictures."""
+    chosen = np.linspace(0, num_images - 1, min(count, num_images)).round().astype(int)
+    return [[int(index)] for index in chosen]
+
+
+def by_block(values: Mapping[int, np.ndarray], num_layers: int) -> np.ndarray:
+    """Numbers, or vectors of any lengths, of some blocks as one array ``(blocks,)`` or ``(blocks, most)``; else NaN."""
+    shape = max((np.shape(value) for value in values.values()), default=())
+    array = np.full((num_layers, *shape), np.nan, np.float32)
+    for layer, value in values.items():
+        array[(layer, *(slice(size) for size in np.shape(value)))] = value
+    return array

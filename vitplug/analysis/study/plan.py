@@ -1,0 +1,118 @@
+"""What an analysis will do: the images it can use, the measures that apply, and the identity of its folder."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from tqdm import tqdm
+
+import vitplug
+from vitplug.errors.one_line import printable
+from vitplug.files.pictures import Unreadable
+
+from .measure import Measure
+from .run import Job
+from .store import Store
+from .subject import MODEL, Subject
+
+#: Reasons, by measure and model.
+LeftOut = Mapping[str, Mapping[str, str]]
+
+
+def check_images(subjects: Sequence[Subject], paths: Sequence[Path]) -> tuple[list[Path], dict[str, str]]:
+    """Reads all images once, so that what cannot be used is known before the run; notes their sizes in the models.
+
+    Args:
+        subjects: The models, each with its own test pipeline.
+        paths: The images.
+
+    Returns:
+        The usable images, and the reasons for the others by path, which are also said on stderr.
+
+    Raises:
+        ValueError: If none can be used.
+    """
+    usable, skipped, sizes = [], {}, []
+    for path in tqdm(paths, desc='reading', unit='image', mininterval=1.0, disable=None):
+        try:
+            images = [subject.load(path) for subject in subjects]
+        except Unreadable as error:
+            skipped[str(path)] = str(error)
+            tqdm.write(printable(f'cannot use {path}: {error}'), file=sys.stderr)
+            continue
+        if not usable:
+            for subject, image in zip(subjects, images, strict=True):
+                subject.probe(image)
+        usable.append(path)
+        sizes.append([image.size for image in images])
+    if not usable:
+        raise ValueError(f'none of {len(paths)} images can be used: the first is {paths[0]}: {skipped[str(paths[0])]}')
+    for subject, of_subject in zip(subjects, zip(*sizes, strict=True), strict=True):
+        subject.sizes = of_subject
+    return usable, skipped
+
+
+def identity(subjects: Sequence[Subject], paths: Sequence[Path]) -> dict:
+    """What the arrays of an analysis depend on besides the measure."""
+    content = sha256()
+    for path in paths:
+        content.update(path.name.encode() + path.read_bytes())
+    models = {
+        subject.label: dict(
+            config=Path(subject.cfg.filename).name,
+            settings=sha256(subject.cfg.pretty_text.encode()).hexdigest()[:16],
+            checkpoint=subject.sha256[:16],
+        )
+        for subject in subjects
+    }
+    images = dict(number=len(paths), sha256=content.hexdigest()[:16])
+    return dict(vitplug=vitplug.__version__, baseline=None) | models | dict(images=images)
+
+
+def plan(
+    measures: Iterable[Measure], subjects: Sequence[Subject], store: Store, num_images: int, explicit: bool
+) -> tuple[list[Job], dict[str, dict[str, str]]]:
+    """The measures that apply, on each model or on both together.
+
+    Args:
+        measures: The wanted ones.
+        subjects: The model, and the baseline if there is one.
+        store: Where arrays are kept.
+        num_images: Number of images.
+        explicit: Whether the measures were named one by one.
+
+    Returns:
+        The jobs, and the reasons for measures, or parts of them, that do not apply.
+
+    Raises:
+        ValueError: If a named measure does not apply to the model.
+    """
+    jobs, left_out = [], {}
+    for measure in measures:
+        for group in [subjects] if measure.compares else [[subject] for subject in subjects]:
+            job = Job(measure, group, store, num_images)
+            reason = why_not(measure, group)
+            if reason and explicit and group[0].label == MODEL:
+                raise ValueError(f'--measures {measure.name}: does not apply to the {job.label}: {reason}')
+            if not reason:
+                jobs.append(job)
+            if said := reason or '; '.join(filter(None, (measure.left_out(subject) for subject in group))):
+                left_out.setdefault(measure.name, {})[job.label] = said
+    return jobs, left_out
+
+
+def why_not(measure: Measure, group: Sequence[Subject]) -> str:
+    """Why a measure does not apply to a model, or to two together; '' if it does."""
+    if measure.compares and len(group) < 2:
+        return 'it compares with a baseline: name one with --baseline'
+    return next(filter(None, (measure.why_not(subject) for subject in group)), '')
+
+
+def finished(
+    measures: Iterable[Measure], jobs: Sequence[Job], subjects: Sequence[Subject], store: Store, num_images: int
+) -> list[Job]:
+    """The jobs of earlier calls in this folder that were finished, beside those of this call."""
+    now = {job.measure.name for job in jobs}
+    others, _ = plan([m for m in measures if m.name not in now], subjects, store, num_images, explicit=False)
+    return [job for job in others if job.done]
