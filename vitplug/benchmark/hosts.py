@@ -1,6 +1,6 @@
 """Times every host beside the same model of timm and mmpretrain, and with each plug that it takes."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -34,20 +34,24 @@ class Host:
         build: Builds it; takes ``plugs``.
         others: Builders of the same model, by library.
         size: Side of the images in pixels.
+        layers: Blocks for the plugs; the first entry that a plug is not refused on.
     """
 
     build: Callable[..., nn.Module]
     others: Mapping[str, Callable[[], nn.Module]]
     size: int = 224
+    layers: Sequence[str | Sequence[int]] = ('all',)
 
     def with_plugs(self) -> dict[str, nn.Module]:
         """The host without plugs, and with each of :data:`~vitplug.benchmark.models.PLUGS` that it does not refuse."""
         models = {'plain': self.build()}
         for name, plugs in PLUGS.items():
-            try:
-                models[name] = self.build(plugs=plugs)
-            except ValueError:
-                continue
+            for layers in self.layers:
+                try:
+                    models[name] = self.build(plugs=[dict(plug, layers=layers) for plug in plugs])
+                    break
+                except ValueError:
+                    continue
         return models
 
 
@@ -82,7 +86,8 @@ HOSTS = {
         partial(MlpMixer, 'small', drop_path_rate=0.0),
         dict(timm=partial(of_timm, 'mixer_s16_224'), mmpretrain=partial(of_mmpretrain, 'MlpMixer', arch='small')),
     ),
-    'LVT': Host(partial(LVT, drop_path_rate=0.0), {}),
+    # The blocks of the first stage have no scores.
+    'LVT': Host(partial(LVT, drop_path_rate=0.0), {}, layers=('all', [2, 3, 4, 5, 6, 7])),
 }
 
 

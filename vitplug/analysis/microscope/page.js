@@ -146,7 +146,7 @@
 
   function keyText(geometry, [row, column]) {
     if (geometry.pool === 1) return `row ${row}, column ${column}`;
-    return `row ${row}, column ${column} (mean of ${geometry.pool} × ${geometry.pool} keys)`;
+    return `row ${row}, column ${column} (mean of ${geometry.pool} by ${geometry.pool} keys)`;
   }
 
   // --- pictures ---
@@ -432,7 +432,7 @@
     if (!of) return '';
     if (!of.query.token) return 'Class token';
     const [rows, columns] = of.geometry.queries.hw;
-    return `Token at row ${of.query.token[0]}, column ${of.query.token[1]} of ${rows} × ${columns}`;
+    return `Token at row ${of.query.token[0]}, column ${of.query.token[1]} of ${rows} by ${columns}`;
   }
 
   function labelOf(panel) {

@@ -1,0 +1,260 @@
+"""Measures of attention maps: entropy, distances, similarity, rollout.
+
+Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~.places.Place` says where their queries and keys lie. The maps
+of windows are measured as they are: no map of all pairs of tokens is formed. Averages run over queries that are tokens;
+padding of windows is no part of the image, neither as a query nor as a key.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from .maps import to_image
+from .places import Place, Slots
+
+# Smallest probability whose logarithm is taken.
+TINY = 1e-12
+# Entries of a map, or of a table of distances, that are worked on at a time.
+CHUNK = 1 << 22
+
+QUERIES = ('patch', 'cls', 'all')
+REDUCTIONS = ('query_sum', 'pair_mean')
+
+
+def attention_entropy(
+    maps_BWHNN: Tensor, place: Place, queries: str = 'patch', drop_prefix_keys: bool | None = None
+) -> Tensor:
+    """Entropy of attention, ``-sum_j a_ij ln a_ij``, mean over queries. Context Broadcasting, Fig. 3a and 5a.
+
+    Args:
+        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        place: Where they are.
+        queries: ``'patch'``, ``'cls'`` (the class token alone) or ``'all'``.
+        drop_prefix_keys: Whether prefix tokens, such as the class token, do not count as keys; rows are then normalised
+            again. None: True for ``'patch'``.
+
+    Returns:
+        ``(B, H)`` in nats, at most ``ln Nk``.
+
+    Raises:
+        ValueError: If the maps are of another place, or there are no such queries.
+    """
+    chosen_WN = _choose_queries(place, queries)
+    drops = queries == 'patch' if drop_prefix_keys is None else drop_prefix_keys
+    counts_WN = place.keys.is_patch if drops else place.keys.is_token
+
+    def entropy_of(maps: Tensor, rows: slice) -> Tensor:
+        probs = _normalised(maps, counts_WN)
+        return -(probs * probs.clamp(min=TINY).log()).sum(-1)
+
+    return _mean_over_queries(maps_BWHNN, place, chosen_WN, entropy_of)
+
+
+def mean_attention_distance(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """Mean attention distance, ``sum_j a_ij ||p_i - p_j||``, mean over patches. BViT, Fig. 6.
+
+    Positions are the middles of the patches. Prefix tokens are left out, and rows are normalised again.
+
+    Args:
+        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        place: Where they are.
+
+    Returns:
+        ``(B, H)`` in pixels.
+
+    Raises:
+        ValueError: If the maps are of another place.
+    """
+    return _euclidean(maps_BWHNN, place, unit=(1, 1))
+
+
+def non_locality(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """Non-locality: the mean attention distance counted in tokens. ReViT, Fig. 7; ConViT.
+
+    Args:
+        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        place: Where they are.
+
+    Returns:
+        ``(B, H)`` in tokens of the queries' map.
+
+    Raises:
+        ValueError: If the maps are of another place.
+    """
+    return _euclidean(maps_BWHNN, place, unit=place.pixels.stride)
+
+
+def relative_distance(maps_BWHNN: Tensor, place: Place, reduction: str = 'query_sum', renorm: bool = False) -> Tensor:
+    """Relative distance, ``a_ij ||p_i - p_j||_1`` over pairs of different patches. Context Broadcasting, Fig. 5b.
+
+    Positions run from 0 to 1 along each side of the map: ``((row + 0.5) / h, (column + 0.5) / w)``.
+
+    Args:
+        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        place: Where they are.
+        reduction: ``'query_sum'``: sum over keys, mean over queries. ``'pair_mean'``: mean over all pairs of different
+            patches of the image, the equation to the letter.
+        renorm: Whether the attention of a query to other patches is normalised to a sum of 1.
+
+    Returns:
+        ``(B, H)`` in sides of the image.
+
+    Raises:
+        ValueError: If the maps are of another place, or the reduction is unknown.
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f'reduction={reduction!r}: expected one of {list(REDUCTIONS)}')
+    ends = [
+        [(numbers + 0.5) / side for numbers, side in zip((slots.row, slots.column), layout.hw, strict=True)]
+        for slots, layout in ((place.queries, place.layout), (place.keys, place.key_layout))
+    ]
+    others_WN = place.keys.is_patch
+
+    def distance_of(maps: Tensor, rows: slice) -> Tensor:
+        (y_i, x_i), (y_j, x_j) = ends
+        distances = (y_i[:, rows, None] - y_j[:, None]).abs() + (x_i[:, rows, None] - x_j[:, None]).abs()
+        counts = others_WN[:, None]
+        if renorm and place.one_grid:
+            counts = counts & (place.queries.patch[:, rows, None] != place.keys.patch[:, None])
+        maps = _normalised(maps, counts) if renorm else maps * _like(counts, maps)
+        return (maps * _like(distances, maps)).sum(-1)
+
+    by_query = _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
+    if reduction == 'query_sum':
+        return by_query
+    # A patch is no key of itself; on a map of its own, every key is another token.
+    return by_query / (place.key_layout.hw[0] * place.key_layout.hw[1] - place.one_grid)
+
+
+def map_similarity(maps_a: Tensor, place_a: Place, maps_b: Tensor, place_b: Place) -> Tensor:
+    """Cosine similarity of the maps of two blocks over all pairs of patches, each map the mean over its heads.
+
+    Args:
+        maps_a: Maps of one block, ``(B, W, H, Nq, Nk)``.
+        place_a: Where they are.
+        maps_b: Maps of the other block; windows and heads may differ.
+        place_b: Where they are.
+
+    Returns:
+        ``(B,)``.
+
+    Raises:
+        ValueError: If the maps are of other places, or the two blocks have other grids of queries or keys.
+    """
+    grids = [(place.layout.hw, place.key_layout.hw) for place in (place_a, place_b)]
+    if grids[0] != grids[1]:
+        raise ValueError(
+            f'maps of queries and keys on grids {grids[0]} and {grids[1]}: only maps on the same grids can be compared'
+        )
+    means = [maps.mean(2, keepdim=True) for maps in (maps_a, maps_b)]
+    num_queries = place_a.layout.hw[0] * place_a.layout.hw[1]
+    num_keys = place_a.key_layout.hw[0] * place_a.key_layout.hw[1]
+    products = 0
+    for rows in _slices(num_queries, num_keys * len(maps_a)):
+        chosen = torch.arange(num_queries)[rows]
+        a, b = (
+            _wide(to_image(mean, place, chosen)).flatten(1)
+            for mean, place in zip(means, (place_a, place_b), strict=True)
+        )
+        products = products + torch.stack(((a * b).sum(1), (a * a).sum(1), (b * b).sum(1)))
+    dot, a, b = products
+    return dot / (a * b).sqrt().clamp(min=TINY)
+
+
+def attention_rollout(maps: Sequence[Tensor], add_identity: bool = True) -> Tensor:
+    """Attention rollout: the product of the maps of all blocks. Abnar and Zuidema 2020, Eq. 1; BViT, Fig. 7.
+
+    Args:
+        maps: Maps ``(B, N, N)`` of the blocks from the first to the last, each the mean over its heads; for maps of
+            windows see :func:`~.maps.dense_maps`.
+        add_identity: Whether half of a block's map is the identity, for the connection around its attention.
+
+    Returns:
+        ``(B, N, N)``: row ``i`` is how much of the input tokens is in output token ``i``.
+
+    Raises:
+        ValueError: If there are no maps, or they are not square and of one size.
+    """
+    shapes = [tuple(map_BNN.shape) for map_BNN in maps]
+    if not shapes or len(set(shapes)) > 1 or len(shapes[0]) != 3 or shapes[0][1] != shapes[0][2]:
+        raise ValueError(f'maps of shapes {shapes}: expected at least one (B, N, N), and all of one size')
+    rolled = None
+    for map_BNN in maps:
+        if add_identity:
+            map_BNN = 0.5 * map_BNN + 0.5 * torch.eye(map_BNN.shape[1], dtype=map_BNN.dtype, device=map_BNN.device)
+        step = map_BNN / map_BNN.sum(-1, keepdim=True)
+        rolled = step if rolled is None else step @ rolled
+    return rolled
+
+
+def _euclidean(maps_BWHNN: Tensor, place: Place, unit: tuple[float, float]) -> Tensor:
+    """The attention-weighted distance of patches, ``(B, H)``; ``unit`` is its length in pixels along both axes."""
+    (y_i, x_i), (y_j, x_j) = (
+        _middles(slots, pixels.start, pixels.stride, unit)
+        for slots, pixels in ((place.queries, place.pixels), (place.keys, place.key_pixels))
+    )
+
+    def distance_of(maps: Tensor, rows: slice) -> Tensor:
+        distances = torch.hypot(y_i[:, rows, None] - y_j[:, None], x_i[:, rows, None] - x_j[:, None])
+        return (_normalised(maps, place.keys.is_patch) * _like(distances, maps)).sum(-1)
+
+    return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
+
+
+def _middles(slots: Slots, start: Sequence[float], stride: Sequence[float], unit: Sequence[float]) -> list[Tensor]:
+    """Rows and columns ``(W, N)`` of the middles of patches, in units of ``unit`` pixels."""
+    axes = zip((slots.row, slots.column), start, stride, unit, strict=True)
+    return [(first + (numbers.double() + 0.5) * step) / length for numbers, first, step, length in axes]
+
+
+def _choose_queries(place: Place, queries: str) -> Tensor:
+    """``(W, N)``, True for the chosen queries."""
+    if queries not in QUERIES:
+        raise ValueError(f'queries={queries!r}: expected one of {list(QUERIES)}')
+    if queries == 'patch':
+        return place.queries.is_patch
+    if queries == 'all':
+        return place.queries.is_token
+    if not place.layout.num_prefix:
+        raise ValueError("queries='cls': these maps have no class token; choose 'patch' or 'all'")
+    first_WN = torch.zeros_like(place.queries.is_prefix)
+    first_WN[:, 0] = True
+    return first_WN
+
+
+def _mean_over_queries(
+    maps_BWHNN: Tensor, place: Place, chosen_WN: Tensor, of_rows: Callable[[Tensor, slice], Tensor]
+) -> Tensor:
+    """A number of each row of the maps, mean over the chosen rows, ``(B, H)``.
+
+    Rows go in slices: what is computed of them does not need the memory of all maps once more.
+    """
+    place.check(maps_BWHNN)
+    total = 0
+    for rows in _slices(maps_BWHNN.shape[3], maps_BWHNN[:, :, :, 0].numel()):
+        numbers_BWHN = of_rows(_wide(maps_BWHNN[:, :, :, rows]), rows)
+        total = total + (numbers_BWHN * _like(chosen_WN[:, rows], numbers_BWHN)).sum((1, 3))
+    return total / chosen_WN.sum().to(total.device)
+
+
+def _normalised(maps_BWHqN: Tensor, counts: Tensor) -> Tensor:
+    """Rows whose sum over the keys that count, ``(W, Nk)`` or ``(W, q, Nk)``, is 1; the other keys get 0."""
+    counted = maps_BWHqN * _like(counts if counts.ndim == 3 else counts[:, None], maps_BWHqN)
+    return counted / counted.sum(-1, keepdim=True).clamp(min=TINY)
+
+
+def _like(per_window: Tensor, rows: Tensor) -> Tensor:
+    """``(W, ...)`` as ``(W, 1, ...)`` beside rows of maps ``(B, W, H, ...)``."""
+    return per_window.unsqueeze(1).to(rows)
+
+
+def _wide(maps: Tensor) -> Tensor:
+    """In float32, or in float64 if that is what they are."""
+    return maps.to(torch.promote_types(maps.dtype, torch.float32))
+
+
+def _slices(rows: int, row_size: int) -> Iterator[slice]:
+    """Slices of rows with no more than :data:`CHUNK` numbers, or of one row."""
+    step = max(1, CHUNK // max(row_size, 1))
+    return (slice(first, first + step) for first in range(0, rows, step))
