@@ -90,7 +90,7 @@ def test_tiles_hold_the_maps_within_half_a_step(host):
             index = geometry.prefix[0] + row * columns + column
             for head in range(geometry.heads):
                 seen = seen_by(geometry, values[head, index], (row, column))
-                half = tiles.ranges[head, index, 1] / 2
+                half = tiles.numbers[head, index, 1] / 2
                 assert np.nanmax(np.abs(seen - expected[head])) <= half * (1 + 1e-5)
                 # Where the window does not reach, the image has nothing.
                 assert not expected[head][np.isnan(seen)].any()
@@ -108,7 +108,10 @@ def test_prefix_tokens_come_first():
         grid[..., top : top + 2, left : left + 2].mean((-2, -1)) for top in (0, 2) for left in (0, 2, 4)
     ]  # the last column alone
     expected = np.stack([probs[0, 0][:, kept, 0].numpy(), *cells], -1)
-    assert np.all(np.abs(tiles.values() - expected) <= tiles.ranges[..., 1:] / 2 * (1 + 1e-5))
+    assert np.all(np.abs(tiles.values() - expected) <= tiles.numbers[..., 1:2] / 2 * (1 + 1e-5))
+    # The class token is kept as it is, and does not take steps from the others.
+    np.testing.assert_allclose(tiles.values()[..., 0], expected[..., 0], rtol=1e-6)
+    np.testing.assert_allclose(tiles.numbers[..., 1] * 255, expected[..., 1:].max(-1), rtol=1e-6)
 
 
 def flat(heads=1, queries=1, cells=4):
@@ -121,7 +124,7 @@ def test_negative_and_constant_maps():
     tiles = encode(values, flat(queries=3))
     np.testing.assert_allclose(tiles.values(), values.numpy(), atol=1.5 / 255 / 2 + 1e-7)
     np.testing.assert_array_equal(tiles.codes[0, 0, [0, 3]], [0, 255])
-    np.testing.assert_array_equal(tiles.ranges[0, 1], [0, 0])
+    np.testing.assert_array_equal(tiles.numbers[0, 1], [0, 0])
     np.testing.assert_allclose(tiles.values()[0, 2], 0.3, rtol=1e-6)
 
 
@@ -141,13 +144,14 @@ def test_packed_tiles_are_read_where_the_table_says():
     assert len(geometries) == 2 and tables['a'] == tables['b']
     raw = zlib.decompress(packed.data)
     table = json.loads(json_text(tables['a']))
-    ranges = np.frombuffer(raw[table['ranges'] :], '<f4')
-    assert table['ranges'] % 4 == 0 and table['blocks'][1] is None
-    for tiles, (geometry, codes_at, ranges_at) in zip(kept[::2], table['blocks'][::2], strict=True):
+    numbers = np.frombuffer(raw[table['numbers'] :], '<f4')
+    assert table['numbers'] % 4 == 0 and table['blocks'][1] is None
+    for tiles, (geometry, codes_at, numbers_at) in zip(kept[::2], table['blocks'][::2], strict=True):
         shape = [geometries[geometry][key] for key in ('heads', 'num_queries', 'num_cells')]
         codes = np.frombuffer(raw, np.uint8)[codes_at:][: np.prod(shape)].reshape(shape)
         np.testing.assert_array_equal(codes, tiles.codes)
-        np.testing.assert_array_equal(ranges[ranges_at:][: tiles.ranges.size].reshape(tiles.ranges.shape), tiles.ranges)
+        own = numbers[numbers_at:][: tiles.numbers.size]
+        np.testing.assert_array_equal(own.reshape(tiles.numbers.shape), tiles.numbers)
 
 
 # --- budget ---

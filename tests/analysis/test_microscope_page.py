@@ -15,6 +15,7 @@ from cases import randomize
 from matplotlib import colormaps
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
+from torch import nn
 
 from vitplug.analysis.microscope.report import COLOURS
 from vitplug.config.reading import read_config
@@ -54,13 +55,24 @@ test_dataloader = dict(dataset=dict(pipeline=_pipeline))
 """
 
 
-def write_model(folder: Path, name: str, config: str, seed: int) -> None:
-    """A config, and a checkpoint of random weights with maps that are neither flat nor saturated."""
-    (folder / f'{name}.py').write_text(config)
+def build(folder: Path, name: str) -> nn.Module:
     cfg = read_config(str(folder / f'{name}.py'))
     check_scope(cfg)
     init_default_scope(cfg.default_scope)
-    model = randomize(MODELS.build(cfg.model), seed)
+    return MODELS.build(cfg.model)
+
+
+def trained(folder: Path, name: str) -> nn.Module:
+    """The model with the weights of its checkpoint."""
+    model = build(folder, name).eval()
+    model.load_state_dict(torch.load(folder / f'{name}.pth', weights_only=True)['state_dict'])
+    return model
+
+
+def write_model(folder: Path, name: str, config: str, seed: int) -> None:
+    """A config, and a checkpoint of random weights with maps that are neither flat nor saturated."""
+    (folder / f'{name}.py').write_text(config)
+    model = randomize(build(folder, name), seed)
     torch.save(dict(state_dict=model.state_dict(), meta={}), folder / f'{name}.pth')
 
 
@@ -189,11 +201,8 @@ def maps(folder):
     # mmpretrain's preprocessor: blue first as loaded, since to_rgb is not set.
     inputs = (images.flip(1).float() - 127.5) / 64
     for role, name in (('model', 'plugged'), ('baseline', 'plain')):
-        cfg = read_config(str(folder / f'{name}.py'))
-        model = MODELS.build(cfg.model).eval()
-        model.load_state_dict(torch.load(folder / f'{name}.pth', weights_only=True)['state_dict'])
         with torch.no_grad():
-            _, intermediates = model.backbone.forward_intermediates(inputs, ('probs', 'maps'))
+            _, intermediates = trained(folder, name).backbone.forward_intermediates(inputs, ('probs', 'maps'))
         found[role] = {kind: torch.stack([m[:, 0] for m in by.values()], 1) for kind, by in intermediates.items()}
     return found
 
@@ -202,16 +211,21 @@ HW, PATCH = (32, 48), 8
 CENTRES = [(PATCH * row + PATCH / 2, PATCH * column + PATCH / 2) for row in range(4) for column in range(6)]
 
 
-def assert_shows(page, canvas, rows, centres=CENTRES, low=None, high=None):
-    """The canvas has the colours of the values ``(keys,)``, each in one of 256 steps."""
-    values = rows.double().numpy()
+def assert_shows(page, canvas, rows, centres=CENTRES, prefix=1, low=None, high=None):
+    """The canvas has the colours of the mean of rows ``(heads, keys)``, each of which has steps of its own."""
+    rows = rows.double().numpy()
+    values = rows.mean(0)[prefix:]
+    grid = rows[:, prefix:]
+    half_step = (grid.max(1) - np.minimum(grid.min(1), 0)).max() / 255 / 2
     low, high = min(0, values.min()) if low is None else low, values.max() if high is None else high
     expected = 255 * (values - low) / (high - low)
     found = page.colours(canvas, centres)
     assert (found[:, 3] == 255).all()
     distance = np.abs(found[:, None, :3] - LUT).sum(-1)
     assert (distance.min(1) == 0).all(), 'a colour that is none of the colour map'
-    assert np.abs(distance.argmin(1) - expected).max() <= 1.01
+    # Half a step of the value, which also moves the ends of the scale, and half a colour.
+    tolerance = 0.5 + 2 * 255 * half_step / (high - low)
+    assert np.abs(distance.argmin(1) - expected).max() <= tolerance
 
 
 def test_click_shows_the_map_of_the_token(browser, folder, maps):
@@ -227,8 +241,8 @@ def test_click_shows_the_map_of_the_token(browser, folder, maps):
         page.click_at('.pick', PATCH * row + 5, PATCH * column + 3, HW)
         for role, kind in shown:
             of = maps[role][kind][image, block]
-            row_of_maps = of[min(head, len(of) - 1), 1 + 6 * row + column, 1:]
-            assert_shows(page, canvas_of(role, kind), row_of_maps)
+            rows = of[min(head, len(of) - 1), 1 + 6 * row + column][None]
+            assert_shows(page, canvas_of(role, kind), rows)
         said = page.said(f'row {row}, column {column} of 4 by 6; block {block}; head {head}.')
         best = maps['baseline']['probs'][image, block, head, 1 + 6 * row + column, 1:]
         where = divmod(int(best.argmax()), 6)
@@ -243,16 +257,15 @@ def test_mean_of_heads_class_token_and_one_scale(browser, folder, maps):
     page.set('block', 1)
     page.choose('queries', 'class')
     assert page.said('Class token; block 1; mean of heads.')
-    rows = {role: maps[role]['probs'][0, 1, :, 0].mean(0) for role in ('baseline', 'model')}
-    refined = maps['model']['maps'][0, 1, :, 0].mean(0)
-    everything = torch.cat([rows['baseline'][1:], rows['model'][1:], refined[1:]])
+    shown = [('baseline', 'probs'), ('model', 'probs'), ('model', 'maps')]
+    rows = {key: maps[key[0]][key[1]][0, 1, :, 0] for key in shown}
+    everything = torch.stack([heads.mean(0)[1:] for heads in rows.values()])
     low, high = min(0.0, float(everything.min())), float(everything.max())
-    for role, row in rows.items():
-        assert_shows(page, canvas_of(role, 'probs'), row[1:], low=low, high=high)
-    assert_shows(page, canvas_of('model', 'maps'), refined[1:], low=low, high=high)
+    for key, heads in rows.items():
+        assert_shows(page, canvas_of(*key), heads, low=low, high=high)
     caption = page.find(f'figure:has({canvas_of("baseline", "probs")}) .caption').text
     assert float(re.fullmatch(r'to the class token: ([\d.]+)', caption)[1]) == pytest.approx(
-        float(rows['baseline'][0]), rel=0.01
+        float(rows['baseline', 'probs'][:, 0].mean()), rel=0.002
     )
 
 
@@ -269,7 +282,7 @@ def test_rollout_of_the_token(browser, folder, maps):
             for layer in range(block + 1):
                 step = 0.5 * maps[role]['probs'][0, layer].mean(0) + 0.5 * torch.eye(25)
                 rolled = step / step.sum(-1, keepdim=True) @ rolled
-            assert_shows(page, canvas_of(role, 'rollout'), rolled[1 + 6 * 1 + 2, 1:])
+            assert_shows(page, canvas_of(role, 'rollout'), rolled[1 + 6 * 1 + 2][None])
 
 
 def test_keys_move_token_block_and_head(browser, folder):
@@ -301,7 +314,7 @@ def test_value_under_the_pointer(browser, folder, maps):
     heads = [(role, kind, maps[role][kind][0, 0]) for role, kind in (('baseline', 'probs'), ('model', 'probs'))]
     for (role, _, of), number in zip(heads, numbers, strict=False):
         row = of[2, 1 + 6 * 2 + 2, 1:]
-        assert number == pytest.approx(float(row[5]), abs=0.01 * float(row.max())), role
+        assert number == pytest.approx(float(row[5]), abs=0.006 * float(row.max())), role
 
 
 def test_modes_and_images_change_the_panels(browser, folder):
@@ -321,9 +334,7 @@ def test_modes_and_images_change_the_panels(browser, folder):
 def test_windows_lie_where_they_are_in_the_image(browser, folder):
     """Shifted windows of a Swin: keys outside of the token's window are not painted."""
     page = Page(browser, folder / 'swin.html')
-    cfg = read_config(str(folder / 'windows.py'))
-    model = MODELS.build(cfg.model).eval()
-    model.load_state_dict(torch.load(folder / 'windows.pth', weights_only=True)['state_dict'])
+    model = trained(folder, 'windows')
     picture = Image.open(folder / 'photo_a.png')
     pixels = page.run("return document.querySelector('#images img').src.slice(0, 22)")
     assert pixels == 'data:image/png;base64,' and picture.size == (48, 32)
@@ -343,7 +354,7 @@ def test_windows_lie_where_they_are_in_the_image(browser, folder):
         seen = values > 1e-6  # neither outside of the window nor masked in it
         assert 0 < seen.sum() <= 16
         kept = [centre for centre, inside in zip(centres, seen, strict=True) if inside]
-        assert_shows(page, canvas_of('model', 'probs'), values[seen], kept, low=0)
+        assert_shows(page, canvas_of('model', 'probs'), values[seen][None], kept, prefix=0, low=0)
         grey = page.colours(
             canvas_of('model', 'probs'), [c for c, inside in zip(centres, seen, strict=True) if not inside]
         )
@@ -430,10 +441,8 @@ def test_four_images_at_224_take_five_megabytes(browser, folder):
     big = big.replace('(32, 48)', '224').replace('in_channels=12', 'in_channels=384').replace('(48, 32)', '(224, 224)')
     config = big.replace('img_size', 'patch_size=16, img_size').format(plugs="dict(type='GaussianAttentionBias')")
     (folder / 'big.py').write_text(config)
-    cfg = read_config(str(folder / 'big.py'))
-    init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
-    torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(), meta={}), folder / 'big.pth')
+    torch.save(dict(state_dict=build(folder, 'big').state_dict(), meta={}), folder / 'big.pth')
     rng = np.random.default_rng(1)
     names = []
     for number in range(4):
@@ -448,5 +457,5 @@ def test_four_images_at_224_take_five_megabytes(browser, folder):
     page = Page(browser, folder / 'big.html')
     loaded = page.run("return performance.getEntriesByType('navigation')[0].loadEventEnd")
     print(f'\n{done.out.splitlines()[-1]}; loaded after {loaded:.0f} ms')
-    assert 4_000_000 < size <= 5_000_000, 'too large, or smaller than need be'
+    assert size <= 5_000_000
     assert 'subsampled' in page.find('body').text

@@ -67,8 +67,8 @@
   class Tiles {
     constructor(entry, buffer) {
       this.blocks = entry.blocks;
-      this.codes = new Uint8Array(buffer, 0, entry.ranges);
-      this.ranges = new Float32Array(buffer, entry.ranges);
+      this.codes = new Uint8Array(buffer, 0, entry.numbers);
+      this.numbers = new Float32Array(buffer, entry.numbers);
     }
 
     geometry(block) {
@@ -76,18 +76,19 @@
       return found ? data.geometries[found[0]] : null;
     }
 
-    /** Values of one query, the mean over heads where head is -1. */
+    /** Values of one query, keys before the grid first; the mean over heads where head is -1. */
     values(block, head, query) {
-      const [index, codesAt, rangesAt] = this.blocks[block];
-      const {heads, num_queries: queries, num_cells: cells} = data.geometries[index];
+      const [index, codesAt, numbersAt] = this.blocks[block];
+      const {heads, num_queries: queries, num_cells: cells, prefix: [, prefix]} = data.geometries[index];
       const chosen = head < 0 ? [...Array(heads).keys()] : [Math.min(head, heads - 1)];
-      const sum = new Float64Array(cells);
+      const sum = new Float64Array(prefix + cells);
       for (const one of chosen) {
         const tile = one * queries + query;
-        const low = this.ranges[rangesAt + 2 * tile];
-        const step = this.ranges[rangesAt + 2 * tile + 1];
+        const numbers = numbersAt + (2 + prefix) * tile;
+        const [low, step] = [this.numbers[numbers], this.numbers[numbers + 1]];
         const start = codesAt + tile * cells;
-        for (let i = 0; i < cells; i++) sum[i] += low + this.codes[start + i] * step;
+        for (let i = 0; i < prefix; i++) sum[i] += this.numbers[numbers + 2 + i];
+        for (let i = 0; i < cells; i++) sum[prefix + i] += low + this.codes[start + i] * step;
       }
       return chosen.length > 1 ? sum.map((value) => value / chosen.length) : sum;
     }

@@ -1,8 +1,9 @@
 """Maps as tiles of 8 bit: which queries and keys are kept, how they are coded, and how many fit into a budget.
 
-A tile has the attention of one query in one head: first the keys before the grid, such as the class token, then those
-of the grid, or of the query's window. Its values are ``low + code * step`` with ``step = (high - low) / 255``, ``high``
-the largest value of the tile and ``low`` its smallest, at most 0: a value is off by half a step at most.
+A tile has the attention of one query in one head to the keys of the grid, or of the query's window. Its values are
+``low + code * step`` with ``step = (high - low) / 255``, ``high`` the largest value of the tile and ``low`` its
+smallest, at most 0: a value is off by half a step at most. Attention to keys before the grid, such as the class token,
+which often is far larger, is kept beside it as it is.
 """
 
 import base64
@@ -132,7 +133,7 @@ class Geometry:
 
     @property
     def num_cells(self) -> int:
-        return self.prefix[1] + math.prod(self.cell_hw)
+        return math.prod(self.cell_hw)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,35 +143,37 @@ class Tiles:
     Args:
         geometry: What they show.
         codes: ``(H, queries, cells)`` of uint8.
-        ranges: ``low`` and ``step`` of each, ``(H, queries, 2)`` of float32.
+        numbers: Of each tile ``low``, ``step`` and the values of the keys before the grid, ``(H, queries, 2 + prefix)``
+            of float32.
     """
 
     geometry: Geometry
     codes: np.ndarray
-    ranges: np.ndarray
+    numbers: np.ndarray
 
     def values(self) -> np.ndarray:
-        """The values that the codes stand for, ``(H, queries, cells)``."""
-        return self.ranges[..., :1] + self.codes * self.ranges[..., 1:]
+        """What the tiles stand for, ``(H, queries, prefix + cells)``."""
+        low, step, prefix = np.split(self.numbers, (1, 2), -1)
+        return np.concatenate((prefix, low + self.codes * step), -1)
 
 
 def encode(values: Tensor, geometry: Geometry) -> Tiles:
-    """Codes of values ``(H, queries, cells)``.
+    """Tiles of values ``(H, queries, prefix + cells)``.
 
     Raises:
         ValueError: If the values are not finite, or not as many as the geometry has.
     """
-    expected = (geometry.heads, geometry.num_queries, geometry.num_cells)
+    expected = (geometry.heads, geometry.num_queries, geometry.prefix[1] + geometry.num_cells)
     if tuple(values.shape) != expected:
         raise ValueError(f'tiles of shape {tuple(values.shape)}: expected {expected}')
     if not values.isfinite().all():
         raise ValueError('a map has values that are not finite (NaN or infinity): has the training diverged?')
-    values = values.double()
+    prefix, values = values.double().tensor_split([geometry.prefix[1]], -1)
     low, high = values.amin(-1, keepdim=True).clamp(max=0), values.amax(-1, keepdim=True)
     # Float32 as it is stored; 0 for a constant, so that nothing is divided by it.
     low, step = low.float().double(), ((high - low) / STEPS).clamp(min=0).float().double()
     codes = ((values - low) / step.where(step > 0, torch.ones(()).double())).round().clamp(0, STEPS)
-    return Tiles(geometry, codes.byte().cpu().numpy(), torch.cat((low, step), -1).float().cpu().numpy())
+    return Tiles(geometry, codes.byte().cpu().numpy(), torch.cat((low, step, prefix), -1).float().cpu().numpy())
 
 
 # --- attention maps ---
@@ -256,10 +259,10 @@ class Packed:
     """Tiles of all blocks of one kind, deflated.
 
     Args:
-        data: Codes of all blocks, zeros up to a multiple of 4, ranges of all blocks; deflated (zlib).
-        size: Bytes of the codes with these zeros: where the ranges begin.
-        blocks: By block, its geometry, and where its codes (in bytes) and ranges (in numbers) begin; None for a block
-            without tiles.
+        data: Codes of all blocks, zeros up to a multiple of 4, numbers of all blocks; deflated (zlib).
+        size: Bytes of the codes with these zeros: where the numbers begin.
+        blocks: By block, its geometry, and where its codes (in bytes) and its numbers begin; None for a block without
+            tiles.
     """
 
     data: bytes
@@ -269,16 +272,16 @@ class Packed:
 
 def pack(tiles: Sequence[Tiles | None]) -> Packed:
     """Deflates the tiles of all blocks."""
-    blocks, codes_at, ranges_at = [], 0, 0
+    blocks, codes_at, numbers_at = [], 0, 0
     for tile in tiles:
-        blocks.append(None if tile is None else (tile.geometry, codes_at, ranges_at))
+        blocks.append(None if tile is None else (tile.geometry, codes_at, numbers_at))
         codes_at += 0 if tile is None else tile.codes.size
-        ranges_at += 0 if tile is None else tile.ranges.size
+        numbers_at += 0 if tile is None else tile.numbers.size
     present = [tile for tile in tiles if tile is not None]
     codes = b''.join(tile.codes.tobytes() for tile in present)
     codes += bytes(-len(codes) % 4)
-    ranges = b''.join(tile.ranges.astype('<f4').tobytes() for tile in present)
-    return Packed(zlib.compress(codes + ranges, 9), len(codes), tuple(blocks))
+    numbers = b''.join(tile.numbers.astype('<f4').tobytes() for tile in present)
+    return Packed(zlib.compress(codes + numbers, 9), len(codes), tuple(blocks))
 
 
 def encoded_size(data: bytes) -> int:
@@ -361,20 +364,20 @@ def base64_text(data: bytes) -> str:
 
 
 def geometry_table(packed: Mapping[str, Packed]) -> tuple[list[dict], dict[str, dict]]:
-    """Geometries without repetition, and by name of tiles where the ranges begin and what each block has.
+    """Geometries without repetition, and by name of tiles where the numbers begin and what each block has.
 
     Returns:
-        The geometries, and ``{name: {'ranges': first byte, 'blocks': [[geometry, codes, ranges] or None]}}``.
+        The geometries, and ``{name: {'numbers': first byte, 'blocks': [[geometry, codes, numbers] or None]}}``.
     """
-    numbers: dict[Geometry, int] = {}
+    places: dict[Geometry, int] = {}
     entries = {
         name: dict(
-            ranges=pack_.size,
-            blocks=[block and [numbers.setdefault(block[0], len(numbers)), *block[1:]] for block in pack_.blocks],
+            numbers=pack_.size,
+            blocks=[block and [places.setdefault(block[0], len(places)), *block[1:]] for block in pack_.blocks],
         )
         for name, pack_ in packed.items()
     }
-    return [_as_json(geometry) for geometry in numbers], entries
+    return [_as_json(geometry) for geometry in places], entries
 
 
 def _as_json(geometry: Geometry) -> dict:
