@@ -529,6 +529,42 @@ MUTATIONS = (
         'prefix, grid = 0 * table[:, :num_prefix], table[:, num_prefix:]',
         'checkpoints/test_pretrained.py -k position_table',
     ),
+    # --- the microscope ---
+    Mutation(
+        'codes of tiles are cut off, not rounded',
+        'analysis/microscope/tiles.py',
+        '.round().clamp(0, STEPS)',
+        '.floor().clamp(0, STEPS)',
+        'analysis/test_microscope.py -k half_a_step',
+    ),
+    Mutation(
+        'tiles of windows take the rows of other queries',
+        'analysis/microscope/tiles.py',
+        'return maps[0, slots // size, :, slots % size].transpose(0, 1)',
+        'return maps[0, slots % len(maps[0]), :, slots % size].transpose(0, 1)',
+        'analysis/test_microscope.py -k half_a_step',
+    ),
+    Mutation(
+        'a report may exceed its budget',
+        'analysis/microscope/tiles.py',
+        'if self.size(level) > self.budget:\n                self._drop(level)\n\n    def size',
+        'if self.size(level) > 2 * self.budget:\n                self._drop(level)\n\n    def size',
+        'analysis/test_microscope.py -k budget',
+    ),
+    Mutation(
+        'the page paints another head',
+        'analysis/microscope/page.js',
+        'const tile = one * queries + query;',
+        'const tile = (heads - 1 - one) * queries + query;',
+        'analysis/test_microscope_page.py -k click',
+    ),
+    Mutation(
+        'the page forgets the shift of windows',
+        'analysis/microscope/page.js',
+        'mod(t[axis] - geometry.shift, geometry.padded[axis])',
+        'mod(t[axis], geometry.padded[axis])',
+        'analysis/test_microscope_page.py -k windows',
+    ),
     # --- runs ---
     Mutation(
         'one iteration that is not finite stops the training',

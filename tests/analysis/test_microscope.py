@@ -11,8 +11,9 @@ import pytest
 import torch
 from cases import HOSTS, images, randomize
 from PIL import Image
-from vitplug.analysis.measures.places import Place
 
+from vitplug.analysis.measures.gaussian_fit import GaussianFit
+from vitplug.analysis.measures.places import Place
 from vitplug.analysis.microscope.data import MEASURES, Norms
 from vitplug.analysis.microscope.outcomes import Outcome, compare_outcomes
 from vitplug.analysis.microscope.report import COLOURS, picture_url
@@ -248,7 +249,7 @@ def test_colours_differ_for_colour_blind_people():
 def reading(entropy, learned=None, outcome=('3', 0.9), norms=10.0, sigma=4.0):
     measures = {measure.key: [np.array([1.0, 1.0]), None, np.array([2.0, 2.0])] for measure in MEASURES}
     measures['entropy'] = [None if heads is None else np.array(heads) for heads in entropy]
-    fit = SimpleNamespace(sigma_x=sigma, sigma_y=2 * sigma)
+    fit = GaussianFit(1.0, 0.0, 0.0, sigma, 2 * sigma, 0.9)
     return SimpleNamespace(
         subject=SimpleNamespace(cfg=SimpleNamespace(default_scope='mmpretrain')),
         outcomes=[Outcome(f'{outcome[0]}: {outcome[1]:.1%}', outcome)],

@@ -27,6 +27,7 @@ from vitplug.analysis.study.images import Loaded
 from vitplug.analysis.study.subject import Subject
 from vitplug.attention import GlobalLayout
 from vitplug.backbones.pixels import PixelGrid
+from vitplug.files.pictures import Unreadable
 
 from .outcomes import Outcome, read_outcome
 from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels
@@ -92,12 +93,12 @@ class Field:
     Args:
         image: Mean over images of the positive gradients, ``(height, width)``.
         images: Number of images: those of the most common size.
-        fit: The Gaussian fitted to it; None if there is no fit.
+        fit: The Gaussian fitted to it, or why there is none.
     """
 
     image: Tensor
     images: int
-    fit: GaussianFit | None
+    fit: GaussianFit
 
 
 @dataclass(eq=False)
@@ -300,8 +301,16 @@ def observe(
 
 
 def _load_alike(subjects: Sequence[Subject], path: Path) -> Loaded:
-    """An image as the model gets it, which must be as large as the baseline's."""
-    loaded = [subject.load(path) for subject in subjects]
+    """An image as the model gets it, which must be as large as the baseline's.
+
+    Raises:
+        Unreadable: If it cannot be read.
+        ValueError: If the baseline gets another size.
+    """
+    try:
+        loaded = [subject.load(path) for subject in subjects]
+    except Unreadable as error:
+        raise Unreadable(f'{path}: {error}') from error
     if len({image.size for image in loaded}) > 1:
         sizes = ' and '.join(f'{height}x{width}' for height, width in (image.size for image in loaded))
         raise ValueError(
@@ -383,11 +392,8 @@ def _read_field(subject: Subject, images: Sequence[Loaded]) -> Field:
     """The receptive field over the images of the most common size."""
     [(size, count)] = Counter(image.size for image in images).most_common(1)
     inputs = (subject.load(image.path).inputs for image in images if image.size == size)
-    image = torch.as_tensor(effective_receptive_field(subject.backbone, inputs)).cpu()
-    try:
-        return Field(image, count, fit_gaussian(image / image.sum()))
-    except (ValueError, RuntimeError):  # nothing to fit to, or no fit found
-        return Field(image, count, None)
+    image = effective_receptive_field(subject.backbone, inputs).cpu()
+    return Field(image, count, fit_gaussian(image))
 
 
 def field_tiles(image: Tensor) -> Tiles:

@@ -320,16 +320,14 @@ def _rounded(blocks: Sequence[np.ndarray | None]) -> list[list[float] | None]:
 
 
 def _field_json(model: int, reading: Reading) -> dict:
-    fit, size = reading.field.fit, tuple(reading.field.image.shape)
-    entry = dict(model=model, tiles=f'{model}/field', hw=size, ellipse=None, text='No Gaussian fits.')
-    if fit is not None:
-        shape = {key: float(getattr(fit, key)) for key in ('x', 'y', 'sigma_x', 'sigma_y')}
-        entry['ellipse'] = shape
-        entry['text'] = (
-            f'sigma {number(shape["sigma_y"])} pixels down and {number(shape["sigma_x"])} across, centre at row '
-            f'{shape["y"]:.1f}, column {shape["x"]:.1f}, R² of the fit {float(fit.r_squared):.3f}'
-        )
-    return entry
+    fit, entry = reading.field.fit, dict(model=model, tiles=f'{model}/field', hw=tuple(reading.field.image.shape))
+    if not fit.converged:
+        return entry | dict(ellipse=None, text=f'No Gaussian is fitted: {fit.failure}.')
+    text = (
+        f'sigma {number(fit.sigma_y)} pixels down and {number(fit.sigma_x)} across, centre at row {fit.y:.1f}, column '
+        f'{fit.x:.1f}, R² of the fit {fit.r_squared:.3f}'
+    )
+    return entry | dict(ellipse={key: getattr(fit, key) for key in ('x', 'y', 'sigma_x', 'sigma_y')}, text=text)
 
 
 def _cka_json(findings: Findings) -> Iterator[dict]:

@@ -157,7 +157,7 @@ def _mean(blocks: Sequence[np.ndarray | None]) -> float | None:
 
 
 def _of_fit(reading: Reading, axis: str) -> float | None:
-    return None if reading.field.fit is None else float(getattr(reading.field.fit, axis))
+    return getattr(reading.field.fit, axis) if reading.field.fit.converged else None
 
 
 def _learned_mean(by_block: Mapping[int | None, Tensor] | None) -> float | None:
