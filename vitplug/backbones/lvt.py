@@ -351,7 +351,7 @@ class LVT(PluggedBackbone):
 
     def _norm(self, stage: int) -> nn.Module:
         """The norm of a stage's output."""
-        return self.downstream_norms[str(stage)] if self.out_type == 'featmap' else self.norm
+        return self.downstream_norms[str(stage)] if hasattr(self, 'downstream_norms') else self.norm
 
     def freeze(self) -> None:
         for number, stage in enumerate(self.stages[: self.frozen_stages + 1]):

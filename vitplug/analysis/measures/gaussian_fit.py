@@ -1,0 +1,190 @@
+"""Two-dimensional Gaussians fitted to maps: to effective receptive fields, and to position biases.
+
+*Understanding Gaussian Attention Bias of Vision Transformers Using Effective Receptive Fields* (arXiv 2305.04722),
+Section 3.3: five free parameters, no constant, axes along those of the image, least squares::
+
+    amp / (2 pi sigma_x sigma_y) * exp(-(x - x0)^2 / (2 sigma_x^2) - (y - y0)^2 / (2 sigma_y^2))
+
+    R^2 = 1 - var(residual) / var(map)
+"""
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import OptimizeWarning, curve_fit
+from torch import Tensor
+
+from vitplug.attention import Site
+
+from .receptive_field import centre_token
+
+# Least squares needs as many values as parameters.
+PARAMETERS = 5
+MOST_EVALUATIONS = 2000
+
+
+@dataclass(frozen=True)
+class GaussianFit:
+    """A Gaussian, or why there is none. Positions and sigmas are in steps of the map: pixels, or tokens.
+
+    Attributes:
+        amp: Its volume.
+        x: Column of its centre, counted from 0 at the middle of the first one.
+        y: Row of its centre.
+        sigma_x: Standard deviation along a row, above 0.
+        sigma_y: Standard deviation along a column, above 0.
+        r_squared: The share of the map's variance that it explains; 1 for a Gaussian.
+        failure: Why the fit failed; then all numbers are NaN. '' if it converged.
+    """
+
+    amp: float
+    x: float
+    y: float
+    sigma_x: float
+    sigma_y: float
+    r_squared: float
+    failure: str = ''
+
+    @classmethod
+    def failed(cls, reason: str) -> 'GaussianFit':
+        """No fit."""
+        return cls(*[math.nan] * (PARAMETERS + 1), failure=reason)
+
+    @property
+    def converged(self) -> bool:
+        """Whether there is a fit."""
+        return not self.failure
+
+    def as_json(self) -> dict:
+        """Its attributes, with None for NaN."""
+        return {name: None if value != value else value for name, value in asdict(self).items()}
+
+
+def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = False) -> GaussianFit:
+    """Fits a Gaussian to a map by least squares.
+
+    The search starts from the paper's values (centre at 0.4 of the sides, sigmas of a fifteenth and a ninth of them)
+    and from the moments of the map; the better result counts. A failure is reported in the result, not raised: a
+    report goes on without this fit.
+
+    Args:
+        image: ``(h, w)``.
+        bounds: Whether the volume must not be negative and the centre must lie on the map, as in the authors' later
+            tool. Sigmas are positive in any case.
+
+    Raises:
+        ValueError: If it is no map ``(h, w)``, has numbers that are not finite, or fewer than five values.
+    """
+    values = _as_array(image)
+    scale = np.abs(values).max()
+    if values.var() == 0 or scale == 0:
+        return GaussianFit.failed('the map is constant')
+    values = values / scale
+    found = [fit for start in _starts(values) if (fit := _search(values, start, bounds)) is not None]
+    if not found:
+        return GaussianFit.failed(f'least squares did not converge in {MOST_EVALUATIONS} evaluations')
+    best = min(found, key=lambda fit: float(np.square(values - _gaussian(values.shape, *fit)).sum()))
+    amp, x, y, sigma_x, sigma_y = best
+    residual = values - _gaussian(values.shape, *best)
+    r_squared = 1 - residual.var() / values.var()
+    # A pair of negative sigmas is the same Gaussian; one of them alone turns the sign of the volume.
+    amp = amp * np.sign(sigma_x * sigma_y) * scale
+    return GaussianFit(*map(float, (amp, x, y, abs(sigma_x), abs(sigma_y), r_squared)))
+
+
+def gaussian_map(fit: GaussianFit, hw: tuple[int, int]) -> np.ndarray:
+    """The fitted Gaussian on a map ``(h, w)``."""
+    return _gaussian(hw, fit.amp, fit.x, fit.y, fit.sigma_x, fit.sigma_y)
+
+
+def centre_bias(bias: Tensor, site: Site) -> Tensor:
+    """The position bias of the central query, as the paper fits it: mean over heads, minimum subtracted.
+
+    Args:
+        bias: Intermediate ``'bias'`` of a block, ``(H or 1, Nq, Nk)`` or ``(B, W, H, Nq, Nk)``: in windows, that of one
+            window. It is the sum of the host's table and of all plugs in the bias socket.
+        site: Intermediate ``'site'`` of the block.
+
+    Returns:
+        ``(h, w)`` on the keys' grid.
+
+    Raises:
+        ValueError: If there are several images or windows with a bias of their own.
+    """
+    if bias.ndim == 5:
+        if bias.shape[0] * bias.shape[1] > 1:
+            raise ValueError(f'bias of shape {tuple(bias.shape)}: expected that of one image and one window')
+        bias = bias[0, 0]
+    queries, keys = site.pairs.queries, site.pairs.keys
+    row, column = centre_token(queries.hw)
+    query = queries.num_prefix + row * queries.width + column
+    of_keys = bias.detach().double().mean(0)[query, keys.num_prefix :].unflatten(0, keys.hw)
+    return of_keys - of_keys.min()
+
+
+def _as_array(image: Tensor | np.ndarray) -> np.ndarray:
+    values = image.detach().cpu().double().numpy() if isinstance(image, torch.Tensor) else np.asarray(image, float)
+    if values.ndim != 2 or values.size < PARAMETERS or min(values.shape) < 2:
+        raise ValueError(f'map of shape {values.shape}: expected (h, w) with at least {PARAMETERS} values and two rows')
+    if not np.isfinite(values).all():
+        raise ValueError('the map has numbers that are not finite')
+    return values
+
+
+def _gaussian(hw: tuple[int, int], amp: float, x: float, y: float, sigma_x: float, sigma_y: float) -> np.ndarray:
+    columns, rows = np.arange(hw[1]), np.arange(hw[0])
+    along_x, along_y = (
+        np.exp(-((steps - middle) ** 2) / (2 * sigma**2))
+        for steps, middle, sigma in ((columns, x, sigma_x), (rows, y, sigma_y))
+    )
+    return amp / (2 * np.pi * sigma_x * sigma_y) * np.outer(along_y, along_x)
+
+
+def _starts(values: np.ndarray) -> Iterator[tuple[float, ...]]:
+    """Where the search starts: centre and sigmas, each with the volume that fits best."""
+    height, width = values.shape
+    paper = (0.4 * (width - 1), 0.4 * (height - 1), (width - 1) / 15, (height - 1) / 9)
+    for shape in (paper, *_moments(values)):
+        unit = _gaussian(values.shape, 1.0, *shape)
+        yield ((values * unit).sum() / np.square(unit).sum(), *shape)
+
+
+def _moments(values: np.ndarray) -> Iterator[tuple[float, ...]]:
+    """Mean and standard deviation along both axes, of the map above its median."""
+    weights = np.clip(values - np.median(values), 0, None)
+    if weights.sum() > 0:
+        middles, sigmas = [], []
+        for axis in (1, 0):
+            along = weights.sum(1 - axis) / weights.sum()
+            steps = np.arange(len(along))
+            middles.append((along * steps).sum())
+            sigmas.append(max(math.sqrt((along * (steps - middles[-1]) ** 2).sum()), 0.5))
+        yield (*middles, *sigmas)
+
+
+def _search(values: np.ndarray, start: tuple[float, ...], bounds: bool) -> np.ndarray | None:
+    """The parameters that least squares finds from a start; None where it does not converge."""
+    height, width = values.shape
+    tiny = np.finfo(float).tiny
+    box = dict(bounds=([0, 0, 0, tiny, tiny], [np.inf, width - 1, height - 1, np.inf, np.inf])) if bounds else {}
+    limit = dict(max_nfev=MOST_EVALUATIONS) if bounds else dict(maxfev=MOST_EVALUATIONS)
+    if bounds:
+        start = np.clip(start, *box['bounds'])
+    try:
+        with np.errstate(all='ignore'), warnings.catch_warnings():
+            warnings.simplefilter('ignore', OptimizeWarning)  # of the covariance, which nobody asks for
+            found, _ = curve_fit(
+                lambda _, *parameters: _gaussian(values.shape, *parameters).ravel(),
+                np.arange(values.size),
+                values.ravel(),
+                start,
+                **box,
+                **limit,
+            )
+    except (RuntimeError, ValueError):  # no convergence, or steps to where the Gaussian is not finite
+        return None
+    return found if np.isfinite(_gaussian(values.shape, *found)).all() else None

@@ -1,0 +1,139 @@
+"""The effective receptive field (ERF): how strongly each input pixel acts on the central token of the last map.
+
+*Understanding Gaussian Attention Bias of Vision Transformers Using Effective Receptive Fields* (arXiv 2305.04722),
+Section 3 and its code::
+
+    Y = mean over channels of map[centre]        G = mean over input channels of dY / dx
+    ERF = mean over images of relu(G)            x: the normalised image
+
+The rectifier acts on each image, so images go through one at a time. :func:`normalised` divides by the sum, for plots
+and for :func:`~vitplug.analysis.measures.gaussian_fit.fit_gaussian`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention.precision import at_least_float32
+from vitplug.backbones.base import PluggedBackbone
+from vitplug.backbones.padding import mark_padding, valid_sizes
+
+#: From images ``(1, C, H, W)`` to the last map ``(1, D, h, w)``.
+FeatureMap = Callable[[Tensor], Tensor]
+
+
+def effective_receptive_field(features: PluggedBackbone | FeatureMap, images: Iterable[Tensor]) -> Tensor:
+    """The ERF over some images.
+
+    Args:
+        features: A backbone in evaluation mode, or any function from an image to a map.
+        images: Normalised images ``(1, C, H, W)``, all of one size; one at a time is held.
+
+    Returns:
+        ``(H, W)``, float64: the mean of :func:`input_gradient` over the images.
+
+    Raises:
+        ValueError: If there are no images, or they differ in size; or as :func:`input_gradient`.
+    """
+    total, count = None, 0
+    for image in images:
+        gradient = input_gradient(features, image).double()
+        if total is not None and total.shape != gradient.shape:
+            raise ValueError(
+                f'image {count} has {tuple(gradient.shape)} pixels, and those before it {tuple(total.shape)}: the ERF '
+                'is a mean over images of one size'
+            )
+        total, count = gradient if total is None else total + gradient, count + 1
+    if total is None:
+        raise ValueError('no images: the ERF is a mean over at least one')
+    return total / count
+
+
+def input_gradient(features: PluggedBackbone | FeatureMap, image: Tensor) -> Tensor:
+    """What one image adds to the ERF: the rectified gradient of the central token, mean over channels.
+
+    Args:
+        features: See :func:`effective_receptive_field`. Its parameters get no gradients.
+        image: ``(1, C, H, W)``.
+
+    Returns:
+        ``(H, W)``, not negative.
+
+    Raises:
+        ValueError: If the model is in training mode, the batch has several images, or what ``features`` gives is no map
+            or does not depend on the image.
+    """
+    if getattr(features, 'training', False):
+        raise ValueError(f'{type(features).__name__} is in training mode, with dropout: call eval() first')
+    if image.ndim != 4 or len(image) != 1:
+        raise ValueError(f'image of shape {tuple(image.shape)}: expected (1, C, H, W), one image at a time')
+    with torch.enable_grad():
+        pixels = _leaf(image)
+        feature_map = last_map(features, pixels) if isinstance(features, PluggedBackbone) else features(pixels)
+        if feature_map.ndim != 4 or len(feature_map) != 1 or not feature_map.requires_grad:
+            raise ValueError(
+                f'features gives {tuple(feature_map.shape)}, requires_grad={feature_map.requires_grad}: expected a map '
+                '(1, D, h, w) with a gradient'
+            )
+        row, column = centre_token(feature_map.shape[-2:])
+        centre = feature_map[0, :, row, column].to(at_least_float32(feature_map.dtype)).mean()
+        (gradient,) = torch.autograd.grad(centre, pixels)
+    return gradient[0].mean(0).relu()
+
+
+def normalised(field: Tensor) -> Tensor:
+    """A map divided by its sum; zeros stay zeros."""
+    total = field.sum()
+    return field / total if total > 0 else field
+
+
+def centre_token(hw: tuple[int, int]) -> tuple[int, int]:
+    """Row and column of the central token; of four central ones, or of two, the upper left one."""
+    return (hw[0] - 1) // 2, (hw[1] - 1) // 2
+
+
+def last_map(backbone: PluggedBackbone, images: Tensor) -> Tensor:
+    """The patch tokens that the backbone's last output is made of, ``(B, D, h, w)``, whatever its ``out_type``.
+
+    They come after the final norm, where there is one: a model that normalises after pooling gives the tokens as the
+    last block does. :func:`describe_last_map` tells.
+    """
+    with _giving_maps(backbone):
+        return backbone.forward_features(images, None)[-1]
+
+
+def describe_last_map(backbone: PluggedBackbone) -> str:
+    """Which tokens :func:`last_map` gives, in words."""
+    last, blocks = max(backbone.out_indices), [len(section.blocks) for section in backbone.sections()]
+    normed = not isinstance(_norm_of(backbone, last, is_final=last == len(blocks) - 1), nn.Identity)
+    return f'tokens after block {sum(blocks[: last + 1])} of {sum(blocks)}, {"" if normed else "not "}normalised'
+
+
+def _norm_of(backbone: PluggedBackbone, output: int, is_final: bool) -> nn.Module:
+    """The norm of an output: hosts with stages have one for each, the others one for the last."""
+    if hasattr(backbone, 'downstream_norms'):
+        return backbone.downstream_norms[str(output)]
+    names = (f'norm{output}', *(('norm', 'ln1') if is_final else ()))
+    return next((getattr(backbone, name) for name in names if hasattr(backbone, name)), nn.Identity())
+
+
+@contextmanager
+def _giving_maps(backbone: PluggedBackbone) -> Iterator[None]:
+    """Lets a backbone give maps, and takes it back."""
+    own = getattr(backbone, 'out_type', None)
+    if own in (None, 'featmap'):  # hosts without a choice give maps
+        yield
+        return
+    backbone.out_type = 'featmap'
+    try:
+        yield
+    finally:
+        backbone.out_type = own
+
+
+def _leaf(image: Tensor) -> Tensor:
+    """The image as the start of a graph, with the size that it had before padding."""
+    pixels, sizes = image.detach().clone().requires_grad_(), valid_sizes(image)
+    return pixels if sizes is None else mark_padding(pixels, sizes.tolist())
