@@ -46,7 +46,7 @@ class Measure:
         key: Name in the data.
         title: Title of its chart.
         unit: Unit of its values.
-        definition: What it is, in one line.
+        definition: What it is, in one sentence.
         of: Maps ``(1, W, H, Nq, Nk)`` and where they lie, to ``(1, H)``.
     """
 
@@ -62,17 +62,17 @@ MEASURES = (
         'entropy',
         'Attention entropy',
         'nats',
-        'entropy of the attention of a patch, mean over patches; ln N if attention is uniform over N keys',
+        'Entropy of the attention of a patch, mean over patches; ln N where attention is uniform over N keys.',
         attention_entropy,
     ),
     Measure(
         'distance',
         'Mean attention distance',
         'pixels',
-        'distance from a patch to the patches it attends to, weighted by attention',
+        'Distance from a patch to the patches it attends to, weighted by attention.',
         mean_attention_distance,
     ),
-    Measure('non_locality', 'Non-locality', 'tokens', 'the same distance, counted in tokens', non_locality),
+    Measure('non_locality', 'Non-locality', 'tokens', 'The same distance, counted in tokens.', non_locality),
 )
 
 

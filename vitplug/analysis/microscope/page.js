@@ -469,8 +469,8 @@
     state.head = Math.min(state.head, heads - 1);
     slider.valueAsNumber = state.head;
     byId('block').valueAsNumber = state.block;
-    showValue('block', `${state.block} of 0–${data.num_blocks - 1}`, `block ${state.block}`);
-    showValue('head', state.head < 0 ? 'mean' : `${state.head} of 0–${heads - 1}`,
+    showValue('block', `${state.block} (0–${data.num_blocks - 1})`, `block ${state.block}`);
+    showValue('head', state.head < 0 ? 'mean' : `${state.head} (0–${heads - 1})`,
       state.head < 0 ? 'mean of heads' : `head ${state.head}`);
     showValue('cover', `${byId('cover').value} %`, `${byId('cover').value} percent`);
     paintPicker();
@@ -616,7 +616,7 @@
 
   // --- charts ---
 
-  const CHART = {width: 380, height: 210, left: 46, right: 8, top: 8, bottom: 34};
+  const CHART = {width: 310, height: 190, left: 42, right: 6, top: 8, bottom: 34};
 
   /** Round numbers from low to high. */
   function ticks(low, high, about = 4) {
@@ -699,7 +699,7 @@
     return chart({title, unit, series, bound, note, rows, headings: ['model', 'block', 'mean', 'by head']});
   }
 
-  function normChart({title, unit, values}) {
+  function normChart({title, unit, note, values}) {
     const series = values.map((blocks, model) => ({
       role: data.models[model].role, name: nameOf(model),
       band: blocks.map(({low, high}, block) => [block, low, high]),
@@ -707,7 +707,7 @@
     }));
     const rows = values.flatMap((blocks, model) => blocks.map((norm, block) =>
       [nameOf(model), block, number(norm.low), number(norm.median), number(norm.high), norm.outliers]));
-    return chart({title, unit, series, rows, headings: ['model', 'block', 'least', 'median', 'most', 'outliers']});
+    return chart({title, unit, series, note, rows, headings: ['model', 'block', 'least', 'median', 'most', 'outliers']});
   }
 
   function learnedChart({name, models}) {

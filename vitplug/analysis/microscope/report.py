@@ -142,17 +142,13 @@ def _notes(findings: Findings) -> dict[str, str]:
         f'Mean over {count} image{"s" * (count != 1)}: enough to look at, too few to conclude from; '
         'tools/analysis_tools/analyze.py measures many images, with intervals.'
     )
-    definitions = '; '.join(f'{measure.title}: {measure.definition}' for measure in MEASURES)
     fields = (
         'Gradient of the central output token with respect to the input, positive part, mean over '
         f'{_of_images(findings)}, relative to its maximum; colours are square roots. Ellipses: the fitted Gaussian at '
         '1 and 2 sigma.'
     )
     return {
-        'measures note': (
-            f'A dot is a head, a line is the mean of heads. {definitions}. Token norm: L2 norm of the output tokens, '
-            f'prefix tokens left out, median and range; outliers exceed the median {OUTLIER_FACTOR:g} times. {few}'
-        ),
+        'measures note': f'A dot is a head, a line is the mean of heads. {few}',
         'field note': fields,
         'cka note': (
             'Linear CKA (unbiased, one batch for each image) of the output tokens, averaged to the grid of the last '
@@ -243,6 +239,7 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
             dict(
                 title=measure.title,
                 unit=measure.unit,
+                note=measure.definition,
                 values=[_rounded(reading.measures[measure.key]) for reading in findings.readings],
             )
             for measure in MEASURES
@@ -251,6 +248,10 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
             dict(
                 title='Token norm',
                 unit='',
+                note=(
+                    'L2 norm of the output tokens, prefix tokens left out: median and range. Outliers exceed the '
+                    f'median {OUTLIER_FACTOR:g} times.'
+                ),
                 values=[[asdict(norms) for norms in reading.norms] for reading in findings.readings],
             )
         ],
