@@ -296,6 +296,15 @@ def test_words_of_a_model_alone():
     assert all(row.baseline is None for row in summary.rows)
 
 
+def test_words_of_what_is_alike():
+    values = {block: torch.tensor([5.0]) for block in range(3)}
+    one = reading([[1.0], None, [2.0]], {'gab.sigma': values})
+    summary = summarize(findings(reading([[1.0], None, [2.001]]), one, cross=np.full((3, 3), 0.995)))
+    assert 'Learned gab.sigma: 5.00 in all 3 blocks.' in summary.sentences
+    assert 'Attention entropy stays at 1.50 nats.' in summary.sentences
+    assert summary.sentences[-1] == 'Features of the same block of both models are alike: CKA 0.995 or more.'
+
+
 def test_words_of_predictions():
     assert compare_outcomes('mmpretrain', Outcome('', ('3', 0.5)), Outcome('', ('3', 0.625))) == (
         'the same class, 3; score 50.0% to 62.5% (+12.5 points)'

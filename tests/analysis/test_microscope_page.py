@@ -419,7 +419,10 @@ def test_browser_without_decompression_is_told(browser, folder):
     # The policy allows the page's own script alone: a changed one does not run at all.
     (folder / 'changed.html').write_text(lacking)
     browser.get((folder / 'changed.html').as_uri())
-    assert any('Content Security Policy' in entry['message'] for entry in browser.get_log('browser'))
+    end, refused = time.monotonic() + 10, False
+    while not refused and time.monotonic() < end:
+        refused = any('Content Security Policy' in entry['message'] for entry in browser.get_log('browser'))
+    assert refused
     script = browser.execute_cdp_cmd(
         'Page.addScriptToEvaluateOnNewDocument', dict(source='delete window.DecompressionStream')
     )

@@ -78,7 +78,7 @@ def _compare_classes(baseline: Outcome, model: Outcome) -> str:
     (before, share_before), (after, share_after) = baseline.best, model.best
     if before != after:
         return f'another class: {before} ({share_before:.1%}) becomes {after} ({share_after:.1%})'
-    points = 100 * (share_after - share_before)
+    points = round(100 * (share_after - share_before), 1) + 0.0  # no negative zero
     return f'the same class, {after}; score {share_before:.1%} to {share_after:.1%} ({points:+.1f} points)'
 
 

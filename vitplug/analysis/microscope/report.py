@@ -186,6 +186,8 @@ def _difference(row: Row) -> str:
     if row.baseline is None or row.model is None:
         return ''
     difference = row.model - row.baseline
+    if number(row.model) == number(row.baseline):
+        return '0'
     share = f' ({difference / row.baseline:+.1%})' if row.baseline else ''
     return f'{"+" if difference > 0 else ""}{number(difference)}{share}'
 

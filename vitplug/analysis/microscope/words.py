@@ -11,6 +11,8 @@ from .outcomes import compare_outcomes
 
 #: Changes of a mean below this share of it are called none.
 SMALL = 0.005
+#: CKA from which features are called alike.
+ALIKE = 0.99
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def _values_text(values: Mapping[int | None, float]) -> str:
         [(block, value)] = values.items()
         return f'{number(value)} {"for all blocks" if block is None else f"in block {block}"}'
     low, high = (pick(values, key=values.get) for pick in (min, max))
+    if number(values[low]) == number(values[high]):
+        return f'{number(values[low])} in all {len(values)} blocks'
     mean = np.mean(list(values.values()))
     return f'{number(values[low])} (block {low}) to {number(values[high])} (block {high}), mean {number(mean)}'
 
@@ -127,6 +131,8 @@ def _least_alike(cross: np.ndarray) -> str:
     if not np.isfinite(same).any():
         return ''
     block = int(np.nanargmin(same))
+    if same[block] >= ALIKE:
+        return f'Features of the same block of both models are alike: CKA {number(float(same[block]))} or more.'
     return (
         f'Features of the same block of both models have a CKA of {number(float(np.nanmean(same)))} on average; they '
         f'differ most in block {block} ({number(float(same[block]))}).'
