@@ -26,6 +26,7 @@ from vitplug.analysis.microscope.tiles import (
     attention_tiles,
     encode,
     geometry_table,
+    image_tiles,
     json_text,
     levels,
     pack,
@@ -333,6 +334,15 @@ def test_receptive_field_keeps_its_shape():
     # Codes are square roots: half of the largest value is shown at 0.71.
     expected = float(image[151, 61 + 21] ** 0.5)
     assert peak[50, 27] == pytest.approx(expected, abs=0.05)
+
+
+def test_maps_of_the_whole_image_are_pooled_where_they_are_large():
+    values = torch.rand(40, 300, generator=torch.Generator().manual_seed(0))
+    small, large = (image_tiles(v, PixelGrid(tuple(v.shape))) for v in (values[:, :100], values))
+    assert (small.geometry.pool, large.geometry.pool) == (1, 3)
+    np.testing.assert_allclose(small.values().reshape(40, 100), values[:, :100], atol=0.5 / 255)
+    first = large.values().reshape(14, 100)[0, 0]
+    assert first == pytest.approx(float(values[:3, :3].mean()), abs=0.5 / 255)
 
 
 def test_grid_of_pixels_is_the_backbones():

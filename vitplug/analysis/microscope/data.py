@@ -215,13 +215,14 @@ class Observer:
             )
         )
         norms_hw = norms_N.unflatten(0, place.layout.hw)
-        self._keep('norms', layer, lambda level: image_tiles(norms_hw, place.pixels, level))
+        self.keep_map('norms', layer, norms_hw, place.pixels)
         grid_Dhw = tokens[0, place.layout.num_prefix :].float().T.unflatten(1, place.layout.hw)
         self.features.append(F.adaptive_avg_pool2d(grid_Dhw, self.grid).flatten(1).T.cpu())
 
-    def keep_heat(self, kind: str, layer: int, heat_hw: Tensor, pixels: PixelGrid) -> None:
-        """Keeps the tile of a map of the whole image."""
-        self._keep(kind, layer, lambda level: image_tiles(heat_hw, pixels, level))
+    def keep_map(self, kind: str, layer: int, values_hw: Tensor, pixels: PixelGrid) -> None:
+        """Keeps the tile of a map of the whole image, which is the same at all levels."""
+        tiles = image_tiles(values_hw, pixels)
+        self._keep(kind, layer, lambda level: tiles)
 
     def _keep(self, kind: str, layer: int, tiles_at: Callable[[Level], Tiles]) -> None:
         self.tiles.setdefault(kind, {})[layer] = {level: tiles_at(level) for level in self.levels}
@@ -361,7 +362,7 @@ def _add_grad_cam(subject: Subject, inputs: Tensor, observer: Observer) -> str:
     except ValueError as error:
         return f'There is none: {error}.'
     for layer, cam in cams.items():
-        observer.keep_heat('gradcam', layer, cam.heat[0].cpu(), cam.pixels)
+        observer.keep_map('gradcam', layer, cam.heat[0].cpu(), cam.pixels)
     if not cams:
         return 'There is none: the score depends on the patch tokens of no block.'
     first = next(iter(cams.values()))
@@ -403,4 +404,4 @@ def field_tiles(image: Tensor) -> Tiles:
     relative = (image / image.max().clamp(min=torch.finfo(image.dtype).tiny)).clamp(min=0)[None]
     cells = F.avg_pool2d(relative, step, ceil_mode=True)[0] if step > 1 else relative[0]
     pixels = PixelGrid(tuple(cells.shape), stride=(step, step))
-    return image_tiles(cells.sqrt(), pixels, Level(1, max(cells.shape)))
+    return image_tiles(cells.sqrt(), pixels)

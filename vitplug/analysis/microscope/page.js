@@ -425,7 +425,8 @@
       ...(withHeads ? [state.head < 0 ? 'mean of heads' : `head ${state.head}`] : []),
     ];
     const values = views.map((panel) => `${labelOf(panel)}: ${highest(panel.view)}.`);
-    return `${parts.filter(Boolean).join('; ')}. ${values.join(' ') || 'This block has no such map.'}`;
+    const where = parts.filter(Boolean).join('; ');
+    return `${where[0].toUpperCase()}${where.slice(1)}. ${values.join(' ') || 'This block has no such map.'}`;
   }
 
   function queryText() {

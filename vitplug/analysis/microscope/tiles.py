@@ -23,6 +23,8 @@ from vitplug.attention.grids import ceil_div
 from vitplug.backbones.pixels import PixelGrid
 
 STEPS = 255
+#: Most cells along one side of a map that has no queries.
+LARGEST_MAP = 128
 #: Smallest grid of queries or keys that a level may have, by side.
 SMALLEST_SIDE = 3
 #: From one level to the next, the product of query step and pool grows at least this much.
@@ -244,9 +246,9 @@ def pool_keys(rows: Tensor, key_layout: Layout, pool: int) -> Tensor:
     return torch.cat((prefix, cells.flatten(-2)), -1)
 
 
-def image_tiles(values: Tensor, pixels: PixelGrid, level: Level) -> Tiles:
-    """The tile of one map of the whole image ``(h, w)``, a value for each token."""
-    pool = level.pool(pixels.hw)
+def image_tiles(values: Tensor, pixels: PixelGrid) -> Tiles:
+    """The tile of one map of the whole image ``(h, w)``, a value for each token; means of squares of large maps."""
+    pool = ceil_div(max(pixels.hw), LARGEST_MAP)
     cells = F.avg_pool2d(values[None], pool, ceil_mode=True) if pool > 1 else values[None]
     return encode(cells.flatten()[None, None], Geometry(heads=1, queries=None, keys=Plane.of(pixels), pool=pool))
 
