@@ -82,10 +82,23 @@ def sides(host, model, layer, size):
         hw = tuple((s - 1) // 4 + 1 for s in size)
         of_queries, of_keys = ((1, 4), (2, 2), (2, 4), (4, 2))[layer]
         return tuple(Side(tuple(-(-s // n) for s in hw), 0, 4 * n, prefix) for n in (of_queries, of_keys))
+    if host == 't2t':
+        # 7 x 7 pixels around pixel 1, then 3 x 3 tokens around the first, twice.
+        hw = tuple((s + 4 - 7) // 4 + 1 for s in size)
+        for _ in range(2):
+            hw = tuple((s - 1) // 2 + 1 for s in hw)
+        one = Side(hw, 1, 16, 1)
+        return one, one
+    if host == 'lvt':
+        stage, squares = ((0, 1), (1, 2), (1, 2), (2, 1))[layer]
+        hw = tuple((s - 1) // 4 + 1 for s in size)
+        for _ in range(stage):
+            hw = tuple((s - 1) // 2 + 1 for s in hw)
+        step = 4 * 2**stage
+        # A key stands for a square of tokens.
+        keys = Side(tuple(-(-s // squares) for s in hw), step * (squares - 1) / 2, step * squares)
+        return Side(hw, 0, step), keys
     raise KeyError(host)
-
-
-COVERED = [host for host in HOSTS if host.startswith(('vit', 'swin', 'pit', 'mvit'))]
 
 
 def dense(maps, queries, keys):
@@ -119,7 +132,7 @@ def record(model, size, *names):
 
 
 @pytest.mark.parametrize('size', SIZES, ids=str)
-@pytest.mark.parametrize('host', COVERED)
+@pytest.mark.parametrize('host', HOSTS)
 def test_measures_are_those_of_loops_over_the_image(host, size):
     model = randomize(HOSTS[host]()).double().eval()
     for layer, maps in record(model, size, 'probs')['probs'].items():
@@ -182,7 +195,8 @@ def test_every_host_is_placed(host):
 def square(rows, columns, patch=16, prefix=0):
     """The place of global attention on a grid."""
     layout, pixels = GlobalLayout(rows, columns, prefix), PixelGrid((rows, columns), (patch, patch))
-    return Place(layout, pixels, layout, pixels, (rows * patch, columns * patch))
+    size = (rows * patch, columns * patch)
+    return Place(layout, pixels, layout, pixels, size, ('cls_token', 'dist_token')[:prefix])
 
 
 def mean_difference(side):

@@ -310,6 +310,21 @@ def test_the_first_token_of_every_stage_is_centred_on_the_first_pixel():
         assert [start + stride / 2 for start in pixels.start] == [0.5, 0.5]
 
 
+def test_keys_lie_in_the_middle_of_their_tokens():
+    """By the gradient of each key to the tokens that enter the block, where no square is cut off."""
+    model, size, block = build(), (64, 96), 1
+    (_, tokens), (_, keys) = model.place_block(block, size), model.place_keys(block, size)
+    x = torch.randn(1, tokens.hw[0] * tokens.hw[1], 12, dtype=torch.float64, requires_grad=True)
+    k, _ = model.plugged_blocks()[block].attn._keys_and_values(x, tokens.hw)
+    assert k.shape[3] == keys.hw[0] * keys.hw[1]
+    for index in range(k.shape[3]):
+        (grad,) = torch.autograd.grad(k[:, :, :, index].sum(), x, retain_graph=True)
+        seen = grad[0].abs().sum(-1).unflatten(0, tokens.hw).nonzero().double()
+        for axis, place in enumerate(divmod(index, keys.hw[1])):
+            expected = tokens.start[axis] + tokens.stride[axis] * (seen[:, axis].mean() + 0.5)
+            assert keys.start[axis] + keys.stride[axis] * (place + 0.5) == expected.item()
+
+
 def test_the_first_stage_has_no_maps():
     with pytest.raises(ValueError, match=r"gab takes the socket 'bias', which block 0 does not offer"):
         LVT(LVT_ARCH, plugs=PLUGS['gab'])

@@ -130,6 +130,10 @@ class PluggedBackbone(BaseModule):
         """
         return 1, 1
 
+    def key_pixels(self, index: int, entering: PixelGrid) -> PixelGrid:
+        """Where the keys of block ``index`` lie in the image, of where the tokens that enter it do."""
+        return entering.every(self.strides(index)[1])
+
     def layout(self, index: int, hw: tuple[int, int]) -> Layout:
         """How the queries of block ``index`` lie in windows, for a map of ``hw`` queries."""
         return GlobalLayout(*hw, self.num_prefix)
@@ -380,8 +384,24 @@ class PluggedBackbone(BaseModule):
         of_queries, of_keys = self.strides(index)
         if of_keys == of_queries:
             return self.place_block(index, image_size)
-        pixels = self._entering(index, image_size).every(of_keys)
+        pixels = self.key_pixels(index, self._entering(index, image_size))
         return GlobalLayout(*pixels.hw, self.num_prefix), pixels
+
+    def place_maps(
+        self, index: int, image_size: tuple[int, int], name: str = 'probs'
+    ) -> tuple[tuple[Layout, PixelGrid], tuple[Layout, PixelGrid]]:
+        """The layouts of the queries and of the keys of some maps, and where they lie in an image.
+
+        Args:
+            index: Block index.
+            image_size: Height and width in pixels.
+            name: Name of the maps. ``'broad_probs'`` compare all blocks on the grids of the last one, without windows.
+        """
+        placed = self.place_block(index, image_size), self.place_keys(index, image_size)
+        if name != 'broad_probs':
+            return placed
+        num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
+        return tuple((GlobalLayout(*pixels.hw, num_prefix), pixels) for _, pixels in placed)
 
     def grid_of(self, index: int, image_size: tuple[int, int] | None = None) -> tuple[int, int]:
         """Rows and columns of a block's queries, in an image of ``(height, width)`` or of the configured size."""
@@ -422,12 +442,7 @@ class PluggedBackbone(BaseModule):
         """
         maps = choose_maps(found, name, layer)
         size = check_image_size(image_size)
-        (layout, pixels), (key_layout, key_pixels) = (
-            place(layer, size) for place in (self.place_block, self.place_keys)
-        )
-        if name == 'broad_probs':  # All blocks are compared on the grids of the last one, without windows.
-            num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
-            layout, key_layout = (GlobalLayout(*placed.hw, num_prefix) for placed in (pixels, key_pixels))
+        (layout, pixels), (key_layout, key_pixels) = self.place_maps(layer, size, name)
         check_fit(maps, layout, key_layout, name, size)
         token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)
         return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)

@@ -315,6 +315,10 @@ class LVT(PluggedBackbone):
     def strides(self, index: int) -> tuple[int, int]:
         return 1, self._key_strides[index]
 
+    def key_pixels(self, index: int, entering: PixelGrid) -> PixelGrid:
+        # Every key is a convolution of the tokens of one square.
+        return entering.merged(self._key_strides[index])
+
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` of the first stage and their grid ``(h, w)``.
 

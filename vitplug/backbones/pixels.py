@@ -62,6 +62,14 @@ class PixelGrid:
             start=tuple(own - side * (step - 1) / 2 for own, side in zip(self.start, self.stride, strict=True)),
         )
 
+    def merged(self, step: int) -> 'PixelGrid':
+        """The grid of squares of ``step x step`` tokens, from the first on."""
+        return PixelGrid(
+            hw=tuple(ceil_div(side, step) for side in self.hw),
+            stride=tuple(own * step for own in self.stride),
+            start=self.start,
+        )
+
     def token_at(self, pixel: Sequence[int], image_size: tuple[int, int]) -> int:
         """Index, in reading order, of the token that covers a pixel ``(y, x)``."""
         row, column = (int(index[p]) for index, p in zip(self._tokens_of(image_size), pixel, strict=True))
@@ -116,14 +124,23 @@ def _neighbours(side: int, start: float, stride: float, count: int, like: Tensor
 PAIRWISE = ('scores', 'logits', 'probs', 'maps', 'broad_probs')
 
 
+def check_name(name: str) -> None:
+    """Checks that a name is that of maps.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if name not in PAIRWISE:
+        raise ValueError(f'name={name!r}: expected one of {list(PAIRWISE)}')
+
+
 def choose_maps(found: Mapping[str, Mapping[int, Tensor]], name: str, layer: int) -> Tensor:
     """The maps ``(B, W, H, N, N)`` of one block among recorded intermediates.
 
     Raises:
         ValueError: If the name is none of maps, or they were not recorded.
     """
-    if name not in PAIRWISE:
-        raise ValueError(f'name={name!r}: expected one of {list(PAIRWISE)}')
+    check_name(name)
     if layer not in found.get(name, {}):
         recorded = {kind: sorted(by_block) for kind, by_block in found.items()}
         raise ValueError(

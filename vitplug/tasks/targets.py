@@ -1,11 +1,13 @@
 """Scores of a prediction whose gradients Grad-CAM takes: a class logit, the pixels of a class, a detected box."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ class BoxScore:
     index: int = 0
 
     def __call__(self, model, images) -> Scores:
-        samples = model.predict(images, _samples(images), rescale=False)
+        head = getattr(model, 'bbox_head', None)  # of detectors with one stage
+        with nullcontext() if head is None else _attached(head):
+            samples = model.predict(images, _samples(images), rescale=False)
         found = [self._of_image(sample.pred_instances) for sample in samples]
         return Scores(torch.stack([value for value, _ in found]), tuple(name for _, name in found))
 
@@ -128,9 +132,35 @@ class BoxScore:
                 f'index={self.index}: the detector finds {len(boxes)} boxes in the image, numbered from 0; choose one '
                 'of them, or lower score_thr in its test_cfg'
             )
-        label = int(boxes.labels[self.index])
+        score, label = boxes.scores[self.index], int(boxes.labels[self.index])
         corners = ', '.join(f'{side:.0f}' for side in boxes.bboxes[self.index].tolist())
-        return boxes.scores[self.index], f'score of box {self.index}, class {label} at ({corners})'
+        name = f'score of box {self.index}, class {label} at ({corners})'
+        if score >= 1:
+            raise ValueError(f'{name}: it is 1, and a saturated softmax has no gradients; choose another box')
+        return score, name
+
+
+@contextmanager
+def _attached(head: nn.Module) -> Iterator[None]:
+    """Keeps gradients where mmdet's dense heads detach their outputs before they select boxes."""
+    select = head.predict_by_feat
+
+    def predict_by_feat(*outs, **settings):
+        with _NoDetach():
+            return select(*outs, **settings)
+
+    head.predict_by_feat = predict_by_feat  # the instance's, before the class's
+    try:
+        yield
+    finally:
+        del head.predict_by_feat
+
+
+class _NoDetach(TorchFunctionMode):
+    """``tensor.detach()`` gives the tensor itself."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return args[0] if func is Tensor.detach else func(*args, **(kwargs or {}))
 
 
 def _samples(images: Tensor) -> list:

@@ -3,14 +3,17 @@
 Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~.places.Place` says where their queries and keys lie. The maps
 of windows are measured as they are: no map of all pairs of tokens is formed. Averages run over queries that are tokens;
 padding of windows is no part of the image, neither as a query nor as a key.
+
+Maps after a plug such as ``Refiner`` can be negative, and their rows can have any sum. A weight then counts by its
+size, as a share of its row; probabilities stay as they are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .maps import to_image
 from .places import Place, Slots
 
 # Smallest probability whose logarithm is taken.
@@ -18,6 +21,7 @@ TINY = 1e-12
 # Entries of a map, or of a table of distances, that are worked on at a time.
 CHUNK = 1 << 22
 
+CLASS_TOKEN = 'cls_token'
 QUERIES = ('patch', 'cls', 'all')
 REDUCTIONS = ('query_sum', 'pair_mean')
 
@@ -28,7 +32,7 @@ def attention_entropy(
     """Entropy of attention, ``-sum_j a_ij ln a_ij``, mean over queries. Context Broadcasting, Fig. 3a and 5a.
 
     Args:
-        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        maps_BWHNN: Recorded maps, ``(B, W, H, Nq, Nk)``.
         place: Where they are.
         queries: ``'patch'``, ``'cls'`` (the class token alone) or ``'all'``.
         drop_prefix_keys: Whether prefix tokens, such as the class token, do not count as keys; rows are then normalised
@@ -57,7 +61,7 @@ def mean_attention_distance(maps_BWHNN: Tensor, place: Place) -> Tensor:
     Positions are the middles of the patches. Prefix tokens are left out, and rows are normalised again.
 
     Args:
-        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        maps_BWHNN: Recorded maps, ``(B, W, H, Nq, Nk)``.
         place: Where they are.
 
     Returns:
@@ -73,7 +77,7 @@ def non_locality(maps_BWHNN: Tensor, place: Place) -> Tensor:
     """Non-locality: the mean attention distance counted in tokens. ReViT, Fig. 7; ConViT.
 
     Args:
-        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        maps_BWHNN: Recorded maps, ``(B, W, H, Nq, Nk)``.
         place: Where they are.
 
     Returns:
@@ -91,7 +95,7 @@ def relative_distance(maps_BWHNN: Tensor, place: Place, reduction: str = 'query_
     Positions run from 0 to 1 along each side of the map: ``((row + 0.5) / h, (column + 0.5) / w)``.
 
     Args:
-        maps_BWHNN: Probabilities, ``(B, W, H, Nq, Nk)``.
+        maps_BWHNN: Recorded maps, ``(B, W, H, Nq, Nk)``.
         place: Where they are.
         reduction: ``'query_sum'``: sum over keys, mean over queries. ``'pair_mean'``: mean over all pairs of different
             patches of the image, the equation to the letter.
@@ -147,19 +151,8 @@ def map_similarity(maps_a: Tensor, place_a: Place, maps_b: Tensor, place_b: Plac
         raise ValueError(
             f'maps of queries and keys on grids {grids[0]} and {grids[1]}: only maps on the same grids can be compared'
         )
-    means = [maps.mean(2, keepdim=True) for maps in (maps_a, maps_b)]
-    num_queries = place_a.layout.hw[0] * place_a.layout.hw[1]
-    num_keys = place_a.key_layout.hw[0] * place_a.key_layout.hw[1]
-    products = 0
-    for rows in _slices(num_queries, num_keys * len(maps_a)):
-        chosen = torch.arange(num_queries)[rows]
-        a, b = (
-            _wide(to_image(mean, place, chosen)).flatten(1)
-            for mean, place in zip(means, (place_a, place_b), strict=True)
-        )
-        products = products + torch.stack(((a * b).sum(1), (a * a).sum(1), (b * b).sum(1)))
-    dot, a, b = products
-    return dot / (a * b).sqrt().clamp(min=TINY)
+    a, b = (_Mean.of(*pair) for pair in ((maps_a, place_a), (maps_b, place_b)))
+    return _product(a, b) / (_product(a, a) * _product(b, b)).sqrt().clamp(min=TINY)
 
 
 def attention_rollout(maps: Sequence[Tensor], add_identity: bool = True) -> Tensor:
@@ -202,6 +195,41 @@ def _euclidean(maps_BWHNN: Tensor, place: Place, unit: tuple[float, float]) -> T
     return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
 
 
+@dataclass(frozen=True)
+class _Mean:
+    """Maps averaged over heads, ``(B, W, Nq, Nk)``, and what lies in their slots."""
+
+    maps: Tensor
+    queries: Slots
+    keys: Slots
+
+    @classmethod
+    def of(cls, maps_BWHNN: Tensor, place: Place) -> '_Mean':
+        place.check(maps_BWHNN)
+        return cls(_wide(maps_BWHNN.mean(2)), place.queries, place.keys)
+
+
+def _product(a: _Mean, b: _Mean) -> Tensor:
+    """The sum over all pairs of patches of the product of two maps, ``(B,)``; a pair apart in windows has 0.
+
+    Goes through the keys of the smaller windows and looks each up in the other's.
+    """
+    if a.maps.shape[-1] < b.maps.shape[-1]:
+        a, b = b, a
+    device, total = a.maps.device, 0
+    window_of_key, slot_of_key = a.keys.of_patches
+    for some in _slices(len(a.queries.of_patches[0]), len(a.maps) * a.maps.shape[-1]):
+        (window_a, _), (window_b, _) = places = [[where[some] for where in of.queries.of_patches] for of in (a, b)]
+        rows_a, rows_b = (
+            of.maps[:, window.to(device), slot.to(device)] for of, (window, slot) in zip((a, b), places, strict=True)
+        )
+        keys = b.keys.patch[window_b]
+        in_both = (keys >= 0) & (window_of_key[keys] == window_a[:, None])
+        found_a = rows_a.gather(2, slot_of_key[keys].to(device).expand(rows_b.shape))
+        total = total + (found_a * rows_b * in_both.to(rows_b)).sum((1, 2))
+    return total
+
+
 def _middles(slots: Slots, start: Sequence[float], stride: Sequence[float], unit: Sequence[float]) -> list[Tensor]:
     """Rows and columns ``(W, N)`` of the middles of patches, in units of ``unit`` pixels."""
     axes = zip((slots.row, slots.column), start, stride, unit, strict=True)
@@ -216,26 +244,32 @@ def _choose_queries(place: Place, queries: str) -> Tensor:
         return place.queries.is_patch
     if queries == 'all':
         return place.queries.is_token
-    if not place.layout.num_prefix:
+    if CLASS_TOKEN not in place.prefix_names:
         raise ValueError("queries='cls': these maps have no class token; choose 'patch' or 'all'")
-    first_WN = torch.zeros_like(place.queries.is_prefix)
-    first_WN[:, 0] = True
-    return first_WN
+    chosen_WN = torch.zeros_like(place.queries.is_prefix)
+    chosen_WN[:, place.prefix_names.index(CLASS_TOKEN)] = True
+    return chosen_WN
 
 
 def _mean_over_queries(
     maps_BWHNN: Tensor, place: Place, chosen_WN: Tensor, of_rows: Callable[[Tensor, slice], Tensor]
 ) -> Tensor:
-    """A number of each row of the maps, mean over the chosen rows, ``(B, H)``.
+    """A number of each row of the maps, of the shares that the keys have in it, mean over the chosen rows, ``(B, H)``.
 
     Rows go in slices: what is computed of them does not need the memory of all maps once more.
     """
     place.check(maps_BWHNN)
     total = 0
     for rows in _slices(maps_BWHNN.shape[3], maps_BWHNN[:, :, :, 0].numel()):
-        numbers_BWHN = of_rows(_wide(maps_BWHNN[:, :, :, rows]), rows)
+        numbers_BWHN = of_rows(_shares(_wide(maps_BWHNN[:, :, :, rows])), rows)
         total = total + (numbers_BWHN * _like(chosen_WN[:, rows], numbers_BWHN)).sum((1, 3))
     return total / chosen_WN.sum().to(total.device)
+
+
+def _shares(maps_BWHqN: Tensor) -> Tensor:
+    """The size of every weight as a share of the sum of its row; what probabilities are already."""
+    sizes = maps_BWHqN.abs()
+    return sizes / sizes.sum(-1, keepdim=True).clamp(min=TINY)
 
 
 def _normalised(maps_BWHqN: Tensor, counts: Tensor) -> Tensor:

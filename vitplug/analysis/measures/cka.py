@@ -72,8 +72,9 @@ def layer_cka(layers_x: Iterable[Tensor], layers_y: Iterable[Tensor] | None = No
     Raises:
         ValueError: If they are no features of the same examples.
     """
-    grams_x = [centred_gram(x) for x in layers_x]
-    grams_y = grams_x if layers_y is None else [centred_gram(y) for y in layers_y]
+    # No loop variable holds a layer while the next one is computed.
+    grams_x = list(map(centred_gram, layers_x))
+    grams_y = grams_x if layers_y is None else list(map(centred_gram, layers_y))
     sizes = {len(gram) for gram in (*grams_x, *grams_y)}
     if len(sizes) > 1:
         raise ValueError(f'layers of {sorted(sizes)} examples: give the features of the same examples in all layers')

@@ -24,7 +24,7 @@ from vitplug.backbones.base import PluggedBackbone
 from vitplug.backbones.padding import mark_padding, valid_sizes
 from vitplug.backbones.pixels import PixelGrid
 from vitplug.tasks import task_of
-from vitplug.tasks.targets import Target
+from vitplug.tasks.targets import Scores, Target
 
 #: Tokens of a block that can be taken, in words.
 AT = {'attn': 'output of the attention branch', 'mlp': 'output of the MLP branch', 'block': "block's output"}
@@ -120,11 +120,7 @@ def grad_cams(
         scores = target(model, _with_gradient(images))
         if not tokens:
             raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
-        if not scores.values.requires_grad:
-            raise ValueError(
-                f'{scores.names[0]}: the model gives it without gradients, as soft suppression of boxes does'
-            )
-        grads = torch.autograd.grad(scores.values.sum(), list(tokens.values()), allow_unused=True)
+        grads = _gradients(scores, list(tokens.values()))
     size, maps = tuple(images.shape[-2:]), {}
     for (layer, tokens_BND), grad_BND in zip(tokens.items(), grads, strict=True):
         layout, pixels = backbone.place_block(layer, size)
@@ -189,6 +185,21 @@ def _check_model(model: nn.Module) -> PluggedBackbone:
     if model.training:
         raise ValueError(f'{type(model).__name__} is in training mode, where predictions are random: call eval() first')
     return backbone
+
+
+def _gradients(scores: Scores, tokens: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """The gradient to the tokens of each block, None where the score does not depend on them.
+
+    Raises:
+        ValueError: If the score has no gradients.
+    """
+    without = f'{scores.names[0]}: the model gives it without gradients, as soft suppression of boxes does'
+    if not scores.values.requires_grad:
+        raise ValueError(without)
+    try:
+        return torch.autograd.grad(scores.values.sum(), tokens, allow_unused=True)
+    except NotImplementedError as error:  # a function without backward
+        raise ValueError(without) from error
 
 
 def _with_gradient(images: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) ->
     chosen = torch.arange(height * width) if queries is None else torch.as_tensor(queries).flatten()
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < height * width:
         raise ValueError(f'queries={chosen.tolist()}: expected indices of a map of {height} x {width} patches')
-    windows, slots = _where(place.queries.patch, height * width)
+    windows, slots = place.queries.of_patches
     device = maps_BWHNN.device
     rows_qBHN = maps_BWHNN[:, windows[chosen].to(device), :, slots[chosen].to(device)]
     # The last number collects what is no patch, and is cut off.
@@ -72,11 +72,3 @@ def plain_probs(scores_BWHNN: Tensor, bias: Tensor | None, site: Site) -> Tensor
     logits = scores_BWHNN if bias is None else scores_BWHNN + bias
     mask = site.softmax_mask()
     return (logits if mask is None else logits + mask).softmax(-1)
-
-
-def _where(patch_WN: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Window and slot of every patch."""
-    windows, slots = (patch_WN >= 0).nonzero(as_tuple=True)
-    order = torch.empty(count, dtype=torch.long)
-    order[patch_WN[windows, slots]] = torch.arange(count)
-    return windows[order], slots[order]

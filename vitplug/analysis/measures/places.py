@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitplug.attention import Layout
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.backbones.pixels import PixelGrid, check_fit, check_image_size
+from vitplug.backbones.pixels import PixelGrid, check_fit, check_image_size, check_name
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,13 @@ class Slots:
             column=known_WN % width,
         )
 
+    @cached_property
+    def of_patches(self) -> tuple[Tensor, Tensor]:
+        """``(h * w,)`` each: the window and the slot inside it of every patch."""
+        windows, slots = self.is_patch.nonzero(as_tuple=True)
+        order = self.patch[windows, slots].argsort()
+        return windows[order], slots[order]
+
     @property
     def is_patch(self) -> Tensor:
         """``(W, N)``, True for patches."""
@@ -64,6 +71,7 @@ class Place:
         key_layout: The same of the keys.
         key_pixels: The same of the keys.
         image_size: Height and width of the images in pixels.
+        prefix_names: Names of the host's prefix tokens, which come first, such as ``'cls_token'``.
     """
 
     layout: Layout
@@ -71,24 +79,30 @@ class Place:
     key_layout: Layout
     key_pixels: PixelGrid
     image_size: tuple[int, int]
+    prefix_names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, backbone: PluggedBackbone, layer: int, image_size: tuple[int, int]) -> 'Place':
+    def of(cls, backbone: PluggedBackbone, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
         """The place of a block.
 
         Args:
             backbone: The backbone.
             layer: Block index through all stages.
             image_size: Height and width in pixels of the images that the backbone is given.
+            name: Which of the block's maps: ``'broad_probs'`` of the last block lie in one window.
 
         Raises:
-            ValueError: If ``image_size`` is no pair of positive integers, or the backbone has no such block.
+            ValueError: If ``image_size`` is no pair of positive integers, the backbone has no such block, or ``name``
+                is that of no maps.
         """
         size = check_image_size(image_size)
+        check_name(name)
         count = len(backbone.plugged_blocks())
         if not 0 <= layer < count:
             raise ValueError(f'layer={layer}: this backbone has blocks 0 to {count - 1}')
-        return cls(*backbone.place_block(layer, size), *backbone.place_keys(layer, size), size)
+        (layout, pixels), (key_layout, key_pixels) = backbone.place_maps(layer, size, name)
+        prefix_names = tuple(backbone.prefix_names) if layout.num_prefix else ()
+        return cls(layout, pixels, key_layout, key_pixels, size, prefix_names)
 
     @cached_property
     def queries(self) -> Slots:
