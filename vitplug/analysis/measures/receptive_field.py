@@ -22,6 +22,8 @@ from vitplug.backbones.padding import mark_padding, valid_sizes
 
 #: From images ``(1, C, H, W)`` to the last map ``(1, D, h, w)``.
 FeatureMap = Callable[[Tensor], Tensor]
+# A gradient that is smaller than this share of a comparable one is rounding noise: float32 has 7 digits.
+NOISE = 1e-4
 
 
 def effective_receptive_field(features: PluggedBackbone | FeatureMap, images: Iterable[Tensor]) -> Tensor:
@@ -65,22 +67,41 @@ def input_gradient(features: PluggedBackbone | FeatureMap, image: Tensor) -> Ten
         ValueError: If the model is in training mode, the batch has several images, or what ``features`` gives is no map
             or does not depend on the image.
     """
+    with torch.enable_grad():
+        pixels, centre_D = _central_token(features, image)
+        (gradient,) = torch.autograd.grad(centre_D.mean(), pixels)
+    return gradient[0].mean(0).relu()
+
+
+def cancels(features: PluggedBackbone | FeatureMap, image: Tensor) -> bool:
+    """Whether the mean over channels does not depend on the image, so that its gradient is rounding noise.
+
+    A LayerNorm that scales all channels alike, as an untrained one does, gives tokens with a constant mean. The
+    gradient of the mean is compared with that of a sum with alternating signs. Arguments as :func:`input_gradient`.
+    """
+    with torch.enable_grad():
+        pixels, centre_D = _central_token(features, image)
+        (of_mean,) = torch.autograd.grad(centre_D.mean(), pixels, retain_graph=True)
+        signs_D = 1 - 2 * (torch.arange(len(centre_D), device=centre_D.device) % 2)
+        (of_others,) = torch.autograd.grad((signs_D * centre_D).mean(), pixels)
+    return len(centre_D) > 1 and bool(of_mean.norm() < NOISE * of_others.norm())
+
+
+def _central_token(features: PluggedBackbone | FeatureMap, image: Tensor) -> tuple[Tensor, Tensor]:
+    """The image as the start of a graph, and the channels of the central token of its map."""
     if getattr(features, 'training', False):
         raise ValueError(f'{type(features).__name__} is in training mode, with dropout: call eval() first')
     if image.ndim != 4 or len(image) != 1:
         raise ValueError(f'image of shape {tuple(image.shape)}: expected (1, C, H, W), one image at a time')
-    with torch.enable_grad():
-        pixels = _leaf(image)
-        feature_map = last_map(features, pixels) if isinstance(features, PluggedBackbone) else features(pixels)
-        if feature_map.ndim != 4 or len(feature_map) != 1 or not feature_map.requires_grad:
-            raise ValueError(
-                f'features gives {tuple(feature_map.shape)}, requires_grad={feature_map.requires_grad}: expected a map '
-                '(1, D, h, w) with a gradient'
-            )
-        row, column = centre_token(feature_map.shape[-2:])
-        centre = feature_map[0, :, row, column].to(at_least_float32(feature_map.dtype)).mean()
-        (gradient,) = torch.autograd.grad(centre, pixels)
-    return gradient[0].mean(0).relu()
+    pixels = _leaf(image)
+    found = last_map(features, pixels) if isinstance(features, PluggedBackbone) else features(pixels)
+    if found.ndim != 4 or len(found) != 1 or not found.requires_grad:
+        raise ValueError(
+            f'features gives {tuple(found.shape)}, requires_grad={found.requires_grad}: expected a map (1, D, h, w) '
+            'with a gradient'
+        )
+    row, column = centre_token(found.shape[-2:])
+    return pixels, found[0, :, row, column].to(at_least_float32(found.dtype))
 
 
 def normalised(field: Tensor) -> Tensor:

@@ -1,0 +1,12 @@
+"""Effective receptive field: python tools/analysis_tools/erf.py CONFIG CHECKPOINT --images DIR|val --out DIR"""
+
+import sys
+
+from vitplug import threads
+
+if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.analysis.erf import main
+
+    sys.exit(main())
