@@ -49,6 +49,7 @@ TEST = [
     'ruff',
     'scikit-learn',
     'scipy',
+    'selenium',
     'timm>=1.0.31',
 ]
 
@@ -86,6 +87,7 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['vitplug', 'vitplug.*']),
+    package_data={'vitplug.analysis.microscope': ['page.*']},
     cmdclass={'build_py': BuildWithMim},
     install_requires=['torch>=2.1,<2.14', 'numpy'],
     extras_require={'onedl': ONEDL, 'openmmlab': OPENMMLAB, 'test': TEST},

@@ -1901,6 +1901,65 @@ ARGUMENT = (
         child('test_dataloader = test_cfg = test_evaluator = None'),
     ),
     Row(
+        'report over a file',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --out a.html',
+        r'--out: a\.html exists and is not overwritten: choose another name',
+        write('a.html', ''),
+    ),
+    Row(
+        'report with another ending',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --out a.pdf',
+        r'--out: a\.pdf must end in \.html',
+    ),
+    Row(
+        'report of no images',
+        'microscope.py tiny.py good.pth data/val --out a.html',
+        r'IMAGE: data/val is a folder: name a few images in it',
+    ),
+    Row(
+        'report of an image that is not there',
+        'microscope.py tiny.py good.pth data/val/cat/7.png --out a.html',
+        r'IMAGE: no such file: data/val/cat/7\.png',
+    ),
+    Row(
+        'report of a file that is no image',
+        'microscope.py tiny.py good.pth tiny.py --out a.html',
+        r'IMAGE: tiny\.py is no image, of \.jpg',
+    ),
+    Row(
+        'report of a broken image',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --out a.html --device cpu',
+        r'data/val/cat/0\.png: ',
+        cut('data/val/cat/0.png', 60),
+    ),
+    Row(
+        'report without a baseline checkpoint',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --baseline tiny.py god.pth --out a.html',
+        r'--baseline: no such checkpoint: god\.pth \(did you mean good\.pth\?\)',
+    ),
+    Row(
+        'report against a baseline of another task',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --baseline mask.py good.pth --out a.html',
+        r'--baseline: its task is detection and that of the model classification: expected one task',
+    ),
+    Row(
+        'report against a baseline of another image size',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --baseline child.py good.pth --out a.html --device cpu '
+        '--allow-changes',
+        r'--baseline: .*0\.png becomes an image of 24x24 and 16x16 in the two test pipelines',
+        child(f'test_dataloader = dict(dataset=dict(pipeline={PIPELINE.replace("(16, 16)", "(24, 24)")}))'),
+    ),
+    Row(
+        'report of no size',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb 0 --out a.html',
+        r'--max-mb 0: expected a number above 0',
+    ),
+    Row(
+        'report that cannot be so small',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb 0.03 --out a.html --device cpu',
+        r'the maps do not fit into .* bytes, .*: name fewer images, or give --max-mb more',
+    ),
+    Row(
         'analysis by an unknown measure',
         'analyze.py tiny.py good.pth --out a --measures entropi',
         r"--measures entropi: there is no 'entropi': did you mean entropy\?",

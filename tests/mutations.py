@@ -657,6 +657,8 @@ MUTATIONS = (
         'analysis/test_grad_cam.py -k score_of_a_box',
     ),
     Mutation(
+    ),
+    Mutation(
     # --- receptive fields ---
     Mutation(
         'receptive field: negative gradients count',
@@ -728,6 +730,94 @@ MUTATIONS = (
         'pass',
         'analysis/test_learned_and_reset.py -k nothing_else',
     ),
+    Mutation(
+    ),
+    # --- analysis of a model ---
+    Mutation(
+        'interval over images with the normal factor in place of Student t',
+        'analysis/study/statistics.py',
+        'half = stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)',
+        'half = stats.norm.ppf((1 + level) / 2) * np.sqrt(variance / n)',
+        'analysis/test_study_statistics.py',
+    ),
+    Mutation(
+        'jackknife without its factor',
+        'analysis/study/statistics.py',
+        'np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))',
+        'np.sqrt(((left - left.mean(0)) ** 2).sum(0) / count)',
+        'analysis/test_study_statistics.py',
+    ),
+    Mutation(
+        'images of an analysis from the front, not evenly spaced',
+        'analysis/study/images.py',
+        'chosen = np.linspace(0, len(paths) - 1, min(num, len(paths))).round().astype(int)',
+        'chosen = np.arange(min(num, len(paths)))',
+        'analysis/test_study_images.py',
+    ),
+    Mutation(
+        'picture of an image with red and blue exchanged',
+        'analysis/study/images.py',
+        'pixels_CHW[:3].flip(0).permute',
+        'pixels_CHW[:3].permute',
+        'analysis/test_study_images.py',
+    ),
+    Mutation(
+        'folder of another analysis is taken',
+        'analysis/study/store.py',
+        'if found.get(key) != identity.get(key)]',
+        'if key not in found]',
+        'analysis/test_study_store.py',
+    ),
+    Mutation(
+        'group of images without the one that is left out in the jackknife of CKA',
+        'analysis/study/features.py',
+        'if image != left_out]',
+        'if image != 0 or left_out is None]',
+        'analysis/test_study.py -k left_out',
+    ),
+    Mutation(
+        'an interrupted analysis takes a group of images for done',
+        'analysis/study/run.py',
+        'if all(len(observed) == len(self.units[unit]) for observed in waiting):',
+        'if any(len(observed) == len(self.units[unit]) for observed in waiting):',
+        'analysis/test_study.py -k goes_on',
+    ),
+    # --- the microscope ---
+    Mutation(
+        'codes of tiles are cut off, not rounded',
+        'analysis/microscope/tiles.py',
+        '.round().clamp(0, STEPS)',
+        '.floor().clamp(0, STEPS)',
+        'analysis/test_microscope.py -k half_a_step',
+    ),
+    Mutation(
+        'tiles of windows take the rows of other queries',
+        'analysis/microscope/tiles.py',
+        'return maps[0, slots // size, :, slots % size].transpose(0, 1)',
+        'return maps[0, slots % len(maps[0]), :, slots % size].transpose(0, 1)',
+        'analysis/test_microscope.py -k half_a_step',
+    ),
+    Mutation(
+        'a report may exceed its budget',
+        'analysis/microscope/tiles.py',
+        'if self.size(level) > self.budget:\n                self._drop(level)\n\n    def size',
+        'if self.size(level) > 2 * self.budget:\n                self._drop(level)\n\n    def size',
+        'analysis/test_microscope.py -k budget',
+    ),
+    Mutation(
+        'the page paints another head',
+        'analysis/microscope/page.js',
+        'const tile = one * queries + query;',
+        'const tile = (heads - 1 - one) * queries + query;',
+        'analysis/test_microscope_page.py -k click',
+    ),
+    Mutation(
+        'the page forgets the shift of windows',
+        'analysis/microscope/page.js',
+        'mod(t[axis] - geometry.shift, geometry.padded[axis])',
+        'mod(t[axis], geometry.padded[axis])',
+        'analysis/test_microscope_page.py -k windows',
+    ),
     # --- runs ---
     Mutation(
         'one iteration that is not finite stops the training',
@@ -798,56 +888,6 @@ MUTATIONS = (
         'optimizer.zero_grad(set_to_none=True)',
         'pass',
         'runs/test_non_finite.py -k gradients',
-    ),
-    # --- analysis of a model ---
-    Mutation(
-        'interval over images with the normal factor in place of Student t',
-        'analysis/study/statistics.py',
-        'half = stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)',
-        'half = stats.norm.ppf((1 + level) / 2) * np.sqrt(variance / n)',
-        'analysis/test_study_statistics.py',
-    ),
-    Mutation(
-        'jackknife without its factor',
-        'analysis/study/statistics.py',
-        'np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))',
-        'np.sqrt(((left - left.mean(0)) ** 2).sum(0) / count)',
-        'analysis/test_study_statistics.py',
-    ),
-    Mutation(
-        'images of an analysis from the front, not evenly spaced',
-        'analysis/study/images.py',
-        'chosen = np.linspace(0, len(paths) - 1, min(num, len(paths))).round().astype(int)',
-        'chosen = np.arange(min(num, len(paths)))',
-        'analysis/test_study_images.py',
-    ),
-    Mutation(
-        'picture of an image with red and blue exchanged',
-        'analysis/study/images.py',
-        'pixels_CHW[:3].flip(0).permute',
-        'pixels_CHW[:3].permute',
-        'analysis/test_study_images.py',
-    ),
-    Mutation(
-        'folder of another analysis is taken',
-        'analysis/study/store.py',
-        'if found.get(key) != identity.get(key)]',
-        'if key not in found]',
-        'analysis/test_study_store.py',
-    ),
-    Mutation(
-        'group of images without the one that is left out in the jackknife of CKA',
-        'analysis/study/features.py',
-        'if image != left_out]',
-        'if image != 0 or left_out is None]',
-        'analysis/test_study.py -k left_out',
-    ),
-    Mutation(
-        'an interrupted analysis takes a group of images for done',
-        'analysis/study/run.py',
-        'if all(len(observed) == len(self.units[unit]) for observed in waiting):',
-        'if any(len(observed) == len(self.units[unit]) for observed in waiting):',
-        'analysis/test_study.py -k goes_on',
     ),
 )
 

@@ -63,6 +63,11 @@ def test_wheel_tells_type_checkers_of_its_annotations(wheel):
     assert (wheel / 'vitplug' / 'py.typed').is_file()
 
 
+def test_wheel_has_the_page_of_the_microscope(wheel):
+    folder = Path('vitplug', 'analysis', 'microscope')
+    assert {path.name for path in (wheel / folder).glob('page.*')} == {'page.html', 'page.css', 'page.js'}
+
+
 def in_wheel(wheel: Path, code: str, cwd: Path) -> dict:
     """What a program prints as JSON that has the wheel installed, as it were, before the working tree."""
     done = subprocess.run(

@@ -1,0 +1,464 @@
+"""The microscope's page in a real browser: what it draws and says, against the maps of the model."""
+
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+
+import bad_inputs
+import mmcv
+import numpy as np
+import pytest
+import torch
+from cases import randomize
+from matplotlib import colormaps
+from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+from torch import nn
+
+from vitplug.analysis.microscope.report import COLOURS
+from vitplug.config.reading import read_config
+from vitplug.tasks import check_scope
+
+webdriver = pytest.importorskip('selenium.webdriver', reason='selenium is not installed')
+BROWSER, DRIVER = (shutil.which('chromium') or shutil.which('google-chrome')), shutil.which('chromedriver')
+pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason='no chromium with its chromedriver is installed')
+
+LUT = (colormaps[COLOURS](np.arange(256))[:, :3] * 255).round().astype(int)
+VIT = """
+_base_ = 'tiny.py'
+model = dict(
+    backbone=dict(
+        arch=dict(embed_dims=12, num_layers=3, num_heads=3, feedforward_channels=16),
+        img_size=(32, 48),
+        with_cls_token=True,
+        out_type='cls_token',
+        plugs=[{plugs}],
+    ),
+    head=dict(in_channels=12),
+)
+_pipeline = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(48, 32)), dict(type='PackInputs')]
+test_dataloader = dict(dataset=dict(pipeline=_pipeline))
+"""
+SWIN = """
+_base_ = 'swin.py'
+model = dict(
+    backbone=dict(
+        arch=dict(embed_dims=8, depths=[2, 1], num_heads=[2, 2]),
+        img_size=32,
+        plugs=[dict(type='GaussianAttentionBias')],
+    )
+)
+_pipeline = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32)), dict(type='PackInputs')]
+test_dataloader = dict(dataset=dict(pipeline=_pipeline))
+"""
+
+
+def build(folder: Path, name: str) -> nn.Module:
+    cfg = read_config(str(folder / f'{name}.py'))
+    check_scope(cfg)
+    init_default_scope(cfg.default_scope)
+    return MODELS.build(cfg.model)
+
+
+def trained(folder: Path, name: str) -> nn.Module:
+    """The model with the weights of its checkpoint."""
+    model = build(folder, name).eval()
+    model.load_state_dict(torch.load(folder / f'{name}.pth', weights_only=True)['state_dict'])
+    return model
+
+
+def write_model(folder: Path, name: str, config: str, seed: int) -> None:
+    """A config, and a checkpoint of random weights with maps that are neither flat nor saturated."""
+    (folder / f'{name}.py').write_text(config)
+    model = randomize(build(folder, name), seed)
+    torch.save(dict(state_dict=model.state_dict(), meta={}), folder / f'{name}.pth')
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """Two reports: of a ViT with Refiner against a plain one on two images, and of a Swin."""
+    folder = bad_inputs.prepare(tmp_path_factory.mktemp('scope') / 'work')
+    refiner = "dict(type='Refiner', init='default')"
+    write_model(folder, 'plugged', VIT.format(plugs=refiner), 1)
+    write_model(folder, 'plain', VIT.format(plugs=''), 2)
+    write_model(folder, 'windows', SWIN, 3)
+    rng = np.random.default_rng(0)
+    for name in ('a', 'b'):
+        Image.fromarray(rng.integers(0, 256, (32, 48, 3), np.uint8)).save(folder / f'photo_{name}.png')
+    commands = (
+        'plugged.py plugged.pth photo_a.png photo_b.png --baseline plain.py plain.pth --out vit.html',
+        'windows.py windows.pth photo_a.png --out swin.html',
+    )
+    for command in commands:
+        done = bad_inputs.run(f'microscope.py {command} --device cpu', folder)
+        assert done.status == 0, done.text
+        assert re.search(r'report: \w+\.html \(\d\.\d\d MB, ', done.out)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ('--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'):
+        options.add_argument(argument)
+    options.set_capability('goog:loggingPrefs', {'browser': 'ALL', 'performance': 'ALL'})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """A report in the browser."""
+
+    def __init__(self, driver, path: Path, width: int = 1300):
+        self.driver = driver
+        driver.get_log('browser'), driver.get_log('performance')
+        metrics = dict(width=width, height=1000, deviceScaleFactor=1, mobile=False)
+        driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', metrics)
+        driver.get(path.as_uri())
+        self.wait_until("return document.documentElement.dataset.ready === 'true'")
+
+    def run(self, script: str, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def wait_until(self, script: str) -> None:
+        end = time.monotonic() + 30
+        while not self.run(script):
+            assert time.monotonic() < end, f'{script}: {self.driver.get_log("browser")}'
+            time.sleep(0.02)
+
+    def set(self, control: str, value) -> None:
+        """Moves a slider, or ticks a box."""
+        self.run(
+            """const control = document.getElementById(arguments[0]);
+            if (control.type === 'checkbox') control.checked = arguments[1]; else control.value = arguments[1];
+            control.dispatchEvent(new Event('input')); control.dispatchEvent(new Event('change'));""",
+            control, value,
+        )  # fmt: skip
+
+    def choose(self, group: str, value) -> None:
+        """Clicks a choice, as a person does."""
+        self.find(f'#{group} input[value="{value}"]').click()
+        time.sleep(0.1)
+
+    def find(self, selector: str):
+        return self.driver.find_element('css selector', selector)
+
+    def click_at(self, canvas: str, y: float, x: float, hw: tuple[int, int]) -> None:
+        """Clicks a pixel of the image, with the mouse."""
+        element = self.find(canvas)
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        box = element.rect
+        scale = min(box['width'] / hw[1], box['height'] / hw[0])
+        actions = webdriver.ActionChains(self.driver)
+        offset = x * scale - box['width'] / 2, y * scale - box['height'] / 2
+        actions.move_to_element_with_offset(element, *map(round, offset)).click().perform()
+
+    def press(self, canvas: str, *keys: str) -> None:
+        self.run('document.querySelector(arguments[0]).focus()', canvas)
+        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
+
+    def colours(self, canvas: str, pixels) -> np.ndarray:
+        """Colours ``(n, 4)`` of a canvas at pixels ``(y, x)`` of the image."""
+        return np.array(
+            self.run(
+                """const canvas = document.querySelector(arguments[0]);
+                const scale = canvas.width / arguments[2];
+                return arguments[1].map(([y, x]) => [...canvas.getContext('2d')
+                    .getImageData(Math.floor(x * scale), Math.floor(y * scale), 1, 1).data]);""",
+                canvas, [list(map(float, pixel)) for pixel in pixels], self.width_of_image(),
+            )
+        )  # fmt: skip
+
+    def width_of_image(self) -> int:
+        return self.run("return JSON.parse(document.getElementById('data').textContent).images[0].hw[1]")
+
+    def said(self, wanted: str = '') -> str:
+        """The text of the live region, when it has a text."""
+        end = time.monotonic() + 5
+        while wanted not in (text := self.find('#readout').text) and time.monotonic() < end:
+            time.sleep(0.02)
+        return text
+
+
+def canvas_of(model: str, kind: str) -> str:
+    return f'canvas[data-model="{model}"][data-kind="{kind}"]'
+
+
+@pytest.fixture(scope='module')
+def maps(folder):
+    """Maps of both ViTs for both images, ``maps[role][name]``: ``(images, layers, H, N, N)``."""
+    found = {}
+    images = torch.stack(
+        [
+            torch.from_numpy(np.asarray(Image.open(folder / f'photo_{name}.png')).copy()).permute(2, 0, 1)
+            for name in ('a', 'b')
+        ]
+    )
+    # mmpretrain's preprocessor: blue first as loaded, since to_rgb is not set.
+    inputs = (images.flip(1).float() - 127.5) / 64
+    for role, name in (('model', 'plugged'), ('baseline', 'plain')):
+        with torch.no_grad():
+            _, intermediates = trained(folder, name).backbone.forward_intermediates(inputs, ('probs', 'maps'))
+        found[role] = {kind: torch.stack([m[:, 0] for m in by.values()], 1) for kind, by in intermediates.items()}
+    return found
+
+
+HW, PATCH = (32, 48), 8
+CENTRES = [(PATCH * row + PATCH / 2, PATCH * column + PATCH / 2) for row in range(4) for column in range(6)]
+
+
+def assert_shows(page, canvas, rows, centres=CENTRES, prefix=1, low=None, high=None):
+    """The canvas has the colours of the mean of rows ``(heads, keys)``, each of which has steps of its own."""
+    rows = rows.double().numpy()
+    values = rows.mean(0)[prefix:]
+    grid = rows[:, prefix:]
+    half_step = (grid.max(1) - np.minimum(grid.min(1), 0)).max() / 255 / 2
+    low, high = min(0, values.min()) if low is None else low, values.max() if high is None else high
+    expected = 255 * (values - low) / (high - low)
+    found = page.colours(canvas, centres)
+    assert (found[:, 3] == 255).all()
+    distance = np.abs(found[:, None, :3] - LUT).sum(-1)
+    assert (distance.min(1) == 0).all(), 'a colour that is none of the colour map'
+    # Half a step of the value, which also moves the ends of the scale, and half a colour.
+    tolerance = 0.5 + 2 * 255 * half_step / (high - low)
+    assert np.abs(distance.argmin(1) - expected).max() <= tolerance
+
+
+def test_click_shows_the_map_of_the_token(browser, folder, maps):
+    page = Page(browser, folder / 'vit.html')
+    page.set('cover', 100)
+    page.set('shared', False)
+    shown = [('baseline', 'probs'), ('model', 'probs'), ('model', 'maps')]
+    assert len(page.driver.find_elements('css selector', '#panels figure')) == 1 + len(shown)
+    for image, block, head, (row, column) in ((0, 0, 1, (0, 0)), (0, 2, 2, (3, 5)), (1, 1, 0, (2, 1))):
+        page.choose('images', image)
+        page.set('block', block)
+        page.set('head', head)
+        page.click_at('.pick', PATCH * row + 5, PATCH * column + 3, HW)
+        for role, kind in shown:
+            of = maps[role][kind][image, block]
+            rows = of[min(head, len(of) - 1), 1 + 6 * row + column][None]
+            assert_shows(page, canvas_of(role, kind), rows)
+        said = page.said(f'row {row}, column {column} of 4 by 6; block {block}; head {head}.')
+        best = maps['baseline']['probs'][image, block, head, 1 + 6 * row + column, 1:]
+        where = divmod(int(best.argmax()), 6)
+        number = re.search(r'Baseline: highest ([\d.e-]+) at row (\d+), column (\d+)', said)
+        assert float(number[1]) == pytest.approx(float(best.max()), rel=0.01)
+        assert (int(number[2]), int(number[3])) == where
+
+
+def test_mean_of_heads_class_token_and_one_scale(browser, folder, maps):
+    page = Page(browser, folder / 'vit.html')
+    page.set('cover', 100)
+    page.set('block', 1)
+    page.choose('queries', 'class')
+    assert page.said('Class token; block 1; mean of heads.')
+    shown = [('baseline', 'probs'), ('model', 'probs'), ('model', 'maps')]
+    rows = {key: maps[key[0]][key[1]][0, 1, :, 0] for key in shown}
+    everything = torch.stack([heads.mean(0)[1:] for heads in rows.values()])
+    low, high = min(0.0, float(everything.min())), float(everything.max())
+    for key, heads in rows.items():
+        assert_shows(page, canvas_of(*key), heads, low=low, high=high)
+    caption = page.find(f'figure:has({canvas_of("baseline", "probs")}) .caption').text
+    assert float(re.fullmatch(r'to the class token: ([\d.]+)', caption)[1]) == pytest.approx(
+        float(rows['baseline', 'probs'][:, 0].mean()), rel=0.002
+    )
+
+
+def test_rollout_of_the_token(browser, folder, maps):
+    page = Page(browser, folder / 'vit.html')
+    page.set('cover', 100)
+    page.set('shared', False)
+    page.choose('modes', 'rollout')
+    for block in (0, 2):
+        page.set('block', block)
+        page.click_at('.pick', 12, 20, HW)
+        for role in ('baseline', 'model'):
+            rolled = torch.eye(25)
+            for layer in range(block + 1):
+                step = 0.5 * maps[role]['probs'][0, layer].mean(0) + 0.5 * torch.eye(25)
+                rolled = step / step.sum(-1, keepdim=True) @ rolled
+            assert_shows(page, canvas_of(role, 'rollout'), rolled[1 + 6 * 1 + 2][None])
+
+
+def test_keys_move_token_block_and_head(browser, folder):
+    page = Page(browser, folder / 'vit.html')
+    page.click_at('.pick', 4, 4, HW)
+    page.press('.pick', webdriver.Keys.ARROW_DOWN, webdriver.Keys.ARROW_RIGHT, webdriver.Keys.ARROW_RIGHT)
+    assert page.said('row 1, column 2')
+    page.press('.pick', webdriver.Keys.ARROW_UP, webdriver.Keys.ARROW_UP, webdriver.Keys.PAGE_UP)
+    assert page.said('row 0, column 2 of 4 by 6; block 1')  # it stays in the image
+    page.press('#block', webdriver.Keys.ARROW_LEFT)
+    page.press('#head', webdriver.Keys.ARROW_RIGHT, webdriver.Keys.ARROW_RIGHT)
+    assert page.said('block 0; head 1.')
+    # In a map, they move the key that is read.
+    canvas = canvas_of('baseline', 'probs')
+    page.press(canvas, webdriver.Keys.ARROW_DOWN)
+    assert page.said('Value at row 1, column 2: Baseline: ')
+    assert page.find('#probe').text == page.said()
+
+
+def test_value_under_the_pointer(browser, folder, maps):
+    page = Page(browser, folder / 'vit.html')
+    page.set('block', 0)
+    page.set('head', 2)
+    page.click_at('.pick', 20, 20, HW)  # row 2, column 2
+    page.click_at(canvas_of('model', 'probs'), 4, 44, HW)  # row 0, column 5
+    text = page.find('#probe').text
+    assert text.startswith('Value at row 0, column 5: ')
+    numbers = [float(number) for number in re.findall(r': (-?[\d.e-]+)[;.]', text)]
+    heads = [(role, kind, maps[role][kind][0, 0]) for role, kind in (('baseline', 'probs'), ('model', 'probs'))]
+    for (role, _, of), number in zip(heads, numbers, strict=False):
+        row = of[2, 1 + 6 * 2 + 2, 1:]
+        assert number == pytest.approx(float(row[5]), abs=0.006 * float(row.max())), role
+
+
+def test_modes_and_images_change_the_panels(browser, folder):
+    page = Page(browser, folder / 'vit.html')
+    pictures = set()
+    for image in (0, 1):
+        page.choose('images', image)
+        for mode, kinds in (('gradcam', 2), ('norms', 2), ('prediction', 2), ('attention', 3)):
+            page.choose('modes', mode)
+            assert len(page.driver.find_elements('css selector', '#panels figure')) == 1 + kinds
+            pictures.add(page.run("return document.querySelector('#panels canvas[data-model=model]').toDataURL()"))
+    assert len(pictures) == 8
+    page.choose('modes', 'prediction')
+    assert re.search(r'Baseline: (cat|dog): [\d.]+%', page.said('Baseline: '))
+
+
+def test_windows_lie_where_they_are_in_the_image(browser, folder):
+    """Shifted windows of a Swin: keys outside of the token's window are not painted."""
+    page = Page(browser, folder / 'swin.html')
+    model = trained(folder, 'windows')
+    picture = Image.open(folder / 'photo_a.png')
+    pixels = page.run("return document.querySelector('#images img').src.slice(0, 22)")
+    assert pixels == 'data:image/png;base64,' and picture.size == (48, 32)
+    resized = mmcv.imresize(np.asarray(picture)[..., ::-1], (32, 32)).astype(np.float32)
+    inputs = torch.from_numpy((resized - 127.5) / 64).permute(2, 0, 1)[None]
+    with torch.no_grad():
+        _, found = model.backbone.forward_intermediates(inputs, ('probs',))
+    page.set('cover', 100)
+    page.set('head', 1)
+    centres = [(4 * row + 2, 4 * column + 2) for row in range(8) for column in range(8)]
+    for block, (row, column) in ((0, (5, 2)), (1, (1, 1)), (1, (3, 7)), (1, (7, 0))):
+        page.set('block', block)
+        page.click_at('.pick', 4 * row + 2, 4 * column + 2, (32, 32))
+        page.said(f'row {row}, column {column} of 8 by 8; block {block}')
+        heat = model.backbone.maps_to_image(found, block, (32, 32), query=(4 * row + 2, 4 * column + 2))[0, 1]
+        values = heat[[y for y, _ in centres], [x for _, x in centres]]
+        seen = values > 1e-6  # neither outside of the window nor masked in it
+        assert 0 < seen.sum() <= 16
+        kept = [centre for centre, inside in zip(centres, seen, strict=True) if inside]
+        assert_shows(page, canvas_of('model', 'probs'), values[seen][None], kept, prefix=0, low=0)
+        grey = page.colours(
+            canvas_of('model', 'probs'), [c for c, inside in zip(centres, seen, strict=True) if not inside]
+        )
+        unpainted = (grey[:, 0] == grey[:, 1]) & (grey[:, 1] == grey[:, 2])
+        # Masked keys of a shifted window are in it, with a value of 0.
+        assert (unpainted | (grey[:, :3] == LUT[0]).all(1)).all() and unpainted.sum() >= 64 - 16
+    assert page.find('#modes input[value=rollout]').get_attribute('disabled')
+    assert 'Rollout: needs one grid' in page.find('#reasons').text
+
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+@pytest.mark.parametrize('width', [1300, 420])
+def test_page_is_whole_without_a_network(browser, folder, scheme, width):
+    browser.execute_cdp_cmd(
+        'Emulation.setEmulatedMedia', {'features': [dict(name='prefers-color-scheme', value=scheme)]}
+    )
+    for name in ('vit.html', 'swin.html'):
+        page = Page(browser, folder / name, width)
+        for mode in page.driver.find_elements('css selector', '#modes input:not(:disabled)'):
+            mode.click()
+            time.sleep(0.1)
+        assert page.run('return document.documentElement.scrollWidth <= innerWidth'), 'the page scrolls sideways'
+        dark = page.run('return getComputedStyle(document.documentElement).backgroundColor') == 'rgb(20, 23, 28)'
+        assert dark == (scheme == 'dark')
+        events = [json.loads(entry['message'])['message'] for entry in browser.get_log('performance')]
+        asked = [e['params']['request']['url'] for e in events if e['method'] == 'Network.requestWillBeSent']
+        assert [url for url in asked if not url.startswith('data:')] == [(folder / name).as_uri()]
+        assert browser.get_log('browser') == []
+
+
+def test_network_is_forbidden_by_the_page_itself(browser, folder):
+    page = Page(browser, folder / 'vit.html')
+    script = """const done = arguments[0];
+        document.addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective));
+        fetch('http://127.0.0.1:9/').catch(() => {});"""
+    assert browser.execute_async_script(script) == 'connect-src'
+    browser.get_log('browser')
+    assert page.run("return document.querySelectorAll('[style], [onclick], [src^=http], link[href^=http]').length") == 0
+
+
+def test_controls_have_names(browser, folder):
+    """What a screen reader finds: every control and picture has a role and a name, and the readout is live."""
+    page = Page(browser, folder / 'vit.html')
+    nodes = browser.execute_cdp_cmd('Accessibility.getFullAXTree', {})['nodes']
+    named = {}
+    for node in nodes:
+        if not node.get('ignored'):
+            role = node['role']['value']
+            named.setdefault(role, []).append(node.get('name', {}).get('value', ''))
+    for role, least in (('slider', 3), ('radio', 9), ('checkbox', 1), ('image', 8), ('application', 1), ('heading', 6)):
+        assert len(named.get(role, [])) >= least, f'{role}: {named.get(role)}'
+        assert all(named[role]), f'{role} without a name: {named[role]}'
+    assert 'photo_a.png. Token at row' in named['application'][0]
+    assert page.find('#readout').get_attribute('aria-live') == 'polite'
+    assert page.find('#block').get_attribute('aria-valuetext') == 'block 2'
+
+
+def test_browser_without_decompression_is_told(browser, folder):
+    source = (folder / 'vit.html').read_text()
+    lacking = source.replace("typeof DecompressionStream === 'undefined'", 'true')
+    assert lacking != source
+    # The policy allows the page's own script alone: a changed one does not run at all.
+    (folder / 'changed.html').write_text(lacking)
+    browser.get((folder / 'changed.html').as_uri())
+    end, refused = time.monotonic() + 10, False
+    while not refused and time.monotonic() < end:
+        refused = any('Content Security Policy' in entry['message'] for entry in browser.get_log('browser'))
+    assert refused
+    script = browser.execute_cdp_cmd(
+        'Page.addScriptToEvaluateOnNewDocument', dict(source='delete window.DecompressionStream')
+    )
+    try:
+        browser.get((folder / 'vit.html').as_uri())
+        told = browser.find_element('id', 'trouble').text
+        assert 'lacks DecompressionStream' in told and 'Safari from 16.4' in told
+        assert len(browser.find_elements('css selector', '#measures svg')) == 4
+        assert browser.get_log('browser') == []
+    finally:
+        browser.execute_cdp_cmd('Page.removeScriptToEvaluateOnNewDocument', script)
+
+
+@pytest.mark.slow
+def test_four_images_at_224_take_five_megabytes(browser, folder):
+    """A model as large as DeiT-S against itself, untrained."""
+    arch = "'deit-small'"
+    big = VIT.replace('arch=dict(embed_dims=12, num_layers=3, num_heads=3, feedforward_channels=16)', f'arch={arch}')
+    big = big.replace('(32, 48)', '224').replace('in_channels=12', 'in_channels=384').replace('(48, 32)', '(224, 224)')
+    config = big.replace('img_size', 'patch_size=16, img_size').format(plugs="dict(type='GaussianAttentionBias')")
+    (folder / 'big.py').write_text(config)
+    torch.manual_seed(0)
+    torch.save(dict(state_dict=build(folder, 'big').state_dict(), meta={}), folder / 'big.pth')
+    rng = np.random.default_rng(1)
+    names = []
+    for number in range(4):
+        coarse = rng.integers(0, 256, (16, 16, 3), np.uint8)
+        Image.fromarray(coarse).resize((224, 224), Image.Resampling.BICUBIC).save(folder / f'large_{number}.png')
+        names.append(f'large_{number}.png')
+    done = bad_inputs.run(
+        f'microscope.py big.py big.pth {" ".join(names)} --baseline big.py big.pth --device cpu --out big.html', folder
+    )
+    assert done.status == 0, done.text
+    size = (folder / 'big.html').stat().st_size
+    page = Page(browser, folder / 'big.html')
+    loaded = page.run("return performance.getEntriesByType('navigation')[0].loadEventEnd")
+    print(f'\n{done.out.splitlines()[-1]}; loaded after {loaded:.0f} ms')
+    assert size <= 5_000_000
+    assert 'subsampled' in page.find('body').text

@@ -1,0 +1,148 @@
+"""The command behind `tools/analysis_tools/microscope.py`."""
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.reading import OptionsAction, read_config
+from vitplug.errors.full_disks import explained_writes
+from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.files.atomic import AtomicBackend
+from vitplug.files.folders import IMAGE_SUFFIXES
+from vitplug.files.named import check_new_file, check_weights
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.progress import spoken
+from vitplug.tasks import TASKS, check_scope
+
+from .data import observe
+from .report import Facts, render
+
+COMMAND = 'python tools/analysis_tools/microscope.py'
+MAX_MB = 5.0
+PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmsegmentation', 'mmdet')
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Writes the report. A wrong setting or file gives a one-line error and exit status 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    args = _parser().parse_args(argv)
+    start = time.monotonic()
+    with one_line_errors(*SETTINGS), explained_writes(args.out.parent):
+        check_new_file(args.out, '--out', ('.html',))
+        if not args.max_mb > 0:
+            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0')
+        _check_images(args.images)
+        named = [(BASELINE, *args.baseline)] if args.baseline else []
+        named.append((MODEL, args.config, args.checkpoint))
+        subjects = _read_subjects(named, args)
+        limit = int(args.max_mb * 1e6)
+        findings = observe(subjects, args.images, limit, _progress)
+        facts = Facts(
+            TASKS[subjects[-1].cfg.default_scope].name,
+            f'{COMMAND} {shlex.join(argv)}',
+            _versions(),
+            datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
+        )
+        page = render(findings, facts, limit).encode()
+        AtomicBackend().put(page, args.out)
+    print(f'report: {args.out} ({len(page) / 1e6:.2f} MB, {spoken(time.monotonic() - start)})')
+
+
+def _check_images(paths: Sequence[Path]) -> None:
+    """Checks that images are files with the suffix of an image.
+
+    Raises:
+        FileNotFoundError or ValueError: Names the file.
+    """
+    for path in paths:
+        if path.is_dir():
+            raise ValueError(f'IMAGE: {path} is a folder: name a few images in it')
+        if not path.is_file():
+            raise FileNotFoundError(f'IMAGE: no such file: {path}')
+        if path.suffix.lower() not in IMAGE_SUFFIXES:
+            raise ValueError(f'IMAGE: {path} is no image, of {", ".join(IMAGE_SUFFIXES)}')
+
+
+def _read_subjects(named: Sequence[tuple[str, str, str]], args: argparse.Namespace) -> list[Subject]:
+    """Builds the models.
+
+    Raises:
+        ValueError: If they are of different tasks, or a backbone is none of vitplug's.
+        CheckpointNotRead: If a checkpoint cannot be read.
+    """
+    configs = []
+    for label, config, checkpoint in named:
+        cfg = read_config(config, args.cfg_options)
+        check_scope(cfg)
+        check_weights(checkpoint, option='CHECKPOINT' if label == MODEL else '--baseline')
+        check_no_pickles(cfg)
+        configs.append(cfg)
+    tasks = {cfg.default_scope: TASKS[cfg.default_scope].name for cfg in configs}
+    if len(tasks) > 1:
+        raise ValueError(f'--baseline: its task is {" and that of the model ".join(tasks.values())}: expected one task')
+    refuse_code_in_files()
+    return [
+        Subject.read(label, cfg, checkpoint, args.device, args.allow_changes)
+        for (label, _, checkpoint), cfg in zip(named, configs, strict=True)
+    ]
+
+
+def _progress(images: Iterable) -> Iterable:
+    return tqdm(images, desc='looking', unit='image', mininterval=1.0, disable=None)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        for distribution in (name, f'onedl-{name}', f'onedl-{name.replace("mmdet", "mmdetection")}'):
+            try:
+                found[name] = version(distribution)
+            except PackageNotFoundError:
+                continue
+            break
+    return found | dict(torch=torch.__version__)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description='Write one HTML file that shows what a model sees: attention of every token on the image, measures '
+        'by depth and head, receptive field, and what differs from a baseline. It opens without a network.'
+    )
+    parser.add_argument('config', help='config file of the training')
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
+    parser.add_argument(
+        '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='model to compare with, such as one without plugs'
+    )
+    parser.add_argument('--out', type=Path, default=Path('report.html'), metavar='HTML', help='default report.html')
+    parser.add_argument(
+        '--max-mb',
+        type=float,
+        default=MAX_MB,
+        metavar='MB',
+        help='largest file, in millions of bytes (default 5); fewer queries and keys are kept until it fits',
+    )
+    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=OptionsAction,
+        metavar='KEY=VALUE',
+        help='settings that win over the configs',
+    )
+    parser.add_argument(
+        '--allow-changes',
+        action='store_true',
+        help='take checkpoints that were trained with other settings than those of the configs; they are listed',
+    )
+    return parser
