@@ -29,7 +29,7 @@ summary { cursor: pointer; padding: .3rem 0; overflow-wrap: anywhere; }
   table.stacked thead { display: none; }
   table.stacked tr { display: block; border: 1px solid var(--line); border-radius: .4rem; margin: .7rem 0; }
   table.stacked td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .15rem .4rem; }
-  table.stacked td.number { text-align: right; }
+  table.stacked td:empty { display: none; }
   table.stacked td::before { content: attr(data-name); opacity: .7; white-space: nowrap; }
   table.stacked td:first-child { font-weight: 700; font-size: 1.05rem; }
   table.stacked td:first-child::before { content: none; }

@@ -13,8 +13,8 @@ from .summary import Curve, Row, Summary, curve
 DPI = 150
 COLOURS = {Verdict.BETTER: '#0072b2', Verdict.WORSE: '#d55e00'}
 OPEN_COLOUR, BASELINE_COLOUR = '#555555', '#999999'
-WIDTH, ROW, PANEL = 7.5, 0.42, 1.9  # inches
-COLUMNS = 3
+WIDTH, ROW, PANEL = 6.0, 0.4, 1.9  # inches
+COLUMNS = 2
 MOST_PANELS = 24
 
 
@@ -26,10 +26,10 @@ def forest_picture(summary: Summary) -> bytes:
     ax.axvline(0, color=BASELINE_COLOUR, linewidth=1)
     for height, row in enumerate(rows):
         _draw_difference(ax, height, row, summary)
-    ax.set_yticks(range(len(rows)), [row.label for row in rows])
+    ax.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=9)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     side = 'right' if grid.greater_is_better else 'left'
-    ax.set_xlabel(f'difference to {grid.baseline} in {grid.metric}, points ({side} is better)')
+    ax.set_xlabel(f'difference to {grid.baseline} in {grid.metric}, points ({side} is better)', fontsize=9)
     ax.set_title('paired seeds, 95 % intervals; in colour: decided after Holm', fontsize=9, loc='left')
     ax.grid(axis='x', alpha=0.25)
     ax.spines[['top', 'right', 'left']].set_visible(False)
@@ -83,6 +83,7 @@ def curves_picture(summary: Summary) -> bytes:
             _draw_curve(ax, found, COLOURS.get(row.comparison.verdict, '#7b3294'))
             ax.set_title(f'{row.label} ({found.seeds if found else 0} seeds)', fontsize=9)
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        ax.tick_params(labelbottom=True, labelsize=8)
         ax.grid(alpha=0.25)
         ax.spines[['top', 'right']].set_visible(False)
     more = len(summary.compared) - len(shown)
