@@ -6,7 +6,7 @@
 _base_ = 'vit-mini-p4_1xb64-2000i_fashion-28x28.py'
 load_from = '{{$VITPLUG_STOCK:work_dirs/stock-vit-mini-p4_1xb64-2000i_fashion-28x28/iter_2000.pth}}'
 optim_wrapper = dict(optimizer=dict(lr=5e-4))
-train_cfg = dict(max_iters=400, val_interval=200)
+train_cfg = dict(max_iters=400, val_interval=400)
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=False, begin=50, end=400),
