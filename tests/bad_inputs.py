@@ -2009,6 +2009,19 @@ ARGUMENT = (
     Row('digits with fewer images than classes', 'make_digit_scenes.py --out digits --num-cls-train 3', r'3'),
     Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be new, empty or'),
     Row(
+        "Fashion-MNIST's files in another folder",
+        'fashion_mnist.py --source data --out fashion',
+        r'no train-images-idx3-ubyte\.gz in .*data: they are in the package dataset-fashion-mnist',
+        status=1,
+    ),
+    Row(
+        'garments without photographs',
+        'make_garment_scenes.py --fashion-mnist data --out garments',
+        r'no train-images-idx3-ubyte\.gz, nor train-images-idx3-ubyte, in .*data',
+        status=1,
+    ),
+    Row('garments with no scenes', 'make_garment_scenes.py --num-val 0', r'num_scenes \(val\) = 0: must be .* >= 1'),
+    Row(
         'lists of a missing data set',
         'pooled_splits.py dogs nowhere',
         r'no such folder: .*nowhere/Images; unpack images',
