@@ -56,7 +56,10 @@ def host_weights(runner) -> dict[str, Tensor]:
     try:
         with own_randomness(runner.seed):
             set_random_seed(runner.seed)
-            reference = MODELS.build(without_plugs(runner.cfg.model)).to(device)
+            settings = without_plugs(runner.cfg.model)
+            if runner.cfg.get('data_preprocessor'):
+                settings.setdefault('data_preprocessor', runner.cfg.data_preprocessor)
+            reference = MODELS.build(settings).to(device)
             reference.init_weights()
     finally:
         runner.logger.setLevel(level)
