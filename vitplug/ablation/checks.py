@@ -1,0 +1,92 @@
+"""Checks of all variants before the first cell is trained; each refusal names the variant."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mmengine.config import Config
+
+from vitplug.analysis.config_diff import changed_settings, count_groups
+from vitplug.analysis.costs import build_model
+from vitplug.config.checks import check_no_pickles, check_parts, check_types
+from vitplug.runs.checks import check_training
+
+from .grid import GridFile, Variant
+from .metrics import choose_metric
+from .records import GRID
+
+
+def check_variants(
+    variants: Sequence[Variant],
+    metric: str | None,
+    out: Path,
+    unsafe_unpickle: bool = False,
+    told: Callable[[str], object] = lambda text: None,
+) -> dict[str, int]:
+    """Builds the model and the optimizer of every variant, without memory for weights, and checks data and metric.
+
+    Args:
+        variants: The variants.
+        metric: The metric; None for the config's main one.
+        out: Folder of the grid.
+        unsafe_unpickle: Whether files that the configs name may run code of their own.
+        told: Is told the progress.
+
+    Returns:
+        Number of parameters by label.
+
+    Raises:
+        ValueError, OSError or ImportError: If a variant cannot be trained; names it.
+    """
+    counts = {}
+    for number, variant in enumerate(variants, 1):
+        told(f'checking variant {number} of {len(variants)}: {variant.label}')
+        try:
+            counts[variant.label] = _check(variant.cfg, metric, out, unsafe_unpickle)
+        except (ValueError, ImportError) as error:
+            raise ValueError(f'{variant.label}: {error}') from error
+    return counts
+
+
+def _check(cfg: Config, metric: str | None, out: Path, unsafe_unpickle: bool) -> int:
+    cfg = Config(cfg._cfg_dict.to_dict() | dict(work_dir=str(out), launcher='none'), filename=cfg.filename)
+    check_parts(cfg)
+    check_types(cfg._cfg_dict)
+    if not unsafe_unpickle:
+        check_no_pickles(cfg)
+    choose_metric(cfg, metric)
+    check_training(cfg)
+    model = build_model(cfg)
+    count_groups(cfg, model)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def check_folder(out: Path, grid: GridFile, metric: str) -> None:
+    """Checks that a folder is new, empty or of this grid.
+
+    Raises:
+        ValueError: If it is of another grid, or holds something else.
+    """
+    path = out / GRID
+    if not path.is_file():
+        if out.exists() and (not out.is_dir() or any(one.name[0] != '.' for one in out.iterdir())):
+            raise ValueError(f'--out: {out} is no folder of a grid and not empty: choose another one')
+        return
+    try:
+        before = json.loads(path.read_text(encoding='utf-8'))
+        other = {name: before[name] for name in ('base', 'metric')}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{path} cannot be read ({error}): move the folder away') from error
+    if Path(other['base']).name != Path(grid.base).name:
+        raise ValueError(f'--out: {out} is the folder of another grid, with base {other["base"]}: choose another one')
+    if other['metric'] != metric:
+        raise ValueError(
+            f'--out: {out} is the folder of another grid, which compares by {other["metric"]}, not {metric}: choose '
+            'another one'
+        )
+
+
+def describe_change(base: Config, cfg: Config) -> str:
+    """The settings in which a variant differs from the baseline, one a line."""
+    pairs = changed_settings(base, cfg).items()
+    return '\n'.join(f'{key}: {before!r} -> {after!r}' for key, (before, after) in pairs)
