@@ -23,7 +23,7 @@ from vitplug.progress import StatusLine, spoken
 from vitplug.runs.saving.lock import locked
 
 from .cells import Cell, plan_cells, write_cell, write_json
-from .checks import check_folder, check_variants, describe_change
+from .checks import check_folder, check_metric, check_variants, describe_change
 from .controller import Controller, Outcome, split_failed
 from .engines import Engine, LocalEngine
 from .engines.local import visible_gpus
@@ -44,11 +44,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.report:
             return report(Path(args.grid))
         grid, out = read_grid_and_folder(args)
+        engine = make_engine(args)
+        check_folder(out, grid)
         if args.dry_run:
             return dry_run(grid, out, args)
         with locked(out / LOCK, 'ablation', '--out'):
             cells = prepare(grid, out, args, command_line(argv))
-            engine = make_engine(args)
             again = choose_again(cells, args.retry, args.retry_all)
             outcome = Controller(engine, args.keep).run(cells, again)
     sys.exit(conclude(outcome, cells, out))
@@ -133,7 +134,8 @@ def checked(grid: GridFile, out: Path, args: argparse.Namespace) -> tuple[GridFi
     line = StatusLine()
     variants = make_variants(grid)
     metric = choose_metric(variants[0].cfg, grid.metric)
-    check_folder(out, grid, metric)
+    check_folder(out, grid)
+    check_metric(out, metric)
     plan_cells(variants, grid.seeds[:1], out)
     baseline = baseline_of(grid, [variant.label for variant in variants])
     parameters = check_variants(variants, metric, out, args.unsafe_unpickle, line.show)
