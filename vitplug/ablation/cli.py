@@ -4,7 +4,7 @@ import argparse
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,7 @@ from vitplug.config.reading import CONFIG_HELP, OptionsAction
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_config_file
-from vitplug.progress import StatusLine, spoken
+from vitplug.progress import StatusLine
 from vitplug.runs.saving.lock import locked
 
 from .cells import Cell, plan_cells, write_cell, write_json
@@ -30,7 +30,7 @@ from .engines.local import visible_gpus
 from .grid import GridFile, Variant, baseline_of, is_grid_file, make_variants, read_grid_file, read_grid_json, seeds_of
 from .metrics import choose_metric, greater_is_better
 from .probe import estimate
-from .records import CELL, GRID
+from .records import GRID
 
 LOCK = '.ablation.lock'
 # Options that make a grid of a config; grid files and folders of grids say the same themselves.
