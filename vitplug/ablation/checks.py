@@ -8,8 +8,9 @@ from mmengine.config import Config
 
 from vitplug.analysis.config_diff import changed_settings, count_groups
 from vitplug.analysis.costs import build_model
-from vitplug.config.checks import check_no_pickles, check_parts, check_types
+from vitplug.config.checks import check_parts, check_types
 from vitplug.runs.checks import check_training
+from vitplug.runs.cli import choose_readers
 
 from .grid import GridFile, Variant
 from .metrics import choose_metric
@@ -52,8 +53,7 @@ def _check(cfg: Config, metric: str | None, out: Path, unsafe_unpickle: bool) ->
     cfg = Config(cfg._cfg_dict.to_dict() | dict(work_dir=str(out), launcher='none'), filename=cfg.filename)
     check_parts(cfg)
     check_types(cfg._cfg_dict)
-    if not unsafe_unpickle:
-        check_no_pickles(cfg)
+    choose_readers(cfg, unsafe_unpickle)
     choose_metric(cfg, metric)
     check_training(cfg)
     model = build_model(cfg)
@@ -61,29 +61,43 @@ def _check(cfg: Config, metric: str | None, out: Path, unsafe_unpickle: bool) ->
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def check_folder(out: Path, grid: GridFile, metric: str) -> None:
+def check_folder(out: Path, grid: GridFile) -> None:
     """Checks that a folder is new, empty or of this grid.
 
     Raises:
         ValueError: If it is of another grid, or holds something else.
     """
-    path = out / GRID
-    if not path.is_file():
+    before = _read_earlier(out)
+    if before is None:
         if out.exists() and (not out.is_dir() or any(one.name[0] != '.' for one in out.iterdir())):
             raise ValueError(f'--out: {out} is no folder of a grid and not empty: choose another one')
-        return
-    try:
-        before = json.loads(path.read_text(encoding='utf-8'))
-        other = {name: before[name] for name in ('base', 'metric')}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f'{path} cannot be read ({error}): move the folder away') from error
-    if Path(other['base']).name != Path(grid.base).name:
-        raise ValueError(f'--out: {out} is the folder of another grid, with base {other["base"]}: choose another one')
-    if other['metric'] != metric:
+    elif Path(before['base']).name != Path(grid.base).name:
+        raise ValueError(f'--out: {out} is the folder of another grid, with base {before["base"]}: choose another one')
+
+
+def check_metric(out: Path, metric: str) -> None:
+    """Checks that the cells of a folder were compared by a metric.
+
+    Raises:
+        ValueError: If they were compared by another one.
+    """
+    before = _read_earlier(out)
+    if before is not None and before['metric'] != metric:
         raise ValueError(
-            f'--out: {out} is the folder of another grid, which compares by {other["metric"]}, not {metric}: choose '
+            f'--out: {out} is the folder of another grid, which compares by {before["metric"]}, not {metric}: choose '
             'another one'
         )
+
+
+def _read_earlier(out: Path) -> dict[str, str] | None:
+    path = out / GRID
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+        return {name: content[name] for name in ('base', 'metric')}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{path} cannot be read ({error}): move the folder away') from error
 
 
 def describe_change(base: Config, cfg: Config) -> str:

@@ -4,7 +4,7 @@ import argparse
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,18 +19,18 @@ from vitplug.config.reading import CONFIG_HELP, OptionsAction
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_config_file
-from vitplug.progress import StatusLine, spoken
+from vitplug.progress import StatusLine
 from vitplug.runs.saving.lock import locked
 
 from .cells import Cell, plan_cells, write_cell, write_json
-from .checks import check_folder, check_variants, describe_change
+from .checks import check_folder, check_metric, check_variants, describe_change
 from .controller import Controller, Outcome, split_failed
 from .engines import Engine, LocalEngine
 from .engines.local import visible_gpus
 from .grid import GridFile, Variant, baseline_of, is_grid_file, make_variants, read_grid_file, read_grid_json, seeds_of
 from .metrics import choose_metric, greater_is_better
 from .probe import estimate
-from .records import CELL, GRID
+from .records import GRID
 
 LOCK = '.ablation.lock'
 # Options that make a grid of a config; grid files and folders of grids say the same themselves.
@@ -44,11 +44,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.report:
             return report(Path(args.grid))
         grid, out = read_grid_and_folder(args)
+        engine = make_engine(args)
+        check_folder(out, grid)
         if args.dry_run:
             return dry_run(grid, out, args)
         with locked(out / LOCK, 'ablation', '--out'):
             cells = prepare(grid, out, args, command_line(argv))
-            engine = make_engine(args)
             again = choose_again(cells, args.retry, args.retry_all)
             outcome = Controller(engine, args.keep).run(cells, again)
     sys.exit(conclude(outcome, cells, out))
@@ -133,7 +134,8 @@ def checked(grid: GridFile, out: Path, args: argparse.Namespace) -> tuple[GridFi
     line = StatusLine()
     variants = make_variants(grid)
     metric = choose_metric(variants[0].cfg, grid.metric)
-    check_folder(out, grid, metric)
+    check_folder(out, grid)
+    check_metric(out, metric)
     plan_cells(variants, grid.seeds[:1], out)
     baseline = baseline_of(grid, [variant.label for variant in variants])
     parameters = check_variants(variants, metric, out, args.unsafe_unpickle, line.show)

@@ -160,7 +160,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
         numbers = tuple(int(number) for number in text.split(',') if number.strip())
     except ValueError:
         numbers = ()
-    if not numbers or ',' not in text and numbers[0] < 1:
+    if not numbers or (',' not in text and numbers[0] < 1):
         raise ValueError(f"seeds: {text!r}: expected how many there are, such as 5, or a list such as '0,1,2'")
     return numbers if ',' in text else tuple(range(numbers[0]))
 

@@ -55,7 +55,7 @@ def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allo
         with one_line_errors(*SETTINGS), explained_writes():
             cfg = read()
             remarks = check_training(cfg)
-            _choose_readers(cfg, unsafe_unpickle)
+            choose_readers(cfg, unsafe_unpickle)
             if is_first_process(cfg.launcher):
                 held.enter_context(only_training(run_folders(cfg)))
             check_run_folders(cfg)
@@ -71,7 +71,7 @@ def test(argv: Sequence[str] | None = None) -> None:
     with one_line_errors(*SETTINGS), explained_writes():
         cfg = test_config(args)
         remarks = check_testing(cfg)
-        _choose_readers(cfg, args.unsafe_unpickle)
+        choose_readers(cfg, args.unsafe_unpickle)
     runner = build_runner(cfg, args.allow_changes, remarks)
     with reported(runner):
         runner.test()
@@ -85,7 +85,7 @@ def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
     return parser.parse_args(argv)
 
 
-def _choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
+def choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
     """Chooses the readers of files that a config names.
 
     Raises:
