@@ -2186,6 +2186,19 @@ ARGUMENT = (
     Row('digits with fewer images than classes', 'make_digit_scenes.py --out digits --num-cls-train 3', r'3'),
     Row('digits into a folder with other files', 'make_digit_scenes.py --out data', r'data.* must be new, empty or'),
     Row(
+        "Fashion-MNIST's files in another folder",
+        'fashion_mnist.py --source data --out fashion',
+        r'no train-images-idx3-ubyte\.gz in .*data: they are in the package dataset-fashion-mnist',
+        status=1,
+    ),
+    Row(
+        'garments without photographs',
+        'make_garment_scenes.py --fashion-mnist data --out garments',
+        r'no train-images-idx3-ubyte\.gz, nor train-images-idx3-ubyte, in .*data',
+        status=1,
+    ),
+    Row('garments with no scenes', 'make_garment_scenes.py --num-val 0', r'num_scenes \(val\) = 0: must be .* >= 1'),
+    Row(
         'lists of a missing data set',
         'pooled_splits.py dogs nowhere',
         r'no such folder: .*nowhere/Images; unpack images',
@@ -2544,6 +2557,201 @@ CLASSES = (
     ),
 )
 
+ABLATE = 'ablate.py tiny.py --plugs none cb --seeds 1 --out grid'
+
+
+def grid(text: str, name: str = 'grid.py') -> Make:
+    """Puts a grid file there that begins with the tiny classifier."""
+    return write(name, f"base = 'tiny.py'\n{text}\n")
+
+
+def grid_folder(**content) -> Make:
+    """Puts the folder of a grid there whose `grid.json` has other entries."""
+    entries = dict(base='tiny.py', metric='accuracy/top1', plugs=['none'], seeds=[0], labels=['none'], baseline='none')
+
+    def make(folder: Path) -> None:
+        (folder / 'grid').mkdir()
+        (folder / 'grid/grid.json').write_text(json.dumps(entries | dict(greater_is_better=True) | content))
+
+    return make
+
+
+def trained_cell(folder: Path) -> None:
+    """Puts the folder of a grid there with a cell of another config."""
+    grid_folder()(folder)
+    cell = folder / 'grid/cells/none_seed0_0123456789'
+    cell.mkdir(parents=True)
+    (cell / 'cell.json').write_text(json.dumps(dict(label='none', seed=0, hash='0123456789')))
+
+
+ABLATION = (
+    Row(
+        'ablation of an unknown plug',
+        'ablate.py tiny.py --plugs none gabb --out grid',
+        r"--plugs: 'gabb' in 'gabb' is unknown: choose from none, broad, .*did you mean gab\?",
+    ),
+    Row(
+        'ablation of plugs that cannot be read',
+        "ablate.py tiny.py --plugs none 'gab+' --out grid",
+        r"--plugs: 'gab\+' cannot be read: expected a text such as",
+    ),
+    Row(
+        'ablation of a plug with an unknown argument',
+        "ablate.py tiny.py --plugs none 'residual(alfa=0.25)' --out grid",
+        r"--plugs: 'residual\(alfa=0\.25\)': plugs: ResidualAttention has no argument \['alfa'\]; it takes",
+    ),
+    Row(
+        'ablation of a plug with a wrong value',
+        "ablate.py tiny.py --plugs none 'residual(alpha=2)' --out grid",
+        r"--plugs: 'residual\(alpha=2\)': plugs: ResidualAttention: alpha",
+    ),
+    Row(
+        'ablation of a plug with a value that is no plain one',
+        "ablate.py tiny.py --plugs none 'residual(layers=upper)' --out grid",
+        r"--plugs: layers=upper in 'residual\(layers=upper\)': expected a plain value; put quotes around text",
+    ),
+    Row(
+        'ablation of plugs that do not go together',
+        'ablate.py tiny.py --plugs none residual+residual --out grid',
+        r'residual\+residual: .*ResidualAttention occurs more than once',
+    ),
+    Row(
+        'ablation of plugs that a host refuses',
+        'ablate.py child.py --plugs none cb --out grid',
+        r"child\.py: its backbone 'ResNet' takes no plugs: choose a config with one of vitplug",
+        child("model = dict(backbone=dict(_delete_=True, type='ResNet', depth=18))"),
+    ),
+    Row(
+        'ablation with a plug named twice',
+        'ablate.py tiny.py --plugs none cb cb --out grid',
+        r'plugs: cb occurs twice',
+    ),
+    Row(
+        'ablation with a seed named twice', 'ablate.py tiny.py --plugs none --seeds 1,1 --out grid', r'seeds: 1 occurs'
+    ),
+    Row(
+        'ablation with seeds that are no numbers',
+        'ablate.py tiny.py --plugs none --seeds many --out grid',
+        r"seeds: 'many': expected how many there are, such as 5",
+    ),
+    Row(
+        'ablation by a metric that no validation gives',
+        f'{ABLATE} --metric accuracy/top2',
+        r"--metric: no validation gives 'accuracy/top2'; there are accuracy/top1; did you mean accuracy/top1\?",
+    ),
+    Row(
+        'ablation of a config without validation',
+        'ablate.py child.py --plugs none cb --out grid',
+        r'child\.py: has no validation',
+        child('val_dataloader = val_cfg = val_evaluator = None'),
+    ),
+    Row(
+        'ablation against an unknown baseline',
+        f'{ABLATE} --baseline non',
+        r"--baseline: 'non' is none of the variants none, cb; did you mean none\?",
+    ),
+    Row(
+        'ablation of a config without hooks that make a training repeatable',
+        'ablate.py child.py --plugs none cb --out grid',
+        r'default_hooks\.randomness is no vitplug\.RandomnessHook',
+        child('default_hooks = dict(_delete_=True)'),
+    ),
+    Row(
+        'ablation into a folder with files',
+        'ablate.py tiny.py --plugs none cb --out data',
+        r'--out: data is no folder of a grid and not empty',
+    ),
+    Row(
+        'ablation into the folder of another grid',
+        ABLATE,
+        r'--out: grid is the folder of another grid, with base other\.py: choose another one',
+        grid_folder(base='other.py'),
+    ),
+    Row(
+        'ablation into the folder of a grid by another metric',
+        ABLATE,
+        r'--out: grid is the folder of another grid, which compares by accuracy/top5, not accuracy/top1',
+        grid_folder(metric='accuracy/top5'),
+    ),
+    Row(
+        'ablation into a folder with cells of another config',
+        ABLATE,
+        r'grid/cells/none_seed0_0123456789 is of another grid: none with seed 0 had other settings there',
+        trained_cell,
+    ),
+    Row(
+        'ablation without the folder of a grid to report on',
+        'ablate.py data --report',
+        r'data has no grid\.json: name the folder of a grid',
+    ),
+    Row(
+        'ablation of a folder without a grid',
+        'ablate.py data',
+        r'data has no grid\.json: name a config, a grid file or the folder of a grid',
+    ),
+    Row(
+        'ablation of a broken folder of a grid',
+        'ablate.py grid',
+        r'grid/grid\.json cannot be read',
+        both(grid_folder(), write('grid/grid.json', '{')),
+    ),
+    Row('ablation on no jobs', f'{ABLATE} --jobs 0', r'--jobs 0: expected at least 1'),
+    Row(
+        'grid file with an unknown name',
+        'ablate.py grid.py --out grid',
+        r'grid\.py: seed is unknown: choose from base, axes, .*; did you mean seeds\?',
+        grid('seed = 3'),
+    ),
+    Row(
+        'grid file with an axis without values',
+        'ablate.py grid.py --out grid',
+        r'grid\.py: axes: optim_wrapper\.optimizer\.lr has no values',
+        grid("axes = {'optim_wrapper.optimizer.lr': []}"),
+    ),
+    Row(
+        'grid file with a key that the config does not have',
+        'ablate.py grid.py --out grid',
+        r"axes: optim_wrapper\.optimiser\.lr: .*tiny\.py has no 'optimiser' in optim_wrapper; did you mean 'optimizer'",
+        grid("axes = {'optim_wrapper.optimiser.lr': [0.1]}"),
+    ),
+    Row(
+        'grid file with an argument that the class does not take',
+        'ablate.py grid.py --out grid',
+        r"axes: model\.backbone\.drop_path: .*has no 'drop_path' in model\.backbone; did you mean 'drop_path_rate'",
+        grid("axes = {'model.backbone.drop_path': [0.1]}"),
+    ),
+    Row(
+        'grid file with a value that the model refuses',
+        'ablate.py grid.py --out grid',
+        r'patch_size=-8: img_size=16, patch size -8, .*expected positive integers',
+        grid("axes = {'model.backbone.patch_size': [8, -8]}"),
+    ),
+    Row(
+        'grid file with two variants alike',
+        'ablate.py grid.py --out grid',
+        r"the variants 'num_workers=0' and 'num_workers=2' are alike \(only train_dataloader\.num_workers differs",
+        grid("axes = {'train_dataloader.num_workers': [0, 2]}"),
+    ),
+    Row(
+        'grid file with seeds as an axis',
+        'ablate.py grid.py --out grid',
+        r'axes: randomness\.seed: write seeds = \[\.\.\.\] in its place',
+        grid("axes = {'randomness.seed': [0, 1]}"),
+    ),
+    Row(
+        'grid file and plugs on the command line',
+        'ablate.py grid.py --plugs cb --out grid',
+        r'--plugs: grid\.py says this itself; change it there',
+        grid("plugs = ['none', 'cb']"),
+    ),
+    Row(
+        'grid file that fails',
+        'ablate.py grid.py --out grid',
+        r'grid\.py is no grid \(ZeroDivisionError\)',
+        grid('seeds = 1 / 0'),
+    ),
+)
+
 ROWS = {
     'data': DATA,
     'class': CLASSES,
@@ -2551,6 +2759,7 @@ ROWS = {
     'checkpoint': CHECKPOINT,
     'argument': ARGUMENT,
     'run folder': RUN_FOLDERS,
+    'ablation': ABLATION,
 }
 
 # --- the document ---

@@ -37,7 +37,9 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs'
 ALL = sorted(path for path in CONFIGS.rglob('*.py') if '_base_' not in path.parts)
 DIGITS = [path for path in ALL if path.parent.name == 'digits']
-PAPERS = [path for path in ALL if path not in DIGITS]
+FASHION = [path for path in ALL if path.parent.name == 'fashion']
+SMALL_DATA = [*DIGITS, *FASHION]
+PAPERS = [path for path in ALL if path not in SMALL_DATA]
 FOLDERS = sorted({path.parent for path in PAPERS})
 SINGLE_BASE = re.compile(r"^_base_ = '([^/'\n]+)'$", re.MULTILINE)
 ABLATIONS = [path for path in ALL if SINGLE_BASE.search(path.read_text()) and 'plugs=' in path.read_text()]
@@ -307,14 +309,15 @@ def test_settings_count_the_classes_of_the_data():
     assert wrong == {}
 
 
-@pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))
-def test_digit_runs_repeat_and_say_how_to_get_the_data(path):
+@pytest.mark.parametrize('path', SMALL_DATA, ids=names(SMALL_DATA))
+def test_small_runs_repeat_and_say_how_to_get_the_data(path):
     cfg = load(path)
     assert cfg.randomness.seed == 0
     assert cfg.data_help.command.startswith('python tools/')
     assert (ROOT / cfg.data_help.command.split()[1]).is_file()
     assert cfg.data_help.root == cfg.train_dataloader.dataset.data_root
-    assert 'Flip' not in str(cfg.train_dataloader)
+    # A mirrored digit is not the same digit; a mirrored garment is.
+    assert ('Flip' in str(cfg.train_dataloader)) == (path in FASHION)
 
 
 # --- metafiles ---
@@ -392,7 +395,7 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
     spared = {name for name, p in parameters.items() if id(p) not in decayed}
     of_tables = 'pos_embed|cls_token|dist_token|bias_table|rel_pos_(table|h|w)'
     tables = {name for name in parameters if re.search(of_tables, name)}
-    if path in DIGITS:
+    if path in SMALL_DATA:
         # Neck and head of the segmentation are spared as a whole.
         heads = {name for name in parameters if 'upernet' in path.stem and not name.startswith('backbone.')}
         assert spared == {name for name, p in parameters.items() if p.ndim <= 1} | tables | heads
@@ -665,7 +668,10 @@ def picture(tmp_path_factory):
     }
 
 
-DATA = sorted(path for path in (CONFIGS / '_base_' / 'datasets').glob('*.py') if 'digits' not in path.stem)
+OF_SMALL_DATA = ('digits', 'fashion', 'garments')
+DATA = sorted(
+    path for path in (CONFIGS / '_base_' / 'datasets').glob('*.py') if not path.stem.startswith(OF_SMALL_DATA)
+)
 SCOPES = {'ade20k': 'mmseg', 'coco': 'mmdet'}
 
 
@@ -719,8 +725,8 @@ def test_images_are_filled_with_the_mean_that_is_subtracted(path):
             assert (transform.fill_color, transform.fill_std) == (bgr_mean, bgr_std)
 
 
-@pytest.mark.parametrize('path', DIGITS, ids=names(DIGITS))
-def test_digit_pipelines_build(path):
+@pytest.mark.parametrize('path', SMALL_DATA, ids=names(SMALL_DATA))
+def test_small_pipelines_build(path):
     cfg = load(path)
     init_default_scope(cfg.default_scope)
     for split in ('train', 'val', 'test'):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from mmengine.config import Config
 
-from vitplug import demo
+from vitplug import demo, threads
 from vitplug.progress import StatusLine
 
 CLASSIFICATION, SEGMENTATION, DETECTION = demo.TASKS
@@ -94,11 +94,11 @@ def test_training_gets_options_threads_and_tells_its_end(tmp_path, monkeypatch):
 )
 def test_threads_of_a_training_are_those_of_the_user(monkeypatch, users, expected):
     """6 is the number that `vitplug.threads` sets below a CPU quota of 6 cores."""
-    monkeypatch.setattr(demo, 'cores', lambda: 6)
+    monkeypatch.setattr(threads, 'cores', lambda: 6)
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
     if users:
         monkeypatch.setenv('OMP_NUM_THREADS', users)
-    assert demo.thread_variables(3) == expected
+    assert threads.thread_variables(3) == expected
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def parse(script: Path, args: list[str], monkeypatch) -> None:
 def parse_python(args: list[str], monkeypatch) -> None:
     if args[:2] == ['-m', 'pytest']:
         return parse_pytest(args[2:])
-    script = ROOT / 'vitplug' / 'doctor.py' if args[:2] == ['-m', 'vitplug.doctor'] else ROOT / args[0]
+    script = ROOT / (f'{args[1].replace(".", "/")}.py' if args[0] == '-m' else args[0])
     rest = args[2:] if args[0] == '-m' else args[1:]
     if 'pictures' in script.stem:
         # Takes no arguments and would draw at once.

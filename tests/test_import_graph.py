@@ -25,7 +25,7 @@ ROWS = (
     ('data_preprocessors', 'tasks'),
     ('runs',),
     ('analysis',),
-    ('benchmark', 'demo', 'doctor'),
+    ('ablation', 'benchmark', 'demo', 'doctor'),
     ('vitplug',),  # the names that `import vitplug` gives
 )
 

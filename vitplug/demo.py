@@ -20,7 +20,7 @@ from pathlib import Path
 
 from vitplug.analysis.tables import format_table
 from vitplug.progress import StatusLine, spoken
-from vitplug.threads import cores
+from vitplug.threads import cores, thread_variables
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA_ROOT = Path('data/digits')
@@ -308,12 +308,6 @@ class Training:
         """Ends the training before its time; it saves what it has."""
         self.process.terminate()
         self.process.wait()
-
-
-def thread_variables(number: int) -> dict[str, str]:
-    """OpenMP's variable for a number of threads; none where the user has set another number than `threads` does."""
-    users = os.environ.get('OMP_NUM_THREADS', str(cores()))
-    return {'OMP_NUM_THREADS': str(number)} if users == str(cores()) else {}
 
 
 def last_record(work_dir: Path, key: str) -> float:

@@ -51,6 +51,12 @@ def cores() -> int:
     return math.ceil(min(_cores_by_affinity(), cpu_quota()))
 
 
+def thread_variables(number: int) -> dict[str, str]:
+    """OpenMP's variable for a number of threads; none where the user has set another number than `configure` does."""
+    users = os.environ.get('OMP_NUM_THREADS', str(cores()))
+    return {'OMP_NUM_THREADS': str(number)} if users == str(cores()) else {}
+
+
 def cpu_quota(proc: Path = Path('/proc/self')) -> float:
     """CPU quota of a process's cgroups, in cores; infinity without a quota.
 

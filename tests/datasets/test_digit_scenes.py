@@ -19,6 +19,7 @@ from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
 
 from vitplug.datasets import digit_scenes as ds
+from vitplug.datasets import scenes as composer
 
 REPO = Path(__file__).parents[2]
 CLI = REPO / 'tools' / 'dataset_converters' / 'make_digit_scenes.py'
@@ -68,7 +69,7 @@ def pools():
 
 @pytest.fixture(scope='module')
 def scenes(pools):
-    return [ds.draw_scene(pools, 3, 'coco', 'train', index) for index in range(60)]
+    return [composer.draw_scene(pools, 3, 'coco', 'train', index) for index in range(60)]
 
 
 # --- split ---
@@ -104,13 +105,19 @@ def test_manifest_and_annotations_name_the_scans_that_were_drawn(made, pools):
     for a in json.loads((made / 'coco/annotations/instances_val.json').read_text())['annotations']:
         scan_of.setdefault(a['image_id'], []).append(a['scan_id'])
     for index in range(6):
-        scene = ds.draw_scene(pools, 3, 'coco', 'val', index)
+        scene = composer.draw_scene(pools, 3, 'coco', 'val', index)
         name = f'coco/val/val_{index:06d}.png'
         assert (cv2.imread(str(made / name))[..., ::-1] == scene.image).all()
         assert files[name]['scan_ids'] == scene.scan_ids.tolist() == scan_of[index + 1]
 
 
 # --- drawing ---
+
+
+def block(height, width, top, left):
+    """An opaque rectangle."""
+    ones = np.ones((height, width), np.float32)
+    return composer._Object(0, 0, ones, ones, top, left)
 
 
 def test_scenes_vary_in_shape_and_number_of_digits(scenes):
@@ -146,8 +153,9 @@ def test_masks_show_the_digit(scenes, pools):
 def test_mask_is_where_the_enlarged_scan_has_half_of_its_intensity(pools):
     scan = pools['train'].images[0]
     enlarged = cv2.resize(np.pad(scan, 1), (50, 40), interpolation=cv2.INTER_CUBIC) >= 0.5
-    ink = ds.render_digit(scan, height=32, width=40)
-    mask = ds._Digit(0, 0, ink, 3, 4).mask((60, 60))
+    ink, shade = ds.render_digit(scan, height=32, width=40)
+    assert (shade == 1).all() and shade.shape == ink.shape
+    mask = composer._Object(0, 0, ink, shade, 3, 4).mask((60, 60))
     rows, cols = (np.flatnonzero(enlarged.any(axis)) for axis in (1, 0))
     top, left = (np.flatnonzero(mask.any(axis))[0] for axis in (1, 0))
     height, width = np.ptp(rows) + 1, np.ptp(cols) + 1
@@ -157,7 +165,7 @@ def test_mask_is_where_the_enlarged_scan_has_half_of_its_intensity(pools):
 
 def test_digits_stand_out_from_what_is_around_them(scenes):
     for scene in scenes:
-        luminance = scene.image @ ds.LUMINANCE
+        luminance = scene.image @ composer.LUMINANCE
         around = np.median(luminance[~scene.masks.any(axis=0)])
         for mask in scene.masks:
             # Eroded, because the rim of a digit is blended with the background.
@@ -170,43 +178,43 @@ def test_digits_hardly_cover_each_other(pools):
     rng = np.random.default_rng(0)
     overlaps = []
     for _ in range(40):
-        digits = ds._lay_out(pools['train'], rng.integers(0, 10, 7), (96, 96), ds.SEVERAL, rng)
+        digits = composer._lay_out(pools['train'], rng.integers(0, 10, 7), (96, 96), composer.SEVERAL, rng)
         overlaps += [a.box_overlap(b) for i, a in enumerate(digits) for b in digits[:i]]
-        seen = ds.visible_masks(digits, (96, 96)).sum(axis=(1, 2))
+        seen = composer.visible_masks(digits, (96, 96)).sum(axis=(1, 2))
         assert all(n >= 0.75 * d.mask((96, 96)).sum() for n, d in zip(seen, digits, strict=True))
     assert 0 < max(overlaps) <= 0.15
 
 
 def test_later_digits_cover_earlier_ones():
-    first, second = (ds._Digit(0, 0, np.ones((4, 4), np.float32), top, 0) for top in (0, 3))
-    masks = ds.visible_masks([first, second], (8, 4))
+    first, second = (block(4, 4, top, 0) for top in (0, 3))
+    masks = composer.visible_masks([first, second], (8, 4))
     assert masks[0].any(axis=1).tolist() == [True] * 3 + [False] * 5
     assert masks[1].any(axis=1).tolist() == [False] * 3 + [True] * 4 + [False]
 
 
 def test_a_digit_covered_bit_by_bit_counts_as_crowded():
     # Each strip covers 12.5 % of the big digit, which the limit for a pair of boxes allows.
-    big = ds._Digit(0, 0, np.ones((16, 16), np.float32), 20, 0)
-    above = ds._Digit(0, 0, np.ones((20, 16), np.float32), 2, 0)
-    below = ds._Digit(0, 0, np.ones((20, 16), np.float32), 34, 0)
-    aside = ds._Digit(0, 0, np.ones((16, 16), np.float32), 20, 14)
+    big = block(16, 16, 20, 0)
+    above = block(20, 16, 2, 0)
+    below = block(20, 16, 34, 0)
+    aside = block(16, 16, 20, 14)
     shape = (60, 40)
-    assert not ds._is_crowded([big, above], shape)
-    assert not ds._is_crowded([big, above, below], shape)
-    assert ds._is_crowded([big, above, below, aside], shape)
+    assert not composer._is_crowded([big, above], shape)
+    assert not composer._is_crowded([big, above, below], shape)
+    assert composer._is_crowded([big, above, below, aside], shape)
 
 
 @pytest.mark.parametrize('grey', [0, 60, 120])
 def test_digits_are_brighter_than_what_is_behind_them(grey):
     patch = np.full((5, 5, 3), grey, np.float32)
     for seed in range(20):
-        difference = ds.pick_contrasting_colour(patch, np.random.default_rng(seed)) @ ds.LUMINANCE - grey
-        assert difference >= ds.MIN_CONTRAST - 0.01
+        difference = composer.pick_contrasting_colour(patch, np.random.default_rng(seed)) @ composer.LUMINANCE - grey
+        assert difference >= composer.MIN_CONTRAST - 0.01
 
 
 def test_digits_are_white_where_nothing_stands_out():
     patch = np.full((5, 5, 3), 250, np.float32)
-    assert (ds.pick_contrasting_colour(patch, np.random.default_rng(0)) == 255).all()
+    assert (composer.pick_contrasting_colour(patch, np.random.default_rng(0)) == 255).all()
 
 
 def test_number_of_images_does_not_change_earlier_ones(made, tmp_path):
@@ -259,7 +267,7 @@ def test_ade_layout(made, pools):
         for index, (image, seg) in enumerate(zip(images, maps, strict=True)):
             image, seg = cv2.imread(str(image)), cv2.imread(str(seg), cv2.IMREAD_UNCHANGED)
             assert seg.dtype == np.uint8 and seg.shape == image.shape[:2]
-            scene = ds.draw_scene(pools, 3, 'ade', split, index)
+            scene = composer.draw_scene(pools, 3, 'ade', split, index)
             for mask, label in zip(scene.masks, scene.labels, strict=True):
                 assert (seg[mask] == label + 1).all()
             assert (seg[~scene.masks.any(axis=0)] == 0).all()
@@ -278,7 +286,7 @@ def test_coco_layout(made, pools, split, count):
     for image_id, image in coco.imgs.items():
         picture = cv2.imread(str(made / 'coco' / split / image['file_name']))
         assert picture.shape[:2] == (image['height'], image['width'])
-        scene = ds.draw_scene(pools, 3, 'coco', split, image_id - 1)
+        scene = composer.draw_scene(pools, 3, 'coco', split, image_id - 1)
         annotations = coco.imgToAnns[image_id]
         assert [a['category_id'] - 1 for a in annotations] == scene.labels.tolist()
         for annotation, mask in zip(annotations, scene.masks, strict=True):
@@ -294,7 +302,7 @@ def test_coco_layout(made, pools, split, count):
 @settings(max_examples=100, deadline=None)
 @given(npst.arrays(bool, st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_rle_is_what_pycocotools_reads(mask):
-    code = ds.encode_rle(mask)
+    code = composer.encode_rle(mask)
     assert (mask_utils.decode(mask_utils.frPyObjects(code, *mask.shape)).astype(bool) == mask).all()
 
 
@@ -341,7 +349,7 @@ def test_damaged_folder_is_made_again(made, copy, name, damage):
 
 @pytest.mark.parametrize('at', ['imagenet/val/3', 'coco/annotations/instances_train', 'manifest.json'])
 def test_failure_while_writing_leaves_nothing_that_passes_for_complete(made, tmp_path, monkeypatch, at):
-    root, write = tmp_path / 'digits', ds._write_bytes
+    root, write = tmp_path / 'digits', composer._write_bytes
 
     def fail(path, data):
         if at in path.as_posix():
@@ -349,7 +357,7 @@ def test_failure_while_writing_leaves_nothing_that_passes_for_complete(made, tmp
             raise OSError('no space left on device')
         write(path, data)
 
-    monkeypatch.setattr(ds, '_write_bytes', fail)
+    monkeypatch.setattr(composer, '_write_bytes', fail)
     with pytest.raises(OSError, match='no space'):
         make(root)
     assert not root.exists() and not ds.is_complete(root, **ARGS)
@@ -368,7 +376,7 @@ def test_finished_folder_is_moved_not_copied(tmp_path):
 
 
 def test_failure_while_overwriting_keeps_what_was_there(made, copy, monkeypatch):
-    monkeypatch.setattr(ds, '_encode_json', lambda value: 1 / 0)
+    monkeypatch.setattr(composer, '_encode_json', lambda value: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         ds.make_digit_scenes(copy, **{**ARGS, 'num_scenes': (2, 1)}, overwrite=True, log=lambda line: None)
     assert tree(copy) == tree(made)

@@ -3,7 +3,7 @@
 import logging
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from mmengine.config import Config
@@ -40,15 +40,26 @@ def train(argv: Sequence[str] | None = None) -> None:
     status of its reason (`vitplug.errors.stops`).
     """
     args = _parse(train_parser(), argv)
+    run_training(lambda: train_config(args), args.unsafe_unpickle, args.allow_changes)
+
+
+def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allow_changes: bool = False) -> None:
+    """Trains as `tools/train.py` does, and ends with its exit statuses.
+
+    Args:
+        read: Gives the config, with `launcher` and `work_dir`; its errors are those of wrong settings.
+        unsafe_unpickle: Whether files that the config names may run code of their own.
+        allow_changes: Whether a checkpoint may have been trained with other settings.
+    """
     with ExitStack() as held:
         with one_line_errors(*SETTINGS), explained_writes():
-            cfg = train_config(args)
+            cfg = read()
             remarks = check_training(cfg)
-            _choose_readers(cfg, args.unsafe_unpickle)
+            choose_readers(cfg, unsafe_unpickle)
             if is_first_process(cfg.launcher):
                 held.enter_context(only_training(run_folders(cfg)))
             check_run_folders(cfg)
-        runner = build_runner(cfg, args.allow_changes, remarks)
+        runner = build_runner(cfg, allow_changes, remarks)
         with reported(runner), older_checkpoint_named(cfg):
             runner.train()
         leave_process_group()
@@ -60,7 +71,7 @@ def test(argv: Sequence[str] | None = None) -> None:
     with one_line_errors(*SETTINGS), explained_writes():
         cfg = test_config(args)
         remarks = check_testing(cfg)
-        _choose_readers(cfg, args.unsafe_unpickle)
+        choose_readers(cfg, args.unsafe_unpickle)
     runner = build_runner(cfg, args.allow_changes, remarks)
     with reported(runner):
         runner.test()
@@ -74,7 +85,7 @@ def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
     return parser.parse_args(argv)
 
 
-def _choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
+def choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
     """Chooses the readers of files that a config names.
 
     Raises:

@@ -8,6 +8,7 @@ from .checkpoint import CheckpointHook
 from .compilation import CompileHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
+from .paired_weights import PairedWeightsHook
 from .plug_values import PlugValuesHook
 from .randomness import RandomnessHook
 
@@ -17,6 +18,7 @@ __all__ = [
     'CompileHook',
     'InterruptionHook',
     'NonFiniteLossHook',
+    'PairedWeightsHook',
     'PlugValuesHook',
     'RandomnessHook',
 ]

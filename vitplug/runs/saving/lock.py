@@ -1,4 +1,4 @@
-"""One training at a time in a folder."""
+"""One training, or one controller of trainings, at a time in a folder."""
 
 import errno
 import fcntl
@@ -28,18 +28,28 @@ def only_training(folders: Iterable[Path]) -> Iterator[None]:
     """
     with ExitStack() as locks:
         for folder in folders:
-            locks.enter_context(_locked(folder))
+            locks.enter_context(locked(folder / LOCK, 'training', '--work-dir'))
         yield
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / LOCK
+def locked(path: Path, what: str, option: str) -> Iterator[None]:
+    """Holds a lock until the end or the death of this process; makes a missing folder.
+
+    Args:
+        path: The lock file; names the host and the process of its last holder.
+        what: What holds it, for the error.
+        option: The option that chooses another folder, for the error.
+
+    Raises:
+        BlockingIOError: if another process holds the lock; names the process.
+        OSError: if the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     check_record_file(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        _take(descriptor, path)
+        _take(descriptor, path, what, option)
         os.ftruncate(descriptor, 0)
         try:
             os.write(descriptor, f'host {socket.gethostname()}, process {os.getpid()}'.encode())
@@ -50,16 +60,16 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(descriptor: int, path: Path) -> None:
+def _take(descriptor: int, path: Path, what: str, option: str) -> None:
     try:
         # Not flock(): a loader's workers would inherit that lock, and hold it for seconds after a kill.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in TAKEN:
-            print(f'warning: {path} cannot be locked ({error.strerror}): start no second training', file=sys.stderr)
+            print(f'warning: {path} cannot be locked ({error.strerror}): start no second {what}', file=sys.stderr)
             return
         holder = ''.join(filter(str.isprintable, os.read(descriptor, 200).decode(errors='replace')))
         raise BlockingIOError(
-            f'another training is running in {path.parent} ({holder or "of an unknown process"}): '
-            'wait for its end, stop it, or choose another --work-dir'
+            f'another {what} is running in {path.parent} ({holder or "of an unknown process"}): '
+            f'wait for its end, stop it, or choose another {option}'
         ) from error

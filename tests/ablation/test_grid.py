@@ -1,0 +1,323 @@
+"""Grids: what is compared, what a cell is, and how plugs, keys and metrics are named. Nothing is trained."""
+
+import hashlib
+import json
+import random
+from pathlib import Path
+
+import bad_inputs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mmengine.config import Config
+
+from vitplug.ablation.cells import (
+    config_text,
+    content_hash,
+    folder_name,
+    plan_cells,
+    read_cell_files,
+    with_seed,
+    write_cell,
+)
+from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
+from vitplug.ablation.keys import check_key
+from vitplug.ablation.metrics import choose_metric, greater_is_better
+from vitplug.ablation.plug_text import label_of, parse_plugs
+from vitplug.ablation.probe import count_steps
+from vitplug.ablation.records import Grid, read_cells, read_grid
+from vitplug.config.reading import read_config
+
+DIGITS = Path(__file__).parents[2] / 'configs' / 'digits'
+VIT = str(DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py')
+LR = 'optim_wrapper.optimizer.lr'
+
+
+# --- plugs ---
+
+
+@pytest.mark.parametrize(
+    'text, plugs',
+    [
+        ('none', []),
+        ('cb', [dict(type='ContextBroadcast')]),
+        ('gab+residual', [dict(type='GaussianAttentionBias'), dict(type='ResidualAttention')]),
+        ('residual(alpha=0.25)', [dict(type='ResidualAttention', alpha=0.25)]),
+        (
+            " gab + residual( alpha = 0.25, layers='upper' ) ",
+            [dict(type='GaussianAttentionBias'), dict(type='ResidualAttention', alpha=0.25, layers='upper')],
+        ),
+        ('broad(gamma=0.4)+refiner', [dict(type='BroadAttention', gamma=0.4), dict(type='Refiner')]),
+        ('rel-pos-bias+cb', [dict(type='RelPosBias'), dict(type='ContextBroadcast')]),
+        ('cb(layers=[0, 1])', [dict(type='ContextBroadcast', layers=[0, 1])]),
+        ('SqueezeExcite(reduction=8)', [dict(type='SqueezeExcite', reduction=8)]),
+    ],
+)
+def test_plugs_of_a_text(text, plugs):
+    assert parse_plugs(text) == plugs
+
+
+@pytest.mark.parametrize(
+    'text', ['cb(0.5)', 'cb-gab', 'cb*2', '', 'cb(**{})', 'os.system("x")', 'cb(layers=open("x"))']
+)
+def test_text_that_is_no_plug(text):
+    with pytest.raises(ValueError, match='--plugs'):
+        parse_plugs(text)
+
+
+def test_label_has_no_spaces():
+    assert label_of(' gab +  residual( alpha = 0.25 ) ') == 'gab+residual(alpha=0.25)'
+
+
+# --- what a cell is ---
+
+
+def hash_of(**changes):
+    cfg = read_config(VIT, changes)
+    return content_hash(with_seed(cfg, 0))
+
+
+@pytest.fixture(scope='module')
+def plain():
+    return hash_of()
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'train_dataloader.num_workers': 0, 'train_dataloader.persistent_workers': False},
+        {'work_dir': 'elsewhere'},
+        {'log_level': 'ERROR'},
+        {'train_dataloader.dataset.data_root': '/another/machine/imagenet'},
+        {'default_hooks.logger.interval': 1},
+        {'default_hooks.checkpoint.max_keep_ckpts': 5},
+        {'randomness.seed': 17},  # of the base; the cell's own wins
+        {'test_dataloader.batch_size': 7},
+        {'model.backbone.plugs': []},
+        {'vis_backends.0.save_dir': 'x'},
+    ],
+)
+def test_hash_is_the_same_for(change, plain):
+    assert hash_of(**change) == plain
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {LR: 1e-4},
+        {'train_cfg.max_epochs': 15},
+        {'train_dataloader.batch_size': 16},
+        {'train_dataloader.dataset.data_root': 'data/others'},
+        {'model.backbone.plugs': [dict(type='ContextBroadcast')]},
+        {'model.backbone.drop_path_rate': 0.1},
+        {'train_dataloader.dataset.pipeline.5.degrees': 13},
+        {'param_scheduler.1.eta_min': 1e-6},
+        {'default_hooks.non_finite.max_consecutive': 6},
+        {'randomness.deterministic': True},
+    ],
+)
+def test_hash_is_another_for(change, plain):
+    assert hash_of(**change) != plain
+
+
+def test_hash_is_another_for_another_seed(plain):
+    assert content_hash(with_seed(read_config(VIT), 1)) != plain
+
+
+def test_hash_is_that_of_the_sorted_json():
+    """So it stays the same in another process, on another machine and in another version."""
+    cfg = Config(dict(model=dict(type='A', x=[1, 2.5, None]), load_from='/a/b.pth', helper=1))
+    content = {'load_from': 'b.pth', 'model': {'type': 'A', 'x': [1, 2.5, None]}}
+    assert content_hash(cfg) == hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@given(st.randoms(use_true_random=False))
+def test_hash_does_not_depend_on_the_order_of_keys(order):
+    nested = {'model': {'type': 'A', 'depth': 3, 'arch': {'heads': 2, 'dims': [1, 2]}}, 'train_cfg': {'max_epochs': 2}}
+    assert content_hash(Config(shuffled(nested, order))) == content_hash(Config(nested))
+
+
+def shuffled(node, order: random.Random):
+    if not isinstance(node, dict):
+        return node
+    items = [(key, shuffled(child, order)) for key, child in node.items()]
+    order.shuffle(items)
+    return dict(items)
+
+
+def test_folder_name_is_safe():
+    assert folder_name("residual(alpha=0.25, layers='upper')", 3, 'a' * 64) == (
+        'residual_alpha=0.25_layers=_upper_seed3_aaaaaaaaaa'
+    )
+    assert '/' not in folder_name('../../x', 0, 'b' * 64)
+
+
+# --- variants ---
+
+
+def test_every_combination_is_a_variant():
+    grid = GridFile(VIT, axes={LR: [1e-3, 1e-4], 'train_cfg.max_epochs': [1, 2]}, plugs=['cb', 'none'], seeds=[4, 5])
+    variants = make_variants(grid)
+    labels = [variant.label for variant in variants]
+    assert labels[:3] == [
+        'cb, lr=0.001, max_epochs=1',
+        'cb, lr=0.001, max_epochs=2',
+        'cb, lr=0.0001, max_epochs=1',
+    ]
+    assert len(labels) == 8 and baseline_of(grid, labels) == 'none, lr=0.001, max_epochs=1'
+    assert variants[5].cfg.train_cfg.max_epochs == 2 and variants[5].cfg.optim_wrapper.optimizer.lr == 1e-3
+    assert variants[5].cfg.model.backbone.plugs == [] and variants[0].cfg.model.backbone.plugs[0].type[0] == 'C'
+
+
+def test_labels_tell_axes_of_the_same_last_name_apart():
+    grid = GridFile(VIT, axes={'train_dataloader.batch_size': [8], 'val_dataloader.batch_size': [100]})
+    [variant] = make_variants(grid)
+    assert variant.label == 'train_dataloader.batch_size=8, val_dataloader.batch_size=100'
+
+
+def test_grid_without_plugs_and_axes_has_one_variant():
+    [variant] = make_variants(GridFile(VIT))
+    assert variant.label == 'base' and 'plugs' not in variant.cfg.model.backbone
+
+
+def test_seeds_are_numbers_or_a_list():
+    assert seeds_of('3') == (0, 1, 2) and seeds_of('3,1') == (3, 1) and seeds_of('7,') == (7,)
+    for wrong in ('0', '-1', 'x', '', '1.5'):
+        with pytest.raises(ValueError, match='seeds'):
+            seeds_of(wrong)
+
+
+def test_grid_file(tmp_path):
+    (tmp_path / 'sub').mkdir()
+    (tmp_path / 'base.py').write_text(f'_base_ = {VIT!r}\n')
+    path = tmp_path / 'sub' / 'grid.py'
+    path.write_text(
+        "import math\nbase = '../base.py'\n_rates = [1e-3]\naxes = {'train_cfg.max_epochs': [1, 2]}\nseeds = 4\n"
+    )
+    assert is_grid_file(path) and not is_grid_file(Path(VIT))
+    grid = read_grid_file(path)
+    assert Path(grid.base) == tmp_path / 'base.py' and grid.seeds == (0, 1, 2, 3)
+    assert [variant.label for variant in make_variants(grid)] == ['max_epochs=1', 'max_epochs=2']
+
+
+def test_keys_that_a_class_takes_are_known():
+    cfg = read_config(VIT)
+    for key in (
+        LR,
+        'model.backbone.drop_path_rate',
+        'train_cfg.val_begin',
+        'param_scheduler.1.T_max',
+        'model.head.topk',
+    ):
+        check_key(cfg, key)
+    for key in ('model.backbone.drop_pth', 'optim_wrapper.optimizer.learning_rate', 'param_scheduler.2.end', 'modell'):
+        with pytest.raises(ValueError, match=rf'axes: {key}: .* has no '):
+            check_key(cfg, key)
+
+
+# --- cells in a folder ---
+
+
+def cells_of(out, write=True, **settings):
+    cells = plan_cells(make_variants(GridFile(VIT, **settings)), settings.get('seeds', [0]), out)
+    for cell in cells if write else ():
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        write_cell(cell, '')
+    return cells
+
+
+def test_changed_axis_adds_cells_and_keeps_the_others(tmp_path):
+    before = cells_of(tmp_path, plugs=['none', 'cb'], seeds=[0])
+    lr = read_config(VIT).optim_wrapper.optimizer.lr
+    after = cells_of(tmp_path, plugs=['none', 'cb', 'gab'], axes={LR: [lr, 1e-4]}, seeds=[0, 1])
+    assert len(after) == 12 and len(read_cell_files(tmp_path)) == 12
+    kept = {cell.variant.label: cell.folder for cell in after if cell.folder in {cell.folder for cell in before}}
+    assert kept == {f'none, lr={lr}': before[0].folder, f'cb, lr={lr}': before[1].folder}
+    labels = [cell.variant.label for cell in after if cell.seed == 0]
+    found = read_cells(tmp_path, Grid(tuple(labels), labels[0], (0, 1), 'accuracy/top1', True))
+    assert {cell.folder for cell in found} == {f'cells/{cell.folder.name}' for cell in after}
+
+
+def test_cells_go_seed_by_seed(tmp_path):
+    cells = cells_of(tmp_path, write=False, plugs=['none', 'cb'], seeds=[1, 0])
+    assert [(cell.variant.label, cell.seed) for cell in cells] == [('none', 1), ('cb', 1), ('none', 0), ('cb', 0)]
+
+
+def test_changed_base_is_another_grid_and_says_what_changed(tmp_path):
+    cells_of(tmp_path, plugs=['none'], seeds=[0])
+    with pytest.raises(ValueError, match=r'of another grid: none with seed 0 .*optimizer\.lr: .* -> 0\.5'):
+        cells_of(tmp_path, plugs=['none'], seeds=[0], options={LR: 0.5})
+
+
+def test_config_of_a_cell_is_its_config(tmp_path):
+    [cell] = cells_of(tmp_path, plugs=['residual(alpha=0.25)'], seeds=[3])
+    (tmp_path / 'own.py').write_text(config_text(cell))
+    again = read_config(str(tmp_path / 'own.py'))
+    assert content_hash(again)[:10] == cell.hash and again.randomness.seed == 3
+    assert again.to_dict() == cell.cfg.to_dict()
+
+
+def test_grid_json_is_what_the_report_reads(tmp_path):
+    from vitplug.ablation.cells import write_json
+    from vitplug.ablation.cli import grid_content
+
+    grid = GridFile(
+        VIT, plugs=['none', 'cb'], seeds=[0, 1], metric='accuracy/top1', greater_is_better=True, baseline='cb'
+    )
+    write_json(tmp_path / 'grid.json', grid_content(grid, make_variants(grid), 'python tools/ablate.py x'))
+    found = read_grid(tmp_path)
+    assert (found.labels, found.baseline, found.seeds) == (('none', 'cb'), 'cb', (0, 1))
+    assert found.facts['base'] == VIT and found.facts['versions'].keys() == {'vitplug', 'torch', 'mmengine', 'python'}
+
+
+# --- metrics ---
+
+
+@pytest.mark.parametrize(
+    'config, first, other',
+    [
+        (VIT, 'accuracy/top1', 'accuracy/top5'),
+        (next(DIGITS.glob('vit-mini-p8_upernet_*.py')), 'mIoU', 'aAcc'),
+        (next(DIGITS.glob('swin-mini-p4-w4_mask-rcnn_*.py')), 'coco/segm_mAP', 'coco/bbox_mAP_50'),
+    ],
+)
+def test_metrics_of_a_config(config, first, other):
+    cfg = read_config(str(config))
+    assert choose_metric(cfg, None) == first and choose_metric(cfg, other) == other
+    with pytest.raises(ValueError, match='no validation gives'):
+        choose_metric(cfg, 'accuracy')
+
+
+def test_metrics_of_an_unknown_evaluator_have_to_be_named():
+    cfg = Config(dict(val_evaluator=dict(type='MyMetric'), val_dataloader=dict(batch_size=1)))
+    assert choose_metric(cfg, 'mine/score') == 'mine/score'
+    with pytest.raises(ValueError, match='the metrics of MyMetric are not known: name one'):
+        choose_metric(cfg, None)
+
+
+def test_losses_are_better_when_smaller():
+    assert greater_is_better('accuracy/top1') and not greater_is_better('val/Loss')
+
+
+@pytest.mark.parametrize(
+    'loop, expected',
+    [
+        (dict(max_epochs=14, val_interval=7), (70, 2)),
+        (dict(max_epochs=5, val_interval=2), (25, 3)),
+        (dict(max_iters=22, val_interval=8), (22, 3)),
+        (dict(max_epochs=4, val_begin=3), (20, 2)),
+    ],
+)
+def test_steps_of_a_training(loop, expected):
+    assert count_steps(loop, batches=5) == expected
+
+
+def test_dry_run_writes_nothing(tmp_path):
+    folder = bad_inputs.prepare(tmp_path / 'row')
+    try:
+        outcome = bad_inputs.run('ablate.py tiny.py --plugs none gab --seeds 2 --out grid --dry-run', folder)
+    finally:
+        bad_inputs.clean()
+    assert outcome.status == 0, outcome.text
+    assert '4 cells in grid, compared by accuracy/top1 with none' in outcome.out
+    assert not (folder / 'grid').exists()

@@ -1,0 +1,179 @@
+"""Intervals and corrections against SciPy's own functions, numbers by hand, and simulations."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vitplug.ablation.statistics import MIN_SEEDS, Verdict, compare, holm, mean_and_sd, t_interval
+
+# Top-1 of two trainings for seeds 0 to 4.
+PLAIN = {0: 88.1, 1: 87.6, 2: 88.4, 3: 87.9, 4: 88.2}
+PLUG = {0: 88.6, 1: 87.8, 2: 88.9, 3: 88.7, 4: 88.5}
+
+
+def one(ours, theirs, **settings):
+    return compare({'none': theirs, 'cb': ours}, 'none', **settings)['cb']
+
+
+# --- one interval ---
+
+
+def test_interval_is_scipys_of_stored_numbers():
+    found = one(PLUG, PLAIN)
+    theirs = stats.ttest_rel([*PLUG.values()], [*PLAIN.values()])
+    assert found.p == pytest.approx(theirs.pvalue, rel=1e-9)
+    ends = theirs.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((ends.low, ends.high), rel=1e-9)
+    assert found.seeds == (0, 1, 2, 3, 4) and found.p_holm == found.p and found.verdict is Verdict.BETTER
+
+
+def test_interval_by_hand():
+    """Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), quantile 4.302653 of 2 degrees of freedom."""
+    found = one({0: 1.0, 1: 2.0, 2: 3.0}, {0: 0.0, 1: 0.0, 2: 0.0})
+    assert found.difference == 2
+    assert (found.low, found.high) == pytest.approx((2 - 4.3026527 / 3**0.5, 2 + 4.3026527 / 3**0.5), abs=1e-6)
+    # Two degrees of freedom have a closed form: P(|T| > t) = 1 - t / sqrt(2 + t^2).
+    t = 2 * 3**0.5
+    assert found.p == pytest.approx(1 - t / (2 + t * t) ** 0.5, rel=1e-9)
+    assert found.verdict is Verdict.OPEN
+
+
+def test_seeds_are_paired():
+    """Seeds differ by far more than the plug from the baseline: without pairs nothing would be seen."""
+    base = {seed: 80.0 + 3 * seed for seed in range(5)}
+    ours = {seed: value + 0.5 + 0.02 * (-1) ** seed for seed, value in base.items()}
+    found = one(ours, base)
+    assert found.verdict is Verdict.BETTER and 0.4 < found.low < found.high < 0.6
+    assert stats.ttest_ind([*ours.values()], [*base.values()]).pvalue > 0.5
+
+
+def test_only_common_seeds_count():
+    found = one({**PLUG, 9: 0.0}, {8: 100.0, **PLAIN})
+    assert found == one(PLUG, PLAIN)
+
+
+def test_order_of_seeds_does_not_count():
+    assert one(dict(reversed(PLUG.items())), PLAIN) == one(PLUG, PLAIN)
+
+
+@pytest.mark.parametrize('level', [0.9, 0.99])
+def test_level(level):
+    found = one(PLUG, PLAIN, level=level)
+    ends = stats.ttest_rel([*PLUG.values()], [*PLAIN.values()]).confidence_interval(level)
+    assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
+
+
+@pytest.mark.parametrize('count', [0, 1, 2])
+def test_too_few_seeds(count):
+    few = {seed: PLUG[seed] for seed in range(count)}
+    found = one(few, PLAIN)
+    assert found.verdict is Verdict.TOO_FEW and count < MIN_SEEDS
+    assert (found.low, found.high, found.p, found.p_holm) == (None,) * 4
+    assert found.difference == (pytest.approx(np.mean([PLUG[s] - PLAIN[s] for s in few])) if count else None)
+
+
+@pytest.mark.parametrize('step', [0.0, 0.1, -0.3])
+def test_equal_differences_are_no_certainty(step):
+    """A difference of the same size in every seed would have p = 0; 0.1 is not exact, so neither are differences."""
+    found = one({seed: value + step for seed, value in PLAIN.items()}, PLAIN)
+    assert found.verdict is Verdict.NO_SPREAD and found.difference == pytest.approx(step)
+    assert found.low is found.high is found.p is found.p_holm is None
+
+
+def test_verdicts_follow_the_direction_of_the_metric():
+    assert one(PLUG, PLAIN, greater_is_better=False).verdict is Verdict.WORSE
+    assert one(PLAIN, PLUG).verdict is Verdict.WORSE
+    assert one(PLAIN, PLUG, greater_is_better=False).verdict is Verdict.BETTER
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(ValueError, match=r"baseline = 'plain': must be one of \['cb', 'none'\]"):
+        compare({'none': PLAIN, 'cb': PLUG}, 'plain')
+    with pytest.raises(ValueError, match='cb, seed 3: the value is nan, must be finite'):
+        compare({'none': PLAIN, 'cb': {**PLUG, 3: float('nan')}}, 'none')
+
+
+def test_mean_and_sd():
+    assert mean_and_sd([]) == (None, None) and mean_and_sd([2.0]) == (2.0, None)
+    assert mean_and_sd([1.0, 3.0]) == (2.0, pytest.approx(2**0.5))
+
+
+# --- Holm's correction ---
+
+
+def test_holm_by_hand():
+    """3 x 0.01; 2 x 0.02; the last one is 0.03, and at least the one before it."""
+    assert holm([0.02, 0.03, 0.01]) == pytest.approx([0.04, 0.04, 0.03])
+    assert holm([0.5, 0.9, 0.001, 0.04]) == pytest.approx([1.0, 1.0, 0.004, 0.12])
+    assert holm([0.3]) == pytest.approx([0.3]) and holm([]).shape == (0,)
+
+
+def test_holm_is_the_step_down_procedure():
+    """Written as Holm did: in ascending order, reject while p <= alpha / (number left), and stop at the first miss."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        p, alpha = rng.uniform(0, 0.06, rng.integers(1, 8)), rng.uniform(0.01, 0.2)
+        rejected = np.zeros(len(p), bool)
+        for left, index in zip(range(len(p), 0, -1), np.argsort(p), strict=True):
+            if p[index] > alpha / left:
+                break
+            rejected[index] = True
+        assert ((holm(p) <= alpha) == rejected).all()
+
+
+def test_rows_are_corrected_by_themselves():
+    p = np.random.default_rng(1).uniform(size=(4, 3, 5))
+    assert np.array_equal(holm(p)[2, 1], holm(p[2, 1]))
+
+
+def test_family_is_all_variants():
+    """Variants that are late count as well: a result does not lose its verdict when they come in with p = 1."""
+    late = {f'late{i}': {0: 88.0} for i in range(6)}
+    alone = compare({'none': PLAIN, 'cb': PLUG}, 'none')['cb']
+    found = compare({'none': PLAIN, 'cb': PLUG, **late}, 'none')
+    assert [*found] == ['cb', *late] and alone.verdict is Verdict.BETTER
+    assert found['cb'].p == alone.p and found['cb'].p_holm == pytest.approx(7 * alone.p)
+    assert found['cb'].verdict is Verdict.OPEN and (found['cb'].low, found['cb'].high) == (alone.low, alone.high)
+
+
+# --- simulations ---
+
+DRAWS = 40_000
+"""Standard error of a share of 5 % over so many experiments: 0.11 points."""
+
+
+def differences(rng: np.random.Generator, seeds: int, variants: int = 1) -> np.ndarray:
+    """Differences that vary about zero, shape (DRAWS, variants, seeds).
+
+    A seed adds the same to all trainings, much more than the rest; all variants share their baseline.
+    """
+    of_seed = rng.normal(0, 5, (DRAWS, 1, seeds))
+    values = of_seed + rng.normal(0, 1, (DRAWS, variants + 1, seeds))
+    return values[:, 1:] - values[:, :1]
+
+
+@pytest.mark.parametrize('seeds', [3, 5, 10])
+def test_interval_covers_95_percent(seeds):
+    truth = 0.7
+    found = t_interval(differences(np.random.default_rng(seeds), seeds)[:, 0] + truth)
+    covered = np.mean((found.low <= truth) & (truth <= found.high))
+    assert covered == pytest.approx(0.95, abs=0.015)
+    # The quantile of the normal distribution in place of Student's would be wrong by more than that.
+    half = (found.high - found.low) / 2 * stats.norm.ppf(0.975) / stats.t.ppf(0.975, seeds - 1)
+    assert np.mean(np.abs(found.mean - truth) <= half) < 0.935
+
+
+@pytest.mark.parametrize('seeds', [3, 5])
+def test_holm_keeps_the_family_wise_error(seeds):
+    """Seven plugs without effect, which share a baseline: some false decision in at most 5 % of the tables."""
+    p = t_interval(differences(np.random.default_rng(7), seeds, variants=7)).p
+    assert np.mean((p <= 0.05).any(axis=-1)) > 0.12
+    assert np.mean((holm(p) <= 0.05).any(axis=-1)) < 0.055
+
+
+def test_holm_keeps_the_error_beside_true_effects_and_finds_more_than_bonferroni():
+    shift = np.array([4.0, 4.0, 4.0, 4.0, 0.0, 0.0, 0.0])[:, None]
+    p = t_interval(differences(np.random.default_rng(8), 5, variants=7) + shift).p
+    decided = holm(p) <= 0.05
+    assert np.mean(decided[:, 4:].any(axis=-1)) < 0.055
+    assert decided[:, :4].mean() > (p * 7 <= 0.05)[:, :4].mean() + 0.01

@@ -1,0 +1,106 @@
+"""Checks of all variants before the first cell is trained; each refusal names the variant."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mmengine.config import Config
+
+from vitplug.analysis.config_diff import changed_settings, count_groups
+from vitplug.analysis.costs import build_model
+from vitplug.config.checks import check_parts, check_types
+from vitplug.runs.checks import check_training
+from vitplug.runs.cli import choose_readers
+
+from .grid import GridFile, Variant
+from .metrics import choose_metric
+from .records import GRID
+
+
+def check_variants(
+    variants: Sequence[Variant],
+    metric: str | None,
+    out: Path,
+    unsafe_unpickle: bool = False,
+    told: Callable[[str], object] = lambda text: None,
+) -> dict[str, int]:
+    """Builds the model and the optimizer of every variant, without memory for weights, and checks data and metric.
+
+    Args:
+        variants: The variants.
+        metric: The metric; None for the config's main one.
+        out: Folder of the grid.
+        unsafe_unpickle: Whether files that the configs name may run code of their own.
+        told: Is told the progress.
+
+    Returns:
+        Number of parameters by label.
+
+    Raises:
+        ValueError, OSError or ImportError: If a variant cannot be trained; names it.
+    """
+    counts = {}
+    for number, variant in enumerate(variants, 1):
+        told(f'checking variant {number} of {len(variants)}: {variant.label}')
+        try:
+            counts[variant.label] = _check(variant.cfg, metric, out, unsafe_unpickle)
+        except (ValueError, ImportError) as error:
+            raise ValueError(f'{variant.label}: {error}') from error
+    return counts
+
+
+def _check(cfg: Config, metric: str | None, out: Path, unsafe_unpickle: bool) -> int:
+    cfg = Config(cfg._cfg_dict.to_dict() | dict(work_dir=str(out), launcher='none'), filename=cfg.filename)
+    check_parts(cfg)
+    check_types(cfg._cfg_dict)
+    choose_readers(cfg, unsafe_unpickle)
+    choose_metric(cfg, metric)
+    check_training(cfg)
+    model = build_model(cfg)
+    count_groups(cfg, model)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def check_folder(out: Path, grid: GridFile) -> None:
+    """Checks that a folder is new, empty or of this grid.
+
+    Raises:
+        ValueError: If it is of another grid, or holds something else.
+    """
+    before = _read_earlier(out)
+    if before is None:
+        if out.exists() and (not out.is_dir() or any(one.name[0] != '.' for one in out.iterdir())):
+            raise ValueError(f'--out: {out} is no folder of a grid and not empty: choose another one')
+    elif Path(before['base']).name != Path(grid.base).name:
+        raise ValueError(f'--out: {out} is the folder of another grid, with base {before["base"]}: choose another one')
+
+
+def check_metric(out: Path, metric: str) -> None:
+    """Checks that the cells of a folder were compared by a metric.
+
+    Raises:
+        ValueError: If they were compared by another one.
+    """
+    before = _read_earlier(out)
+    if before is not None and before['metric'] != metric:
+        raise ValueError(
+            f'--out: {out} is the folder of another grid, which compares by {before["metric"]}, not {metric}: choose '
+            'another one'
+        )
+
+
+def _read_earlier(out: Path) -> dict[str, str] | None:
+    path = out / GRID
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+        return {name: content[name] for name in ('base', 'metric')}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{path} cannot be read ({error}): move the folder away') from error
+
+
+def describe_change(base: Config, cfg: Config) -> str:
+    """The settings in which a variant differs from the baseline, one a line."""
+    pairs = changed_settings(base, cfg).items()
+    return '\n'.join(f'{key}: {before!r} -> {after!r}' for key, (before, after) in pairs)

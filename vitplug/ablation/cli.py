@@ -1,0 +1,254 @@
+"""The command `tools/ablate.py`: a grid of plugs and settings with seeds, from one config."""
+
+import argparse
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import mmengine
+import torch
+
+from vitplug.analysis.config_diff import report_difference
+from vitplug.analysis.tables import format_table
+from vitplug.config.paths import config_file
+from vitplug.config.reading import CONFIG_HELP, OptionsAction
+from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.errors.stops import Interrupted
+from vitplug.files.named import check_config_file
+from vitplug.progress import StatusLine
+from vitplug.runs.saving.lock import locked
+
+from .cells import Cell, plan_cells, write_cell, write_json
+from .checks import check_folder, check_metric, check_variants, describe_change
+from .controller import Controller, Outcome, split_failed
+from .engines import Engine, LocalEngine
+from .engines.local import visible_gpus
+from .grid import GridFile, Variant, baseline_of, is_grid_file, make_variants, read_grid_file, read_grid_json, seeds_of
+from .metrics import choose_metric, greater_is_better
+from .probe import estimate
+from .records import GRID
+
+LOCK = '.ablation.lock'
+# Options that make a grid of a config; grid files and folders of grids say the same themselves.
+OF_CONFIGS = ('plugs', 'seeds', 'metric', 'baseline', 'cfg_options')
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs a grid. A wrong grid ends in one line and status 2, a failed cell in 1, a signal in 75."""
+    args = parser().parse_args(argv)
+    with one_line_errors(*SETTINGS):
+        if args.report:
+            return report(Path(args.grid))
+        grid, out = read_grid_and_folder(args)
+        engine = make_engine(args)
+        check_folder(out, grid)
+        if args.dry_run:
+            return dry_run(grid, out, args)
+        with locked(out / LOCK, 'ablation', '--out'):
+            cells = prepare(grid, out, args, command_line(argv))
+            again = choose_again(cells, args.retry, args.retry_all)
+            outcome = Controller(engine, args.keep).run(cells, again)
+    sys.exit(conclude(outcome, cells, out))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        description='Train a grid of plugs and settings with several seeds, and compare them. Started again, the '
+        'command goes on where it stopped.'
+    )
+    options.add_argument('grid', help=f'{CONFIG_HELP}; or a grid file, or the folder of a grid to go on with')
+    options.add_argument(
+        '--plugs', nargs='+', metavar='PLUGS', help="variants such as none cb gab gab+residual 'residual(alpha=0.25)'"
+    )
+    options.add_argument('--seeds', metavar='N', help="number of seeds, or a list such as '0,1,2' (default 3)")
+    options.add_argument('--metric', metavar='NAME', help='metric to compare by (default: the main one of the config)')
+    options.add_argument('--baseline', metavar='LABEL', help='variant to compare with (default none, or the first)')
+    options.add_argument(
+        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings of all variants'
+    )
+    options.add_argument(
+        '--out', type=Path, metavar='DIR', help='folder (default work_dirs/ablation/<name of the grid>)'
+    )
+    options.add_argument('--dry-run', action='store_true', help='list cells, parameters and estimated hours, and stop')
+    options.add_argument('--report', action='store_true', help='write the report of a folder, also while cells run')
+    options.add_argument('--retry', action='store_true', help='repeat failed cells, except those that would fail alike')
+    options.add_argument('--retry-all', action='store_true', help='repeat all failed cells')
+    options.add_argument(
+        '--keep', choices=('none', 'last'), default='none', help='checkpoints of finished cells to keep'
+    )
+    options.add_argument('--jobs', type=int, metavar='N', help='cells at a time (default: one per GPU, or per core)')
+    options.add_argument(
+        '--unsafe-unpickle',
+        action='store_true',
+        help='let checkpoints and other files that the config names run code of their own; only if you trust them',
+    )
+    return options
+
+
+def command_line(argv: Sequence[str] | None) -> str:
+    """The command as it was typed."""
+    return shlex.join(['python', 'tools/ablate.py', *(sys.argv[1:] if argv is None else argv)])
+
+
+# --- from the command line to cells ---
+
+
+def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
+    """The grid and its folder.
+
+    Raises:
+        FileNotFoundError: If there is no such config, grid file or folder.
+        ValueError: If the grid is wrong, or an option does not go with a grid file.
+    """
+    path = Path(args.grid)
+    if path.is_dir() or (path.suffix == '.py' and is_grid_file(path)):
+        given = [f'--{name.replace("_", "-")}' for name in OF_CONFIGS if getattr(args, name) is not None]
+        if given:
+            raise ValueError(f'{", ".join(given)}: {path} says this itself; change it there')
+        if path.is_dir():
+            if args.out not in (None, path):
+                raise ValueError(f'--out {args.out}: {path} is the folder of the grid: leave --out away')
+            return read_grid_json(path), path
+        grid = read_grid_file(path)
+    else:
+        check_config_file(config_file(args.grid))
+        chosen = dict(seeds=seeds_of(args.seeds)) if args.seeds else {}
+        grid = GridFile(
+            base=args.grid,
+            plugs=args.plugs,
+            metric=args.metric,
+            baseline=args.baseline,
+            options=args.cfg_options or {},
+            **chosen,
+        )
+    return grid, args.out or Path('work_dirs', 'ablation', path.stem)
+
+
+def checked(grid: GridFile, out: Path, args: argparse.Namespace) -> tuple[GridFile, list[Variant], dict[str, int]]:
+    """The grid with its metric, its variants and their parameters, all of them checked."""
+    line = StatusLine()
+    variants = make_variants(grid)
+    metric = choose_metric(variants[0].cfg, grid.metric)
+    check_folder(out, grid)
+    check_metric(out, metric)
+    plan_cells(variants, grid.seeds[:1], out)
+    baseline = baseline_of(grid, [variant.label for variant in variants])
+    parameters = check_variants(variants, metric, out, args.unsafe_unpickle, line.show)
+    better = greater_is_better(metric) if grid.greater_is_better is None else grid.greater_is_better
+    return replace(grid, metric=metric, baseline=baseline, greater_is_better=better), variants, parameters
+
+
+def prepare(grid: GridFile, out: Path, args: argparse.Namespace, command: str) -> list[Cell]:
+    """Checks a grid, and writes `grid.json` and what each cell trains."""
+    grid, variants, _ = checked(grid, out, args)
+    cells = plan_cells(variants, grid.seeds, out)
+    write_json(out / GRID, grid_content(grid, variants, command))
+    changes = Changes(next(variant for variant in variants if variant.label == grid.baseline))
+    for cell in cells:
+        write_cell(cell, changes.of(cell.variant))
+    return cells
+
+
+def grid_content(grid: GridFile, variants: Sequence[Variant], command: str) -> dict:
+    """The content of `grid.json`."""
+    versions = dict(
+        vitplug=_version('vitplug'),
+        torch=torch.__version__,
+        mmengine=mmengine.__version__,
+        python=platform.python_version(),
+    )
+    labels = [variant.label for variant in variants]
+    return grid.as_json() | dict(labels=labels, command=command, versions=versions)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except ImportError:  # used from a clone
+        return 'not installed'
+
+
+class Changes:
+    """In what variants differ from the baseline: settings and their effects; each is told once."""
+
+    def __init__(self, baseline: Variant):
+        self.baseline, self.told = baseline, {baseline.label: ''}
+
+    def of(self, variant: Variant) -> str:
+        """The difference as text; empty for the baseline."""
+        if variant.label not in self.told:
+            try:
+                text = report_difference(self.baseline.cfg, variant.cfg)
+            except (ValueError, ImportError):  # a model that cannot be run on the meta device
+                text = describe_change(self.baseline.cfg, variant.cfg)
+            self.told[variant.label] = text
+        return self.told[variant.label]
+
+
+def make_engine(args: argparse.Namespace) -> Engine:
+    """The engine that was chosen."""
+    return LocalEngine(args.jobs, visible_gpus(), ['--unsafe-unpickle'] if args.unsafe_unpickle else [])
+
+
+def choose_again(cells: Sequence[Cell], retry: bool, retry_all: bool) -> list[Cell]:
+    """The failed cells that are repeated; says which are not."""
+    repeatable, lasting = split_failed(cells)
+    if lasting and retry and not retry_all:
+        print(f'not repeated, because they would end alike: {", ".join(map(str, lasting))} (--retry-all repeats them)')
+    if retry_all:
+        return [*repeatable, *lasting]
+    return repeatable if retry else []
+
+
+# --- what is printed ---
+
+
+def dry_run(grid: GridFile, out: Path, args: argparse.Namespace) -> None:
+    """Prints cells, parameters and estimated hours, and writes nothing."""
+    grid, variants, parameters = checked(grid, out, args)
+    cells = plan_cells(variants, grid.seeds, out)
+    line, rows, seconds = StatusLine(), [('variant', 'cells', 'done', 'parameters', 's/iteration', 'hours/cell')], {}
+    for number, variant in enumerate(variants, 1):
+        line.show(f'timing variant {number} of {len(variants)}: {variant.label}')
+        found = estimate(variant.cfg)
+        seconds[variant.label] = found.seconds
+        own = [cell for cell in cells if cell.variant is variant]
+        done = sum(cell.is_done for cell in own)
+        numbers = (f'{parameters[variant.label]:,}', f'{found.iteration:.4f}', f'{found.seconds / 3600:.2f}')
+        rows.append((variant.label, str(len(own)), str(done), *numbers))
+    slots = make_engine(args).slots
+    left = sum(seconds[cell.variant.label] for cell in cells if not cell.is_done)
+    line.say(format_table(rows, numeric=range(1, 6)))
+    print(
+        f'\n{len(cells)} cells in {out}, compared by {grid.metric} with {grid.baseline}\n'
+        f'about {left / 3600:.2f} hours of one job; {left / 3600 / slots:.2f} hours with {slots} at a time, if they '
+        'do not slow each other down'
+    )
+
+
+def report(folder: Path) -> None:
+    """Writes the report of a grid."""
+    from .report import write_report
+
+    write_report(folder)
+
+
+def conclude(outcome: Outcome, cells: Sequence[Cell], out: Path) -> int:
+    """Prints how a run ended; returns the exit status."""
+    done, failed = len(outcome.done), len(outcome.failed)
+    print(f'\n{done} of {len(cells)} cells done, {failed} failed: {out}')
+    for cell in outcome.failed:
+        failure = cell.failure
+        print(f'  {cell}: exit status {failure["exit_status"]}, attempt {failure["attempt"]}: {failure["error"]}')
+    if outcome.interrupted:
+        print('stopped by a signal; the same command goes on')
+        return Interrupted.status
+    if failed:
+        print('--retry repeats failed cells')
+    print(f'next: python tools/ablate.py {shlex.quote(str(out))} --report')
+    return int(failed > 0)

@@ -1,0 +1,278 @@
+"""What an ablation compares: a base config, axes of settings, plugs and seeds."""
+
+import ast
+import difflib
+import itertools
+import json
+import os
+import runpy
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from mmengine.config import Config
+
+from vitplug.config.reading import read_config
+
+from .keys import check_key, settings_of_class
+from .plug_text import NONE, label_of, parse_plugs
+from .records import GRID
+
+# Names in a grid file beside `base`.
+ENTRIES = ('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'baseline', 'options')
+PLUGS_KEY = 'model.backbone.plugs'
+SEEDS = 3
+UNCHANGED = 'base'
+"""Label of the only variant of a grid without plugs and axes."""
+
+
+@dataclass(frozen=True)
+class GridFile:
+    """A grid as the user writes it.
+
+    Attributes:
+        base: The config that all variants start from.
+        axes: Values by the dotted name of a setting; every combination is a variant.
+        plugs: Plugs of the variants, as texts; None to leave those of the base as they are.
+        seeds: The seeds of every variant.
+        metric: Name of the metric; None for the main one of the config.
+        greater_is_better: None to tell by the name of the metric.
+        baseline: Label of the variant that the others are compared with; None for the first one.
+        options: Settings of all variants that win over the base.
+    """
+
+    base: str
+    axes: Mapping[str, Sequence] = field(default_factory=dict)
+    plugs: Sequence[str] | None = None
+    seeds: Sequence[int] = tuple(range(SEEDS))
+    metric: str | None = None
+    greater_is_better: bool | None = None
+    baseline: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_axes(self.axes)
+        _check_distinct('plugs', self.plugs)
+        if not self.seeds:
+            raise ValueError('seeds: there are none; expected a number such as 5, or a list such as [0, 1, 2]')
+        for seed in self.seeds:
+            if type(seed) is not int or not 0 <= seed < 2**31:
+                raise ValueError(f'seeds: {seed!r} is no seed: expected integers from 0 to 2^31 - 1')
+        _check_distinct('seeds', self.seeds)
+
+    def as_json(self) -> dict[str, Any]:
+        """The grid as ``grid.json`` has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One combination of plugs and values, trained with every seed.
+
+    Attributes:
+        label: Its name in tables.
+        axes: Value by the name of the setting.
+        plugs: Text of its plugs; None where the grid has no plugs.
+        cfg: The config, without a seed.
+    """
+
+    label: str
+    axes: Mapping[str, Any]
+    plugs: str | None
+    cfg: Config
+
+
+# --- reading ---
+
+
+def is_grid_file(path: Path) -> bool:
+    """Whether a Python file assigns ``base``, and so is no config."""
+    try:
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    targets = [target for node in tree.body for target in getattr(node, 'targets', [])]
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    return 'base' in names and not names & {'_base_', 'model'}
+
+
+def read_grid_file(path: Path) -> GridFile:
+    """Reads a grid file: Python with ``base`` and some of ``axes``, ``plugs``, ``seeds``, ``metric`` ...
+
+    Raises:
+        ValueError: If it fails, has an unknown name, or a wrong value.
+    """
+    try:
+        found = runpy.run_path(str(path))
+    except Exception as error:  # a program can fail with any
+        raise ValueError(f'{path} is no grid ({type(error).__name__}): {error}') from error
+    entries = {
+        name: value
+        for name, value in found.items()
+        if not name.startswith('_') and not isinstance(value, ModuleType | FunctionType | type)
+    }
+    known = ('base', *ENTRIES)
+    for name in entries:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f'; did you mean {close[0]}?' if close else ''
+            raise ValueError(f'{path}: {name} is unknown: choose from {", ".join(known)}{hint}')
+    base = entries.pop('base')
+    if not isinstance(base, str):
+        raise ValueError(f'{path}: base = {base!r}: expected the path of a config')
+    if isinstance(entries.get('seeds'), int):
+        entries['seeds'] = seeds_of(str(entries['seeds']))
+    beside = base if '::' in base or os.path.isabs(base) else os.path.normpath(path.parent / base)
+    try:
+        return GridFile(base=beside, **entries)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f'{path}: {error}') from error
+
+
+def read_grid_json(folder: Path) -> GridFile:
+    """The grid of a folder.
+
+    Raises:
+        FileNotFoundError: If the folder has no ``grid.json``.
+        ValueError: If it cannot be read.
+    """
+    path = folder / GRID
+    if not path.is_file():
+        raise FileNotFoundError(f'{folder} has no {GRID}: name a config, a grid file or the folder of a grid')
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+        return GridFile(base=content['base'], **{name: content[name] for name in ENTRIES if name in content})
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError(f'{path} cannot be read: {error}') from error
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """The seeds of a text: ``5`` for 0 to 4, ``3,4`` for these, and ``7,`` for one.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    try:
+        numbers = tuple(int(number) for number in text.split(',') if number.strip())
+    except ValueError:
+        numbers = ()
+    if not numbers or (',' not in text and numbers[0] < 1):
+        raise ValueError(f"seeds: {text!r}: expected how many there are, such as 5, or a list such as '0,1,2'")
+    return numbers if ',' in text else tuple(range(numbers[0]))
+
+
+def _check_axes(axes: object) -> None:
+    if not isinstance(axes, Mapping):
+        raise ValueError(f"axes = {axes!r}: expected a dict such as {{'optim_wrapper.optimizer.lr': [1e-3, 1e-4]}}")
+    for key, values in axes.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
+        if not values:
+            raise ValueError(f'axes: {key} has no values: name at least one, or leave the axis out')
+        if key == PLUGS_KEY or key == 'randomness.seed':
+            raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
+        _check_distinct(f'axes: {key}', [repr(value) for value in values])
+
+
+def _check_distinct(name: str, values: Sequence | None) -> None:
+    if values is None:
+        return
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise ValueError(f'{name} = {values!r}: expected a list of values')
+    twice = [value for value, number in Counter(values).items() if number > 1]
+    if twice:
+        raise ValueError(f'{name}: {twice[0]} occurs twice')
+
+
+# --- variants ---
+
+
+def make_variants(grid: GridFile) -> list[Variant]:
+    """The variants of a grid, in the order of plugs and axes.
+
+    Raises:
+        FileNotFoundError: If there is no base.
+        ValueError: If a plug, a key or a value is refused; names the variant.
+    """
+    base = read_config(grid.base, dict(grid.options))
+    for key in grid.axes:
+        check_key(base, key)
+    texts = [None] if grid.plugs is None else [label_of(text) for text in grid.plugs]
+    _check_distinct('plugs', texts)
+    parsed = {text: None if text is None else parse_plugs(text) for text in texts}
+    if grid.plugs is not None:
+        _check_takes_plugs(base)
+    names = _short_names(grid.axes)
+    return [
+        _variant(base, text, parsed[text], dict(zip(grid.axes, values, strict=True)), names)
+        for text, values in itertools.product(texts, itertools.product(*grid.axes.values()))
+    ]
+
+
+def baseline_of(grid: GridFile, labels: Sequence[str]) -> str:
+    """The label of the baseline: the one that the grid names, or the first, preferably without plugs.
+
+    Raises:
+        ValueError: If the grid names none of the labels.
+    """
+    if grid.baseline is None:
+        plain = [label for label in labels if label == NONE or label.startswith(f'{NONE}, ')]
+        return (plain or labels)[0]
+    if grid.baseline not in labels:
+        close = difflib.get_close_matches(grid.baseline, labels, n=1)
+        hint = f'; did you mean {close[0]}?' if close else ''
+        raise ValueError(f'--baseline: {grid.baseline!r} is none of the variants {", ".join(labels)}{hint}')
+    return grid.baseline
+
+
+def _variant(base: Config, text: str | None, plugs: list | None, axes: dict, names: Mapping[str, str]) -> Variant:
+    parts = [f'{names[key]}={_shown(value)}' for key, value in axes.items()]
+    label = ', '.join([*([] if text is None else [text]), *parts]) or UNCHANGED
+    cfg = deepcopy(base)
+    if plugs is not None:
+        cfg.model.backbone.plugs = deepcopy(plugs)
+    try:
+        cfg.merge_from_dict(deepcopy(axes))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f'{label}: its settings do not fit {base.filename}: {error}') from error
+    return Variant(label, axes, text, cfg)
+
+
+def _check_takes_plugs(base: Config) -> None:
+    backbone = (base.get('model') or {}).get('backbone')
+    if not isinstance(backbone, Mapping):
+        raise ValueError(f'{base.filename}: its model has no backbone that could take plugs')
+    if 'plugs' not in settings_of_class(backbone, base.default_scope):
+        raise ValueError(
+            f'{base.filename}: its backbone {backbone.get("type")!r} takes no plugs: choose a config with one of '
+            'vitplug, such as vitplug.VisionTransformer (tools/misc/new_experiment.py converts stock ones)'
+        )
+
+
+def _short_names(axes: Mapping[str, Sequence]) -> dict[str, str]:
+    """The shortest distinct ends of the names of settings."""
+    names = {}
+    for key in axes:
+        parts = key.split('.')
+        ends = ['.'.join(parts[-number:]) for number in range(1, len(parts) + 1)]
+        others = [other for other in axes if other != key]
+        names[key] = next((end for end in ends if not any(f'.{other}'.endswith(f'.{end}') for other in others)), key)
+    return names
+
+
+def _shown(value: Any) -> str:
+    """A value in a label: short, on one line."""
+    if isinstance(value, Mapping):
+        return str(value.get('type', value))[:40]
+    return str(value)[:40]
+
+
+def pairs(variants: Sequence[Variant], seeds: Sequence[int]) -> Iterator[tuple[Variant, int]]:
+    """Variants and seeds, seed by seed: variants can be compared from the first finished seed on."""
+    for seed in seeds:
+        for variant in variants:
+            yield variant, seed

@@ -1,0 +1,92 @@
+"""The metrics that the evaluators of a config give, without running one."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+from mmengine.config import Config
+
+from vitplug.config.parts import as_list
+
+# Metrics of torch and mmengine that are better when smaller have one of these words in their names.
+LESS_IS_BETTER = ('loss', 'error', 'perplexity')
+
+
+def _accuracy(evaluator: Mapping) -> list[str]:
+    thresholds = evaluator.get('thrs', 0.0)
+    names = [f'top{k}' for k in as_list(evaluator.get('topk', (1,)))]
+    if isinstance(thresholds, list | tuple):
+        ends = ['_no-thr' if threshold is None else f'_thr-{threshold:.2f}' for threshold in thresholds]
+        names = [name + end for name in names for end in ends]
+    return names
+
+
+def _single_label(evaluator: Mapping) -> list[str]:
+    return list(evaluator.get('items', ('precision', 'recall', 'f1-score')))
+
+
+def _iou(evaluator: Mapping) -> list[str]:
+    kinds = {
+        'mIoU': ('mIoU', 'mAcc'),
+        'mDice': ('mDice', 'mAcc'),
+        'mFscore': ('mFscore', 'mPrecision', 'mRecall'),
+    }
+    chosen = as_list(evaluator.get('iou_metrics', ['mIoU']))
+    return [*chain.from_iterable(kinds.get(kind, ()) for kind in chosen), 'aAcc']
+
+
+def _coco(evaluator: Mapping) -> list[str]:
+    kinds = as_list(evaluator.get('metric', 'bbox'))
+    # Masks before boxes: the first metric is the default.
+    boxes = sorted((kind for kind in kinds if kind in ('bbox', 'segm')), reverse=True)
+    return [f'{kind}_mAP{suffix}' for suffix in ('', '_50', '_75', '_s', '_m', '_l') for kind in boxes]
+
+
+# By type of the evaluator: the prefix of its metrics, and their names, the main one first.
+KNOWN: Mapping[str, tuple[str | None, Callable[[Mapping], list[str]]]] = {
+    'Accuracy': ('accuracy', _accuracy),
+    'SingleLabelMetric': ('single-label', _single_label),
+    'IoUMetric': (None, _iou),
+    'CocoMetric': ('coco', _coco),
+}
+
+
+def choose_metric(cfg: Config, metric: str | None) -> str:
+    """The metric by which variants are compared.
+
+    Args:
+        cfg: The config.
+        metric: Its name; None for the main one of the first known evaluator.
+
+    Raises:
+        ValueError: If no validation of the config gives it. Metrics of an unknown evaluator are taken as they are
+            named; a wrong name then shows at the first validation.
+    """
+    evaluators = [dict(one) for one in as_list(cfg.get('val_evaluator')) if isinstance(one, Mapping)]
+    if not evaluators or not cfg.get('val_dataloader'):
+        raise ValueError(f'{cfg.filename}: has no validation (val_evaluator, val_dataloader), so there is no metric')
+    kinds = [str(evaluator.get('type')).rpartition('.')[2] for evaluator in evaluators]
+    names = [name for kind, settings in zip(kinds, evaluators, strict=True) for name in _names(kind, settings)]
+    unknown = [kind for kind in kinds if kind not in KNOWN]
+    if metric is None and not names:
+        raise ValueError(f'--metric: the metrics of {", ".join(unknown)} are not known: name one')
+    if metric is None:
+        return names[0]
+    if metric not in names and not unknown:
+        close = difflib.get_close_matches(metric, names, n=1)
+        hint = f'; did you mean {close[0]}?' if close else ''
+        raise ValueError(f'--metric: no validation gives {metric!r}; there are {", ".join(names)}{hint}')
+    return metric
+
+
+def greater_is_better(metric: str) -> bool:
+    """False for a loss or an error."""
+    return not any(word in metric.lower() for word in LESS_IS_BETTER)
+
+
+def _names(kind: str, evaluator: Mapping) -> list[str]:
+    if kind not in KNOWN:
+        return []
+    prefix, names = KNOWN[kind]
+    prefix = evaluator.get('prefix') or prefix
+    return [f'{prefix}/{name}' if prefix else name for name in names(evaluator)]

@@ -1,0 +1,173 @@
+"""The report of a grid: table, pictures, CSV, JSON and a page, from what its cells have written so far.
+
+`vitplug.ablation.statistics` says how variants are compared, `vitplug.ablation.records` what the folder holds.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vitplug.analysis.tables import format_table, markdown_table
+from vitplug.files.atomic import AtomicBackend
+
+from .records import Cell, State
+from .report_page import page
+from .report_pictures import curves_picture, forest_picture
+from .statistics import LEVEL, MIN_SEEDS
+from .summary import Row, Summary, summarise, verdict
+
+FORMAT = 1
+NUMERIC = (1, 2, 3, 4, 5, 7, 8, 9)
+FOREST, CURVES = 'report_forest.png', 'report_curves.png'
+CAPTIONS = {FOREST: 'Differences to the baseline', CURVES: 'Learning curves'}
+CELL_COLUMNS = ('label', 'seed', 'state', 'value', 'best', 'difference', 'seconds', 'memory_mib', 'parameters')
+CELL_COLUMNS += ('iterations', 'folder', 'error')
+
+
+def write_report(folder: str | Path) -> None:
+    """Prints the table of a grid and writes the report into its folder; works while cells are running, too.
+
+    The files are ``report.json``, ``report.csv`` (one row for each cell), ``report.md``, ``report_forest.png``,
+    ``report_curves.png`` and ``report.html``. Those of an earlier report are replaced.
+
+    Args:
+        folder: Folder of the grid.
+
+    Raises:
+        FileNotFoundError: If the folder is none of a grid.
+        ValueError: If a file in it is damaged.
+        OSError: If the report cannot be written.
+    """
+    folder, files = Path(folder), AtomicBackend()
+    summary = summarise(folder)
+    rows = table(summary)
+    pictures = {FOREST: forest_picture(summary), CURVES: curves_picture(summary)}
+    texts = {
+        'report.json': json.dumps(as_json(summary), indent=1, allow_nan=False) + '\n',
+        'report.csv': as_csv(summary),
+        'report.md': as_markdown(summary, rows),
+        'report.html': page(summary, rows, NUMERIC, {CAPTIONS[name]: png for name, png in pictures.items()}),
+    }
+    for name, png in pictures.items():
+        files.put(png, folder / name)
+    for name, text in texts.items():
+        files.put_text(text, folder / name)
+    print('\n'.join([format_table(rows, NUMERIC), '', *remarks(summary), f'report: {folder / "report.html"}']))
+
+
+# --- the table ---
+
+
+def table(summary: Summary) -> list[tuple[str, ...]]:
+    """Headings and a row for each variant, as text."""
+    metric = f'{summary.grid.metric} (sd)'
+    headings = ('variant', 'seeds', metric, 'difference', f'{LEVEL:.0%} interval', 'p (Holm)', 'verdict')
+    costs = ('s / cell', 'MiB', 'parameters')
+    return [(*headings, *costs), *(_table_row(row, summary.grid.baseline) for row in summary.rows)]
+
+
+def _table_row(row: Row, baseline: str) -> tuple[str, ...]:
+    found = row.comparison
+    done = len(row.of(State.DONE))
+    paired = f' ({len(found.seeds)} paired)' if found and len(found.seeds) < done else ''
+    mean = '' if row.mean is None else f'{row.mean:.2f}' + ('' if row.sd is None else f' ({row.sd:.2f})')
+    difference, interval, p = '', '', ''
+    if found and found.difference is not None:
+        difference = f'{found.difference:+.2f}'
+    if found and found.p_holm is not None:
+        interval = f'{found.low:+.2f} to {found.high:+.2f}'
+        p = '<0.001' if found.p_holm < 0.001 else f'{found.p_holm:.3f}'
+    costs = (row.seconds, row.memory_mib, row.parameters)
+    return (
+        row.label,
+        f'{done} of {len(row.cells)}{paired}',
+        mean,
+        difference,
+        interval,
+        p,
+        verdict(row, baseline),
+        *('' if cost is None else f'{cost:,.0f}' for cost in costs),
+    )
+
+
+def remarks(summary: Summary) -> list[str]:
+    """Lines below the table: progress, what the figures are, and cells that failed."""
+    lines = [summary.progress()]
+    if not summary.is_complete:
+        lines.append('preliminary: decide when all cells are done')
+    lines.append(
+        "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
+        'correction'
+    )
+    failed = [cell for cell in summary.cells if cell.state is State.FAILED]
+    return [*lines, *(f'failed: {cell.label}, seed {cell.seed}: {cell.error}' for cell in failed)]
+
+
+def as_markdown(summary: Summary, rows: Sequence[Sequence[str]]) -> str:
+    """The table and its remarks in Markdown."""
+    safe = [tuple(text.replace('|', r'\|') for text in row) for row in rows]
+    return '\n'.join([markdown_table(safe, NUMERIC), '', *(f'- {line}' for line in remarks(summary)), ''])
+
+
+# --- for other programs ---
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """Everything in the report. Means and differences are in points, cells' values as the metric gives them."""
+    grid = summary.grid
+    return dict(
+        format=FORMAT,
+        grid=asdict(grid),
+        complete=summary.is_complete,
+        statistics=dict(
+            interval='Student t of paired differences, two-sided, not adjusted',
+            level=LEVEL,
+            correction='Holm, over all variants',
+            comparisons=len(summary.compared),
+            min_seeds=MIN_SEEDS,
+            points_per_unit=summary.scale,
+        ),
+        variants=[_variant(row, grid.baseline) for row in summary.rows],
+        cells=[_plain(cell) for cell in summary.cells],
+    )
+
+
+def _variant(row: Row, baseline: str) -> dict[str, Any]:
+    found = row.comparison
+    compared = {} if found is None else {**asdict(found), 'verdict': found.verdict.value}
+    states = {state.value: len(row.of(state)) for state in State}
+    costs = {name: getattr(row, name) for name in ('seconds', 'memory_mib', 'parameters')}
+    return dict(
+        label=row.label,
+        cells=states,
+        mean=row.mean,
+        sd=row.sd,
+        comparison=compared or None,
+        in_words=verdict(row, baseline),
+        **costs,
+        config_diff=row.config_diff,
+    )
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    content = asdict(cell) | dict(state=cell.state.value, curve=[[*point] for point in cell.curve.items()])
+    del content['config_diff']
+    return content
+
+
+def as_csv(summary: Summary) -> str:
+    """One row for each cell, with its difference to the baseline of the same seed; all as the metric gives it."""
+    reference = {cell.seed: cell.value for cell in summary.baseline.of(State.DONE)}
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, CELL_COLUMNS, lineterminator='\n')
+    writer.writeheader()
+    for cell in summary.cells:
+        known = cell.value is not None and cell.seed in reference
+        difference = cell.value - reference[cell.seed] if known else None
+        content = asdict(cell) | dict(state=cell.state.value, difference=difference)
+        writer.writerow({name: content[name] for name in CELL_COLUMNS})
+    return stream.getvalue()

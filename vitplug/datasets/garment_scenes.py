@@ -1,0 +1,120 @@
+"""Scenes of garments in the layouts of ADE20K and COCO, composed as those of digits from Fashion-MNIST's photographs.
+
+Training scenes show the 60,000 photographs for training, validation scenes the 10,000 for tests. :mod:`.scenes` says
+what is written. Single garments need no scenes: mmpretrain's ``FashionMNIST`` reads the photographs.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+from scipy import ndimage
+
+from .fashion_mnist import CLASSES, load_split
+from .scenes import SPLITS, Log, Pool, Request, Source, checked_int, checked_pair, make_scenes
+
+# Grey levels from this share of the brightest one belong to the garment, and what they enclose.
+GARMENT = 0.04
+# A garment's darkest pixels have this share of its colour: brighter than the background, as digits are.
+DARKEST = 0.55
+
+
+def silhouette(photo: np.ndarray) -> np.ndarray:
+    """Pixels of a garment, prints and gaps in it included.
+
+    Args:
+        photo: Photograph of shape (28, 28), 0 (background) to 255.
+
+    Returns:
+        Bool of the same shape.
+    """
+    return ndimage.binary_fill_holes(photo >= max(1.0, GARMENT * photo.max()))
+
+
+def render_garment(photo: np.ndarray, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut out a garment and enlarge it smoothly, until its longer side fills the box.
+
+    Args:
+        photo: Photograph of shape (28, 28), 0 (background) to 255.
+        height: Height of the box in pixels.
+        width: Width of the box in pixels.
+
+    Returns:
+        Opacity of shape (h, w), float32 0..1, 0.5 at the outline, and the share of the garment's colour in each pixel,
+        ``DARKEST`` to 1.
+    """
+    shape = silhouette(photo)
+    rows, cols = np.flatnonzero(shape.any(axis=1)), np.flatnonzero(shape.any(axis=0))
+    box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+    # A border lets the outline fade out; grey levels are continued into it, so that the outline is not dark.
+    shape, grey = np.pad(shape[box].astype(np.float32), 1), np.pad(photo[box].astype(np.float32), 1, mode='edge')
+    longer = max(shape.shape) - 2
+    size = round(width * shape.shape[1] / longer), round(height * shape.shape[0] / longer)
+    opacity = np.clip((cv2.resize(shape, size, interpolation=cv2.INTER_CUBIC) - 0.5) / 0.4 + 0.5, 0, 1)
+    grey = np.clip(cv2.resize(grey, size, interpolation=cv2.INTER_CUBIC) / photo.max(), 0, 1)
+    rows, cols = np.flatnonzero(opacity.any(axis=1)), np.flatnonzero(opacity.any(axis=0))
+    box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+    return opacity[box], DARKEST + (1 - DARKEST) * grey[box]
+
+
+def load_pools(folder: str | os.PathLike, seed: int) -> dict[str, Pool]:
+    """The photographs of both splits, which do not depend on the seed.
+
+    Args:
+        folder: Folder with Fashion-MNIST's files, packed or not.
+        seed: Seed of the data set.
+
+    Returns:
+        The pool of ``'train'`` and of ``'val'``.
+
+    Raises:
+        FileNotFoundError or ValueError: As :func:`.fashion_mnist.load_split`.
+    """
+    pools = {}
+    for split in SPLITS:
+        images, labels = load_split(folder, split)
+        ids = tuple(np.flatnonzero(labels == label) for label in range(len(CLASSES)))
+        pools[split] = Pool(images, ids, render_garment)
+    return pools
+
+
+def make_garment_scenes(
+    root: str | os.PathLike,
+    fashion_mnist: str | os.PathLike,
+    *,
+    seed: int = 0,
+    num_scenes: tuple[int, int] = (4000, 300),
+    overwrite: bool = False,
+    log: Log = print,
+) -> Path:
+    """Write scenes of garments in ADE20K and COCO layout into one folder.
+
+    Args:
+        root: The folder to make.
+        fashion_mnist: Folder with Fashion-MNIST's files, packed or not.
+        seed: Seed of all images, at least 0.
+        num_scenes: Numbers of (training, validation) scenes for each layout, each at least 1.
+        overwrite: If True, a data set made with other arguments is replaced.
+        log: Called with each line of progress.
+
+    Returns:
+        The folder, with links resolved.
+
+    Raises:
+        FileNotFoundError: If a file of Fashion-MNIST is missing; says how to get it.
+        ValueError: As :func:`.digit_scenes.make_digit_scenes`, and for a damaged file of Fashion-MNIST.
+    """
+    seed, counts = checked_int('seed', seed, 0), checked_pair('num_scenes', num_scenes, 1)
+    source = Source(
+        noun='garment',
+        title="Scenes of Fashion-MNIST's garments",
+        format='vitplug-garment-scenes',
+        classes=CLASSES,
+        load_pools=partial(load_pools, fashion_mnist),
+    )
+    request = Request(seed, dict(ade=counts, coco=counts), dict(seed=seed, num_scenes=list(counts)))
+    return make_scenes(root, source, request, overwrite, log)

@@ -1,0 +1,85 @@
+"""Gives a model with plugs the initial weights that it would have without them."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.registry import MODELS
+from mmengine.runner.utils import set_random_seed
+from torch import Tensor
+
+from vitplug.registry import HOOKS
+
+from ..data.randomness import own_randomness
+from ..saving.fit import bare_model
+
+
+@HOOKS.register_module()
+class PairedWeightsHook(Hook):
+    """Starts trainings of one seed with the same host weights, whatever plugs their backbones have.
+
+    A plug that draws its own weights (Refiner, SqueezeExcite, RelPosMlp ...) moves the generator, so the host's layers
+    behind it would start with other weights than without it, and a comparison with the plain model would hold the
+    difference of two initialisations as well. This hook builds the model without plugs from the same seed and takes
+    over its initial weights, where name and shape are the same; a plug's own weights stay as they were drawn.
+
+    A checkpoint that the training starts from, or goes on from, is loaded after that and wins.
+    """
+
+    # After EMAHook, whose copy of the model must not have the patched method.
+    priority = 'LOWEST'
+
+    def before_run(self, runner) -> None:
+        """Lets the runner's initialisation of weights end with the paired ones."""
+        model = bare_model(runner.model)
+        initialise = model.init_weights
+
+        def initialise_paired() -> None:
+            initialise()
+            taken = take_over(model, host_weights(runner))
+            runner.logger.info(f'{taken} weights of the model are those that it has without plugs')
+
+        model.init_weights = initialise_paired
+
+    def before_train(self, runner) -> None:
+        """Takes the method back."""
+        vars(bare_model(runner.model)).pop('init_weights', None)
+
+
+def host_weights(runner) -> dict[str, Tensor]:
+    """The initial weights of the runner's model without its plugs, drawn as a new training would draw them."""
+    level = runner.logger.level
+    device = next((weight.device for weight in bare_model(runner.model).parameters()), torch.device('cpu'))
+    runner.logger.setLevel('ERROR')  # mmengine logs a line for every weight
+    try:
+        with own_randomness(runner.seed):
+            set_random_seed(runner.seed)
+            settings = without_plugs(runner.cfg.model)
+            if runner.cfg.get('data_preprocessor'):
+                settings.setdefault('data_preprocessor', runner.cfg.data_preprocessor)
+            reference = MODELS.build(settings).to(device)
+            reference.init_weights()
+    finally:
+        runner.logger.setLevel(level)
+    return reference.state_dict()
+
+
+def without_plugs(node: Any) -> Any:
+    """Settings of a model less the plugs of its backbones."""
+    if isinstance(node, Mapping):
+        kept = {key: without_plugs(child) for key, child in node.items() if key != 'plugs'}
+        return type(node)(kept)
+    if isinstance(node, list | tuple):
+        return type(node)(map(without_plugs, node))
+    return copy.deepcopy(node)
+
+
+def take_over(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> int:
+    """Copies weights of the same name and shape into a model; returns their number."""
+    own = model.state_dict()
+    common = [name for name, weight in weights.items() if name in own and own[name].shape == weight.shape]
+    for name in common:
+        own[name].copy_(weights[name])
+    return len(common)
