@@ -989,6 +989,50 @@ MUTATIONS = (
         'rng.random()\n    size = rng.uniform(spec.size[0], max_size)',
         'datasets/test_garment_scenes.py -k as_before',
     ),
+    Mutation(
+        'an ablation does not pair initial weights',
+        'runs/hooks/paired_weights.py',
+        'own[name].copy_(weights[name])',
+        'own[name].copy_(own[name])',
+        'ablation/test_ablate.py -k same_host',
+    ),
+    Mutation(
+        'the hash of an ablation cell ignores the seed',
+        'ablation/cells.py',
+        "    'randomness',\n    'runner_type',",
+        "    'runner_type',",
+        'ablation/test_grid.py -k another_seed',
+    ),
+    Mutation(
+        'the hash of an ablation cell depends on the machine',
+        'ablation/cells.py',
+        'return os.path.basename(os.path.normpath(value)) if value else value',
+        'return value',
+        'ablation/test_grid.py -k hash_is_the_same',
+    ),
+    Mutation(
+        'an ablation gives a killed worker up',
+        'ablation/engines/engine.py',
+        'return status < 0 or status in GOES_ON',
+        'return status in GOES_ON',
+        'ablation/test_controller.py -k killed_worker',
+    ),
+    Mutation(
+        'an ablation removes checkpoints that are to be kept',
+        'ablation/cells.py',
+        "last = cell.checkpoint if keep == 'last' else None",
+        'last = None',
+        'ablation/test_controller.py -k checkpoints',
+    ),
+    Mutation(
+        'an ablation trains a finished cell again',
+        'ablation/controller.py',
+        """            if cell.is_done:
+                self._finish(cell)
+            elif cell.failure""",
+        '            if cell.failure',
+        'ablation/test_controller.py -k skipped',
+    ),
 )
 
 

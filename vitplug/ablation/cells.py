@@ -22,7 +22,7 @@ from vitplug.runs.saving.folders import last_checkpoint
 from .grid import Variant, pairs
 from .records import CELL, DONE, FAILED
 
-CONFIG, OUTPUT = 'config.py', 'output.log'
+CONFIG, OUTPUT, FAILED_BEFORE = 'config.py', 'output.log', 'failed_before.json'
 CELLS = 'cells'
 HASH_DIGITS = 10
 # The parts of a config that a training's results depend on. Others are helpers of configs, or about records and tests.
@@ -278,8 +278,21 @@ def _plain(value: Any) -> Any:
 
 def note_failure(cell: Cell, error: str, status: int) -> None:
     """Writes `failed.json`."""
-    attempt = (cell.failure or {}).get('attempt', 0) + 1
-    write_json(cell.folder / FAILED, dict(error=error, exit_status=status, attempt=attempt))
+    earlier = cell.folder / FAILED_BEFORE
+    attempts = json.loads(earlier.read_text(encoding='utf-8'))['attempt'] if earlier.is_file() else 0
+    write_json(cell.folder / FAILED, dict(error=error, exit_status=status, attempt=attempts + 1))
+
+
+def begin_again(cell: Cell) -> None:
+    """Puts `failed.json` aside: a cell that is repeated counts as unfinished, and goes on if it is interrupted."""
+    if cell.failure:
+        os.replace(cell.folder / FAILED, cell.folder / FAILED_BEFORE)
+
+
+def forget_failures(cell: Cell) -> None:
+    """Removes what is noted of earlier failures."""
+    for name in (FAILED, FAILED_BEFORE):
+        (cell.folder / name).unlink(missing_ok=True)
 
 
 def last_line(folder: Path) -> str:

@@ -40,6 +40,7 @@ OF_CONFIGS = ('plugs', 'seeds', 'metric', 'baseline', 'cfg_options')
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs a grid. A wrong grid ends in one line and status 2, a failed cell in 1, a signal in 75."""
     args = parser().parse_args(argv)
+    line = StatusLine()
     with one_line_errors(*SETTINGS):
         if args.report:
             return report(Path(args.grid))
@@ -47,11 +48,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         engine = make_engine(args)
         check_folder(out, grid)
         if args.dry_run:
-            return dry_run(grid, out, args)
+            return dry_run(grid, out, args, line)
         with locked(out / LOCK, 'ablation', '--out'):
-            cells = prepare(grid, out, args, command_line(argv))
+            cells = prepare(grid, out, args, command_line(argv), line)
             again = choose_again(cells, args.retry, args.retry_all)
-            outcome = Controller(engine, args.keep).run(cells, again)
+            outcome = Controller(engine, args.keep, line).run(cells, again)
     sys.exit(conclude(outcome, cells, out))
 
 
@@ -129,9 +130,10 @@ def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
     return grid, args.out or Path('work_dirs', 'ablation', path.stem)
 
 
-def checked(grid: GridFile, out: Path, args: argparse.Namespace) -> tuple[GridFile, list[Variant], dict[str, int]]:
+def checked(
+    grid: GridFile, out: Path, args: argparse.Namespace, line: StatusLine
+) -> tuple[GridFile, list[Variant], dict[str, int]]:
     """The grid with its metric, its variants and their parameters, all of them checked."""
-    line = StatusLine()
     variants = make_variants(grid)
     metric = choose_metric(variants[0].cfg, grid.metric)
     check_folder(out, grid)
@@ -143,9 +145,9 @@ def checked(grid: GridFile, out: Path, args: argparse.Namespace) -> tuple[GridFi
     return replace(grid, metric=metric, baseline=baseline, greater_is_better=better), variants, parameters
 
 
-def prepare(grid: GridFile, out: Path, args: argparse.Namespace, command: str) -> list[Cell]:
+def prepare(grid: GridFile, out: Path, args: argparse.Namespace, command: str, line: StatusLine) -> list[Cell]:
     """Checks a grid, and writes `grid.json` and what each cell trains."""
-    grid, variants, _ = checked(grid, out, args)
+    grid, variants, _ = checked(grid, out, args, line)
     cells = plan_cells(variants, grid.seeds, out)
     write_json(out / GRID, grid_content(grid, variants, command))
     changes = Changes(next(variant for variant in variants if variant.label == grid.baseline))
@@ -208,11 +210,11 @@ def choose_again(cells: Sequence[Cell], retry: bool, retry_all: bool) -> list[Ce
 # --- what is printed ---
 
 
-def dry_run(grid: GridFile, out: Path, args: argparse.Namespace) -> None:
+def dry_run(grid: GridFile, out: Path, args: argparse.Namespace, line: StatusLine) -> None:
     """Prints cells, parameters and estimated hours, and writes nothing."""
-    grid, variants, parameters = checked(grid, out, args)
+    grid, variants, parameters = checked(grid, out, args, line)
     cells = plan_cells(variants, grid.seeds, out)
-    line, rows, seconds = StatusLine(), [('variant', 'cells', 'done', 'parameters', 's/iteration', 'hours/cell')], {}
+    rows, seconds = [('variant', 'cells', 'done', 'parameters', 's/iteration', 'hours/cell')], {}
     for number, variant in enumerate(variants, 1):
         line.show(f'timing variant {number} of {len(variants)}: {variant.label}')
         found = estimate(variant.cfg)

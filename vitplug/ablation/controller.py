@@ -11,9 +11,8 @@ from pathlib import Path
 from vitplug.errors.stops import BadSample, CheckpointNotRead, NonFiniteLoss
 from vitplug.progress import StatusLine, spoken
 
-from .cells import Cell, last_line, note_failure, remove_checkpoints
+from .cells import Cell, begin_again, forget_failures, last_line, note_failure, remove_checkpoints
 from .engines.engine import Engine, Job, goes_on
-from .records import FAILED
 
 # A cell that ends this often in a row without a new checkpoint has failed.
 ENDS_WITHOUT_PROGRESS = 3
@@ -100,6 +99,7 @@ class Controller:
             elif cell.failure and cell.folder not in again:
                 self.outcome.failed.append(cell)
             else:
+                begin_again(cell)
                 waiting.append(cell)
         running: list[Running] = []
         with self._stoppable():
@@ -154,7 +154,7 @@ class Controller:
         return False
 
     def _finish(self, cell: Cell) -> None:
-        (cell.folder / FAILED).unlink(missing_ok=True)
+        forget_failures(cell)
         remove_checkpoints(cell, self.keep)
         self.outcome.done.append(cell)
 
