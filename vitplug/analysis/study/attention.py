@@ -166,19 +166,6 @@ class MapSimilarity(OfMaps):
     def _is_large(self, place: Place) -> bool:
         sides = (layout.grid.num_tokens for layout in (place.layout, place.key_layout))
         return prod((*place.layout.windows, *sides)) > self.MOST
-    # Patches of a map of which all pairs of blocks, or neighbouring blocks, are compared: a pair takes their square.
-    MOST_OF_ALL, MOST = 1024, 4096
-
-    def left_out(self, subject: Subject) -> str:
-        most = {
-            layer: max(_patches(subject.place(layer, size)) for size in set(subject.sizes))
-            for layer in subject.layers_with('probs')
-        }
-        large = [layer for layer, patches in most.items() if patches > self.MOST]
-        middle = [layer for layer, patches in most.items() if self.MOST_OF_ALL < patches <= self.MOST]
-        said = [f'blocks {large} in images where they have more than {self.MOST} patches'] if large else []
-        said += [f'all but neighbours of blocks {middle}, of more than {self.MOST_OF_ALL} patches'] if middle else []
-        return '; '.join(said)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> tuple[Tensor, Place]:
         return tensor.mean(2, keepdim=True), place
@@ -186,7 +173,8 @@ class MapSimilarity(OfMaps):
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
         arrays = {}
         for name, layers in found.items():
-            matrix = self._matrix(layers, subject.num_layers)
+            small = {layer: kept for layer, kept in layers.items() if not self._is_large(kept[1])}
+            matrix = self._matrix(small, subject.num_layers)
             arrays[self.value_of(self.ALL, name)] = matrix
             arrays[self.value_of(self.NEXT, name)] = np.append(matrix.diagonal(1), np.float32(np.nan))
         return arrays
@@ -196,8 +184,7 @@ class MapSimilarity(OfMaps):
         for layer in layers:
             matrix[layer, layer] = 1
         for (a, (maps_a, place_a)), (b, (maps_b, place_b)) in combinations(sorted(layers.items(), key=_first), 2):
-            most = self.MOST if b == a + 1 else self.MOST_OF_ALL
-            if _grids(place_a) == _grids(place_b) and _patches(place_a) <= most:
+            if _grids(place_a) == _grids(place_b):
                 matrix[a, b] = matrix[b, a] = map_similarity(maps_a, place_a, maps_b, place_b).item()
         return matrix
 
@@ -213,11 +200,6 @@ class MapSimilarity(OfMaps):
 
 def _first(item: tuple):
     return item[0]
-
-
-def _patches(place: Place) -> int:
-    """Patches of the larger of a block's maps of queries and keys."""
-    return max(rows * columns for rows, columns in _grids(place))
 
 
 def _grids(place: Place) -> tuple:
