@@ -27,6 +27,7 @@ from vitplug.analysis.study.images import Loaded
 from vitplug.analysis.study.subject import Subject
 from vitplug.attention import GlobalLayout
 from vitplug.backbones.pixels import PixelGrid
+from vitplug.compat import replace
 from vitplug.files.pictures import Unreadable
 
 from .outcomes import Outcome, read_outcome
@@ -237,20 +238,10 @@ class Observer:
             shelf.add(tiles_name(model, image, kind), {level: [at[level] for at in blocks] for level in self.levels})
 
 
-@dataclass(frozen=True)
-class _OneWindow:
-    """The place of a map of all tokens: windows are undone."""
-
-    layout: object
-    pixels: PixelGrid
-    key_layout: object
-    key_pixels: PixelGrid
-
-
 def _rollout_tiles(rolled: Tensor, place: Place, level: Level) -> Tiles:
     layouts = [GlobalLayout(*layout.hw, layout.num_prefix) for layout in (place.layout, place.key_layout)]
-    flat = _OneWindow(layouts[0], place.pixels, layouts[1], place.key_pixels)
-    return attention_tiles(rolled[:, None, None], flat, level)
+    whole = replace(place, layout=layouts[0], key_layout=layouts[1])  # windows are undone
+    return attention_tiles(rolled[:, None, None], whole, level)
 
 
 # --- all images ---

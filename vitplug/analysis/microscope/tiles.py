@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitplug.analysis.measures.places import Place
 from vitplug.attention import Layout
 from vitplug.attention.grids import ceil_div
 from vitplug.backbones.pixels import PixelGrid
@@ -191,12 +192,12 @@ def _kept(side: int, step: int) -> Tensor:
     return (torch.arange(ceil_div(side, step)) * step + (step - 1) // 2).clamp(max=side - 1)
 
 
-def attention_tiles(maps: Tensor, place, level: Level) -> Tiles:
+def attention_tiles(maps: Tensor, place: Place, level: Level) -> Tiles:
     """Tiles of a block's maps ``(1, W, H, Nq, Nk)``, at a level.
 
     Args:
         maps: Attention maps as recorded, of one image.
-        place: Where queries and keys lie: ``layout``, ``pixels``, ``key_layout`` and ``key_pixels``.
+        place: Where queries and keys lie.
         level: How much is kept.
     """
     layout, key_layout = place.layout, place.key_layout
