@@ -1962,6 +1962,63 @@ ARGUMENT = (
         child("model = dict(backbone=dict(type='mmpretrain.VisionTransformer'))"),
     ),
     Row(
+        'receptive field of no model',
+        'erf.py --out a',
+        r'no model: name CONFIG and CHECKPOINT, or a model of timm by --timm NAME',
+    ),
+    Row(
+        'receptive field of two models',
+        'erf.py tiny.py good.pth --timm test_vit --out a',
+        r'--timm test_vit is the model: leave CONFIG and CHECKPOINT out',
+    ),
+    Row(
+        'receptive field with a checkpoint for timm alone',
+        'erf.py tiny.py good.pth --checkpoint good.pth --out a',
+        r'--checkpoint is that of --timm',
+    ),
+    Row(
+        'receptive field of an unknown model of timm',
+        'erf.py --timm vit_smal_patch16_224 --images data/val --out a',
+        r'--timm vit_smal_patch16_224: timm has no such model; close: .*vit_small_patch16_224',
+    ),
+    Row(
+        'receptive field of a model of timm over a split',
+        'erf.py --timm test_vit --out a',
+        r'--images val: --timm has no data set: name a folder of images',
+    ),
+    Row(
+        'receptive field of a model of timm with weights of another',
+        'erf.py --timm test_vit --checkpoint good.pth --images data/val --out a',
+        r'--checkpoint: good\.pth does not fit the model: ',
+    ),
+    Row(
+        'receptive field without what the model does not have',
+        'erf.py tiny.py good.pth --reset table --out a --device cpu',
+        r"reset 'table': VisionTransformer has no parameters for it .*it has some for: ape, ape-random",
+    ),
+    Row(
+        'receptive field over images of no size',
+        'erf.py tiny.py good.pth --size 0 16 --out a',
+        r'--size 0 16: expected height and width in pixels',
+    ),
+    Row(
+        'receptive field over no images',
+        'erf.py tiny.py good.pth --num 0 --out a',
+        r'--num 0: expected at least 1',
+    ),
+    Row(
+        'receptive field into a folder with files',
+        'erf.py tiny.py good.pth --out data',
+        r'--out: data holds other files, or is one',
+    ),
+    Row(
+        'receptive field over a broken image',
+        'erf.py tiny.py good.pth --out a --device cpu',
+        r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 images cannot be used',
+        write('data/val/cat/0.png', 'no image'),
+        status=65,
+    ),
+    Row(
         'prediction by a model with other heads',
         'predict.py child.py good.pth data/val --out a',
         r'good\.pth was trained with other settings .*num_heads was 2, is 4',

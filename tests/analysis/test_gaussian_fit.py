@@ -107,8 +107,10 @@ def test_failures_are_reported():
     assert not fit.converged
     assert fit.failure == 'the map is constant'
     assert fit.as_json() == dict.fromkeys((*NAMES, 'r_squared')) | dict(failure='the map is constant')
-    found = fit_gaussian(np.random.default_rng(0).normal(size=(12, 12)))
-    assert found.converged == (found.failure == '')
+    for seed in range(20):  # maps without a pattern
+        fit = fit_gaussian(np.random.default_rng(seed).normal(size=(4, 4)))
+        assert fit.converged == (fit.r_squared > 0)
+        assert fit.converged == (fit.failure == '')
     for wrong, message in [
         (np.ones((1, 9)), r'shape \(1, 9\)'),
         (np.ones((2, 2)), r'at least 5 values'),

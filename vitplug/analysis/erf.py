@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import mmcv
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -30,7 +31,9 @@ from vitplug.errors.stops import BadSample, Interrupted
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.named import check_weights
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.runs.prediction import Predictor
 from vitplug.tasks import check_scope
+from vitplug.tasks.predictions import Predictions
 
 from .measures.gaussian_fit import GaussianFit, centre_bias, fit_gaussian
 from .measures.learned import learned_statistics
@@ -66,6 +69,7 @@ CANCELS = (
 )
 SIGMAS = (1, 2)  # ellipses
 MOST_BLOCKS = 12
+NO_FIT = ('-', '-', '-', '-', 'no fit')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,10 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         usable, skipped = plan.check_images(subjects, paths)
         for subject in subjects:
             _check_sizes(subject)
-        store = Store(out, _identity(subjects, usable))
+        store = Store(out, _identity(subjects, usable, args.size))
         run(fields, subjects, usable, store)
         found = [Result.of(field, store, usable, args.bounds) for field in fields]
-        images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
+        images = dict(
+            size=args.size, where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped
+        )
         write(out, found, images, f'{COMMAND} {shlex.join(argv)}')
     print(table(found))
     print(f'{len(usable)} images; {PICTURE}, {JSON} and {MAPS} in {out}')
@@ -179,7 +185,42 @@ def _read_subjects(args: argparse.Namespace) -> list[Subject | TimmSubject]:
     if args.timm:
         check_weights(args.checkpoint, '--checkpoint')
         found.append(TimmSubject.read(MODEL, args.timm, args.checkpoint, args.device))
-    return found + [Subject.read(*one, args.device, args.allow_changes) for one in configs]
+    of_configs = [Subject.read(*one, args.device, args.allow_changes) for one in configs]
+    if args.size:
+        for subject in of_configs:
+            subject.predictor = Cropping(subject.predictor, tuple(args.size))
+    return found + of_configs
+
+
+@dataclass(frozen=True)
+class Cropping:
+    """A predictor that reads images cropped at their centre to the shape of a size, and resized to it.
+
+    All images then have one size after the test pipeline, too.
+
+    Attributes:
+        predictor: The model with its pipeline.
+        size: Height and width in pixels.
+    """
+
+    predictor: Predictor
+    size: tuple[int, int]
+
+    def read(self, path: str | Path) -> np.ndarray:
+        """The pixels of an image file, ``(height, width, channels)``."""
+        pixels, (height, width) = self.predictor.read(path), self.size
+        scale = min(pixels.shape[0] / height, pixels.shape[1] / width)
+        sides = [max(1, round(side * scale)) for side in self.size]
+        top, left = ((has - wanted) // 2 for has, wanted in zip(pixels.shape[:2], sides, strict=True))
+        return mmcv.imresize(pixels[top : top + sides[0], left : left + sides[1]], (width, height))
+
+    @property
+    def task(self) -> Predictions:
+        return self.predictor.task
+
+    @property
+    def model(self) -> nn.Module:
+        return self.predictor.model
 
 
 def _config(path: str, checkpoint: str, option: str, settings: Mapping | None) -> Config:
@@ -191,15 +232,19 @@ def _config(path: str, checkpoint: str, option: str, settings: Mapping | None) -
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Checks that one model is named.
+    """Checks that one model is named, and the size.
 
     Raises:
-        ValueError: If none or several are.
+        ValueError: If none or several are, or the size is empty or of no use.
     """
     if args.timm and args.config:
         raise ValueError(f'--timm {args.timm} is the model: leave CONFIG and CHECKPOINT out')
     if args.checkpoint and not args.timm:
         raise ValueError('--checkpoint is that of --timm: name the one of a config after it, CONFIG CHECKPOINT')
+    if args.size and min(args.size) < 1:
+        raise ValueError(f'--size {args.size[0]} {args.size[1]}: expected height and width in pixels')
+    if args.size and args.timm and not args.baseline:
+        raise ValueError("--size: timm's models get images of their own size: leave it out")
     if not args.timm and not args.model_checkpoint:
         raise ValueError('no model: name CONFIG and CHECKPOINT, or a model of timm by --timm NAME')
 
@@ -215,12 +260,11 @@ def _check_sizes(subject: Subject | TimmSubject) -> None:
         shown = ', '.join(f'{height}x{width}' for height, width in sizes[:4])
         raise ValueError(
             f'the test pipeline of the {subject.label} gives images of {len(sizes)} sizes ({shown}): the receptive '
-            'field is a mean over images of one size; name such images, or set a fixed size of the pipeline by '
-            '--cfg-options'
+            f'field is a mean over images of one size; crop them first, by --size {sizes[-1][0]} {sizes[-1][1]}, say'
         )
 
 
-def _identity(subjects: Sequence[Subject | TimmSubject], paths: Sequence[Path]) -> dict:
+def _identity(subjects: Sequence[Subject | TimmSubject], paths: Sequence[Path], size: Sequence[int] | None) -> dict:
     """What the maps depend on; resets may be added by a later call."""
     of_configs = plan.identity([subject for subject in subjects if isinstance(subject, Subject)], paths)
     of_timm = {
@@ -228,7 +272,7 @@ def _identity(subjects: Sequence[Subject | TimmSubject], paths: Sequence[Path]) 
         for subject in subjects
         if isinstance(subject, TimmSubject)
     }
-    return dict(command=MEASURE) | of_configs | of_timm
+    return dict(command=MEASURE, size=size) | of_configs | of_timm
 
 
 # --- the run ---
@@ -416,10 +460,10 @@ def table(results: Sequence[Result]) -> str:
     for result in results:
         label = result.field.label
         numbers = [_cell(result.intervals[name]) for name in ('sigma_x', 'sigma_y', 'x', 'y', 'r_squared')]
-        rows.append((f'ERF, {label}, pixels', '', *(numbers if result.fit.converged else _no_numbers(result.fit))))
+        rows.append((f'ERF, {label}, pixels', '', *(numbers if result.fit.converged else NO_FIT)))
         for block, fit in result.bias_fits.items():
             cells = [f'{getattr(fit, name):.3g}' for name in ('sigma_x', 'sigma_y', 'x', 'y', 'r_squared')]
-            cells = cells if fit.converged else _no_numbers(fit)
+            cells = cells if fit.converged else NO_FIT
             rows.append((f'position bias, {label}, tokens', str(block), *cells))
     warnings = [f'warning: {result.field.label}: {result.warning}' for result in results if result.warning]
     return '\n'.join((format_table(rows, numeric=range(1, 7)), *warnings))
@@ -428,10 +472,6 @@ def table(results: Sequence[Result]) -> str:
 def _cell(found: Estimate) -> str:
     half = (found.high - found.low) / 2
     return f'{float(found.mean):.3g}' + (f' ± {float(half):.2g}' if np.isfinite(half) else '')
-
-
-def _no_numbers(fit: GaussianFit) -> list[str]:
-    return ['-', '-', '-', '-', f'no fit: {fit.failure}']
 
 
 def _picture(results: Sequence[Result], num_images: int) -> Figure:
@@ -501,6 +541,14 @@ def _parser() -> argparse.ArgumentParser:
         help=f'folder of images, image, or {" or ".join(SPLITS)} of the config (default {SPLITS[0]})',
     )
     parser.add_argument('--num', type=int, default=100, metavar='N', help='images, evenly spaced (default 100)')
+    parser.add_argument(
+        '--size',
+        nargs=2,
+        type=int,
+        metavar=('HEIGHT', 'WIDTH'),
+        help='crop images at their centre to this shape and resize them to it, before the test pipeline; for images of '
+        'several sizes',
+    )
     parser.add_argument(
         '--reset',
         nargs='+',

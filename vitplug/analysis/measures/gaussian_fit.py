@@ -91,6 +91,8 @@ def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = False) -> GaussianFi
     amp, x, y, sigma_x, sigma_y = best
     residual = values - _gaussian(values.shape, *best)
     r_squared = 1 - residual.var() / values.var()
+    if r_squared <= 0:
+        return GaussianFit.failed('no Gaussian comes closer to the map than a constant')
     # A pair of negative sigmas is the same Gaussian; one of them alone turns the sign of the volume.
     amp = amp * np.sign(sigma_x * sigma_y) * scale
     return GaussianFit(*map(float, (amp, x, y, abs(sigma_x), abs(sigma_y), r_squared)))
