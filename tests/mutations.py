@@ -636,6 +636,56 @@ MUTATIONS = (
         'pass',
         'runs/test_non_finite.py -k gradients',
     ),
+    # --- analysis of a model ---
+    Mutation(
+        'interval over images with the normal factor in place of Student t',
+        'analysis/study/statistics.py',
+        'half = stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)',
+        'half = stats.norm.ppf((1 + level) / 2) * np.sqrt(variance / n)',
+        'analysis/test_study_statistics.py',
+    ),
+    Mutation(
+        'jackknife without its factor',
+        'analysis/study/statistics.py',
+        'np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))',
+        'np.sqrt(((left - left.mean(0)) ** 2).sum(0) / count)',
+        'analysis/test_study_statistics.py',
+    ),
+    Mutation(
+        'images of an analysis from the front, not evenly spaced',
+        'analysis/study/images.py',
+        'chosen = np.linspace(0, len(paths) - 1, min(num, len(paths))).round().astype(int)',
+        'chosen = np.arange(min(num, len(paths)))',
+        'analysis/test_study_images.py',
+    ),
+    Mutation(
+        'picture of an image with red and blue exchanged',
+        'analysis/study/images.py',
+        'pixels_CHW[:3].flip(0).permute',
+        'pixels_CHW[:3].permute',
+        'analysis/test_study_images.py',
+    ),
+    Mutation(
+        'folder of another analysis is taken',
+        'analysis/study/store.py',
+        'if found.get(key) != identity.get(key)]',
+        'if key not in found]',
+        'analysis/test_study_store.py',
+    ),
+    Mutation(
+        'group of images without the one that is left out in the jackknife of CKA',
+        'analysis/study/features.py',
+        'if image != left_out]',
+        'if image != 0 or left_out is None]',
+        'analysis/test_study.py -k left_out',
+    ),
+    Mutation(
+        'an interrupted analysis takes a group of images for done',
+        'analysis/study/run.py',
+        'if all(len(observed) == len(self.units[unit]) for observed in waiting):',
+        'if any(len(observed) == len(self.units[unit]) for observed in waiting):',
+        'analysis/test_study.py -k goes_on',
+    ),
 )
 
 

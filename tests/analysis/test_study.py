@@ -45,6 +45,8 @@ def template(tmp_path_factory):
     for name, text in dict(plain=PLAIN, refiner=REFINER, mixer=mixer).items():
         (folder / f'{name}.py').write_text(f"_base_ = 'tiny.py'\n{text}\n")
         untrained(folder / f'{name}.py', folder / f'{name}.pth')
+    as_they_are = "pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]"
+    bad_inputs.child(f'test_dataloader = dict(dataset=dict({as_they_are}))', 'sizes.py')(folder)
     noise = np.random.default_rng(0)
     for number in range(9):
         Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'data/val/dog/{number}.png')
@@ -250,17 +252,22 @@ def test_images_that_cannot_be_used_are_named(folder, tmp_path):
 
 
 def test_images_of_several_sizes(folder, tmp_path):
-    """Maps and tokens do not mind; CKA and receptive fields do, and say so."""
+    """Maps and tokens do not mind; CKA and receptive fields are of the most frequent size, and say so."""
     pictures = tmp_path / 'pictures'
     pictures.mkdir()
-    for number in range(6):
-        size = (16 + 8 * (number % 2), 16, 3)
+    for number in range(8):
+        size = (16 + 8 * (number in (2, 5)), 16, 3)
         Image.fromarray(np.random.default_rng(number).integers(0, 255, size, np.uint8)).save(pictures / f'{number}.png')
-    said = analyze(folder, f'tiny.py good.pth --images {pictures} --out {tmp_path}/out').out
-    for name in ('cka', 'evolving_speed', 'erf'):
-        assert f'left out: {name} of the model: images differ in size after the test pipeline' in said
+    said = analyze(folder, f'sizes.py good.pth --images {pictures} --out {tmp_path}/out').out
     found = results_in(tmp_path / 'out')['measures']
-    assert np.isfinite(array(found['distance']['values']['model']['mean distance'])).all()
+    for name in ('cka', 'evolving_speed', 'erf'):
+        assert f'left out: {name} of the model: 2 of 8 images, which are not 16 x 16' in said
+    assert np.max(found['cka']['values']['model'][CKA.ALL]['n']) == 6
+    assert np.max(found['distance']['values']['model']['mean distance']['n']) == 8
+    for number in '01':
+        (pictures / f'{number}.png').unlink()
+    said = analyze(folder, f'sizes.py good.pth --images {pictures} --measures cka --out {tmp_path}/b', status=2).err
+    assert '--measures cka: does not apply to the model: it needs 5 images of one size, there are 4' in said
 
 
 def test_groups_of_images_give_the_cka_of_each_image_left_out():
@@ -308,3 +315,10 @@ def test_refused(arguments, error, folder, tmp_path):
     said = analyze(folder, f'plain.py plain.pth --num 3 --out {tmp_path}/out {arguments}', status=2).err
     assert re.search(error, said), said
     assert said.strip().count('\n') == 0 and not (tmp_path / 'out').exists()
+
+
+def test_every_measure_is_in_the_docs():
+    page = (Path(__file__).parents[2] / 'docs/analyze.md').read_text()
+    for measure in MEASURES.values():
+        row = f'| `{measure.name}` | {measure.definition} | {measure.unit} | {measure.source} | {measure.needs} |'
+        assert row in page, row

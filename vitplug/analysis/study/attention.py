@@ -142,6 +142,17 @@ class MapSimilarity(OfMaps):
     source = "Refiner's and DeepViT's cross-layer similarity"
     axes = ('layer', 'other layer')
     ALL, NEXT = 'between blocks', 'to the next block'
+    # Patches of a map; larger ones, of windows on large images, would take seconds a pair.
+    MOST = 4096
+
+    def left_out(self, subject: Subject) -> str:
+        sizes = set(subject.sizes)
+        layers = subject.layers_with('probs')
+        large = [layer for layer in layers if any(self._is_large(subject.place(layer, size)) for size in sizes)]
+        return f'blocks {large} in images where their maps have more than {self.MOST} patches' if large else ''
+
+    def _is_large(self, place: Place) -> bool:
+        return place.layout.hw[0] * place.layout.hw[1] > self.MOST
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> tuple[Tensor, Place]:
         return tensor.mean(2, keepdim=True), place
@@ -149,7 +160,8 @@ class MapSimilarity(OfMaps):
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
         arrays = {}
         for name, layers in found.items():
-            matrix = self._matrix(layers, subject.num_layers)
+            small = {layer: kept for layer, kept in layers.items() if not self._is_large(kept[1])}
+            matrix = self._matrix(small, subject.num_layers)
             arrays[self.value_of(self.ALL, name)] = matrix
             arrays[self.value_of(self.NEXT, name)] = np.append(matrix.diagonal(1), np.float32(np.nan))
         return arrays
@@ -206,8 +218,8 @@ class Rollout(OfMaps):
         grids = {grid for place in places for grid in _grids(place)}
         return f'blocks have tokens on several grids, {sorted(grids)}' if len(grids) > 1 else ''
 
-    def units(self, num_images: int) -> list[Sequence[int]]:
-        return evenly_spaced(num_images, FEW)
+    def units(self, subject: Subject) -> list[Sequence[int]]:
+        return evenly_spaced(len(subject.sizes), FEW)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> Tensor:
         return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]

@@ -52,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         subjects = [Subject.read(*one, args.device, args.allow_changes) for one in named]
         usable, skipped = check_images(subjects, paths)
         store = Store(out, identity(subjects, usable))
-        jobs, left_out = plan(measures, subjects, store, len(usable), explicit=args.measures != ALL)
+        jobs, left_out = plan(measures, subjects, store, explicit=args.measures != ALL)
         _say(left_out)
         run(jobs, subjects, usable, store)
-        found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store, len(usable))])
+        found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store)])
         images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
         pictures = results.write(out, found, subjects, images, left_out, f'{COMMAND} {shlex.join(argv)}')
     print(results.table(found))

@@ -2,14 +2,16 @@
 
 import io
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 
+from vitplug.analysis.measures.gaussian_fit import GaussianFit
 from vitplug.files.atomic import AtomicBackend
 
 from .statistics import Estimate
@@ -25,6 +27,8 @@ OTHER = dict(color='#000000', marker='^', linestyle=':')
 HEAT, MATRIX = 'magma', 'viridis'
 MOST_PANELS = 12
 MOST_TICKS = 13
+# Letters of a title in an inch.
+LETTERS = 11
 
 #: Estimates by model, then by value.
 ByModel = Mapping[str, Mapping[str, Estimate]]
@@ -44,7 +48,7 @@ def panels(
     columns = min(columns, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(inches[0] * columns, inches[1] * rows + 0.45), layout='constrained')
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(textwrap.fill(title, int(LETTERS * inches[0] * columns)), fontsize=11)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.set_axis_off()
@@ -103,18 +107,17 @@ def sorted_heads(title: str, unit: str, by_model: Mapping[str, Estimate]) -> Fig
         unit: Label of the vertical axes.
         by_model: Estimates ``(blocks, heads)``.
     """
-    some = max(by_model.values(), key=lambda found: len(found.mean))
-    blocks = [block for block, heads in enumerate(some.mean) if np.isfinite(heads).any()]
-    chosen = np.linspace(0, len(blocks) - 1, min(MOST_PANELS, len(blocks))).round().astype(int)
-    figure, axes = panels(len(chosen), title, columns=4, inches=(2.6, 2.2))
-    for ax, block in zip(axes, (blocks[index] for index in chosen), strict=True):
+    deepest = max(by_model.values(), key=lambda found: len(found.mean))
+    blocks = some([block for block, heads in enumerate(deepest.mean) if np.isfinite(heads).any()])
+    figure, axes = panels(len(blocks), title, columns=4, inches=(2.6, 2.2))
+    for ax, block in zip(axes, blocks, strict=True):
         for label, found in by_model.items():
             if block < len(found.mean):
                 _heads(ax, label, found, block)
         ax.set_title(f'block {block}', fontsize=9)
         ax.set_xlabel('heads, sorted', fontsize=8)
         ax.set_ylabel(unit, fontsize=8)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.1 * ax.dataLim.ymax)
         ax.grid(alpha=0.3)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(figure, axes)
@@ -179,19 +182,47 @@ def heat_over_images(
     return figure
 
 
-def receptive_fields(title: str, fields: Mapping[str, np.ndarray], outline: Callable[[Axes, str], None]) -> Figure:
-    """Maps of gradients in pixels, a panel each, each with its own outline, such as the ellipse of a fit.
+def receptive_fields(title: str, fields: Mapping[str, np.ndarray], fits: Mapping[str, GaussianFit]) -> Figure:
+    """Maps of gradients in pixels, a panel each, with ellipses at one and two sigmas of the Gaussian fitted to each.
 
     Args:
         title: Title of the figure.
         fields: Maps ``(H, W)``, by the title of their panel.
-        outline: Draws on a panel; takes it and its title.
+        fits: Gaussians, by the same.
     """
-    figure, axes = panels(len(fields), title, inches=(3.6, 3.4))
+    figure, axes = panels(len(fields), title, inches=(3.6, 4.0))
     for ax, (name, field) in zip(axes, fields.items(), strict=True):
         # The square root shows the tails beside the peak.
         ax.imshow(np.sqrt(field / max(field.max(), np.finfo(field.dtype).tiny)), cmap=HEAT, vmin=0, vmax=1)
-        outline(ax, name)
-        ax.set_title(name, fontsize=9)
-        ax.set_xlabel('pixels')
+        fit = fits[name]
+        for sigmas, line in ((1, '-'), (2, '--')) if fit.converged else ():
+            sides = 2 * sigmas * fit.sigma_x, 2 * sigmas * fit.sigma_y
+            ax.add_patch(Ellipse((fit.x, fit.y), *sides, fill=False, color='white', linestyle=line))
+        said = f'sigma {fit.sigma_x:.1f} x {fit.sigma_y:.1f}, R² {fit.r_squared:.2f}' if fit.converged else fit.failure
+        ax.set_title(f'{name}: {said}', fontsize=9)
+        ax.set_xlabel('pixels; square root of the gradient', fontsize=8)
+        ax.set_xlim(-0.5, field.shape[1] - 0.5)
+        ax.set_ylim(field.shape[0] - 0.5, -0.5)
     return figure
+
+
+def maps(title: str, shown: Mapping[str, np.ndarray]) -> Figure:
+    """Maps ``(h, w)``, a panel each with its own scale.
+
+    Args:
+        title: Title of the figure.
+        shown: Maps by the title of their panel.
+    """
+    figure, axes = panels(len(shown), title, columns=4, inches=(2.4, 2.5))
+    for ax, (name, values) in zip(axes, shown.items(), strict=True):
+        ax.imshow(values, cmap=HEAT)
+        ax.set_title(name, fontsize=8)
+        ax.set_xticks([])
+        ax.set_yticks([])
+    return figure
+
+
+def some(items: Sequence) -> list:
+    """At most 12 of some things, evenly spaced, the first and the last among them."""
+    chosen = np.linspace(0, len(items) - 1, min(MOST_PANELS, len(items))).round().astype(int)
+    return [items[index] for index in chosen]

@@ -1,5 +1,6 @@
 """Measures of the tokens that blocks hand on."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,12 +19,14 @@ from vitplug.analysis.measures.places import Place
 
 from . import drawing
 from .images import Loaded
-from .measure import Found, Measure, Shown, by_block
+from .measure import Found, Measure, Shown, by_block, of_one_size, of_other_sizes, sizes_of
 from .statistics import Arrays, Estimate, jackknife
 from .subject import Subject
 
 # Images whose features are compared at a time; the fewest, one of which is left out in turn.
 GROUP, LEAST = 32, LEAST_EXAMPLES + 1
+# Numbers that a group holds until its last image, 1 GiB of them; large images make smaller groups.
+MOST_FEATURES = 2**28
 # Names of the arrays of the model, and of the baseline.
 SIDES = ('model', 'baseline')
 
@@ -103,18 +106,22 @@ class OfGroups(Measure):
     A group is kept as few numbers that have its inner products, so that each image can be left out for the jackknife.
     """
 
-    needs = f'{LEAST} images or more, all of one size'
+    needs = f'{LEAST} images of one size'
     unit = 'CKA'
     axes = ('layer', 'other layer')
 
-    def why_not(self, subject: Subject) -> str:
-        if len(subject.sizes) < LEAST:
-            return f'it needs {LEAST} images, there are {len(subject.sizes)}'
-        sizes = ', '.join(f'{height} x {width}' for height, width in sorted(set(subject.sizes))[:3])
-        return '' if subject.one_size else f'images differ in size after the test pipeline, such as {sizes}'
+    def why_not(self, *subjects: Subject) -> str:
+        count = len(of_one_size(sizes_of(subjects)))
+        return '' if count >= LEAST else f'it needs {LEAST} images of one size, there are {count}'
 
-    def units(self, num_images: int) -> list[Sequence[int]]:
-        return [part.tolist() for part in np.array_split(np.arange(num_images), -(-num_images // GROUP))]
+    def left_out(self, *subjects: Subject) -> str:
+        return of_other_sizes(sizes_of(subjects))
+
+    def units(self, *subjects: Subject) -> list[Sequence[int]]:
+        images = of_one_size(sizes_of(subjects))
+        an_image = sum(math.prod(shape) for subject in subjects for shape in subject.recorded['block'].values())
+        size = min(max(MOST_FEATURES // an_image, 2 * LEAST), GROUP)
+        return [part.tolist() for part in np.array_split(images, -(-len(images) // size))]
 
     def names(self, subject: Subject) -> tuple[str, ...]:
         return ('block',)
@@ -165,7 +172,7 @@ class CKA(OfGroups):
     title = 'Linear CKA between blocks'
     definition = (
         "Linear CKA between the blocks' outputs, flattened over tokens, by unbiased HSIC summed over groups of up to "
-        f'{GROUP} images'
+        f'{GROUP} images of the most frequent size'
     )
     source = 'BViT, Fig. 5; Nguyen et al. 2021, Eq. 3'
     ALL, NEXT = 'between blocks', 'to the next block'
@@ -185,6 +192,11 @@ class CKAToBaseline(OfGroups):
     source = CKA.source
     needs = f'--baseline; {OfGroups.needs}'
     compares = True
+
+    def why_not(self, *subjects: Subject) -> str:
+        return (
+            super().why_not(*subjects) if len(subjects) > 1 else 'it compares with a baseline: name one with --baseline'
+        )
 
     def values(self, cka: np.ndarray) -> Arrays:
         same = {'at the same block': cka.diagonal()} if cka.shape[0] == cka.shape[1] else {}

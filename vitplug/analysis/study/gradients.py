@@ -5,13 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from vitplug.analysis.measures.gaussian_fit import fit_gaussian
 from vitplug.analysis.measures.grad_cam import AT, grad_cams
+from vitplug.analysis.measures.receptive_field import input_gradient
 
 from . import drawing
 from .attention import FEW, heat_rows
 from .images import Loaded
-from .measure import Found, Measure, Shown, evenly_spaced
-from .statistics import Arrays, Estimate
+from .learned import FITTED
+from .measure import Found, Measure, Shown, evenly_spaced, of_one_size, of_other_sizes, sizes_of
+from .statistics import Arrays, Estimate, jackknife, without_groups
 from .subject import Subject
 
 
@@ -32,8 +35,8 @@ class GradCAM(Measure):
     def why_not(self, subject: Subject) -> str:
         return '' if subject.layers_with('attn') else 'no block has an attention branch'
 
-    def units(self, num_images: int) -> list[Sequence[int]]:
-        return evenly_spaced(num_images, FEW)
+    def units(self, subject: Subject) -> list[Sequence[int]]:
+        return evenly_spaced(len(subject.sizes), FEW)
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
         heats, target = {}, ''
@@ -53,4 +56,45 @@ class GradCAM(Measure):
         return drawing.heat_over_images(f'{self.title}, {AT["attn"]}', heat_rows(shown))
 
 
-GRADIENTS = (GradCAM(),)
+class ReceptiveField(Measure):
+    name = 'erf'
+    title = 'Effective receptive field of the central token'
+    definition = (
+        'Gradient of the central token of the last map, mean over channels, to the normalised image, mean over its '
+        'channels, rectified, averaged over images of the most frequent size; and the Gaussian fitted to it: its '
+        'standard deviations and the share of the variance that it explains'
+    )
+    unit = 'pixels; R²: share'
+    source = 'Gaussian Attention Bias, Sec. 3 and Table 1'
+    needs = 'a map as output'
+    axes = ()
+    FIELD = 'field'
+
+    def left_out(self, subject: Subject) -> str:
+        return of_other_sizes(sizes_of([subject]))
+
+    def units(self, subject: Subject) -> list[Sequence[int]]:
+        return [[index] for index in of_one_size(sizes_of([subject]))]
+
+    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+        return {self.FIELD: input_gradient(subject.backbone, image.inputs).float().cpu().numpy()}
+
+    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
+        return jackknife(self._fit(units), [self._fit(left) for left in without_groups(units)], images)
+
+    def _fit(self, units: Sequence[Arrays]) -> Arrays:
+        fit = fit_gaussian(self._mean(units))
+        return {value: np.array(getattr(fit, name)) for value, name in FITTED.items()}
+
+    def _mean(self, units: Sequence[Arrays]) -> np.ndarray:
+        mean = np.mean([unit[self.FIELD] for unit in units], 0, dtype=np.float64)
+        return mean / max(mean.sum(), np.finfo(float).tiny)
+
+    def draw(self, shown: Sequence[Shown]) -> Figure:
+        fields = {one.label: self._mean(one.units) for one in shown}
+        return drawing.receptive_fields(
+            self.title, fields, {name: fit_gaussian(field) for name, field in fields.items()}
+        )
+
+
+GRADIENTS = (ReceptiveField(), GradCAM())

@@ -1,6 +1,7 @@
 """The protocol of a measure: it observes one image at a time and gives arrays; adding one is one entry of the table."""
 
 from abc import ABC
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from .images import Loaded
 from .statistics import Arrays, Estimate, student
 from .subject import Subject
 
+#: Height and width of an image as each model of a measure gets it.
+Sizes = tuple[tuple[int, int], ...]
 #: What `Measure.reduce` kept of one image: by name of the intermediate and block.
 Found = Mapping[str, Mapping[int, Any]]
 
@@ -63,17 +66,17 @@ class Measure(ABC):
     axes: tuple[str, ...] = ('layer', 'head')
     compares: bool = False
 
-    def why_not(self, subject: Subject) -> str:
-        """Why it does not apply to a model; '' if it does."""
+    def why_not(self, *subjects: Subject) -> str:
+        """Why it does not apply to a model (or to the model and its baseline, if it compares them); '' if it does."""
         return ''
 
-    def left_out(self, subject: Subject) -> str:
+    def left_out(self, *subjects: Subject) -> str:
         """Which part of it does not apply to a model and why; '' if all does."""
         return ''
 
-    def units(self, num_images: int) -> list[Sequence[int]]:
+    def units(self, *subjects: Subject) -> list[Sequence[int]]:
         """The images that are joined, group by group; each on its own by default."""
-        return [[index] for index in range(num_images)]
+        return [[index] for index in range(len(subjects[0].sizes))]
 
     def names(self, subject: Subject) -> tuple[str, ...]:
         """The intermediates that it reduces."""
@@ -105,6 +108,25 @@ def evenly_spaced(num_images: int, count: int) -> list[Sequence[int]]:
     """A few images, each on its own, for measures that are pictures."""
     chosen = np.linspace(0, num_images - 1, min(count, num_images)).round().astype(int)
     return [[int(index)] for index in chosen]
+
+
+def of_one_size(sizes: Sequence[Sizes]) -> list[int]:
+    """The images of the most frequent size, for measures that compare or add up the places of several images."""
+    [(most, _)] = Counter(sizes).most_common(1)
+    return [index for index, size in enumerate(sizes) if size == most]
+
+
+def of_other_sizes(sizes: Sequence[Sizes]) -> str:
+    """Says how many images :func:`of_one_size` leaves out; '' if none."""
+    kept = of_one_size(sizes)
+    height, width = sizes[kept[0]][0]
+    left_out = len(sizes) - len(kept)
+    return f'{left_out} of {len(sizes)} images, which are not {height} x {width}' if left_out else ''
+
+
+def sizes_of(subjects: Sequence[Subject]) -> list[Sizes]:
+    """The size of each image, as each model gets it."""
+    return list(zip(*(subject.sizes for subject in subjects), strict=True))
 
 
 def by_block(values: Mapping[int, np.ndarray], num_layers: int) -> np.ndarray:

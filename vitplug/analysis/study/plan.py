@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-import vitplug
 from vitplug.errors.one_line import printable
 from vitplug.files.pictures import Unreadable
+from vitplug.stacks import installed
 
 from .measure import Measure
 from .run import Job
@@ -67,11 +67,11 @@ def identity(subjects: Sequence[Subject], paths: Sequence[Path]) -> dict:
         for subject in subjects
     }
     images = dict(number=len(paths), sha256=content.hexdigest()[:16])
-    return dict(vitplug=vitplug.__version__, baseline=None) | models | dict(images=images)
+    return dict(vitplug=installed(['vitplug']).get('vitplug'), baseline=None) | models | dict(images=images)
 
 
 def plan(
-    measures: Iterable[Measure], subjects: Sequence[Subject], store: Store, num_images: int, explicit: bool
+    measures: Iterable[Measure], subjects: Sequence[Subject], store: Store, explicit: bool
 ) -> tuple[list[Job], dict[str, dict[str, str]]]:
     """The measures that apply, on each model or on both together.
 
@@ -79,7 +79,6 @@ def plan(
         measures: The wanted ones.
         subjects: The model, and the baseline if there is one.
         store: Where arrays are kept.
-        num_images: Number of images.
         explicit: Whether the measures were named one by one.
 
     Returns:
@@ -91,28 +90,19 @@ def plan(
     jobs, left_out = [], {}
     for measure in measures:
         for group in [subjects] if measure.compares else [[subject] for subject in subjects]:
-            job = Job(measure, group, store, num_images)
-            reason = why_not(measure, group)
+            job = Job(measure, group, store)
+            reason = measure.why_not(*group)
             if reason and explicit and group[0].label == MODEL:
                 raise ValueError(f'--measures {measure.name}: does not apply to the {job.label}: {reason}')
             if not reason:
                 jobs.append(job)
-            if said := reason or '; '.join(filter(None, (measure.left_out(subject) for subject in group))):
+            if said := reason or measure.left_out(*group):
                 left_out.setdefault(measure.name, {})[job.label] = said
     return jobs, left_out
 
 
-def why_not(measure: Measure, group: Sequence[Subject]) -> str:
-    """Why a measure does not apply to a model, or to two together; '' if it does."""
-    if measure.compares and len(group) < 2:
-        return 'it compares with a baseline: name one with --baseline'
-    return next(filter(None, (measure.why_not(subject) for subject in group)), '')
-
-
-def finished(
-    measures: Iterable[Measure], jobs: Sequence[Job], subjects: Sequence[Subject], store: Store, num_images: int
-) -> list[Job]:
+def finished(measures: Iterable[Measure], jobs: Sequence[Job], subjects: Sequence[Subject], store: Store) -> list[Job]:
     """The jobs of earlier calls in this folder that were finished, beside those of this call."""
     now = {job.measure.name for job in jobs}
-    others, _ = plan([m for m in measures if m.name not in now], subjects, store, num_images, explicit=False)
+    others, _ = plan([m for m in measures if m.name not in now], subjects, store, explicit=False)
     return [job for job in others if job.done]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-import vitplug
 from vitplug.analysis.tables import format_table
 from vitplug.files.atomic import AtomicBackend
 from vitplug.stacks import DISTRIBUTIONS, installed
@@ -106,9 +105,7 @@ def describe(subject: Subject) -> dict:
 def versions() -> dict[str, str]:
     """Versions of Python, vitplug and the packages that the numbers depend on."""
     names = [name for names in DISTRIBUTIONS.values() for name in names]
-    return dict(python=platform.python_version(), vitplug=vitplug.__version__) | installed(
-        ('torch', 'numpy', 'scipy', *names)
-    )
+    return dict(python=platform.python_version()) | installed(('vitplug', 'torch', 'numpy', 'scipy', *names))
 
 
 def _as_json(result: Result) -> dict:
@@ -181,12 +178,11 @@ def _cells(found: Estimate) -> tuple[str, str, str]:
     """Of a number for the whole network, the last cell alone."""
     if found.mean.ndim == 0:
         return '', '', _cell(found, ())
-    there = np.flatnonzero(np.isfinite(found.mean))
-    if not len(there):
-        return '-', '-', '-'
-    return tuple(_cell(found, there[place]) for place in (0, len(there) // 2, -1))
+    return tuple(_cell(found, block) for block in (0, len(found.mean) // 2, -1))
 
 
 def _cell(found: Estimate, index) -> str:
     mean, half = found.mean[index], (found.high[index] - found.low[index]) / 2
+    if not np.isfinite(mean):
+        return '-'
     return f'{mean:.{DIGITS}g}' + (f' ± {half:.2g}' if np.isfinite(half) else '')

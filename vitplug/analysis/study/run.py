@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,11 @@ class Job:
         measure: The measure.
         subjects: The models.
         store: Where its arrays are kept.
-        num_images: Number of images of the analysis.
     """
 
     measure: Measure
     subjects: Sequence[Subject]
     store: Store
-    num_images: int
     _waiting: dict[int, list[list[Any]]] = field(default_factory=dict)
 
     @property
@@ -42,10 +41,14 @@ class Job:
         """The arrays of its units so far."""
         return self.store.units(self.label, self.measure.name)
 
-    @property
+    @cached_property
     def units(self) -> list[Sequence[int]]:
         """Its images, by unit."""
-        return self.measure.units(self.num_images)
+        return self.measure.units(*self.subjects)
+
+    @cached_property
+    def _unit_of(self) -> dict[int, int]:
+        return {index: unit for unit, images in enumerate(self.units) for index in images}
 
     def todo(self) -> set[int]:
         """The images that it still needs."""
@@ -58,10 +61,10 @@ class Job:
 
     def observe(self, subject: Subject, index: int, image: Loaded, found: Found) -> None:
         """Takes one image of one model; keeps the arrays of a unit after its last image."""
-        unit, images = next((number, images) for number, images in enumerate(self.units) if index in images)
+        unit = self._unit_of[index]
         waiting = self._waiting.setdefault(unit, [[] for _ in self.subjects])
         waiting[self.subjects.index(subject)].append(self.measure.observe(subject, image, found))
-        if all(len(observed) == len(images) for observed in waiting):
+        if all(len(observed) == len(self.units[unit]) for observed in waiting):
             self.store.add(self.label, self.measure.name, unit, self.measure.join(*self._waiting.pop(unit)))
 
 

@@ -78,11 +78,6 @@ class Subject:
         return len(self.backbone.plugged_blocks())
 
     @property
-    def one_size(self) -> bool:
-        """Whether all images have the same size after the test pipeline."""
-        return len(set(self.sizes)) <= 1
-
-    @property
     def changes_maps(self) -> bool:
         """Whether a plug changes the maps of some block, so that there are maps before and after it."""
         return any(block.plugs.at('map') for block in self.backbone.plugged_blocks())

@@ -5,9 +5,10 @@ import difflib
 from .attention import ATTENTION
 from .features import FEATURES
 from .gradients import GRADIENTS
+from .learned import LEARNED
 from .measure import Measure
 
-MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *FEATURES, *GRADIENTS)}
+MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *FEATURES, *GRADIENTS, *LEARNED)}
 ALL = 'all'
 
 
