@@ -65,7 +65,6 @@ CANCELS = (
     'the final norm scales all channels alike, as in an untrained model: the mean of a token is constant, and this map '
     'is rounding noise'
 )
-MOST_BLOCKS = 12
 NO_FIT = ('-', '-', '-', '-', 'no fit')
 
 
@@ -484,11 +483,7 @@ def _heading(result: Result) -> str:
 
 def _bias_picture(results: Sequence[Result]) -> Figure:
     """The position biases of at most 12 evenly spaced blocks of each model."""
-    shown = []
-    for result in results:
-        blocks = list(result.biases)
-        chosen = np.linspace(0, len(blocks) - 1, min(MOST_BLOCKS, len(blocks))).round().astype(int)
-        shown += [(result, blocks[index]) for index in chosen]
+    shown = [(result, block) for result in results for block in drawing.some(list(result.biases))]
     title = 'position bias of the central query, mean over heads; ellipses at 1 and 2 sigma'
     figure, axes = drawing.panels(len(shown), title, columns=4, inches=(2.6, 2.7))
     for ax, (result, block) in zip(axes, shown, strict=True):
