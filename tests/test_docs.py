@@ -212,6 +212,11 @@ SNIPPETS = [
     for page, i, code in CODE
     if 'backbone.forward' in code and 'Predictor(' not in code
 ]
+MEASURES = [
+    pytest.param(code, id=f'{name_of(page)}-{i}')
+    for page, i, code in CODE
+    if 'from vitplug.analysis.measures' in code and 'backbone.forward' not in code
+]
 
 
 def modules_of(page: Path) -> list[str]:
@@ -257,7 +262,7 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, examples)
+    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MEASURES, examples)
     assert sum(map(len, kinds)) == len(CODE)
     assert len(examples) == 3 and SNIPPETS and PROGRAMS and FROM_PYTHON
     assert {code for _, _, code in CODE if "'mmseg::" in code}
@@ -310,6 +315,12 @@ def test_inference_snippet_runs(code, tmp_path, monkeypatch):
         assert (tmp_path / 'backbone.onnx').stat().st_size > 1000
     else:
         torch.testing.assert_close(scope['compiled'](scope['images']), backbone(scope['images']))
+
+
+@pytest.mark.parametrize('code', MEASURES)
+def test_measures_run(code, capsys):
+    exec(code, {})
+    assert 'r_squared=0.' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('code', PROGRAMS)
