@@ -58,6 +58,20 @@ class Mutation:
 MUTATIONS = (
     # --- the core ---
     Mutation(
+        'a fit does not look at the peak',
+        'analysis/measures/gaussian_fit.py',
+        'for shape in (paper, *_moments(values), _peak(values)):',
+        'for shape in (paper, *_moments(values)):',
+        'analysis/test_gaussian_fit.py -k sharp_peak',
+    ),
+    Mutation(
+        'a reset leaves the second RelPosMlp',
+        'analysis/measures/reset.py',
+        r'rel_pos_mlp(_\d+)?\.bias',
+        r'rel_pos_mlp\.bias',
+        'analysis/test_learned_and_reset.py -k nothing_else',
+    ),
+    Mutation(
         'the window mask is negated',
         'attention/core.py',
         'logits = logits + mask.to(logits.dtype)',

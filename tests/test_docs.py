@@ -217,6 +217,11 @@ SNIPPETS = [
     for page, i, code in CODE
     if 'backbone.forward' in code and 'Predictor(' not in code
 ]
+MEASURES = [
+    pytest.param(code, id=f'{name_of(page)}-{i}')
+    for page, i, code in CODE
+    if 'from vitplug.analysis.measures' in code and 'backbone.forward' not in code
+]
 
 
 def modules_of(page: Path) -> list[str]:
@@ -325,6 +330,12 @@ def test_inference_snippet_runs(code, tmp_path, monkeypatch):
         assert (tmp_path / 'backbone.onnx').stat().st_size > 1000
     else:
         torch.testing.assert_close(scope['compiled'](scope['images']), backbone(scope['images']))
+
+
+@pytest.mark.parametrize('code', MEASURES)
+def test_measures_run(code, capsys):
+    exec(code, {})
+    assert 'r_squared=0.' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('code', PROGRAMS)

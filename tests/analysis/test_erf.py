@@ -240,6 +240,26 @@ def test_maps_of_timm():
     assert timm_models.describe_feature_map(rectangle) == "timm's forward_features"
 
 
+def test_timm_models_of_every_kind():
+    """Windows, a second prefix token, MLP-Mixer (whose embedding is its stem); models without a last map say so."""
+    pytest.importorskip('timm')
+    image = torch.randn(1, 3, 224, 224)
+    tokens = {'deit_tiny_distilled_patch16_224': 2, 'mixer_s32_224': 0, 'swin_tiny_patch4_window7_224': 0}
+    with torch.no_grad():
+        for name, prefix in tokens.items():
+            model = timm_models.build(name)
+            found, expected = timm_models.feature_map(model)(image)[0], model.forward_features(image)[0]
+            patches = expected.flatten(0, -2)[prefix:]
+            assert_close(found.flatten(1).T, patches)
+            assert found.shape[1] == found.shape[2]
+        for name, message in [
+            ('pit_ti_224', 'PoolingVisionTransformer: forward_features gives 1 tokens.* choose another'),
+            ('twins_pcpvt_small', 'Twins: .* no patch_embed that tells their grid'),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                timm_models.feature_map(timm_models.build(name))(image)
+
+
 def test_random_weights_are_the_same_in_every_call():
     pytest.importorskip('timm')
     stream = torch.random.get_rng_state()

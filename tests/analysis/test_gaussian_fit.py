@@ -77,6 +77,15 @@ def test_noise_lowers_r_squared_by_its_share():
     assert fit.r_squared == pytest.approx(0.8, abs=0.03)  # 1 / (1 + 1/4)
 
 
+@pytest.mark.parametrize(('x', 'y'), [(84.3, 22.1), (30.0, 90.0), (55.5, 55.5)])
+def test_sharp_peak_on_a_floor_of_noise(x, y):
+    """As in receptive fields of few images: a flat Gaussian through the floor is a local optimum, with R^2 0.02."""
+    floor = np.abs(np.random.default_rng(0).normal(size=(112, 112)))
+    fit = fit_gaussian(floor + gaussian((112, 112), 2000.0, x, y, 3.0, 3.0))
+    assert (fit.x, fit.y, fit.sigma_x, fit.sigma_y) == pytest.approx((x, y, 3.1, 3.1), abs=0.15)
+    assert fit.r_squared > 0.85
+
+
 def test_no_constant_is_fitted():
     """A Gaussian on a floor is no Gaussian."""
     image = gaussian((20, 20), 1.0, 9.0, 9.0, 2.0, 2.0)

@@ -15,9 +15,7 @@ from typing import Any
 import mmcv
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Ellipse
 from mmengine.config import Config
 from torch import nn
 from tqdm import tqdm
@@ -67,7 +65,6 @@ CANCELS = (
     'the final norm scales all channels alike, as in an untrained model: the mean of a token is constant, and this map '
     'is rounding noise'
 )
-SIGMAS = (1, 2)  # ellipses
 NO_FIT = ('-', '-', '-', '-', 'no fit')
 
 
@@ -474,23 +471,14 @@ def _cell(found: Estimate) -> str:
 
 
 def _picture(results: Sequence[Result], num_images: int) -> Figure:
-    names = [result.field.label + (' (rounding noise)' if result.warning else '') for result in results]
-    fields, fits = ([getattr(result, kind) for result in results] for kind in ('erf', 'fit'))
     title = f'effective receptive field, {num_images} images; ellipses at 1 and 2 sigma'
-    return drawing.receptive_fields(title, dict(zip(names, fields, strict=True)), dict(zip(names, fits, strict=True)))
+    fields = {_heading(result): result.erf for result in results}
+    return drawing.receptive_fields(title, fields, {_heading(result): result.fit for result in results})
 
 
-def _outline(ax: Axes, fit: GaussianFit) -> None:
-    """Ellipses of a fit, cut off at the edges of the map."""
-    if not fit.converged:
-        return
-    limits = ax.get_xlim(), ax.get_ylim()
-    for factor in SIGMAS:
-        sizes = 2 * factor * fit.sigma_x, 2 * factor * fit.sigma_y
-        ax.add_patch(Ellipse((fit.x, fit.y), *sizes, fill=False, edgecolor='#56B4E9', linewidth=1.2))
-    ax.plot(fit.x, fit.y, '+', color='#56B4E9')
-    ax.set_xlim(*limits[0])
-    ax.set_ylim(*limits[1])
+def _heading(result: Result) -> str:
+    """Names a panel; a map that says nothing is called so."""
+    return result.field.label + (' (untrained, rounding noise)' if result.warning else '')
 
 
 def _bias_picture(results: Sequence[Result]) -> Figure:
@@ -501,7 +489,7 @@ def _bias_picture(results: Sequence[Result]) -> Figure:
     for ax, (result, block) in zip(axes, shown, strict=True):
         fit = result.bias_fits[block]
         ax.imshow(result.biases[block], cmap=drawing.HEAT)
-        _outline(ax, fit)
+        drawing.outline(ax, fit)
         told = f'sigma {fit.sigma_x:.2g} x {fit.sigma_y:.2g}, R^2 {fit.r_squared:.2f}' if fit.converged else 'no fit'
         ax.set_title(f'{result.field.label}, block {block}\n{told}', fontsize=8)
         ax.set_xlabel('tokens', fontsize=8)

@@ -132,10 +132,15 @@ def load(model: nn.Module, path: Path) -> None:
 
 
 def feature_map(model: nn.Module) -> FeatureMap:
-    """The map ``(1, D, h, w)`` that a model's ``forward_features`` gives, prefix tokens dropped."""
+    """The map ``(1, D, h, w)`` that a model's ``forward_features`` gives, prefix tokens dropped.
+
+    It raises a ValueError if the model gives no map.
+    """
 
     def features(image: Tensor) -> Tensor:
         found = model.forward_features(image)
+        if not isinstance(found, Tensor) or found.ndim not in (3, 4):
+            raise _no_map(model, f'gives {tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__}')
         if found.ndim == 4:
             return found.permute(0, 3, 1, 2) if getattr(model, 'output_fmt', 'NCHW') == 'NHWC' else found
         patches = found[:, getattr(model, 'num_prefix_tokens', 0) :]
@@ -156,11 +161,22 @@ def _grid(model: nn.Module, count: int, image_size: Sequence[int]) -> tuple[int,
     Raises:
         ValueError: If patches of the model's size do not make up this many tokens.
     """
-    patch = model.patch_embed.patch_size
+    # MLP-Mixer calls it stem.
+    embed = getattr(model, 'patch_embed', getattr(model, 'stem', None))
+    patch = getattr(embed, 'patch_size', None)
+    if patch is None:
+        raise _no_map(model, f'gives {count} tokens, and has no patch_embed that tells their grid')
     grid = tuple(ceil_div(side, step) for side, step in zip(image_size, _pair(patch), strict=True))
     if grid[0] * grid[1] != count:
-        raise ValueError(f'{type(model).__name__}: {count} tokens are no grid of patches of {patch} pixels')
+        raise _no_map(model, f'gives {count} tokens, which are no grid of patches of {patch} pixels')
     return grid
+
+
+def _no_map(model: nn.Module, why: str) -> ValueError:
+    return ValueError(
+        f'{type(model).__name__}: forward_features {why}: expected a map, (B, D, h, w), (B, h, w, D) or (B, N, D); '
+        'choose another model'
+    )
 
 
 def _pair(value) -> tuple[int, int]:

@@ -17,8 +17,9 @@ STD = 0.02
 
 EMBEDDINGS = re.compile(r'(^|\.)(absolute_)?pos_embed$')
 TABLES = re.compile(r'(^|\.)(relative_position_bias_table|rel_pos_table|rel_pos_[hw])$')
-# Networks from an offset to its bias: RelPosMlp of vitplug (its module) and of timm, Swin V2's.
-NETWORKS = re.compile(r'(^|\.)(cpb_mlp|rel_pos_mlp\.bias|rel_pos\.mlp)$')
+# Networks from an offset to its bias: RelPosMlp of vitplug (its module, numbered if there are several) and of timm,
+# Swin V2's.
+NETWORKS = re.compile(r'(^|\.)(cpb_mlp|rel_pos_mlp(_\d+)?\.bias|rel_pos\.mlp)$')
 
 
 def _zeros(tensor: Tensor) -> Tensor:

@@ -195,15 +195,20 @@ def receptive_fields(title: str, fields: Mapping[str, np.ndarray], fits: Mapping
         # The square root shows the tails beside the peak.
         ax.imshow(np.sqrt(field / max(field.max(), np.finfo(field.dtype).tiny)), cmap=HEAT, vmin=0, vmax=1)
         fit = fits[name]
-        for sigmas, line in ((1, '-'), (2, '--')) if fit.converged else ():
-            sides = 2 * sigmas * fit.sigma_x, 2 * sigmas * fit.sigma_y
-            ax.add_patch(Ellipse((fit.x, fit.y), *sides, fill=False, color='white', linestyle=line))
+        outline(ax, fit)
         said = f'sigma {fit.sigma_x:.1f} x {fit.sigma_y:.1f}, R² {fit.r_squared:.2f}' if fit.converged else fit.failure
         ax.set_title(f'{name}: {said}', fontsize=9)
         ax.set_xlabel('pixels; square root of the gradient', fontsize=8)
-        ax.set_xlim(-0.5, field.shape[1] - 0.5)
-        ax.set_ylim(field.shape[0] - 0.5, -0.5)
     return figure
+
+
+def outline(ax: Axes, fit: GaussianFit) -> None:
+    """Ellipses at one and two sigmas of a Gaussian over an image, cut off at its edges; nothing if the fit failed."""
+    limits = dict(xlim=ax.get_xlim(), ylim=ax.get_ylim())
+    for sigmas, line in ((1, '-'), (2, '--')) if fit.converged else ():
+        sides = 2 * sigmas * fit.sigma_x, 2 * sigmas * fit.sigma_y
+        ax.add_patch(Ellipse((fit.x, fit.y), *sides, fill=False, color='white', linestyle=line))
+    ax.set(**limits)
 
 
 def maps(title: str, shown: Mapping[str, np.ndarray]) -> Figure:
