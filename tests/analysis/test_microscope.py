@@ -15,7 +15,6 @@ from PIL import Image
 from vitplug.analysis.measures.gaussian_fit import GaussianFit
 from vitplug.analysis.measures.places import Place
 from vitplug.analysis.microscope.data import MEASURES, Norms
-from vitplug.analysis.microscope.outcomes import Outcome, compare_outcomes
 from vitplug.analysis.microscope.report import COLOURS, picture_url
 from vitplug.analysis.microscope.tiles import (
     Geometry,
@@ -34,6 +33,7 @@ from vitplug.analysis.microscope.tiles import (
 )
 from vitplug.analysis.microscope.words import number, summarize
 from vitplug.backbones.pixels import PixelGrid
+from vitplug.tasks.outcomes import ClassOutcome, MapOutcome
 
 SIZES = {'vit': (32, 40), 'vit-no-cls': (32, 40), 'vit-windows': (32, 40), 'swin': (32, 32), 'swin-v2': (40, 32)}
 SIZES |= {'t2t': (32, 40), 'pit': (32, 40), 'mvit-cls': (32, 32)}
@@ -253,7 +253,7 @@ def reading(entropy, learned=None, outcome=('3', 0.9), norms=10.0, sigma=4.0):
     fit = GaussianFit(1.0, 0.0, 0.0, sigma, 2 * sigma, 0.9)
     return SimpleNamespace(
         subject=SimpleNamespace(cfg=SimpleNamespace(default_scope='mmpretrain')),
-        outcomes=[Outcome(f'{outcome[0]}: {outcome[1]:.1%}', outcome)],
+        outcomes=[ClassOutcome(f'{outcome[0]}: {outcome[1]:.1%}', outcome)],
         measures=measures,
         norms=[Norms(1, norms, 30, 1), Norms(1, norms, 30, 2)],
         learned=learned or {},
@@ -307,11 +307,11 @@ def test_words_of_what_is_alike():
 
 
 def test_words_of_predictions():
-    assert compare_outcomes('mmpretrain', Outcome('', ('3', 0.5)), Outcome('', ('3', 0.625))) == (
+    assert ClassOutcome('', ('3', 0.5)).change_to(ClassOutcome('', ('3', 0.625))) == (
         'the same class, 3; score 50.0% to 62.5% (+12.5 points)'
     )
-    maps = [Outcome('', np.array([[0, 1], [1, 1]])), Outcome('', np.array([[0, 1], [1, 2]]))]
-    assert compare_outcomes('mmseg', *maps) == '25.0% of the pixels have another class'
+    before, after = (MapOutcome('', np.array([[0, 1], [1, label]])) for label in (1, 2))
+    assert before.change_to(after) == '25.0% of the pixels have another class'
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from vitplug.files.annotations import read_json
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.pictures import Picture
 
+from .outcomes import ClassOutcome, MapOutcome, ObjectOutcome
+
 PREDICTIONS = 'predictions.json'
 TOP = 5
 # Pixels. Smaller pictures are enlarged when they are drawn, so that there is room for names.
@@ -78,6 +80,10 @@ class ClassPredictions:
         sample.set_pred_label(labels[scores >= self.score_thr])
         return self.visualizer.visualize_cls(enlarged(image)[0], sample, classes=self.classes, draw_gt=False)
 
+    def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome:
+        """A prediction in words; ``size`` is the height and width of the input."""
+        return ClassOutcome.read(sample, self.classes)
+
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
         """Keeps the result of one picture."""
         top = [
@@ -115,7 +121,7 @@ class MapPredictions:
                 'test_dataloader.dataset.metainfo.classes to all of them'
             )
         self.classes = classes
-        palette = (list(palette) * len(classes))[: len(classes)]
+        self.palette = palette = (list(palette) * len(classes))[: len(classes)]
         model.dataset_meta = dict(classes=classes, palette=palette)
         cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=palette)
         self.inferencer = holding(MMSegInferencer, model)(cfg, classes=classes, palette=palette)
@@ -132,6 +138,10 @@ class MapPredictions:
         sample.pred_sem_seg = PixelData(data=repeated(sample.pred_sem_seg.data, factor))
         [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, opacity=0.6)
         return drawn
+
+    def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> MapOutcome:
+        """A prediction in words and as labels; ``size`` is the height and width of the input."""
+        return MapOutcome.read(sample, size, self.classes, self.palette)
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
         """Writes the label map as a PNG of class indices, and keeps the shares of the classes."""
@@ -156,7 +166,8 @@ class ObjectPredictions:
     def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
         from mmdet.apis import DetInferencer
 
-        model.dataset_meta = dict(classes=classes, palette=list(palette))
+        self.classes, self.palette = classes, list(palette)
+        model.dataset_meta = dict(classes=classes, palette=self.palette)
         cfg.visualizer = dict(type='DetLocalVisualizer', name='predict', line_width=2)
         self.inferencer = holding(DetInferencer, model)(cfg)
         self.score_thr = 0.3 if score_thr is None else score_thr
@@ -180,6 +191,10 @@ class ObjectPredictions:
         sample.pred_instances = found
         [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
         return drawn
+
+    def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome:
+        """A prediction in words, as labels and boxes; ``size`` is the height and width of the input."""
+        return ObjectOutcome.read(sample, size, self.classes, self.palette, self.score_thr)
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
         """Keeps all objects of one picture, whatever their scores."""

@@ -29,8 +29,8 @@ from vitplug.attention import GlobalLayout
 from vitplug.backbones.pixels import PixelGrid
 from vitplug.compat import replace
 from vitplug.files.pictures import Unreadable
+from vitplug.tasks.outcomes import Outcome
 
-from .outcomes import Outcome, read_outcome
 from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels
 
 #: Longest side of the picture of an effective receptive field.
@@ -338,9 +338,8 @@ def _observe_image(
     observer = Observer(subject, image.size, shelf.open_levels, grid)
     with torch.no_grad():
         subject.backbone.forward_intermediates(inputs, ('probs', 'maps', 'block'), reduce=observer)
-    reading.outcomes.append(
-        read_outcome(subject.predictor, subject.cfg.default_scope, subject.predictor.read(path), image.size)
-    )
+    [sample] = subject.predictor([subject.predictor.read(path)])
+    reading.outcomes.append(subject.predictor.task.outcome(sample, image.size))
     reading.cams.append(_add_grad_cam(subject, inputs, observer))
     observer.put_on(shelf, model, index)
     return observer

@@ -14,9 +14,9 @@ import numpy as np
 from matplotlib import colormaps
 
 from vitplug.analysis.measures.features import OUTLIER_FACTOR
+from vitplug.tasks.outcomes import Outcome
 
 from .data import MEASURES, Findings, Reading, field_tiles, no_rollout, tiles_name
-from .outcomes import Outcome
 from .tiles import base64_text, geometry_table, json_text, pack, sampling_sentences
 from .words import Row, Summary, number, summarize
 

@@ -7,7 +7,6 @@ import numpy as np
 from torch import Tensor
 
 from .data import MEASURES, Findings, Measure, Reading
-from .outcomes import compare_outcomes
 
 #: Changes of a mean below this share of it are called none.
 SMALL = 0.005
@@ -67,9 +66,8 @@ def _alone(findings: Findings, reading: Reading) -> Iterator[str]:
 
 
 def _changes(findings: Findings, before: Reading, after: Reading) -> Iterator[str]:
-    scope = after.subject.cfg.default_scope
-    for image, *outcomes in zip(findings.images, before.outcomes, after.outcomes, strict=True):
-        yield f'{image.path.name}: {compare_outcomes(scope, *outcomes)}.'
+    for image, old, new in zip(findings.images, before.outcomes, after.outcomes, strict=True):
+        yield f'{image.path.name}: {old.change_to(new)}.'
     for measure in MEASURES:
         yield from _change_of(measure, before, after)
     yield from _learned(before, after)
