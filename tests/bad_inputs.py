@@ -1957,7 +1957,7 @@ ARGUMENT = (
     Row(
         'report that cannot be so small',
         'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb 0.03 --out a.html --device cpu',
-        r'the maps do not fit into .* bytes, .*: name fewer images, or give --max-mb more',
+        r'--max-mb leaves 0 bytes for maps, too few even for .*: name fewer images, or raise --max-mb',
     ),
     Row(
         'analysis by an unknown measure',

@@ -128,8 +128,10 @@ def _own_mmengine_globals():
 def _own_readers():
     """A command that makes this process read no pickles must not do so for the next test."""
     from mmengine.fileio.handlers.registry_utils import file_handlers
+    from mmengine.runner.checkpoint import CheckpointLoader
 
-    with mock.patch.dict(os.environ), mock.patch.dict(file_handlers), mock.patch.object(np, 'load', np.load):
+    own = [mock.patch.dict(registry) for registry in (os.environ, file_handlers, CheckpointLoader._schemes)]
+    with own[0], own[1], own[2], mock.patch.object(np, 'load', np.load):
         yield
 
 

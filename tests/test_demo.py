@@ -68,7 +68,7 @@ def test_training_gets_options_threads_and_tells_its_end(tmp_path, monkeypatch):
             return self.status
 
     monkeypatch.setattr(demo.subprocess, 'Popen', Process)
-    monkeypatch.setattr(demo, 'cores', lambda: 8)
+    monkeypatch.setattr('vitplug.threads.cores', lambda: 8)
     monkeypatch.setenv('OMP_NUM_THREADS', '8')
     clock = Clock()
     training = demo.Training(TASK, tmp_path, 2, ('--amp',), clock)

@@ -207,21 +207,15 @@ INFERS = re.compile(r'(?!""")[^(]*torch\.')
 INFERENCE = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if INFERS.match(code)]
 PROGRAMS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'Predictor(' in code]
 FROM_PYTHON = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'import vitplug\n' in code]
-MEASURES = [
-    pytest.param(code, id=f'{name_of(page)}-{i}')
-    for page, i, code in CODE
-    if 'vitplug.analysis.measures' in code and 'Predictor(' not in code
-]
 SNIPPETS = [
     pytest.param(code, id=f'{name_of(page)}-{i}')
     for page, i, code in CODE
     if 'backbone.forward' in code and 'Predictor(' not in code
 ]
-MEASURES = [
-    pytest.param(code, id=f'{name_of(page)}-{i}')
-    for page, i, code in CODE
-    if 'from vitplug.analysis.measures' in code and 'backbone.forward' not in code
-]
+MAPS, FITS = (
+    [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if measure in code]
+    for measure in ('measures.attention import', 'measures.gaussian_fit import')
+)
 
 
 def modules_of(page: Path) -> list[str]:
@@ -267,7 +261,7 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MEASURES, examples)
+    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MAPS, FITS, examples)
     assert sum(map(len, kinds)) == len(CODE)
     assert len(examples) == 3 and SNIPPETS and PROGRAMS and FROM_PYTHON
     assert {code for _, _, code in CODE if "'mmseg::" in code}
@@ -306,7 +300,7 @@ def test_python_without_configs_runs(code, tmp_path):
     assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
 
 
-@pytest.mark.parametrize('code', MEASURES)
+@pytest.mark.parametrize('code', MAPS)
 def test_measures_print_a_row_of_heads_for_each_block(code, capsys):
     exec(code, {})
     rows = re.findall(r'^(\d+) (\[.*\])$', capsys.readouterr().out, re.MULTILINE)
@@ -332,8 +326,8 @@ def test_inference_snippet_runs(code, tmp_path, monkeypatch):
         torch.testing.assert_close(scope['compiled'](scope['images']), backbone(scope['images']))
 
 
-@pytest.mark.parametrize('code', MEASURES)
-def test_measures_run(code, capsys):
+@pytest.mark.parametrize('code', FITS)
+def test_fits_run(code, capsys):
     exec(code, {})
     assert 'r_squared=0.' in capsys.readouterr().out
 

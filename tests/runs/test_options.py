@@ -158,6 +158,8 @@ BASES = {
 }
 
 
+# Hooks that tools add by themselves: train.py for compiled models, ablate.py for paired seeds.
+BY_TOOLS = {'CompileHook', 'PairedWeightsHook'}
 ADDED = ('bad_samples', 'randomness', 'interruption', 'non_finite', 'plug_values')
 
 
@@ -175,7 +177,7 @@ def test_hooks_go_onto_any_base(base, tmp_path):
     checkpoint = hooks.pop('checkpoint')
     assert checkpoint.pop('type') == 'vitplug.CheckpointHook' and checkpoint == checkpoints
     added = {name: hooks.pop(name).type for name in ADDED}
-    assert {kind.removeprefix('vitplug.') for kind in added.values()} == set(OURS) - {'CheckpointHook', 'CompileHook'}
+    assert {kind.removeprefix('vitplug.') for kind in added.values()} == set(OURS) - {'CheckpointHook'} - BY_TOOLS
     assert hooks == {name: hook for name, hook in before.default_hooks.items() if name in hooks}
     assert {'visualization', 'logger', 'timer'} <= hooks.keys()
 
@@ -194,8 +196,7 @@ def test_base_in_an_editable_install_is_found(tmp_path, monkeypatch):
 def test_set_of_hooks_is_whole():
     path = Path(__file__).parents[2] / 'configs' / '_base_' / 'hooks.py'
     named = {hook.type for hook in Config.fromfile(path).vitplug_hooks.values()}
-    # The tools add the one for compiled models themselves.
-    assert named == {f'vitplug.{name}' for name in set(OURS) - {'CompileHook'}}
+    assert named == {f'vitplug.{name}' for name in set(OURS) - BY_TOOLS}
 
 
 @pytest.mark.parametrize('name', ['bad_samples', 'visualization', 'timer', 'checkpoint'])
