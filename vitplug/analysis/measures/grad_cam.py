@@ -26,6 +26,8 @@ from vitplug.backbones.pixels import PixelGrid
 from vitplug.tasks import task_of
 from vitplug.tasks.targets import Scores, Target
 
+from .gradients import frozen
+
 #: Tokens of a block that can be taken, in words.
 AT = {'attn': 'output of the attention branch', 'mlp': 'output of the MLP branch', 'block': "block's output"}
 
@@ -116,7 +118,7 @@ def grad_cams(
     if at not in AT:
         raise ValueError(f'at={at!r}: expected one of {list(AT)}')
     target = task_of(model).target() if target is None else target
-    with torch.inference_mode(False), torch.enable_grad(), _frozen(model), _recording(backbone, at, layers) as tokens:
+    with torch.inference_mode(False), torch.enable_grad(), frozen(model), _recording(backbone, at, layers) as tokens:
         scores = target(model, _with_gradient(images))
         if not tokens:
             raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
@@ -206,19 +208,6 @@ def _with_gradient(images: Tensor) -> Tensor:
     """A copy with a gradient of its own: that of the parameters is off. Sizes before padding are kept."""
     sizes, images = valid_sizes(images), images.detach().clone().requires_grad_()
     return images if sizes is None else mark_padding(images, sizes.tolist())
-
-
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    """Keeps no activations for gradients of parameters, which nobody asks for: they are the largest part."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ and for :func:`~vitplug.analysis.measures.gaussian_fit.fit_gaussian`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from vitplug.attention.precision import at_least_float32
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.backbones.padding import mark_padding, valid_sizes
+
+from .gradients import checkpointed, frozen
 
 #: From images ``(1, C, H, W)`` to the last map ``(1, D, h, w)``.
 FeatureMap = Callable[[Tensor], Tensor]
@@ -67,7 +69,7 @@ def input_gradient(features: PluggedBackbone | FeatureMap, image: Tensor) -> Ten
         ValueError: If the model is in training mode, the batch has several images, or what ``features`` gives is no map
             or does not depend on the image.
     """
-    with torch.enable_grad():
+    with torch.enable_grad(), _frugal(features):
         pixels, centre_D = _central_token(features, image)
         (gradient,) = torch.autograd.grad(centre_D.mean(), pixels)
     return gradient[0].mean(0).relu()
@@ -79,12 +81,22 @@ def cancels(features: PluggedBackbone | FeatureMap, image: Tensor) -> bool:
     A LayerNorm that scales all channels alike, as an untrained one does, gives tokens with a constant mean. The
     gradient of the mean is compared with that of a sum with alternating signs. Arguments as :func:`input_gradient`.
     """
-    with torch.enable_grad():
+    with torch.enable_grad(), _frugal(features):
         pixels, centre_D = _central_token(features, image)
         (of_mean,) = torch.autograd.grad(centre_D.mean(), pixels, retain_graph=True)
         signs_D = 1 - 2 * (torch.arange(len(centre_D), device=centre_D.device) % 2)
         (of_others,) = torch.autograd.grad((signs_D * centre_D).mean(), pixels)
     return len(centre_D) > 1 and bool(of_mean.norm() < NOISE * of_others.norm())
+
+
+def _frugal(features: PluggedBackbone | FeatureMap) -> ExitStack:
+    """Saves memory where the model is known."""
+    with ExitStack() as stack:
+        if isinstance(features, nn.Module):
+            stack.enter_context(frozen(features))
+        if isinstance(features, PluggedBackbone):
+            stack.enter_context(checkpointed(features))
+        return stack.pop_all()
 
 
 def _central_token(features: PluggedBackbone | FeatureMap, image: Tensor) -> tuple[Tensor, Tensor]:
