@@ -124,14 +124,27 @@ def _own_mmengine_globals():
         manager._instance_dict.clear()
 
 
+@pytest.fixture(scope='session', autouse=True)
+def _stock_schemes():
+    """mmengine's ways to read checkpoints, as they are before any command runs in this process."""
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    return dict(CheckpointLoader._schemes)
+
+
 @pytest.fixture(autouse=True)
-def _own_readers():
+def _own_readers(_stock_schemes):
     """A command that makes this process read no pickles must not do so for the next test."""
     from mmengine.fileio.handlers.registry_utils import file_handlers
     from mmengine.runner.checkpoint import CheckpointLoader
 
-    own = [mock.patch.dict(registry) for registry in (os.environ, file_handlers, CheckpointLoader._schemes)]
-    with own[0], own[1], own[2], mock.patch.object(np, 'load', np.load):
+    own = (
+        mock.patch.dict(os.environ),
+        mock.patch.dict(file_handlers),
+        mock.patch.object(np, 'load', np.load),
+        mock.patch.object(CheckpointLoader, '_schemes', dict(_stock_schemes)),
+    )
+    with own[0], own[1], own[2], own[3]:
         yield
 
 
