@@ -97,9 +97,11 @@ def test_every_host_against_the_definition(host):
     size = model.fixed_size or ((32, 48) if host == 'lvt' else (32, 40))
     batch, own = images(2, size), getattr(model, 'out_type', None)
     grid = last_map(model, batch[0]).shape[-2:]
+    trained = [parameter.requires_grad for parameter in model.parameters()]
     found = effective_receptive_field(model, batch)
     assert getattr(model, 'out_type', None) == own
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert [parameter.requires_grad for parameter in model.parameters()] == trained
     assert not any(block.with_cp for block in model.plugged_blocks())
     expected = by_definition(lambda x: last_map(model, x), batch, ((grid[0] - 1) // 2, (grid[1] - 1) // 2))
     assert_close(found, expected, rtol=1e-9, atol=1e-14)
