@@ -150,12 +150,17 @@ class Page:
     def click_at(self, canvas: str, y: float, x: float, hw: tuple[int, int]) -> None:
         """Clicks a pixel of the image, with the mouse."""
         element = self.find(canvas)
+        self.wait_until_still()
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         box = element.rect
         scale = min(box['width'] / hw[1], box['height'] / hw[0])
         actions = webdriver.ActionChains(self.driver)
         offset = x * scale - box['width'] / 2, y * scale - box['height'] / 2
         actions.move_to_element_with_offset(element, *map(round, offset)).click().perform()
+
+    def wait_until_still(self) -> None:
+        """The readout follows 60 ms after a change, and may then be longer or shorter and move the page."""
+        self.driver.execute_async_script('setTimeout(arguments[0], 100)')
 
     def press(self, canvas: str, *keys: str) -> None:
         self.run('document.querySelector(arguments[0]).focus()', canvas)
