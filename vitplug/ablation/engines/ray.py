@@ -2,7 +2,7 @@
 
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vitplug.errors.stops import Interrupted
@@ -43,6 +43,7 @@ class RayEngine:
             raise ValueError(f'--engine ray: no room for {share.gpus} GPUs and {share.cpus or 1} cores in the cluster')
         self.slots = min(jobs or room, room)
         self.task = self.ray.remote(num_cpus=share.cpus or 1, num_gpus=share.gpus, max_retries=0)(run_cell)
+        self.command = node_command
 
     def room(self) -> int:
         """How many cells fit into the cluster at a time."""
@@ -52,7 +53,7 @@ class RayEngine:
 
     def submit(self, folder: Path) -> 'RayJob':
         """Starts the task of a cell."""
-        return RayJob(self.ray, self.task.remote(str(folder.resolve()), self.share, self.options))
+        return RayJob(self.ray, self.task.remote(str(folder.resolve()), self.command, self.share, self.options))
 
     def attach(self, folder: Path) -> Job | None:
         """None: a task of an earlier controller has ended with it, and the next worker of its cell waits for that."""
@@ -110,7 +111,7 @@ class RayJob:
             self.ray.cancel(self.result, force=False)
 
 
-def run_cell(folder: str, share: Share, options: Sequence[str]) -> int:
+def run_cell(folder: str, command: Callable[..., list[str]], share: Share, options: Sequence[str]) -> int:
     """The task: runs the worker of a cell to its end, and gives its exit status.
 
     Raises:
@@ -122,7 +123,7 @@ def run_cell(folder: str, share: Share, options: Sequence[str]) -> int:
     try:
         with tempfile.TemporaryDirectory() as temporary:
             status = Path(temporary, 'status')
-            command = node_command(Path(folder), share, options, status)
-            return run_worker(command, Path(folder), status, lambda: bool(asked))
+            arguments = command(Path(folder), share, options, status)
+            return run_worker(arguments, Path(folder), status, lambda: bool(asked))
     finally:
         signal.signal(signal.SIGINT, before)

@@ -55,7 +55,7 @@ class SlurmEngine:
         minutes: int = DEFAULT_MINUTES,
         options: Sequence[str] = (),
     ):
-        self.submitit = import_submitit()
+        self.submitit, self.cell = import_submitit(), CellOnNodes
         if jobs is not None and jobs < 1:
             raise ValueError(f'--jobs {jobs}: expected at least 1')
         if self.submitit.SlurmExecutor.affinity() < 0:
@@ -95,7 +95,7 @@ class SlurmEngine:
             OSError: If Slurm refuses it.
         """
         try:
-            job = self.executor(folder).submit(CellOnNodes(folder.resolve(), self.share, tuple(self.options)))
+            job = self.executor(folder).submit(self.cell(folder.resolve(), self.share, tuple(self.options)))
         except self.submitit.core.utils.FailedJobError as error:
             raise OSError(f'Slurm refused the job: {" ".join(str(error).split())}') from error
         self.queue.expect(job.job_id)
