@@ -60,7 +60,9 @@ def slurm_node(folder: Path):
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
     host = socket.gethostname().split('.')[0]
-    settings = dict(host=host, address='127.0.0.1', folder=folder, ports=free_ports(), cpus=len(os.sched_getaffinity(0)))
+    settings = dict(
+        host=host, address='127.0.0.1', folder=folder, ports=free_ports(), cpus=len(os.sched_getaffinity(0))
+    )
     config = folder / 'slurm.conf'
     config.write_text(CONFIG.format(**settings))
     variables = os.environ | dict(SLURM_CONF=str(config))

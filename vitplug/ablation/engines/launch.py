@@ -84,7 +84,12 @@ def run_worker(command: Sequence[str], folder: Path, status: Path, asked: Callab
         return Interrupted.status
     status.unlink(missing_ok=True)
     with open(folder / OUTPUT, 'ab') as output:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
+        # Slurm sends SIGUSR2 to all processes of a job, and it would end the worker unsaved: it is for this one alone.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     has_asked = False
     while process.poll() is None:
         if asked() and not has_asked:
