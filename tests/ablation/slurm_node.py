@@ -18,7 +18,7 @@ SlurmdPort={ports[1]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -77,6 +77,7 @@ def slurm_node(folder: Path):
         wait_until_idle(folder, variables)
         yield config
     finally:
+        end_jobs(variables)
         for daemon in reversed(daemons):
             daemon.terminate()
             daemon.wait(30)
@@ -91,6 +92,15 @@ def wait_until_idle(folder: Path, variables: dict[str, str]) -> None:
         time.sleep(0.5)
     logs = [f'{path.name}: {path.read_text()[-2000:]}' for path in folder.glob('*.log')]
     raise RuntimeError(f'the node is {answer.stdout.strip()} {answer.stderr}: {logs}')
+
+
+def end_jobs(variables: dict[str, str]) -> None:
+    """Cancels all jobs, and waits until their processes are gone: they would outlive the daemons."""
+    subprocess.run(['scancel', '--me', '--full'], env=variables, capture_output=True, timeout=30)
+    for _ in range(60):
+        if not subprocess.run(['squeue', '-h'], env=variables, capture_output=True, text=True).stdout.strip():
+            return
+        time.sleep(0.5)
 
 
 def free_ports() -> list[int]:

@@ -16,7 +16,7 @@ from vitplug.ablation.engines.ray import RayEngine
 from vitplug.progress import StatusLine
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import assert_each_done_once, lines, toy_cells, toy_command  # noqa: E402
+from toy import assert_each_done_once, lines, toy_cells, toy_command
 
 
 def test_missing_package(monkeypatch):

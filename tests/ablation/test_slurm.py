@@ -18,8 +18,8 @@ from vitplug.ablation.engines.slurm import CellOnNodes, Queue, SlurmEngine, Slur
 from vitplug.progress import StatusLine
 
 sys.path.insert(0, str(Path(__file__).parent))
-from slurm_node import missing, slurm_node  # noqa: E402
-from toy import ToyOnNodes, assert_each_done_once, lines, toy_cells  # noqa: E402
+from slurm_node import missing, slurm_node
+from toy import ToyOnNodes, assert_each_done_once, lines, toy_cells
 
 pytest.importorskip('submitit')
 needs_slurm = pytest.mark.skipif(bool(missing()), reason=f'not here: {missing()} (packages slurm-wlm, munge)')
@@ -98,7 +98,7 @@ def test_refusals(programs, monkeypatch):
     with pytest.raises(ValueError, match='--jobs 0: expected at least 1'):
         engine_of(jobs=0)
     (programs / 'programs' / 'sbatch').write_text('#!/bin/sh\necho no such partition >&2; exit 1\n')
-    with pytest.raises(OSError, match='Slurm refused the job: .*no such partition'):
+    with pytest.raises(OSError, match=r'Slurm refused the job: .*no such partition'):
         engine_of().submit(programs)
     monkeypatch.setenv('PATH', '/nowhere')
     with pytest.raises(ValueError, match='no srun: start the command on a login node'):

@@ -253,10 +253,20 @@ def first_host() -> str:
 
 
 def requeue(job: str) -> bool:
-    """Puts this job back into the queue, which ends this process; False if Slurm does not."""
+    """Puts this job back into the queue, which ends this process; False if Slurm does not.
+
+    After a preemption Slurm may have done that itself: a second job of the cell must not be started then.
+    """
     answer = subprocess.run(['scontrol', 'requeue', job], capture_output=True, text=True)
-    if answer.returncode:
+    if answer.returncode and not is_requeued(job):
         print(f'job {job} is not requeued: {answer.stderr.strip()}', file=sys.stderr, flush=True)
         return False
     time.sleep(REQUEUE_SECONDS)
-    return False
+    return True
+
+
+def is_requeued(job: str) -> bool:
+    """Whether Slurm has put this job back into the queue since it began to run."""
+    answer = subprocess.run(['scontrol', 'show', 'job', job], capture_output=True, text=True)
+    found = re.search(r'\bRestarts=(\d+)', answer.stdout)
+    return bool(found) and int(found[1]) > int(os.environ.get('SLURM_RESTART_COUNT', 0))
