@@ -90,5 +90,11 @@ setup(
     package_data={'vitplug.analysis.microscope': ['page.*']},
     cmdclass={'build_py': BuildWithMim},
     install_requires=['torch>=2.1,<2.14', 'numpy'],
-    extras_require={'onedl': ONEDL, 'openmmlab': OPENMMLAB, 'test': TEST},
+    extras_require={
+        'onedl': ONEDL,
+        'openmmlab': OPENMMLAB,
+        'test': TEST,
+        'slurm': ['submitit>=1.5'],
+        'ray': ['ray>=2.9'],
+    },
 )

@@ -2,6 +2,7 @@
 
 import argparse
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,10 @@ from .cells import Cell, plan_cells, write_cell, write_json
 from .checks import check_folder, check_metric, check_variants, describe_change
 from .controller import Controller, Outcome, split_failed
 from .engines import Engine, LocalEngine
+from .engines.launch import Share
 from .engines.local import visible_gpus
+from .engines.ray import RayEngine
+from .engines.slurm import DEFAULT_MINUTES, SlurmEngine
 from .grid import GridFile, Variant, baseline_of, is_grid_file, make_variants, read_grid_file, read_grid_json, seeds_of
 from .metrics import choose_metric, greater_is_better
 from .probe import estimate
@@ -35,6 +39,12 @@ from .records import GRID
 LOCK = '.ablation.lock'
 # Options that make a grid of a config; grid files and folders of grids say the same themselves.
 OF_CONFIGS = ('plugs', 'seeds', 'metric', 'baseline', 'cfg_options')
+# Options of the engines beside --jobs.
+OF_ENGINES = {
+    'local': set(),
+    'slurm': {'partition', 'nodes', 'gpus', 'cpus', 'time'},
+    'ray': {'nodes', 'gpus', 'cpus', 'ray_address'},
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -82,7 +92,23 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         '--keep', choices=('none', 'last'), default='none', help='checkpoints of finished cells to keep'
     )
-    options.add_argument('--jobs', type=int, metavar='N', help='cells at a time (default: one per GPU, or per core)')
+    options.add_argument(
+        '--engine', choices=sorted(OF_ENGINES), default='local', help='where cells are trained (default local)'
+    )
+    options.add_argument(
+        '--jobs',
+        type=int,
+        metavar='N',
+        help='cells at a time (default: one per GPU, or per core; 100 jobs in the queue of Slurm)',
+    )
+    options.add_argument('--partition', metavar='NAME', help="Slurm: partition (default: the cluster's own)")
+    options.add_argument('--nodes', type=int, metavar='N', help='Slurm: nodes of each cell (default 1)')
+    options.add_argument('--gpus', type=int, metavar='N', help='Slurm, Ray: GPUs of each cell on each node (default 0)')
+    options.add_argument('--cpus', type=int, metavar='N', help='Slurm, Ray: cores of each cell on each node')
+    options.add_argument(
+        '--time', metavar='TIME', help='Slurm: limit of a job, after which it goes on: minutes or H:MM:SS (default 60)'
+    )
+    options.add_argument('--ray-address', metavar='ADDRESS', help='Ray: the cluster (default: RAY_ADDRESS)')
     options.add_argument(
         '--unsafe-unpickle',
         action='store_true',
@@ -193,8 +219,43 @@ class Changes:
 
 
 def make_engine(args: argparse.Namespace) -> Engine:
-    """The engine that was chosen."""
-    return LocalEngine(args.jobs, visible_gpus(), ['--unsafe-unpickle'] if args.unsafe_unpickle else [])
+    """The engine that was chosen.
+
+    Raises:
+        ValueError: If an option is wrong, or of another engine.
+        ModuleNotFoundError: If the package of the engine is not installed.
+    """
+    others = sorted(set().union(*OF_ENGINES.values()) - OF_ENGINES[args.engine])
+    given = [f'--{name.replace("_", "-")}' for name in others if getattr(args, name) is not None]
+    if given:
+        raise ValueError(f'{", ".join(given)}: not an option of --engine {args.engine}; choose another engine')
+    options = ['--unsafe-unpickle'] if args.unsafe_unpickle else []
+    if args.engine == 'local':
+        return LocalEngine(args.jobs, visible_gpus(), options)
+    chosen = {name: getattr(args, name) for name in ('nodes', 'gpus', 'cpus')}
+    share = Share(**{name: value for name, value in chosen.items() if value is not None})
+    if args.engine == 'ray':
+        return RayEngine(share, args.jobs, args.ray_address, options)
+    minutes = minutes_of(args.time) if args.time else DEFAULT_MINUTES
+    return SlurmEngine(share, args.jobs, args.partition, minutes, options)
+
+
+def minutes_of(text: str) -> int:
+    """Minutes of a time such as ``90`` or ``1:30:00``, rounded up.
+
+    Raises:
+        ValueError: If it is none, or shorter than a minute.
+    """
+    if re.fullmatch(r'\d+', text):
+        minutes = int(text)
+    elif found := re.fullmatch(r'(?:(\d+)-)?(\d+):(\d\d):(\d\d)', text):
+        days, hours, rest, seconds = (int(part or 0) for part in found.groups())
+        minutes = (days * 24 + hours) * 60 + rest + (seconds > 0)
+    else:
+        minutes = 0
+    if minutes < 1:
+        raise ValueError(f'--time {text}: expected minutes, H:MM:SS or D-H:MM:SS, at least one minute')
+    return minutes
 
 
 def choose_again(cells: Sequence[Cell], retry: bool, retry_all: bool) -> list[Cell]:

@@ -10,6 +10,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vitplug import threads
@@ -25,7 +27,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none')
     parser.add_argument('--unsafe-unpickle', action='store_true')
     parser.add_argument('--heed-parent', action='store_true', help='end when stdin is closed')
+    parser.add_argument('--status', type=Path, help='file for the exit status of the first process')
     args = parser.parse_args(argv)
+    with status_written(args.status, args.launcher):
+        train(args)
+
+
+def train(args: argparse.Namespace) -> None:
+    """Trains the cell, unless it is done."""
     if args.heed_parent:
         threading.Thread(target=heed_parent, daemon=True).start()
 
@@ -37,6 +46,24 @@ def main(argv: list[str] | None = None) -> None:
     if (args.cell / DONE).is_file():
         return
     run_training(lambda: cell_config(args.cell, args.launcher), args.unsafe_unpickle)
+
+
+@contextmanager
+def status_written(path: Path | None, launcher: str) -> Iterator[None]:
+    """Writes how the first process ends: torchrun itself ends with 1, whatever the status of its processes."""
+    status = 1
+    try:
+        yield
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
+    finally:
+        if path:
+            from vitplug.runs.launch import is_first_process
+
+            if is_first_process(launcher):
+                path.write_text(str(status), encoding='utf-8')
 
 
 def cell_config(folder: Path, launcher: str = 'none'):

@@ -1,0 +1,52 @@
+"""Cells as tasks of a Ray cluster on this machine."""
+
+import io
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from vitplug.ablation.controller import Controller
+from vitplug.ablation.engines.launch import Share
+from vitplug.ablation.engines.ray import RayEngine
+from vitplug.progress import StatusLine
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy import assert_each_done_once, lines, toy_cells, toy_command
+
+
+def test_missing_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'ray', None)
+    with pytest.raises(ModuleNotFoundError, match='needs Ray, which is not installed: pip install'):
+        RayEngine(Share())
+
+
+@pytest.mark.slow
+def test_grid_with_a_killed_worker_and_a_killed_task(tmp_path, monkeypatch):
+    pytest.importorskip('ray')
+    paths = [str(Path(__file__).parent), os.environ.get('PYTHONPATH', '')]
+    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(paths))
+    with pytest.raises(ValueError, match='--nodes 2: a task of Ray lies on one node'):
+        RayEngine(Share(nodes=2))
+    number = int(os.environ.get('VITPLUG_TOY_CELLS', 12))
+    cells = toy_cells(tmp_path, number, slow=(0,))
+
+    def kill():
+        until = time.monotonic() + 120
+        while not lines(cells[0], 'steps') and time.monotonic() < until:
+            time.sleep(0.2)
+        os.kill(int(lines(cells[0], 'begun')[0]), signal.SIGKILL)
+
+    engine = RayEngine(Share(), jobs=2, address='local')
+    engine.command = toy_command
+    thread = threading.Thread(target=kill)
+    thread.start()
+    outcome = Controller(engine, line=StatusLine(io.StringIO())).run(cells)
+    thread.join()
+    assert len(outcome.done) == number and not outcome.failed
+    assert_each_done_once(cells)
+    assert len(lines(cells[0], 'begun')) == 2
