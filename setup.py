@@ -50,6 +50,7 @@ TEST = [
     'scikit-learn',
     'scipy',
     'selenium',
+    'submitit>=1.5',
     'timm>=1.0.31',
 ]
 

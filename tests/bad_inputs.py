@@ -2697,6 +2697,26 @@ ABLATION = (
     ),
     Row('ablation on no jobs', f'{ABLATE} --jobs 0', r'--jobs 0: expected at least 1'),
     Row(
+        'ablation with an option of another engine',
+        f'{ABLATE} --engine ray --partition gpu',
+        r'--partition gpu: not an option of --engine ray; leave it away, or choose --engine slurm',
+    ),
+    Row(
+        'ablation with GPUs for each cell on this machine',
+        f'{ABLATE} --gpus 2',
+        r'--gpus 2: not an option of --engine local; leave it away, or choose --engine slurm or ray',
+    ),
+    Row(
+        'ablation on less than no GPU',
+        f'{ABLATE} --engine slurm --gpus -1',
+        r'--gpus -1: expected at least 0',
+    ),
+    Row(
+        'ablation with a time limit that is none',
+        f'{ABLATE} --engine slurm --time soon',
+        r'--time soon: expected minutes, H:MM:SS or D-H:MM:SS, at least one minute',
+    ),
+    Row(
         'grid file with an unknown name',
         'ablate.py grid.py --out grid',
         r'grid\.py: seed is unknown: choose from base, axes, .*; did you mean seeds\?',

@@ -10,9 +10,9 @@ import pytest
 
 from vitplug.ablation.cells import Cell, last_line
 from vitplug.ablation.controller import ENDS_WITHOUT_PROGRESS, Controller, split_failed
-from vitplug.ablation.engines import LocalEngine
 from vitplug.ablation.engines import local as local_engine
 from vitplug.ablation.engines.engine import LOST, goes_on
+from vitplug.ablation.engines.local import LocalEngine
 from vitplug.ablation.grid import Variant
 from vitplug.progress import StatusLine
 
@@ -38,7 +38,7 @@ class FakeEngine:
 
     def __init__(self, slots=2, **ends):
         self.slots, self.ends, self.left = slots, ends, {}
-        self.started, self.most, self.jobs, self.closed = [], 0, [], False
+        self.started, self.most, self.jobs = [], 0, []
 
     def submit(self, folder):
         assert not any(job.folder == folder and job.looks < 2 and not job.stopped for job in self.jobs), 'twice at once'
@@ -51,9 +51,6 @@ class FakeEngine:
 
     def attach(self, folder):
         return self.left.pop(folder.name, None)
-
-    def close(self):
-        self.closed = True
 
 
 def done(folder):
@@ -91,7 +88,7 @@ def controller(engine, **settings):
 def test_every_cell_is_done_once_and_no_more_than_the_slots_at_a_time(tmp_path):
     engine = FakeEngine(slots=3)
     outcome = controller(engine).run(cells(tmp_path))
-    assert engine.started == list('abcdef') and engine.most == 3 and engine.closed
+    assert engine.started == list('abcdef') and engine.most == 3
     assert len(outcome.done) == 6 and not outcome.failed and not outcome.interrupted
 
 

@@ -2,10 +2,10 @@
 
 import argparse
 import platform
-import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -26,11 +26,7 @@ from vitplug.runs.saving.lock import locked
 from .cells import Cell, plan_cells, write_cell, write_json
 from .checks import check_folder, check_metric, check_variants, describe_change
 from .controller import Controller, Outcome, split_failed
-from .engines import Engine, LocalEngine
-from .engines.launch import Share
-from .engines.local import visible_gpus
-from .engines.ray import RayEngine
-from .engines.slurm import DEFAULT_MINUTES, SlurmEngine
+from .engines import Engine, add_engine_options, make_engine
 from .grid import GridFile, Variant, baseline_of, is_grid_file, make_variants, read_grid_file, read_grid_json, seeds_of
 from .metrics import choose_metric, greater_is_better
 from .probe import estimate
@@ -39,12 +35,6 @@ from .records import GRID
 LOCK = '.ablation.lock'
 # Options that make a grid of a config; grid files and folders of grids say the same themselves.
 OF_CONFIGS = ('plugs', 'seeds', 'metric', 'baseline', 'cfg_options')
-# Options of the engines beside --jobs.
-OF_ENGINES = {
-    'local': set(),
-    'slurm': {'partition', 'nodes', 'gpus', 'cpus', 'time'},
-    'ray': {'nodes', 'gpus', 'cpus', 'ray_address'},
-}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -55,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.report:
             return report(Path(args.grid))
         grid, out = read_grid_and_folder(args)
-        engine = make_engine(args)
         check_folder(out, grid)
-        if args.dry_run:
-            return dry_run(grid, out, args, line)
-        with locked(out / LOCK, 'ablation', '--out'):
-            cells = prepare(grid, out, args, command_line(argv), line)
-            again = choose_again(cells, args.retry, args.retry_all)
-            outcome = Controller(engine, args.keep, line).run(cells, again)
+        with closing(make_engine(args, ['--unsafe-unpickle'] * args.unsafe_unpickle)) as engine:
+            if args.dry_run:
+                return dry_run(grid, out, args, engine, line)
+            with locked(out / LOCK, 'ablation', '--out'):
+                cells = prepare(grid, out, args, command_line(argv), line)
+                again = choose_again(cells, args.retry, args.retry_all)
+                outcome = Controller(engine, args.keep, line).run(cells, again)
     sys.exit(conclude(outcome, cells, out))
 
 
@@ -93,27 +83,11 @@ def parser() -> argparse.ArgumentParser:
         '--keep', choices=('none', 'last'), default='none', help='checkpoints of finished cells to keep'
     )
     options.add_argument(
-        '--engine', choices=sorted(OF_ENGINES), default='local', help='where cells are trained (default local)'
-    )
-    options.add_argument(
-        '--jobs',
-        type=int,
-        metavar='N',
-        help='cells at a time (default: one per GPU, or per core; 100 jobs in the queue of Slurm)',
-    )
-    options.add_argument('--partition', metavar='NAME', help="Slurm: partition (default: the cluster's own)")
-    options.add_argument('--nodes', type=int, metavar='N', help='Slurm: nodes of each cell (default 1)')
-    options.add_argument('--gpus', type=int, metavar='N', help='Slurm, Ray: GPUs of each cell on each node (default 0)')
-    options.add_argument('--cpus', type=int, metavar='N', help='Slurm, Ray: cores of each cell on each node')
-    options.add_argument(
-        '--time', metavar='TIME', help='Slurm: limit of a job, after which it goes on: minutes or H:MM:SS (default 60)'
-    )
-    options.add_argument('--ray-address', metavar='ADDRESS', help='Ray: the cluster (default: RAY_ADDRESS)')
-    options.add_argument(
         '--unsafe-unpickle',
         action='store_true',
         help='let checkpoints and other files that the config names run code of their own; only if you trust them',
     )
+    add_engine_options(options)
     return options
 
 
@@ -218,46 +192,6 @@ class Changes:
         return self.told[variant.label]
 
 
-def make_engine(args: argparse.Namespace) -> Engine:
-    """The engine that was chosen.
-
-    Raises:
-        ValueError: If an option is wrong, or of another engine.
-        ModuleNotFoundError: If the package of the engine is not installed.
-    """
-    others = sorted(set().union(*OF_ENGINES.values()) - OF_ENGINES[args.engine])
-    given = [f'--{name.replace("_", "-")}' for name in others if getattr(args, name) is not None]
-    if given:
-        raise ValueError(f'{", ".join(given)}: not an option of --engine {args.engine}; choose another engine')
-    options = ['--unsafe-unpickle'] if args.unsafe_unpickle else []
-    if args.engine == 'local':
-        return LocalEngine(args.jobs, visible_gpus(), options)
-    chosen = {name: getattr(args, name) for name in ('nodes', 'gpus', 'cpus')}
-    share = Share(**{name: value for name, value in chosen.items() if value is not None})
-    if args.engine == 'ray':
-        return RayEngine(share, args.jobs, args.ray_address, options)
-    minutes = minutes_of(args.time) if args.time else DEFAULT_MINUTES
-    return SlurmEngine(share, args.jobs, args.partition, minutes, options)
-
-
-def minutes_of(text: str) -> int:
-    """Minutes of a time such as ``90`` or ``1:30:00``, rounded up.
-
-    Raises:
-        ValueError: If it is none, or shorter than a minute.
-    """
-    if re.fullmatch(r'\d+', text):
-        minutes = int(text)
-    elif found := re.fullmatch(r'(?:(\d+)-)?(\d+):(\d\d):(\d\d)', text):
-        days, hours, rest, seconds = (int(part or 0) for part in found.groups())
-        minutes = (days * 24 + hours) * 60 + rest + (seconds > 0)
-    else:
-        minutes = 0
-    if minutes < 1:
-        raise ValueError(f'--time {text}: expected minutes, H:MM:SS or D-H:MM:SS, at least one minute')
-    return minutes
-
-
 def choose_again(cells: Sequence[Cell], retry: bool, retry_all: bool) -> list[Cell]:
     """The failed cells that are repeated; says which are not."""
     repeatable, lasting = split_failed(cells)
@@ -271,7 +205,7 @@ def choose_again(cells: Sequence[Cell], retry: bool, retry_all: bool) -> list[Ce
 # --- what is printed ---
 
 
-def dry_run(grid: GridFile, out: Path, args: argparse.Namespace, line: StatusLine) -> None:
+def dry_run(grid: GridFile, out: Path, args: argparse.Namespace, engine: Engine, line: StatusLine) -> None:
     """Prints cells, parameters and estimated hours, and writes nothing."""
     grid, variants, parameters = checked(grid, out, args, line)
     cells = plan_cells(variants, grid.seeds, out)
@@ -284,13 +218,12 @@ def dry_run(grid: GridFile, out: Path, args: argparse.Namespace, line: StatusLin
         done = sum(cell.is_done for cell in own)
         numbers = (f'{parameters[variant.label]:,}', f'{found.iteration:.4f}', f'{found.seconds / 3600:.2f}')
         rows.append((variant.label, str(len(own)), str(done), *numbers))
-    slots = make_engine(args).slots
     left = sum(seconds[cell.variant.label] for cell in cells if not cell.is_done)
     line.say(format_table(rows, numeric=range(1, 6)))
     print(
         f'\n{len(cells)} cells in {out}, compared by {grid.metric} with {grid.baseline}\n'
-        f'about {left / 3600:.2f} hours of one job; {left / 3600 / slots:.2f} hours with {slots} at a time, if they '
-        'do not slow each other down'
+        f'about {left / 3600:.2f} hours of one job; {left / 3600 / engine.slots:.2f} hours with {engine.slots} at a '
+        'time, if they do not slow each other down'
     )
 
 

@@ -112,7 +112,6 @@ class Controller:
                 self._show(len(cells), len(running), len(waiting))
                 if running:
                     self.sleep(INTERVAL)
-        self.engine.close()
         self.outcome.interrupted = self.stopping
         return self.outcome
 

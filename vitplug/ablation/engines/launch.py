@@ -68,7 +68,9 @@ def node_command(
     return worker_command(folder, [*options, '--launcher', 'pytorch', '--status', str(status)], torchrun)
 
 
-def run_worker(command: Sequence[str], folder: Path, status: Path, asked: Callable[[], bool]) -> int:
+def run_worker(
+    command: Sequence[str], folder: Path, status: Path, asked: Callable[[], bool], cwd: str | None = None
+) -> int:
     """Runs a node's command to its end; asks it to save and end as soon as `asked` says so.
 
     Args:
@@ -76,6 +78,7 @@ def run_worker(command: Sequence[str], folder: Path, status: Path, asked: Callab
         folder: Folder of the cell, to whose output the command's is added.
         status: The file that the command was given.
         asked: Whether the worker shall end.
+        cwd: The controller's current folder, where paths of configs begin; None if this process is in it.
 
     Returns:
         The exit status of the worker; 75 if it was asked to end before it began.
@@ -87,7 +90,7 @@ def run_worker(command: Sequence[str], folder: Path, status: Path, asked: Callab
         # Slurm sends SIGUSR2 to all processes of a job, and it would end the worker unsaved: it is for this one alone.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=cwd)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     has_asked = False

@@ -1,5 +1,6 @@
 """Cells as plain tasks of a Ray cluster."""
 
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Sequence
@@ -53,7 +54,8 @@ class RayEngine:
 
     def submit(self, folder: Path) -> 'RayJob':
         """Starts the task of a cell."""
-        return RayJob(self.ray, self.task.remote(str(folder.resolve()), self.command, self.share, self.options))
+        task = self.task.remote(str(folder.resolve()), os.getcwd(), self.command, self.share, self.options)
+        return RayJob(self.ray, task)
 
     def attach(self, folder: Path) -> Job | None:
         """None: a task of an earlier controller has ended with it, and the next worker of its cell waits for that."""
@@ -111,7 +113,7 @@ class RayJob:
             self.ray.cancel(self.result, force=False)
 
 
-def run_cell(folder: str, command: Callable[..., list[str]], share: Share, options: Sequence[str]) -> int:
+def run_cell(folder: str, cwd: str, command: Callable[..., list[str]], share: Share, options: Sequence[str]) -> int:
     """The task: runs the worker of a cell to its end, and gives its exit status.
 
     Raises:
@@ -124,6 +126,6 @@ def run_cell(folder: str, command: Callable[..., list[str]], share: Share, optio
         with tempfile.TemporaryDirectory() as temporary:
             status = Path(temporary, 'status')
             arguments = command(Path(folder), share, options, status)
-            return run_worker(arguments, Path(folder), status, lambda: bool(asked))
+            return run_worker(arguments, Path(folder), status, lambda: bool(asked), cwd)
     finally:
         signal.signal(signal.SIGINT, before)
