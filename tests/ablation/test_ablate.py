@@ -10,50 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from digit_grids import ROOT, TINY, VIT, epochs, write_grid
+from mmengine.hooks import LoggerHook
 
 from vitplug.ablation import worker
-from vitplug.ablation.cells import plan_cells, write_cell, write_json
-from vitplug.ablation.cli import grid_content
 from vitplug.ablation.controller import Controller
-from vitplug.ablation.grid import GridFile, make_variants
 from vitplug.ablation.recorder import CellRecorder
 from vitplug.ablation.report import write_report
-from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.runs.hooks import paired_weights
 
-ROOT = Path(__file__).parents[2]
-VIT = str(ROOT / 'configs' / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py')
-LOADERS = {
-    f'{split}_dataloader.{name}': value
-    for split in ('train', 'val')
-    for name, value in dict(num_workers=0, persistent_workers=False).items()
-}
-TINY = {
-    'train_dataloader.batch_size': 10,
-    'model.backbone.arch.num_layers': 2,
-    'model.backbone.arch.embed_dims': 16,
-    'model.neck.in_channels': 16 * 8 * 8,
-    'model.neck.out_channels': 16,
-    'model.head.in_channels': 16,
-    'model.backbone.drop_path_rate': 0.1,
-    **LOADERS,
-}
 MEASURED = ('seconds', 'memory_mib')
 
 
-@pytest.fixture(scope='module')
-def digits(tmp_path_factory):
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(40, 20), num_scenes=(1, 1), log=lambda line: None)
-
-
-@pytest.fixture(autouse=True)
-def _data(digits, monkeypatch):
-    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
-
-
-def epochs(number, interval=1):
-    return {'train_cfg.max_epochs': number, 'train_cfg.val_interval': interval}
+pytestmark = pytest.mark.usefixtures('digits_variable')
 
 
 class InProcess:
@@ -81,13 +50,7 @@ class InProcess:
 
 def undisturbed(out, **settings):
     """A grid without the command and its processes."""
-    grid = GridFile(VIT, metric='accuracy/top1', greater_is_better=True, **settings)
-    variants = make_variants(grid)
-    cells = plan_cells(variants, grid.seeds, out)
-    for cell in cells:
-        cell.folder.mkdir(parents=True)
-        write_cell(cell, '')
-    write_json(out / 'grid.json', grid_content(grid, variants, '') | dict(baseline=variants[0].label))
+    cells = write_grid(out, **settings)
     outcome = Controller(InProcess(), sleep=lambda seconds: None).run(cells)
     assert len(outcome.done) == len(cells)
     return cells
@@ -124,6 +87,33 @@ def test_cells_of_one_seed_have_the_same_host_weights_data_and_order(tmp_path, m
     assert all(torch.equal(plain[key], weights['none_seed0'][key]) for key in plain)
     # The defect that pairing mends.
     assert not all(torch.equal(plain[key], weights['refiner_seed0'][key]) for key in plain)
+
+
+def test_validation_that_is_cut_off_is_recorded_once(tmp_path, monkeypatch):
+    """By a kill it is run again before the training goes on; by a signal it ends first, and is in the records."""
+    settings = dict(plugs=['none'], seeds=[0], options=TINY | epochs(3))
+    [whole] = undisturbed(tmp_path / 'whole', **settings)
+    wanted = records(tmp_path / 'whole')[whole.folder.name]
+
+    def cut(self, runner):
+        if runner.epoch == 2:
+            raise SystemExit(9)
+
+    def ask(self, runner, metrics=None):
+        if runner.epoch == 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    for name, method, disturbance, status in (
+        ('killed', 'before_val_epoch', cut, 9),
+        ('asked', 'after_val_epoch', ask, 75),  # before the hooks that record it and look for signals
+    ):
+        [cell] = write_grid(tmp_path / name, **settings)
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+            patch.setattr(LoggerHook, method, disturbance)
+            worker.main([str(cell.folder)])
+        assert end.value.code == status and not cell.is_done
+        worker.main([str(cell.folder)])
+        assert records(tmp_path / name)[cell.folder.name] == wanted, name
 
 
 # --- kills ---

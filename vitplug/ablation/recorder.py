@@ -36,8 +36,9 @@ class CellRecorder(Hook):
         ValueError: At the first validation, if it does not give the metric.
     """
 
-    # After every hook that may still change or save something.
-    priority = 'LOWEST'
+    # Late, but before InterruptionHook: that runs a validation that was cut off before a resumed training begins, and
+    # ends a training behind a validation.
+    priority = 'VERY_LOW'
 
     def __init__(self, metric: str, greater_is_better: bool = True):
         self.metric, self.greater_is_better = metric, greater_is_better
