@@ -6,17 +6,14 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from toy_cells import assert_each_done_once, lines, make_cells, python_path, toy_command
 
 from vitplug.ablation.controller import Controller
 from vitplug.ablation.engines.launch import Share
 from vitplug.ablation.engines.ray import RayEngine
 from vitplug.progress import StatusLine
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import assert_each_done_once, lines, toy_cells, toy_command
 
 
 def test_missing_package(monkeypatch):
@@ -28,12 +25,11 @@ def test_missing_package(monkeypatch):
 @pytest.mark.slow
 def test_grid_with_a_killed_worker_and_a_killed_task(tmp_path, monkeypatch):
     pytest.importorskip('ray')
-    paths = [str(Path(__file__).parent), os.environ.get('PYTHONPATH', '')]
-    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(paths))
+    monkeypatch.setenv('PYTHONPATH', python_path())
     with pytest.raises(ValueError, match='--nodes 2: a task of Ray lies on one node'):
         RayEngine(Share(nodes=2))
     number = int(os.environ.get('VITPLUG_TOY_CELLS', 12))
-    cells = toy_cells(tmp_path, number, slow=(0,))
+    cells = make_cells(tmp_path, number, slow=(0,))
 
     def kill():
         until = time.monotonic() + 120

@@ -10,16 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from slurm_node import missing, slurm_node
+from toy_cells import ToyOnNodes, assert_each_done_once, lines, make_cells, python_path
 
 from vitplug.ablation.controller import Controller
 from vitplug.ablation.engines.engine import LOST
 from vitplug.ablation.engines.launch import Share, node_command, run_worker
 from vitplug.ablation.engines.slurm import CellOnNodes, Queue, SlurmEngine, SlurmJob
 from vitplug.progress import StatusLine
-
-sys.path.insert(0, str(Path(__file__).parent))
-from slurm_node import missing, slurm_node
-from toy import ToyOnNodes, assert_each_done_once, lines, toy_cells
 
 pytest.importorskip('submitit')
 needs_slurm = pytest.mark.skipif(bool(missing()), reason=f'not here: {missing()} (packages slurm-wlm, munge)')
@@ -158,7 +156,7 @@ def test_status_of_the_first_process_counts_under_torchrun(tmp_path):
 def cluster(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('PATH', f'{os.environ["PATH"]}:/usr/sbin')
-        patch.setenv('PYTHONPATH', os.pathsep.join([str(Path(__file__).parent), os.environ.get('PYTHONPATH', '')]))
+        patch.setenv('PYTHONPATH', python_path())
         with slurm_node(tmp_path_factory.mktemp('slurm')) as config:
             patch.setenv('SLURM_CONF', str(config))
             yield config
@@ -176,9 +174,9 @@ def wait_for(path, what, seconds=120):
 def test_grid_with_killed_preempted_and_left_jobs(cluster, tmp_path):
     """Three slow cells: one is killed, one preempted, one left to a second controller; each of all is done once."""
     number = int(os.environ.get('VITPLUG_TOY_CELLS', 12))
-    cells = toy_cells(tmp_path / 'grid', number, slow=(0, 1))
+    cells = make_cells(tmp_path / 'grid', number, slow=(0, 1))
     # A job that a killed controller has left.
-    left = toy_cells(tmp_path / 'left', 1, slow=(0,))[0]
+    left = make_cells(tmp_path / 'left', 1, slow=(0,))[0]
     job = engine_of(ToyOnNodes).submit(left.folder)
     wait_for(left.folder / 'steps', bool)
 

@@ -1,5 +1,6 @@
 """Toy cells for the engines: a process that takes three steps, each kept in a file, and goes on where it was killed."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,11 @@ with open(folder + 'done.json', 'w') as file:
 """
 
 
+def python_path() -> str:
+    """The value of PYTHONPATH with which a process of a cluster finds this module."""
+    return os.pathsep.join([str(Path(__file__).parent), os.environ.get('PYTHONPATH', '')])
+
+
 def toy_command(folder, *args):
     """The command of a toy cell."""
     return [sys.executable, '-S', '-c', SCRIPT, str(folder)]
@@ -46,7 +52,7 @@ class ToyOnNodes(CellOnNodes):
         return toy_command(self.folder)
 
 
-def toy_cells(folder: Path, number: int, slow=()) -> list[Cell]:
+def make_cells(folder: Path, number: int, slow=()) -> list[Cell]:
     """Toy cells, some of them slow."""
     names = [f'cell{index}' for index in range(number)]
     cells = [Cell(Variant(name, {}, name, None), 0, name, None, folder / name) for name in names]
