@@ -58,6 +58,11 @@ class Result:
         return len(self.plan.plugs) * len(self.plan.seeds)
 
     @property
+    def has_differences(self) -> bool:
+        """True if a seed of the baseline and of another variant is done."""
+        return bool(self.summary) and any(row.comparison.difference is not None for row in self.summary.compared)
+
+    @property
     def num_done(self) -> int:
         return self.summary.count(State.DONE) if self.summary else 0
 
@@ -98,7 +103,7 @@ def write(evidence: Path) -> None:
     """Writes the page and its pictures."""
     results = read_results(evidence)
     for result in results:
-        if result.summary:
+        if result.has_differences:
             AtomicBackend().put(forest_picture(result.summary), evidence / f'{result.name}.png')
     AtomicBackend().put_text(fill((evidence / PAGE).read_text(), parts(results)), evidence / PAGE)
 
@@ -214,7 +219,8 @@ def paragraphs(result: Result) -> Iterator[str]:
         yield f'**Preliminary**: {summary.progress()}. Decide when all are done: who looks often finds more by chance.'
     numeric = [column for column in NUMERIC if column < COLUMNS]
     yield markdown_table([row[:COLUMNS] for row in table(summary)], numeric)
-    yield f'![Differences to {summary.grid.baseline} with their intervals]({name}.png)'
+    if result.has_differences:
+        yield f'![Differences to {summary.grid.baseline} with their intervals]({name}.png)'
     begun = [row for row in summary.rows if row.mean is not None]
     waiting = [f'`{row.label}`' for row in summary.rows if row not in begun]
     yield '\n'.join(
@@ -233,7 +239,8 @@ def sentence(row: Row, summary: Summary) -> str:
     """What came out for a variant that has been trained, in plain words."""
     planned, found = len(row.cells), row.comparison
     if found is None:
-        return f'`{row.label}`: {row.mean:.2f} on average over {len(row.of(State.DONE))} of {planned} seeds.'
+        done = len(row.of(State.DONE))
+        return f'`{row.label}`: {row.mean:.2f} over {done if done == planned else f"{done} of {planned}"} seeds.'
     if found.difference is None:
         return f'`{row.label}`: no seed yet that `{summary.grid.baseline}` has, too.'
     seeds = '' if len(found.seeds) == planned else f' ({len(found.seeds)} of {planned} seeds)'

@@ -75,8 +75,11 @@ def test_report_is_of_a_grid_and_names_no_machine(report):
 
 @pytest.mark.parametrize('report', REPORTS, ids=lambda path: path.stem)
 def test_picture_is_that_of_the_report(report):
-    committed = Image.open(report.with_suffix('.png'))
-    drawn = Image.open(BytesIO(forest_picture(read_report(report))))
+    summary = read_report(report)
+    if all(row.comparison.difference is None for row in summary.compared):
+        assert not report.with_suffix('.png').exists()
+        return
+    committed, drawn = Image.open(report.with_suffix('.png')), Image.open(BytesIO(forest_picture(summary)))
     assert committed.size == drawn.size
     if f'version{matplotlib.__version__},' in committed.info['Software']:  # others may draw text otherwise
         assert np.array_equal(np.asarray(committed), np.asarray(drawn)), 'python docs/tools/evidence.py'
