@@ -281,7 +281,7 @@ def costs(results: Sequence[Result]) -> str:
         done = f'{len(own)} of {result.num_cells}'
         rows.append((result.name, done, str(result.seconds), *measured, f'{sum(own) / 3600:.1f}'))
     hours = sum(map(sum, seconds.values())) / 3600
-    return f'{markdown_table(rows, range(1, 7))}\n\nTogether: {hours:.1f} core-hours for cells.'
+    return f'{markdown_table(rows, range(1, 7))}\n\nTogether: {hours:.1f} hours of cells.'
 
 
 def seconds_of(summary: Summary | None) -> list[float]:

@@ -162,7 +162,7 @@ def test_finished_grid_is_told_whichever_way(evidence, tmp_path):
     written = (tmp_path / 'grids' / 'first' / 'report.md').read_text().splitlines()[:6]
     assert all('|'.join(row.split('|')[:-2]) + '|' in lines for row in written)
     assert '| first | 20 of 20 | 334 | 102 | 100 | 104 | 0.6 |' in lines
-    assert 'Together: 0.6 core-hours for cells.' in lines and '**Preliminary**' not in '\n'.join(lines)
+    assert 'Together: 0.6 hours of cells.' in lines and '**Preliminary**' not in '\n'.join(lines)
     assert (evidence / 'first.png').read_bytes().startswith(b'\x89PNG')
     assert (evidence / 'first.json').read_text() == (tmp_path / 'grids' / 'first' / 'report.json').read_text()
 
