@@ -994,6 +994,20 @@ MUTATIONS = (
         'datasets/test_garment_scenes.py -k as_before',
     ),
     Mutation(
+        'a report that is read again has no curves',
+        'ablation/report.py',
+        "dict(content['curve'])",
+        '{}',
+        'ablation/test_report.py -k read',
+    ),
+    Mutation(
+        'a report that is published names folders of the machine',
+        'ablation/report.py',
+        "error=ABSOLUTE_PATH.sub('', cell.error)",
+        'error=cell.error',
+        'ablation/test_report.py -k no_folder',
+    ),
+    Mutation(
         'an ablation does not pair initial weights',
         'runs/hooks/paired_weights.py',
         'own[name].copy_(weights[name])',

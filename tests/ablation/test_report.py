@@ -15,7 +15,7 @@ from scipy import stats
 
 from vitplug.ablation import report_pictures
 from vitplug.ablation.records import State, read_cells, read_grid
-from vitplug.ablation.report import write_report
+from vitplug.ablation.report import as_json, read_report, write_report
 from vitplug.ablation.summary import curve, points_per_unit, summarise
 
 FILES = ('report.csv', 'report.html', 'report.json', 'report.md', 'report_curves.png', 'report_forest.png')
@@ -176,6 +176,54 @@ def test_curves_use_common_steps_of_finished_cells(running):
     only = curve([cell for cell in cells if cell.state is State.UNFINISHED], scale=100.0)
     assert (only.seeds, only.steps.tolist(), only.sd.tolist()) == (1, [1, 2, 3], [0, 0, 0])
     assert curve([], 1.0) is None
+
+
+# --- read again ---
+
+
+@pytest.mark.parametrize('grid', ['finished', 'running'])
+def test_report_that_is_read_is_the_one_that_was_written(grid, request):
+    folder = request.getfixturevalue(grid)
+    write_report(folder)
+    found = read_report(folder / 'report.json')
+    assert [row.comparison for row in found.rows] == [row.comparison for row in summarise(folder).rows]
+    assert json.loads(json.dumps(as_json(found))) == report_of(folder)[0]
+
+
+@pytest.mark.parametrize(
+    ('change', 'said'),
+    [
+        (dict(format=2), 'format = 2, must be 1: write it again'),
+        (dict(cells=[dict(label='cb')]), r"is no report of a grid \(KeyError: 'state'\)"),
+        (dict(grid=dict(labels=['none'])), r'is no report of a grid \(KeyError'),
+        (dict(variants=[]), r"is no report of a grid \(KeyError: 'none'\)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else '',
+)
+def test_damaged_report_is_named(finished, tmp_path, change, said):
+    path = tmp_path / 'report.json'
+    path.write_text(json.dumps(report_of(finished)[0] | change))
+    with pytest.raises(ValueError, match=f'report.json: {said}'):
+        read_report(path)
+
+
+@pytest.mark.parametrize(
+    ('error', 'published'),
+    [
+        ('cannot read /home/someone/data/x.png: no image', 'cannot read x.png: no image'),
+        ("No such file: '/srv/data/7.png'", "No such file: '7.png'"),
+        ('work_dirs/a/b.pth is no checkpoint; see https://example.org/a/b', None),
+        ('expected s/iteration, 1/2 and ~/x as they are', None),
+    ],
+)
+def test_errors_in_the_json_name_no_folder_of_the_machine(tmp_path, error, published):
+    make_grid(tmp_path, labels=('none', 'cb'))
+    failed = cell_folder(tmp_path, 'cb', 3)
+    (failed / 'done.json').unlink()
+    (failed / 'failed.json').write_text(json.dumps(dict(error=error, exit_status=None)))
+    write_report(tmp_path)
+    [cell] = [cell for cell in report_of(tmp_path)[0]['cells'] if cell['state'] == 'failed']
+    assert cell['error'] == (published or error)
 
 
 # --- damaged folders ---

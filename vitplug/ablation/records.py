@@ -97,7 +97,7 @@ def read_grid(folder: Path) -> Grid:
     path = folder / GRID
     if not path.is_file():
         raise FileNotFoundError(f'{folder} has no {GRID}: name the folder of a grid')
-    content = _read_object(path)
+    content = read_object(path)
     needed = ('labels', 'baseline', 'seeds', 'metric', 'greater_is_better')
     absent = [key for key in needed if key not in content]
     if absent:
@@ -138,7 +138,7 @@ def read_cells(folder: Path, grid: Grid) -> list[Cell]:
 
 
 def _read_cell(folder: Path, path: Path, metric: str) -> Cell:
-    content, here = _read_object(path), path.parent
+    content, here = read_object(path), path.parent
     curve, by = _read_curve(here / VALIDATIONS, metric)
     common = dict(
         label=content['label'],
@@ -149,9 +149,9 @@ def _read_cell(folder: Path, path: Path, metric: str) -> Cell:
         by=by,
     )
     if (here / DONE).is_file():
-        return _finished(_read_object(here / DONE), common)
+        return _finished(read_object(here / DONE), common)
     if (here / FAILED).is_file():
-        failed = _read_object(here / FAILED)
+        failed = read_object(here / FAILED)
         status = failed.get('exit_status')
         error = failed.get('error') or 'no message'
         return Cell(**common, state=State.FAILED, error=error if status is None else f'{error} (exit status {status})')
@@ -198,7 +198,12 @@ def _complete_lines(path: Path) -> Iterator[dict]:
             raise ValueError(f'{path}, line {number}: is no JSON: {error}') from error
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file.
+
+    Raises:
+        ValueError: If it holds no object.
+    """
     try:
         content = json.loads(path.read_text(encoding='utf-8'))
     except ValueError as error:

@@ -6,7 +6,8 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ from typing import Any
 from vitplug.analysis.tables import format_table, markdown_table
 from vitplug.files.atomic import AtomicBackend
 
-from .records import Cell, State
+from .records import Cell, Grid, State, read_object
 from .report_page import page
 from .report_pictures import curves_picture, forest_picture
 from .statistics import LEVEL, MIN_SEEDS
-from .summary import Row, Summary, summarise, verdict
+from .summary import Row, Summary, summarise, summary_of, verdict
 
 FORMAT = 1
 NUMERIC = (1, 2, 3, 4, 5, 7, 8, 9)
 FOREST, CURVES = 'report_forest.png', 'report_curves.png'
 CAPTIONS = {FOREST: 'Differences to the baseline', CURVES: 'Learning curves'}
+# Absolute paths in errors, which say where data and homes of a machine lie. Addresses of the net are none.
+ABSOLUTE_PATH = re.compile(r'(?<![\w.~:/])(?:/[^\s/\'"`,:;()]+)+/(?=[^\s/])')
 CELL_COLUMNS = ('label', 'seed', 'state', 'value', 'best', 'difference', 'seconds', 'memory_mib', 'parameters')
 CELL_COLUMNS += ('iterations', 'folder', 'error')
 
@@ -103,8 +106,13 @@ def remarks(summary: Summary) -> list[str]:
         "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
         'correction'
     )
-    failed = [cell for cell in summary.cells if cell.state is State.FAILED]
-    return [*lines, *(f'failed: {cell.label}, seed {cell.seed}: {cell.error}' for cell in failed)]
+    return [*lines, *(f'failed: {text}' for text in failures(summary))]
+
+
+def failures(summary: Summary) -> list[str]:
+    """The failed cells, each with its error."""
+    failed = (cell for cell in summary.cells if cell.state is State.FAILED)
+    return [f'{cell.label}, seed {cell.seed}: {cell.error}' for cell in failed]
 
 
 def as_markdown(summary: Summary, rows: Sequence[Sequence[str]]) -> str:
@@ -117,7 +125,10 @@ def as_markdown(summary: Summary, rows: Sequence[Sequence[str]]) -> str:
 
 
 def as_json(summary: Summary) -> dict[str, Any]:
-    """Everything in the report. Means and differences are in points, cells' values as the metric gives them."""
+    """Everything in the report. Means and differences are in points, cells' values as the metric gives them.
+
+    It may be published: of absolute paths in errors, the last part is left.
+    """
     grid = summary.grid
     return dict(
         format=FORMAT,
@@ -154,9 +165,41 @@ def _variant(row: Row, baseline: str) -> dict[str, Any]:
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
-    content = asdict(cell) | dict(state=cell.state.value, curve=[[*point] for point in cell.curve.items()])
+    content = asdict(cell) | dict(
+        state=cell.state.value,
+        error=ABSOLUTE_PATH.sub('', cell.error),
+        curve=[[*point] for point in cell.curve.items()],
+    )
     del content['config_diff']
     return content
+
+
+def read_report(path: str | Path) -> Summary:
+    """The grid of a ``report.json``, without its folder. Variants are compared again, from the values of the cells.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no report, or of another version of its format.
+    """
+    content = read_object(Path(path))
+    if content.get('format') != FORMAT:
+        raise ValueError(
+            f'{path}: format = {content.get("format")!r}, must be {FORMAT}: write it again with '
+            '`python tools/ablate.py DIR --report`'
+        )
+    try:
+        grid = content['grid']
+        grid = Grid(**grid | {name: tuple(grid[name]) for name in ('labels', 'seeds')})
+        changes = {variant['label']: variant['config_diff'] for variant in content['variants']}
+        cells = [_read_cell(cell, changes[cell['label']]) for cell in content['cells']]
+        return summary_of(grid, cells)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f'{path}: is no report of a grid ({type(error).__name__}: {error})') from error
+
+
+def _read_cell(content: Mapping[str, Any], config_diff: str) -> Cell:
+    state, curve = State(content['state']), dict(content['curve'])
+    return Cell(**{**content, 'state': state, 'curve': curve}, config_diff=config_diff)
 
 
 def as_csv(summary: Summary) -> str:

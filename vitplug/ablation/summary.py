@@ -111,7 +111,16 @@ def summarise(folder: str | Path) -> Summary:
         FileNotFoundError, ValueError: As :func:`.records.read_grid` and :func:`.records.read_cells`.
     """
     grid = read_grid(Path(folder))
-    cells = read_cells(Path(folder), grid)
+    return summary_of(grid, read_cells(Path(folder), grid))
+
+
+def summary_of(grid: Grid, cells: Sequence[Cell]) -> Summary:
+    """Compares the variants of a grid.
+
+    Args:
+        grid: The grid.
+        cells: All of its cells, finished or not.
+    """
     scale = points_per_unit(grid.metric)
     by_label = {label: tuple(cell for cell in cells if cell.label == label) for label in grid.labels}
     values = {
