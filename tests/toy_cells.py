@@ -12,7 +12,7 @@ from vitplug.ablation.grid import Variant
 # `begun` has a line for each start, `steps` one for each step, `done` one for each end: twice done would show. The
 # cell `slow` waits in its second step until it is killed, or until it has been killed once.
 SCRIPT = r"""
-import os, signal, sys, time
+import os, signal, sys, threading, time
 folder = sys.argv[1] + '/'
 def add(name, text):
     with open(folder + name, 'a') as file:
@@ -21,6 +21,12 @@ def stop(number, frame):
     add('asked', number)
     sys.exit(75)
 signal.signal(signal.SIGTERM, stop)
+def heed_parent():
+    while os.read(0, 1):
+        pass
+    add('left', '')
+    os._exit(75)
+threading.Thread(target=heed_parent, daemon=True).start()
 add('begun', os.getpid())
 starts = len(open(folder + 'begun').readlines())
 steps = open(folder + 'steps').readlines() if os.path.exists(folder + 'steps') else []

@@ -11,6 +11,9 @@ from vitplug.errors.stops import Interrupted
 from .engine import LOST, Job
 from .launch import Share, node_command, run_worker
 
+# Ray would kill what a task has started at once when its controller is gone, before it has saved.
+SPARED = {'RAY_kill_child_processes_on_worker_exit': '0'}
+
 
 class RayEngine:
     """Runs each cell as a task, on a node that Ray chooses.
@@ -43,7 +46,8 @@ class RayEngine:
             self.ray.shutdown()
             raise ValueError(f'--engine ray: no room for {share.gpus} GPUs and {share.cpus or 1} cores in the cluster')
         self.slots = min(jobs or room, room)
-        self.task = self.ray.remote(num_cpus=share.cpus or 1, num_gpus=share.gpus, max_retries=0)(run_cell)
+        settings = dict(num_cpus=share.cpus or 1, num_gpus=share.gpus, max_retries=0, runtime_env=dict(env_vars=SPARED))
+        self.task = self.ray.remote(**settings)(run_cell)
         self.command = node_command
 
     def room(self) -> int:
