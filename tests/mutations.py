@@ -812,7 +812,7 @@ MUTATIONS = (
     ),
     Mutation(
         'receptive field: only the last image of a group counts',
-        'analysis/erf.py',
+        'analysis/erf/run.py',
         "total=kept['total'] + gradient",
         'total=gradient',
         'analysis/test_erf.py -k interrupted',
