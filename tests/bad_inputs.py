@@ -1789,8 +1789,19 @@ ARGUMENT = (
     Row('setting without a value', 'train.py tiny.py --cfg-options lr', r'KEY=VALUE pairs of plain values, but got lr'),
     Row(
         'setting that is no plain value',
-        _set('model.backbone=dict(a=1,b=2)'),
-        r'pairs of plain values, but got model\.backbone=dict',
+        _set('model.backbone.out_indices=range(0,2)'),
+        r'pairs of plain values, but got model\.backbone\.out_indices=range',
+    ),
+    Row('setting with an open bracket', _set('model.backbone.out_indices=[0,(1]'), r'values, but got .*=\[0,\(1\]'),
+    Row(
+        'setting whose value is a dict',
+        _set('model.backbone.init_cfg=dict(type=Pretrained,checkpoint=a.pth)'),
+        r'one by one, model\.backbone\.init_cfg\.type=Pretrained model\.backbone\.init_cfg\.checkpoint=a\.pth',
+    ),
+    Row(
+        'plugs given as dicts by a setting',
+        'train.py tiny.py --cfg-options "model.backbone.plugs=[dict(type=\'ContextBroadcast\')]"',
+        r"plugs=\[dict.*'\)\]: a dict is no value.*plugs\.0\.type=ContextBroadcast, if.*_base_.*ablate\.py --plugs",
     ),
     Row(
         'setting below a word',

@@ -503,8 +503,8 @@ MUTATIONS = (
     Mutation(
         'keys are laid where the queries are',
         'backbones/base.py',
-        'pixels = self._entering(index, image_size).every(of_keys)',
-        'pixels = self._entering(index, image_size).every(of_queries)',
+        'return entering.every(self.strides(index)[1])',
+        'return entering.every(self.strides(index)[0])',
         'backbones/test_mvit.py -k keys_lie',
     ),
     # --- checkpoints ---
@@ -741,10 +741,10 @@ MUTATIONS = (
         'analysis/test_grad_cam.py -k stays',
     ),
     Mutation(
-        'Grad-CAM leaves the model frozen',
+        "Grad-CAM leaves a gradient on the caller's images",
         'analysis/measures/grad_cam.py',
-        'parameter.requires_grad_(True)',
-        'parameter.requires_grad_(False)',
+        'images.detach().clone().requires_grad_()',
+        'images.requires_grad_()',
         'analysis/test_grad_cam.py -k stays',
     ),
     Mutation(
@@ -812,7 +812,7 @@ MUTATIONS = (
     ),
     Mutation(
         'receptive field: only the last image of a group counts',
-        'analysis/erf.py',
+        'analysis/erf/run.py',
         "total=kept['total'] + gradient",
         'total=gradient',
         'analysis/test_erf.py -k interrupted',
@@ -1050,6 +1050,34 @@ MUTATIONS = (
             elif cell.failure""",
         '            if cell.failure',
         'ablation/test_controller.py -k skipped',
+    ),
+    Mutation(
+        'Swin trains its absolute positions before frozen stages',
+        'backbones/swin.py',
+        'self.absolute_pos_embed.requires_grad_(False)',
+        'self.absolute_pos_embed.requires_grad_(True)',
+        'backbones/test_equals_mmpretrain.py -k swins_freeze',
+    ),
+    Mutation(
+        'two analyses work in one folder',
+        'analysis/study/store.py',
+        "    with locked(folder / LOCK, 'analysis', '--out'):\n",
+        '    folder.mkdir(exist_ok=True)\n    if not (folder / LOCK).touch():\n',
+        'analysis/test_study_store.py -k one_analysis',
+    ),
+    Mutation(
+        'a dict in --cfg-options is taken for a word',
+        'config/reading.py',
+        'if advice := advice_for_dicts(value):',
+        "if advice := '':",
+        'runs/test_options.py -k dicts',
+    ),
+    Mutation(
+        'metrics at several thresholds have the names of one',
+        'ablation/metrics.py',
+        'return [item + end for item in items for end in ends]',
+        'return list(items)',
+        'ablation/test_grid.py -k metrics_of_classification',
     ),
 )
 

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import bad_inputs
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.config import Config
+from mmengine.evaluator import Evaluator
+from mmpretrain import evaluation
+from mmpretrain.structures import DataSample
 
 from vitplug.ablation.cells import (
     config_text,
@@ -286,6 +290,45 @@ def test_metrics_of_a_config(config, first, other):
     assert choose_metric(cfg, None) == first and choose_metric(cfg, other) == other
     with pytest.raises(ValueError, match='no validation gives'):
         choose_metric(cfg, 'accuracy')
+
+
+THRESHOLDS = (0.0, None, (0.3,), [None], (0.0, 0.5), [None, 0.25, 0.5])
+
+
+@pytest.mark.parametrize('thrs', [dict(), *(dict(thrs=thrs) for thrs in THRESHOLDS)], ids=str)
+@pytest.mark.parametrize(
+    'settings',
+    [
+        dict(type='Accuracy', topk=(1, 2)),
+        dict(type='Accuracy', topk=2, prefix='mine'),
+        dict(type='SingleLabelMetric'),
+        dict(type='SingleLabelMetric', average='micro', items=['f1-score', 'support']),
+        dict(type='SingleLabelMetric', prefix='mine', items=('recall',)),
+    ],
+    ids=str,
+)
+def test_metrics_of_classification_are_those_of_mmpretrain(settings, thrs):
+    settings = settings | thrs
+    samples = [DataSample().set_gt_label(i % 3).set_pred_score(torch.eye(3)[i // 3]) for i in range(9)]
+    kind = getattr(evaluation, settings['type'])
+    evaluator = Evaluator(kind(**{key: value for key, value in settings.items() if key != 'type'}))
+    evaluator.process(samples)
+    reported = evaluator.evaluate(len(samples))
+    cfg = Config(dict(val_evaluator=settings, val_dataloader=dict(batch_size=1)))
+    assert choose_metric(cfg, None) in reported
+    assert all(choose_metric(cfg, metric) == metric for metric in reported)
+    with pytest.raises(ValueError, match='there are ') as error:
+        choose_metric(cfg, 'other')
+    named = str(error.value).partition('there are ')[2].partition(';')[0]
+    assert set(named.split(', ')) == set(reported)
+
+
+def test_metrics_of_each_class_cannot_be_compared():
+    evaluator = dict(type='SingleLabelMetric', average=None)
+    cfg = Config(dict(val_evaluator=evaluator, val_dataloader=dict(batch_size=1)))
+    for metric in (None, 'single-label/precision_classwise'):
+        with pytest.raises(ValueError, match=r'SingleLabelMetric.*set an average'):
+            choose_metric(cfg, metric)
 
 
 def test_metrics_of_an_unknown_evaluator_have_to_be_named():

@@ -13,7 +13,9 @@ from PIL import Image
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.analysis import erf, timm_models
+from vitplug.analysis import timm_models
+from vitplug.analysis.erf import fields
+from vitplug.analysis.erf import run as erf_run
 from vitplug.analysis.measures.gaussian_fit import fit_gaussian
 from vitplug.analysis.measures.receptive_field import cancels, effective_receptive_field
 from vitplug.analysis.measures.reset import reset_copy
@@ -120,7 +122,7 @@ def test_interval_is_that_of_the_jackknife(folder, done):
 
 
 def test_an_interrupted_run_goes_on(folder, monkeypatch, done):
-    whole, calls, real = folder / 'done', [], erf.input_gradient
+    whole, calls, real = folder / 'done', [], erf_run.input_gradient
 
     def counted(features, image):
         if len(calls) == 4 and stop:
@@ -128,8 +130,8 @@ def test_an_interrupted_run_goes_on(folder, monkeypatch, done):
         calls.append(features)
         return real(features, image)
 
-    monkeypatch.setattr(erf, 'input_gradient', counted)
-    monkeypatch.setattr(erf, 'GROUPS', 2)  # of three images and of two: the second one is interrupted
+    monkeypatch.setattr(erf_run, 'input_gradient', counted)
+    monkeypatch.setattr(erf_run, 'GROUPS', 2)  # of three images and of two: the second one is interrupted
     arguments, stop = 'gab.py gab_random.pth --images some --out parts', True
     assert 'interrupted; the maps so far are kept' in call(folder, arguments, status=75).err
     stop = False
@@ -167,7 +169,7 @@ def test_cropping():
         def read(self, path):
             return np.arange(6 * 4, dtype=np.uint8).reshape(6, 4)[..., None].repeat(3, -1)
 
-    read = erf.Cropping(Reader(), (2, 4)).read('x.png')  # rows 2 and 3
+    read = fields.Cropping(Reader(), (2, 4)).read('x.png')  # rows 2 and 3
     np.testing.assert_array_equal(read[..., 0], np.arange(8, 16).reshape(2, 4))
 
 

@@ -1,11 +1,13 @@
 """The folder of an analysis: it goes on where it stopped, and takes no other one's."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from vitplug.analysis.study.store import Store, check_folder
+from vitplug.analysis.study.store import LOCK, Store, check_folder, open_store
 
 MINE = dict(model=dict(checkpoint='abc'), images=dict(number=3))
 
@@ -65,3 +67,48 @@ def test_broken_arrays_are_named(tmp_path):
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ValueError, match=r'model\.entropy\.npz cannot be read'):
         Store(tmp_path / 'out', MINE).units('model', 'entropy')
+
+
+HOLDS_THE_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+file.write('host there, process 7')
+file.flush()
+print('held', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_analysis_at_a_time(tmp_path):
+    """A lock is a process's, so that another process has to hold it."""
+    with open_store(tmp_path / 'out', MINE) as store:
+        store.add('model', 'entropy', 0, {'a': np.ones(2)})
+        store.save()
+    with open_store(tmp_path / 'out', MINE) as store:  # was released
+        assert list(store.units('model', 'entropy')) == [0]
+    lock = tmp_path / 'out' / LOCK
+    other = subprocess.Popen(
+        [sys.executable, '-c', HOLDS_THE_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout.readline() == 'held\n'
+        taken = r'another analysis is running in .*out \(host there, process 7\): .*choose another --out'
+        with pytest.raises(BlockingIOError, match=taken), open_store(tmp_path / 'out', MINE):
+            pass
+    finally:
+        other.communicate()
+    with open_store(tmp_path / 'out', MINE) as store:  # the end of a process releases its lock
+        assert list(store.units('model', 'entropy')) == [0]
+
+
+def test_a_lock_file_alone_is_no_other_file(tmp_path):
+    """An analysis that ended before its first record leaves one."""
+    (tmp_path / LOCK).write_text('host there, process 7')
+    with open_store(tmp_path, MINE):
+        pass
+    (tmp_path / 'other').mkdir()
+    (tmp_path / 'other' / LOCK).touch()
+    (tmp_path / 'other' / 'mine.txt').touch()
+    with pytest.raises(FileExistsError, match='holds other files'):
+        check_folder(tmp_path / 'other')

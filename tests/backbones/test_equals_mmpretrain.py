@@ -7,7 +7,7 @@ from functools import partial
 import mmpretrain.models as stock
 import pytest
 import torch
-from cases import SWIN_ARCH, VIT_ARCH, images, randomize
+from cases import SWIN_ARCH, VIT_ARCH, images, randomize, swin, swin_v2
 
 from vitplug.attention import fused_attention
 from vitplug.backbones import SwinTransformer, VisionTransformer
@@ -175,6 +175,19 @@ def test_frozen_parameters(make):
     expected = {name: p.requires_grad for name, p in theirs.named_parameters()}
     assert {name: p.requires_grad for name, p in ours.named_parameters()} == expected
     assert not all(expected.values())
+
+
+@pytest.mark.parametrize('host', [swin, swin_v2])
+@pytest.mark.parametrize('use_abs_pos_embed', [True, False])
+def test_swins_freeze_the_positions_as_mmdet_and_mmseg_do(host, use_abs_pos_embed):
+    settings = dict(use_abs_pos_embed=use_abs_pos_embed, drop_rate=0.5)
+    model = host(**settings, frozen_stages=0).train()
+    embedding = [name for name, _ in model.named_parameters() if model.get_layer_depth(name)[0] == 0]
+    assert ('absolute_pos_embed' in embedding) == use_abs_pos_embed
+    assert not any(model.get_parameter(name).requires_grad for name in embedding)
+    assert not model.drop_after_pos.training
+    free = host(**settings, frozen_stages=-1).train()
+    assert all(p.requires_grad for p in free.parameters()) and free.drop_after_pos.training
 
 
 def test_initial_weights_have_the_stock_distribution():

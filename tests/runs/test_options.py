@@ -1,5 +1,6 @@
 """From the command line to the config."""
 
+import argparse
 import errno
 import os
 import tempfile
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import mmengine.config.config
 import pytest
-from mmengine.config import Config
+from mmengine.config import Config, DictAction
 
 from vitplug.config.reading import read_config
 from vitplug.runs.hooks import __all__ as OURS
@@ -80,6 +81,39 @@ def test_scaled_learning_rate_needs_a_base(config_file):
 def test_cfg_options_win(config_file):
     cfg = train(config_file(), '--cfg-options', 'optim_wrapper.optimizer.lr=0.5', 'new.key=[1,2]')
     assert cfg.optim_wrapper.optimizer.lr == 0.5 and cfg.new.key == [1, 2]
+
+
+# What a shell passes on, and the settings that the message gives in its place.
+DICTS = {
+    "plugs=[dict(type='ContextBroadcast')]": ['plugs.0.type=ContextBroadcast'],
+    "plugs=[dict(type='A', sizes=[1, 2]), {'type': 'B'}]": ['plugs.0.type=A', 'plugs.0.sizes=[1,2]', 'plugs.1.type=B'],
+    "plugs=[{'type': 'A', 'inner': {'a': 1}}]": ['plugs.0.type=A', 'plugs.0.inner.a=1'],
+    "model=dict(a=1, b=dict(c='x', d=None))": ['model.a=1', 'model.b.c=x', 'model.b.d=None'],
+    "model={'a': 1, 'b': 2}": ['model.a=1', 'model.b=2'],
+    'model={}': [],
+    'plugs=dict()': [],
+}
+PLAIN = ('lr=0.1', 'a=[(1,2),[3]]', 'name=epoch_{}.pth', 'path=a/{b}/dict', 'word=dict', 'a={b}', 'a=', 'a=b=c', 'a=[]')
+
+
+@pytest.mark.parametrize('pair', DICTS)
+def test_dicts_are_no_values(pair, capsys):
+    parser = train_parser()
+    with pytest.raises(SystemExit, match='2'):
+        parser.parse_args(['net.py', '--cfg-options', 'lr=1', pair])
+    error = capsys.readouterr().err.rpartition('error: ')[2]
+    assert error.startswith(f'--cfg-options {pair}: a dict is no value')
+    assert all(setting in error for setting in DICTS[pair]) and ('_base_' in error) == ('=[' in pair)
+    if DICTS[pair]:  # the advice is taken
+        assert parser.parse_args(['net.py', '--cfg-options', *DICTS[pair]]).cfg_options
+
+
+@pytest.mark.parametrize('pair', PLAIN)
+def test_plain_values_are_those_of_mmengine(pair):
+    plain = argparse.ArgumentParser()
+    plain.add_argument('--cfg-options', nargs='+', action=DictAction)
+    expected = plain.parse_args(['--cfg-options', pair, 'x=1']).cfg_options
+    assert train_parser().parse_args(['net.py', '--cfg-options', pair, 'x=1']).cfg_options == expected
 
 
 @pytest.mark.parametrize('flag', ['--local_rank=3', '--local-rank=3'])

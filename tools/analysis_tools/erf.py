@@ -7,6 +7,6 @@ from vitplug import threads
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
 
-    from vitplug.analysis.erf import main
+    from vitplug.analysis.erf.cli import main
 
     sys.exit(main())

@@ -13,16 +13,24 @@ LESS_IS_BETTER = ('loss', 'error', 'perplexity')
 
 
 def _accuracy(evaluator: Mapping) -> list[str]:
-    thresholds = evaluator.get('thrs', 0.0)
-    names = [f'top{k}' for k in as_list(evaluator.get('topk', (1,)))]
-    if isinstance(thresholds, list | tuple):
-        ends = ['_no-thr' if threshold is None else f'_thr-{threshold:.2f}' for threshold in thresholds]
-        names = [name + end for name in names for end in ends]
-    return names
+    return [f'top{k}{end}' for k in as_list(evaluator.get('topk', (1,))) for end in _thresholds(evaluator)]
 
 
 def _single_label(evaluator: Mapping) -> list[str]:
-    return list(evaluator.get('items', ('precision', 'recall', 'f1-score')))
+    average = evaluator.get('average', 'macro')
+    if average is None:  # lists, one number for each class
+        return []
+    items = evaluator.get('items', ('precision', 'recall', 'f1-score'))
+    ends = [end + ('_micro' if average == 'micro' else '') for end in _thresholds(evaluator)]
+    return [item + end for item in items for end in ends]
+
+
+def _thresholds(evaluator: Mapping) -> list[str]:
+    """What mmpretrain's metrics append to their names: nothing with one threshold."""
+    thresholds = evaluator.get('thrs', 0.0)
+    if not isinstance(thresholds, list | tuple) or len(thresholds) < 2:
+        return ['']
+    return ['_no-thr' if threshold is None else f'_thr-{threshold:.2f}' for threshold in thresholds]
 
 
 def _iou(evaluator: Mapping) -> list[str]:
@@ -68,6 +76,8 @@ def choose_metric(cfg: Config, metric: str | None) -> str:
     kinds = [str(evaluator.get('type')).rpartition('.')[2] for evaluator in evaluators]
     names = [name for kind, settings in zip(kinds, evaluators, strict=True) for name in _names(kind, settings)]
     unknown = [kind for kind in kinds if kind not in KNOWN]
+    if not names and not unknown:
+        raise ValueError(f'--metric: {", ".join(kinds)} give no number for all classes together: set an average')
     if metric is None and not names:
         raise ValueError(f'--metric: the metrics of {", ".join(unknown)} are not known: name one')
     if metric is None:

@@ -348,6 +348,9 @@ class SwinBackbone(PluggedBackbone):
     def freeze(self) -> None:
         if self.frozen_stages >= 0:
             freeze_module(self.patch_embed)
+            freeze_module(self.drop_after_pos)
+            if self.absolute_pos_embed is not None:  # mmpretrain's stays trainable, mmdet's and mmseg's does not
+                self.absolute_pos_embed.requires_grad_(False)
         for i, stage in enumerate(self.stages[: self.frozen_stages + 1]):
             freeze_module(stage)
             if i in self.out_indices:

@@ -9,6 +9,7 @@ import vitplug.registry
 from vitplug.files.named import check_config_file, check_temporary_folder
 
 from .checks import check_depth, check_option_names, check_parts, check_places_of_plugs, check_types
+from .dict_values import advice_for_dicts
 from .paths import config_file, packages_where_imported
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
@@ -18,13 +19,19 @@ MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_sche
 
 
 class OptionsAction(DictAction):
-    """`--cfg-options key=value ...`, with a usage error where mmengine's action shows a traceback."""
+    """`--cfg-options key=value ...`, with usage errors where mmengine's action has a traceback or a wrong value.
+
+    Values are numbers, words, `True`, `None`, and lists of them; mmengine takes a dict for a word.
+    """
 
     def __call__(self, parser, namespace, values, option_string=None):
-        try:
-            super().__call__(parser, namespace, values, option_string)
-        except (ValueError, RecursionError):  # the latter for a value such as dict(a=1,b=2)
-            parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {" ".join(values)}')
+        for value in values:
+            if advice := advice_for_dicts(value):
+                parser.error(f'{option_string} {value}: {advice}')
+            try:
+                super().__call__(parser, namespace, [value], option_string)
+            except (ValueError, AssertionError, RecursionError):  # without '=', with open brackets, such as a(1,2)
+                parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {value}')
 
 
 def read_config(path: str, options: dict | None = None) -> Config:

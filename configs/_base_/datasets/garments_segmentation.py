@@ -1,4 +1,5 @@
-# Scenes of 3 to 7 garments with label maps, in ADE20K's format.
+# Scenes of 3 to 7 garments with label maps, in ADE20K's format: as the scenes of digits, but flipped in training.
+_base_ = 'digits_segmentation.py'
 data_root = '{{$VITPLUG_GARMENTS:data/garments}}/ade'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_garment_scenes.py')
 metainfo = dict(
@@ -6,57 +7,10 @@ metainfo = dict(
         'background', 'T-shirt/top', 'Trouser', 'Pullover', 'Dress', 'Coat',
         'Sandal', 'Shirt', 'Sneaker', 'Bag', 'Ankle boot',
     ),
-    palette=[
-        (0, 0, 0), (230, 60, 50), (250, 150, 30), (250, 220, 60), (150, 210, 70), (40, 150, 80),
-        (60, 200, 210), (60, 110, 230), (140, 80, 210), (240, 120, 200), (160, 110, 70),
-    ],
 )  # fmt: skip
 
-# Colours carry no information about a garment: convert to grey with full contrast.
-to_grey = [
-    dict(type='LoadImageFromFile'),
-    dict(type='mmpretrain.NumpyToPIL', to_rgb=True),
-    dict(type='mmpretrain.torchvision/Grayscale'),
-    dict(type='mmpretrain.torchvision/RandomAutocontrast', p=1.0),
-    dict(type='mmpretrain.PILToNumpy'),
-    dict(type='LoadAnnotations'),
-]
-train_pipeline = [
-    *to_grey,
-    dict(type='RandomCrop', crop_size=(128, 128)),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PackSegInputs'),
-]
-test_pipeline = [*to_grey, dict(type='PackSegInputs')]
-train_dataloader = dict(
-    batch_size=8,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
-    dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
-        img_suffix='.png',
-        metainfo=metainfo,
-        pipeline=train_pipeline,
-    ),
-)
-# One image per batch: images are tested at their original, often non-square, size.
-val_dataloader = dict(
-    batch_size=1,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        img_suffix='.png',
-        metainfo=metainfo,
-        pipeline=test_pipeline,
-    ),
-)
+train_pipeline = _base_.train_pipeline
+train_pipeline.insert(-1, dict(type='RandomFlip', prob=0.5))
+train_dataloader = dict(dataset=dict(data_root=data_root, metainfo=metainfo, pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(data_root=data_root, metainfo=metainfo))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator

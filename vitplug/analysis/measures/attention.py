@@ -2,7 +2,7 @@
 
 Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~.places.Place` says where their queries and keys lie. The maps
 of windows are measured as they are: no map of all pairs of tokens is formed. Averages run over queries that are tokens;
-padding of windows is no part of the image, neither as a query nor as a key.
+padding of windows is no part of the image, neither as a query nor as a key. Padding of a batch counts as image.
 
 Maps after a plug such as ``Refiner`` can be negative, and their rows can have any sum. A weight then counts by its
 size, as a share of its row; probabilities stay as they are.

@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
-from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import OptionsAction, read_config
+from vitplug.config.reading import OptionsAction
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.folders import IMAGE_SUFFIXES
-from vitplug.files.named import check_new_file, check_weights
+from vitplug.files.named import check_new_file
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.progress import spoken
-from vitplug.tasks import TASKS, check_scope
+from vitplug.tasks import TASKS
 
 from .data import observe
 from .report import Facts, render
@@ -82,11 +82,8 @@ def _read_subjects(named: Sequence[tuple[str, str, str]], args: argparse.Namespa
     """
     configs = []
     for label, config, checkpoint in named:
-        cfg = read_config(config, args.cfg_options)
-        check_scope(cfg)
-        check_weights(checkpoint, option='CHECKPOINT' if label == MODEL else '--baseline')
-        check_no_pickles(cfg)
-        configs.append(cfg)
+        option = 'CHECKPOINT' if label == MODEL else '--baseline'
+        configs.append(model_config(config, checkpoint, option, args.cfg_options))
     tasks = {cfg.default_scope: TASKS[cfg.default_scope].name for cfg in configs}
     if len(tasks) > 1:
         raise ValueError(f'--baseline: its task is {" and that of the model ".join(tasks.values())}: expected one task')

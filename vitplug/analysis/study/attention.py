@@ -64,7 +64,6 @@ class PerHead(OfMaps):
         unit: Unit of the values.
         source: Where the definition comes from.
         functions: Maps to numbers, by the name of the value.
-        refined: See :class:`OfMaps`.
         sorted_heads: Whether the picture has the heads of each block, sorted, and not the blocks over depth.
     """
 
@@ -76,11 +75,10 @@ class PerHead(OfMaps):
         unit: str,
         source: str,
         functions: Mapping[str, OfHeads],
-        refined: bool = True,
         sorted_heads: bool = False,
     ):
         self.name, self.title, self.definition, self.unit, self.source = name, title, definition, unit, source
-        self.functions, self.refined, self.sorted_heads = functions, refined, sorted_heads
+        self.functions, self.sorted_heads = functions, sorted_heads
 
     def functions_of(self, subject: Subject) -> Mapping[str, OfHeads]:
         """The functions that apply to a model."""
@@ -114,6 +112,7 @@ class PerHead(OfMaps):
 class Entropy(PerHead):
     """Entropy of the rows of maps; that of the class token where there is one."""
 
+    refined = False
     CLASS = 'class token'
 
     def left_out(self, subject: Subject) -> str:
@@ -292,7 +291,6 @@ ATTENTION = (
             Entropy.CLASS: partial(attention_entropy, queries='cls'),
             'all queries': partial(attention_entropy, queries='all'),
         },
-        refined=False,
     ),
     PerHead(
         'relative_distance',

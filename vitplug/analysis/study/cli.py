@@ -6,23 +6,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmengine.config import Config
-
 from vitplug.analysis.tables import format_table
-from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.errors.stops import BadSample
-from vitplug.files.named import check_weights
 from vitplug.files.readers import refuse_code_in_files
-from vitplug.tasks import check_scope
 
 from . import results
-from .images import SPLITS, find_images
+from .images import find_images
+from .options import add_baseline, add_images, add_settings, model_config
 from .plan import LeftOut, check_images, finished, identity, plan
 from .run import run
-from .store import Store, check_folder
+from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
 from .table import ALL, MEASURES, choose
 
@@ -42,37 +38,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = Path(args.out)
         measures = choose(args.measures)
         check_folder(out)
-        cfg = _read_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
+        cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         named = [(MODEL, cfg, args.checkpoint)]
         if args.baseline:
             config, checkpoint = args.baseline
-            named.append((BASELINE, _read_config(config, checkpoint, '--baseline'), checkpoint))
+            named.append((BASELINE, model_config(config, checkpoint, '--baseline'), checkpoint))
         refuse_code_in_files()
         paths = find_images(cfg, args.images, args.num)
         subjects = [Subject.read(*one, args.device, args.allow_changes) for one in named]
         usable, skipped = check_images(subjects, paths)
-        store = Store(out, identity(subjects, usable))
-        jobs, left_out = plan(measures, subjects, store, explicit=args.measures != ALL)
-        _say(left_out)
-        run(jobs, subjects, usable, store)
-        found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store)])
-        images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
-        pictures = results.write(out, found, subjects, images, left_out, f'{COMMAND} {shlex.join(argv)}')
+        with open_store(out, identity(subjects, usable)) as store:
+            jobs, left_out = plan(measures, subjects, store, explicit=args.measures != ALL)
+            _say(left_out)
+            run(jobs, subjects, usable, store)
+            found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store)])
+            images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
+            pictures = results.write(out, found, subjects, images, left_out, f'{COMMAND} {shlex.join(argv)}')
     print(results.table(found))
     print(f'{len(usable)} images; {len(pictures)} pictures, {results.JSON} and {results.CSV} in {out}')
     if not skipped:
         return 0
     print(f'error: {len(skipped)} of {len(paths)} images cannot be used; they are named above', file=sys.stderr)
     return BadSample.status
-
-
-def _read_config(path: str, checkpoint: str, option: str, settings: dict | None = None) -> Config:
-    """A config whose model can be built, after a look for its checkpoint."""
-    cfg = read_config(path, settings)
-    check_scope(cfg)
-    check_weights(checkpoint, option)
-    check_no_pickles(cfg)
-    return cfg
 
 
 def _say(left_out: LeftOut) -> None:
@@ -98,31 +85,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', help='checkpoint file')
-    parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
-    parser.add_argument(
-        '--images',
-        default=SPLITS[0],
-        metavar='PATH',
-        help=f'folder of images, image, or {" or ".join(SPLITS)} of the config (default {SPLITS[0]})',
-    )
-    parser.add_argument('--num', type=int, default=128, metavar='N', help='images, evenly spaced (default 128)')
+    add_images(parser, num=128)
     parser.add_argument(
         '--measures',
         default=ALL,
         metavar='NAME,...',
         help=f'of {", ".join(MEASURES)} (default {ALL}: those that apply to the model)',
     )
-    parser.add_argument(
-        '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='another model, measured on the same images'
-    )
+    add_baseline(parser)
     parser.add_argument('--list', action=_List, nargs=0, help='print the measures with their definitions, and end')
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
-    parser.add_argument(
-        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
-    )
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take checkpoints that were trained with other settings than those of their configs; they are listed',
-    )
+    add_settings(parser)
     return parser

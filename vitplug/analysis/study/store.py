@@ -4,17 +4,20 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from vitplug.files.atomic import AtomicBackend
+from vitplug.runs.saving.lock import locked
 
 from .statistics import Arrays
 
 IDENTITY = 'study.json'
 ARRAYS = 'arrays'
+LOCK = '.analysis.lock'
 # Seconds between two writes: a kill costs at most these, and files are rewritten as a whole.
 INTERVAL = 20.0
 
@@ -83,6 +86,23 @@ class Store:
         return self.folder / ARRAYS / f'{model.replace(" ", "_")}.{measure}.npz'
 
 
+@contextmanager
+def open_store(folder: Path, identity: Mapping) -> Iterator[Store]:
+    """The store of a folder, which no other process may use meanwhile.
+
+    Args:
+        folder: See :class:`Store`.
+        identity: See :class:`Store`.
+
+    Raises:
+        BlockingIOError: If an analysis is running in the folder; names its process.
+        FileExistsError: As :class:`Store` does.
+    """
+    check_folder(folder)
+    with locked(folder / LOCK, 'analysis', '--out'):
+        yield Store(folder, identity)
+
+
 def _read(path: Path) -> dict[int, dict[str, np.ndarray]]:
     units: dict[int, dict[str, np.ndarray]] = {}
     if not path.exists():
@@ -105,7 +125,8 @@ def check_folder(folder: Path) -> None:
     """
     if folder.is_dir() and (folder / IDENTITY).is_file():
         return
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    # A process that ended before its first record leaves its lock file alone.
+    if folder.exists() and not (folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())):
         raise FileExistsError(f'--out: {folder} holds other files, or is one: choose a new or an empty folder')
 
 

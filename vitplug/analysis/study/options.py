@@ -1,0 +1,70 @@
+"""Options that commands of analysis share, and the config that a model is built of."""
+
+import argparse
+from collections.abc import Mapping
+
+from mmengine.config import Config
+
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.reading import OptionsAction, read_config
+from vitplug.files.named import check_weights
+from vitplug.tasks import check_scope
+
+from .images import SPLITS
+
+
+def add_images(parser: argparse.ArgumentParser, num: int) -> None:
+    """The folder of results, and the images.
+
+    Args:
+        parser: The command's.
+        num: Number of images by default.
+    """
+    parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
+    parser.add_argument(
+        '--images',
+        default=SPLITS[0],
+        metavar='PATH',
+        help=f'folder of images, image, or {" or ".join(SPLITS)} of the config (default {SPLITS[0]})',
+    )
+    parser.add_argument('--num', type=int, default=num, metavar='N', help=f'images, evenly spaced (default {num})')
+
+
+def add_baseline(parser: argparse.ArgumentParser) -> None:
+    """A second model."""
+    parser.add_argument(
+        '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='another model, measured on the same images'
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The device, and what a model may differ in."""
+    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
+    )
+    parser.add_argument(
+        '--allow-changes',
+        action='store_true',
+        help='take checkpoints that were trained with other settings than those of their configs; they are listed',
+    )
+
+
+def model_config(path: str, checkpoint: str, option: str, settings: Mapping | None = None) -> Config:
+    """A config whose model can be built, after a look for its checkpoint.
+
+    Args:
+        path: The config file.
+        checkpoint: The checkpoint, which is not read.
+        option: The option that names it, for errors.
+        settings: Settings by their dotted names, which win over the config.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If the config is none of a model of a known task, or names files that can hold code.
+    """
+    cfg = read_config(path, settings)
+    check_scope(cfg)
+    check_weights(checkpoint, option)
+    check_no_pickles(cfg)
+    return cfg
