@@ -91,7 +91,9 @@ def test_repeated_training_keeps_the_earlier_checkpoint(run, tmp_path):
 
 
 def test_unknown_plug_is_one_line(run, tmp_path):
-    done = run(*train(CLASSIFICATION, '--cfg-options', "model.backbone.plugs=[dict(type='Nothing')]"))
+    child = tmp_path / 'child.py'
+    child.write_text(f"_base_ = {str(CLASSIFICATION)!r}\nmodel = dict(backbone=dict(plugs=[dict(type='Nothing')]))\n")
+    done = run(*train(child))
     assert_one_line_error(done, 'Nothing')
     assert not list((tmp_path / 'work').glob('*.pth'))
 
