@@ -16,7 +16,9 @@ from mmengine.hooks import LoggerHook
 from vitplug.ablation import worker
 from vitplug.ablation.controller import Controller
 from vitplug.ablation.recorder import CellRecorder
+from vitplug.ablation.records import State
 from vitplug.ablation.report import write_report
+from vitplug.ablation.summary import summarise
 from vitplug.runs.hooks import paired_weights
 
 MEASURED = ('seconds', 'memory_mib')
@@ -87,6 +89,14 @@ def test_cells_of_one_seed_have_the_same_host_weights_data_and_order(tmp_path, m
     assert all(torch.equal(plain[key], weights['none_seed0'][key]) for key in plain)
     # The defect that pairing mends.
     assert not all(torch.equal(plain[key], weights['refiner_seed0'][key]) for key in plain)
+
+
+def test_cell_whose_metric_is_never_finite_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr('vitplug.ablation.recorder._number', lambda value: float('nan'))
+    [cell] = undisturbed(tmp_path, plugs=['none'], seeds=[0], options=TINY | epochs(1))
+    assert json.loads((cell.folder / 'done.json').read_text())['best'] is None
+    [none] = summarise(tmp_path).rows
+    assert [one.error for one in none.of(State.FAILED)] == ['finished, but its accuracy/top1 is nan']
 
 
 def test_validation_that_is_cut_off_is_recorded_once(tmp_path, monkeypatch):

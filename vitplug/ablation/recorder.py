@@ -79,7 +79,7 @@ class CellRecorder(Hook):
         if not values:
             raise ValueError('the training ended without a validation')
         finite = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
-        best = max(finite) if self.greater_is_better else min(finite)
+        best = (max if self.greater_is_better else min)(finite, default=None)
         model = bare_model(runner.model)
         result = dict(
             metric=self.metric,
