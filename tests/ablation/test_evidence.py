@@ -16,7 +16,6 @@ from PIL import Image
 from vitplug.ablation.grid import make_variants, read_grid_file
 from vitplug.ablation.metrics import choose_metric
 from vitplug.ablation.report import read_report, write_report
-from vitplug.ablation.report_pictures import forest_picture
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / 'docs' / 'evidence'
@@ -73,16 +72,18 @@ def test_report_is_of_a_grid_and_names_no_machine(report):
         assert (variant['label'], stored) == (row.label, pytest.approx(found))
 
 
-@pytest.mark.parametrize('report', REPORTS, ids=lambda path: path.stem)
-def test_picture_is_that_of_the_report(report):
-    summary = read_report(report)
-    if all(row.comparison.difference is None for row in summary.compared):
-        assert not report.with_suffix('.png').exists()
-        return
-    committed, drawn = Image.open(report.with_suffix('.png')), Image.open(BytesIO(forest_picture(summary)))
-    assert committed.size == drawn.size
-    if f'version{matplotlib.__version__},' in committed.info['Software']:  # others may draw text otherwise
-        assert np.array_equal(np.asarray(committed), np.asarray(drawn)), 'python docs/tools/evidence.py'
+def test_pictures_are_those_of_the_reports():
+    drawn = {
+        picture.name: picture.draw(result.summary)
+        for result in TOOL['read_results'](EVIDENCE)
+        for picture in TOOL['pictures'](result)
+    }
+    assert {path.name for path in EVIDENCE.glob('*.png')} == {*drawn}, 'python docs/tools/evidence.py'
+    for name, png in drawn.items():
+        committed, ours = Image.open(EVIDENCE / name), Image.open(BytesIO(png))
+        assert committed.size == ours.size
+        if f'version{matplotlib.__version__},' in committed.info['Software']:  # others may draw text otherwise
+            assert np.array_equal(np.asarray(committed), np.asarray(ours)), f'{name}: python docs/tools/evidence.py'
 
 
 # --- pages of made up grids ---
@@ -163,7 +164,11 @@ def test_finished_grid_is_told_whichever_way(evidence, tmp_path):
     assert all('|'.join(row.split('|')[:-2]) + '|' in lines for row in written)
     assert '| first | 20 of 20 | 334 | 102 | 100 | 104 | 0.6 |' in lines
     assert 'Together: 0.6 hours of cells.' in lines and '**Preliminary**' not in '\n'.join(lines)
-    assert (evidence / 'first.png').read_bytes().startswith(b'\x89PNG')
+    for name, caption in (
+        ('first', 'Differences to none with their intervals'),
+        ('first_curves', 'Learning curves, none in grey'),
+    ):
+        assert (evidence / f'{name}.png').read_bytes().startswith(b'\x89PNG') and f'![{caption}]({name}.png)' in lines
     assert (evidence / 'first.json').read_text() == (tmp_path / 'grids' / 'first' / 'report.json').read_text()
 
 

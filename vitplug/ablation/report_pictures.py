@@ -16,6 +16,8 @@ OPEN_COLOUR, BASELINE_COLOUR = '#555555', '#999999'
 WIDTH, ROW, PANEL = 6.0, 0.4, 1.9  # inches
 COLUMNS = 2
 MOST_PANELS = 24
+MOST_DOTS = 12
+"""Validations of a curve up to which each is marked: lines between few of them are a guess."""
 
 
 def forest_picture(summary: Summary) -> bytes:
@@ -99,7 +101,7 @@ def curves_picture(summary: Summary) -> bytes:
 def _draw_curve(ax: Axes, found: Curve | None, colour: str) -> None:
     if found is None:
         return
-    marker = 'o' if len(found.steps) == 1 else None
+    marker = 'o' if len(found.steps) <= MOST_DOTS else None
     ax.plot(found.steps, found.mean, color=colour, linewidth=1.5, marker=marker, markersize=3)
     ax.fill_between(found.steps, found.mean - found.sd, found.mean + found.sd, color=colour, alpha=0.2, linewidth=0)
 
