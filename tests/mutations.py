@@ -1059,6 +1059,20 @@ MUTATIONS = (
         'ablation/test_ablate.py -k cut_off',
     ),
     Mutation(
+        'a cell resumes the checkpoint that it shall start from',
+        'ablation/worker.py',
+        'cfg.work_dir, cfg.resume = launcher, str(folder), AUTO',
+        'cfg.work_dir, cfg.resume = launcher, str(folder), True',
+        'ablation/test_ablate.py -k start_from',
+    ),
+    Mutation(
+        '--resume ignores load_from where there is nothing to resume',
+        'runs/saving/folders.py',
+        '        if runner._resume:\n            runner._load_from = None',
+        '        runner._load_from = None',
+        'runs/test_run_folders.py -k starts_from',
+    ),
+    Mutation(
         'a cell that Slurm has lost waits for ever',
         'ablation/engines/slurm.py',
         'return Interrupted.status if self.stopped else LOST',

@@ -12,6 +12,7 @@ import pytest
 import torch
 from digit_grids import ROOT, TINY, VIT, epochs, write_grid
 from mmengine.hooks import LoggerHook
+from mmengine.registry import MODELS
 
 from vitplug.ablation import worker
 from vitplug.ablation.controller import Controller
@@ -89,6 +90,39 @@ def test_cells_of_one_seed_have_the_same_host_weights_data_and_order(tmp_path, m
     assert all(torch.equal(plain[key], weights['none_seed0'][key]) for key in plain)
     # The defect that pairing mends.
     assert not all(torch.equal(plain[key], weights['refiner_seed0'][key]) for key in plain)
+
+
+def test_cells_start_from_a_checkpoint_and_go_on_from_their_own(tmp_path, monkeypatch):
+    weights = {}
+
+    def watch(self, runner, batch_idx, data_batch=None):
+        if runner.iter == 0:
+            weights[Path(runner.work_dir).name] = {
+                key: value.clone() for key, value in runner.model.state_dict().items()
+            }
+
+    def cut(self, runner):
+        if runner.epoch == 2:
+            raise SystemExit(9)
+
+    options = TINY | epochs(2)
+    [cell, _] = write_grid(tmp_path / 'trained', plugs=['none', 'refiner'], seeds=[0], options=options)
+    trained = MODELS.build(cell.cfg.model).state_dict()
+    torch.save(dict(state_dict=trained), tmp_path / 'trained.pth')
+    settings = dict(
+        plugs=['none', 'refiner'], seeds=[0], options=options | {'load_from': str(tmp_path / 'trained.pth')}
+    )
+    monkeypatch.setattr(CellRecorder, 'before_train_iter', watch)
+    undisturbed(tmp_path / 'whole', **settings)
+    assert len(weights) == 2
+    assert all(torch.equal(own[key], trained[key]) for own in weights.values() for key in trained)
+    cells = write_grid(tmp_path / 'cut', **settings)
+    for cell in cells:
+        with monkeypatch.context() as patch, pytest.raises(SystemExit, match='9'):
+            patch.setattr(LoggerHook, 'before_val_epoch', cut)
+            worker.main([str(cell.folder)])
+        worker.main([str(cell.folder)])
+    assert records(tmp_path / 'cut') == records(tmp_path / 'whole')
 
 
 def test_cell_whose_metric_is_never_finite_has_failed(tmp_path, monkeypatch):

@@ -59,12 +59,16 @@ def test_work_dir_of_the_config_gives_way_to_the_command_line(config_file):
 
 
 @pytest.mark.parametrize(
-    'options, load_from',
-    [(['--resume'], None), (['--resume', 'auto'], None), (['--resume', 'epoch_3.pth'], 'epoch_3.pth')],
+    'options, resume, load_from',
+    [
+        (['--resume'], 'auto', 'pretrained.pth'),
+        (['--resume', 'auto'], 'auto', 'pretrained.pth'),
+        (['--resume', 'epoch_3.pth'], True, 'epoch_3.pth'),
+    ],
 )
-def test_resume(config_file, options, load_from):
+def test_resume(config_file, options, resume, load_from):
     cfg = train(config_file(more="load_from = 'pretrained.pth'"), *options)
-    assert cfg.resume is True and cfg.load_from == load_from
+    assert (cfg.resume, cfg.load_from) == (resume, load_from)
 
 
 def test_amp(config_file):

@@ -76,6 +76,19 @@ def test_older_checkpoint_of_the_same_training_may_be_named(tmp_path):
     check_run_folders(cfg)
 
 
+def test_resume_starts_from_the_weights_of_the_config_and_goes_on_without_them(folder):
+    """Jobs that a cluster starts again always say `--resume`."""
+    command = 'train.py tiny.py --work-dir new --resume --cfg-options load_from=good.pth log_level=INFO'
+    first = run(f'{command} train_cfg.max_epochs=1', folder)
+    assert first.status == 0 and 'Load checkpoint from good.pth' in first.text and 'resumed' not in first.text
+    (folder / 'good.pth').unlink()
+    again = run(f'{command} train_cfg.max_epochs=2', folder)
+    assert again.status == 0 and 'resumed epoch: 1' in again.text, again.text[-2000:]
+    shutil.rmtree(folder / 'new')
+    missing = run(f'{command} train_cfg.max_epochs=1', folder)
+    assert missing.status == 2 and missing.err == 'error: load_from: no such checkpoint: good.pth\n'
+
+
 # --- what a training removes ---
 
 

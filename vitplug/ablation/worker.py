@@ -75,6 +75,7 @@ def cell_config(folder: Path, launcher: str = 'none'):
     from vitplug.config.parts import as_list
     from vitplug.config.reading import read_config
     from vitplug.runs.options import RunConfig
+    from vitplug.runs.saving.folders import AUTO
 
     from .cells import CONFIG
     from .recorder import CellRecorder
@@ -92,7 +93,7 @@ def cell_config(folder: Path, launcher: str = 'none'):
         type=f'vitplug.{CellRecorder.__name__}', metric=grid.metric, greater_is_better=grid.greater_is_better
     )
     cfg.custom_hooks = [*as_list(cfg.get('custom_hooks')), recorder]
-    cfg.launcher, cfg.work_dir, cfg.resume = launcher, str(folder), True
+    cfg.launcher, cfg.work_dir, cfg.resume = launcher, str(folder), AUTO
     cfg.experiment_name = folder.name
     return cfg
 

@@ -29,7 +29,7 @@ from .hooks.checkpoint_fit import CheckpointFitHook
 from .hooks.compilation import CompileHook
 from .launch import is_first_process, start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
-from .saving.folders import check_run_folders, older_checkpoint_named, run_folders
+from .saving.folders import check_run_folders, choose_start, older_checkpoint_named, run_folders
 from .saving.lock import only_training
 
 
@@ -60,6 +60,7 @@ def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allo
                 held.enter_context(only_training(run_folders(cfg)))
             check_run_folders(cfg)
         runner = build_runner(cfg, allow_changes, remarks)
+        choose_start(runner)
         with reported(runner), older_checkpoint_named(cfg):
             runner.train()
         leave_process_group()

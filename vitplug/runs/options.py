@@ -13,6 +13,7 @@ from vitplug.files.named import check_pictures_folder, check_results_file
 from vitplug.tasks import TASKS, check_scope
 
 from .augmented_test import augment_test
+from .saving.folders import AUTO
 
 
 def train_parser() -> argparse.ArgumentParser:
@@ -22,7 +23,7 @@ def train_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--resume',
         nargs='?',
-        const='auto',
+        const=AUTO,
         metavar='PATH',
         help='go on from this checkpoint; without PATH, or with "auto", from the latest one in the work dir',
     )
@@ -89,9 +90,10 @@ def train_config(args: argparse.Namespace) -> Config:
         if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
             raise ValueError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config')
         cfg.auto_scale_lr.enable = True
-    if args.resume:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == 'auto' else args.resume
+    if args.resume == AUTO:
+        cfg.resume = AUTO
+    elif args.resume:
+        cfg.resume, cfg.load_from = True, args.resume
     return cfg
 
 

@@ -7,6 +7,7 @@ from vitplug.config.checks import check_no_special_files
 from vitplug.files.named import check_weights, check_writable
 from vitplug.tasks import check_scope
 
+from ..saving.folders import has_begun
 from .data import check_data
 from .environment import check_amp, check_launcher
 from .settings import check_optimizer, long_schedules
@@ -25,7 +26,8 @@ def check_training(cfg) -> list[str]:
     check_optimizer(cfg)
     check_amp(cfg)
     check_launcher(cfg.launcher)
-    check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
+    if not has_begun(cfg):
+        check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') is True else 'load_from')
     check_writable(cfg.work_dir)
     check_no_special_files(cfg.get('model'), 'model')
     return [*check_data(cfg, splits=('train', 'val')), *long_schedules(cfg)]

@@ -12,6 +12,8 @@ from .fit import NEEDED_TO_RESUME
 
 # Names the first checkpoint of a training from before it is written until `last_checkpoint` names it.
 ANNOUNCED = '.first_checkpoint'
+# Value of a config's `resume`: go on from the last checkpoint of the work dir; without one, start as the config says.
+AUTO = 'auto'
 
 
 def checkpoint_folder(out_dir: str | None, work_dir: str) -> str:
@@ -27,6 +29,27 @@ def run_folders(cfg) -> list[Path]:
     return list(dict.fromkeys(Path(folder).resolve() for folder in folders if '://' not in folder))
 
 
+def choose_start(runner) -> None:
+    """Decides whether a training of :data:`AUTO` goes on or starts, when all of its processes have met.
+
+    Each alone would decide too early: an earlier training may still be writing its last checkpoint.
+    """
+    if runner._resume == AUTO:
+        runner._resume = last_checkpoint(runner.work_dir) is not None
+        if runner._resume:
+            runner._load_from = None
+
+
+def has_begun(cfg) -> bool:
+    """Whether a training of :data:`AUTO` has a checkpoint to go on from, as far as can be told now."""
+    return cfg.get('resume') == AUTO and last_checkpoint(cfg.work_dir) is not None
+
+
+def resumed_checkpoint(cfg) -> str | None:
+    """The checkpoint that a config names to go on from; None for the last one of the work dir, or a new training."""
+    return cfg.get('load_from') if cfg.get('resume') not in (AUTO, False, None) else None
+
+
 def check_run_folders(cfg) -> None:
     """Checks that a training overwrites no other one, and that `--resume` finds a checkpoint.
 
@@ -36,11 +59,13 @@ def check_run_folders(cfg) -> None:
         FileExistsError: if a folder holds checkpoints of a training that is not the one to go on with.
         FileNotFoundError: if `last_checkpoint`, or the file that it names, is missing.
     """
-    folders, source = run_folders(cfg), cfg.get('load_from')
+    folders, source = run_folders(cfg), resumed_checkpoint(cfg)
     if cfg.get('resume') and source is None:
-        cfg.load_from = announced_checkpoint(cfg.work_dir, folders)
-        if cfg.load_from is None:
+        announced = announced_checkpoint(cfg.work_dir, folders)
+        if announced is None:
             check_last_checkpoint(cfg.work_dir, folders)
+        else:
+            cfg.resume, cfg.load_from = True, announced
     elif not cfg.get('resume') or Path(source).resolve().parent not in folders:
         for folder in folders:
             check_unused(folder)
@@ -99,8 +124,8 @@ def older_checkpoint_named(cfg) -> Iterator[None]:
     try:
         yield
     except CheckpointNotRead as error:
-        source = cfg.get('load_from') or last_checkpoint(cfg.work_dir)
-        if not cfg.get('resume') or '://' in str(source) or _is_good(Path(source)):
+        source = cfg.get('resume') and (resumed_checkpoint(cfg) or last_checkpoint(cfg.work_dir))
+        if not source or '://' in str(source) or _is_good(Path(source)):
             raise
         raise CheckpointNotRead(f'{error}; {_advice(run_folders(cfg))}') from error
 
