@@ -25,7 +25,7 @@ def train_parser() -> argparse.ArgumentParser:
         nargs='?',
         const=AUTO,
         metavar='PATH',
-        help='go on from this checkpoint; without PATH, or with "auto", from the latest one in the work dir',
+        help='go on from this checkpoint; without PATH, from the latest one in the work dir, or start if there is none',
     )
     parser.add_argument(
         '--auto-scale-lr', action='store_true', help='scale the learning rate to the number of processes'
