@@ -1,9 +1,8 @@
-"""Blocks of one width on one grid of tokens: what ViT and T2T-ViT share."""
+"""Blocks of one width on one grid of tokens: what ViT, T2T-ViT and MLP-Mixer share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import numpy as np
 import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
@@ -54,26 +53,25 @@ class ColumnarBackbone(PluggedBackbone):
         self,
         layer: Callable[..., nn.Module],
         plug_set: PlugSet,
-        drop_path_rate: float,
+        drop_path_rates: Sequence[float],
         layer_cfgs: Mapping | Sequence[Mapping],
         **defaults,
     ) -> ModuleList:
-        """The blocks, with stochastic depth that grows linearly from 0, shaped by the plugs.
+        """The blocks, shaped by the plugs.
 
         Args:
             layer: Builds a block from its settings.
             plug_set: The plugs.
-            drop_path_rate: Stochastic depth of the last block.
+            drop_path_rates: Stochastic depth of each block.
             layer_cfgs: Settings of the blocks: one dict for all or a list with one for each.
             defaults: Settings that ``layer_cfgs`` may replace.
 
         Raises:
             ValueError: If settings make no block.
         """
-        rates = np.linspace(0, drop_path_rate, self.num_layers).tolist()
         layers = ModuleList()
         for index, layer_cfg in enumerate(per_item(layer_cfgs, self.num_layers, 'layer_cfgs')):
-            settings = {**defaults, 'drop_path_rate': rates[index], **layer_cfg}
+            settings = {**defaults, 'drop_path_rate': drop_path_rates[index], **layer_cfg}
             settings |= dict(reshape=partial(plug_set.shape_block, index=index))
             try:
                 layers.append(layer(**settings))

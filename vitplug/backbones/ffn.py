@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn import build_norm_layer
+from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmcv.cnn.bricks.scale import LayerScale
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
@@ -140,3 +140,15 @@ def layer_norm(norm_cfg: dict, dims: int) -> nn.Module:
         return build_norm_layer(norm_cfg, dims)[1]
     except WRONG_SETTINGS as error:
         raise ValueError(f'norm_cfg={norm_cfg!r}: no norm of {dims} channels: {error}') from error
+
+
+def check_activation(act_cfg: dict) -> None:
+    """Checks the config of an activation.
+
+    Raises:
+        ValueError: If it cannot be built.
+    """
+    try:
+        build_activation_layer(act_cfg)
+    except WRONG_SETTINGS as error:
+        raise ValueError(f'act_cfg={act_cfg!r}: no activation: {error}') from error

@@ -7,7 +7,6 @@ authors' code, such as ``backbone.1.1.0.attn.q.weight``: stage 1, its blocks, bl
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.drop import build_dropout
@@ -36,7 +35,7 @@ from .lvt_layers import (
 from .patch_embed import is_size
 from .pixels import PixelGrid
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices
+from .settings import choose_arch, choose_frozen, choose_indices, rising_rates
 
 
 class LVTBlock(BaseModule):
@@ -238,7 +237,7 @@ class LVT(PluggedBackbone):
         shared |= dict(attn_drop=check_number('attn_drop_rate', attn_drop_rate, least=0.0, most=1.0))
         recursive = dict(rates=_check_rates(atrous_rates), recursions=check_integer('recursions', recursions, least=1))
         plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
-        drop_paths = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
+        drop_paths = rising_rates(drop_path_rate, sum(self.depths))
         for stage, depth in enumerate(self.depths):
             kind, settings = self._block_settings(stage, shared, recursive)
             before = sum(self.depths[:stage])

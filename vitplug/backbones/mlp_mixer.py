@@ -5,10 +5,9 @@ of the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from mmcv.cnn.bricks.transformer import FFN
-from mmengine.model import BaseModule, ModuleList
+from mmengine.model import BaseModule
 from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
@@ -18,12 +17,11 @@ from vitplug.plugs.checks import check_choice
 from vitplug.plugs.sockets import BRANCHES
 from vitplug.registry import MODELS
 
-from .base import PluggedBackbone, Section, freeze_module
-from .checks import WRONG_SETTINGS
-from .ffn import PluggedFFN, layer_norm
+from .columnar import ColumnarBackbone
+from .ffn import PluggedFFN, check_activation, layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices, per_item
+from .settings import choose_arch, choose_frozen, choose_indices
 
 
 class MixerBlock(BaseModule):
@@ -56,6 +54,7 @@ class MixerBlock(BaseModule):
         reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
     ):
         super().__init__(init_cfg)
+        check_activation(act_cfg)
         self.with_cp = with_cp
         self.shape = reshape(
             BlockShape(head_dims=0, map_heads=0, value_heads=0, out_heads=0, hidden_dims=channels_mlp_dims)
@@ -92,7 +91,7 @@ def _archs(names: str, *values: int) -> dict[str, dict[str, int]]:
 
 
 @MODELS.register_module()
-class MlpMixer(PluggedBackbone):
+class MlpMixer(ColumnarBackbone):
     """MLP-Mixer with plugs that act on tokens.
 
     It mixes a fixed number of tokens, so it takes images of one size only. The blocks offer the sockets of the channel
@@ -127,6 +126,9 @@ class MlpMixer(PluggedBackbone):
         **_archs('l large', 1024, 24, 512, 4096),
     }
     OUT_TYPES = ('tokens', 'featmap')
+    NORMS = ('ln1',)
+    #: The token-mixing MLPs know where each token is.
+    pos_embed = None
     network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
 
     def __init__(
@@ -173,27 +175,24 @@ class MlpMixer(PluggedBackbone):
         self.patch_embed = build_patch_embed(img_size, patch_settings | dict(stride=patch_size) | patch_cfg)
         self.patch_resolution = self.patch_embed.init_out_size
         self.fixed_size = tuple(to_2tuple(img_size))
+        self.drop_after_pos = nn.Identity()
 
-        defaults = dict(
-            {key: self.arch_settings[key] for key in ('embed_dims', 'tokens_mlp_dims', 'channels_mlp_dims')},
+        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
+        self.layers = self.build_layers(
+            MixerBlock,
+            plug_set,
+            [drop_path_rate] * self.num_layers,
+            layer_cfgs,
+            **{key: self.arch_settings[key] for key in ('embed_dims', 'tokens_mlp_dims', 'channels_mlp_dims')},
             num_tokens=self.patch_resolution[0] * self.patch_resolution[1],
             drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
             act_cfg=act_cfg,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
-        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
-        self.layers = ModuleList()
-        for index, layer_cfg in enumerate(per_item(layer_cfgs, self.num_layers, 'layer_cfgs')):
-            settings = {**defaults, **layer_cfg, 'reshape': partial(plug_set.shape_block, index=index)}
-            self.layers.append(_build_block(settings, layer_cfg))
         self.ln1 = layer_norm(norm_cfg, self.embed_dims)
         self.attach(plug_set)
         self.freeze()
-
-    def sections(self) -> list[Section]:
-        return [Section([layer], self.embed_dims) for layer in self.layers]
 
     def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
@@ -206,34 +205,10 @@ class MlpMixer(PluggedBackbone):
                 f'images of {tuple(images.shape[-2:])}: the number of tokens is fixed; resize or crop the images to '
                 f'{self.fixed_size}, or build the backbone for their size by img_size'
             )
-        return self.patch_embed(images)
+        return super().embed(images)
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         if section == self.num_layers - 1:
             x_BND = self.ln1(x_BND)
         x_BDN = x_BND.transpose(1, 2).contiguous()  # necks view it
         return x_BDN.unflatten(2, hw) if self.out_type == 'featmap' else x_BDN
-
-    def freeze(self) -> None:
-        if self.frozen_stages < 1:
-            return
-        frozen = [self.patch_embed, *self.layers[: self.frozen_stages]]
-        if self.frozen_stages == self.num_layers:
-            frozen.append(self.ln1)
-        for module in frozen:
-            freeze_module(module)
-
-    def depth_of(self, name: str) -> int | None:
-        if name.startswith('layers.'):
-            return int(name.split('.')[1]) + 1
-        return 0 if name.startswith('patch_embed.') else None
-
-
-def _build_block(settings: Mapping, layer_cfg: Mapping) -> MixerBlock:
-    try:
-        return MixerBlock(**settings)
-    except ValueError:  # a plug's or a norm's, which names its settings
-        raise
-    except WRONG_SETTINGS as error:
-        given = f'layer_cfgs={layer_cfg!r}, act_cfg={settings["act_cfg"]!r}'
-        raise ValueError(f'{given}: they make no block: {error}') from error

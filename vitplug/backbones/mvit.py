@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from math import prod
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.drop import build_dropout
@@ -30,7 +29,7 @@ from .ffn import Mlp, layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions, resize_position_table
-from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type
+from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, rising_rates
 
 # Rows and columns of tokens that become one in the first block of a stage.
 DOWNSCALE = 2
@@ -420,7 +419,7 @@ class MViT(PluggedBackbone):
             dim_mul_in_attention=dim_mul_in_attention,
             with_cp=with_cp,
         )
-        rates = np.linspace(0, drop_path_rate, self.num_layers).tolist()
+        rates = rising_rates(drop_path_rate, self.num_layers)
         self.blocks = ModuleList(
             MultiScaleBlock(**own, **shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
             for index, (own, rate) in enumerate(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
-import numpy as np
 import torch
 from mmcv.cnn.bricks.drop import build_dropout
 from mmengine.logging import print_log
@@ -28,7 +27,7 @@ from .patch_embed import check_patches, is_size
 from .pixels import PixelGrid
 from .plug_configs import build_plugs
 from .position_tables import resize_position_map
-from .settings import choose_arch, choose_frozen, choose_indices
+from .settings import choose_arch, choose_frozen, choose_indices, rising_rates
 from .vision_transformer import ScaledAttention
 
 
@@ -284,7 +283,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.freeze()
 
     def _build_stages(self, plug_set: PlugSet, mlp_ratio: float, drop_path_rate: float, shared: Mapping) -> ModuleList:
-        rates = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
+        rates = rising_rates(drop_path_rate, sum(self.depths))
         stages, before, first = ModuleList(), None, 0
         for dims, depth, num_heads in zip(self.num_features, self.depths, self.arch_settings['num_heads'], strict=True):
             hidden_dims = int(dims * mlp_ratio)

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
 from vitplug.plugs.checks import check_choice, check_integer
 
 # Most blocks, heads and channels: typing errors beyond that would fill the memory or overflow.
@@ -104,3 +106,8 @@ def choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool)
         others = ' or '.join(repr(name) for name in ('featmap', 'avg_featmap') if name in allowed)
         raise ValueError(f"out_type='cls_token' needs with_cls_token=True; without one, choose {others}")
     return out_type
+
+
+def rising_rates(last: float, count: int) -> list[float]:
+    """Stochastic depth of the blocks: 0 in the first, growing linearly to ``last``."""
+    return np.linspace(0, last, count).tolist()

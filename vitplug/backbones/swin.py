@@ -9,7 +9,6 @@ from copy import deepcopy
 from functools import partial
 from itertools import chain, islice
 
-import numpy as np
 import torch
 from mmcv.cnn.bricks.drop import build_dropout
 from mmengine.model import BaseModule, ModuleList
@@ -30,7 +29,7 @@ from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
 from .plug_configs import build_plugs
 from .position_tables import fit_bias_table, fit_position_table, resize_position_table
-from .settings import choose_arch, choose_frozen, choose_indices, per_item
+from .settings import choose_arch, choose_frozen, choose_indices, per_item, rising_rates
 
 
 class WindowAttention(SelfAttention):
@@ -288,7 +287,7 @@ class SwinBackbone(PluggedBackbone):
         stage_cfgs: Mapping | Sequence[Mapping],
     ) -> None:
         """The stages, of the settings of each and the configured ones that replace them."""
-        rates = np.linspace(0, drop_path_rate, sum(self.depths)).tolist()
+        rates = rising_rates(drop_path_rate, sum(self.depths))
         stage_cfgs = per_item(stage_cfgs, len(self.depths), 'stage_cfgs')
         self.stages, embed_dims = ModuleList(), self.embed_dims
         for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):

@@ -22,7 +22,7 @@ from .ffn import layer_norm
 from .pixels import PixelGrid
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
-from .settings import choose_frozen, choose_indices, choose_out_type
+from .settings import choose_frozen, choose_indices, choose_out_type, rising_rates
 from .tokens_to_token import TokensToToken
 from .vision_transformer import TransformerLayer
 
@@ -145,7 +145,7 @@ class T2T_ViT(ColumnarBackbone):
         self.encoder = self.build_layers(
             T2TLayer,
             plug_set,
-            drop_path_rate,
+            rising_rates(drop_path_rate, num_layers),
             layer_cfgs,
             embed_dims=embed_dims,
             num_heads=6,

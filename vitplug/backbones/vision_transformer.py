@@ -26,7 +26,7 @@ from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
-from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type
+from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, rising_rates
 
 
 class ScaledAttention(SelfAttention):
@@ -316,7 +316,7 @@ class VisionTransformer(ColumnarBackbone):
         self.layers = self.build_layers(
             TransformerLayer,
             plug_set,
-            drop_path_rate,
+            rising_rates(drop_path_rate, self.num_layers),
             layer_cfgs,
             **self._layer_settings(),
             layer_scale_init_value=layer_scale_init_value,
