@@ -204,17 +204,32 @@ def parts(results: Sequence[Result]) -> dict[str, str]:
 
 
 def overview(results: Sequence[Result]) -> str:
-    """How far the grids are, and all differences by plug and grid."""
+    """How far the grids are, what is decided, and all differences by plug and grid."""
     done, cells = sum(result.num_done for result in results), sum(result.num_cells for result in results)
     complete = [result.name for result in results if result.num_done == result.num_cells]
     said = f'**{done} of {cells} cells are done.**'
     if done < cells:
         said += f' Complete: {", ".join(complete)}.' if complete else ' No grid is complete yet.'
         said += ' Figures of unfinished grids are preliminary.'
+    if complete:
+        said += f'\n\n{decisions([result for result in results if result.name in complete])}'
     plugs = dict.fromkeys(label for result in results for label in result.labels[1:])
     rows = [('plugs', *(result.name for result in results))]
     rows += [(f'`{label}`', *(in_overview(result, label) for result in results)) for label in plugs]
     return f'{said}\n\n{markdown_table(rows)}'
+
+
+def decisions(results: Sequence[Result]) -> str:
+    """The decided differences of complete grids in words, and how many are not decided."""
+    found = [(result.name, row) for result in results for row in result.summary.compared]
+    decided = [(name, row) for name, row in found if is_decided(row.comparison)]
+    said = f'{len(decided)} of {len(found)} differences are decided'
+    if decided:
+        named = (f'`{row.label}` is {row.comparison.verdict.value} in {name}' for name, row in decided)
+        said += f': {", ".join(named)}'
+    if len(decided) == len(found):
+        return f'{said}.'
+    return f'{said}. The other {len(found) - len(decided)} cannot be told from zero with these seeds.'
 
 
 def in_overview(result: Result, label: str) -> str:
