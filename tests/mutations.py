@@ -1128,6 +1128,13 @@ MUTATIONS = (
         'return list(items)',
         'ablation/test_grid.py -k metrics_of_classification',
     ),
+    Mutation(
+        "MLP-Mixer's stochastic depth grows",
+        'backbones/mlp_mixer.py',
+        '[drop_path_rate] * self.num_layers',
+        '[drop_path_rate * index for index in range(self.num_layers)]',
+        'backbones/test_mlp_mixer.py -k stochastic_depth',
+    ),
 )
 
 

@@ -206,13 +206,14 @@ def parts(results: Sequence[Result]) -> dict[str, str]:
 def overview(results: Sequence[Result]) -> str:
     """How far the grids are, what is decided, and all differences by plug and grid."""
     done, cells = sum(result.num_done for result in results), sum(result.num_cells for result in results)
-    complete = [result.name for result in results if result.num_done == result.num_cells]
+    complete = [result for result in results if result.num_done == result.num_cells]
     said = f'**{done} of {cells} cells are done.**'
     if done < cells:
-        said += f' Complete: {", ".join(complete)}.' if complete else ' No grid is complete yet.'
+        names = ', '.join(result.name for result in complete)
+        said += f' Complete: {names}.' if names else ' No grid is complete yet.'
         said += ' Figures of unfinished grids are preliminary.'
     if complete:
-        said += f'\n\n{decisions([result for result in results if result.name in complete])}'
+        said += f'\n\n{decisions(complete)}'
     plugs = dict.fromkeys(label for result in results for label in result.labels[1:])
     rows = [('plugs', *(result.name for result in results))]
     rows += [(f'`{label}`', *(in_overview(result, label) for result in results)) for label in plugs]
@@ -227,9 +228,8 @@ def decisions(results: Sequence[Result]) -> str:
     if decided:
         named = (f'`{row.label}` is {row.comparison.verdict.value} in {name}' for name, row in decided)
         said += f': {", ".join(named)}'
-    if len(decided) == len(found):
-        return f'{said}.'
-    return f'{said}. The other {len(found) - len(decided)} cannot be told from zero with these seeds.'
+    others = len(found) - len(decided)
+    return f'{said}; {others} {"is" if others == 1 else "are"} undecided with these seeds.'
 
 
 def in_overview(result: Result, label: str) -> str:

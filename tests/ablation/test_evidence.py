@@ -158,8 +158,8 @@ def test_finished_grid_is_told_whichever_way(evidence, tmp_path):
     assert line_like(rf'- `gab\+residual`: {no}', lines)
     assert line_like(r'\| `gab` \| \*\*-1\.\d\d \(-1\.\d\d to -\d\.\d\d\) worse\*\* \| not run yet \|', lines)
     assert '**20 of 40 cells are done.** Complete: first. Figures of unfinished grids are preliminary.' in lines
-    decided = '2 of 3 differences are decided: `cb` is better in first, `gab` is worse in first.'
-    assert f'{decided} The other 1 cannot be told from zero with these seeds.' in lines
+    decided = '2 of 3 differences are decided: `cb` is better in first, `gab` is worse in first'
+    assert f'{decided}; 1 is undecided with these seeds.' in lines
     # The report's own table without the last column, on the page of its section.
     write_report(tmp_path / 'grids' / 'first')
     written = (tmp_path / 'grids' / 'first' / 'report.md').read_text().splitlines()[:6]
@@ -205,7 +205,7 @@ def test_interval_without_zero_that_is_not_decided_says_why(evidence, tmp_path):
     points = r'\+0\.20 points; \+0\.0\d to \+0\.\d\d is without zero'
     why = r'but p is 0\.12 after the correction for 3 comparisons\.'
     assert line_like(rf'- `gab`: no difference shown: {points}, {why}', lines)
-    assert '0 of 3 differences are decided. The other 3 cannot be told from zero with these seeds.' in lines
+    assert '0 of 3 differences are decided; 3 are undecided with these seeds.' in lines
 
 
 def test_command_again_changes_nothing_and_keeps_what_is_written_by_hand(evidence, tmp_path):

@@ -64,6 +64,19 @@ def test_equals_mmpretrain(variant):
         assert_close(ours.get_parameter(name).grad, parameter.grad, rtol=1e-9, atol=1e-9)
 
 
+def drop_paths(model):
+    """The rate of every MLP's stochastic depth."""
+    return [module.drop_prob for module in model.modules() if type(module).__name__ == 'DropPath']
+
+
+@pytest.mark.parametrize('layer_cfgs', [dict(), [dict(drop_path_rate=0.5), *[dict()] * (MIXER_ARCH['num_layers'] - 1)]])
+def test_stochastic_depth_is_the_same_in_all_blocks_as_in_mmpretrain(layer_cfgs):
+    settings = dict(arch=MIXER_ARCH, img_size=16, patch_size=8, drop_path_rate=0.2, layer_cfgs=layer_cfgs)
+    expected = drop_paths(stock.MlpMixer(**copy.deepcopy(settings)))
+    assert drop_paths(MlpMixer(**settings)) == expected
+    assert expected[2:] == [0.2] * (2 * MIXER_ARCH['num_layers'] - 2)
+
+
 def test_equals_timm():
     theirs = TimmMixer(num_classes=0, img_size=32, patch_size=8, num_blocks=3, embed_dim=24).double().eval()
     arch = dict(embed_dims=24, num_layers=3, tokens_mlp_dims=12, channels_mlp_dims=96)
