@@ -109,7 +109,7 @@ def test_timm(case, tmp_path):
     theirs = timm_model(name, settings)
     path = tmp_path / 'timm.pth'
     torch.save(theirs.state_dict(), path)
-    init_cfg = dict(type='vitplug.Pretrained', checkpoint=str(path), min_coverage=1)
+    init_cfg = dict(type='vitplug.Pretrained', checkpoint=str(path))
     ours = classifier(backbone, head, theirs.num_features, theirs.num_classes, init_cfg=init_cfg)
     ours.init_weights()
     ours.eval()
@@ -218,7 +218,7 @@ def test_openmmlab_swin(library, place, tmp_path):
     path = tmp_path / 'swin.pth'
     torch.save(PLACES[place](theirs.state_dict()), path)
     ours = swin(pad_small_map=True).eval()
-    coverage = load_pretrained(ours, path, min_coverage=1)
+    coverage = load_pretrained(ours, path)
     assert coverage.missing == [] and coverage.resized == []
     x = images(40, 48, dtype=torch.float32)
     with torch.no_grad():
@@ -253,7 +253,7 @@ def test_openmmlab_vit(library, place, tmp_path):
     path = tmp_path / 'vit.pth'
     torch.save(PLACES[place](theirs.state_dict()), path)
     ours = vit(arch=SMALL_ARCH, img_size=32).eval()
-    load_pretrained(ours, path, min_coverage=1)
+    load_pretrained(ours, path)
     x = images(32, 32, dtype=torch.float32)
     with torch.no_grad():
         expected = theirs(x)[0]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import SWIN_ARCH, VIT_ARCH, images, randomize, swin, vit
+from cases import VIT_ARCH, images, randomize, swin, vit
 from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import MODELS
@@ -76,7 +76,7 @@ def test_backbone_inside_a_model(saved):
 @pytest.mark.parametrize('head', ['VisionTransformerClsHead', 'LinearClsHead'])
 def test_whole_classifier(head, saved):
     stock = randomize(classifier())
-    model = classifier(head=head, init_cfg=pretrained(saved(stock), min_coverage=1))
+    model = classifier(head=head, init_cfg=pretrained(saved(stock)))
     model.init_weights()
     assert_loaded(model.backbone, stock.backbone.state_dict())
     [weight, bias] = model.head.parameters()
@@ -110,7 +110,7 @@ def test_parts_that_are_missing_are_initialised_as_ever(saved):
     """What the checkpoint lacks gets what init_weights gives it, not what the constructor left."""
     stock = randomize(vit()).state_dict()
     stock = {key: value for key, value in stock.items() if not key.startswith('layers.3.ffn.layers.1.')}
-    model = vit(init_cfg=pretrained(saved(stock)))
+    model = vit(init_cfg=pretrained(saved(stock), reset=['layers.3.ffn.layers.1']))
     model.init_weights()
     assert 0 < model.layers[3].ffn.layers[1].bias.abs().max() < 1e-4
     assert torch.equal(model.layers[2].ffn.layers[1].bias, stock['layers.2.ffn.layers.1.bias'])
@@ -164,7 +164,7 @@ def lines(mm_log, word='loaded'):
 
 
 def test_one_line(saved, mm_log):
-    path = saved({**randomize(vit(img_size=32)).state_dict(), 'extra.weight': torch.zeros(1)})
+    path = saved({**randomize(vit(img_size=32)).state_dict(), 'mask_token': torch.zeros(1)})
     model = vit(plugs=[dict(type='GaussianAttentionBias'), dict(type='ContextBroadcast', scaled=True)])
     coverage = load_pretrained(model, path)
     total = len(vit().state_dict())
@@ -172,9 +172,10 @@ def test_one_line(saved, mm_log):
     [line] = lines(mm_log)
     assert line == (
         f'{path} (OpenMMLab ViT): loaded {total} of {total} backbone tensors, 1 of them resized; {plugs} new plug '
-        'tensors; missing 0 of the backbone, 0 outside it; unused 1 (extra.weight)'
+        'tensors; missing 0 of the backbone, 0 outside it; unused 1 (mask_token); no key shows num_heads 3, '
+        'activation GELU, eps 1e-06'
     )
-    assert coverage.resized == ['pos_embed'] and coverage.share == 1
+    assert coverage.resized == ['pos_embed']
 
 
 def test_place_in_the_file_is_named(tmp_path, mm_log):
@@ -213,7 +214,7 @@ def test_table_of_the_bias_plug(saved):
     plugs = [dict(type='RelPosBias')]
     stock = randomize(vit(img_size=32, plugs=plugs))
     model = vit(img_size=(32, 48), plugs=plugs)
-    load_pretrained(model, saved(stock), min_coverage=1)
+    load_pretrained(model, saved(stock))
     old, new = (m.layers[1].plugs.rel_pos_bias.bias.rel_pos_table for m in (stock, model))
     torch.testing.assert_close(new, F.interpolate(old[None], size=(7, 11), mode='bicubic', align_corners=False)[0])
 
@@ -224,13 +225,13 @@ def test_tokens_before_the_grid(saved):
     plain = randomize(VisionTransformer(VIT_ARCH, **settings))
     distilled = randomize(DistilledVisionTransformer(VIT_ARCH, **settings))
     without = VisionTransformer(VIT_ARCH, with_cls_token=False, out_type='featmap', **settings)
-    load_pretrained(without, saved(distilled, 'distilled.pth'))
+    load_pretrained(without, saved(distilled, 'distilled.pth'), reset=['cls_token', 'dist_token'])
     assert torch.equal(without.pos_embed, distilled.pos_embed[:, 2:])
     model = VisionTransformer(VIT_ARCH, **settings)
-    load_pretrained(model, saved(distilled, 'distilled.2.pth'))
+    load_pretrained(model, saved(distilled, 'distilled.2.pth'), reset=['dist_token'])
     assert torch.equal(model.pos_embed, distilled.pos_embed[:, [0, *range(2, 18)]])
     model = DistilledVisionTransformer(VIT_ARCH, **settings)
-    load_pretrained(model, saved(plain, 'plain.pth'))
+    load_pretrained(model, saved(plain, 'plain.pth'), reset=['dist_token'])
     assert torch.equal(model.pos_embed[:, [0, *range(2, 18)]], plain.pos_embed)
     assert model.pos_embed[:, 1].abs().max() == 0
 
@@ -239,7 +240,7 @@ def test_heads_of_a_plug(saved):
     """The uniform head replaces one; the checkpoint's others stay."""
     stock = randomize(vit())
     model = vit(plugs=[dict(type='UniformHead')])
-    coverage = load_pretrained(model, saved(stock), min_coverage=1)
+    coverage = load_pretrained(model, saved(stock))
     assert any('attn.qkv' in key for key in coverage.resized)
     assert model(images(32, 40, dtype=torch.float32))[0].isfinite().all()
 
@@ -248,10 +249,14 @@ def test_heads_of_a_plug(saved):
 
 
 def test_wrong_family(saved):
+    same_width = swin(arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 4]), patch_size=8, img_size=64)
     with pytest.raises(
-        ValueError, match=r'stock\.pth \(OpenMMLab Swin\): this fits 4% of .*missing: .*unused: .*stages\.0'
+        ValueError,
+        match=r'stock\.pth \(OpenMMLab Swin\) is of another network: .* needs: cls_token, .*no place .*stages',
     ):
-        load_pretrained(vit(), saved(swin()))
+        load_pretrained(vit(), saved(same_width))
+    with pytest.raises(ValueError, match=r'stock\.2\.pth: 2 tensors do not fit this model: patch_embed'):
+        load_pretrained(vit(), saved(swin(), 'stock.2.pth'))
 
 
 def test_wrong_width(saved):
@@ -262,19 +267,85 @@ def test_wrong_width(saved):
         load_pretrained(vit(), saved(stock))
 
 
-def test_wrong_depth_either_way(saved):
-    deep, shallow = (vit(arch={**VIT_ARCH, 'num_layers': layers}) for layers in (6, 3))
-    with pytest.raises(ValueError, match=r'fits \d\d% of .* uses 100% .*missing: layers\.3\.'):
-        load_pretrained(deep, saved(shallow, 'shallow.pth'))
-    with pytest.raises(ValueError, match=r'fits 100% of .* uses \d\d% .*unused: layers\.3\.'):
-        load_pretrained(shallow, saved(deep, 'deep.pth'))
-    assert load_pretrained(shallow, saved(deep, 'deep.2.pth'), min_coverage=0.4).share == 1
+@pytest.mark.parametrize('blocks', [3, 5])
+def test_wrong_depth_either_way(saved, blocks):
+    stock, model = vit(arch={**VIT_ARCH, 'num_layers': blocks}), vit()
+    with pytest.raises(ValueError, match=rf'set an arch with {blocks} blocks in layers, not 4'):
+        load_pretrained(model, saved(stock))
+    first = min(4, blocks)
+    assert load_pretrained(model, saved(stock, 'again.pth'), reset=[f'layers.{first}']).unused == []
 
 
-def test_plugs_of_the_checkpoint_that_the_model_lacks(saved):
-    stock = vit(plugs=[dict(type='RelPosMlp')])
-    with pytest.raises(ValueError, match=r'unused: layers\.0\.plugs\.rel_pos_mlp.*same architecture and plugs'):
-        load_pretrained(vit(), saved(stock))
+# What the checkpoint's network has, what the model has, and what the refusal names.
+SMALL = dict(arch=VIT_ARCH, img_size=32, patch_size=8)
+OTHERS = {
+    'norm before the blocks': (dict(pre_norm=True), {}, r'set pre_norm=True'),
+    'no norm before the blocks': ({}, dict(pre_norm=True), r'set patch_cfg=dict\(bias=True\); pre_norm=False'),
+    'layer scale': (dict(layer_scale_init_value=1.0), {}, r'gamma1\.weight.*set layer_scale_init_value=1e-5'),
+    'no layer scale': ({}, dict(layer_scale_init_value=1.0), r'gamma1\.weight.*set layer_scale_init_value=0\.0'),
+    'class token': ({}, dict(with_cls_token=False, out_type='featmap'), r': cls_token\..*set with_cls_token=True'),
+    'no final norm': (dict(final_norm=False), {}, r'needs: ln1\.weight, ln1\.bias.*set final_norm=False'),
+    'no positions': (dict(use_abs_pos_embed=False), {}, r'needs: pos_embed.*set use_abs_pos_embed=False'),
+    'no bias of q, k, v': (dict(qkv_bias=False), {}, r'needs: layers\.0\.attn\.qkv\.bias, .*set qkv_bias=False'),
+    'bias of q, k, v': ({}, dict(qkv_bias=False), r'layers\.0\.attn\.qkv\.bias, .*set qkv_bias=True'),
+    'no bias of patches': (dict(patch_cfg=dict(bias=False)), {}, r'set patch_cfg=dict\(bias=False\)'),
+    'plugs': (
+        dict(plugs=[dict(type='RelPosMlp')]),
+        {},
+        r'layers\.0\.plugs\.rel_pos_mlp.*set the plugs of the checkpoint',
+    ),
+}
+
+
+@pytest.mark.parametrize('case', OTHERS)
+def test_another_network_is_refused_by_the_argument_that_makes_it(saved, case):
+    theirs, ours, message = OTHERS[case]
+    stock = randomize(VisionTransformer(**SMALL, **theirs))
+    with pytest.raises(ValueError, match=rf'stock\.pth \(OpenMMLab ViT\) is of another network: .*{message}'):
+        load_pretrained(VisionTransformer(**SMALL, **ours), saved(stock))
+    same = VisionTransformer(**SMALL, **theirs)
+    load_pretrained(same, saved(stock, 'again.pth'))
+    assert_loaded(same, stock.state_dict())
+
+
+@pytest.mark.parametrize('host', [vit, swin], ids=['vit', 'swin'])
+def test_every_tensor_counts(saved, host):
+    """One tensor less or more is refused, whichever it is."""
+    stock = host().state_dict()
+    for number, key in enumerate(key for key in stock if not key.endswith('relative_position_index')):
+        with pytest.raises(ValueError, match=f'lacks 1 tensor that the backbone needs: {key}'.replace('.', r'\.')):
+            load_pretrained(host(), saved({k: v for k, v in stock.items() if k != key}, f'{number}.pth'))
+    for number, key in enumerate(('reg_token', 'layers.0.attn.q_norm.weight', 'stages.0.blocks.0.norm3.weight')):
+        with pytest.raises(ValueError, match=f'no place for 1 tensor of it: {key}'.replace('.', r'\.')):
+            load_pretrained(host(), saved({**stock, key: torch.zeros(1)}, f'more{number}.pth'))
+
+
+def test_outputs_of_a_pyramid_that_a_classifier_lacks(saved):
+    """Its one norm is that of the last stage. Norms of outputs that are not asked for are not loaded."""
+    stock = randomize(swin(out_indices=(1,)))
+    model = swin(out_indices=(0, 1))
+    assert load_pretrained(model, saved(stock)).missing == ['norm0.weight', 'norm0.bias']
+    assert_loaded(model, stock.state_dict())
+    assert load_pretrained(swin(out_indices=(0,)), saved(model, 'wide.pth')).unused == ['norm1.weight', 'norm1.bias']
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (
+            "layer_cfgs=dict(act_cfg=dict(type='mmpretrain.QuickGELU'))",
+            'activation=QuickGELU, .* has GELU: set act_cfg',
+        ),
+        ("norm_cfg=dict(type='LN', eps=1e-5)", 'eps=1e-05, .* has 1e-06: set eps in norm_cfg'),
+        ('arch=dict(num_heads=6)', 'num_heads=6, .* has 3: set arch'),
+        ('num_heads=6', 'num_heads=6, .* has 3: set arch'),
+    ],
+)
+def test_the_config_tells_what_keys_do_not(tmp_path, settings, message):
+    meta = dict(cfg=f'model = dict(backbone=dict(type="VisionTransformer", {settings}))')
+    path = write_new(vit().state_dict(), tmp_path / 'trained.pth', meta)
+    with pytest.raises(ValueError, match=rf'trained\.pth was trained with {message}'):
+        load_pretrained(vit(), path)
 
 
 def test_tables_that_fit_nothing(saved):
@@ -322,12 +393,6 @@ def test_merging_of_odd_width(saved):
     state = {key: torch.zeros(3, 7), 'layers.0.blocks.0.attn.qkv.weight': torch.zeros(1)}
     with pytest.raises(ValueError, match=r'stock\.pth: '):
         load_pretrained(swin(), saved(state))
-
-
-@pytest.mark.parametrize('share', [-0.1, 1.1, 90])
-def test_min_coverage_is_a_share(share, saved):
-    with pytest.raises(ValueError, match=rf'min_coverage={share}: expected a share from 0 to 1'):
-        swin(init_cfg=pretrained(saved(swin(arch=SWIN_ARCH)), min_coverage=share)).init_weights()
 
 
 def test_reset_starts_the_named_tensors_anew(tmp_path):

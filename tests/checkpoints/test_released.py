@@ -121,7 +121,7 @@ def test_scores_are_those_of_the_authors_network(case, tmp_path):
     state = randoms(shapes)
     torch.save(save(state), tmp_path / 'released.pth')
     model = classifier(backbone, head)
-    coverage = load_pretrained(model, tmp_path / 'released.pth', min_coverage=1)
+    coverage = load_pretrained(model, tmp_path / 'released.pth')
     assert f'({name}, ' in coverage.source
     assert [coverage.missing, coverage.plugs, coverage.heads, coverage.unused, coverage.resized] == [[]] * 5
     x = images(side, side)
@@ -133,7 +133,7 @@ def test_statistics_of_maps_keep_their_number_of_tokens(tmp_path):
     """In a network for larger images, too: probabilities are smaller there, and the plug makes up for it."""
     torch.save(randoms(released.refined_vit()), tmp_path / 'released.pth')
     model = classifier(dict(REFINED, img_size=96), CLS_HEAD)
-    load_pretrained(model, tmp_path / 'released.pth', min_coverage=1)
+    load_pretrained(model, tmp_path / 'released.pth')
     found = [value.item() for key, value in model.state_dict().items() if key.endswith('reference_tokens')]
     assert found == [17, 17]
 

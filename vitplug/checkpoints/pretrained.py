@@ -3,20 +3,20 @@
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from math import log
 
+import torch
 from mmengine.logging import print_log
 from mmengine.model.weight_init import update_init_info
 from torch import Tensor, nn
 
 from vitplug.registry import WEIGHT_INITIALIZERS
 
-from .files import WRONG_SHAPES, check_numbers, find_meta, find_weights, local_file, read_checkpoint, some_of
+from .files import WRONG_SHAPES, check_numbers, find_meta, find_weights, local_file, read_checkpoint
+from .fit import BACKBONE, Coverage, check_fit, check_unseen, describe_unseen, is_named, is_plug, plain
 from .formats import is_derived, to_vitplug
 from .settings import find_default, read_settings
 
-BACKBONE = 'backbone.'
 # mmpretrain's two key prefixes of a classification layer; a model has one of them.
 CLASSIFIERS = ('head.fc.', 'head.layers.head.')
 POSITION_TABLES = ('pos_embed', 'absolute_pos_embed')
@@ -32,26 +32,22 @@ class Pretrained:
     Args:
         checkpoint: Path or address of the file.
         prefix: Use only the keys that begin with this; by default, the prefix is detected.
-        min_coverage: Minimum share of the backbone's tensors that are loaded, without plugs, and minimum share of
-            the checkpoint's backbone tensors that are used.
         unsafe_unpickle: If True, the file may run code.
-        reset: Do not load tensors with one of these parts in their name, such as ``['rel_pos_mlp']``.
+        reset: Parts of the names of tensors that start anew, such as ``['rel_pos_mlp', 'layers.11']``: they are not
+            loaded, and the file or the model may lack them.
 
     Raises:
-        ValueError: If ``min_coverage`` is not in 0 to 1, and as in :func:`load_pretrained`.
+        ValueError: As in :func:`load_pretrained`.
     """
 
     def __init__(
         self,
         checkpoint: str | os.PathLike,
         prefix: str | None = None,
-        min_coverage: float = 0.9,
         unsafe_unpickle: bool = False,
         reset: Collection[str] = (),
     ):
-        if not 0 <= min_coverage <= 1:
-            raise ValueError(f'min_coverage={min_coverage!r}: expected a share from 0 to 1')
-        self.settings = dict(prefix=prefix, min_coverage=min_coverage, unsafe_unpickle=unsafe_unpickle, reset=reset)
+        self.settings = dict(prefix=prefix, unsafe_unpickle=unsafe_unpickle, reset=reset)
         self.checkpoint = checkpoint
 
     def __call__(self, module: nn.Module) -> None:
@@ -78,124 +74,80 @@ def _check_last(init_cfg) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Loaded, missing and unused tensors of a checkpoint and a model.
-
-    Args:
-        source: File, format and place in the file.
-        loaded: Keys of the backbone that were loaded.
-        resized: Loaded keys that have another shape in the checkpoint.
-        missing: Keys of the backbone that the checkpoint lacks, without plugs.
-        plugs: Keys of plugs that the checkpoint lacks.
-        heads: Keys outside the backbone that the checkpoint lacks, or has in another shape.
-        used: Share of the checkpoint's backbone tensors that were used.
-        unused: Keys of the checkpoint that were not used.
-    """
-
-    source: str
-    loaded: list[str]
-    resized: list[str]
-    missing: list[str]
-    plugs: list[str]
-    heads: list[str]
-    used: float
-    unused: list[str]
-
-    @property
-    def share(self) -> float:
-        """Share of the backbone's tensors that were loaded."""
-        return len(self.loaded) / max(1, len(self.loaded) + len(self.missing))
-
-    def __str__(self) -> str:
-        return (
-            f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
-            f'{len(self.resized)} of them resized; {len(self.plugs)} new plug tensors; missing {_count(self.missing)} '
-            f'of the backbone, {_count(self.heads)} outside it; unused {_count(self.unused)}'
-        )
-
-    def check(self, least: float) -> None:
-        """Refuses a checkpoint that covers too little of the backbone, or is used too little by it.
-
-        Raises:
-            ValueError: If a share is below ``least``; has the shares and example keys.
-        """
-        if self.share >= least and self.used >= least:
-            return
-        raise ValueError(
-            f'{self.source}: this fits {self.share:.0%} of the backbone, and the backbone uses {self.used:.0%} of the '
-            f'checkpoint, but min_coverage={least}; missing: {some_of(self.missing)}; unused: {some_of(self.unused)}. '
-            'Use a checkpoint of the same architecture and plugs, or lower min_coverage if this is intended'
-        )
-
-
-def _count(keys: Collection[str]) -> str:
-    return f'{len(keys)} ({some_of(keys, 3)})' if keys else '0'
-
-
 def load_pretrained(
     module: nn.Module,
     checkpoint: str | os.PathLike,
     prefix: str | None = None,
-    min_coverage: float = 0.9,
     unsafe_unpickle: bool = False,
     reset: Collection[str] = (),
 ) -> Coverage:
     """Loads a checkpoint of any known format into a backbone, or into a model with a ``backbone``.
 
-    Position tables and bias tables are resized, and projections are adapted to the number of heads that plugs set. A
-    classifier with another number of classes is not loaded. A one-line summary is logged.
+    The file and the backbone must be the same network. Position tables and bias tables are resized, and projections are
+    adapted to the number of heads that plugs set. Plugs that the file lacks start as ever, and so does a classifier
+    with another number of classes. A one-line summary is logged.
 
     Args:
         module: The backbone or model.
         checkpoint: Path or address of the file.
         prefix: See :class:`Pretrained`, also for the other arguments.
-        min_coverage: Minimum coverage.
         unsafe_unpickle: If True, the file may run code.
-        reset: Parts of the names of tensors that are not loaded.
+        reset: Parts of the names of tensors that start anew.
 
     Returns:
         The loaded, missing and unused tensors.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file cannot be read or has no known format, if the coverage is below ``min_coverage``, or if
-            tensors do not fit.
+        ValueError: If the file cannot be read or has no known format, if the backbone needs tensors that the file
+            lacks or has no place for the file's, if its config states other settings that tensors do not show, or if
+            tensors do not fit. Some may have been loaded.
     """
     path = local_file(checkpoint)
     content = read_checkpoint(path, unsafe_unpickle)
     weights, place = find_weights(content, path)
     wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
+    backbone, own = (module.backbone, BACKBONE) if _is_whole(wanted) else (module, '')
+    settings = read_settings(find_meta(content, path))
     try:
         given, known, _ = to_vitplug(weights, prefix)
         source = f'{path} ({known.name}{place and f", {place}"})'
-        given, others = _choose(_without(given, reset), wanted)
-        coverage = _cover(source, given, others, wanted)
-        coverage.check(min_coverage)
+        given, others = _choose(given, wanted)
+        given = _without(given, reset, wanted)
         check_numbers(given, wanted, path)
-        check_grid(module, given, read_settings(find_meta(content, path)), path)
-        module.load_state_dict(given, strict=False)
+        check_grid(module, given, settings, path)
+        zeros = [key for name in known.without_bias if (key := own + name) in wanted and key not in given]
+        given |= {key: torch.zeros_like(wanted[key]) for key in zeros}
+        # What remains after the hosts' hooks, which rename and leave out what plugs have made of no use.
+        missing, unused = module.load_state_dict(given, strict=False)
     except WRONG_SHAPES as error:
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
         raise ValueError(message) from error
+    coverage = _cover(source, given, wanted, missing, unused, others, zeros, backbone)
+    check_fit(coverage, backbone, own, reset)
+    check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
 
 
-def _without(given: dict[str, Tensor], reset: Collection[str]) -> dict[str, Tensor]:
+def _is_whole(wanted: Mapping[str, Tensor]) -> bool:
+    """True for the tensors of a model with a backbone."""
+    return any(key.startswith(BACKBONE) for key in wanted)
+
+
+def _without(given: dict[str, Tensor], reset: Collection[str], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Drops the tensors with a part of their name in ``reset``."""
     if isinstance(reset, str):
         raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
-    parts = {key: key.split('.') for key in given}
-    unknown = [name for name in reset if not any(name in found for found in parts.values())]
+    unknown = [name for name in reset if not any(is_named(key, [name]) for key in (*given, *wanted))]
     if unknown:
         raise ValueError(f'reset={list(reset)}: no tensor has {unknown} in its name; remove it')
-    return {key: value for key, value in given.items() if not set(reset) & set(parts[key])}
+    return {key: value for key, value in given.items() if not is_named(key, reset)}
 
 
 def _choose(given: dict[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors for a model, by its own keys, and the keys that are not used."""
-    if not any(key.startswith(BACKBONE) for key in wanted):
+    if not _is_whole(wanted):
         below = {key.removeprefix(BACKBONE): value for key, value in given.items() if key.startswith(BACKBONE)}
         return below, [key for key in given if not key.startswith(BACKBONE)]
     present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in wanted)), None)
@@ -217,29 +169,33 @@ def _classifier(key: str, present: str) -> str:
     return key
 
 
-def _cover(source: str, given: Mapping[str, Tensor], others: list[str], wanted: Mapping[str, Tensor]) -> Coverage:
-    whole = any(key.startswith(BACKBONE) for key in wanted)
-    in_backbone = [key for key in wanted if not whole or key.startswith(BACKBONE)]
-    plugs = [key for key in in_backbone if is_plug(key)]
-    host = [key for key in in_backbone if not is_plug(key)]
-    loaded = [key for key in host if key in given]
-    unused = [key for key in given if key not in wanted]
-    offered = [key for key in given if not whole or key.startswith(BACKBONE)]
+def _cover(
+    source: str,
+    given: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    missing: Collection[str],
+    unused: Collection[str],
+    beside: list[str],
+    zeros: list[str],
+    backbone: nn.Module,
+) -> Coverage:
+    missing = [key for key in missing if key in wanted and not key.endswith('.num_batches_tracked')]
+    prefix = BACKBONE if _is_whole(wanted) else ''
+    inside = [key for key in wanted if key.startswith(prefix)]
+    loaded = [key for key in inside if key not in missing and key not in zeros]
+    unseen = ', '.join(f'{name} {plain(value)}' for name, value in describe_unseen(backbone).items())
     return Coverage(
         source=source,
-        loaded=loaded,
-        resized=[key for key in loaded if given[key].shape != wanted[key].shape],
-        missing=[key for key in host if key not in given],
-        plugs=[key for key in plugs if key not in given],
-        heads=[key for key in wanted if key not in given and whole and not key.startswith(BACKBONE)],
-        used=sum(key in wanted for key in offered) / max(1, len(offered)),
-        unused=unused + others,
+        loaded=[key for key in loaded if not is_plug(key)],
+        resized=[key for key in loaded if key in given and given[key].shape != wanted[key].shape],
+        zeros=zeros,
+        missing=[key for key in missing if key in inside and not is_plug(key)],
+        plugs=[key for key in missing if key in inside and is_plug(key)],
+        heads=[key for key in missing if key not in inside],
+        unused=[key for key in unused if not is_derived(key)],
+        beside=beside,
+        unseen=unseen,
     )
-
-
-def is_plug(key: str) -> bool:
-    """True if a tensor belongs to a plug."""
-    return 'plugs' in key.split('.')
 
 
 def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike) -> None:

@@ -15,7 +15,11 @@ model = dict(
         with_cls_token=False,
         final_norm=False,
         out_type='featmap',
-        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/mae_pretrain_vit_base.pth'),
+        init_cfg=dict(
+            type='vitplug.Pretrained',
+            checkpoint='checkpoints/mae_pretrain_vit_base.pth',
+            reset=['cls_token'],  # windows have no place for it
+        ),
     ),
     neck=dict(
         _delete_=True,

@@ -29,12 +29,14 @@ class Format:
         network: The architecture, such as ``'ViT'``.
         anchors: Regular expressions of keys. A checkpoint of this format has a key for each of them.
         names: The first matching pair is used, in both directions.
+        without_bias: Biases, by the backbone's names, that its network may be built without: missing ones are 0.
     """
 
     name: str
     network: str
     anchors: tuple[str, ...]
     names: Names = ()
+    without_bias: tuple[str, ...] = ()
 
     def recognise(self, keys: Iterable[str]) -> set[str]:
         """The prefixes of this format's weights; empty if there are none."""

@@ -43,4 +43,5 @@ MMSEG_VIT = OpenMMLab(
     NETWORK,
     (r'layers\.\d+\.attn\.attn\.in_proj_weight',),
     below('layers.{}', 'backbone.layers.{}', _MMSEG_BLOCK),
+    without_bias=('patch_embed.projection.bias',),
 )

@@ -15,8 +15,9 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
 
 from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, check_numbers, some_of
+from vitplug.checkpoints.fit import is_plug
 from vitplug.checkpoints.formats import is_derived
-from vitplug.checkpoints.pretrained import check_grid, find_mismatches, is_plug
+from vitplug.checkpoints.pretrained import check_grid, find_mismatches
 from vitplug.checkpoints.settings import compare, list_changes, parse_settings, read_settings
 from vitplug.errors.stops import CheckpointNotRead
 from vitplug.registry import PLUGS
