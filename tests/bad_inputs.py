@@ -1770,10 +1770,10 @@ CHECKPOINT = (
         starting('god.pth'),
     ),
     Row(
-        'init_cfg with a share above 1',
+        'init_cfg with a checkpoint of another depth',
         'train.py child.py',
-        r'min_coverage=2: expected a share',
-        starting('good.pth', 'min_coverage=2'),
+        r'good\.pth .* is of another network: .* set an arch with \d blocks in layers, not 3',
+        starting('good.pth', wider='arch=dict(num_layers=3)'),
     ),
     Row(
         'checkpoint in a bucket',

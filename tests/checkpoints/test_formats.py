@@ -17,8 +17,9 @@ from mmseg.models.backbones.swin import SwinTransformer as MMSegSwin
 from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
 from torch.nn import functional as F
 
-from vitplug.backbones import DistilledVisionTransformer, SwinTransformer
+from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.checkpoints import convert, load_pretrained, recognise, to_vitplug
+from vitplug.tasks.experiments.hosts import convert_vit
 
 SMALL_VIT = dict(embed_dim=24, depth=3, num_heads=3, img_size=32, patch_size=8, num_classes=5)
 SMALL_ARCH = dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels=96)
@@ -260,6 +261,23 @@ def test_openmmlab_vit(library, place, tmp_path):
         assert (ours(x)[0] - expected).abs().max() <= 1e-5 * expected.abs().max()
     known = recognise(theirs.state_dict())[0]
     assert_same_bits(known.from_vitplug(known.to_vitplug(theirs.state_dict())), theirs.state_dict())
+
+
+@pytest.mark.parametrize('patch_bias', [False, True])
+@pytest.mark.parametrize('final_norm', [False, True])
+def test_the_vit_that_mmseg_trains(final_norm, patch_bias, tmp_path):
+    """As its configs have it, by the settings that new_experiment writes; every map, not only the last."""
+    settings = dict(img_size=32, patch_size=8, embed_dims=24, num_layers=3, num_heads=3, out_indices=(0, 2))
+    settings |= dict(norm_cfg=dict(type='LN', eps=1e-6), final_norm=final_norm)
+    theirs = random_weights(MMSegViT(**settings, patch_bias=patch_bias))
+    torch.save(theirs.state_dict(), tmp_path / 'vit.pth')
+    ours = VisionTransformer(**convert_vit(settings)).eval()
+    coverage = load_pretrained(ours, tmp_path / 'vit.pth')
+    assert coverage.zeros == ([] if patch_bias else ['patch_embed.projection.bias'])
+    x = images(32, 32, dtype=torch.float32)
+    with torch.no_grad():
+        for got, expected in zip(ours(x), theirs(x), strict=True):
+            assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def test_mmpretrain_distilled_vit():

@@ -72,7 +72,7 @@ def build_swin(name: str) -> nn.Module:
 
 
 def build_mixer(name: str) -> nn.Module:
-    return timm.create_model(name, num_classes=5, embed_dim=32)
+    return timm.create_model(name, num_classes=5)
 
 
 def build_mvit(name: str) -> nn.Module:
@@ -115,7 +115,7 @@ def swin(model: nn.Module, version: int = 1) -> dict:
     if version == 1:
         return dict(settings, window_size=windows[0])
     arch['extra_norm_every_n_blocks'] = 0
-    pretrained = [list(stage.blocks[0].attn.pretrained_window_size)[0] for stage in stages]
+    pretrained = [stage.blocks[0].attn.pretrained_window_size[0] for stage in stages]
     return dict(settings, window_size=windows, pretrained_window_sizes=pretrained)
 
 

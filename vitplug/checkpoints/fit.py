@@ -28,6 +28,7 @@ _ARGUMENTS = [
     (r'patch_embed\.norm\..*', "patch_cfg=dict(norm_cfg=dict(type='LN'))", 'patch_cfg=dict(norm_cfg=None)'),
     (r'(?:ln1|norm)\..*', 'final_norm=True', 'final_norm=False'),
     (r'ln2\..*', "out_type='avg_featmap'", "out_type='cls_token' or 'featmap'"),
+    (r'.*\.plugs\.rel_pos_mlp\..*', "plugs=[dict(type='RelPosMlp')]", 'plugs=[]'),
     (r'dist_token', "type='vitplug.DistilledVisionTransformer'", "type='vitplug.VisionTransformer'"),
 ]
 
@@ -146,7 +147,7 @@ def _advise(keys: Collection[str], backbone: nn.Module, column: int) -> Iterator
         is_known = argument == 'type' or find_default(type(backbone), argument) is not ABSENT
         if is_known and any(re.fullmatch(row[0], key) for key in keys):
             yield row[column]
-    if column == 1 and any(is_plug(key) for key in keys):
+    if column == 1 and any(is_plug(key) and '.rel_pos_mlp.' not in key for key in keys):
         yield 'the plugs of the checkpoint'
 
 

@@ -34,7 +34,11 @@ def convert_swin(backbone: Mapping) -> dict:
 
 
 def convert_vit(backbone: Mapping) -> dict:
-    """The same of mmseg's ViT; its patches get the bias that pretrained weights have and mmseg leaves out."""
+    """The same of mmseg's ViT.
+
+    Its patches get a bias, unless the config states that they have none: mmseg leaves it out by default and drops that
+    of pretrained weights.
+    """
     same = ('img_size', 'patch_size', 'in_channels', 'out_indices', 'drop_rate', 'drop_path_rate', 'with_cls_token')
     same += ('norm_cfg', 'interpolate_mode', 'qkv_bias', 'pre_norm', 'with_cp')
     defaults = dict(attn_drop_rate=0.0, output_cls_token=False, out_origin=False, patch_norm=False, num_fcs=2)
@@ -48,6 +52,7 @@ def convert_vit(backbone: Mapping) -> dict:
             feedforward_channels=int(ratio * width),
         ),
         **{key: backbone[key] for key in same if key in backbone},
+        patch_cfg=dict(bias=backbone.get('patch_bias', True)),
         final_norm=backbone.get('final_norm', False),
         out_type='featmap',
     )
