@@ -292,7 +292,7 @@ OTHERS = {
     'plugs': (
         dict(plugs=[dict(type='RelPosMlp')]),
         {},
-        r'layers\.0\.plugs\.rel_pos_mlp.*set the plugs of the checkpoint',
+        r"layers\.0\.plugs\.rel_pos_mlp.*set plugs=\[dict\(type='RelPosMlp'\)\]",
     ),
 }
 
