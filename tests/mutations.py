@@ -509,11 +509,11 @@ MUTATIONS = (
     ),
     # --- checkpoints ---
     Mutation(
-        'any checkpoint covers the model enough',
-        'checkpoints/pretrained.py',
-        'if self.share >= least and self.used >= least:',
+        'a checkpoint of any network is taken',
+        'checkpoints/fit.py',
+        'if not missing and not unused:',
         'if True:',
-        'checkpoints/test_pretrained.py -k "wrong or coverage"',
+        'checkpoints/test_pretrained.py -k "wrong or another_network"',
     ),
     Mutation(
         'loaded weights may be overwritten by a later part of init_cfg',
