@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mmcv.transforms import LoadImageFromFile
 from PIL import Image
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
+from vitplug.files.limits import check_image_size
+from vitplug.files.orientation import turned_formats
 from vitplug.runs.dataset_check import inspect_image, inspect_map, main
 from vitplug.tasks.annotations import ERROR, NOTE, inspect_coco, inspect_label_list
 
@@ -63,13 +66,43 @@ def test_other_channels_are_noted(tmp_path, mode, word):
     assert kinds(findings) == [] and word in kinds(findings, NOTE)[0]
 
 
-def test_exif_rotation_is_noted_and_sizes_are_those_after_it(tmp_path):
+def turned(path, orientation, size=(12, 8)):
     exif = Image.Exif()
-    exif[0x0112] = 6
-    path = picture(tmp_path / 'a.jpg', exif=exif)
-    findings = list(inspect_image(path, (8, 12)))
-    assert kinds(findings) == [] and 'EXIF' in kinds(findings, NOTE)[0]
-    assert kinds(inspect_image(path, (12, 8))) == ['image of another size than annotated']
+    exif[0x0112] = orientation
+    return picture(path, size=size, exif=exif)
+
+
+@pytest.mark.parametrize(
+    ('orientation', 'size', 'annotated', 'turned_ones', 'found'),
+    [
+        (6, (12, 8), (8, 12), ('JPEG',), None),
+        (6, (12, 8), (12, 8), ('JPEG',), (ERROR, "color_type='color_ignore_orientation'")),
+        (6, (12, 8), (12, 8), (), None),
+        (6, (12, 8), (8, 12), (), (ERROR, "color_type='color'")),
+        (6, (12, 8), (9, 9), ('JPEG',), (ERROR, 'another size')),
+        (6, (8, 8), (8, 8), ('JPEG',), (NOTE, 'color_ignore_orientation')),
+        (3, (12, 8), (12, 8), ('JPEG',), (NOTE, 'color_ignore_orientation')),
+        (3, (12, 8), (12, 8), (), None),
+    ],
+)
+def test_sizes_tell_whether_annotations_lie_on_the_turned_image(
+    tmp_path, orientation, size, annotated, turned_ones, found
+):
+    findings = list(inspect_image(turned(tmp_path / 'a.jpg', orientation, size), annotated, turned=turned_ones))
+    assert len(findings) == bool(found)
+    for finding in findings:
+        assert finding.severity == found[0] and found[1] in finding.kind
+
+
+@pytest.mark.parametrize('suffix', ['jpg', 'png', 'webp', 'tiff'])
+@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
+@pytest.mark.parametrize('flag', ['color', 'color_ignore_orientation', 'unchanged'])
+def test_loaders_turn_the_formats_that_we_say(tmp_path, suffix, backend, flag):
+    path = turned(tmp_path / f'a.{suffix}', 6)
+    loader = LoadImageFromFile(color_type=flag, imdecode_backend=backend)
+    height, width = loader(dict(img_path=path))['img'].shape[:2]
+    header = check_image_size(path, 1000)
+    assert header.loaded_size(header.format in turned_formats([loader])) == (width, height)
 
 
 # --- label maps ---

@@ -2,7 +2,11 @@
 
 import copy
 import json
+import os
 import pickle
+import re
+import signal
+from collections import Counter
 from pathlib import Path
 
 import bad_inputs
@@ -19,8 +23,10 @@ from pycocotools.cocoeval import COCOeval
 
 from vitplug.config.reading import read_config
 from vitplug.datasets.digit_scenes import make_digit_scenes
-from vitplug.files.pictures import find_sources
+from vitplug.files.pictures import Unreadable, find_sources, read_pictures
+from vitplug.files.record_list import RecordList
 from vitplug.runs.prediction import Predictor
+from vitplug.tasks.predictions import known_ids
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
@@ -105,8 +111,8 @@ def test_detection_has_the_map_of_a_test(tmp_path, digits):
     assert pictures_in(tmp_path / 'out/pictures') == sorted(files.values())
 
 
-def video_of(path, colours, size=(24, 16)):
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), 5, size)
+def video_of(path, colours, size=(24, 16), fourcc='mp4v'):
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*fourcc), 5, size)
     for colour in colours:
         writer.write(np.full((size[1], size[0], 3), colour, np.uint8))
     writer.release()
@@ -160,7 +166,7 @@ def test_the_rest_goes_on(tmp_path):
     """A broken image and a broken video are named; of a batch, too, only what cannot be used is left out."""
     folder = bad_inputs.prepare(tmp_path / 'run')
     (folder / 'data/val/cat/0.png').write_bytes(b'no image')
-    (folder / 'clip.mp4').write_bytes(b'no video')
+    (folder / 'clip.mp4').write_bytes(b'\0no video')
     (folder / 'data/val/dog/0.PNG').write_bytes((folder / 'data/val/dog/1.png').read_bytes())
     command = 'predict.py tiny.py good.pth data/val clip.mp4 data/train/cat/0.png data/train/dog/0.png'
     outcome = done(f'{command} --out out --batch-size 4', folder, status=65)
@@ -200,9 +206,103 @@ def test_batches_of_the_predictor_are_the_backbones(tmp_path):
 
 
 def test_sources(tmp_path):
-    for name in ('b.jpg', 'a/x.png', 'a/x.JPG', 'a/notes.txt', 'a/deep/clip.mp4'):
+    for name in ('b.jpg', 'a/x.png', 'a/x.JPG', 'a/notes.txt', 'a/deep/clip.mp4', 'c/x.png'):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = find_sources([str(tmp_path / 'b.jpg'), str(tmp_path / 'a'), str(tmp_path / 'a/x.png')])
+    found = find_sources([str(tmp_path / name) for name in ('b.jpg', 'a', 'a/x.png', 'c/x.png')])
     assert [source.name for source in found] == ['b', 'deep/clip', 'x', 'x_2', 'x_3']
     assert [source.is_video for source in found] == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize('order', [('v.mp4', 'v'), ('v', 'v.mp4'), ('.',)])
+def test_frames_of_a_video_do_not_lie_among_other_results(tmp_path, order):
+    (tmp_path / 'v/v').mkdir(parents=True)
+    for name in ('v.mp4', 'v/v/000000.png', 'v/000000.png'):
+        (tmp_path / name).touch()
+    sources = find_sources([str(tmp_path / name) for name in order])
+    assert len(sources) == 3
+    [video] = [source.name for source in sources if source.is_video]
+    assert not any(source.name.startswith(f'{video}/') for source in sources)
+
+
+def test_text_is_no_video(tmp_path):
+    """A playlist of a pipe would wait for ever."""
+    os.mkfifo(tmp_path / 'pipe.ts')
+    (tmp_path / 'list.mp4').write_text('#EXTM3U\n#EXTINF:1,é\npipe.ts\n#EXT-X-ENDLIST\n')
+    (tmp_path / 'pipe.mp4').symlink_to('pipe.ts')
+    for name, why in (('list.mp4', 'is a text'), ('pipe.mp4', 'is a pipe')):
+        [source] = find_sources([str(tmp_path / name)])
+        assert source.count() == 1
+        with pytest.raises(Unreadable, match=why):
+            list(read_pictures(source, None, 10**6))
+
+
+def test_videos_that_are_cut_or_of_odd_speed_do_not_end_the_others(tmp_path):
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    noise = np.random.default_rng(0).integers(0, 255, (30, 3))
+    video_of(folder / 'whole.avi', noise, fourcc='MJPG')
+    data = (folder / 'whole.avi').read_bytes()
+    (folder / 'cut.avi').write_bytes(data[: len(data) // 2])
+    # Microseconds a frame, in the main header.
+    (folder / 'fast.avi').write_bytes(data.replace((200_000).to_bytes(4, 'little'), (10).to_bytes(4, 'little'), 1))
+    outcome = done('predict.py tiny.py good.pth fast.avi cut.avi whole.avi --out out', folder, status=65)
+    assert '2 of 3 inputs done' in outcome.out
+    [told] = [line for line in outcome.err.splitlines() if line.startswith('cannot use')]
+    assert re.search(r'cut.avi: only \d+ of its 30 frames can be read', told)
+    frames = Counter(record['file'] for record in json.loads((folder / 'out/predictions.json').read_text()))
+    assert frames['whole.avi'] == frames['fast.avi'] == 30 > frames['cut.avi'] > 0
+
+
+def test_speed_that_no_camera_has_is_not_written(tmp_path, monkeypatch):
+    video_of(tmp_path / 'clip.mp4', [(0, 0, 0)] * 3)
+    monkeypatch.setattr(mmcv.VideoReader, 'fps', 100_000.0)
+    [source] = find_sources([str(tmp_path / 'clip.mp4')])
+    assert {picture.fps for picture in read_pictures(source, None, 10**6)} == {25.0}
+
+
+def test_ctrl_c_finishes_the_files_and_says_what_is_missing(tmp_path, monkeypatch):
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    draw, drawn = Predictor.draw, []
+
+    def interrupted(self, picture, sample):
+        drawn.append(picture)
+        if len(drawn) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return draw(self, picture, sample)
+
+    monkeypatch.setattr(Predictor, 'draw', interrupted)
+    outcome = done('predict.py tiny.py good.pth data/val --out out', folder, status=75)
+    assert 'interrupted before data/val/dog/0.png: 2 of 4 inputs are done' in outcome.err
+    records = json.loads((folder / 'out/predictions.json').read_text())
+    assert [record['file'] for record in records] == ['data/val/cat/0.png', 'data/val/cat/1.png']
+    assert pictures_in(folder / 'out') == ['pictures/cat/0.png', 'pictures/cat/1.png', 'predictions.json']
+
+
+def test_records_are_in_a_file_before_the_end(tmp_path):
+    records = RecordList(tmp_path / 'a.json', dict(categories=[]), 'images')
+    records.add(dict(id=1))
+    assert (tmp_path / 'a.jsonl').read_text() == '{"id": 1}\n'
+    records.add(dict(id='two'))
+    records.close()
+    RecordList(tmp_path / 'b.json', optional=True).close()
+    RecordList(tmp_path / 'c.json').close()
+    assert json.loads((tmp_path / 'a.json').read_text()) == dict(categories=[], images=[dict(id=1), dict(id='two')])
+    assert pictures_in(tmp_path) == ['a.json', 'c.json'] and (tmp_path / 'c.json').read_text() == '[]'
+
+
+@pytest.mark.parametrize(
+    ('categories', 'expected'),
+    [
+        ([(7, 'dog'), (9, 'bird'), (3, 'cat')], [3, 7]),  # by the model's classes, not by the file
+        ([(7, 'dog'), (8, 'dog'), (3, 'cat')], [1, 2]),
+        ([(7, 'dog')], [1, 2]),
+    ],
+)
+def test_categories_follow_the_classes_of_the_model(tmp_path, categories, expected):
+    images = [dict(id='first', file_name='a.png'), dict(id=4, file_name='b.png')]
+    content = dict(images=images, categories=[dict(id=id, name=name) for id, name in categories])
+    (tmp_path / 'a.json').write_text(json.dumps(content))
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(data_root=str(tmp_path), ann_file='a.json'))))
+    ids, found = known_ids(cfg, ['cat', 'dog'])
+    assert [one['id'] for one in found] == expected and [one['name'] for one in found] == ['cat', 'dog']
+    assert sorted(map(str, ids.values())) == (['4', 'first'] if expected == [3, 7] else [])

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from .orientation import Header, header_of
+
 # Largest image, in pixels: Pillow's own bound, 256 MiB as RGB. `default_hooks.bad_samples.max_pixels` changes it.
 MAX_PIXELS = 89_478_485
 
@@ -26,13 +28,16 @@ SPECIAL = {
 }
 
 
-def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> None:
+def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> dict[str, Header | None]:
     """Checks the files and annotations of a sample.
 
     Args:
         info: The data set's information on the sample: paths under keys that end in `path`, `width` and `height` in
             pixels, and `instances`, each with `bbox` (x1, y1, x2, y2) and `mask` (polygons or COCO's run lengths).
         max_pixels: Largest image.
+
+    Returns:
+        The headers of its files by path; None for those that Pillow cannot read.
 
     Raises:
         ValueError: names the file or instance, what it is and what is allowed.
@@ -43,10 +48,11 @@ def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> None:
         found[path] = check_image_size(path, max_pixels)
     size = info.get('width'), info.get('height')
     if None in size:
-        size = found.get(info.get('img_path'))
+        header = found.get(info.get('img_path'))
+        size = header and header.loaded_size(True)
     instances = info.get('instances')
     if not instances or size is None:
-        return
+        return found
     check_annotated_size(*size, max_pixels)
     for number, instance in enumerate(instances):
         if not isinstance(instance, Mapping):
@@ -55,6 +61,7 @@ def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> None:
             check_shapes(instance.get('bbox'), instance.get('mask'), *size)
         except ValueError as error:
             raise ValueError(f'instance {number}: {error}') from error
+    return found
 
 
 def _paths(info: Mapping) -> Iterator[str]:
@@ -86,11 +93,11 @@ def check_regular(path: str | Path) -> None:
         raise ValueError(f'{path} is a {kind}: expected a regular file')
 
 
-def check_image_size(path: str, max_pixels: int) -> tuple[int, int] | None:
+def check_image_size(path: str, max_pixels: int) -> Header | None:
     """Checks the size that the header of an image file gives.
 
     Returns:
-        (width, height) in pixels; None if Pillow cannot read the file, which its loader may.
+        The header; None if Pillow cannot read the file, which its loader may.
 
     Raises:
         ValueError: names the path, its pixels and the limit.
@@ -99,15 +106,15 @@ def check_image_size(path: str, max_pixels: int) -> tuple[int, int] | None:
     Image.MAX_IMAGE_PIXELS = max_pixels
     try:
         with Image.open(path) as image:
-            size = image.size
-        pixels = size[0] * size[1]
+            header = header_of(image)
+        pixels = header.size[0] * header.size[1]
     except Image.DecompressionBombError as error:
         pixels = int(re.search(r'\d+', str(error))[0])
     except Exception:  # a broken header can end in nearly any
         return None
     if pixels > max_pixels:
         raise ValueError(f'{path} has {pixels:,} pixels: {_allowed(max_pixels)}')
-    return size
+    return header
 
 
 def _allowed(max_pixels: int) -> str:

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from pathlib import Path, PurePath
 
 import mmcv
 import numpy as np
@@ -11,6 +12,9 @@ import numpy as np
 from .folders import IMAGE_SUFFIXES, files_below
 from .limits import check_image_size, check_regular
 
+CONTROLS = frozenset(range(0x20)) - frozenset(b'\t\n\r')  # bytes that no text has, and every video
+# Frames a second of drawn videos, where the header gives none or more than any camera.
+DEFAULT_FPS, MAX_FPS = 25.0, 1000
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
 
 # Reads the pixels of an image file, ``(height, width, 3)``, blue first.
@@ -39,7 +43,12 @@ class Source:
 
     def count(self) -> int:
         """How many pictures it says to have."""
-        return max(1, len(_open_video(self.path))) if self.is_video else 1
+        if not self.is_video:
+            return 1
+        try:
+            return max(1, len(_open_video(self.path)))
+        except (ValueError, OSError):
+            return 1  # and named when it is read
 
 
 @dataclass(frozen=True)
@@ -74,14 +83,15 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
         FileNotFoundError: If there is no such file or folder, or a folder has none of them.
         ValueError: If a file has the suffix of neither.
     """
-    found: dict[str, Source] = {}
+    found, names = {}, Names()
     for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f'no such image, video or folder: {path}')
         below = _files_in(path) if path.is_dir() else [(path, path.name)]
         for file, name in below:
-            stem = _free_name(os.path.splitext(name)[0], found)
-            found[stem] = Source(file, stem)
+            if (itself := file.resolve()) not in found:
+                source = Source(file, os.path.splitext(name)[0])
+                found[itself] = replace(source, name=names.free(source))
     return list(found.values())
 
 
@@ -94,12 +104,28 @@ def _files_in(folder: Path) -> list[tuple[Path, str]]:
     return [(file, str(file.relative_to(folder))) for file in files]
 
 
-def _free_name(stem: str, taken: dict) -> str:
-    """A name that no other input has: files of several folders may have the same."""
-    number = 1
-    while (name := stem if number == 1 else f'{stem}_{number}') in taken:
-        number += 1
-    return name
+class Names:
+    """Names of results that no two inputs share, since files of several folders may have the same.
+
+    The frames of a video lie in a folder of its name, in which no other result may lie.
+    """
+
+    def __init__(self):
+        self._taken, self._folders, self._of_videos = set(), set(), set()
+
+    def free(self, source: Source) -> str:
+        """A name for a source: its own, or with a number behind it, or behind a folder that a video has."""
+        stem = source.name
+        while shared := self._of_videos.intersection(map(str, PurePath(stem).parents)):
+            folder = shared.pop()
+            stem = f'{folder}_2{stem.removeprefix(folder)}'
+        taken = self._taken | self._folders if source.is_video else self._taken
+        name = next(name for name in chain((stem,), (f'{stem}_{n}' for n in count(2))) if name not in taken)
+        self._taken.add(name)
+        self._folders.update(map(str, PurePath(name).parents))
+        if source.is_video:
+            self._of_videos.add(name)
+        return name
 
 
 def read_pictures(source: Source, read: Reader, max_pixels: int) -> Iterator[Picture]:
@@ -127,13 +153,27 @@ def _read_frames(source: Source, max_pixels: int) -> Iterator[Picture]:
     video = _open_video(source.path)
     if video.width * video.height > max_pixels:
         raise Unreadable(f'has frames of {video.width * video.height:,} pixels: allowed are {max_pixels:,}')
+    fps = video.fps if 0 < video.fps <= MAX_FPS else DEFAULT_FPS
     frame, pixels = 0, video.read()
     while pixels is not None:
-        yield Picture(source, pixels, frame, video.fps or 25.0)
+        yield Picture(source, pixels, frame, fps)
         frame, pixels = frame + 1, video.read()
     if not frame:
         raise Unreadable('is no video that OpenCV can read, or has no frames')
+    # The number in the header may be rounded from the duration.
+    if frame < len(video) - max(1, len(video) // 100):
+        raise Unreadable(f'only {frame} of its {len(video)} frames can be read: it is cut or damaged')
 
 
 def _open_video(path: Path) -> mmcv.VideoReader:
+    """A video, but no playlist: FFmpeg would open what that names, which may be a pipe without an end.
+
+    Raises:
+        ValueError: If it is a text, or no regular file.
+    """
+    check_regular(path)
+    with open(path, 'rb') as file:
+        head = file.read(512)
+    if head and CONTROLS.isdisjoint(head):
+        raise Unreadable('is a text, such as a playlist, and no video: name the videos themselves')
     return mmcv.VideoReader(str(path), cache_capacity=1)

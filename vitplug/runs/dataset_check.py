@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -20,6 +20,7 @@ from vitplug.config.checks import check_no_pickles
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
 from vitplug.files.limits import MAX_PIXELS, check_image_size, check_source, special_kind
+from vitplug.files.orientation import Header, header_of, misplaced, remedy, turned_formats
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.files.web import name_addresses
 from vitplug.tasks import ANNOTATION_FILES, check_scope
@@ -30,10 +31,9 @@ from .checks.classes import class_complaints, count_of_model
 from .checks.data import check_end, check_split, max_pixels
 from .checks.settings import long_schedules
 from .data.bad_samples import check_sample, one_line, path_of
+from .data.label_files import CUT, DOUBTFUL, MISPLACED, label_cut_to_8_bits
 
 SHOWN_EXAMPLES = 3
-EXIF_ORIENTATION = 0x0112
-TURNED = (5, 6, 7, 8)  # the EXIF orientations that swap width and height
 
 # The conversion of images that are not plain RGB, by PIL's names of modes.
 CONVERTED = {
@@ -53,7 +53,10 @@ CONVERTED = {
 
 
 def inspect_image(
-    path: str, annotated_size: tuple[int, int] | None = None, limit: int = MAX_PIXELS
+    path: str,
+    annotated_size: tuple[int, int] | None = None,
+    limit: int = MAX_PIXELS,
+    turned: Sequence[str] = turned_formats(()),
 ) -> Iterator[Finding]:
     """Decodes an image completely, more strictly than training does, which takes a truncated JPEG as it is.
 
@@ -61,28 +64,43 @@ def inspect_image(
         path: The file.
         annotated_size: (width, height) that the annotations give.
         limit: Largest image, in pixels.
+        turned: Formats that are turned by EXIF when they are loaded.
 
     Yields:
         Findings: unreadable, too large, truncated, other than RGB, turned by EXIF, or of another size.
     """
-    opened = yield from _opened(path, 'image', limit)
-    if opened is None:
+    header = yield from _opened(path, 'image', limit)
+    if header is None:
         return
-    mode, size, orientation = opened
-    if mode in CONVERTED:
-        yield Finding(NOTE, path, f'image with {CONVERTED[mode]}')
-    if orientation != 1:
-        yield Finding(
-            NOTE, path, 'image with EXIF orientation: applied when it is loaded', f'orientation {orientation}'
-        )
-    size = _as_loaded(size, orientation)
-    if annotated_size and size != tuple(annotated_size):
-        detail = f'{size[0]} x {size[1]} as loaded, annotated as {annotated_size[0]} x {annotated_size[1]}'
-        yield Finding(ERROR, path, 'image of another size than annotated', detail)
+    if header.mode in CONVERTED:
+        yield Finding(NOTE, path, f'image with {CONVERTED[header.mode]}')
+    if annotated_size:
+        yield from _compare_sizes(path, header, annotated_size, turned, 'image of another size than annotated')
+
+
+def _compare_sizes(
+    path: str, header: Header, annotated: tuple[int, int], turned: Sequence[str], kind: str
+) -> Iterator[Finding]:
+    """Compares an image with the (width, height) that its annotations give; a difference is of the given kind."""
+    turns = header.format in turned
+    size, wrong = header.loaded_size(turns), misplaced(header, annotated, turns)
+    if wrong:
+        kind = f'{MISPLACED}: {remedy(turns)}'
+    if wrong or size != tuple(annotated):
+        detail = f'{size[0]} x {size[1]} as loaded, annotated as {annotated[0]} x {annotated[1]}'
+        yield Finding(ERROR, path, kind, detail)
+    elif wrong is None:
+        kind = f'{DOUBTFUL}: if they were drawn on these, {remedy(turns)}'
+        yield Finding(NOTE, path, kind, f'orientation {header.orientation}')
 
 
 def inspect_map(
-    path: str, image_path: str, num_classes: int | None, info: dict, limit: int = MAX_PIXELS
+    path: str,
+    image_path: str,
+    num_classes: int | None,
+    info: dict,
+    limit: int = MAX_PIXELS,
+    transforms: Sequence = (),
 ) -> Iterator[Finding]:
     """Compares a label map with its image and with the classes.
 
@@ -92,21 +110,24 @@ def inspect_map(
         num_classes: Number of classes, None if it is not known.
         info: mmseg's information on the sample: `reduce_zero_label` and `label_map`.
         limit: Largest label map, in pixels.
+        transforms: The steps of the pipeline that loads both.
 
     Yields:
         Findings: unreadable, too large, of colours, of another size, or with labels outside of the classes.
     """
-    opened = yield from _opened(path, 'label map', limit)
-    if opened is None:
+    header = yield from _opened(path, 'label map', limit)
+    if header is None:
         return
     try:
         with Image.open(image_path) as image:
-            size = _as_loaded(image.size, image.getexif().get(EXIF_ORIENTATION, 1))
+            image_header = header_of(image)
     except (OSError, SyntaxError):
         return  # found with the image
-    if opened[1] != size:
-        detail = f'{opened[1][0]} x {opened[1][1]}, its image {size[0]} x {size[1]} as loaded'
-        yield Finding(ERROR, path, 'label map of another size than its image', detail)
+    kind = 'label map of another size than its image'
+    yield from _compare_sizes(path, image_header, header.size, turned_formats(transforms), kind)
+    too_large = label_cut_to_8_bits(path, {path: header}, transforms)
+    if too_large:
+        yield Finding(ERROR, path, CUT, f'{too_large}')
     with Image.open(path) as seg_map:
         values = np.asarray(seg_map)
     if values.ndim > 2:
@@ -127,8 +148,8 @@ def _is_label(value: int, num_classes: int, info: dict) -> bool:
     return value < num_classes or value == IGNORED_LABEL
 
 
-def _opened(path: str, what: str, limit: int) -> Iterator[Finding]:
-    """Decodes a picture; returns its mode, size and EXIF orientation, or None after a finding."""
+def _opened(path: str, what: str, limit: int) -> Generator[Finding, None, Header | None]:
+    """Decodes a picture; returns its header, or None after a finding."""
     file = Path(path)
     kind = special_kind(file)
     if kind:
@@ -146,22 +167,12 @@ def _opened(path: str, what: str, limit: int) -> Iterator[Finding]:
         try:
             with Image.open(file) as image:
                 image.load()
-                return image.mode, image.size, image.getexif().get(EXIF_ORIENTATION, 1)
+                return header_of(image)
         except UnidentifiedImageError:
             yield Finding(ERROR, path, f'{what} is of no known format')
         except (OSError, SyntaxError, ValueError) as error:
             yield Finding(ERROR, path, f'{what} is damaged', one_line(error))
     return None
-
-
-def _as_loaded(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    return size[::-1] if orientation in TURNED else size
-
-
-# --- COCO annotations ---
-
-
-# --- lists of images and labels, as mmpretrain reads them ---
 
 
 # --- whole data sets ---
@@ -190,10 +201,12 @@ class SampleInspector:
         """Inspects the image and, if there is one, the label map."""
         info = self.dataset.get_data_info(index)
         size = (info['width'], info['height']) if info.get('width') and info.get('height') else None
+        transforms = getattr(getattr(self.dataset, 'pipeline', None), 'transforms', ())
         if info.get('img_path'):
-            yield from inspect_image(info['img_path'], size, self.limit)
+            yield from inspect_image(info['img_path'], size, self.limit, turned_formats(transforms))
         if info.get('seg_map_path'):
-            yield from inspect_map(info['seg_map_path'], info['img_path'], self.num_classes, info, self.limit)
+            maps = info['seg_map_path'], info['img_path']
+            yield from inspect_map(*maps, self.num_classes, info, self.limit, transforms)
 
     def run_pipeline(self, index: int) -> Iterator[Finding]:
         """Makes the sample as training does."""

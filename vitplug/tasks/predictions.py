@@ -1,9 +1,7 @@
 """Predictions of the three libraries: their inferencers, drawn pictures and files of results."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import mmcv
 import numpy as np
@@ -14,8 +12,8 @@ from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
 from vitplug.files.annotations import read_json
-from vitplug.files.atomic import AtomicBackend
 from vitplug.files.pictures import Picture
+from vitplug.files.record_list import RecordList
 
 from .outcomes import ClassOutcome, MapOutcome, ObjectOutcome
 
@@ -23,10 +21,6 @@ PREDICTIONS = 'predictions.json'
 TOP = 5
 # Pixels. Smaller pictures are enlarged when they are drawn, so that there is room for names.
 SMALLEST_SIDE, LARGEST_SIDE = 384, 1536
-
-
-def write_json(content: Any, path: Path) -> None:
-    AtomicBackend().put_text(json.dumps(content), path)
 
 
 def holding(kind: type, model: nn.Module) -> type:
@@ -66,7 +60,6 @@ class ClassPredictions:
         self.visualizer = UniversalVisualizer()
         self.classes = classes
         self.score_thr = score_thr or 0.0
-        self.records: list[dict] = []
 
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
         """Pictures as a batch for the model's `test_step`."""
@@ -84,17 +77,17 @@ class ClassPredictions:
         """A prediction in words; ``size`` is the height and width of the input."""
         return ClassOutcome.read(sample, self.classes)
 
-    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
-        """Keeps the result of one picture."""
+    def files(self, out: Path) -> dict[str, RecordList]:
+        """The files of results in a folder, by the names that :meth:`record` uses."""
+        return dict(predictions=RecordList(out / PREDICTIONS))
+
+    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
+        """The records of one picture by file; writes pictures of results into the folder."""
         top = [
             dict(label=label, name=self.classes[label] if self.classes else None, score=score)
             for score, label in zip(*(values.tolist() for values in _top(sample)), strict=True)
         ]
-        self.records.append(dict(_place(picture), top=top))
-
-    def write(self, out: Path) -> None:
-        """Writes all results."""
-        write_json(self.records, out / PREDICTIONS)
+        return dict(predictions=[dict(_place(picture), top=top)])
 
 
 def _top(sample: BaseDataElement) -> tuple[torch.Tensor, torch.Tensor]:
@@ -125,7 +118,6 @@ class MapPredictions:
         model.dataset_meta = dict(classes=classes, palette=palette)
         cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=palette)
         self.inferencer = holding(MMSegInferencer, model)(cfg, classes=classes, palette=palette)
-        self.records: list[dict] = []
 
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
         [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
@@ -143,17 +135,17 @@ class MapPredictions:
         """A prediction in words and as labels; ``size`` is the height and width of the input."""
         return MapOutcome.read(sample, size, self.classes, self.palette)
 
-    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
-        """Writes the label map as a PNG of class indices, and keeps the shares of the classes."""
+    def files(self, out: Path) -> dict[str, RecordList]:
+        return dict(predictions=RecordList(out / PREDICTIONS))
+
+    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
+        """Writes the label map as a PNG of class indices; the record has the shares of the classes."""
         labels = sample.pred_sem_seg.data[0].numpy()
         path = Path('labels', f'{picture.name}.png')
         mmcv.imwrite(labels.astype(np.uint8 if len(self.classes) <= 256 else np.uint16), str(out / path))
         present, pixels = np.unique(labels, return_counts=True)
         shares = {self.classes[label]: count / labels.size for label, count in zip(present, pixels, strict=True)}
-        self.records.append(dict(_place(picture), label_map=str(path), shares=shares))
-
-    def write(self, out: Path) -> None:
-        write_json(self.records, out / PREDICTIONS)
+        return dict(predictions=[dict(_place(picture), label_map=str(path), shares=shares)])
 
 
 class ObjectPredictions:
@@ -172,10 +164,7 @@ class ObjectPredictions:
         self.inferencer = holding(DetInferencer, model)(cfg)
         self.score_thr = 0.3 if score_thr is None else score_thr
         self.ids, self.categories = known_ids(cfg, classes)
-        self.next_id = max(self.ids.values(), default=0) + 1
-        self.pictures: list[dict] = []
-        self.boxes: list[dict] = []
-        self.masks: list[dict] = []
+        self.next_id = max((id for id in self.ids.values() if isinstance(id, int)), default=0) + 1
 
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
         [(_, batch)] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
@@ -196,45 +185,54 @@ class ObjectPredictions:
         """A prediction in words, as labels and boxes; ``size`` is the height and width of the input."""
         return ObjectOutcome.read(sample, size, self.classes, self.palette, self.score_thr)
 
-    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> None:
-        """Keeps all objects of one picture, whatever their scores."""
+    def files(self, out: Path) -> dict[str, RecordList]:
+        return dict(
+            images=RecordList(out / 'images.json', dict(categories=self.categories), 'images'),
+            bbox=RecordList(out / 'bbox.json'),
+            segm=RecordList(out / 'segm.json', optional=True),
+        )
+
+    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
+        """All objects of one picture, whatever their scores."""
         from mmdet.structures.mask import encode_mask_results
 
         image_id = self._id_of(picture)
         height, width = picture.pixels.shape[:2]
-        self.pictures.append(dict(id=image_id, file_name=str(picture.source.path), width=width, height=height))
-        self.pictures[-1] |= {} if picture.frame is None else dict(frame=picture.frame)
+        image = dict(id=image_id, file_name=str(picture.source.path), width=width, height=height)
+        image |= {} if picture.frame is None else dict(frame=picture.frame)
         found = sample.pred_instances.numpy()
-        for (left, top, right, bottom), score, label in zip(found.bboxes, found.scores, found.labels, strict=True):
-            box = [float(number) for number in (left, top, right - left, bottom - top)]
-            self.boxes.append(self._result(image_id, label, score) | dict(bbox=box))
-        if 'masks' not in found:
-            return
-        scores = found.get('mask_scores', found.scores)
-        for mask, score, label in zip(encode_mask_results(found.masks), scores, found.labels, strict=True):
-            rle = dict(size=mask['size'], counts=mask['counts'].decode())
-            self.masks.append(self._result(image_id, label, score) | dict(segmentation=rle))
+        boxes = [
+            self._result(image_id, label, score)
+            | dict(bbox=[float(n) for n in (left, top, right - left, bottom - top)])
+            for (left, top, right, bottom), score, label in zip(found.bboxes, found.scores, found.labels, strict=True)
+        ]
+        records = dict(images=[image], bbox=boxes)
+        if 'masks' in found:
+            scores = found.get('mask_scores', found.scores)
+            records['segm'] = [
+                self._result(image_id, label, score)
+                | dict(segmentation=dict(size=mask['size'], counts=mask['counts'].decode()))
+                for mask, score, label in zip(encode_mask_results(found.masks), scores, found.labels, strict=True)
+            ]
+        return records
 
-    def _id_of(self, picture: Picture) -> int:
+    def _id_of(self, picture: Picture) -> int | str:
         path = picture.source.path.resolve()
         if picture.frame is None and path in self.ids:
             return self.ids[path]
         self.next_id += 1
         return self.next_id - 1
 
-    def _result(self, image_id: int, label: int, score: float) -> dict:
+    def _result(self, image_id: int | str, label: int, score: float) -> dict:
         category = self.categories[label]['id'] if label < len(self.categories) else int(label) + 1
         return dict(image_id=image_id, category_id=category, score=float(score))
 
-    def write(self, out: Path) -> None:
-        write_json(dict(images=self.pictures, categories=self.categories), out / 'images.json')
-        write_json(self.boxes, out / 'bbox.json')
-        if self.masks:
-            write_json(self.masks, out / 'segm.json')
-
 
 def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], list[dict]]:
-    """Ids of pictures by path, and the categories, of the annotation file of the test; 1, 2 ... where there is none."""
+    """Ids of pictures by path, and the categories of the classes in the order of their labels.
+
+    Both are those of the annotation file of the test, if it has one category for each class; else 1, 2 ...
+    """
     dataset, names = cfg.test_dataloader.dataset, classes or []
     numbered = [dict(id=number, name=name) for number, name in enumerate(names, start=1)]
     path = Path(dataset.get('data_root') or '', dataset.get('ann_file') or '')
@@ -244,9 +242,10 @@ def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], 
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     folder = Path(dataset.get('data_root') or '', prefix).resolve()
     ids = {(folder / image['file_name']).resolve(): image['id'] for image in content.get('images', ())}
-    # mmdet numbers the classes in the order of the file.
-    own = [dict(id=c['id'], name=c['name']) for c in content.get('categories', ()) if c['name'] in names]
-    return (ids, own) if len(own) == len(names) else ({}, numbered)
+    own = {name: [c['id'] for c in content.get('categories', ()) if c['name'] == name] for name in names}
+    if any(len(found) != 1 for found in own.values()):
+        return {}, numbered
+    return ids, [dict(id=own[name][0], name=name) for name in names]
 
 
 Predictions = ClassPredictions | MapPredictions | ObjectPredictions

@@ -11,9 +11,8 @@ from mmengine import dist
 from mmengine.dataset import BaseDataset, InfiniteSampler
 from torch.utils.data import DataLoader
 
-from vitplug.files.limits import check_source
-
 from .bad_samples import BadSamples, check_evaluated_sample, check_sample, path_of
+from .label_files import SampleFiles, WrongLabels
 from .randomness import own_randomness
 from .workers import InHand
 
@@ -158,6 +157,8 @@ class TolerantDataset(DatasetProxy):
             with self.in_hand.holding(index):
                 sample = self.dataset[index]
             check_sample(sample, _num_classes(self.dataset))
+        except WrongLabels:
+            raise
         # Any file may pass through any transform. A mistake in the code or the config makes every sample fail, and
         # shows itself after `max_in_a_row`.
         except Exception as error:
@@ -174,6 +175,8 @@ class SkippingDataset(TolerantDataset):
             with self.in_hand.holding(index):
                 sample = self.dataset[index]
             check_evaluated_sample(sample, _num_classes(self.dataset))
+        except WrongLabels:
+            raise
         except Exception as error:
             self.bad_samples.note(self.dataset, index, error)
             return None
@@ -245,11 +248,11 @@ def check_sources(dataset, max_pixels: int) -> None:
     for child in (*getattr(dataset, 'datasets', ()), *([] if inner is None else [inner])):
         check_sources(child, max_pixels)
     if isinstance(dataset, BaseDataset):
-        dataset.prepare_data = partial(_prepare_checked, dataset, max_pixels)
+        dataset.prepare_data = partial(_prepare_checked, dataset, SampleFiles(dataset, max_pixels))
 
 
-def _prepare_checked(dataset: BaseDataset, max_pixels: int, index: int):
-    check_source(dataset.get_data_info(index), max_pixels)
+def _prepare_checked(dataset: BaseDataset, files: SampleFiles, index: int):
+    files.check(index)
     return type(dataset).prepare_data(dataset, index)
 
 

@@ -33,7 +33,8 @@ class BadSampleHook(Hook):
     a file that is a pipe or a device, or a box, polygon or RLE far outside of its image (`vitplug.files.limits`); such
     are found before a C library sees them. `bad_samples.jsonl` in the work dir names each. What the ecosystem handles
     itself stays as it is: boxes without area and images without boxes (mmdet leaves them out), grey, transparent and
-    16-bit images (loaded as three channels of 8 bit), EXIF rotation (applied).
+    16-bit images (loaded as three channels of 8 bit), EXIF rotation (applied). Labels that would be read as others, on
+    pixels they were not drawn on or cut to 8 bits, end the run: see `vitplug.runs.data.label_files`.
 
     `tools/test.py` is always strict: a result over a part of the images is none. So is a validation where the processes
     share the model out (FSDP), for then all of them have to run the same number of batches.

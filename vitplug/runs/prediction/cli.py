@@ -1,8 +1,11 @@
 """The command behind `tools/predict.py`."""
 
 import argparse
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from vitplug.config.checks import check_no_pickles
 from vitplug.config.reading import OptionsAction, read_config
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
-from vitplug.errors.stops import BadSample
+from vitplug.errors.stops import BadSample, Interrupted
 from vitplug.files.named import check_pictures_folder, check_weights
 from vitplug.files.pictures import Picture, Source, Unreadable, find_sources, read_pictures
 from vitplug.files.readers import refuse_code_in_files
@@ -26,6 +29,7 @@ from ..checks.data import max_pixels
 from .predictor import Predictor
 
 PICTURES = 'pictures'
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit status: 0; 65 if some of the inputs could not be used, each being named on stderr. A wrong setting ends in
-        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74.
+        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
     """
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS), explained_writes(args.out):
@@ -51,18 +55,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         Path(args.out).mkdir(parents=True, exist_ok=True)
         predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
         failed = predict(predictor, sources, Path(args.out), args.batch_size, max_pixels(cfg))
-    print(f'{len(sources) - failed} of {len(sources)} inputs done: {args.out}')
+    print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
     if not failed:
         return 0
-    print(f'error: {failed} of {len(sources)} inputs cannot be used; they are named above', file=sys.stderr)
+    print(f'error: {len(failed)} of {len(sources)} inputs cannot be used; they are named above', file=sys.stderr)
     return BadSample.status
 
 
-def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int, most_pixels: int) -> int:
+def predict(
+    predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int, most_pixels: int
+) -> dict[Source, str]:
     """Writes pictures and results of all sources, and says on stderr which cannot be used and why.
 
+    Results are written as they come. Ctrl-C ends it after the batch at hand, with all files whole.
+
     Returns:
-        How many of the sources could not be used, or not to their end.
+        Sources that could not be used, or not to their end, with the reasons.
+
+    Raises:
+        Interrupted: On Ctrl-C; says what is missing.
     """
     failed: dict[Source, str] = {}
 
@@ -77,20 +88,48 @@ def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_si
             except Unreadable as error:
                 fail(source, source.path, str(error))
 
-    waiting, drawings = pictures(), Drawings(out)
-    total = sum(source.count() for source in sources)
-    with tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar:
+    waiting, total = pictures(), sum(source.count() for source in sources)
+    with (
+        tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar,
+        Results(predictor, out) as results,
+        stop_asked() as asked,
+    ):
         while batch := list(islice(waiting, batch_size)):
+            if asked():
+                done = sources.index(batch[0].source) - len(failed)
+                raise Interrupted(f'interrupted before {batch[0]}: {done} of {len(sources)} inputs are done: {out}')
             for picture, result in zip(batch, _predict_batch(predictor, batch), strict=True):
                 if isinstance(result, Exception):
                     fail(picture.source, picture, f'{type(result).__name__}: {" ".join(str(result).split())}')
                     continue
-                drawings.add(picture, predictor.draw(picture.pixels, result))
-                predictor.task.record(picture, result, out)
+                try:
+                    results.add(picture, result)
+                except Unreadable as error:
+                    fail(picture.source, picture, str(error))
             bar.update(len(batch))
-    drawings.close()
-    predictor.task.write(out)
-    return len(failed)
+    return failed
+
+
+@contextmanager
+def stop_asked() -> Iterator[Callable[[], bool]]:
+    """Notes a Ctrl-C or SIGTERM, and gives the answer to whether one came. A second one ends the process as usual."""
+    received = []
+
+    def note(number: int, frame: object) -> None:
+        received.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    # Python delivers signals to the main thread only.
+    heard = STOPS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, note) for number in heard}
+    try:
+        yield lambda: bool(received)
+    finally:
+        restore()
 
 
 def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseDataElement | Exception]:
@@ -103,42 +142,59 @@ def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseD
     return [result for picture in batch for result in _predict_batch(predictor, [picture])]
 
 
-class Drawings:
-    """Drawn pictures in a folder; frames of a video become a video.
+class Results:
+    """Records and drawn pictures in a folder; drawn frames of a video become a video.
 
     Args:
-        out: The folder of all results.
+        predictor: Draws the pictures.
+        out: The folder.
     """
 
-    def __init__(self, out: Path):
-        self.folder = out / PICTURES
+    def __init__(self, predictor: Predictor, out: Path):
+        self.predictor, self.out = predictor, out
+        self.files = predictor.task.files(out)
         self.video: tuple[Source, cv2.VideoWriter] | None = None
 
-    def add(self, picture: Picture, drawn: np.ndarray) -> None:
-        """Writes one, ``(height, width, 3)``, red first.
+    def __enter__(self) -> 'Results':
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._close_video()
+        for file in self.files.values():
+            file.close()
+
+    def add(self, picture: Picture, sample: BaseDataElement) -> None:
+        """Writes the drawn picture and the records of one.
 
         Raises:
-            OSError: If it cannot be written.
+            Unreadable: If OpenCV can write no video of these frames.
+            OSError: If the folder cannot be written.
         """
+        drawn = self.predictor.draw(picture.pixels, sample)[..., ::-1]
         if picture.frame is None:
-            mmcv.imwrite(drawn[..., ::-1], str(self.folder / f'{picture.name}.png'))
-            return
-        if self.video is None or self.video[0] != picture.source:
-            self.close()
-            self.video = picture.source, self._open(picture, drawn)
-        self.video[1].write(np.ascontiguousarray(drawn[..., ::-1]))
+            mmcv.imwrite(drawn, str(self.out / PICTURES / f'{picture.name}.png'))
+        else:
+            self._add_frame(picture, np.ascontiguousarray(drawn))
+        for name, records in self.predictor.task.record(picture, sample, self.out).items():
+            for record in records:
+                self.files[name].add(record)
 
-    def _open(self, picture: Picture, drawn: np.ndarray) -> cv2.VideoWriter:
-        path = self.folder / f'{picture.source.name}.mp4'
+    def _add_frame(self, picture: Picture, drawn: np.ndarray) -> None:
+        if self.video is None or self.video[0] != picture.source:
+            self._close_video()
+            self.video = picture.source, self._open_video(picture, drawn)
+        self.video[1].write(drawn)
+
+    def _open_video(self, picture: Picture, drawn: np.ndarray) -> cv2.VideoWriter:
+        path = self.out / PICTURES / f'{picture.source.name}.mp4'
         path.parent.mkdir(parents=True, exist_ok=True)
         size = drawn.shape[1], drawn.shape[0]
         writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), picture.fps, size)
         if not writer.isOpened():
-            raise OSError(f'{path}: OpenCV cannot write it; is MPEG-4 left out of it, or the folder unwritable?')
+            raise Unreadable(f'OpenCV cannot write {path}, {size[0]} x {size[1]} pixels, {picture.fps} frames a second')
         return writer
 
-    def close(self) -> None:
-        """Finishes the video, if there is one."""
+    def _close_video(self) -> None:
         if self.video is not None:
             self.video[1].release()
         self.video = None
