@@ -1360,9 +1360,9 @@ CONFIG = (
         r'RelPosBias: block 0 has queries on 56x56 and keys on 14x14',
     ),
     Row(
-        'plugs that are no list',
-        _backbone('plugs=ContextBroadcast'),
-        r"plugs='ContextBroadcast': expected a list of dicts",
+        'plugs that cannot be read',
+        _backbone('plugs=3'),
+        r"model\.backbone\.plugs: '3' in '3' is no plug: expected a name such as gab",
     ),
     _plugs('plug without a type', 'dict(sigma=2)', r"plugs: \{'sigma': 2\} is no plug"),
     _plugs('unknown plug', "dict(type='Nothing')", r"type='Nothing' is no plug; choose from .*'Refiner'"),
@@ -1801,7 +1801,7 @@ ARGUMENT = (
     Row(
         'plugs given as dicts by a setting',
         'train.py tiny.py --cfg-options "model.backbone.plugs=[dict(type=\'ContextBroadcast\')]"',
-        r"plugs=\[dict.*'\)\]: a dict is no value.*plugs\.0\.type=ContextBroadcast, if.*_base_.*ablate\.py --plugs",
+        r"plugs=\[dict.*'\)\]: a dict is no value.*plugs\.0\.type=ContextBroadcast, if.*_base_, or the plugs as a text, such as model\.backbone\.plugs='gab\+",
     ),
     Row(
         'setting below a word',
@@ -2219,7 +2219,7 @@ ARGUMENT = (
     Row(
         'experiment with a plug of another name',
         f'{NEW} --data data --plugs gap',
-        r'--plugs: gap is unknown: choose from broad, cb, gab, .*did you mean gab\?',
+        r"--plugs: 'gap' in 'gap' is unknown: choose from none, broad, cb, gab, .*did you mean gab\?",
     ),
     Row('experiment with a plug twice', f'{NEW} --data data --plugs gab,gab', r'GaussianAttentionBias.*more than once'),
     Row('experiment of no epochs', f'{NEW} --data data --epochs 0', r'--epochs 0: expected at least 1'),

@@ -1,5 +1,7 @@
 """The hosts and plugs every contract test runs over: a new plug or backbone is one line here."""
 
+import inspect
+
 import torch
 from further_plugs.gated_attention import GatedAttention
 from further_plugs.registers import Registers
@@ -40,6 +42,10 @@ def vit_without_class_token(**settings) -> VisionTransformer:
     return vit(**{'with_cls_token': False, 'layer_scale_init_value': 0.5, **settings})
 
 
+def vit_with_even_heads(**settings) -> VisionTransformer:
+    return vit(**{'arch': {**VIT_ARCH, 'num_heads': 4}, **settings})
+
+
 def swin(**settings) -> SwinTransformer:
     defaults = dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(0, 1), drop_path_rate=0.0)
     return SwinTransformer(**{**defaults, **settings})
@@ -76,8 +82,12 @@ def lvt(plugs=(), **settings) -> LVT:
 def _on_maps(plug):
     """The plug for the blocks of LVT that have attention maps, unless it needs none or says which blocks."""
     as_it_is = (None, 'ContextBroadcast', 'SqueezeExcite', 'BroadAttention')
-    is_changed = isinstance(plug, dict) and plug.get('type') not in as_it_is
+    is_changed = isinstance(plug, dict) and plug.get('type') not in as_it_is and _has_layers(plug['type'])
     return {'layers': [1, 2, 3], **plug} if is_changed else plug
+
+
+def _has_layers(kind) -> bool:
+    return isinstance(kind, str) or 'layers' in inspect.signature(kind).parameters
 
 
 def pit(**settings) -> PoolingVisionTransformer:
@@ -118,6 +128,8 @@ HOSTS = {
     'mvit': mvit,
     'mvit-cls': mvit_with_class_token,
 }
+# For plugs that pair heads: the other hosts of one stage have three. The own plugs need no more hosts.
+EVEN_HOSTS = {'vit-even-heads': vit_with_even_heads}
 # Hosts whose blocks keep the grid and the width of their tokens. The others have tests of their own.
 ONE_GRID_HOSTS = [host for host in HOSTS if not host.startswith(('lvt', 'pit', 'mvit'))]
 # Hosts without attention, for plugs of tokens.

@@ -1,6 +1,5 @@
 """Shared settings."""
 
-import importlib
 import logging
 import os
 import signal
@@ -25,7 +24,7 @@ settings.load_profile('vitplug')
 
 
 def pytest_addoption(parser):
-    parser.addoption('--plug', metavar='MODULE.CLASS', help="run the contract on this plug in place of vitplug's own")
+    parser.addoption('--plug', metavar='MODULE:CLASS', help="run the contract on this plug in place of vitplug's own")
     parser.addoption(
         '--quick',
         action='store_true',
@@ -35,13 +34,10 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Puts the plug where the contract finds it, before its tests are collected."""
-    path = config.getoption('--plug')
-    if path:
-        import cases
+    if path := config.getoption('--plug'):
+        from contract_of_plug import ContractOfPlug
 
-        module, _, name = path.rpartition('.')
-        cases.PLUGS = {name: [dict(type=getattr(importlib.import_module(module), name))]}
-        cases.PREFIX_PLUGS = {}
+        config.pluginmanager.register(ContractOfPlug(path))
 
 
 def pytest_collection_modifyitems(config, items):

@@ -27,10 +27,10 @@ from vitplug.ablation.cells import (
 from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
 from vitplug.ablation.keys import check_key
 from vitplug.ablation.metrics import choose_metric, greater_is_better
-from vitplug.ablation.plug_text import label_of, parse_plugs
 from vitplug.ablation.probe import count_steps
 from vitplug.ablation.records import Grid, read_cells, read_grid
 from vitplug.config.reading import read_config
+from vitplug.plugs import ContextBroadcast
 
 DIGITS = Path(__file__).parents[2] / 'configs' / 'digits'
 VIT = str(DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py')
@@ -40,37 +40,21 @@ LR = 'optim_wrapper.optimizer.lr'
 # --- plugs ---
 
 
-@pytest.mark.parametrize(
-    'text, plugs',
-    [
-        ('none', []),
-        ('cb', [dict(type='ContextBroadcast')]),
-        ('gab+residual', [dict(type='GaussianAttentionBias'), dict(type='ResidualAttention')]),
-        ('residual(alpha=0.25)', [dict(type='ResidualAttention', alpha=0.25)]),
-        (
-            " gab + residual( alpha = 0.25, layers='upper' ) ",
-            [dict(type='GaussianAttentionBias'), dict(type='ResidualAttention', alpha=0.25, layers='upper')],
-        ),
-        ('broad(gamma=0.4)+refiner', [dict(type='BroadAttention', gamma=0.4), dict(type='Refiner')]),
-        ('rel-pos-bias+cb', [dict(type='RelPosBias'), dict(type='ContextBroadcast')]),
-        ('cb(layers=[0, 1])', [dict(type='ContextBroadcast', layers=[0, 1])]),
-        ('SqueezeExcite(reduction=8)', [dict(type='SqueezeExcite', reduction=8)]),
-    ],
-)
-def test_plugs_of_a_text(text, plugs):
-    assert parse_plugs(text) == plugs
+def test_plugs_of_a_grid_may_be_texts_lists_and_objects():
+    plugs = ['none', ['gab', dict(type='Refiner', expansion=2)], [ContextBroadcast(scaled=True, layers=[1])]]
+    grid = GridFile(VIT, plugs=plugs, seeds=[0])
+    assert grid.plugs == ['none', 'gab+refiner(expansion=2)', 'cb(layers=[1],scaled=True)']
+    assert [v.cfg.model.backbone.plugs for v in make_variants(GridFile(**json.loads(json.dumps(grid.as_json()))))] == [
+        [],
+        [dict(type='GaussianAttentionBias'), dict(type='Refiner', expansion=2)],
+        [dict(type='ContextBroadcast', layers=[1], scaled=True)],
+    ]
 
 
-@pytest.mark.parametrize(
-    'text', ['cb(0.5)', 'cb-gab', 'cb*2', '', 'cb(**{})', 'os.system("x")', 'cb(layers=open("x"))']
-)
-def test_text_that_is_no_plug(text):
-    with pytest.raises(ValueError, match='--plugs'):
-        parse_plugs(text)
-
-
-def test_label_has_no_spaces():
-    assert label_of(' gab +  residual( alpha = 0.25 ) ') == 'gab+residual(alpha=0.25)'
+@pytest.mark.parametrize('plug', [dict(type=ContextBroadcast), dict(type='Refiner', layers=range(2)), 3])
+def test_plugs_of_a_grid_that_have_no_text(plug):
+    with pytest.raises(ValueError, match='plugs'):
+        GridFile(VIT, plugs=['none', [plug]])
 
 
 # --- what a cell is ---

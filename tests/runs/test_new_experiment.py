@@ -15,10 +15,11 @@ from PIL import Image
 
 from vitplug import tasks
 from vitplug.backbones.base import PluggedBackbone
+from vitplug.config.plug_text import SHORT_NAMES
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, text
 from vitplug.plugs import PLUG_TYPES
-from vitplug.runs.new_experiment import PLUGS, class_counts
+from vitplug.runs.new_experiment import class_counts
 from vitplug.tasks.experiments.own_data import read_classification, read_detection, read_segmentation
 
 RNG = np.random.default_rng(0)
@@ -459,7 +460,7 @@ def test_settings_that_the_host_lacks_are_refused():
 
 
 def test_every_plug_has_a_short_name():
-    assert sorted(PLUGS.values()) == sorted(plug.__name__ for plug in PLUG_TYPES)
+    assert sorted(SHORT_NAMES.values()) == sorted(plug.__name__ for plug in PLUG_TYPES)
 
 
 def test_numbers_of_classes_wherever_they_stand():

@@ -16,10 +16,11 @@ from typing import Any
 
 from mmengine.config import Config
 
+from vitplug.backbones.plug_configs import build_plugs, plugs_text
+from vitplug.config.plug_text import NONE, label_of, parse_plugs
 from vitplug.config.reading import read_config
 
 from .keys import check_key, settings_of_class
-from .plug_text import NONE, label_of, parse_plugs
 from .records import GRID
 
 # Names in a grid file beside `base`.
@@ -37,7 +38,8 @@ class GridFile:
     Attributes:
         base: The config that all variants start from.
         axes: Values by the dotted name of a setting; every combination is a variant.
-        plugs: Plugs of the variants, as texts; None to leave those of the base as they are.
+        plugs: Plugs of the variants, each a text or a list as backbones take it, and kept as texts; None to leave
+            those of the base as they are.
         seeds: The seeds of every variant.
         metric: Name of the metric; None for the main one of the config.
         greater_is_better: None to tell by the name of the metric.
@@ -47,7 +49,7 @@ class GridFile:
 
     base: str
     axes: Mapping[str, Sequence] = field(default_factory=dict)
-    plugs: Sequence[str] | None = None
+    plugs: Sequence[str | Sequence] | None = None
     seeds: Sequence[int] = tuple(range(SEEDS))
     metric: str | None = None
     greater_is_better: bool | None = None
@@ -56,6 +58,9 @@ class GridFile:
 
     def __post_init__(self) -> None:
         _check_axes(self.axes)
+        if isinstance(self.plugs, list | tuple):
+            texts = [plugs if isinstance(plugs, str) else plugs_text(plugs) for plugs in self.plugs]
+            object.__setattr__(self, 'plugs', texts)
         _check_distinct('plugs', self.plugs)
         if not self.seeds:
             raise ValueError('seeds: there are none; expected a number such as 5, or a list such as [0, 1, 2]')
@@ -203,7 +208,7 @@ def make_variants(grid: GridFile) -> list[Variant]:
         check_key(base, key)
     texts = [None] if grid.plugs is None else [label_of(text) for text in grid.plugs]
     _check_distinct('plugs', texts)
-    parsed = {text: None if text is None else parse_plugs(text) for text in texts}
+    parsed = {text: None if text is None else _parsed(text) for text in texts}
     if grid.plugs is not None:
         _check_takes_plugs(base)
     names = _short_names(grid.axes)
@@ -211,6 +216,15 @@ def make_variants(grid: GridFile) -> list[Variant]:
         _variant(base, text, parsed[text], dict(zip(grid.axes, values, strict=True)), names)
         for text, values in itertools.product(texts, itertools.product(*grid.axes.values()))
     ]
+
+
+def _parsed(text: str) -> list[dict]:
+    plugs = parse_plugs(text, '--plugs')
+    try:
+        build_plugs(plugs)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f'--plugs: {text!r}: {error}') from error
+    return plugs
 
 
 def baseline_of(grid: GridFile, labels: Sequence[str]) -> str:

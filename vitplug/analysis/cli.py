@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mmengine.config import Config
 
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.config.reading import CONFIG_HELP, add_options, read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.tasks import TASKS, check_scope
@@ -29,7 +29,7 @@ def print_config(argv: Sequence[str] | None = None) -> None:
         help='print the differing settings and their effect on parameters, MACs, optimizer, attention and memory',
     )
     _add_shape(parser)
-    _add_options(parser, 'settings that override the config (with --diff: CHILD)')
+    add_options(parser, 'settings that override the config (with --diff: CHILD)')
     args = parser.parse_args(argv)
     if (args.config is None) == (args.diff is None):
         parser.error('expected a config file or --diff BASE CHILD')
@@ -52,7 +52,7 @@ def get_flops(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('config', help=CONFIG_HELP)
     _add_shape(parser)
     parser.add_argument('--batch', type=int, default=1, metavar='N', help='number of images (default 1)')
-    _add_options(parser, 'settings that override the config')
+    add_options(parser, 'settings that override the config')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         print(report_costs(_checked(read_config(args.config, args.cfg_options)), args.shape, args.batch))
@@ -110,7 +110,3 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
         metavar='PIXELS',
         help='height and width of the images, or one number for both (default: the size in the config)',
     )
-
-
-def _add_options(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help=text)

@@ -177,7 +177,7 @@ class LVT(PluggedBackbone):
         with_cp: Whether activations are computed again in backward instead of being kept.
         frozen_stages: Last stage to freeze; -1 freezes nothing.
         norm_cfg: The norm of every output; None leaves them out.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         init_cfg: Weight initialisation; the authors' by default.
 
     Raises:
@@ -214,7 +214,7 @@ class LVT(PluggedBackbone):
         norm_cfg: dict | None = dict(type='LN'),
         init_cfg: dict | list[dict] | None = None,
         *,
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         **unknown,
     ):
         super().__init__(

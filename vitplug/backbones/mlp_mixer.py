@@ -112,7 +112,7 @@ class MlpMixer(ColumnarBackbone):
         in_channels: Channels of the images.
         out_type: ``'tokens'`` ``(B, D, N)``, as mmpretrain's class, or ``'featmap'`` ``(B, D, h, w)``.
         frozen_stages: Blocks (and the embedding) to freeze; nothing for values below 1.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
 
@@ -148,7 +148,7 @@ class MlpMixer(ColumnarBackbone):
         in_channels: int = 3,
         out_type: str = 'tokens',
         frozen_stages: int = -1,
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         with_cp: bool = False,
         **unknown,
     ):

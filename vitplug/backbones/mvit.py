@@ -318,7 +318,7 @@ class MViT(PluggedBackbone):
         drop_rate: Drop rate after the embedding.
         frozen_stages: Last stage to freeze, with everything before it; -1 freezes nothing.
         with_cp: Whether activations are computed again in backward instead of being kept.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
 
     Raises:
         ValueError: Names the argument, its value and what is allowed.
@@ -360,7 +360,7 @@ class MViT(PluggedBackbone):
         drop_rate: float = 0.0,
         frozen_stages: int = -1,
         with_cp: bool = False,
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         **unknown,
     ):
         super().__init__(

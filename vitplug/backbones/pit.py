@@ -203,7 +203,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         norm_cfg: The norm layers.
         interpolate_mode: How the position table is resized.
         frozen_stages: Last stage to freeze; -1 freezes nothing.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
 
@@ -235,7 +235,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         norm_cfg: dict = dict(type='LN', eps=1e-6),
         interpolate_mode: str = 'bicubic',
         frozen_stages: int = -1,
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         with_cp: bool = False,
         init_cfg: dict | list[dict] | None = None,
         **unknown,

@@ -401,7 +401,7 @@ class SwinTransformer(SwinBackbone):
         norm_cfg: The norm of every output; None leaves them out.
         stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         init_cfg: Weight initialisation.
 
     Raises:
@@ -440,7 +440,7 @@ class SwinTransformer(SwinBackbone):
         patch_cfg: Mapping = dict(),
         init_cfg: dict | list[dict] | None = None,
         *,
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         **unknown,
     ):
         super().__init__(

@@ -271,7 +271,7 @@ class SwinTransformerV2(SwinBackbone):
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
         pretrained_window_sizes: Sides of the windows of the pretraining, of all stages or of each, where a checkpoint
             was trained with other windows; 0 where not. Position biases then keep their scale.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         init_cfg: Weight initialisation.
 
     Raises:
@@ -312,7 +312,7 @@ class SwinTransformerV2(SwinBackbone):
         pretrained_window_sizes: int | Sequence[int] = 0,
         init_cfg: dict | list[dict] | None = None,
         *,
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         **unknown,
     ):
         super().__init__(

@@ -68,7 +68,7 @@ class T2T_ViT(ColumnarBackbone):
         qk_scale: Factor of the blocks' dot products, ``d ** -0.5`` for None, with ``d`` the width of a head, as in
             the official training. The official builder has ``embed_dims ** -0.5`` for ``pretrained=True``.
         frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         with_cp: Whether activations of the blocks and of the token stage are computed again in backward instead of
             being kept.
 
@@ -98,7 +98,7 @@ class T2T_ViT(ColumnarBackbone):
         *,
         qk_scale: float | None = None,
         frozen_stages: int = -1,
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         with_cp: bool = False,
         **unknown,
     ):

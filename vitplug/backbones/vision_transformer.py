@@ -220,7 +220,7 @@ class VisionTransformer(ColumnarBackbone):
             need it; None for global attention. Maps are padded to whole windows.
         global_blocks: Blocks that attend globally although there is a ``window_size``; negative indices
             count from the end.
-        plugs: Configs of the plugs, such as ``[dict(type='ContextBroadcast')]``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
 
@@ -265,7 +265,7 @@ class VisionTransformer(ColumnarBackbone):
         stem: str = 'patch',
         window_size: int | None = None,
         global_blocks: int | Sequence[int] = (),
-        plugs: Sequence[Mapping] = (),
+        plugs: str | Sequence = (),
         with_cp: bool = False,
         **unknown,
     ):

@@ -4,6 +4,8 @@ import ast
 import shlex
 from collections.abc import Iterator
 
+from .plug_text import EXAMPLE
+
 
 def advice_for_dicts(pair: str) -> str:
     """What to write in place of a setting whose value is, or holds, a dict; '' for other settings."""
@@ -19,7 +21,7 @@ def advice_for_dicts(pair: str) -> str:
     if isinstance(node, ast.List | ast.Tuple):
         advice += ', if the list in the config has these entries; else write a config that inherits by _base_'
         if key.endswith('plugs'):
-            advice += ', or compare plugs by python tools/ablate.py --plugs'
+            advice += f', or the plugs as a text, such as {key}={EXAMPLE!r}'
     return advice
 
 

@@ -1,5 +1,6 @@
 """From a path and the settings of a command line to a complete mmengine config."""
 
+import argparse
 import errno
 import tempfile
 
@@ -11,11 +12,26 @@ from vitplug.files.named import check_config_file, check_temporary_folder
 from .checks import check_depth, check_option_names, check_parts, check_places_of_plugs, check_types
 from .dict_values import advice_for_dicts
 from .paths import config_file, packages_where_imported
+from .plug_text import PLUGS_HELP, listed_plugs
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
+PLUGS_KEY = 'model.backbone.plugs'
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # The hooks that every runner of mmengine has, and leaves out where they are None.
 MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
+
+
+def add_options(parser: argparse.ArgumentParser, help: str = 'settings that win over the config') -> None:
+    """Adds the options `--cfg-options` and `--plugs`, which is short for one of them."""
+    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help=help)
+    parser.add_argument('--plugs', action=PlugsAction, metavar='PLUGS', help=f"{PLUGS_HELP}; they replace the config's")
+
+
+class PlugsAction(argparse.Action):
+    """`--plugs TEXT` is `--cfg-options model.backbone.plugs=TEXT`."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        namespace.cfg_options = {**(namespace.cfg_options or {}), PLUGS_KEY: values}
 
 
 class OptionsAction(DictAction):
@@ -28,6 +44,10 @@ class OptionsAction(DictAction):
         for value in values:
             if advice := advice_for_dicts(value):
                 parser.error(f'{option_string} {value}: {advice}')
+            key, separator, text = value.partition('=')
+            if separator and _names_plugs(key):  # mmengine cannot read brackets with several arguments
+                setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), key: text})
+                continue
             try:
                 super().__call__(parser, namespace, [value], option_string)
             except (ValueError, AssertionError, RecursionError):  # without '=', with open brackets, such as a(1,2)
@@ -58,10 +78,14 @@ def read_config(path: str, options: dict | None = None) -> Config:
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
     # mmengine marks the parts of a base `vitplug::...` with that scope, in which the task's parts are not registered.
     _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
-    check_option_names(cfg, options or {})
+    _list_plugs(cfg._cfg_dict.get('model'), 'model')
+    options = {
+        key: _options_plugs(key, value) if _names_plugs(key) else value for key, value in (options or {}).items()
+    }
+    check_option_names(cfg, options)
     hooks = set(cfg.get('default_hooks') or ())
     try:
-        cfg.merge_from_dict(options or {})
+        cfg.merge_from_dict(options)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
     check_depth(cfg._cfg_dict)
@@ -70,6 +94,25 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_types(cfg._cfg_dict)
     check_places_of_plugs(cfg.get('model'), 'model')
     return cfg
+
+
+def _names_plugs(key: str) -> bool:
+    return key.rpartition('.')[2] == 'plugs'
+
+
+def _options_plugs(key: str, plugs) -> list:
+    """The plugs of a setting of the command line."""
+    return listed_plugs([] if plugs in ('[]', '()') else plugs, key)
+
+
+def _list_plugs(node, path: str) -> None:
+    """Lets all plugs in a model be lists of dicts, as the rest of vitplug reads them."""
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else ()):
+        place = f'{path}.{key}'
+        if key == 'plugs' and child is not None:
+            node[key] = listed_plugs(child, place)
+        else:
+            _list_plugs(child, place)
 
 
 def _unreadable(path: str, error: OSError) -> Exception:

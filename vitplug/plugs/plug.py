@@ -12,6 +12,7 @@ import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -173,11 +174,15 @@ class Plug:
             if symbol is not None
         }
 
+    def settings(self) -> dict[str, Any]:
+        """The arguments in which the plug differs from its defaults."""
+        defaults = {key: parameter.default for key, parameter in inspect.signature(type(self)).parameters.items()}
+        return {key: value for key, value in vars(self).items() if key in defaults and value != defaults[key]}
+
     def describe(self) -> str:
-        """The plug and the arguments in which it differs from its defaults, as one would write them."""
-        defaults = {key: p.default for key, p in inspect.signature(type(self)).parameters.items() if key != 'layers'}
-        changed = {key: value for key, value in vars(self).items() if key in defaults and value != defaults[key]}
-        return f'{type(self).__name__}({", ".join(f"{key}={value!r}" for key, value in changed.items())})'
+        """The plug and the arguments in which it differs from its defaults, without its blocks, as one writes them."""
+        changed = [f'{key}={value!r}' for key, value in self.settings().items() if key != 'layers']
+        return f'{type(self).__name__}({", ".join(changed)})'
 
     def layer_indices(self, num_layers: int) -> list[int]:
         """The blocks that get the plug.

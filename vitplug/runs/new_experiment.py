@@ -1,7 +1,6 @@
 """Writes the config of an experiment on one's own data: behind `tools/misc/new_experiment.py`."""
 
 import argparse
-import difflib
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from vitplug.config.parts import pipeline_of
 from vitplug.config.paths import configs_folder
+from vitplug.config.plug_text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, text
 from vitplug.errors.one_line import SETTINGS, one_line_errors
@@ -20,17 +20,6 @@ from vitplug.files.named import check_weights
 from vitplug.tasks import TASKS, Task, check_scope
 from vitplug.tasks.experiments.own_data import OwnData, Split
 
-PLUGS = {
-    'broad': 'BroadAttention',
-    'cb': 'ContextBroadcast',
-    'gab': 'GaussianAttentionBias',
-    'refiner': 'Refiner',
-    'rel-pos-bias': 'RelPosBias',
-    'rel-pos-mlp': 'RelPosMlp',
-    'residual': 'ResidualAttention',
-    'se': 'SqueezeExcite',
-    'uniform': 'UniformHead',
-}
 EPOCHS = 50
 # A training starts with a tenth of its iterations, or this many, at a rising learning rate.
 LONGEST_WARM_UP = 1000
@@ -44,28 +33,12 @@ TASKS_BY_NAME = {task.name: task for task in reversed(TASKS.values())}
 # --- the host ---
 
 
-def plug_types(names: str) -> list[str]:
-    """The types of plugs named as `gab,cb`.
-
-    Raises:
-        ValueError: if a name is unknown.
-    """
-    types = []
-    for name in filter(None, names.split(',')):
-        if name not in PLUGS and name not in PLUGS.values():
-            close = difflib.get_close_matches(name, PLUGS, n=1)
-            hint = f'; did you mean {close[0]}?' if close else ''
-            raise ValueError(f'--plugs: {name} is unknown: choose from {", ".join(PLUGS)}{hint}')
-        types.append(PLUGS.get(name, name))
-    return types
-
-
-def plugged_model(cfg: Config, plugs: Sequence[str], weights: str | None) -> dict:
+def plugged_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None) -> dict:
     """Changes to the model that give its backbone plugs and weights to start from.
 
     Args:
         cfg: The base.
-        plugs: Types of plugs.
+        plugs: Plugs as dicts.
         weights: A checkpoint, `FROM_SCRATCH`, or None for the base's.
 
     Raises:
@@ -73,9 +46,8 @@ def plugged_model(cfg: Config, plugs: Sequence[str], weights: str | None) -> dic
     """
     backbone = cfg.model.get('backbone') or {}
     scope, _, kind = str(backbone.get('type')).rpartition('.')
-    listed = [dict(type=plug) for plug in plugs]
     if scope == 'vitplug':
-        return dict(backbone=dict(**_start(weights, backbone.get('init_cfg')), plugs=listed))
+        return dict(backbone=dict(**_start(weights, backbone.get('init_cfg')), plugs=plugs))
     library = scope or cfg.default_scope
     host = TASKS[library].hosts.get(kind) if library in TASKS else None
     if host is None:
@@ -84,9 +56,9 @@ def plugged_model(cfg: Config, plugs: Sequence[str], weights: str | None) -> dic
             'mmpretrain, mmdet, mmseg or vitplug'
         )
     if host.convert is None:
-        return dict(backbone=dict(type=host.type, **_start(weights, backbone.get('init_cfg')), plugs=listed))
+        return dict(backbone=dict(type=host.type, **_start(weights, backbone.get('init_cfg')), plugs=plugs))
     start = _start(weights or base_weights(cfg))
-    changes = dict(backbone=dict(_delete_=True, type=host.type, **host.convert(backbone), **start, plugs=listed))
+    changes = dict(backbone=dict(_delete_=True, type=host.type, **host.convert(backbone), **start, plugs=plugs))
     return dict(pretrained=None, **changes) if cfg.model.get('pretrained') else changes
 
 
@@ -270,7 +242,7 @@ def experiment(args: argparse.Namespace) -> str:
         ValueError, OSError: if data, base or plugs cannot be used; says what to do.
     """
     task = TASKS_BY_NAME[args.task]
-    plugs = plug_types(args.plugs)
+    plugs = parse_plugs(args.plugs, '--plugs')
     data = task.experiment.read(args.data, [name.strip() for name in args.classes.split(',')] if args.classes else [])
     cfg = _read_base(args.base, task)
     if args.pretrained not in (None, FROM_SCRATCH):
@@ -386,7 +358,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--out', required=True, type=Path, metavar='FILE', help='the config to write; never overwritten'
     )
-    parser.add_argument('--plugs', default='', metavar='NAMES', help=f'some of {",".join(PLUGS)} (default none)')
+    parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
     parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
     parser.add_argument('--epochs', type=int, default=EPOCHS, metavar='N', help=f'length of the training ({EPOCHS})')
     parser.add_argument(

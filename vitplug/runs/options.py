@@ -7,7 +7,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from vitplug.config.parts import as_list
-from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.config.reading import CONFIG_HELP, add_options, read_config
 from vitplug.files.atomic import write_beside
 from vitplug.files.named import check_pictures_folder, check_results_file
 from vitplug.tasks import TASKS, check_scope
@@ -53,13 +53,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=OptionsAction,
-        metavar='KEY=VALUE',
-        help='settings that win over the config',
-    )
+    add_options(parser)
     parser.add_argument(
         '--unsafe-unpickle',
         action='store_true',

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
-from vitplug.config.reading import OptionsAction
+from vitplug.config.reading import add_options
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.atomic import AtomicBackend
@@ -130,13 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help='largest file, in millions of bytes (default 5); fewer queries and keys are kept until it fits',
     )
     parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=OptionsAction,
-        metavar='KEY=VALUE',
-        help='settings that win over the configs',
-    )
+    add_options(parser, 'settings that win over the configs')
     parser.add_argument(
         '--allow-changes',
         action='store_true',

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from mmengine.config import Config
 
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import OptionsAction, read_config
+from vitplug.config.reading import add_options, read_config
 from vitplug.files.named import check_weights
 from vitplug.tasks import check_scope
 
@@ -40,9 +40,7 @@ def add_baseline(parser: argparse.ArgumentParser) -> None:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The device, and what a model may differ in."""
     parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
-    parser.add_argument(
-        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
-    )
+    add_options(parser)
     parser.add_argument(
         '--allow-changes',
         action='store_true',

@@ -16,7 +16,7 @@ from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import OptionsAction, read_config
+from vitplug.config.reading import add_options, read_config
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
 from vitplug.errors.stops import BadSample, Interrupted
@@ -211,9 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
     parser.add_argument('--score-thr', type=float, metavar='SCORE', help='least score of what is drawn')
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
-    parser.add_argument(
-        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
-    )
+    add_options(parser)
     parser.add_argument(
         '--allow-changes',
         action='store_true',

@@ -1,0 +1,147 @@
+"""Plugs as text, the same in configs, in Python and on every command line: ``none``, ``cb``,
+``gab+residual(alpha=0.25)``."""
+
+import ast
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+NONE = 'none'
+EXAMPLE = 'gab+residual(alpha=0.25)'
+SHORT_NAMES = {
+    'broad': 'BroadAttention',
+    'cb': 'ContextBroadcast',
+    'gab': 'GaussianAttentionBias',
+    'refiner': 'Refiner',
+    'rel-pos-bias': 'RelPosBias',
+    'rel-pos-mlp': 'RelPosMlp',
+    'residual': 'ResidualAttention',
+    'se': 'SqueezeExcite',
+    'uniform': 'UniformHead',
+}
+PLUGS_HELP = f"plugs, such as '{EXAMPLE}' or {NONE}; short names are {', '.join(SHORT_NAMES)}"
+
+
+def listed_plugs(plugs: str | Sequence, name: str = 'plugs') -> list:
+    """The ``plugs`` argument of a backbone as a list of dicts.
+
+    Args:
+        plugs: A text, or a list of texts, of dicts (which may have a short name as ``type``), and of other objects.
+        name: What messages call the argument.
+
+    Raises:
+        ValueError: If this is neither, or a text cannot be read.
+    """
+    if isinstance(plugs, str):
+        return parse_plugs(plugs, name)
+    if isinstance(plugs, Mapping) or not isinstance(plugs, Sequence):
+        raise ValueError(
+            f"{name}={plugs!r}: expected a text such as '{EXAMPLE}', or a list such as "
+            "[dict(type='ContextBroadcast')]; an empty list is the plain backbone"
+        )
+    return [plug for entry in plugs for plug in _entry(entry, name)]
+
+
+def _entry(entry: Any, name: str) -> list:
+    if isinstance(entry, str):
+        return parse_plugs(entry, name)
+    is_short = isinstance(entry, Mapping) and isinstance(entry.get('type'), str) and entry['type'] in SHORT_NAMES
+    return [{**entry, 'type': SHORT_NAMES[entry['type']]}] if is_short else [entry]
+
+
+def parse_plugs(text: str, name: str = 'plugs') -> list[dict]:
+    """The plugs of a text, as dicts.
+
+    Args:
+        text: ``none``, or plugs joined by ``+``: a short name such as ``gab``, or a registered type, with arguments in
+            brackets as Python has them, such as ``residual(alpha=0.25, layers='upper')``. A comma joins as well.
+        name: What messages call the argument.
+
+    Raises:
+        ValueError: If the text cannot be read, or a short name is unknown; quotes the text.
+    """
+    if text.strip() == NONE:
+        return []
+    try:
+        tree = ast.parse(_without_hyphens(text.strip()), mode='eval')
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f'{name}: {text!r} cannot be read: expected a text such as {EXAMPLE!r}') from error
+    try:
+        return [_plug(node, repr(text)) for node in _joined(tree.body)]
+    except ValueError as error:
+        raise ValueError(f'{name}: {error}') from error
+
+
+def label_of(text: str) -> str:
+    """A text of plugs without superfluous spaces."""
+    return re.sub(r'\s*([+(,=)])\s*', r'\1', text.strip())
+
+
+def text_of(plug: Mapping) -> str:
+    """The text of a plug given as a dict."""
+    kind = str(plug['type']).removeprefix('vitplug.')
+    short = next((name for name, known in SHORT_NAMES.items() if known == kind), kind)
+    settings = ','.join(f'{key}={value!r}' for key, value in plug.items() if key not in ('type', '_scope_'))
+    return label_of(f'{short}({settings})' if settings else short)
+
+
+def _without_hyphens(text: str) -> str:
+    """Short names as names of Python."""
+    for name in SHORT_NAMES:
+        text = text.replace(name, name.replace('-', '_'))
+    return text
+
+
+def _joined(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts: Sequence[ast.expr] = (node.left, node.right)
+    elif isinstance(node, ast.Tuple | ast.List):
+        parts = node.elts
+    else:
+        yield node
+        return
+    for part in parts:
+        yield from _joined(part)
+
+
+def _plug(node: ast.expr, text: str) -> dict:
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if not isinstance(call.func, ast.Name) or call.args or not all(keyword.arg for keyword in call.keywords):
+        raise ValueError(
+            f'{ast.unparse(node)!r} in {text} is no plug: expected a name such as gab, or a name with arguments such '
+            'as residual(alpha=0.25)'
+        )
+    settings: dict[str, Any] = dict(type=_type(call.func.id, text))
+    for keyword in call.keywords:
+        if keyword.arg == 'type':
+            raise ValueError(
+                f'type={ast.unparse(keyword.value)} in {text} is no argument: the name before the bracket is the type'
+            )
+        if keyword.arg in settings:
+            raise ValueError(f'{keyword.arg} occurs twice in {ast.unparse(call)!r} of {text}: give it once')
+        settings[keyword.arg] = _value(keyword, text)
+    return settings
+
+
+def _value(keyword: ast.keyword, text: str) -> Any:
+    try:
+        return ast.literal_eval(keyword.value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f'{keyword.arg}={ast.unparse(keyword.value)} in {text}: expected a plain value; put quotes around text'
+        ) from error
+
+
+def _type(name: str, text: str) -> str:
+    """The registered type of a short name; names with capitals are left to the registry."""
+    short = {known.replace('-', '_'): kind for known, kind in SHORT_NAMES.items()}
+    if name in short:
+        return short[name]
+    if name == NONE:
+        raise ValueError(f'{NONE!r} beside other plugs in {text}: it stands alone, for the plain backbone')
+    if name.islower():
+        close = difflib.get_close_matches(name, [*SHORT_NAMES, NONE], n=1)
+        hint = f'; did you mean {close[0]}?' if close else ''
+        raise ValueError(f'{name!r} in {text} is unknown: choose from {NONE}, {", ".join(SHORT_NAMES)}{hint}')
+    return name
