@@ -1801,7 +1801,7 @@ ARGUMENT = (
     Row(
         'plugs given as dicts by a setting',
         'train.py tiny.py --cfg-options "model.backbone.plugs=[dict(type=\'ContextBroadcast\')]"',
-        r"plugs=\[dict.*'\)\]: a dict is no value.*plugs\.0\.type=ContextBroadcast, if.*_base_, or the plugs as a text.*plugs='gab\+",
+        r"plugs=\[dict.*'\)\]: a dict is no value.*plugs\.0\.type=ContextBroadcast, if.*plugs as a text.*plugs='gab\+",
     ),
     Row(
         'setting below a word',
