@@ -9,10 +9,9 @@ from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, P
 from vitplug.registry import PLUGS
 
 BAD_PLUGS = {
-    'not a list': (dict(type='ContextBroadcast'), r'plugs=.*expected a list of dicts'),
-    'a string': ('ContextBroadcast', r"plugs='ContextBroadcast': expected a list of dicts"),
-    'none': (None, r'plugs=None: expected a list of dicts'),
-    'no dict': (['ContextBroadcast'], r"'ContextBroadcast' is no plug"),
+    'not a list': (dict(type='ContextBroadcast'), r'plugs=.*expected a text such as .*, or a list such as'),
+    'none': (None, r'plugs=None: expected a text such as .*, or a list such as'),
+    'no dict': ([5], r'plugs: 5 is no plug; expected a dict'),
     'no type': ([dict(scaled=True)], r"'scaled': True.* is no plug"),
     'unknown plug': ([dict(type='ContextBroadcst')], r"type='ContextBroadcst'.*choose from.*ContextBroadcast"),
     'unknown argument': ([dict(type='ContextBroadcast', positon='msa')], r"\['positon'\]; it takes .*position"),

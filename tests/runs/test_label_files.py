@@ -65,7 +65,7 @@ def test_labels_are_not_cut_to_8_bits(tmp_path, label, wrong):
     loader = type('LoadAnnotations', (), {})()
     info = dict(img_path=str(tmp_path / 'image.png'), seg_map_path=str(tmp_path / 'map.png'))
     dataset = SimpleNamespace(get_data_info=lambda index: info, pipeline=SimpleNamespace(transforms=[loader]))
-    files = SampleFiles(dataset, max_pixels=1000)
+    files = SampleFiles(dataset, max_pixels=10**6)
     if not wrong:
         files.check(0)
         return

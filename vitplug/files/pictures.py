@@ -176,4 +176,5 @@ def _open_video(path: Path) -> mmcv.VideoReader:
         head = file.read(512)
     if head and CONTROLS.isdisjoint(head):
         raise Unreadable('is a text, such as a playlist, and no video: name the videos themselves')
+    os.environ.setdefault('OPENCV_FFMPEG_LOGLEVEL', '-8')  # FFmpeg has a line for each damaged block
     return mmcv.VideoReader(str(path), cache_capacity=1)

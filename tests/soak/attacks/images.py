@@ -306,6 +306,26 @@ def text_chunks(path: Path, draw: random.Random) -> Spoilt:
     return Spoilt(ANY, f'EXIF orientation {orientation}')
 
 
+def turned_under_its_labels(scene: Scene) -> Trial:
+    """EXIF that turns an image, but not the labels drawn on its stored pixels."""
+
+    def turn(folder: Path, split: str) -> tuple[str, Spoilt]:
+        name, orientation = scene.draw.choice(IMAGES[config][split]), scene.draw.randrange(2, 9)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        with Image.open(folder / name) as found:
+            picture = found.convert('RGB')
+        picture.save(folder / name, 'JPEG', exif=exif.tobytes(), quality=95)
+        is_quarter = orientation > 4
+        return name, Spoilt(REFUSED if is_quarter else TOLD, f'EXIF orientation {orientation} over its labels')
+
+    config = scene.draw.choice(['segment', 'detect'])
+    return read(scene, config, turn)
+
+
+REGISTRY.add('image', turned_under_its_labels)
+
+
 # --- label maps ---
 
 
@@ -349,7 +369,7 @@ def another_mode(path: Path, draw: random.Random) -> Spoilt:
     labels = np.asarray(Image.open(path))
     mode = draw.choice(['RGB', 'I;16', 'I;16, large', 'LA', 'P', '1', 'F'])
     if mode.startswith('I;16'):
-        # Their lower bytes are labels.
+        # The lower bytes of the large ones are labels, too.
         Image.fromarray(labels.astype(np.uint16) + (256 if 'large' in mode else 0)).save(path)
     elif mode == 'P':
         found = Image.fromarray(labels, 'P')
@@ -361,7 +381,9 @@ def another_mode(path: Path, draw: random.Random) -> Spoilt:
         Image.fromarray(labels > 0).save(path)
     else:
         Image.fromarray(labels).convert(mode).save(path, 'PNG')
-    return Spoilt(TOLD, f'as {mode}', checked=TOLD if 'large' in mode else ANY)
+    if 'large' in mode:
+        return Spoilt(REFUSED, f'as {mode}')
+    return Spoilt(TOLD, f'as {mode}', checked=ANY)
 
 
 @seg_map
