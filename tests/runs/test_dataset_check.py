@@ -1,6 +1,7 @@
 """Every kind of bad data is found, named and told apart from what is handled."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -273,6 +274,15 @@ def test_unreadable_files_are_findings(data, monkeypatch, capsys):
     assert main([DETECTION, '--splits', 'train']) == 1
     out = capsys.readouterr().out
     assert '1 x annotation file that cannot be read' in out and 'instances_train.json' in out
+
+
+def test_names_of_files_do_nothing_to_the_terminal(data, capsys):
+    """Control characters and bytes that are not UTF-8, which a strict terminal cannot print."""
+    image = min((data / 'ade/images/training').iterdir())
+    image.rename(os.fsdecode(os.fsencode(image.parent) + b'/\x1b[31m\xe9' + os.fsencode(image.suffix)))
+    main([SEGMENTATION, '--splits', 'train'])
+    out = capsys.readouterr().out
+    assert '\\x1b[31m\\udce9' in out and '\x1b' not in out
 
 
 def test_missing_data_is_an_error_not_a_traceback(data, capsys):

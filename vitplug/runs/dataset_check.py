@@ -19,6 +19,7 @@ from tqdm import tqdm
 from vitplug.config.checks import check_no_pickles
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.errors.one_line import printable
 from vitplug.files.limits import MAX_PIXELS, check_image_size, check_source, special_kind
 from vitplug.files.orientation import Header, header_of, misplaced, remedy, turned_formats
 from vitplug.files.readers import refuse_code_in_files
@@ -335,12 +336,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             refuse_code_in_files()
         init_default_scope(cfg.default_scope)
     except (ValueError, OSError, ImportError) as error:
-        print('error:', ' '.join(str(error).split()), file=sys.stderr)
+        print(printable(f'error: {" ".join(str(error).split())}'), file=sys.stderr)
         return 2
     findings = list(inspect_settings(cfg, args.splits))
     for split in args.splits:
         findings.extend(inspect_split(cfg, split, args.workers))
-    print('\n'.join(report_lines(findings)))
+    print('\n'.join(map(printable, report_lines(findings))))
     if args.report:
         args.report.write_text(''.join(json.dumps(asdict(finding)) + '\n' for finding in findings))
         print(f'all of them: {args.report}')
