@@ -348,6 +348,14 @@ def test_the_config_tells_what_keys_do_not(tmp_path, settings, message):
         load_pretrained(vit(), path)
 
 
+@pytest.mark.parametrize('heads', ['(1, 1, 2, 2)', '[1, 1, 2, 2]'])
+def test_heads_by_stage_may_be_any_sequence(tmp_path, heads):
+    meta = dict(cfg=f'model = dict(backbone=dict(type="SwinTransformer", arch=dict(num_heads={heads})))')
+    arch = dict(embed_dims=8, depths=[1, 1, 1, 1], num_heads=[1, 1, 2, 2])
+    path = write_new(swin(arch=arch).state_dict(), tmp_path / 'trained.pth', meta)
+    load_pretrained(swin(arch=arch), path)
+
+
 def test_tables_that_fit_nothing(saved):
     state = {**vit().state_dict(), 'pos_embed': torch.zeros(1, 15, 24)}
     with pytest.raises(

@@ -226,7 +226,7 @@ def check_unseen(settings: Mapping, backbone: nn.Module, path: str | os.PathLike
     for name, theirs in recorded_unseen(settings, backbone).items():
         if name not in own:
             continue
-        same = own[name] == theirs if name == 'num_heads' else set(theirs) <= set(own[name])
+        same = plain(own[name]) == plain(theirs) if name == 'num_heads' else set(theirs) <= set(own[name])
         if not same:
             raise ValueError(
                 f'{path} was trained with {name}={plain(theirs)}, which its tensors do not show, and the backbone has '
