@@ -95,18 +95,41 @@ def test_no_constant_is_fitted():
 def test_bounds():
     """A valley: its volume is negative, which bounds forbid."""
     valley = -gaussian((15, 15), 1.0, 7.0, 7.0, 2.0, 3.0)
-    check(fit_gaussian(valley), amp=-1.0, sigma_x=2.0, sigma_y=3.0)
-    bounded = fit_gaussian(valley, bounds=True)
+    check(fit_gaussian(valley, bounds=False), amp=-1.0, sigma_x=2.0, sigma_y=3.0)
+    bounded = fit_gaussian(valley)
     assert not bounded.converged or bounded.amp >= 0
-    outside = fit_gaussian(gaussian((15, 15), 1.0, -3.0, 7.0, 4.0, 4.0), bounds=True)
+    outside = fit_gaussian(gaussian((15, 15), 1.0, -3.0, 7.0, 4.0, 4.0))
     assert outside.x >= 0
+
+
+@pytest.mark.parametrize(
+    ('shape', 'doubt'),
+    [
+        ((7.0, 7.0, 2.0, 3.0), ''),
+        ((7.0, 7.0, 3.0, 0.4), 'narrower than half a step'),
+        ((-3.0, 7.0, 4.0, 4.0), 'centre is at the edge'),
+        ((7.0, 90.0, 4.0, 30.0), 'centre is at the edge'),
+    ],
+)
+@pytest.mark.parametrize('bounds', [False, True])
+def test_fits_that_describe_no_blob_are_doubtful(shape, doubt, bounds):
+    fit = fit_gaussian(gaussian((15, 15), 1.0, *shape), bounds)
+    assert fit.converged and doubt in fit.doubt and bool(doubt) == bool(fit.doubt)
+
+
+def test_row_on_a_flat_map():
+    """A line across the map: as wide as one likes, and locked on its row."""
+    line = np.zeros((15, 15))
+    line[7] = 1
+    fit = fit_gaussian(line)
+    assert 'one row or column' in fit.doubt
 
 
 def test_failures_are_reported():
     fit = fit_gaussian(np.full((5, 5), 3.0))
     assert not fit.converged
     assert fit.failure == 'the map is constant'
-    assert fit.as_json() == dict.fromkeys((*NAMES, 'r_squared')) | dict(failure='the map is constant')
+    assert fit.as_json() == dict.fromkeys((*NAMES, 'r_squared')) | dict(failure='the map is constant', doubt='')
     for seed in range(20):  # maps without a pattern
         fit = fit_gaussian(np.random.default_rng(seed).normal(size=(4, 4)))
         assert fit.converged == (fit.r_squared > 0)

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _check_sizes(subject)
         with open_store(out, _identity(subjects, usable, args.size)) as store:
             run(fields, subjects, usable, store)
-            found = [Result.of(field, store, usable, args.bounds) for field in fields]
+            found = [Result.of(field, store, usable, not args.no_bounds) for field in fields]
             images = dict(
                 size=args.size, where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped
             )
@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_baseline(parser)
     parser.add_argument(
-        '--bounds', action='store_true', help='fit no negative volumes and no centres outside of the map'
+        '--no-bounds', action='store_true', help='fit negative volumes and centres outside of the map, too (the paper)'
     )
     add_settings(parser)
     return parser

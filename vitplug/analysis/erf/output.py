@@ -69,6 +69,10 @@ def table(results: Sequence[Result]) -> str:
             cells = cells if fit.converged else NO_FIT
             rows.append((f'position bias, {label}, tokens', str(block), *cells))
     warnings = [f'warning: {result.field.label}: {result.warning}' for result in results if result.warning]
+    for result in results:
+        fits = {'ERF': result.fit} | {f'position bias of block {n}': fit for n, fit in result.bias_fits.items()}
+        doubtful = {what: fit.doubt for what, fit in fits.items() if fit.doubt}
+        warnings += [f'doubtful fit: {result.field.label}, {what}: {why}' for what, why in doubtful.items()]
     return '\n'.join((format_table(rows, numeric=range(1, 7)), *warnings))
 
 

@@ -29,7 +29,7 @@ def biases(results: Sequence[Result]) -> Figure:
         fit = result.bias_fits[block]
         ax.imshow(result.biases[block], cmap=drawing.HEAT)
         drawing.outline(ax, fit)
-        told = f'sigma {fit.sigma_x:.2g} x {fit.sigma_y:.2g}, R^2 {fit.r_squared:.2f}' if fit.converged else 'no fit'
+        told = drawing.fit_text(fit)
         ax.set_title(f'{result.field.label}, block {block}\n{told}', fontsize=8)
         ax.set_xlabel('tokens', fontsize=8)
     return figure

@@ -25,6 +25,9 @@ from .receptive_field import centre_token
 # Least squares needs as many values as parameters.
 PARAMETERS = 5
 MOST_EVALUATIONS = 2000
+# A fit is doubtful with a centre so near to the edge or a sigma below the narrowest, in steps of the map, or with a
+# sigma above so many sides of it.
+EDGE, NARROWEST, WIDEST = 1e-3, 0.5, 2
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class GaussianFit:
         sigma_y: Standard deviation along a column, above 0.
         r_squared: The share of the map's variance that it explains; 1 for a Gaussian.
         failure: Why the fit failed; then all numbers are NaN. '' if it converged.
+        doubt: Why its numbers describe no blob of the map; '' if they may.
     """
 
     amp: float
@@ -48,6 +52,7 @@ class GaussianFit:
     sigma_y: float
     r_squared: float
     failure: str = ''
+    doubt: str = ''
 
     @classmethod
     def failed(cls, reason: str) -> 'GaussianFit':
@@ -64,7 +69,7 @@ class GaussianFit:
         return {name: None if value != value else value for name, value in asdict(self).items()}
 
 
-def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = False) -> GaussianFit:
+def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = True) -> GaussianFit:
     """Fits a Gaussian to a map by least squares.
 
     The search starts from the paper's values (centre at 0.4 of the sides, sigmas of a fifteenth and a ninth of
@@ -74,7 +79,7 @@ def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = False) -> GaussianFi
     Args:
         image: ``(h, w)``.
         bounds: Whether the volume must not be negative and the centre must lie on the map, as in the authors' later
-            tool. Sigmas are positive in any case.
+            tool; the paper's own fits have no bounds. Sigmas are positive in any case.
 
     Raises:
         ValueError: If it is no map ``(h, w)``, has numbers that are not finite, or fewer than five values.
@@ -84,10 +89,12 @@ def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = False) -> GaussianFi
     if values.var() == 0 or scale == 0:
         return GaussianFit.failed('the map is constant')
     values = values / scale
-    found = [fit for start in _starts(values) if (fit := _search(values, start, bounds)) is not None]
-    if not found:
+    best = _best(values, bounds=False)
+    # The search within bounds takes several times longer; what lies within them needs none.
+    if best is None or (bounds and not _is_within(values.shape, best)):
+        best = _best(values, bounds)
+    if best is None:
         return GaussianFit.failed(f'least squares did not converge in {MOST_EVALUATIONS} evaluations')
-    best = min(found, key=lambda fit: float(np.square(values - _gaussian(values.shape, *fit)).sum()))
     amp, x, y, sigma_x, sigma_y = best
     residual = values - _gaussian(values.shape, *best)
     r_squared = 1 - residual.var() / values.var()
@@ -95,7 +102,8 @@ def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = False) -> GaussianFi
         return GaussianFit.failed('no Gaussian comes closer to the map than a constant')
     # A pair of negative sigmas is the same Gaussian; one of them alone turns the sign of the volume.
     amp = amp * np.sign(sigma_x * sigma_y) * scale
-    return GaussianFit(*map(float, (amp, x, y, abs(sigma_x), abs(sigma_y), r_squared)))
+    numbers = tuple(map(float, (amp, x, y, abs(sigma_x), abs(sigma_y), r_squared)))
+    return GaussianFit(*numbers, doubt='; '.join(_doubts(values.shape, *numbers[1:5])))
 
 
 def gaussian_map(fit: GaussianFit, hw: tuple[int, int]) -> np.ndarray:
@@ -175,6 +183,26 @@ def _peak(values: np.ndarray) -> tuple[float, ...]:
     # A Gaussian exceeds half of its peak on a disc of radius sqrt(2 ln 2) sigma.
     sigma = max(math.sqrt(np.count_nonzero(size >= size.max() / 2) / (2 * math.pi * math.log(2))), 0.5)
     return float(column), float(row), sigma, sigma
+
+
+def _best(values: np.ndarray, bounds: bool) -> np.ndarray | None:
+    """The parameters of the closest Gaussian that the searches find; None where none of them converges."""
+    found = [fit for start in _starts(values) if (fit := _search(values, start, bounds)) is not None]
+    return min(found, key=lambda fit: float(np.square(values - _gaussian(values.shape, *fit)).sum()), default=None)
+
+
+def _is_within(hw: tuple[int, int], fit: np.ndarray) -> bool:
+    amp, x, y, sigma_x, sigma_y = fit
+    return amp * sigma_x * sigma_y >= 0 and 0 <= x <= hw[1] - 1 and 0 <= y <= hw[0] - 1
+
+
+def _doubts(hw: tuple[int, int], x: float, y: float, sigma_x: float, sigma_y: float) -> Iterator[str]:
+    if not (EDGE < x < hw[1] - 1 - EDGE and EDGE < y < hw[0] - 1 - EDGE):
+        yield 'its centre is at the edge of the map, or outside'
+    if min(sigma_x, sigma_y) < NARROWEST:
+        yield 'it is narrower than half a step: it fits one row or column of the map'
+    if max(sigma_x / hw[1], sigma_y / hw[0]) > WIDEST:
+        yield f'it is more than {WIDEST} times as wide as the map'
 
 
 def _search(values: np.ndarray, start: tuple[float, ...], bounds: bool) -> np.ndarray | None:

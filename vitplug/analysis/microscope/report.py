@@ -328,7 +328,7 @@ def _field_json(model: int, reading: Reading) -> dict:
         return entry | dict(ellipse=None, text=f'No Gaussian is fitted: {fit.failure}.')
     text = (
         f'sigma {number(fit.sigma_y)} pixels down and {number(fit.sigma_x)} across, centre at row {fit.y:.1f}, column '
-        f'{fit.x:.1f}, R² of the fit {fit.r_squared:.3f}'
+        f'{fit.x:.1f}, R² of the fit {fit.r_squared:.3f}' + (f'. Doubtful: {fit.doubt}.' if fit.doubt else '')
     )
     return entry | dict(ellipse={key: getattr(fit, key) for key in ('x', 'y', 'sigma_x', 'sigma_y')}, text=text)
 

@@ -161,7 +161,8 @@ def _mean(blocks: Sequence[np.ndarray | None]) -> float | None:
 
 
 def _of_fit(reading: Reading, axis: str) -> float | None:
-    return getattr(reading.field.fit, axis) if reading.field.fit.converged else None
+    fit = reading.field.fit
+    return getattr(fit, axis) if fit.converged and not fit.doubt else None
 
 
 def _learned_mean(by_block: Mapping[int | None, Tensor] | None) -> float | None:

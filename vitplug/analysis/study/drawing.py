@@ -196,10 +196,16 @@ def receptive_fields(title: str, fields: Mapping[str, np.ndarray], fits: Mapping
         ax.imshow(np.sqrt(field / max(field.max(), np.finfo(field.dtype).tiny)), cmap=HEAT, vmin=0, vmax=1)
         fit = fits[name]
         outline(ax, fit)
-        said = f'sigma {fit.sigma_x:.1f} x {fit.sigma_y:.1f}, R² {fit.r_squared:.2f}' if fit.converged else fit.failure
-        ax.set_title(f'{name}: {said}', fontsize=9)
+        ax.set_title(f'{name}: {fit_text(fit)}', fontsize=9)
         ax.set_xlabel('pixels; square root of the gradient', fontsize=8)
     return figure
+
+
+def fit_text(fit: GaussianFit) -> str:
+    """A fit in the title of a panel."""
+    if not fit.converged:
+        return 'no fit'
+    return f'sigma {fit.sigma_x:.2g} x {fit.sigma_y:.2g}, R² {fit.r_squared:.2f}' + (' (doubtful)' if fit.doubt else '')
 
 
 def outline(ax: Axes, fit: GaussianFit) -> None:
