@@ -25,10 +25,10 @@ from vitplug.ablation.cells import (
     write_cell,
 )
 from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
-from vitplug.ablation.keys import check_key
 from vitplug.ablation.metrics import choose_metric, greater_is_better
 from vitplug.ablation.probe import count_steps
 from vitplug.ablation.records import Grid, read_cells, read_grid
+from vitplug.config.keys import check_key
 from vitplug.config.reading import read_config
 from vitplug.plugs import ContextBroadcast
 
@@ -82,7 +82,7 @@ def plain():
         {'randomness.seed': 17},  # of the base; the cell's own wins
         {'test_dataloader.batch_size': 7},
         {'model.backbone.plugs': []},
-        {'vis_backends.0.save_dir': 'x'},
+        {'visualizer.vis_backends.0.save_dir': 'x'},
     ],
 )
 def test_hash_is_the_same_for(change, plain):
@@ -197,10 +197,10 @@ def test_keys_that_a_class_takes_are_known():
         'param_scheduler.1.T_max',
         'model.head.topk',
     ):
-        check_key(cfg, key)
+        check_key(cfg, key, 'axes: ')
     for key in ('model.backbone.drop_pth', 'optim_wrapper.optimizer.learning_rate', 'param_scheduler.2.end', 'modell'):
         with pytest.raises(ValueError, match=rf'axes: {key}: .* has no '):
-            check_key(cfg, key)
+            check_key(cfg, key, 'axes: ')
 
 
 # --- cells in a folder ---

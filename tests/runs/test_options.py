@@ -73,7 +73,16 @@ def test_resume(config_file, options, resume, load_from):
 
 def test_amp(config_file):
     cfg = train(config_file(), '--amp')
-    assert cfg.optim_wrapper.type == 'AmpOptimWrapper' and cfg.optim_wrapper.loss_scale == 'dynamic'
+    expected = dict(type='AmpOptimWrapper', loss_scale='dynamic', dtype='float16')
+    assert cfg.optim_wrapper | expected == cfg.optim_wrapper
+    cfg = train(config_file(), '--amp', 'bfloat16')
+    assert cfg.optim_wrapper | dict(loss_scale=1.0, dtype='bfloat16') == cfg.optim_wrapper
+
+
+def test_loader_without_workers(config_file):
+    more = "train_dataloader = dict(num_workers=2, persistent_workers=True, prefetch_factor=4, dataset=dict(type='A'))"
+    cfg = train(config_file(more=more), '--cfg-options', 'train_dataloader.num_workers=0')
+    assert cfg.train_dataloader == dict(num_workers=0, dataset=dict(type='A'))
 
 
 def test_scaled_learning_rate_needs_a_base(config_file):
@@ -83,8 +92,8 @@ def test_scaled_learning_rate_needs_a_base(config_file):
 
 
 def test_cfg_options_win(config_file):
-    cfg = train(config_file(), '--cfg-options', 'optim_wrapper.optimizer.lr=0.5', 'new.key=[1,2]')
-    assert cfg.optim_wrapper.optimizer.lr == 0.5 and cfg.new.key == [1, 2]
+    cfg = train(config_file(), '--cfg-options', 'optim_wrapper.optimizer.lr=0.5', 'env_cfg.resource_limit=[1,2]')
+    assert cfg.optim_wrapper.optimizer.lr == 0.5 and cfg.env_cfg.resource_limit == [1, 2]
 
 
 # What a shell passes on, and the settings that the message gives in its place.
@@ -161,10 +170,10 @@ def test_bases_of_the_installed_package_build_in_the_tasks_scope(tmp_path):
     """mmengine marks what comes from `vitplug::` with a scope in which the task's parts are not found."""
     base, child = tmp_path / 'base.py', tmp_path / 'child.py'
     base.write_text("model = dict(type='ImageClassifier', _scope_='vitplug', neck=[dict(type='N', _scope_='vitplug')])")
-    child.write_text("_base_ = 'base.py'\nother = dict(type='M', _scope_='mmdet')")
+    child.write_text("_base_ = 'base.py'\ntta_model = dict(type='M', _scope_='mmdet')")
     cfg = train_config(train_parser().parse_args([str(child)]))
     assert cfg.model == dict(type='ImageClassifier', neck=[dict(type='N')])
-    assert cfg.other._scope_ == 'mmdet'
+    assert cfg.tta_model._scope_ == 'mmdet'
 
 
 @pytest.mark.parametrize('number', [errno.ENOSPC, errno.EFBIG])

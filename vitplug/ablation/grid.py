@@ -17,10 +17,10 @@ from typing import Any
 from mmengine.config import Config
 
 from vitplug.backbones.plug_configs import build_plugs, plugs_text
+from vitplug.config.keys import check_key, settings_of_class
 from vitplug.config.plug_text import NONE, label_of, parse_plugs
 from vitplug.config.reading import read_config
 
-from .keys import check_key, settings_of_class
 from .records import GRID
 
 # Names in a grid file beside `base`.
@@ -205,7 +205,7 @@ def make_variants(grid: GridFile) -> list[Variant]:
     """
     base = read_config(grid.base, dict(grid.options))
     for key in grid.axes:
-        check_key(base, key)
+        check_key(base, key, 'axes: ')
     texts = [None] if grid.plugs is None else [label_of(text) for text in grid.plugs]
     _check_distinct('plugs', texts)
     parsed = {text: None if text is None else _parsed(text) for text in texts}

@@ -1,5 +1,6 @@
 """Reading a host's settings: architecture, indices of outputs, frozen stages, settings of single blocks."""
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ def choose_arch(
     """The settings of a named or given architecture, positive integers but for those in ``may_be_0``.
 
     Raises:
-        ValueError: If the name is unknown or keys are missing.
+        ValueError: If the name is unknown, or keys are missing or unknown.
     """
     if isinstance(arch, str):
         if arch.lower() not in zoo:
@@ -26,7 +27,13 @@ def choose_arch(
         return zoo[arch.lower()]
     if not isinstance(arch, Mapping) or not keys <= set(arch):
         raise ValueError(f'arch={arch!r}: expected a name or a dict with the keys {sorted(keys)}')
-    _check_arch(arch, next(iter(zoo.values())), may_be_0)
+    known = next(iter(zoo.values()))
+    for name in arch:
+        if name not in known and name not in keys:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f'; did you mean {close[0]!r}?' if close else f'; expected the keys {sorted(keys)}'
+            raise ValueError(f'arch: nothing reads {name!r}{advice}')
+    _check_arch(arch, known, may_be_0)
     return arch
 
 

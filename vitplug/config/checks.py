@@ -1,6 +1,5 @@
 """Checks of a config as a whole: the kinds of its parts, the code and the files that it names."""
 
-import difflib
 import inspect
 import os
 
@@ -54,19 +53,6 @@ def check_parts(cfg) -> None:
             raise ValueError(f'{name} = {part!r}: expected a dict')
         if name.endswith('_dataloader') and part is not None and not isinstance(part.get('dataset'), dict):
             raise ValueError(f'{name}.dataset = {part.get("dataset")!r}: expected a dict with the type of a data set')
-
-
-def check_option_names(cfg, options: dict) -> None:
-    """Checks that no setting of the command line only nearly has the name of a part, which would have no effect.
-
-    Raises:
-        ValueError: names the setting and the part.
-    """
-    for option in options:
-        name = option.partition('.')[0]
-        close = difflib.get_close_matches(name, cfg.keys(), n=1, cutoff=0.8)
-        if name not in cfg and name not in PARTS and close:
-            raise ValueError(f'--cfg-options {option}: the config has no {name!r}; did you mean {close[0]!r}?')
 
 
 def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) -> None:

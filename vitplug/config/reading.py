@@ -9,8 +9,9 @@ from mmengine.config import Config, DictAction
 import vitplug.registry
 from vitplug.files.named import check_config_file, check_temporary_folder
 
-from .checks import check_depth, check_option_names, check_parts, check_places_of_plugs, check_types
+from .checks import check_depth, check_parts, check_places_of_plugs, check_types
 from .dict_values import advice_for_dicts
+from .keys import check_key, check_names, check_schemas
 from .paths import config_file, packages_where_imported
 from .plug_text import PLUGS_HELP, listed_plugs
 
@@ -65,7 +66,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
         FileNotFoundError: if the file does not exist.
         ValueError: if it is no config, a setting does not fit it, or a part is no dict or of a foreign module.
     """
-    path = config_file(path)
+    name, path = path, config_file(path)
     check_config_file(path)
     check_temporary_folder()
     try:
@@ -82,7 +83,10 @@ def read_config(path: str, options: dict | None = None) -> Config:
     options = {
         key: _options_plugs(key, value) if _names_plugs(key) else value for key, value in (options or {}).items()
     }
-    check_option_names(cfg, options)
+    if '::' not in name:
+        check_names(path)
+    for key in options:
+        check_key(cfg, key, '--cfg-options ')
     hooks = set(cfg.get('default_hooks') or ())
     try:
         cfg.merge_from_dict(options)
@@ -90,6 +94,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
         raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
     check_depth(cfg._cfg_dict)
     check_parts(cfg)
+    check_schemas(cfg)
     _switch_off_hooks(cfg, hooks)
     check_types(cfg._cfg_dict)
     check_places_of_plugs(cfg.get('model'), 'model')

@@ -15,11 +15,19 @@ from vitplug.tasks import TASKS, check_scope
 from .augmented_test import augment_test
 from .saving.folders import AUTO
 
+SPLITS = ('train', 'val', 'test')
+
 
 def train_parser() -> argparse.ArgumentParser:
     """The command line of `tools/train.py`."""
     parser = _parser('Train a model; the config decides the task.')
-    parser.add_argument('--amp', action='store_true', help='train in automatic mixed precision')
+    parser.add_argument(
+        '--amp',
+        nargs='?',
+        const='float16',
+        choices=['float16', 'bfloat16'],
+        help='train in automatic mixed precision (default float16, with a dynamic scale of the loss)',
+    )
     parser.add_argument(
         '--resume',
         nargs='?',
@@ -79,7 +87,9 @@ def train_config(args: argparse.Namespace) -> Config:
     cfg = _base_config(args)
     if args.amp:
         cfg.optim_wrapper.type = 'AmpOptimWrapper'
-        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+        cfg.optim_wrapper.dtype = args.amp
+        # bfloat16 has the range of float32, so that its gradients need no scale.
+        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic' if args.amp == 'float16' else 1.0)
     if args.auto_scale_lr:
         if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
             raise ValueError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config')
@@ -120,9 +130,18 @@ def _base_config(args: argparse.Namespace) -> Config:
     # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = RunConfig.of(read_config(args.config, args.cfg_options))
+    for split in SPLITS:
+        _fit_workers(cfg.get(f'{split}_dataloader') or {})
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
     return cfg
+
+
+def _fit_workers(loader: dict) -> None:
+    """Drops what torch refuses of a loader without workers, such as ``num_workers=0`` on the command line."""
+    if loader.get('num_workers') == 0:
+        for setting in ('persistent_workers', 'prefetch_factor'):
+            loader.pop(setting, None)
 
 
 class RunConfig(Config):

@@ -1,5 +1,6 @@
 """Checkpoints of which the last complete and finite one is never lost."""
 
+import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import torch
 from mmengine.dist import is_main_process
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
+from vitplug.config.keys import hint
 from vitplug.errors.full_disks import free_space
 from vitplug.errors.stops import CheckpointNotWritten
 from vitplug.files.atomic import AtomicBackend, identity, remove_partial_files
@@ -52,6 +54,11 @@ class CheckpointHook(MMEngineCheckpointHook):
         if not chosen and '://' not in str(kwargs.get('out_dir')):
             kwargs['backend_args'] = dict(backend='vitplug.atomic')
         super().__init__(*args, **kwargs)
+        if self.args:  # mmengine hands them on to `save_checkpoint`, which takes none of them
+            known = inspect.signature(MMEngineCheckpointHook.__init__).parameters
+            unknown = next(iter(self.args))
+            advice = hint(unknown, known) or f'; it takes {", ".join(list(known)[1:-1])}'
+            raise ValueError(f'CheckpointHook has no argument {unknown!r}{advice}')
         self.saved_iter = None
         self.gradients: dict[str, torch.Tensor] = {}
         self.keep_ckpt_ids: list[int] = []

@@ -1,0 +1,149 @@
+"""A slip in a config, or in a setting of the command line, is refused with the name that it may be meant to be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from cases import vit
+
+from vitplug.config.keys import READ, SCHEMAS, check_names
+from vitplug.config.reading import read_config
+from vitplug.runs.hooks import CheckpointHook
+
+CONFIGS = Path(__file__).parents[1] / 'configs'
+BASE = CONFIGS / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
+
+SLIPS = {
+    'train_dataloder = dict(batch_size=8)': "train_dataloder: nothing reads it; did you mean 'train_dataloader'",
+    "mode = dict(backbone=dict(plugs='cb'))": "mode: nothing reads it; did you mean 'model'",
+    'default_hook = dict()': "did you mean 'default_hooks'",
+    'optim_wraper = dict()': "did you mean 'optim_wrapper'",
+    'data_preprocesor = dict()': "did you mean 'data_preprocessor'",
+    "load_form = 'a.pth'": "did you mean 'load_from'",
+    'max_epochs = 3': 'max_epochs: nothing reads it; to keep it as a note',
+    'optim_wrapper = dict(paramwise_cfg=dict(norm_decay_multt=0.0))': (
+        "optim_wrapper.paramwise_cfg.norm_decay_multt: nothing reads it; did you mean 'norm_decay_mult'"
+    ),
+    'env_cfg = dict(cudnn_benchmak=True)': "did you mean 'cudnn_benchmark'",
+    'auto_scale_lr = dict(base_batchsize=8)': "did you mean 'base_batch_size'",
+    'default_hooks = dict(chekpoint=dict(interval=2))': "default_hooks.chekpoint has no type.*mean 'checkpoint'",
+}
+
+
+@pytest.mark.parametrize('slip', SLIPS)
+def test_slips_in_a_file(tmp_path, slip):
+    path = tmp_path / 'child.py'
+    path.write_text(f"_base_ = '{BASE}'\n{slip}\n")
+    with pytest.raises(ValueError, match=SLIPS[slip]):
+        read_config(str(path))
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'epochs = 3\ntrain_cfg = dict(max_epochs=epochs)',
+        "_note = 'of 3 May'",
+        "import os\nresume = bool(os.environ.get('VITPLUG_RESUME'))",
+        'dims = [16]\ndims += [32]\nmodel = dict(backbone=dict(out_indices=[len(dims)]))',
+        "model = dict(backbone=dict(out_indices='{{_base_.work_dir}}'))\nwork_dir = 'a'",
+    ],
+)
+def test_names_that_are_read(tmp_path, text):
+    path = tmp_path / 'child.py'
+    path.write_text(f"_base_ = '{BASE}'\n{text}\n")
+    check_names(str(path))
+
+
+def test_slip_in_a_base_of_ones_own(tmp_path):
+    (tmp_path / 'base.py').write_text(f"_base_ = '{BASE}'\nfor_children = 3\noptim_wraper = dict()\n")
+    (tmp_path / 'child.py').write_text("_base_ = 'base.py'\ntrain_cfg = dict(max_epochs=_base_.for_children)\n")
+    with pytest.raises(ValueError, match=r"base\.py: optim_wraper: nothing reads it; did you mean 'optim_wrapper'"):
+        check_names(str(tmp_path / 'child.py'))
+
+
+def test_written_config_keeps_its_helpers(tmp_path):
+    """mmengine's own file of a run has all names, the helpers of its bases among them, and no use of them."""
+    cfg = read_config('mmpretrain::vision_transformer/vit-base-p16_32xb128-mae_in1k.py')
+    assert set(cfg) - READ
+    path = tmp_path / 'config.py'
+    path.write_text(cfg.pretty_text)
+    read_config(str(path))
+    path.write_text(f'{cfg.pretty_text}\nlod_from = None\n'.replace('load_from = None\n', ''))
+    with pytest.raises(ValueError, match="lod_from: nothing reads it; did you mean 'load_from'"):
+        read_config(str(path))
+
+
+@pytest.mark.parametrize(
+    ('option', 'message'),
+    [
+        ('model.backbone.drop_path_rat=0.1', "no 'drop_path_rat' in model.backbone; did you mean 'drop_path_rate'"),
+        ('model.backbone.arch.num_layer=3', "no 'num_layer' in model.backbone.arch; did you mean 'num_layers'"),
+        ('default_hooks.chekpoint.interval=1', "did you mean 'checkpoint'"),
+        ('default_hooks.checkpoint.intervall=1', "no 'intervall' in default_hooks.checkpoint; did you mean 'interval'"),
+        ('env_cfg.cudnn_benchmak=True', "did you mean 'cudnn_benchmark'"),
+        ('auto_scale_lr.enabled=True', "did you mean 'enable'"),
+        ('param_schedulers=[]', "did you mean 'param_scheduler'"),
+        ('custom_hook=[]', "did you mean 'custom_hooks'"),
+        ('seed=3', "no 'seed' in it; there are"),
+    ],
+)
+def test_slips_on_the_command_line(option, message):
+    key, _, value = option.partition('=')
+    with pytest.raises(ValueError, match=f'{key}: .*{message}'):
+        read_config(str(BASE), {key: value})
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {'randomness.deterministic': True, 'env_cfg.mp_cfg.mp_start_method': 'spawn', 'load_from': 'a.pth'},
+        {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'a.pth'},
+        {'default_hooks.stop.type': 'EarlyStoppingHook', 'default_hooks.stop.monitor': 'accuracy/top1'},
+        {'param_scheduler.0.end': 3, 'custom_hooks.0.type': 'EMAHook', 'val_evaluator.topk': (1,)},
+        {'train_dataloader.prefetch_factor': 3, 'optim_wrapper.clip_grad.max_norm': 1.0},
+    ],
+)
+def test_new_settings_that_something_reads(options):
+    read_config(str(BASE), options)
+
+
+def test_helpers_have_been_used(tmp_path):
+    path = tmp_path / 'child.py'
+    path.write_text(f"_base_ = '{BASE}'\nepochs = 3\ntrain_cfg = dict(max_epochs=epochs)\n")
+    with pytest.raises(ValueError, match=r'--cfg-options epochs: epochs is a helper of .*child\.py'):
+        read_config(str(path), {'epochs': 5})
+
+
+def test_slip_in_an_architecture():
+    arch = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+    with pytest.raises(ValueError, match="arch: nothing reads 'num_layer'; did you mean 'num_layers'"):
+        vit(arch=arch | dict(num_layer=3))
+
+
+def test_slip_in_the_checkpoint_hook():
+    """mmengine keeps unknown arguments until it writes the first checkpoint, after an epoch."""
+    with pytest.raises(
+        ValueError, match="CheckpointHook has no argument 'max_keep_ckpt'; did you mean 'max_keep_ckpts'"
+    ):
+        CheckpointHook(interval=1, max_keep_ckpt=2)
+
+
+def test_every_config_of_ours_assigns_what_is_read():
+    for path in CONFIGS.rglob('*.py'):
+        if '_base_' not in path.parts:
+            check_names(str(path))
+
+
+def test_schemas_are_those_of_mmengine():
+    """Each name of a schema occurs where mmengine, or a constructor of optimizers, takes it out of the dict."""
+    import mmengine.optim.optimizer.default_constructor as constructor
+    import mmengine.runner.runner as runner
+
+    texts = {
+        node.value
+        for module in (constructor, runner)
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert SCHEMAS['auto_scale_lr'] | SCHEMAS['env_cfg'] <= texts
+    assert {name for name in SCHEMAS['optim_wrapper.paramwise_cfg'] if 'mult' in name or 'bypass' in name} <= texts
