@@ -37,6 +37,8 @@ SCHEMAS = {
     'randomness': set(inspect.signature(set_random_seed).parameters),
     'train_cfg': _LOOP,
 }
+# Arguments that no config gives.
+_GIVEN_BY_MMENGINE = ('self', 'args', 'kwargs', 'params')
 # A name so close to another one is a slip of it.
 CLOSE = 0.8
 
@@ -69,6 +71,8 @@ def check_key(cfg: Config, key: str, source: str) -> None:
             if takes_it:
                 return
             names = sorted({*known, *(accepted or ())})
+            if not names:
+                raise ValueError(f'{source}{key}: {place} = {node!r} has no settings of its own')
             advice = hint(part, names) or f'; there are {", ".join(names[:20])}'
             raise ValueError(f'{source}{key}: {cfg.filename} has no {part!r} in {place or "it"}{advice}')
         if not place and part not in READ:
@@ -102,9 +106,10 @@ def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
         return []
     if scope:
         init_default_scope(scope)
-    found = (registered(one, part['type'], scope) for one in REGISTRIES)
+    found = (registered(one, part['type'], scope) for one in REGISTRIES if scope in one.children)
     kind = next((one for one in found if one is not None), None)
-    return [*inspect.signature(kind.__init__).parameters, *defaults_of(kind)] if inspect.isclass(kind) else []
+    names = [*inspect.signature(kind.__init__).parameters, *defaults_of(kind)] if inspect.isclass(kind) else []
+    return [name for name in names if name not in _GIVEN_BY_MMENGINE]
 
 
 # --- config files ---

@@ -380,16 +380,53 @@ def odd_keys(settings: dict, draw: random.Random):
 
 @option
 def misspelt(settings: dict, draw: random.Random):
-    """A letter less or twice in the name of a part."""
+    """A letter less or twice in a name."""
     parts = ['train_dataloader.batch_size=1', 'optim_wrapper.optimizer.lr=0.5', 'train_cfg.max_epochs=1',
              'model.backbone.drop_rate=0.5', 'val_dataloader.batch_size=1',
              'default_hooks.logger.interval=3']  # fmt: skip
     chosen = draw.choice(parts)
-    name, _, rest = chosen.partition('.')
+    key, _, value = chosen.partition('=')
+    names = key.split('.')
+    number = draw.randrange(len(names))
+    name, names[number] = names[number], _slip(names[number], draw)
+    return [f'{".".join(names)}={value}'], (names[number], name), REFUSED
+
+
+def _slip(name: str, draw: random.Random) -> str:
+    """A name with a letter less or twice."""
+    if len(name) < 3:
+        return name + name[-1]
     place = draw.randrange(1, len(name) - 1)
-    wrong = draw.choice([name[:place] + name[place + 1 :], name[:place] + name[place] + name[place:]])
-    accept = ANY if wrong in settings or wrong == name else REFUSED
-    return [f'{wrong}.{rest}'], (wrong, name), accept
+    return draw.choice([name[:place] + name[place + 1 :], name[:place] + name[place] + name[place:]])
+
+
+# Settings of a child, of which one name is misspelt.
+CHILD = {
+    'train_dataloader': dict(batch_size=1),
+    'model': dict(backbone=dict(plugs='cb')),
+    'optim_wrapper': dict(paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0)),
+    'env_cfg': dict(cudnn_benchmark=True, resource_limit=4096),
+    'auto_scale_lr': dict(enable=False, base_batch_size=8),
+    'default_hooks': dict(checkpoint=dict(interval=1), logger=dict(interval=3)),
+    'train_cfg': dict(val_interval=1),
+    'load_from': None,
+}
+
+
+def misspelt_in_a_child(scene: Scene) -> Trial:
+    """A config that inherits from another, with a letter less or twice in a name on any level."""
+    config, folder = scene.draw.choice(CONFIGS), scene.make()
+    settings = json.loads(json.dumps(CHILD))
+    path = scene.draw.choice(list(_leaves(settings)))
+    owner = _at(settings, path[:-1])
+    wrong = _slip(path[-1], scene.draw)
+    owner[wrong] = owner.pop(path[-1])
+    part = path[0] if len(path) > 1 else wrong
+    (folder / 'bad.py').write_text(f"_base_ = '{config}.py'\n{part} = {settings[part]!r}\n")
+    return Trial(one('train.py bad.py --work-dir work'), f'{config}: {_dotted(path)} as {wrong}', (wrong,), REFUSED)
+
+
+REGISTRY.add('config', misspelt_in_a_child)
 
 
 SEVERAL = """\
