@@ -16,7 +16,7 @@ from mmpretrain import evaluation
 from mmpretrain.structures import DataSample
 
 from vitplug.ablation.cells import (
-    config_text,
+    cell_config,
     content_hash,
     folder_name,
     plan_cells,
@@ -239,10 +239,18 @@ def test_changed_base_is_another_grid_and_says_what_changed(tmp_path):
 
 def test_config_of_a_cell_is_its_config(tmp_path):
     [cell] = cells_of(tmp_path, plugs=['residual(alpha=0.25)'], seeds=[3])
-    (tmp_path / 'own.py').write_text(config_text(cell))
+    (tmp_path / 'own.py').write_text(cell_config(cell))
     again = read_config(str(tmp_path / 'own.py'))
     assert content_hash(again)[:10] == cell.hash and again.randomness.seed == 3
     assert again.to_dict() == cell.cfg.to_dict()
+
+
+def test_config_of_a_cell_with_numbers_that_are_not_finite(tmp_path):
+    base = tmp_path / 'base.py'
+    base.write_text(f"_base_ = '{VIT}'\noptim_wrapper = dict(clip_grad=dict(max_norm=float('inf')))\n")
+    [cell] = plan_cells(make_variants(GridFile(str(base), plugs=['none'], seeds=[0])), [0], tmp_path / 'out')
+    (tmp_path / 'own.py').write_text(cell_config(cell))
+    assert read_config(str(tmp_path / 'own.py')).optim_wrapper.clip_grad.max_norm == float('inf')
 
 
 def test_grid_json_is_what_the_report_reads(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import bad_inputs
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
@@ -17,9 +20,10 @@ from vitplug import tasks
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.config.plug_text import SHORT_NAMES
 from vitplug.config.reading import read_config
-from vitplug.config.text import Code, text
+from vitplug.config.text import Code, comment, literal, text
 from vitplug.plugs import PLUG_TYPES
 from vitplug.runs.new_experiment import class_counts
+from vitplug.runs.options import RunConfig
 from vitplug.tasks.experiments.own_data import read_classification, read_detection, read_segmentation
 
 RNG = np.random.default_rng(0)
@@ -351,9 +355,14 @@ def both(*makes):
     return make
 
 
-def recategorized(folder):
+def renamed(folder, old, new):
     path = folder / 'valid' / '_annotations.coco.json'
-    path.write_text(path.read_text().replace('"nut"', '"screw"'))
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def recategorized(folder):
+    renamed(folder, '"nut"', '"screw"')
 
 
 # Others are rows of tests/bad_inputs.py.
@@ -378,6 +387,16 @@ REFUSED = {
         'classification',
         lambda folder: [image(folder / split / '1.jpg') for split in ('train', 'val')],
         r'data/train has 0 class folders',
+    ),
+    'category without a name': (
+        'detection',
+        both(screws, lambda folder: renamed(folder, '"nut"', 'null')),
+        r'category \d+: name None: expected a text',
+    ),
+    'image outside of the data': (
+        'detection',
+        both(screws, lambda folder: renamed(folder, '"valid_0.jpg"', '"/etc/valid_0.jpg"')),
+        r"image \d+: file_name '/etc/valid_0\.jpg': expected a path below",
     ),
     'annotations of nothing': (
         'detection',
@@ -482,10 +501,60 @@ def test_numbers_of_classes_wherever_they_stand():
     )
 
 
-@pytest.mark.parametrize('value', [(1,), (), [], {}, dict(a=[(1, 'x'), None]), [dict(name='y' * 60)] * 3, 'a"\'b'])
+@pytest.mark.parametrize(
+    'value', [(1,), (), [], {}, dict(a=[(1, 'x'), None]), [float('inf'), 1e-5], [dict(name='y' * 60)] * 3, 'a"\'b']
+)
 def test_text_is_the_value(value):
     assert eval(text(value)) == value
     assert all(len(line) <= 120 for line in text(value).splitlines())
+
+
+HOSTILE = [
+    '{{$HOME}}',
+    '{{{$HOME}}}',
+    '\'{{_base_.a}}"',
+    '{{fileDirname}}',
+    'a\nimport os',
+    '\\{{$HOME:x}}',
+    '{ {',
+    '日本{{$HOME}}',
+]
+
+
+@pytest.mark.parametrize('name', HOSTILE)
+def test_names_are_no_templates_and_no_code(tmp_path, name):
+    """As mmengine reads it, from the text and from the file of a training."""
+    path = tmp_path / 'a.py'
+    path.write_text(f'{comment(name)}names = {text([name, {name: name}])}\n')
+    cfg = Config.fromfile(path)
+    assert dict(cfg) == dict(names=[name, {name: name}])
+    again = tmp_path / 'again.py'
+    RunConfig.of(cfg).dump(again)
+    assert dict(Config.fromfile(again)) == dict(cfg)
+
+
+def test_classes_with_names_of_templates(tmp_path):
+    for split in ('train', 'val'):
+        for kind in ('{{$HOME}}', 'tulip'):
+            image(tmp_path / 'data' / split / kind / '1.jpg')
+    (tmp_path / 'base.py').write_text(BASES['classification'])
+    assert new_experiment(tmp_path, 'classification', 'base.py').status == 0
+    assert read_config(str(tmp_path / 'my.py')).classes == ('tulip', '{{$HOME}}')
+
+
+def test_name_of_the_config_is_no_code(tmp_path):
+    flowers(tmp_path / 'data')
+    (tmp_path / 'base.py').write_text(BASES['classification'])
+    outcome = new_experiment(tmp_path, 'classification', 'base.py', out=shlex.quote('a\nb.py'))
+    refused(outcome, tmp_path, r"--out: 'a\\nb\.py' has a line break")
+
+
+@given(st.text())
+def test_literals_have_their_values(value):
+    code = f'x = {value!r}'
+    found = {}
+    exec(literal(code), found)
+    assert found['x'] == value and '{{' not in literal(code)
 
 
 def test_text_of_code_is_the_code():

@@ -13,13 +13,24 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from soak import attack
-from soak.attacks import annotations, checkpoints, command_lines, configs, faults, fitting, images, sandbox, videos
+from soak.attacks import (
+    annotations,
+    checkpoints,
+    command_lines,
+    configs,
+    faults,
+    fitting,
+    images,
+    names,
+    sandbox,
+    videos,
+)
 from soak.attacks.judging import ERROR_LINE, Kind
 from soak.attacks.processes import Limits, at_write, fail_with, files_up_to, kill_self
 from soak.attacks.sandbox import Sandboxes, write_inputs
 from soak.attacks.trials import REGISTRY, Accept, Command, Registry, Scene, Trial, one
 
-FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, images, videos)
+FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, images, names, videos)
 # A tool that does what its argument says; whatever it does, it has written its result before.
 TOOL = """
 import os, pickle, signal, sys, time

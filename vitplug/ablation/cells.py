@@ -1,10 +1,8 @@
 """The cells of a grid: a variant with a seed, in a folder of its own that its content names."""
 
 import hashlib
-import inspect
 import json
 import os
-import pprint
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -16,6 +14,7 @@ from mmengine.config import Config
 
 from vitplug.analysis.config_diff import changed_settings
 from vitplug.config.parts import as_list
+from vitplug.config.text import comment, config_text, named
 from vitplug.files.atomic import AtomicBackend
 from vitplug.runs.saving.folders import last_checkpoint
 
@@ -164,7 +163,7 @@ def _canonical(value: Any, place: str) -> Any:
         return [_canonical(child, place) for child in value]
     if isinstance(value, str) and any(map(PATHS.fullmatch, place.split('.'))):
         return os.path.basename(os.path.normpath(value)) if value else value
-    return value if isinstance(value, str | int | float | None) else str(_plain(value))
+    return value if isinstance(value, str | int | float | None) else str(named(value))
 
 
 def _check_hooks(variant: Variant) -> None:
@@ -246,15 +245,12 @@ def write_cell(cell: Cell, config_diff: str) -> None:
         config_diff=config_diff,
     )
     write_json(cell.folder / CELL, content)
-    _write(cell.folder / CONFIG, config_text(cell))
+    _write(cell.folder / CONFIG, cell_config(cell))
 
 
-def config_text(cell: Cell) -> str:
+def cell_config(cell: Cell) -> str:
     """The resolved config of a cell as a file that `tools/train.py` takes."""
-    settings = {key: _plain(value) for key, value in cell.cfg._cfg_dict.items()}
-    lines = [f'# {cell}\n']
-    lines += [f'{key} = {pprint.pformat(value, width=110, sort_dicts=False)}\n' for key, value in settings.items()]
-    return ''.join(lines)
+    return comment(str(cell)) + config_text(cell.cfg._cfg_dict)
 
 
 def write_json(path: Path, content: Mapping) -> None:
@@ -265,15 +261,6 @@ def write_json(path: Path, content: Mapping) -> None:
 def _write(path: Path, text: str) -> None:
     if not path.is_file() or path.read_text(encoding='utf-8') != text:
         files.put_text(text, path)
-
-
-def _plain(value: Any) -> Any:
-    """A value of a config without classes of mmengine; a class is its path."""
-    if isinstance(value, Mapping):
-        return {key: _plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value))
-    return f'{value.__module__}.{value.__qualname__}' if inspect.isclass(value) else value
 
 
 def note_failure(cell: Cell, error: str, status: int) -> None:

@@ -9,6 +9,7 @@ from mmengine.config import Config
 from vitplug.analysis.config_diff import changed_settings, count_groups
 from vitplug.analysis.costs import build_model
 from vitplug.config.checks import check_parts, check_types
+from vitplug.files.named import check_printable
 from vitplug.runs.checks import check_training
 from vitplug.runs.cli import choose_readers
 
@@ -67,6 +68,7 @@ def check_folder(out: Path, grid: GridFile) -> None:
     Raises:
         ValueError: If it is of another grid, or holds something else.
     """
+    check_printable(out, '--out')
     before = _read_earlier(out)
     if before is None:
         if out.exists() and (not out.is_dir() or any(one.name[0] != '.' for one in out.iterdir())):

@@ -1,5 +1,10 @@
 """Values and expressions as the text of a config."""
 
+import inspect
+import io
+import math
+import re
+import tokenize
 from collections.abc import Mapping
 
 
@@ -14,13 +19,14 @@ def text(value, indent: int = 0) -> str:
     if isinstance(value, Code):
         return str(value)
     if isinstance(value, Mapping):
-        opening, closing = 'dict(', ')'
-        entries = [(f'{key}=', entry) for key, entry in value.items()]
+        are_names = all(isinstance(key, str) and key.isidentifier() for key in value)
+        opening, closing = ('dict(', ')') if are_names else ('{', '}')
+        entries = [(f'{key}=' if are_names else f'{text(key)}: ', entry) for key, entry in value.items()]
     elif isinstance(value, list | tuple):
         opening, closing = '[]' if isinstance(value, list) else '()'
         entries = [('', entry) for entry in value]
     else:
-        return repr(value)
+        return _atom(value)
     line = ', '.join(name + text(entry) for name, entry in entries)
     line += ',' if isinstance(value, tuple) and len(value) == 1 else ''
     if len(line) + indent < 100 and '\n' not in line:
@@ -28,3 +34,53 @@ def text(value, indent: int = 0) -> str:
     inner = ' ' * (indent + 4)
     lines = ''.join(f'{inner}{name}{text(entry, indent + 4)},\n' for name, entry in entries)
     return f'{opening}\n{lines}{" " * indent}{closing}'
+
+
+def config_text(settings: Mapping) -> str:
+    """A whole config, as a file that mmengine reads back to equal values; a class becomes its path."""
+    return ''.join(f'{key} = {text(value)}\n' for key, value in settings.items())
+
+
+def _atom(value) -> str:
+    if isinstance(value, str):
+        return literal(repr(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    return repr(named(value))
+
+
+def named(value):
+    """A class or function as its path; another value as it is."""
+    is_code = inspect.isclass(value) or inspect.isroutine(value)
+    return f'{value.__module__}.{value.__qualname__}' if is_code else value
+
+
+def comment(line: str) -> str:
+    """A line of a config that no reader acts on, whatever names it has in it."""
+    return f'# {without_templates(printable(line))}\n'
+
+
+def printable(text: str) -> str:
+    """A text without line breaks and other characters that a terminal acts on; names can have them."""
+    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def literal(code: str) -> str:
+    """Python code with equal values, and without ``{{`` in its texts, which mmengine would take for a template.
+
+    mmengine replaces ``{{$NAME}}``, ``{{fileDirname}}`` and ``{{_base_.name}}`` before it runs a config.
+    """
+    if '{{' not in code:
+        return code
+    lines = code.splitlines(keepends=True)
+    for token in reversed(list(tokenize.generate_tokens(io.StringIO(code).readline))):
+        if token.type == tokenize.STRING and '{{' in token.string and token.start[0] == token.end[0]:
+            row, quote = token.start[0] - 1, token.string[-1]
+            inner = re.sub(r'\{(?=\{)', f'{{{quote} {quote}', token.string)
+            lines[row] = lines[row][: token.start[1]] + inner + lines[row][token.end[1] :]
+    return ''.join(lines)
+
+
+def without_templates(text: str) -> str:
+    """A text for a comment, in which mmengine finds no template."""
+    return re.sub(r'\{(?=\{)', '{ ', text)

@@ -10,6 +10,8 @@ from typing import NoReturn
 
 from mmengine.logging import MMLogger
 
+from vitplug.config.text import printable
+
 from .peers import announce
 from .stops import TrainingStopped
 from .traceback_part import failing_file
@@ -54,11 +56,6 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     place = part or failing_file(error)
     announce(printable(place + kind + ' '.join(text.split())) + _log_traceback(error), status)
     sys.exit(status)
-
-
-def printable(text: str) -> str:
-    """A message without characters that a terminal acts on; files can have them in names."""
-    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _log_traceback(error: Exception) -> str:

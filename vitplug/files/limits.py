@@ -218,11 +218,12 @@ def _unpacked(counts: str | bytes) -> list[int]:
 
 
 def coco_complaints(content: Mapping, max_pixels: int = MAX_PIXELS) -> Iterator[tuple[str, str]]:
-    """Sizes, boxes and masks of a COCO file that are outside of the limits.
+    """Names, sizes, boxes and masks of a COCO file that are outside of the limits.
 
     Yields:
-        The image or annotation, such as ``'annotation 7'``, and what is wrong with it.
+        The image, category or annotation, such as ``'annotation 7'``, and what is wrong with it.
     """
+    yield from wrong_names(content)
     sizes = {}
     for image in _entries(content, 'images'):
         size = image.get('width'), image.get('height')
@@ -244,6 +245,22 @@ def coco_complaints(content: Mapping, max_pixels: int = MAX_PIXELS) -> Iterator[
             reason = _reason(check_shapes, _corners(annotation.get('bbox'), *size), mask, *size)
         if reason:
             yield f'annotation {annotation.get("id")}', reason
+
+
+def wrong_names(content: Mapping) -> Iterator[tuple[str, str]]:
+    """Categories of a COCO file whose names are no texts, and images of places outside of the data set.
+
+    Yields:
+        The category or image, and what is wrong with it.
+    """
+    for category in _entries(content, 'categories'):
+        name = category.get('name', 'missing')
+        if not (isinstance(name, str) and name.strip()):
+            yield f'category {category.get("id")}', f'name {name!r}: expected a text'
+    for image in _entries(content, 'images'):
+        name = image.get('file_name', 'missing')
+        if not isinstance(name, str) or os.path.isabs(name):
+            yield f'image {image.get("id")}', f'file_name {name!r}: expected a path below the folder of the images'
 
 
 def _entries(content: Mapping, key: str) -> Iterator[Mapping]:

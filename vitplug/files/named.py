@@ -102,6 +102,16 @@ def check_writable(work_dir: str) -> None:
         raise PermissionError(f'--work-dir: cannot write into {existing}: choose another --work-dir')
 
 
+def check_printable(path: Path, option: str) -> None:
+    """Checks that the name of a new file or folder can stand in a line of a config, a script or a message.
+
+    Raises:
+        ValueError: names the option and the path.
+    """
+    if not str(path).isprintable():
+        raise ValueError(f'{option}: {str(path)!r} has a line break or another character that cannot be printed')
+
+
 def is_remote(path: str) -> bool:
     """True for an address such as `https://...`."""
     return '://' in path

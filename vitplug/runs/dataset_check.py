@@ -19,7 +19,7 @@ from tqdm import tqdm
 from vitplug.config.checks import check_no_pickles
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
-from vitplug.errors.one_line import printable
+from vitplug.config.text import printable
 from vitplug.files.limits import MAX_PIXELS, check_image_size, check_source, special_kind
 from vitplug.files.orientation import Header, header_of, misplaced, remedy, turned_formats
 from vitplug.files.readers import refuse_code_in_files

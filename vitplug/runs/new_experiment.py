@@ -14,9 +14,9 @@ from vitplug.config.parts import pipeline_of
 from vitplug.config.paths import configs_folder
 from vitplug.config.plug_text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.config.reading import read_config
-from vitplug.config.text import Code, text
+from vitplug.config.text import Code, comment, text
 from vitplug.errors.one_line import SETTINGS, one_line_errors
-from vitplug.files.named import check_weights
+from vitplug.files.named import check_printable, check_weights
 from vitplug.tasks import TASKS, Task, check_scope
 from vitplug.tasks.experiments.own_data import OwnData, Split
 
@@ -276,9 +276,9 @@ def experiment(args: argparse.Namespace) -> str:
 def _header(args: argparse.Namespace, data: OwnData) -> list[str]:
     counts = ', '.join(f'{split.num_images} images in {name}' for name, split in data.splits.items())
     return [
-        f'# {args.task.capitalize()} of {len(data.classes)} classes: {counts}.\n',
-        f'# python tools/misc/check_dataset.py {args.out}\n',
-        f'# python tools/train.py {args.out}\n',
+        comment(f'{args.task.capitalize()} of {len(data.classes)} classes: {counts}.'),
+        comment(f'python tools/misc/check_dataset.py {args.out}'),
+        comment(f'python tools/train.py {args.out}'),
     ]
 
 
@@ -344,6 +344,7 @@ def _told(weights: str | None) -> str:
 def _check_out(path: Path) -> None:
     if os.path.lexists(path):
         raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
+    check_printable(path, '--out')
     if path.suffix != '.py':
         raise ValueError(f'--out: {path} must end in .py')
     if not path.parent.is_dir():

@@ -8,6 +8,7 @@ from mmengine.config import Config
 
 from vitplug.config.parts import as_list
 from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.config.text import config_text
 from vitplug.files.atomic import write_beside
 from vitplug.files.named import check_pictures_folder, check_results_file
 from vitplug.tasks import TASKS, check_scope
@@ -153,6 +154,11 @@ class RunConfig(Config):
         own = cls.__new__(cls)
         own.__dict__.update(cfg.__dict__)
         return own
+
+    @property
+    def pretty_text(self) -> str:
+        """The config as Python; mmengine's own escapes no key, and lets names be templates."""
+        return config_text(self._cfg_dict)
 
     def dump(self, file: str | Path | None = None) -> str | None:
         """Writes the config, under another name where a file with another text exists."""

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from torch import nn
 
 from vitplug.config.parts import pipeline_of
-from vitplug.config.text import Code
+from vitplug.config.text import Code, text
 
 from .annotations import inspect_coco
 from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCounts, Place, stuff, things
@@ -29,7 +29,7 @@ def _foreground_and_background(part, classes) -> int | None:
 
 def _coco_metric(cfg: Config, data: OwnData, split: Split) -> dict:
     metric = ['bbox', 'segm'] if data.has_masks and _loads_masks(cfg) else 'bbox'
-    return dict(type='CocoMetric', ann_file=Code(f'data_root + {split.settings["ann_file"]!r}'), metric=metric)
+    return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(split.settings["ann_file"])}'), metric=metric)
 
 
 def _loads_masks(cfg: Config) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from vitplug.errors.one_line import printable
+from vitplug.config.text import printable
 from vitplug.files.pictures import Unreadable
 from vitplug.stacks import installed
 

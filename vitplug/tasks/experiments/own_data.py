@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from vitplug.files.annotations import check_annotation_file
 from vitplug.files.folders import IMAGE_SUFFIXES, SHOWN_EXAMPLES, check_folder, check_pairs, files_below
+from vitplug.files.limits import wrong_names
 
 from ..labels import IGNORED_LABEL
 
@@ -204,6 +205,8 @@ def _read_coco(path: Path) -> dict:
         for entry in entries:
             if any(field not in entry for field in fields):
                 raise ValueError(f'{path}: an entry of {key} lacks one of {", ".join(fields)}: {str(entry)[:80]}')
+    for what, reason in wrong_names(content):
+        raise ValueError(f'{path}, {what}: {reason}')
     return content
 
 
@@ -213,7 +216,7 @@ def _category_names(path: Path, content: Mapping) -> list[str]:
     Raises:
         ValueError: if a name occurs twice.
     """
-    names = [str(category['name']) for category in content['categories']]
+    names = [category['name'] for category in content['categories']]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f'{path}: categories that occur more than once: {", ".join(twice)}: rename one of them')
