@@ -14,7 +14,7 @@ from vitplug.config.parts import pipeline_of
 from vitplug.config.paths import configs_folder
 from vitplug.config.plug_text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.config.reading import read_config
-from vitplug.config.text import Code, comment, text
+from vitplug.config.text import Code, comment, printable, text
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.named import check_printable, check_weights
 from vitplug.tasks import TASKS, Task, check_scope
@@ -329,7 +329,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         except SETTINGS:
             args.out.unlink()
             raise
-    print(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})')
+    print(printable(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})'))
     print(f'starts from {_told(base_weights(cfg))}')
     print(f'next: python tools/misc/check_dataset.py {args.out}')
 
