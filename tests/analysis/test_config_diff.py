@@ -191,7 +191,7 @@ def test_another_backbone_in_a_stock_config_is_one_row(tmp_path, capsys):
     assert len(few) == 3 and few[1].startswith('model.backbone ') and few[2].endswith('--all shows its settings')
     print_config([*command, '--all'])
     every = capsys.readouterr().out.partition('\n\n')[0].splitlines()[3:]
-    assert len(every) > 12 and f'({len(every) - 1} settings)' in few[1]
+    assert len(every) > 12 and f'({len(every) - 1} settings)' in few[1], every
 
 
 # --- commands ---

@@ -16,6 +16,7 @@ from .tables import format_table
 ABSENT = '-'
 # A part of another type becomes one row where more of its settings differ than these.
 MOST_ROWS = 5
+HIDDEN = '\na part of another type is one row: --all shows its settings'
 # Settings that affect the memory of a training, beside the model and the image size.
 MEMORY_SETTINGS = (
     'train_dataloader.batch_size',
@@ -169,11 +170,11 @@ def report_difference(base: Config, child: Config, shape: Sequence[int] | None =
     Raises:
         ValueError: As in :func:`find_consequences`.
     """
-    changes = changed_rows(base, child, every)
+    changes, rows = changed_settings(base, child), changed_rows(base, child, every)
     before, after = (find_consequences(cfg, shape) for cfg in (base, child))
     sizes = ' and '.join(dict.fromkeys((str(before.size), str(after.size))))
     sections = (
-        _section('changed settings', changes) + _hidden(changes, changed_settings(base, child)),
+        _section('changed settings', rows) + ('' if len(rows) == len(changes) else HIDDEN),
         f'BASE   {before.plugs}\nCHILD  {after.plugs}',
         _section('parameters', _with_totals(before.costs.parameters, after.costs.parameters)),
         _section(f'MACs of one image of {sizes}', _with_totals(before.costs.macs, after.costs.macs)),
@@ -181,11 +182,6 @@ def report_difference(base: Config, child: Config, shape: Sequence[int] | None =
         _section('settings that affect memory', _pairs(before.memory, after.memory, _as_written)),
     )
     return '\n\n'.join(sections)
-
-
-def _hidden(rows: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
-    """Says how to see the settings of parts that are one row."""
-    return '' if len(rows) == len(changes) else '\na part of another type is one row: --all shows its settings'
 
 
 def _section(title: str, pairs: Mapping[str, tuple[str, ...]]) -> str:
