@@ -286,14 +286,14 @@ def test_note_that_is_a_pipe_ends_nothing(tmp_path, name):
 
 def test_labels_and_errors_are_text_wherever_they_are_written(tmp_path):
     """No formula of matplotlib or of a spreadsheet, and no HTML; of the machine's paths, the last part is published."""
-    labels = ('none', r'path=$\frac$', '=cmd()', '<b>x</b>')
+    labels = ('none', r'path=$\frac$', '=cmd()', '<b>x')
     make_grid(tmp_path, labels=labels, base='/home/someone/base.py', options={'load_from': '/home/someone/a.pth'})
     write_report(tmp_path)
     content, variants = report_of(tmp_path)
     assert [*variants] == [*labels] and 'someone' not in (tmp_path / 'report.json').read_text()
     assert content['grid']['facts']['options'] == {'load_from': 'a.pth'}
     assert "'=cmd()" in {row['label'] for row in csv.DictReader((tmp_path / 'report.csv').open())}
-    assert '<b>' not in (tmp_path / 'report.md').read_text()
+    assert '<b' not in (tmp_path / 'report.md').read_text()
 
 
 def test_cells_of_other_data_or_code_are_named(tmp_path, capsys):

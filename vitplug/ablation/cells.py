@@ -215,10 +215,11 @@ def _check_same_grid(cells: Sequence[Cell], found) -> None:
         cell = planned.get((before['label'], before['seed']))
         if cell is None or folder in folders:
             continue
+        is_other_data = before['hash'] == cell.hash and before['data'] is not None
+        difference = _other_data(before['data'], cell) if is_other_data else _differences(folder, cell.cfg)
         raise ValueError(
-            f'{folder} is of another grid: {cell} had other settings there '
-            f'({_differences(folder, cell.cfg) if before["hash"] != cell.hash else _other_data(before["data"], cell)}); '
-            'choose another --out, or move the folder away'
+            f'{folder} is of another grid: {cell} had other settings there ({difference}); choose another --out, or '
+            'move the folder away'
         )
 
 

@@ -28,18 +28,21 @@ def print_config(argv: Sequence[str] | None = None) -> None:
         metavar=('BASE', 'CHILD'),
         help='print the differing settings and their effect on parameters, MACs, optimizer, attention and memory',
     )
+    parser.add_argument('--all', action='store_true', help='with --diff: every setting of parts of another type')
     _add_shape(parser)
     add_options(parser, 'settings that override the config (with --diff: CHILD)')
     args = parser.parse_args(argv)
     if (args.config is None) == (args.diff is None):
         parser.error('expected a config file or --diff BASE CHILD')
+    if args.all and not args.diff:
+        parser.error('--all: a config is always printed with all settings; leave it out, or compare with --diff')
     with one_line_errors(ValueError, OSError, ImportError):
         if args.diff:
             base = _checked(read_config(args.diff[0]))
             child = _checked(read_config(args.diff[1], args.cfg_options))
             for cfg in (base, child):
                 check_scope(cfg)
-            print(report_difference(base, child, args.shape))
+            print(report_difference(base, child, args.shape, args.all))
         else:
             print(read_config(args.config, args.cfg_options).pretty_text)
 

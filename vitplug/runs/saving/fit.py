@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dist import is_main_process
 from mmengine.logging import MMLogger
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import MODELS
@@ -22,6 +23,8 @@ from vitplug.checkpoints.settings import compare, list_changes, parse_settings, 
 from vitplug.errors.stops import CheckpointNotRead
 from vitplug.registry import PLUGS
 
+from .data_note import NOTE, compare_data, note_data
+
 # More than any training makes, and still a number that all parts of mmengine can count with.
 MOST_ITERATIONS = 10**12
 # Entries that a training needs to go on, beside the weights.
@@ -29,8 +32,16 @@ NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
 SHOWN = 3
 
 # Parts of a config that shape a training, and a test.
-TRAINED_WITH = ('model', 'optim_wrapper', 'train_dataloader', 'train_cfg', 'param_scheduler', 'averaging')
-TESTED_WITH = ('model',)
+TRAINED_WITH = (
+    'model',
+    'data_preprocessor',
+    'optim_wrapper',
+    'train_dataloader',
+    'train_cfg',
+    'param_scheduler',
+    'averaging',
+)
+TESTED_WITH = ('model', 'data_preprocessor')
 # Settings without influence on any number.
 NO_MATTER = re.compile(
     r'(^|\.)(init_cfg|pretrained|with_cp|_scope_|num_workers|persistent_workers|pin_memory|prefetch_factor|timeout|'
@@ -43,6 +54,7 @@ LISTED_ON_RESUME = re.compile(
     r'img_path|seg_map_path|backend_args|\w*checkpoint)(\.|$)'
 )
 LISTED_IN_TEST = re.compile(
+    r'^data_preprocessor\.(\w*size\w*|\w*pad_\w*|num_classes|to_onehot|test_cfg|batch_augments)(\.|$)|'
     r'\.(test_cfg|train_cfg|img_size|loss\w*|\w*drop\w*|batch_augments|augments|auxiliary_head|frozen_stages|'
     r'norm_eval|teacher\w*)(\.|$)'
 )
@@ -52,12 +64,13 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     """Checks a checkpoint that a runner is about to load, and loads its weights into the runner's model.
 
     A training that goes on, and a test, need all weights of the model, and a checkpoint that was trained with the
-    settings of the config as far as they change results. A training that starts from a checkpoint needs any weights.
+    settings of the config as far as they change results; a training that goes on needs the same data as well. A
+    training that starts from a checkpoint needs any weights.
 
     Args:
         runner: The runner.
         checkpoint: The content of its checkpoint.
-        allow_changes: Whether settings may differ; they are then listed.
+        allow_changes: Whether settings and data may differ; they are then listed.
 
     Raises:
         CheckpointNotRead: names the file, what is wrong and what to do.
@@ -76,6 +89,7 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     compared = (TRAINED_WITH, LISTED_ON_RESUME) if runner._resume else (TESTED_WITH, LISTED_IN_TEST)
     _check_settings(path, settings, runner.cfg, compared, allow_changes, runner.logger)
     if runner._resume:
+        _check_data(path, checkpoint['meta'], runner, allow_changes)
         for weights in (given, averages):
             _check_shapes(path, model, weights)
     _load_all(path, model, given, allow_changes)
@@ -146,6 +160,21 @@ def _is_broken(value: Any) -> bool:
     if isinstance(value, Tensor):
         return not value.isfinite().all()
     return isinstance(value, float) and math.isnan(value)
+
+
+def _check_data(path: str, meta: Mapping, runner: Runner, allow_changes: bool) -> None:
+    """Refuses other training data than those of a checkpoint, as far as it notes them: the order would be another."""
+    if NOTE not in meta or not is_main_process():
+        return
+    changes = list(compare_data(meta[NOTE], note_data(runner.cfg, runner.logger), runner.cfg))
+    said = f'{path} was trained with other data: {"; ".join(changes)}'
+    if changes and not allow_changes:
+        raise CheckpointNotRead(
+            f'{said}: the order of samples would be another one; bring back the data of the training, or pass '
+            '--allow-changes if this is meant'
+        )
+    if changes:
+        runner.logger.warning(f'{said}: the order of samples is another one')
 
 
 # --- weights ---
@@ -298,7 +327,16 @@ def _check_settings(
 
 
 def _choose(cfg: Mapping, sections: Collection[str]) -> dict[str, Any]:
-    """Some parts of a config; `averaging` is the hook that averages weights, wherever it stands."""
+    """Some parts of a config.
+
+    `averaging` is the hook that averages weights, and `data_preprocessor` what normalises images, wherever they stand:
+    mmengine takes the outermost one for a model without its own.
+    """
+    model = cfg.get('model')
+    if isinstance(model, dict):
+        preprocessor = model.get('data_preprocessor', cfg.get('data_preprocessor'))
+        model = {key: value for key, value in model.items() if key != 'data_preprocessor'}
+        cfg = {**cfg, 'model': model, 'data_preprocessor': preprocessor}
     default, custom = cfg.get('default_hooks'), cfg.get('custom_hooks')
     hooks = [*(default.values() if isinstance(default, dict) else ()), *(custom if isinstance(custom, list) else ())]
     averaging = [hook for hook in hooks if isinstance(hook, dict) and str(hook.get('type')).endswith('EMAHook')]
