@@ -77,7 +77,7 @@ class Cell:
         cfg: Its config.
         folder: Its folder, which may not exist yet.
         data: What its data sets and checkpoints hold now.
-        trained_on: What they held when it began; None if it has not begun, or is of an earlier version.
+        trained_on: What they held when its folder was made; None if there is none yet.
     """
 
     variant: Variant
@@ -139,7 +139,7 @@ def _plan(variant: Variant, seed: int, data: Held, found: Sequence[tuple[Path, d
     # Data that were worked on where they lie count as the same: a repaired image does not undo finished cells.
     for is_same in (holds_the_same, changed_in_place):
         for folder, before in own:
-            if before['data'] is None or is_same(before['data'], data):
+            if is_same(before['data'], data):
                 return Cell(variant, seed, code, cfg, folder, data, before['data'])
     return Cell(variant, seed, code, cfg, out / CELLS / folder_name(variant.label, seed, code), data)
 
@@ -210,12 +210,12 @@ def _check_distinct(cells: Sequence[Cell]) -> None:
 
 def _check_same_grid(cells: Sequence[Cell], found) -> None:
     planned = {(cell.variant.label, cell.seed): cell for cell in cells}
-    folders = {cell.folder for cell in cells}
+    folders = {cell.folder for cell in cells if cell.trained_on is not None}
     for folder, before in found:
         cell = planned.get((before['label'], before['seed']))
         if cell is None or folder in folders:
             continue
-        is_other_data = before['hash'] == cell.hash and before['data'] is not None
+        is_other_data = before['hash'] == cell.hash
         difference = _other_data(before['data'], cell) if is_other_data else _differences(folder, cell.cfg)
         raise ValueError(
             f'{folder} is of another grid: {cell} had other settings there ({difference}); choose another --out, or '
@@ -225,10 +225,9 @@ def _check_same_grid(cells: Sequence[Cell], found) -> None:
 
 def _other_data(before: Held, cell: Cell) -> str:
     """The data and checkpoints that differ."""
-    none = ('none', '')
-    changes = {key: (before.get(key, none)[0], cell.data.get(key, none)[0]) for key in differing(before, cell.data)}
     return ', '.join(
-        f'{key}: {old} -> {new}, which holds something else' for key, (old, new) in sorted(changes.items())
+        f'{key}: {before[key][0]} -> {cell.data[key][0]}, which holds something else'
+        for key in differing(before, cell.data)
     )
 
 
@@ -264,9 +263,9 @@ def read_cell_files(out: Path) -> list[tuple[Path, dict]]:
     return found
 
 
-def _data_of(content: Mapping) -> dict[str, Held | None]:
-    data = content.get('data')
-    return dict(data=None if data is None else {key: (str(path), str(mark)) for key, (path, mark) in data.items()})
+def _data_of(content: Mapping) -> dict[str, Held]:
+    """What a cell noted of its data; nothing in those of earlier versions."""
+    return dict(data={key: (str(path), str(mark)) for key, (path, mark) in (content.get('data') or {}).items()})
 
 
 def _check_done(path: Path) -> None:

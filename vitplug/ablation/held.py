@@ -41,16 +41,16 @@ def _fingerprint(path: str) -> str:
     return of_place(path, sizes=True)
 
 
-def holds_the_same(one: Held, other: Held) -> bool:
-    """Whether two cells have the same data and checkpoints, wherever these lie."""
-    return {key: mark for key, (_, mark) in one.items()} == {key: mark for key, (_, mark) in other.items()}
-
-
 def differing(before: Held, now: Held) -> list[str]:
-    """The places that hold something else."""
-    return [key for key in before.keys() | now.keys() if (before.get(key) or '')[-1:] != (now.get(key) or '')[-1:]]
+    """The places that hold something else, as far as both are known."""
+    return sorted(key for key in before.keys() & now.keys() if before[key][1] != now[key][1])
+
+
+def holds_the_same(before: Held, now: Held) -> bool:
+    """Whether data and checkpoints are the same, wherever they lie."""
+    return not differing(before, now)
 
 
 def changed_in_place(before: Held, now: Held) -> bool:
     """Whether what differs has the path that it had: somebody worked on the files."""
-    return all(key in before and key in now and before[key][0] == now[key][0] for key in differing(before, now))
+    return all(before[key][0] == now[key][0] for key in differing(before, now))
