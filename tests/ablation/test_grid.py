@@ -24,7 +24,9 @@ from vitplug.ablation.cells import (
     read_cell_files,
     with_seed,
     write_cell,
+    write_json,
 )
+from vitplug.ablation.cli import grid_content, parser, read_grid_and_folder
 from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
 from vitplug.ablation.metrics import choose_metric, greater_is_better
 from vitplug.ablation.probe import count_steps
@@ -337,9 +339,6 @@ def test_config_of_a_cell_with_numbers_that_are_not_finite(tmp_path):
 
 
 def test_grid_json_is_what_the_report_reads(tmp_path):
-    from vitplug.ablation.cells import write_json
-    from vitplug.ablation.cli import grid_content
-
     grid = GridFile(
         VIT, plugs=['none', 'cb'], seeds=[0, 1], metric='accuracy/top1', greater_is_better=True, baseline='cb'
     )
@@ -347,6 +346,15 @@ def test_grid_json_is_what_the_report_reads(tmp_path):
     found = read_grid(tmp_path)
     assert (found.labels, found.baseline, found.seeds) == (('none', 'cb'), 'cb', (0, 1))
     assert found.facts['base'] == VIT and found.facts['versions'].keys() == {'vitplug', 'torch', 'mmengine', 'python'}
+
+
+def test_command_without_seeds_has_those_of_the_folder(tmp_path):
+    def seeds(*argv):
+        return list(read_grid_and_folder(parser().parse_args([VIT, '--out', str(tmp_path), *argv]))[0].seeds)
+
+    assert seeds() == [0, 1, 2]
+    write_json(tmp_path / 'grid.json', dict(base=VIT, metric='accuracy/top1', seeds=[0, 1, 2, 3]))
+    assert seeds() == [0, 1, 2, 3] and seeds('--seeds', '2') == [0, 1]
 
 
 # --- metrics ---

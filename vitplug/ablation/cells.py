@@ -256,7 +256,7 @@ def read_cell_files(out: Path) -> list[tuple[Path, dict]]:
         try:
             content = read_object(path)
             found.append((path.parent, {key: content[key] for key in ('label', 'seed', 'hash')} | _data_of(content)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'{path} cannot be read ({error}): move its folder away') from error
         if (path.parent / DONE).exists():
             _check_done(path.parent / DONE)
