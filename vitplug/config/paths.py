@@ -1,7 +1,5 @@
 """Configs that come with a package, by names such as `mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,23 +39,24 @@ def config_file(name: str) -> str:
     return str(configs_folder(library) / path)
 
 
-@contextmanager
-def packages_where_imported() -> Iterator[None]:
-    """Lets mmengine read `library::path` of an editable install, in `_base_` as well.
+def find_by_name() -> None:
+    """Lets mmengine's `Config.fromfile` find bases `library::path` where the packages are imported from.
 
-    Upstream's mmengine looks for the package beside its metadata in site-packages, where such an install is not.
+    mmengine itself looks for a package beside its metadata, where an editable install is not, and needs files that a
+    checkout lacks. It also marks the parts of a base with the scope of its package; the parts of a task are not
+    registered in vitplug's.
     """
     # Not above: the set-up and the doctor look for configs where mmengine is not installed.
-    module = import_module('mmengine.config.config')
-    installed_path = module.get_installed_path
+    config = import_module('mmengine.config.config').Config
+    found_by_mmengine = config._get_cfg_path
+    if getattr(found_by_mmengine, 'finds_by_name', False):
+        return
 
-    def imported_path(package: str) -> str:
-        path = Path(installed_path(package))
-        spec = None if path.is_dir() else find_spec(path.name)
-        return str(Path(spec.origin).parent if spec else path)
+    def found(path: str, filename: str) -> tuple[str, str | None]:
+        library = path.partition('::')[0]
+        if '::' not in path or library not in LIBRARIES:
+            return found_by_mmengine(path, filename)
+        return config_file(path), None if library == 'vitplug' else library
 
-    module.get_installed_path = imported_path
-    try:
-        yield
-    finally:
-        module.get_installed_path = installed_path
+    found.finds_by_name = True
+    config._get_cfg_path = staticmethod(found)
