@@ -185,7 +185,11 @@ def test_get_flops_prints_parts_totals_and_what_was_counted(capsys):
         (print_config, ['nowhere.py'], 'no such config: nowhere.py'),
         (print_config, ['--diff', str(BASE), 'nowhere.py'], 'no such config: nowhere.py'),
         (print_config, [str(BASE), '--cfg-options', 'model'], 'KEY=VALUE'),
-        (print_config, [str(REFINER), '--cfg-options', 'model.backbone.plugs.9.type=1'], "has no '9' in model.backbone.plugs"),
+        (
+            print_config,
+            [str(REFINER), '--cfg-options', 'model.backbone.plugs.9.type=1'],
+            "has no '9' in model.backbone.plugs",
+        ),
         (get_flops, [str(BASE), '--shape', '-3', '4'], '--shape -3 4'),
         (get_flops, [str(BASE), '--shape', '2'], '2'),
         (get_flops, [str(BASE), '--batch', '0'], '--batch 0'),

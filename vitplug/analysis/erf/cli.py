@@ -1,7 +1,6 @@
 """The command `tools/analysis_tools/erf.py`: effective receptive fields with fitted Gaussians."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from vitplug.analysis.study.options import add_baseline, add_images, add_setting
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
 from vitplug.analysis.timm_models import TimmSubject
+from vitplug.commands import call
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
@@ -27,8 +27,6 @@ from .fields import Cropping, fields_of
 from .output import JSON, MAPS, PICTURE, table, write
 from .results import Result
 from .run import MEASURE, run
-
-COMMAND = 'python tools/analysis_tools/erf.py'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             images = dict(
                 size=args.size, where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped
             )
-            write(out, found, images, f'{COMMAND} {shlex.join(argv)}')
+            write(out, found, images, call('erf', argv))
     print(table(found))
     print(f'{len(usable)} images; {PICTURE}, {JSON} and {MAPS} in {out}')
     if not skipped:

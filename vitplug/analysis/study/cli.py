@@ -1,12 +1,12 @@
 """The command behind `tools/analysis_tools/analyze.py`."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.analysis.tables import format_table
+from vitplug.commands import call
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
@@ -21,8 +21,6 @@ from .run import run
 from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
 from .table import ALL, MEASURES, choose
-
-COMMAND = 'python tools/analysis_tools/analyze.py'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run(jobs, subjects, usable, store)
             found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store)])
             images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
-            pictures = results.write(out, found, subjects, images, left_out, f'{COMMAND} {shlex.join(argv)}')
+            pictures = results.write(out, found, subjects, images, left_out, call('analyze', argv))
     print(results.table(found))
     print(f'{len(usable)} images; {len(pictures)} pictures, {results.JSON} and {results.CSV} in {out}')
     if not skipped:
