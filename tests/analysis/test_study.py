@@ -4,6 +4,10 @@ import copy
 import csv
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import bad_inputs
@@ -182,8 +186,7 @@ def test_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Subject, 'load', counted)
     stop = 16 + 7  # 8 images of 2 models are read first; then three images are done and one of the models sees the 4th
-    with pytest.raises(KeyboardInterrupt):
-        analyze(folder, f'{arguments} --out {tmp_path}/parts')
+    analyze(folder, f'{arguments} --out {tmp_path}/parts', status=75)
     assert not (tmp_path / 'parts/results.json').exists()
     with np.load(tmp_path / 'parts/arrays/model.entropy.npz') as stored:
         assert sorted({key.split('/')[0] for key in stored.files}) == ['00000', '00001', '00002']
@@ -213,6 +216,24 @@ def test_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
         said = analyze(folder, f'{command} --out {tmp_path}/parts', status=2).err
         assert f'parts is of another analysis ({what}: ' in said
         assert bad_inputs.snapshot(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_one_line(folder, tmp_path):
+    command = f'plain.py plain.pth --num 9 --out {tmp_path}/out'
+    tool = [sys.executable, str(bad_inputs.TOOLS['analyze.py']), *command.split(), '--device', 'cpu']
+    # What runs in the background of a shell ignores SIGINT; the tool's own Python decides.
+    listens = 'import runpy, signal, sys; signal.signal(2, signal.default_int_handler); sys.argv = sys.argv[1:]; '
+    tool[1:1] = ['-c', f"{listens}runpy.run_path(sys.argv[0], run_name='__main__')"]
+    with subprocess.Popen(tool, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / 'out/study.json').exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 75 and 'Traceback' not in said, said
+    assert said.splitlines()[-1].startswith('error: interrupted; what is measured so far is kept')
+    analyze(folder, command)
+    assert results_in(tmp_path / 'out')['images']['number'] == 9
 
 
 def test_measures_that_do_not_apply(folder, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from cases import randomize, vit
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
 from torch import nn
 
@@ -23,6 +24,7 @@ CONFIG = dict(
     train_dataloader=dict(batch_size=2, num_workers=2, dataset=dict(type='CustomDataset', data_root='a', pipeline=[])),
     test_dataloader=dict(batch_size=2, dataset=dict(pipeline=[])),
     param_scheduler=[dict(type='CosineAnnealingLR', T_max=10)],
+    data_preprocessor=dict(num_classes=2, mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0], to_rgb=True),
     train_cfg=dict(by_epoch=True, max_epochs=1),
     custom_hooks=[dict(type='EMAHook', momentum=0.1)],
     work_dir='a',
@@ -41,6 +43,12 @@ CHANGES = {
     'model.head.loss.type': ('LabelSmoothLoss', REFUSED, LISTED),
     'model.test_cfg': (dict(mode='slide'), LISTED, LISTED),
     'model.data_preprocessor': (dict(mean=[1, 2, 3]), REFUSED, REFUSED),
+    'data_preprocessor.mean': ([1.0, 2.0, 3.0], REFUSED, REFUSED),
+    'data_preprocessor.to_rgb': (False, REFUSED, REFUSED),
+    'data_preprocessor.num_classes': (3, REFUSED, LISTED),
+    'data_preprocessor.size_divisor': (32, REFUSED, LISTED),
+    'data_preprocessor.pad_size_divisor': (32, REFUSED, LISTED),
+    'data_preprocessor.batch_augments': (dict(augments=dict(type='Mixup')), REFUSED, LISTED),
     'optim_wrapper.optimizer.lr': (0.1, REFUSED, IGNORED),
     'optim_wrapper.clip_grad': (dict(max_norm=1), REFUSED, IGNORED),
     'train_dataloader.batch_size': (4, REFUSED, IGNORED),
@@ -95,6 +103,31 @@ def test_setting(setting, resume, caplog):
     else:
         check_checkpoint(runner, checkpoint)
     assert ('other settings' in caplog.text) is (expected is not IGNORED)
+
+
+@pytest.mark.parametrize('resume', [True, False], ids=['resume', 'test'])
+def test_normalisation_counts_wherever_it_stands(resume, caplog):
+    """mmengine takes the outermost data_preprocessor for a model without its own, and for no other."""
+    model, outermost = nn.Linear(1, 1), CONFIG['data_preprocessor']
+    inside = dict(CONFIG, data_preprocessor=None, model=dict(CONFIG['model'], data_preprocessor=outermost))
+    unused = dict(inside, data_preprocessor=dict(outermost, to_rgb=False))
+    for before, after in ((CONFIG, inside), (inside, CONFIG), (inside, unused), (unused, CONFIG)):
+        check_checkpoint(runner_of(model, resume, after), checkpoint_of(model, before))
+    assert 'other settings' not in caplog.text
+    with pytest.raises(CheckpointNotRead, match=r'data_preprocessor\.to_rgb was True, is False'):
+        check_checkpoint(runner_of(model, resume, dict(unused, model=CONFIG['model'])), checkpoint_of(model, inside))
+
+
+def test_a_config_that_is_too_long_to_be_compared_is_said(caplog, monkeypatch):
+    monkeypatch.setattr(MMLogger.get_current_instance(), 'handlers', [caplog.handler])
+    model, long = nn.Linear(1, 1), checkpoint_of(nn.Linear(1, 1))
+    names = [f'a class of a large data set, number {number}' for number in range(21_000)]
+    long['meta']['cfg'] += f'\nmetainfo = dict(classes={names})\nmodel = dict(type="Other")'
+    with pytest.raises(CheckpointNotRead, match=r"model\.type was 'Other'"):
+        check_checkpoint(runner_of(model, resume=True), long)
+    long['meta']['cfg'] += f'\nothers = {names * 10}'
+    check_checkpoint(runner_of(model, resume=True), long)
+    assert 'too long to be read' in caplog.text
 
 
 def test_stock_checkpoint_can_be_tested(caplog):

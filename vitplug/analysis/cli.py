@@ -28,11 +28,14 @@ def print_config(argv: Sequence[str] | None = None) -> None:
         metavar=('BASE', 'CHILD'),
         help='print the differing settings and their effect on parameters, MACs, optimizer, attention and memory',
     )
+    parser.add_argument('--all', action='store_true', help='with --diff: every setting of parts of another type')
     _add_shape(parser)
     add_options(parser, 'settings that override the config (with --diff: CHILD)')
     args = parser.parse_args(argv)
     if (args.config is None) == (args.diff is None):
         parser.error('expected a config file or --diff BASE CHILD')
+    if args.all and not args.diff:
+        parser.error('--all: a config is always printed with all settings; leave it out, or compare with --diff')
     if args.diff:
         return _print_difference(*args.diff, args)
     with one_line_errors(ValueError, OSError, ImportError):
@@ -47,6 +50,7 @@ def print_difference(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument('base', help=CONFIG_HELP)
     parser.add_argument('child', help='the config to compare with it')
+    parser.add_argument('--all', action='store_true', help='every setting of parts of another type')
     _add_shape(parser)
     add_options(parser, 'settings that override those of the child')
     args = parser.parse_args(argv)
@@ -58,7 +62,7 @@ def _print_difference(base: str, child: str, args: argparse.Namespace) -> None:
         configs = _checked(read_config(base)), _checked(read_config(child, args.cfg_options))
         for cfg in configs:
             check_scope(cfg)
-        print(report_difference(*configs, args.shape))
+        print(report_difference(*configs, args.shape, args.all))
 
 
 def get_flops(argv: Sequence[str] | None = None) -> None:

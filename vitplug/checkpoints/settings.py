@@ -2,13 +2,17 @@
 
 import ast
 import inspect
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mmengine.logging import print_log
+
 from .files import shown
 
-MAX_TEXT_LENGTH = 1_000_000  # characters
+# Characters: 200,000 names of classes are shorter. Python needs a second for these, and ten for as many brackets.
+MAX_TEXT_LENGTH = 5_000_000
 ABSENT = 'not set'
 
 
@@ -29,8 +33,17 @@ def read_settings(meta: Mapping) -> dict[str, Any]:
 
 
 def parse_settings(text: str) -> dict[str, Any]:
-    """The settings in the text of mmengine's `Config.pretty_text`; see :func:`read_settings`."""
+    """The settings in the text of mmengine's `Config.pretty_text`; see :func:`read_settings`.
+
+    A text of more than :data:`MAX_TEXT_LENGTH` characters is not read, and the log says so.
+    """
     if len(text) > MAX_TEXT_LENGTH:
+        print_log(
+            f'A config of {len(text):,} characters is too long to be read and compared (limit: {MAX_TEXT_LENGTH:,}): '
+            'long lists, such as names of classes, can be given as a file',
+            logger='current',
+            level=logging.WARNING,
+        )
         return {}
     try:
         statements = ast.parse(text).body

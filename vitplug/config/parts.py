@@ -95,6 +95,8 @@ def dataset_leaves(dataset: Mapping, path: str) -> Iterator[tuple[str, Mapping]]
     Yields:
         Place of a data set, such as ``'train_dataloader.dataset.datasets.0'``, and its settings.
     """
+    if not isinstance(dataset, Mapping):
+        return  # built already
     inner = [(f'{path}.{key}', dataset[key]) for key in ('datasets', 'dataset') if dataset.get(key) is not None]
     for place, child in inner:
         children = enumerate(child) if isinstance(child, list | tuple) else ()

@@ -16,7 +16,7 @@ from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
 from vitplug.commands import call
 from vitplug.config.reading import add_options
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_new_file
@@ -32,11 +32,11 @@ PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmse
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Writes the report. A wrong setting or file gives a one-line error and exit status 2."""
+    """Writes the report. A wrong setting or file gives a one-line error and exit status 2, Ctrl-C 75."""
     argv = sys.argv[1:] if argv is None else argv
     args = _parser().parse_args(argv)
     start = time.monotonic()
-    with one_line_errors(*SETTINGS), explained_writes(args.out.parent):
+    with one_line_errors(*SETTINGS), explained_writes(args.out.parent), interruptible('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
         if not args.max_mb > 0:
             raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0')

@@ -9,7 +9,7 @@ from vitplug.analysis.tables import format_table
 from vitplug.commands import call
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.errors.stops import BadSample
 from vitplug.files.readers import refuse_code_in_files
 
@@ -22,17 +22,19 @@ from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
 from .table import ALL, MEASURES, choose
 
+GOES_ON = 'what is measured so far is kept, and the same command goes on'
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures a trained model over images.
 
     Returns:
         Exit status: 0; 65 if some of the images could not be used, each being named on stderr. A wrong setting ends in
-        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74.
+        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out):
+    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
         out = Path(args.out)
         measures = choose(args.measures)
         check_folder(out)

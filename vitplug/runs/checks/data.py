@@ -8,7 +8,8 @@ from mmengine.registry import DATASETS
 
 from vitplug.commands import located
 from vitplug.config.checks import check_no_special_files
-from vitplug.config.parts import as_list, defaults_of, loader_leaves, registered, strings_in
+from vitplug.config.data_files import completed, folders_of, is_local
+from vitplug.config.parts import as_list, loader_leaves, registered, strings_in
 from vitplug.files.annotations import check_annotation_file
 from vitplug.files.folders import check_folder, check_pairs, files_below
 from vitplug.files.limits import MAX_PIXELS, coco_complaints
@@ -103,11 +104,11 @@ def check_dataset(dataset: Mapping, scope: str):
         ValueError: if annotations are broken or do not match the images, or reading them has no end.
     """
     check_end(dataset, scope)
-    settings = _completed(dataset, scope)
-    if not _is_local(settings):
+    settings = completed(dataset, scope)
+    if not is_local(settings):
         return None
     content = _annotations_of(settings, settings.get('data_root') or '')
-    folders = _folders(settings)
+    folders = folders_of(settings)
     for folder in folders.values():
         check_folder(folder)
     if {'img_path', 'seg_map_path'} <= folders.keys() and not settings.get('ann_file'):
@@ -133,51 +134,36 @@ def check_classes(dataset: Mapping, scope: str, path: str, content) -> tuple[Cla
     Raises:
         ValueError: as `vitplug.tasks.classes` says.
     """
-    kind, settings = _dataset_class(dataset, scope), _completed(dataset, scope)
+    kind, settings = _dataset_class(dataset, scope), completed(dataset, scope)
     classes, remark = named_classes(settings, kind, path), ''
-    if not _is_local(settings):
+    if not is_local(settings):
         return classes, remark
     if classes and content is not None and counts_categories(kind):
         remark = check_categories(
             classes, content, str(Path(settings.get('data_root') or '', settings['ann_file'])), path
         )
-    folder = _folders(settings).get('img_path')
+    folder = folders_of(settings).get('img_path')
     folders = class_folders(settings, kind, folder)
     if folders:
         classes = match_folders(classes, folders, folder, path)
     return classes, remark
 
 
-def _completed(dataset: Mapping, scope: str) -> dict:
-    """Settings of a data set, with the defaults of its class, such as the file name endings of Cityscapes."""
-    return {**defaults_of(_dataset_class(dataset, scope)), **dataset}
-
-
 def check_end(dataset: dict, scope: str) -> None:
     """Checks that reading the files and listing the folders of one dataset config comes to an end.
 
     Raises:
-        ValueError: if a file is a pipe, a socket or a device, or links in a folder lead in a circle.
+        ValueError: if there is no such data set, if a file is a pipe, a socket or a device, or if links in a folder
+            lead in a circle.
     """
-    settings = _completed(dataset, scope)
+    _dataset_class(dataset, scope)
+    settings = completed(dataset, scope)
     for root in ('', settings.get('data_root') or ''):
         check_no_special_files(dataset, 'dataset', root)
-    if _is_local(settings) and not settings.get('ann_file'):
-        for folder in filter(Path.is_dir, _folders(settings).values()):
+    if is_local(settings) and not settings.get('ann_file'):
+        for folder in filter(Path.is_dir, folders_of(settings).values()):
             for _ in files_below(folder):
                 pass
-
-
-def _is_local(settings: dict) -> bool:
-    """False for classes that fetch their own files, and for file backends that know no local paths."""
-    return not (settings.get('download') or settings.get('backend_args') or is_remote(settings.get('data_root') or ''))
-
-
-def _folders(settings: dict) -> dict[str, Path]:
-    prefixes = settings.get('data_prefix') or ''
-    prefixes = prefixes if isinstance(prefixes, dict) else {'img_path': prefixes}
-    root = settings.get('data_root') or ''
-    return {key: Path(root, prefix) for key, prefix in prefixes.items() if prefix is not None}
 
 
 def check_evaluated(metric: dict, max_pixels: int):

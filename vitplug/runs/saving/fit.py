@@ -29,8 +29,16 @@ NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
 SHOWN = 3
 
 # Parts of a config that shape a training, and a test.
-TRAINED_WITH = ('model', 'optim_wrapper', 'train_dataloader', 'train_cfg', 'param_scheduler', 'averaging')
-TESTED_WITH = ('model',)
+TRAINED_WITH = (
+    'model',
+    'data_preprocessor',
+    'optim_wrapper',
+    'train_dataloader',
+    'train_cfg',
+    'param_scheduler',
+    'averaging',
+)
+TESTED_WITH = ('model', 'data_preprocessor')
 # Settings without influence on any number.
 NO_MATTER = re.compile(
     r'(^|\.)(init_cfg|pretrained|with_cp|_scope_|num_workers|persistent_workers|pin_memory|prefetch_factor|timeout|'
@@ -43,6 +51,7 @@ LISTED_ON_RESUME = re.compile(
     r'img_path|seg_map_path|backend_args|\w*checkpoint)(\.|$)'
 )
 LISTED_IN_TEST = re.compile(
+    r'^data_preprocessor\.(\w*size\w*|\w*pad_\w*|num_classes|to_onehot|test_cfg|batch_augments)(\.|$)|'
     r'\.(test_cfg|train_cfg|img_size|loss\w*|\w*drop\w*|batch_augments|augments|auxiliary_head|frozen_stages|'
     r'norm_eval|teacher\w*)(\.|$)'
 )
@@ -298,7 +307,16 @@ def _check_settings(
 
 
 def _choose(cfg: Mapping, sections: Collection[str]) -> dict[str, Any]:
-    """Some parts of a config; `averaging` is the hook that averages weights, wherever it stands."""
+    """Some parts of a config.
+
+    `averaging` is the hook that averages weights, and `data_preprocessor` what normalises images, wherever they stand:
+    mmengine takes the outermost one for a model without its own.
+    """
+    model = cfg.get('model')
+    if isinstance(model, dict):
+        preprocessor = model.get('data_preprocessor', cfg.get('data_preprocessor'))
+        model = {key: value for key, value in model.items() if key != 'data_preprocessor'}
+        cfg = {**cfg, 'model': model, 'data_preprocessor': preprocessor}
     default, custom = cfg.get('default_hooks'), cfg.get('custom_hooks')
     hooks = [*(default.values() if isinstance(default, dict) else ()), *(custom if isinstance(custom, list) else ())]
     averaging = [hook for hook in hooks if isinstance(hook, dict) and str(hook.get('type')).endswith('EMAHook')]
