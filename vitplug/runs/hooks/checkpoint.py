@@ -16,6 +16,7 @@ from vitplug.errors.stops import CheckpointNotWritten
 from vitplug.files.atomic import AtomicBackend, identity, remove_partial_files
 from vitplug.registry import HOOKS
 
+from ..saving.data_note import NOTE, Note, note_data
 from ..saving.fit import check_checkpoint
 from ..saving.folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from .checkpoint_fit import CheckpointFitHook
@@ -37,6 +38,7 @@ class CheckpointHook(MMEngineCheckpointHook):
     - A checkpoint of a state that is not finite, or follows an iteration without a finite loss, replaces no finite one:
       it goes when the next one is written, does not count for `max_keep_ckpts`, and `last_checkpoint` does not name it.
     - Gradients that wait for more in gradient accumulation are saved as well (of one process).
+    - What the training data hold is noted in `meta`, so that `--resume` can tell whether it is still the same.
     - A checkpoint that does not fit the model is refused, where mmengine would leave weights at random.
     - `save_interrupted` saves between the regular checkpoints; the next regular one replaces that file.
 
@@ -64,6 +66,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         self.keep_ckpt_ids: list[int] = []
         self.doubtful_ids: list[int] = []
         self.finite_ckpt: str | None = None
+        self.training_data: Note = {}
 
     def before_train(self, runner) -> None:
         """Takes up where a killed training stopped: with the records of its checkpoints, less its broken files."""
@@ -77,6 +80,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         self._remove_later(map(self.filename_tmpl.format, self._surplus()))
         self.file_backend.remove_now()
         if is_main_process():
+            self.training_data = note_data(runner.cfg, runner.logger)
             for path in remove_partial_files(self.out_dir):
                 runner.logger.info(f'Removed {path}, which a killed training had not finished writing')
 
@@ -120,7 +124,8 @@ class CheckpointHook(MMEngineCheckpointHook):
         return os.path.realpath(place) == folder and name.startswith('best_') and name.endswith(suffix)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Adds the gradients that accumulation has summed up so far; none right after an optimizer's step."""
+        """Adds a note of the training data, and the gradients summed up so far; none after an optimizer's step."""
+        checkpoint['meta'][NOTE] = self.training_data
         if 'optimizer' in checkpoint:
             parameters = runner.model.named_parameters()
             checkpoint['gradients'] = {name: p.grad.cpu() for name, p in parameters if p.grad is not None}

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dist import is_main_process
 from mmengine.logging import MMLogger
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import MODELS
@@ -21,6 +22,8 @@ from vitplug.checkpoints.pretrained import check_grid, find_mismatches
 from vitplug.checkpoints.settings import compare, list_changes, parse_settings, read_settings
 from vitplug.errors.stops import CheckpointNotRead
 from vitplug.registry import PLUGS
+
+from .data_note import NOTE, compare_data, note_data
 
 # More than any training makes, and still a number that all parts of mmengine can count with.
 MOST_ITERATIONS = 10**12
@@ -61,12 +64,13 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     """Checks a checkpoint that a runner is about to load, and loads its weights into the runner's model.
 
     A training that goes on, and a test, need all weights of the model, and a checkpoint that was trained with the
-    settings of the config as far as they change results. A training that starts from a checkpoint needs any weights.
+    settings of the config as far as they change results; a training that goes on needs the same data as well. A
+    training that starts from a checkpoint needs any weights.
 
     Args:
         runner: The runner.
         checkpoint: The content of its checkpoint.
-        allow_changes: Whether settings may differ; they are then listed.
+        allow_changes: Whether settings and data may differ; they are then listed.
 
     Raises:
         CheckpointNotRead: names the file, what is wrong and what to do.
@@ -85,6 +89,7 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
     compared = (TRAINED_WITH, LISTED_ON_RESUME) if runner._resume else (TESTED_WITH, LISTED_IN_TEST)
     _check_settings(path, settings, runner.cfg, compared, allow_changes, runner.logger)
     if runner._resume:
+        _check_data(path, checkpoint['meta'], runner, allow_changes)
         for weights in (given, averages):
             _check_shapes(path, model, weights)
     _load_all(path, model, given, allow_changes)
@@ -155,6 +160,21 @@ def _is_broken(value: Any) -> bool:
     if isinstance(value, Tensor):
         return not value.isfinite().all()
     return isinstance(value, float) and math.isnan(value)
+
+
+def _check_data(path: str, meta: Mapping, runner: Runner, allow_changes: bool) -> None:
+    """Refuses other training data than those of a checkpoint, as far as it notes them: the order would be another."""
+    if NOTE not in meta or not is_main_process():
+        return
+    changes = list(compare_data(meta[NOTE], note_data(runner.cfg, runner.logger), runner.cfg))
+    said = f'{path} was trained with other data: {"; ".join(changes)}'
+    if changes and not allow_changes:
+        raise CheckpointNotRead(
+            f'{said}: the order of samples would be another one; bring back the data of the training, or pass '
+            '--allow-changes if this is meant'
+        )
+    if changes:
+        runner.logger.warning(f'{said}: the order of samples is another one')
 
 
 # --- weights ---
