@@ -14,6 +14,7 @@ from vitplug.errors.stops import BadSample
 from vitplug.files.readers import refuse_code_in_files
 
 from . import results
+from .drawing import FORMATS
 from .images import find_images
 from .options import add_baseline, add_images, add_settings, model_config
 from .plan import LeftOut, check_images, finished, identity, plan
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             run(jobs, subjects, usable, store)
             found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store)])
             images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
-            pictures = results.write(out, found, subjects, images, left_out, call('analyze', argv))
+            command = call('analyze', argv)
+            pictures = results.write(out, found, subjects, images, left_out, command, args.format)
     print(results.table(found))
     print(f'{len(usable)} images; {len(pictures)} pictures, {results.JSON} and {results.CSV} in {out}')
     if not skipped:
@@ -93,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f'of {", ".join(MEASURES)} (default {ALL}: those that apply to the model)',
     )
     add_baseline(parser)
+    parser.add_argument('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
     parser.add_argument('--list', action=_List, nargs=0, help='print the measures with their definitions, and end')
     add_settings(parser)
     return parser
