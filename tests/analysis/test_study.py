@@ -108,6 +108,7 @@ def test_every_measure_of_a_classifier_beside_its_baseline(folder, tmp_path):
     assert not any('after the plug' in value for value in measures['entropy']['values']['model'])
     check_entropy(folder, found)
     check_intervals(out, measures)
+    check_differences(out, measures, said)
 
 
 def check_csv(out, measures):
@@ -151,6 +152,51 @@ def check_intervals(out, measures):
     numbers = measures['feature_similarity']['values']['baseline']['similarity']
     expected = stats.t.interval(0.95, 7, images.mean(0, dtype=float), stats.sem(images.astype(float), 0))
     assert np.allclose((array(numbers, 'low'), array(numbers, 'high')), expected, rtol=1e-6)
+
+
+def check_differences(out, measures, said):
+    """Paired over images: from the stored arrays of both models, and, for CKA, with each image left out of both."""
+    stored = [np.load(out / f'arrays/{label}.feature_similarity.npz') for label in ('model', 'baseline')]
+    images = [np.stack([one[f'{number:05}/similarity'] for number in range(8)]).astype(float) for one in stored]
+    images = images[0] - images[1]
+    numbers = measures['feature_similarity']['values']['difference']['similarity']
+    expected = stats.t.interval(0.95, 7, images.mean(0), stats.sem(images, 0))
+    assert np.allclose((array(numbers, 'low'), array(numbers, 'high')), expected, rtol=1e-6)
+    assert 'difference' in said
+    by_label = measures['cka']['values']
+    numbers = [array(by_label[label][CKA.NEXT]) for label in ('model', 'baseline', 'difference')]
+    assert np.allclose(numbers[0] - numbers[1], numbers[2], equal_nan=True)
+    half = (array(by_label['difference'][CKA.NEXT], 'high') - numbers[2])[0]
+    units = [np.load(out / f'arrays/{label}.cka.npz') for label in ('model', 'baseline')]
+    left = []
+    for unit in units:
+        kept = [np.delete(unit['00000/model'], image, 1) for image in range(8)]
+        left.append([CKA().estimate([{'model': features}], 7)[CKA.NEXT].mean[0] for features in kept])
+    left = np.subtract(*left)
+    assert half == pytest.approx(stats.t.ppf(0.975, 7) * np.sqrt(7 / 8 * ((left - left.mean()) ** 2).sum()), rel=1e-4)
+    # What is of both models together has no difference.
+    assert list(measures['cka_baseline']['values']) == ['model and baseline']
+
+
+def test_no_row_twice(folder, tmp_path):
+    """Without a class token, all queries are the patches; a single number is its own least and largest."""
+    gab = "plugs=[dict(type='ContextBroadcast', scaled=False), dict(type='ResidualAttention')]"
+    bad_inputs.child(f'model = dict(backbone=dict({gab}))', 'plugged.py')(folder)
+    untrained(folder / 'plugged.py', folder / 'plugged.pth')
+    said = analyze(folder, f'plugged.py plugged.pth --num 5 --out {tmp_path}/out').out
+    assert 'left out: entropy of the model: class token: the model has none; all queries: they are the patch' in said
+    lines = [re.split('  +', line) for line in said.splitlines()]
+    numbers = [(line[0], *line[-4:]) for line in lines if len(line) == 8]
+    assert len(numbers) == len(set(numbers)) > 5, said
+
+
+def test_pictures_as_pdf(folder, tmp_path):
+    command = f'plain.py plain.pth --measures token_norms --num 3 --out {tmp_path}/out --format'
+    analyze(folder, f'{command} pdf')
+    picture = (tmp_path / 'out/token_norms.pdf').read_bytes()
+    assert picture.startswith(b'%PDF') and not (tmp_path / 'out/token_norms.png').exists()
+    analyze(folder, f'{command} pdf')
+    assert (tmp_path / 'out/token_norms.pdf').read_bytes() == picture
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The command `tools/analysis_tools/erf.py`: effective receptive fields with fitted Gaussians."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from vitplug.analysis.study.options import add_baseline, add_images, add_setting
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
 from vitplug.analysis.timm_models import TimmSubject
+from vitplug.commands import call
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
@@ -27,7 +27,6 @@ from .output import JSON, MAPS, PICTURE, table, write
 from .results import Result
 from .run import MEASURE, run
 
-COMMAND = 'python tools/analysis_tools/erf.py'
 GOES_ON = 'the maps so far are kept, and the same command goes on'
 
 
@@ -59,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             images = dict(
                 size=args.size, where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped
             )
-            write(out, found, images, f'{COMMAND} {shlex.join(argv)}')
+            write(out, found, images, call('erf', argv))
     print(table(found))
     print(f'{len(usable)} images; {PICTURE}, {JSON} and {MAPS} in {out}')
     if not skipped:

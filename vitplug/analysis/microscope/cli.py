@@ -1,7 +1,6 @@
 """The command behind `tools/analysis_tools/microscope.py`."""
 
 import argparse
-import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
+from vitplug.commands import call
 from vitplug.config.reading import add_options
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
@@ -27,7 +27,6 @@ from vitplug.tasks import TASKS
 from .data import observe
 from .report import Facts, render
 
-COMMAND = 'python tools/analysis_tools/microscope.py'
 MAX_MB = 5.0
 PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmsegmentation', 'mmdet')
 
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         findings = observe(subjects, args.images, limit, _progress)
         facts = Facts(
             TASKS[subjects[-1].cfg.default_scope].name,
-            f'{COMMAND} {shlex.join(argv)}',
+            call('microscope', argv),
             _versions(),
             datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
         )

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib import colormaps
 
 from vitplug.analysis.measures.features import OUTLIER_FACTOR
+from vitplug.commands import call
 from vitplug.tasks.outcomes import Outcome
 
 from .data import MEASURES, Findings, Reading, field_tiles, no_rollout, tiles_name
@@ -140,7 +141,7 @@ def _notes(findings: Findings) -> dict[str, str]:
     count = len(findings.images)
     few = (
         f'Mean over {count} image{"s" * (count != 1)}: enough to look at, too few to conclude from; '
-        'tools/analysis_tools/analyze.py measures many images, with intervals.'
+        f'`{call("analyze")}` measures many images, with intervals.'
     )
     fields = (
         'Gradient of the central output token with respect to the input, positive part, mean over '
