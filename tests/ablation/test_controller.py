@@ -189,6 +189,10 @@ def test_checkpoints_of_finished_cells(tmp_path, keep, left):
     controller(engine, keep=keep).run(all_cells)
     found = sorted(path.name for path in (tmp_path / 'a').glob('*p*t*') if path.name != 'output.log')
     assert found == sorted([*left, 'mine.pth'])
+    if keep == 'last':  # a note that names none
+        (tmp_path / 'a' / 'last_checkpoint').write_text('')
+        controller(FakeEngine(), keep=keep).run(cells(tmp_path, 'a'))
+        assert (tmp_path / 'a' / 'epoch_2.pth').is_file()
     # What a failed cell may go on from stays.
     assert (tmp_path / 'b' / 'epoch_0.pth').is_file()
 

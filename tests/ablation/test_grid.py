@@ -315,6 +315,7 @@ def test_half_a_record_of_a_finished_cell_is_named(tmp_path):
         (dict(keep='all'), "keep = 'all': choose from none, last"),
         (dict(seeds='12'), "seeds = '12': expected a number"),
         (dict(seeds=range(200_000)), 'a grid of 200,000 cells is too large'),
+        (dict(axes={LR: range(10**9)}), 'has 1,000,000,000 values: expected at most'),
     ],
 )
 def test_entries_of_a_grid_are_what_they_are_said_to_be(entries, said):

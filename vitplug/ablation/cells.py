@@ -353,6 +353,8 @@ def remove_checkpoints(cell: Cell, keep: str) -> None:
     if not isinstance(written, list) or cell.folder.is_symlink():
         return
     last = cell.checkpoint if keep == 'last' else None
+    if keep == 'last' and not (last and os.path.isfile(last)):  # which one is the last is not known
+        return
     for path in cell.folder.glob('*.pth'):
         if path.name in written and path.is_file() and not path.is_symlink() and (not last or path.name != last.name):
             path.unlink()

@@ -206,6 +206,8 @@ def _check_axes(axes: object) -> None:
             raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
         if not values:
             raise ValueError(f'axes: {key} has no values: name at least one, or leave the axis out')
+        if len(values) > MOST_CELLS:
+            raise ValueError(f'axes: {key} has {len(values):,} values: expected at most {MOST_CELLS:,}')
         if key == PLUGS_KEY or key == 'randomness.seed':
             raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
         _check_distinct(f'axes: {key}', [repr(value) for value in values])

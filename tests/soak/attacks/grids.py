@@ -25,7 +25,8 @@ RECORDS = (
     '../../grid.json',
 )
 CONTENTS = (
-    '', '{', '[]', 'null', '{}', '"a"', '{"value": 1e999}', '{"value": ' + '9' * 400 + '}', '{"error": null}', '\0', '[' * 10**5,
+    '', '{', '[]', 'null', '{}', '"a"', '{"value": 1e999}', '{"value": ' + '9' * 400 + '}', '{"error": null}', '\0',
+    '[' * 10**5,
     '{"label": "\x1b[31m", "seed": -1, "hash": 3}', '{"label": [], "seed": {}, "hash": {}, "data": []}',
 )  # fmt: skip
 
@@ -135,9 +136,11 @@ def modules_in_the_current_folder(scene: Scene) -> Trial:
 
 
 ENTRIES = (
-    "greater_is_better = 'no'", 'seeds = 10**12', 'seeds = [0.5]', "seeds = '3'", 'metric = 3', 'options = [1]', "keep = 'all'",
+    "greater_is_better = 'no'", 'seeds = 10**12', 'seeds = [0.5]', "seeds = '3'", 'metric = 3', 'options = [1]',
+    "keep = 'all'",
     "axes = {'train_cfg.max_epochs': range(10**9)}", "axes = {'load_from': ['nowhere/a.pth', 'nowhere/b.pth']}",
-    "axes = {'optim_wrapper.optimizer.lr': [float('inf'), float('nan')]}", "baseline = '$x$'", "plugs = ['none', '<b>']",
+    "axes = {'optim_wrapper.optimizer.lr': [float('inf'), float('nan')]}", "baseline = '$x$'",
+    "plugs = ['none', '<b>']",
     "axes = {'work_dir': ['\\x1b[31m', '$\\\\frac$']}", "plugs = [['gab', 'gab']]", "plugs = 'none'", 'seeds = []',
     "axes = {'model.backbone.plugs': [[]]}", "axes = {'model.backbone.depth': [1]}", "options = {'modle.backbone': 1}",
 )  # fmt: skip
@@ -155,8 +158,10 @@ def grid_files(scene: Scene) -> Trial:
 def command_lines(scene: Scene) -> Trial:
     scene.make()
     options = scene.draw.choice([
-        '--seeds 1000000000', '--seeds 1,,', '--jobs -1', '--jobs x', '--metric accuracy', '--plugs gab(sigma=1,sigma=2)',
-        '--plugs cb(type="Refiner")', '--plugs none none', '--baseline $x$', '--keep all', '--engine slurm', '--engine ray',
+        '--seeds 1000000000', '--seeds 1,,', '--jobs -1', '--jobs x', '--metric accuracy',
+        '--plugs gab(sigma=1,sigma=2)',
+        '--plugs cb(type="Refiner")', '--plugs none none', '--baseline $x$', '--keep all', '--engine slurm',
+        '--engine ray',
         '--out data', '--out classify.py', '--out .', '--retry --retry-all', '--cfg-options randomness.seed=3',
     ])  # fmt: skip
     line = f'ablate.py classify.py --out grid --dry-run {shlex.join(options.split(" "))}'
