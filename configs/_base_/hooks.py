@@ -7,5 +7,6 @@ vitplug_hooks = dict(
     randomness=dict(type='vitplug.RandomnessHook'),
     interruption=dict(type='vitplug.InterruptionHook'),
     non_finite=dict(type='vitplug.NonFiniteLossHook', max_consecutive=5),
+    hook_states=dict(type='vitplug.HookStatesHook'),
     plug_values=dict(type='vitplug.PlugValuesHook', interval=50),
 )

@@ -16,7 +16,7 @@ import torch
 import torch._dynamo  # once here instead of in every child
 import toy_training
 from mmengine.config import Config
-from mmengine.hooks import EMAHook
+from mmengine.hooks import EarlyStoppingHook, EMAHook
 from mmengine.runner import Runner
 from toy_training import ToyMetric, ToyModel, final_state, toy_config
 
@@ -180,6 +180,55 @@ def test_accumulated_gradients_are_resumed(tmp_path):
     assert in_child(run, killed, False, (ToyModel, 'train_step', 14)) == -signal.SIGKILL
     assert in_child(run, killed, True) == 0
     assert_ends_alike(killed, whole)
+
+
+# --- early stopping ---
+
+# Nothing is better than the first result by so much: the fourth validation ends the training.
+EARLY = dict(type='EarlyStoppingHook', monitor='score', rule='greater', patience=3, min_delta=1000.0)
+LONG = {
+    'epochs': {'train_cfg.max_epochs': 12, 'train_cfg.val_interval': 1},
+    'iterations': {'train_cfg.max_iters': 60, 'train_cfg.val_interval': 6},
+}
+
+
+def train_early(work_dir, kind, *args, hook=EARLY, **settings):
+    train(work_dir, kind, *args, **LONG[kind], custom_hooks=[hook], **settings)
+
+
+@pytest.fixture(scope='module')
+def stopped_early(kind, tmp_path_factory):
+    """The end of a training that nothing disturbed, but early stopping."""
+    work_dir = tmp_path_factory.mktemp(f'early_{kind}')
+    assert in_child(train_early, work_dir, kind) == 0
+    assert max(metrics(work_dir)) == (4 if kind == 'epochs' else 24)
+    return work_dir
+
+
+EARLY_MOMENTS = {
+    'before its decision': (EarlyStoppingHook, 'after_val_epoch', 3),
+    'after its decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 3),
+    'between two decisions': (ToyModel, 'train_step', 20),
+    'before the last decision': (EarlyStoppingHook, 'after_val_epoch', 4),
+    'after the last decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 4),
+}
+
+
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize('moment', EARLY_MOMENTS)
+def test_early_stopping_is_resumed_exactly(tmp_path, kind, stopped_early, moment, number):
+    status = -9 if number == signal.SIGKILL else 75
+    assert in_child(train_early, tmp_path, kind, False, EARLY_MOMENTS[moment], number) == status
+    assert in_child(train_early, tmp_path, kind, True) == 0
+    assert metrics(tmp_path) == metrics(stopped_early)
+    if 'interrupted.pth' not in checkpoints(tmp_path):  # after which no regular one is due
+        assert_ends_alike(tmp_path, stopped_early)
+
+
+def test_early_stopping_with_more_patience_goes_on(tmp_path, kind):
+    assert in_child(train_early, tmp_path, kind) == 0
+    assert in_child(lambda: train_early(tmp_path, kind, True, hook=dict(EARLY, patience=5))) == 0
+    assert max(metrics(tmp_path)) == (6 if kind == 'epochs' else 36)
 
 
 @pytest.mark.slow

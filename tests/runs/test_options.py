@@ -207,7 +207,7 @@ BASES = {
 
 # Hooks that tools add by themselves: train.py for compiled models, ablate.py for paired seeds.
 BY_TOOLS = {'CompileHook', 'PairedWeightsHook'}
-ADDED = ('bad_samples', 'randomness', 'interruption', 'non_finite', 'plug_values')
+ADDED = ('bad_samples', 'randomness', 'interruption', 'non_finite', 'hook_states', 'plug_values')
 
 
 @pytest.mark.parametrize('base', BASES)

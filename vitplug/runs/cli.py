@@ -27,6 +27,7 @@ from .checks import check_testing, check_training
 from .data.workers import deaths_of_workers
 from .hooks.checkpoint_fit import CheckpointFitHook
 from .hooks.compilation import CompileHook
+from .hooks.hook_states import HookStatesHook
 from .launch import is_first_process, start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
 from .saving.folders import check_run_folders, choose_start, older_checkpoint_named, run_folders
@@ -127,8 +128,9 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
         hook.allow_changes |= allow_changes
     if not checks:
         runner.register_hook(CheckpointFitHook(allow_changes))
-    if not any(isinstance(hook, CompileHook) for hook in runner.hooks):
-        runner.register_hook(CompileHook())
+    for kind in (CompileHook, HookStatesHook):
+        if not any(isinstance(hook, kind) for hook in runner.hooks):
+            runner.register_hook(kind())
     keep_parameter_lists_off_the_terminal(runner.logger)
     for remark in remarks:
         runner.logger.warning(remark)

@@ -6,6 +6,7 @@
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
 from .compilation import CompileHook
+from .hook_states import HookStatesHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
 from .paired_weights import PairedWeightsHook
@@ -16,6 +17,7 @@ __all__ = [
     'BadSampleHook',
     'CheckpointHook',
     'CompileHook',
+    'HookStatesHook',
     'InterruptionHook',
     'NonFiniteLossHook',
     'PairedWeightsHook',
