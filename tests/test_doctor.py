@@ -1,5 +1,7 @@
 """The doctor names what is broken and how to repair it."""
 
+import importlib.metadata
+import json
 import platform
 import re
 import subprocess
@@ -35,6 +37,36 @@ def test_this_stack_is_in_order(capsys):
     for library in ('mmpretrain', 'mmdet', 'mmseg', 'vitplug'):
         [folder] = [line.split()[-1] for line in out.splitlines() if f'configs {library}::' in line]
         assert any(Path(folder).glob('_base_/*'))
+
+
+@pytest.mark.parametrize(
+    ('installed', 'warning'),
+    [
+        ([('wheel', None)], r'imported from \S+/vitplug, but this environment has that of \S+/wheel/vitplug installed'),
+        ([('site', 'away')], r'this environment has that of \S+/away/vitplug installed: take \S+ out of PYTHONPATH'),
+        ([('site', '')], None),
+        ([('checkout', 'egg-info'), ('site', 'away')], r'has that of \S+/away/vitplug'),
+        ([], None),
+    ],
+)
+def test_another_vitplug_than_the_installed_one_is_said(installed, warning, tmp_path, monkeypatch, capsys):
+    """A checkout on PYTHONPATH beside another one, or beside a wheel."""
+    found = []
+    for name, source in installed:
+        info = tmp_path / name / ('vitplug.egg-info' if source == 'egg-info' else 'vitplug-0.1.0.dist-info')
+        info.mkdir(parents=True)
+        if source != 'egg-info':
+            (info / 'RECORD').touch()
+            if source is not None:
+                root = tmp_path / source if source else Path(doctor.__file__).parents[1]
+                (info / 'direct_url.json').write_text(json.dumps(dict(url=root.as_uri(), dir_info=dict(editable=True))))
+        found.append(importlib.metadata.PathDistribution(info))
+    monkeypatch.setattr(importlib.metadata, 'distributions', lambda name: found)
+    [check] = [check for check in doctor.STACK if check.name == 'vitplug']
+    assert doctor.report([check]) == []
+    out = capsys.readouterr().out
+    assert out.startswith('  warning vitplug ' if warning else '  ok      vitplug ')
+    assert re.search(warning or '/vitplug', out)
 
 
 def test_quick_looks_at_imports_only(capsys):

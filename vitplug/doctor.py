@@ -7,11 +7,15 @@ Nothing is downloaded or written.
 import argparse
 import importlib
 import importlib.metadata
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from vitplug import stacks, threads
 from vitplug.config.paths import LIBRARIES, configs_folder
@@ -48,6 +52,10 @@ class Check:
     purpose: str
     remedy: str
     run: Callable[[], str]
+
+
+class Doubtful(ValueError):
+    """Something that works, and may not be what the user means."""
 
 
 class Broken(ValueError):
@@ -173,6 +181,33 @@ def setuptools_has_pkg_resources() -> str:
     return f'setuptools {importlib.metadata.version("setuptools")}'
 
 
+def the_installed_vitplug() -> str:
+    """The folder that vitplug is imported from.
+
+    Raises:
+        Doubtful: If another one is installed in this environment, whose `vitplug` command and versions are its own.
+    """
+    imported = Path(__file__).resolve().parent
+    # Those that pip has installed: a checkout may have metadata of its own, which are found before them.
+    found = [one for one in importlib.metadata.distributions(name='vitplug') if one.read_text('RECORD') is not None]
+    folders = [_folder_of(distribution) for distribution in found]
+    if folders and imported not in folders:
+        install = f'{sys.executable} -m pip install -e {imported.parent} --no-deps'
+        raise Doubtful(
+            f'imported from {imported}, but this environment has that of {folders[0]} installed: take '
+            f'{imported.parent} out of PYTHONPATH, or install it: {install}'
+        )
+    return f'{imported}{"" if folders else ", not installed: python -m vitplug is the command"}'
+
+
+def _folder_of(distribution: importlib.metadata.Distribution) -> Path:
+    """The folder of an installed vitplug, which is the checkout's in an editable install."""
+    origin = json.loads(distribution.read_text('direct_url.json') or '{}')
+    if origin.get('dir_info', {}).get('editable'):
+        return Path(url2pathname(urlsplit(origin['url']).path), 'vitplug').resolve()
+    return Path(distribution.locate_file('vitplug')).resolve()
+
+
 def folder_of_configs(library: str) -> str:
     """The folder of the configs `library::...`, or the reason why there is none."""
     try:
@@ -182,6 +217,7 @@ def folder_of_configs(library: str) -> str:
 
 
 STACK = (
+    Check('vitplug', 'everything', stacks.install_packages(), the_installed_vitplug),
     Check('stack', 'bug reports', stacks.install_packages(), stacks.stack_here),
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
     Check('torchvision ops', 'images, detection', stacks.fit_torchvision(), torchvision_beside_torch),
@@ -445,6 +481,8 @@ def report(checks: Iterable[Check]) -> list[str]:
     for item in checks:
         try:
             print(f'  ok      {item.name:45} {item.run()}'.rstrip(), flush=True)
+        except Doubtful as doubt:
+            print(f'  warning {item.name:45} {doubt}', flush=True)
         except Exception as error:  # a broken binary package can raise anything
             remedies.append(getattr(error, 'remedy', item.remedy))
             message = str(error) if isinstance(error, ImportError | Broken) else f'{type(error).__name__}: {error}'
