@@ -12,7 +12,6 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
 
-import vitplug
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.fingerprint import of_file, of_names
 from vitplug.registry import HOOKS
@@ -117,7 +116,7 @@ def written_checkpoints(runner) -> list[str]:
 
 def code_of_vitplug() -> str:
     """Fingerprint of the modules of vitplug."""
-    root = Path(vitplug.__file__).parent
+    root = Path(__file__).resolve().parents[1]
     return of_names(f'{path.relative_to(root)} {of_file(path)}' for path in sorted(root.rglob('*.py')))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-import vitplug
 from vitplug.errors.stops import Interrupted, PeerLost, WorkerDied
 
 # Exit statuses after which a cell goes on by itself; negative ones, of a signal, as well.
@@ -65,7 +64,7 @@ def worker_command(folder: Path, options: Sequence[str] = (), launcher: Sequence
 
 def module_command(name: str) -> list[str]:
     """Runs a module as ``python -m`` does, but imports nothing from the current folder, which may have a `json.py`."""
-    root = str(Path(vitplug.__file__).parents[1])
+    root = str(Path(__file__).resolve().parents[3])
     code = f'import sys; sys.path[0] = {root!r}; import runpy; runpy.run_module({name!r}, None, "__main__", True)'
     return [sys.executable, '-c', code]
 
