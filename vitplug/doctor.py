@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from vitplug import stacks, threads
+from vitplug import chatter, stacks, threads
 from vitplug.config.paths import LIBRARIES, configs_folder
 
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
@@ -531,4 +531,5 @@ def _quieten() -> None:
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
     sys.exit(main(sys.argv[1:]))
