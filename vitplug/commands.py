@@ -35,6 +35,9 @@ class Command:
 COMMANDS = {
     'new': Command('vitplug.runs.new_experiment', 'main', 'misc/new_experiment.py', 'write a config for your own data'),
     'check': Command('vitplug.runs.dataset_check', 'main', 'misc/check_dataset.py', 'look at all data of a config'),
+    'dry-run': Command(
+        'vitplug.benchmark.dry_run', 'main', 'misc/dry_run.py', 'train two steps and say what they take'
+    ),
     'train': Command('vitplug.runs.cli', 'train', 'train.py', 'train the model of a config'),
     'test': Command('vitplug.runs.cli', 'test', 'test.py', 'evaluate a checkpoint'),
     'predict': Command('vitplug.runs.prediction.cli', 'main', 'predict.py', 'predict on images, folders and videos'),

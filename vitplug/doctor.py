@@ -400,35 +400,7 @@ DETECTOR = dict(
 )
 
 
-def labelled_class():
-    """A sample of mmpretrain."""
-    from mmpretrain.structures import DataSample
-
-    return DataSample().set_gt_label(1)
-
-
-def labelled_map():
-    """A sample of mmseg."""
-    import torch
-    from mmengine.structures import PixelData
-    from mmseg.structures import SegDataSample
-
-    sample = SegDataSample(metainfo=dict(img_shape=(32, 32), ori_shape=(32, 32)))
-    return sample.set_data(dict(gt_sem_seg=PixelData(data=torch.ones(1, 32, 32, dtype=torch.long)))) or sample
-
-
-def labelled_boxes():
-    """A sample of mmdet."""
-    import torch
-    from mmdet.structures import DetDataSample
-    from mmengine.structures import InstanceData
-
-    sample = DetDataSample(metainfo=dict(img_shape=(32, 32), ori_shape=(32, 32), scale_factor=(1.0, 1.0)))
-    sample.gt_instances = InstanceData(bboxes=torch.tensor([[4.0, 4.0, 20.0, 24.0]]), labels=torch.tensor([1]))
-    return sample
-
-
-def training_step(scope: str, model: dict, sample: Callable) -> str:
+def training_step(scope: str, model: dict) -> str:
     """Trains a small model for one step on noise.
 
     Raises:
@@ -439,32 +411,26 @@ def training_step(scope: str, model: dict, sample: Callable) -> str:
     from mmengine.optim import OptimWrapper
     from mmengine.registry import MODELS
 
+    from vitplug.tasks import TASKS as DESCRIPTIONS
+
     torch.manual_seed(0)
     built = MODELS.build(ConfigDict(_scope_=scope, **model))
     optimizer = OptimWrapper(torch.optim.AdamW(built.parameters(), lr=1e-3))
     images = [torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8) for _ in range(2)]
     # A preprocessor stacks the images by itself.
     inputs = images if 'data_preprocessor' in model else torch.stack(images).float()
-    losses = built.train_step(dict(inputs=inputs, data_samples=[sample() for _ in images]), optimizer)
+    samples = [DESCRIPTIONS[scope].made_sample((32, 32)) for _ in images]
+    losses = built.train_step(dict(inputs=inputs, data_samples=samples), optimizer)
     if not all(parameter.isfinite().all() for parameter in built.parameters()):
         raise FloatingPointError('the step leaves weights that are not finite')
     return f'loss {losses["loss"].item():.3f}'
 
 
 TASKS = (
-    Check(
-        'a step of classification', 'training classifiers', REPORT,
-        partial(training_step, 'mmpretrain', CLASSIFIER, labelled_class),
-    ),
-    Check(
-        'a step of segmentation', 'training segmentors', REPORT,
-        partial(training_step, 'mmseg', SEGMENTOR, labelled_map),
-    ),
-    Check(
-        'a step of detection', 'training detectors', REPORT,
-        partial(training_step, 'mmdet', DETECTOR, labelled_boxes),
-    ),
-)  # fmt: skip
+    Check('a step of classification', 'classifiers', REPORT, partial(training_step, 'mmpretrain', CLASSIFIER)),
+    Check('a step of segmentation', 'segmentors', REPORT, partial(training_step, 'mmseg', SEGMENTOR)),
+    Check('a step of detection', 'detectors', REPORT, partial(training_step, 'mmdet', DETECTOR)),
+)
 
 
 # --- the report ---

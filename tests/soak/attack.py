@@ -52,7 +52,18 @@ from soak.attacks.processes import Limits, Run
 from soak.attacks.sandbox import Sandboxes
 from soak.attacks.trials import REGISTRY, Registry, Scene
 
-FAMILIES = ('checkpoints', 'fitting', 'images', 'annotations', 'configs', 'command_lines', 'faults', 'names', 'videos')
+FAMILIES = (
+    'checkpoints',
+    'fitting',
+    'images',
+    'annotations',
+    'configs',
+    'command_lines',
+    'faults',
+    'grids',
+    'names',
+    'videos',
+)
 IMPORTED = (
     'torch._dynamo',
     *(f'{scope}.{part}' for scope in ('mmpretrain', 'mmseg', 'mmdet') for part in ('models', 'datasets', 'evaluation',
@@ -61,6 +72,8 @@ IMPORTED = (
     'vitplug.runs.hooks',
     'vitplug.runs.dataset_check',
     'vitplug.checkpoints.cli',
+    'vitplug.ablation.cli',
+    'vitplug.ablation.report',
     'vitplug.analysis.cli',
 )  # fmt: skip
 BROKEN = 'broken case'  # of the campaign itself

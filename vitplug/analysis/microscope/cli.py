@@ -27,7 +27,7 @@ from vitplug.tasks import TASKS
 from .data import observe
 from .report import Facts, render
 
-MAX_MB = 5.0
+MAX_MB, MOST_MB = 5.0, 1000.0
 PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmsegmentation', 'mmdet')
 
 
@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     start = time.monotonic()
     with one_line_errors(*SETTINGS), explained_writes(args.out.parent), interruptible('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
-        if not args.max_mb > 0:
-            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0')
+        if not 0 < args.max_mb <= MOST_MB:
+            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0, and at most {MOST_MB:g}')
         _check_images(args.images)
         named = [(BASELINE, *args.baseline)] if args.baseline else []
         named.append((MODEL, args.config, args.checkpoint))
