@@ -52,7 +52,10 @@ from soak.attacks.processes import Limits, Run
 from soak.attacks.sandbox import Sandboxes
 from soak.attacks.trials import REGISTRY, Registry, Scene
 
-FAMILIES = ('checkpoints', 'fitting', 'images', 'annotations', 'configs', 'command_lines', 'faults', 'names', 'videos')
+FAMILIES = (
+    *('checkpoints', 'fitting', 'images', 'annotations', 'configs', 'command_lines', 'faults', 'names', 'resuming'),
+    'videos',
+)
 IMPORTED = (
     'torch._dynamo',
     *(f'{scope}.{part}' for scope in ('mmpretrain', 'mmseg', 'mmdet') for part in ('models', 'datasets', 'evaluation',

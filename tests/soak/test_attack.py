@@ -22,6 +22,7 @@ from soak.attacks import (
     fitting,
     images,
     names,
+    resuming,
     sandbox,
     videos,
 )
@@ -30,7 +31,7 @@ from soak.attacks.processes import Limits, at_write, fail_with, files_up_to, kil
 from soak.attacks.sandbox import Sandboxes, write_inputs
 from soak.attacks.trials import REGISTRY, Accept, Command, Registry, Scene, Trial, one
 
-FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, images, names, videos)
+FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, images, names, resuming, videos)
 # A tool that does what its argument says; whatever it does, it has written its result before.
 TOOL = """
 import os, pickle, signal, sys, time
