@@ -88,13 +88,15 @@ def sandboxes(tmp_path):
     return Sandboxes(tmp_path / 'sound', {'test.py': tmp_path / 'tool.py'}, Limits(seconds=300, memory=2**28))
 
 
-def verdict(sandboxes, what, accept=Accept.SAME, **settings):
+def verdict(sandboxes, what, accept=Accept.SAME, harmless=False, **settings):
     """The record of a trial in which the tool does something."""
 
     def planted(scene):
         scene.make()
         line = f"test.py '{what}'"
-        return Trial(one(line, **settings), 'planted', ('bad.txt',), accept, clean=('test.py nothing',))
+        return Trial(
+            one(line, **settings), 'planted', ('bad.txt',), accept, clean=('test.py nothing',), harmless=harmless
+        )
 
     registry = Registry({'planted: it': planted})
     return attack.Campaign(0, registry, sandboxes.folder.parent, sandboxes).run(0)
@@ -134,6 +136,11 @@ def test_kind_of_outcome(what, accept, kind, sandboxes):
     assert record['outcome'] == kind.value, record
     kept = (sandboxes.folder.parent / 'case_0_0').exists()
     assert kept is (kind not in (Kind.REFUSED, Kind.HANDLED))
+
+
+def test_a_refusal_without_need_is_poor(sandboxes):
+    record = verdict(sandboxes, 'refuses', harmless=True)
+    assert record['outcome'] == Kind.POOR.value and record['why'] == 'refused without need: error: bad.txt is bad'
 
 
 def test_hang(sandboxes):
