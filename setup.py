@@ -89,6 +89,7 @@ setup(
     python_requires='>=3.10',
     packages=find_packages(include=['vitplug', 'vitplug.*']),
     package_data={'vitplug.analysis.microscope': ['page.*']},
+    entry_points={'console_scripts': ['vitplug = vitplug.cli:main']},
     cmdclass={'build_py': BuildWithMim},
     install_requires=['torch>=2.1,<2.14', 'numpy'],
     extras_require={

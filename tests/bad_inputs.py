@@ -1973,8 +1973,8 @@ ARGUMENT = (
     ),
     Row(
         'report of no size',
-        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb 0 --out a.html',
-        r'--max-mb 0: expected a number above 0',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb inf --out a.html',
+        r'--max-mb inf: expected a number above 0',
     ),
     Row(
         'report that cannot be so small',
@@ -2234,6 +2234,12 @@ ARGUMENT = (
     ),
     Row('experiment with a plug twice', f'{NEW} --data data --plugs gab,gab', r'GaussianAttentionBias.*more than once'),
     Row('experiment of no epochs', f'{NEW} --data data --epochs 0', r'--epochs 0: expected at least 1'),
+    Row(
+        'experiment with a batch of all images and more',
+        f'{NEW} --data data --batch-size 1000',
+        r'--batch-size 1000: expected 1 to \d+, the number of training images',
+    ),
+    Row('experiment at no rate', f'{NEW} --data data --lr nan', r'--lr nan: expected a number above 0'),
     Row(
         'experiment with names for named classes', f'{NEW} --data data --classes a,b', r'only label maps have no names'
     ),

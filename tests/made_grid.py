@@ -34,7 +34,7 @@ def make_grid(folder: Path, seeds=range(5), labels=LABELS, metric=METRIC, scale=
 
 def value_of(label: str, seed: int) -> float:
     noise = np.random.default_rng([seed, *label.encode()]).normal(0, 0.1)
-    return 88 + 0.7 * seed + EFFECTS[label] + float(noise)
+    return 88 + 0.7 * seed + EFFECTS.get(label, 0.0) + float(noise)
 
 
 def add_cell(folder: Path, label: str, seed: int, metric: str = METRIC, scale: float = 1.0) -> Path:

@@ -1003,9 +1003,30 @@ MUTATIONS = (
     Mutation(
         'a report that is published names folders of the machine',
         'ablation/report.py',
-        "error=ABSOLUTE_PATH.sub('', cell.error)",
-        'error=cell.error',
+        "return ABSOLUTE_PATH.sub('', value)",
+        'return value',
         'ablation/test_report.py -k no_folder',
+    ),
+    Mutation(
+        'a finished cell clears checkpoints of the user',
+        'ablation/cells.py',
+        'if path.name in written and path.is_file()',
+        'if path.is_file()',
+        'ablation/test_controller.py -k checkpoints_of_finished_cells',
+    ),
+    Mutation(
+        'a fold of data is taken for another of the same name',
+        'ablation/held.py',
+        'if before[key][1] != now[key][1]',
+        'if before[key][1] != before[key][1]',
+        'ablation/test_grid.py -k fold',
+    ),
+    Mutation(
+        'a worker imports modules from the current folder',
+        'ablation/engines/engine.py',
+        'sys.path[0] = {root!r}',
+        'sys.path.append({root!r})',
+        'ablation/test_slurm.py -k imports_nothing',
     ),
     Mutation(
         'an ablation does not pair initial weights',
@@ -1068,7 +1089,7 @@ MUTATIONS = (
     Mutation(
         '--resume ignores load_from where there is nothing to resume',
         'runs/saving/folders.py',
-        '        if runner._resume:\n            runner._load_from = None',
+        '        if runner._resume:\n            runner._load_from = str(last_checkpoint(runner.work_dir))',
         '        runner._load_from = None',
         'runs/test_run_folders.py -k starts_from',
     ),

@@ -34,6 +34,7 @@ from mmseg.structures import SegDataSample
 from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
+from vitplug.commands import STARTED_AS
 from vitplug.compat import CAN_COMPILE
 from vitplug.config.parts import as_list
 from vitplug.config.reading import read_config
@@ -57,7 +58,7 @@ PAGES = [
     *sorted((ROOT / 'configs').glob('*/README.md')),
 ]
 FENCE = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-STARTS = r'(?:python|make|pip|pytest|bash|tools/\S+\.sh) '
+STARTS = r'(?:python|vitplug|make|pip|pytest|bash|tools/\S+\.sh) '
 
 
 def name_of(page: Path) -> str:
@@ -117,6 +118,8 @@ def parse(script: Path, args: list[str], monkeypatch) -> None:
 def parse_python(args: list[str], monkeypatch) -> None:
     if args[:2] == ['-m', 'pytest']:
         return parse_pytest(args[2:])
+    if args[:2] == ['-m', 'vitplug']:
+        return parse_vitplug(args[2:], monkeypatch)
     script = ROOT / (f'{args[1].replace(".", "/")}.py' if args[0] == '-m' else args[0])
     rest = args[2:] if args[0] == '-m' else args[1:]
     if 'pictures' in script.stem:
@@ -124,6 +127,12 @@ def parse_python(args: list[str], monkeypatch) -> None:
         assert script.exists() and not rest
         return None
     return parse(script, rest, monkeypatch)
+
+
+def parse_vitplug(args: list[str], monkeypatch) -> None:
+    if args and args != ['--help']:
+        monkeypatch.setenv(STARTED_AS, 'vitplug')  # so that what the command sets is undone
+        parse(ROOT / 'vitplug' / '__main__.py', args, monkeypatch)
 
 
 def parse_pytest(args: list[str]) -> None:
@@ -174,8 +183,8 @@ def test_command_is_understood(command, monkeypatch, tmp_path):
     for word in args:
         if word.startswith(('configs/', 'tests/', 'tools/')):
             assert (ROOT / word.partition('::')[0]).exists(), word
-    if program == 'python':
-        parse_python(args, monkeypatch)
+    if program in ('python', 'vitplug'):
+        {'python': parse_python, 'vitplug': parse_vitplug}[program](args, monkeypatch)
     elif program in PARSERS:
         PARSERS[program](args)
     else:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1] / 'vitplug'
 
 # From low to high. A package imports lower rows alone: nothing beside it and nothing above it.
 ROWS = (
-    ('compat', 'files', 'progress', 'registry', 'stacks', 'threads'),
+    ('chatter', 'commands', 'compat', 'files', 'progress', 'registry', 'stacks', 'tables', 'threads'),
     ('attention', 'config', 'setup_step'),
     ('errors', 'plugs'),
     ('checkpoints',),
@@ -27,6 +27,8 @@ ROWS = (
     ('analysis',),
     ('ablation', 'benchmark', 'demo', 'doctor'),
     ('vitplug',),  # the names that `import vitplug` gives
+    ('cli',),
+    ('__main__',),  # `python -m vitplug`
 )
 
 

@@ -98,6 +98,20 @@ def test_configs_are_found_by_name(wheel, tmp_path):
     assert found['plugs'] == [1, 1] and found['rate'] == 0.3
 
 
+def test_installed_package_has_the_command_and_names_it(wheel, tmp_path):
+    """Without a checkout, messages name `vitplug ...`, and scripts where they lie."""
+    [entries] = wheel.glob('vitplug-*.dist-info/entry_points.txt')
+    assert 'vitplug = vitplug.cli:main' in entries.read_text()
+    code = (
+        'import json\n'
+        'from vitplug.commands import call, located\n'
+        "print(json.dumps([call('check', ['a.py']), located('python tools/dataset_converters/make_digit_scenes.py')]))"
+    )
+    check, made = in_wheel(wheel, code, tmp_path)
+    assert check == 'vitplug check a.py'
+    assert made.startswith('python ') and Path(made.removeprefix('python ')).is_file()
+
+
 @pytest.mark.slow
 def test_every_config_of_the_index_parses_from_the_wheel(wheel, tmp_path):
     code = (

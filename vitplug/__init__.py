@@ -6,11 +6,14 @@ Five papers, one attention core, N backbones:
 - ``vitplug.attention``  the one place that computes attention (torch only)
 - ``vitplug.backbones``  the registered hosts, built by configs as ``type='vitplug.<Name>'``
 
-The names in ``__all__`` are imported when they are first used: ``import vitplug`` alone imports nothing.
+The names in ``__all__`` are imported when they are first used: ``import vitplug`` alone imports the standard library
+only. With it, mmengine's ``Config.fromfile`` reads configs whose base is ``vitplug::...``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
     from .attention import attend, fused_attention
@@ -90,3 +93,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+AfterMMEngine.wait()

@@ -178,9 +178,21 @@ def test_job_that_an_earlier_controller_left_is_taken_over(tmp_path):
 
 @pytest.mark.parametrize('keep, left', [('none', []), ('last', ['epoch_2.pth', 'last_checkpoint'])])
 def test_checkpoints_of_finished_cells(tmp_path, keep, left):
-    engine = FakeEngine(a=[status(-9, progress=True)] * 3, b=[status(-9, progress=True), status(1)])
-    controller(engine, keep=keep).run(cells(tmp_path, 'ab'))
-    assert sorted(path.name for path in (tmp_path / 'a').glob('*p*t*') if path.name != 'output.log') == left
+    def finished(folder):
+        (folder / 'mine.pth').write_text('of the user')
+        written = sorted(path.name for path in folder.glob('epoch_*.pth'))
+        (folder / 'done.json').write_text(json.dumps(dict(value=1.0, checkpoints=written)))
+        return 0
+
+    engine = FakeEngine(a=[*[status(-9, progress=True)] * 3, finished], b=[status(-9, progress=True), status(1)])
+    all_cells = cells(tmp_path, 'ab')
+    controller(engine, keep=keep).run(all_cells)
+    found = sorted(path.name for path in (tmp_path / 'a').glob('*p*t*') if path.name != 'output.log')
+    assert found == sorted([*left, 'mine.pth'])
+    if keep == 'last':  # a note that names none
+        (tmp_path / 'a' / 'last_checkpoint').write_text('')
+        controller(FakeEngine(), keep=keep).run(cells(tmp_path, 'a'))
+        assert (tmp_path / 'a' / 'epoch_2.pth').is_file()
     # What a failed cell may go on from stays.
     assert (tmp_path / 'b' / 'epoch_0.pth').is_file()
 

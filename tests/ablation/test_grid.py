@@ -15,6 +15,7 @@ from mmengine.evaluator import Evaluator
 from mmpretrain import evaluation
 from mmpretrain.structures import DataSample
 
+from vitplug.ablation import held
 from vitplug.ablation.cells import (
     cell_config,
     content_hash,
@@ -23,7 +24,9 @@ from vitplug.ablation.cells import (
     read_cell_files,
     with_seed,
     write_cell,
+    write_json,
 )
+from vitplug.ablation.cli import grid_content, parser, read_grid_and_folder
 from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
 from vitplug.ablation.metrics import choose_metric, greater_is_better
 from vitplug.ablation.probe import count_steps
@@ -170,7 +173,7 @@ def test_grid_without_plugs_and_axes_has_one_variant():
 
 def test_seeds_are_numbers_or_a_list():
     assert seeds_of('3') == (0, 1, 2) and seeds_of('3,1') == (3, 1) and seeds_of('7,') == (7,)
-    for wrong in ('0', '-1', 'x', '', '1.5'):
+    for wrong in ('0', '-1', 'x', '', '1.5', '1000000000'):
         with pytest.raises(ValueError, match='seeds'):
             seeds_of(wrong)
 
@@ -237,6 +240,89 @@ def test_changed_base_is_another_grid_and_says_what_changed(tmp_path):
         cells_of(tmp_path, plugs=['none'], seeds=[0], options={LR: 0.5})
 
 
+ROOT_KEY = 'train_dataloader.dataset.data_root'
+
+
+@pytest.fixture
+def folds(tmp_path, monkeypatch):
+    """Two folders of data of one name, with different files, and what planning knows of them."""
+    monkeypatch.setattr(held, '_fingerprint', held._fingerprint.__wrapped__)  # files change within a test
+    for number in range(2):
+        folder = tmp_path / f'fold{number}' / 'data' / 'train' / 'zero'
+        folder.mkdir(parents=True)
+        (folder / f'{number}.png').write_bytes(b'x')
+    return [str(tmp_path / f'fold{number}' / 'data') for number in range(2)]
+
+
+def test_folds_of_one_name_are_two_variants(tmp_path, folds):
+    cells = cells_of(tmp_path / 'out', axes={ROOT_KEY: folds}, seeds=[0])
+    assert [cell.variant.label for cell in cells] == ['data_root=fold0/data', 'data_root=fold1/data']
+    assert cells[0].folder != cells[1].folder
+    assert [cell.folder for cell in cells_of(tmp_path / 'out', axes={ROOT_KEY: folds}, seeds=[0])] == [
+        cell.folder for cell in cells
+    ]
+    Path(folds[1], 'train/zero/1.png').rename(Path(folds[1], 'train/zero/0.png'))
+    with pytest.raises(ValueError, match=r'are alike \(only train_dataloader\.dataset\.data_root differs'):
+        cells_of(tmp_path / 'other', axes={ROOT_KEY: folds}, seeds=[0])
+
+
+def test_results_of_one_fold_are_not_those_of_another(tmp_path, folds):
+    [cell] = cells_of(tmp_path / 'out', options={ROOT_KEY: folds[0]}, seeds=[0])
+    (cell.folder / 'done.json').write_text('{"value": 1.0}')
+    with pytest.raises(ValueError, match=r'of another grid: .*fold0\S+ -> \S+fold1\S+, which holds something else'):
+        cells_of(tmp_path / 'out', options={ROOT_KEY: folds[1]}, seeds=[0])
+    # Moved, with what it holds; the config of the finished cell stays what was trained.
+    before = (cell.folder / 'config.py').read_text()
+    Path(folds[0]).parent.rename(tmp_path / 'elsewhere')
+    [moved] = cells_of(tmp_path / 'out', options={ROOT_KEY: str(tmp_path / 'elsewhere/data')}, seeds=[0])
+    assert moved.folder == cell.folder and (cell.folder / 'config.py').read_text() == before
+
+
+def test_data_that_change_in_place_keep_the_cell_and_what_it_was_trained_on(tmp_path, folds):
+    [cell] = cells_of(tmp_path / 'out', options={ROOT_KEY: folds[0]}, seeds=[0])
+    (cell.folder / 'done.json').write_text('{"value": 1.0}')
+    before = (cell.folder / 'cell.json').read_text()
+    Path(folds[0], 'train/zero/more.png').write_bytes(b'y')
+    [again, new] = cells_of(tmp_path / 'out', options={ROOT_KEY: folds[0]}, seeds=[0, 1])
+    assert again.folder == cell.folder and (cell.folder / 'cell.json').read_text() == before
+    marks = [json.loads((one.folder / 'cell.json').read_text())['data'] for one in (again, new)]
+    assert marks[0].keys() == marks[1].keys() and marks[0] != marks[1]
+
+
+def test_checkpoints_of_one_name_are_two_variants(tmp_path):
+    paths = [tmp_path / name / 'epoch_1.pth' for name in 'ab']
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(path.parent.name)
+    cells = cells_of(tmp_path / 'out', axes={'load_from': [str(path) for path in paths]}, seeds=[0])
+    assert [cell.variant.label for cell in cells] == ['load_from=a/epoch_1.pth', 'load_from=b/epoch_1.pth']
+
+
+def test_half_a_record_of_a_finished_cell_is_named(tmp_path):
+    [cell] = cells_of(tmp_path, seeds=[0])
+    for text in ('', '{"metric"', '{}'):
+        (cell.folder / 'done.json').write_text(text)
+        with pytest.raises(ValueError, match=r'done\.json cannot be read .* move this file away, and the cell goes on'):
+            cells_of(tmp_path, seeds=[0])
+
+
+@pytest.mark.parametrize(
+    'entries, said',
+    [
+        (dict(greater_is_better='no'), "greater_is_better = 'no': expected True or False"),
+        (dict(metric=3), 'metric = 3: expected a text'),
+        (dict(options=[1]), r'options = \[1\]: expected a dict'),
+        (dict(keep='all'), "keep = 'all': choose from none, last"),
+        (dict(seeds='12'), "seeds = '12': expected a number"),
+        (dict(seeds=range(200_000)), 'a grid of 200,000 cells is too large'),
+        (dict(axes={LR: range(10**9)}), 'has 1,000,000,000 values: expected at most'),
+    ],
+)
+def test_entries_of_a_grid_are_what_they_are_said_to_be(entries, said):
+    with pytest.raises(ValueError, match=said):
+        GridFile(VIT, **entries)
+
+
 def test_config_of_a_cell_is_its_config(tmp_path):
     [cell] = cells_of(tmp_path, plugs=['residual(alpha=0.25)'], seeds=[3])
     (tmp_path / 'own.py').write_text(cell_config(cell))
@@ -254,9 +340,6 @@ def test_config_of_a_cell_with_numbers_that_are_not_finite(tmp_path):
 
 
 def test_grid_json_is_what_the_report_reads(tmp_path):
-    from vitplug.ablation.cells import write_json
-    from vitplug.ablation.cli import grid_content
-
     grid = GridFile(
         VIT, plugs=['none', 'cb'], seeds=[0, 1], metric='accuracy/top1', greater_is_better=True, baseline='cb'
     )
@@ -264,6 +347,15 @@ def test_grid_json_is_what_the_report_reads(tmp_path):
     found = read_grid(tmp_path)
     assert (found.labels, found.baseline, found.seeds) == (('none', 'cb'), 'cb', (0, 1))
     assert found.facts['base'] == VIT and found.facts['versions'].keys() == {'vitplug', 'torch', 'mmengine', 'python'}
+
+
+def test_command_without_seeds_has_those_of_the_folder(tmp_path):
+    def seeds(*argv):
+        return list(read_grid_and_folder(parser().parse_args([VIT, '--out', str(tmp_path), *argv]))[0].seeds)
+
+    assert seeds() == [0, 1, 2]
+    write_json(tmp_path / 'grid.json', dict(base=VIT, metric='accuracy/top1', seeds=[0, 1, 2, 3]))
+    assert seeds() == [0, 1, 2, 3] and seeds('--seeds', '2') == [0, 1]
 
 
 # --- metrics ---

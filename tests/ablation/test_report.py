@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -241,13 +242,7 @@ def test_errors_in_the_json_name_no_folder_of_the_machine(tmp_path, error, publi
             ValueError,
             "has no 'seeds', 'metric', 'greater_is_better'",
         ),
-        ('cells/cb_seed1_0123456789/done.json', '', ValueError, r'cb_seed1_0123456789/done.json: is no JSON'),
-        (
-            'cells/cb_seed1_0123456789/validations.jsonl',
-            '{\n{}\n',
-            ValueError,
-            r'validations.jsonl, line 1: is no JSON',
-        ),
+        ('cells/cb_seed1_0123456789/cell.json', '', ValueError, r'cb_seed1_0123456789/cell.json: is no JSON'),
     ],
 )
 def test_damaged_file_is_named(tmp_path, file, content, error, said):
@@ -259,6 +254,74 @@ def test_damaged_file_is_named(tmp_path, file, content, error, said):
     with pytest.raises(error, match=said):
         write_report(tmp_path)
     assert not [*tmp_path.glob('report*')]
+
+
+@pytest.mark.parametrize(
+    ('file', 'content', 'said'),
+    [
+        ('done.json', '', 'done.json: is no JSON'),
+        ('done.json', '{"value": ' + '9' * 400 + '}', 'finished, but its None is 9999'),
+        ('validations.jsonl', '{\n{}\n', 'validations.jsonl, line 1: is no record'),
+        ('validations.jsonl', '{}\n', 'validations.jsonl, line 1: is no record'),
+    ],
+)
+def test_cell_with_a_damaged_record_has_failed(tmp_path, file, content, said):
+    make_grid(tmp_path, labels=('none', 'cb'))
+    (cell_folder(tmp_path, 'cb', 1) / file).write_text(content)
+    write_report(tmp_path)
+    [cell] = [cell for cell in report_of(tmp_path)[0]['cells'] if cell['state'] == 'failed']
+    assert (cell['label'], cell['seed']) == ('cb', 1) and said in cell['error']
+
+
+@pytest.mark.parametrize('name', ['failed.json', 'done.json'])
+def test_note_that_is_a_pipe_ends_nothing(tmp_path, name):
+    make_grid(tmp_path, labels=('none', 'cb'))
+    here = cell_folder(tmp_path, 'cb', 1)
+    (here / 'done.json').unlink()
+    os.mkfifo(here / name)
+    write_report(tmp_path)
+    [cell] = [cell for cell in report_of(tmp_path)[0]['cells'] if cell['state'] == 'failed']
+    assert f'{name}: is no regular file' in cell['error']
+
+
+def test_labels_and_errors_are_text_wherever_they_are_written(tmp_path):
+    """No formula of matplotlib or of a spreadsheet, and no HTML; of the machine's paths, the last part is published."""
+    labels = ('none', r'path=$\frac$', '=cmd()', '<b>x')
+    make_grid(tmp_path, labels=labels, base='/home/someone/base.py', options={'load_from': '/home/someone/a.pth'})
+    write_report(tmp_path)
+    content, variants = report_of(tmp_path)
+    assert [*variants] == [*labels] and 'someone' not in (tmp_path / 'report.json').read_text()
+    assert content['grid']['facts']['options'] == {'load_from': 'a.pth'}
+    assert "'=cmd()" in {row['label'] for row in csv.DictReader((tmp_path / 'report.csv').open())}
+    assert '<b' not in (tmp_path / 'report.md').read_text()
+
+
+def test_cells_of_other_data_or_code_are_named(tmp_path, capsys):
+    make_grid(tmp_path, labels=('none', 'cb'))
+    for label, seed, mark, code in (
+        ('none', 0, 'a', 'x'),
+        ('cb', 0, 'b', 'x'),
+        ('none', 1, 'a', 'y'),
+        ('cb', 1, 'a', 'x'),
+    ):
+        here = cell_folder(tmp_path, label, seed)
+        for name, more in (('cell.json', dict(data={'train': ['/d/train', mark]})), ('done.json', dict(code=[code]))):
+            (here / name).write_text(json.dumps(json.loads((here / name).read_text()) | more))
+    write_report(tmp_path)
+    printed = capsys.readouterr().out
+    assert 'not comparable without care: train (/d/train) held other files for cb seed 0\n' in printed
+    assert 'not comparable without care: the code of vitplug was another for none seed 1\n' in printed
+
+
+def test_one_validation_is_no_curve(tmp_path):
+    make_grid(tmp_path, labels=('none', 'cb'))
+    write_report(tmp_path)
+    assert (tmp_path / 'report_curves.png').is_file()
+    for path in tmp_path.glob('cells/*/validations.jsonl'):
+        path.write_text(path.read_text().splitlines(keepends=True)[-1])
+    write_report(tmp_path)
+    assert not (tmp_path / 'report_curves.png').exists() and (tmp_path / 'report_forest.png').is_file()
+    assert 'Learning curves' not in (tmp_path / 'report.html').read_text()
 
 
 def test_baseline_must_be_a_label(tmp_path):

@@ -14,7 +14,7 @@ from slurm_node import missing, slurm_node
 from toy_cells import ToyOnNodes, assert_each_done_once, lines, make_cells, python_path
 
 from vitplug.ablation.controller import Controller
-from vitplug.ablation.engines.engine import LOST
+from vitplug.ablation.engines.engine import LOST, module_command
 from vitplug.ablation.engines.launch import Share, node_command, run_worker
 from vitplug.ablation.engines.slurm import CellOnNodes, Queue, SlurmEngine, SlurmJob
 from vitplug.progress import StatusLine
@@ -72,18 +72,28 @@ def test_job_with_defaults(programs):
 def test_command_of_each_node(programs, monkeypatch):
     monkeypatch.setenv('SLURM_JOB_NODELIST', 'node[3-4]')
     cell = CellOnNodes(Path('cell'), Share(nodes=2, gpus=4), ('--unsafe-unpickle',))
-    torchrun = [sys.executable, '-m', 'torch.distributed.run', '--nnodes', '2', '--nproc-per-node', '4']
-    worker = ['-m', 'vitplug.ablation.worker', 'cell', '--unsafe-unpickle', '--launcher', 'pytorch', '--status', 'file']
+    torchrun = [*module_command('torch.distributed.run'), '--no-python', '--nnodes', '2', '--nproc-per-node', '4']
+    worker = [*module_command('vitplug.ablation.worker'), 'cell', '--unsafe-unpickle', '--launcher', 'pytorch']
+    worker += ['--status', 'file']
     for node in (0, 1):
         meeting = ['--node-rank', str(node), '--master-addr', 'node3', '--master-port', '20123']
         assert cell.command('40123', node, Path('file')) == [*torchrun, *meeting, *worker]
 
 
 def test_command_of_one_node():
-    alone = [sys.executable, '-m', 'vitplug.ablation.worker', 'cell']
+    alone = [*module_command('vitplug.ablation.worker'), 'cell']
     assert node_command(Path('cell'), Share(gpus=1), (), Path('file')) == alone
     command = node_command(Path('cell'), Share(gpus=2), (), Path('file'))
-    assert command[1:8] == ['-m', 'torch.distributed.run', '--nnodes', '1', '--nproc-per-node', '2', '--standalone']
+    assert command[3:9] == ['--no-python', '--nnodes', '1', '--nproc-per-node', '2', '--standalone']
+
+
+def test_worker_imports_nothing_from_the_current_folder(tmp_path):
+    """As `tools/train.py` does not: the folder of somebody's data may have a json.py."""
+    for name in ('json', 'runpy', 'torch', 'argparse'):
+        (tmp_path / f'{name}.py').write_text('raise SystemExit(9)')
+    for module in ('vitplug.ablation.worker', 'torch.distributed.run'):
+        ended = subprocess.run([*module_command(module), '--help'], cwd=tmp_path, capture_output=True, text=True)
+        assert ended.returncode == 0 and 'usage' in ended.stdout, ended.stderr
 
 
 @pytest.mark.parametrize('settings', [dict(nodes=0), dict(gpus=-1), dict(cpus=0)])
@@ -121,6 +131,16 @@ def test_status_of_a_job(programs):
     assert job.poll() == LOST
     (programs / 'slurm' / '7.status').write_text('70')
     assert job.poll() == 70
+
+
+def test_banners_and_empty_answers_of_slurm(programs):
+    seconds = iter(range(0, 1000, 10))
+    queue = Queue(lambda: next(seconds))
+    (programs / 'queue').write_text(f'*** Maintenance | on Monday ***\n\n7|RUNNING|{programs}\n')
+    job = SlurmJob('7', programs, queue)
+    assert job.poll() is None and queue.find(str(programs)) == '7'
+    (programs / 'queue').write_text('*** Maintenance ***\n')
+    assert [job.poll(), job.poll()] == [None, LOST]
 
 
 def test_silent_slurm_ends_no_job_and_attaches_none(programs):

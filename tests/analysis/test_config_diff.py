@@ -6,7 +6,14 @@ import pytest
 from mmengine.config import Config
 
 from vitplug.analysis.cli import get_flops, print_config
-from vitplug.analysis.config_diff import ABSENT, changed_settings, find_consequences, flatten, report_difference
+from vitplug.analysis.config_diff import (
+    ABSENT,
+    changed_rows,
+    changed_settings,
+    find_consequences,
+    flatten,
+    report_difference,
+)
 from vitplug.analysis.image_size import read_image_size
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
@@ -39,6 +46,30 @@ def test_keys_are_those_of_cfg_options():
 def test_changes_are_found_both_ways():
     base, child = Config(dict(a=1, b=dict(c=2), same=0)), Config(dict(b=dict(c=3, d=4), same=0))
     assert changed_settings(base, child) == {'a': (1, ABSENT), 'b.c': (2, 3), 'b.d': (ABSENT, 4)}
+
+
+def test_a_part_of_another_type_is_one_row():
+    def config(kind, **settings):
+        return Config(dict(model=dict(backbone=dict(type=kind, **settings), neck=dict(type='A', a=1)), lr=1))
+
+    base = config('Stock', stem=dict(type='S', width=8), depth=3, norm=dict(type='LN', eps=1), out=(1, 2), grids=[7, 7])
+    child = config('Mine', plugs=[dict(type='P', a=1)])
+    child.model.neck.a, child.head = 2, dict(type='H', **dict.fromkeys('abcde', 0))
+    rows = changed_rows(base, child)
+    assert rows == {
+        'model.backbone': ("type 'Stock'", "type 'Mine' (10 settings)"),
+        'model.neck.a': ('1', '2'),
+        'head': (ABSENT, "type 'H' (6 settings)"),
+    }
+    every = changed_rows(base, child, every=True)
+    assert len(every) == 10 + 1 + 6 and every['model.backbone.norm.eps'] == ('1', ABSENT)
+    # The optimizer's wrapper has a type by default.
+    wrappers = dict(opt=dict.fromkeys('abcd', 0)), dict(type='W', opt=dict.fromkeys('efgh', 0))
+    wrapped = [Config(dict(wrapper=wrapper)) for wrapper in wrappers]
+    assert len(changed_rows(*wrapped)) == 9
+    # Few settings of another type are rows: a stock backbone with plugs.
+    plugged = changed_rows(config('Stock', depth=3), config('vitplug.Stock', depth=3, plugs=[dict(type='P')]))
+    assert list(plugged) == ['model.backbone.type', 'model.backbone.plugs.0.type']
 
 
 @pytest.mark.parametrize('name', SIZES)
@@ -149,6 +180,20 @@ def test_difference_to_a_stock_config(tmp_path, capsys):
     assert changed == [['model.backbone.drop_path_rate', '0.1', '0.3']] and 'not one of vitplug' in out
 
 
+def test_another_backbone_in_a_stock_config_is_one_row(tmp_path, capsys):
+    child = tmp_path / 'child.py'
+    backbone = "_delete_=True, type='vitplug.VisionTransformer', arch='deit-small', out_type='featmap'"
+    model = f'pretrained=None, backbone=dict({backbone}, out_indices=[2, 5, 8, 11])'
+    child.write_text(f"_base_ = '{STOCK_SEGMENTOR}'\nmodel = dict({model})\n")
+    command = ['--diff', STOCK_SEGMENTOR, str(child), '--shape', '64']
+    print_config(command)
+    few = capsys.readouterr().out.partition('\n\n')[0].splitlines()[3:]
+    assert len(few) == 3 and few[1].startswith('model.backbone ') and few[2].endswith('--all shows its settings')
+    print_config([*command, '--all'])
+    every = capsys.readouterr().out.partition('\n\n')[0].splitlines()[3:]
+    assert len(every) > 12 and f'({len(every) - 1} settings)' in few[1], every
+
+
 # --- commands ---
 
 
@@ -182,10 +227,15 @@ def test_get_flops_prints_parts_totals_and_what_was_counted(capsys):
     [
         (print_config, [], '--diff BASE CHILD'),
         (print_config, [str(BASE), '--diff', str(BASE), str(BASE)], '--diff BASE CHILD'),
+        (print_config, [str(BASE), '--all'], '--all: a config is always printed with all settings'),
         (print_config, ['nowhere.py'], 'no such config: nowhere.py'),
         (print_config, ['--diff', str(BASE), 'nowhere.py'], 'no such config: nowhere.py'),
         (print_config, [str(BASE), '--cfg-options', 'model'], 'KEY=VALUE'),
-        (print_config, [str(REFINER), '--cfg-options', 'model.backbone.plugs.9.type=1'], "has no '9' in model.backbone.plugs"),
+        (
+            print_config,
+            [str(REFINER), '--cfg-options', 'model.backbone.plugs.9.type=1'],
+            "has no '9' in model.backbone.plugs",
+        ),
         (get_flops, [str(BASE), '--shape', '-3', '4'], '--shape -3 4'),
         (get_flops, [str(BASE), '--shape', '2'], '2'),
         (get_flops, [str(BASE), '--batch', '0'], '--batch 0'),

@@ -310,8 +310,26 @@ def test_words_of_predictions():
     assert ClassOutcome('', ('3', 0.5)).change_to(ClassOutcome('', ('3', 0.625))) == (
         'the same class, 3; score 50.0% to 62.5% (+12.5 points)'
     )
+    # As many digits as the scores and their difference need to agree.
+    for shares, said in [
+        ((0.99949, 0.99851), '99.95% to 99.85% (-0.10 points)'),
+        ((0.9004, 0.9006), '90.04% to 90.06% (+0.02 points)'),
+        ((0.999, 0.998999), '99.9% to 99.9% (+0.0 points)'),
+    ]:
+        old, new = (ClassOutcome('', ('3', share)) for share in shares)
+        assert old.change_to(new) == f'the same class, 3; score {said}'
     before, after = (MapOutcome('', np.array([[0, 1], [1, label]])) for label in (1, 2))
     assert before.change_to(after) == '25.0% of the pixels have another class'
+
+
+def test_a_label_map_of_the_data_has_pixels_that_are_ignored():
+    sample = SimpleNamespace(metainfo=dict(img_shape=(2, 4)))
+    truth = MapOutcome.of_labels(
+        np.array([[0, 255], [255, 1]]), sample, (3, 4), ['a', 'b'], [(1, 2, 3)] * 2, ignored=255
+    )
+    assert truth.text == 'a: 50.0%, b: 50.0%' and set(truth.colours) == {0, 1}
+    # Enlarged to the part of the input that is not padding.
+    assert truth.labels.tolist() == [[0, 0, 255, 255], [255, 255, 1, 1], [255] * 4]
 
 
 @pytest.mark.parametrize(

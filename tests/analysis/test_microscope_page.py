@@ -90,6 +90,7 @@ def folder(tmp_path_factory):
     commands = (
         'plugged.py plugged.pth photo_a.png photo_b.png --baseline plain.py plain.pth --out vit.html',
         'windows.py windows.pth photo_a.png --out swin.html',
+        'windows.py windows.pth data/val/dog/0.png photo_a.png --out truth.html',
     )
     for command in commands:
         done = bad_inputs.run(f'microscope.py {command} --device cpu', folder)
@@ -334,6 +335,40 @@ def test_modes_and_images_change_the_panels(browser, folder):
     assert len(pictures) == 8
     page.choose('modes', 'prediction')
     assert re.search(r'Baseline: (cat|dog): [\d.]+%', page.said('Baseline: '))
+
+
+def test_ground_truth_is_beside_the_prediction(browser, folder):
+    page = Page(browser, folder / 'truth.html')
+    page.choose('modes', 'prediction')
+    for image, said in ((0, 'Ground truth: dog.'), (1, 'Ground truth: not in the data of the config.')):
+        page.choose('images', image)
+        assert said in page.said(said) and re.search(r'This model: (cat|dog): [\d.]+%', page.said())
+        figures = [figure.text for figure in page.driver.find_elements('css selector', '#panels figure')]
+        assert [text.split('\n')[0] for text in figures] == ['Token', 'This model', 'Ground truth']
+    page.choose('modes', 'attention')
+    assert 'Ground truth' not in page.find('#panels').text
+    # Nothing is known of the images of this page.
+    page = Page(browser, folder / 'swin.html')
+    page.choose('modes', 'prediction')
+    assert 'Ground truth' not in page.find('#panels').text
+
+
+def test_tables_can_be_read_on_a_telephone(browser, folder):
+    """Numbers and words stay on one line at 390 pixels; what does not fit scrolls in its own box."""
+    page = Page(browser, folder / 'vit.html', 390)
+    page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    broken = """const line = (cell) => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+        };
+        return [...document.querySelectorAll('td')].filter((cell) => line(cell) > 1).map((cell) => cell.textContent);"""
+    assert page.run(broken) == []
+    words = """return [...document.querySelectorAll('.scroll th[scope=row]')].map((cell) => cell.offsetWidth);"""
+    assert min(page.run(words)) >= 100
+    wide = """return [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth)
+        .every((box) => getComputedStyle(box).overflowX === 'auto' && box.tabIndex === 0);"""
+    assert page.run(wide) and page.run('return document.documentElement.scrollWidth <= innerWidth')
 
 
 def test_windows_lie_where_they_are_in_the_image(browser, folder):

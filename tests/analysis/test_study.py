@@ -4,6 +4,10 @@ import copy
 import csv
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import bad_inputs
@@ -104,6 +108,7 @@ def test_every_measure_of_a_classifier_beside_its_baseline(folder, tmp_path):
     assert not any('after the plug' in value for value in measures['entropy']['values']['model'])
     check_entropy(folder, found)
     check_intervals(out, measures)
+    check_differences(out, measures, said)
 
 
 def check_csv(out, measures):
@@ -149,6 +154,51 @@ def check_intervals(out, measures):
     assert np.allclose((array(numbers, 'low'), array(numbers, 'high')), expected, rtol=1e-6)
 
 
+def check_differences(out, measures, said):
+    """Paired over images: from the stored arrays of both models, and, for CKA, with each image left out of both."""
+    stored = [np.load(out / f'arrays/{label}.feature_similarity.npz') for label in ('model', 'baseline')]
+    images = [np.stack([one[f'{number:05}/similarity'] for number in range(8)]).astype(float) for one in stored]
+    images = images[0] - images[1]
+    numbers = measures['feature_similarity']['values']['difference']['similarity']
+    expected = stats.t.interval(0.95, 7, images.mean(0), stats.sem(images, 0))
+    assert np.allclose((array(numbers, 'low'), array(numbers, 'high')), expected, rtol=1e-6)
+    assert 'difference' in said
+    by_label = measures['cka']['values']
+    numbers = [array(by_label[label][CKA.NEXT]) for label in ('model', 'baseline', 'difference')]
+    assert np.allclose(numbers[0] - numbers[1], numbers[2], equal_nan=True)
+    half = (array(by_label['difference'][CKA.NEXT], 'high') - numbers[2])[0]
+    units = [np.load(out / f'arrays/{label}.cka.npz') for label in ('model', 'baseline')]
+    left = []
+    for unit in units:
+        kept = [np.delete(unit['00000/model'], image, 1) for image in range(8)]
+        left.append([CKA().estimate([{'model': features}], 7)[CKA.NEXT].mean[0] for features in kept])
+    left = np.subtract(*left)
+    assert half == pytest.approx(stats.t.ppf(0.975, 7) * np.sqrt(7 / 8 * ((left - left.mean()) ** 2).sum()), rel=1e-4)
+    # What is of both models together has no difference.
+    assert list(measures['cka_baseline']['values']) == ['model and baseline']
+
+
+def test_no_row_twice(folder, tmp_path):
+    """Without a class token, all queries are the patches; a single number is its own least and largest."""
+    gab = "plugs=[dict(type='ContextBroadcast', scaled=False), dict(type='ResidualAttention')]"
+    bad_inputs.child(f'model = dict(backbone=dict({gab}))', 'plugged.py')(folder)
+    untrained(folder / 'plugged.py', folder / 'plugged.pth')
+    said = analyze(folder, f'plugged.py plugged.pth --num 5 --out {tmp_path}/out').out
+    assert 'left out: entropy of the model: class token: the model has none; all queries: they are the patch' in said
+    lines = [re.split('  +', line) for line in said.splitlines()]
+    numbers = [(line[0], *line[-4:]) for line in lines if len(line) == 8]
+    assert len(numbers) == len(set(numbers)) > 5, said
+
+
+def test_pictures_as_pdf(folder, tmp_path):
+    command = f'plain.py plain.pth --measures token_norms --num 3 --out {tmp_path}/out --format'
+    analyze(folder, f'{command} pdf')
+    picture = (tmp_path / 'out/token_norms.pdf').read_bytes()
+    assert picture.startswith(b'%PDF') and not (tmp_path / 'out/token_norms.png').exists()
+    analyze(folder, f'{command} pdf')
+    assert (tmp_path / 'out/token_norms.pdf').read_bytes() == picture
+
+
 @pytest.mark.slow
 def test_segmentor_and_detector(digits, tmp_path, monkeypatch):
     """Windows, shifts, several stages; on images of a folder."""
@@ -182,8 +232,7 @@ def test_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Subject, 'load', counted)
     stop = 16 + 7  # 8 images of 2 models are read first; then three images are done and one of the models sees the 4th
-    with pytest.raises(KeyboardInterrupt):
-        analyze(folder, f'{arguments} --out {tmp_path}/parts')
+    analyze(folder, f'{arguments} --out {tmp_path}/parts', status=75)
     assert not (tmp_path / 'parts/results.json').exists()
     with np.load(tmp_path / 'parts/arrays/model.entropy.npz') as stored:
         assert sorted({key.split('/')[0] for key in stored.files}) == ['00000', '00001', '00002']
@@ -213,6 +262,24 @@ def test_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
         said = analyze(folder, f'{command} --out {tmp_path}/parts', status=2).err
         assert f'parts is of another analysis ({what}: ' in said
         assert bad_inputs.snapshot(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_one_line(folder, tmp_path):
+    command = f'plain.py plain.pth --num 9 --out {tmp_path}/out'
+    tool = [sys.executable, str(bad_inputs.TOOLS['analyze.py']), *command.split(), '--device', 'cpu']
+    # What runs in the background of a shell ignores SIGINT; the tool's own Python decides.
+    listens = 'import runpy, signal, sys; signal.signal(2, signal.default_int_handler); sys.argv = sys.argv[1:]; '
+    tool[1:1] = ['-c', f"{listens}runpy.run_path(sys.argv[0], run_name='__main__')"]
+    with subprocess.Popen(tool, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / 'out/study.json').exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 75 and 'Traceback' not in said, said
+    assert said.splitlines()[-1].startswith('error: interrupted; what is measured so far is kept')
+    analyze(folder, command)
+    assert results_in(tmp_path / 'out')['images']['number'] == 9
 
 
 def test_measures_that_do_not_apply(folder, tmp_path):

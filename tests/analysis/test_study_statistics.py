@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitplug.analysis.study.statistics import exact, jackknife, student, without_groups
+from vitplug.analysis.study.statistics import exact, jackknife, paired, student, without_groups
 
 # Five images, two blocks of two heads; the second block has one head.
 STORED = np.array(
@@ -77,3 +77,26 @@ def test_many_units_are_left_out_in_groups():
 def test_numbers_of_the_model_have_no_interval():
     found = exact({'a': np.array([1.0, 2.0])})['a']
     assert found.mean.tolist() == [1, 2] and np.isnan(found.high).all() and found.n.tolist() == [0, 0]
+
+
+def test_what_images_add_to_both_models_cancels():
+    """Images differ by hundreds, the models by about one: five differences of 1.2, 0.9, 1.1, 1.0 and 0.8."""
+    baseline = np.array([100.0, 900.0, 300.0, 500.0, 700.0])
+    differences = np.array([1.2, 0.9, 1.1, 1.0, 0.8])
+    found = paired(student(baseline + differences), student(baseline))
+    expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert (found.mean, found.low, found.high) == pytest.approx((1.0, *expected), rel=1e-9) and found.n == 5
+    both = [
+        jackknife({'mean': values.mean()}, [{'mean': np.delete(values, i).mean()} for i in range(5)], images=5)['mean']
+        for values in (baseline + differences, baseline)
+    ]
+    assert (paired(*both).low, paired(*both).high) == pytest.approx(tuple(expected), rel=1e-9)
+
+
+def test_differences_of_models_that_do_not_correspond():
+    assert paired(student(STORED), student(STORED[:, :1])) is None
+    alone = paired(*(exact({'a': np.array([number])})['a'] for number in (3.0, 1.0)))
+    assert alone.mean.tolist() == [2] and np.isnan(alone.low).all() and alone.n.tolist() == [0]
+    # An image without a number of one of the models has no difference.
+    some = paired(student(np.array([1.0, np.nan, 3.0])), student(np.array([0.5, 1.0, 2.0])))
+    assert some.mean == 0.75 and some.n == 2

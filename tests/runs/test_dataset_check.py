@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.files.limits import check_image_size
 from vitplug.files.orientation import turned_formats
 from vitplug.runs.dataset_check import inspect_image, inspect_map, main
+from vitplug.runs.dataset_table import Seen, labels_of
 from vitplug.tasks.annotations import ERROR, NOTE, inspect_coco, inspect_label_list
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
@@ -224,6 +226,48 @@ CLASSIFICATION, SEGMENTATION, DETECTION = (
 def test_good_data(data, config, capsys):
     assert main([config, '--workers', '2']) == 0
     assert capsys.readouterr().out.strip().endswith('0 errors, 0 notes')
+
+
+def rows_of(out):
+    """The cells of the table's lines, by split."""
+    lines = out.partition('\n\n')[0].splitlines()
+    return {cells[0]: cells[1:] for cells in (re.split(r' {2,}', line) for line in lines[2:])}
+
+
+def test_what_was_seen_is_said(data, capsys):
+    """Counted anew from the files."""
+    assert main([DETECTION, '--workers', '2']) == 0
+    out, content = capsys.readouterr().out, json.loads((data / 'coco/annotations/instances_val.json').read_text())
+    classes = {annotation['category_id'] for annotation in content['annotations']}
+    images, objects, seen, *sides = rows_of(out)['val']
+    assert (int(images), int(objects)) == (len(content['images']), len(content['annotations']))
+    assert seen == f'{len(classes)} of 10'
+    for side, shown in zip(('width', 'height'), sides, strict=True):
+        sizes = [image[side] for image in content['images']]
+        assert shown == f'{min(sizes)}, {int(np.median(sizes))}, {max(sizes)}'
+    missing = [category['name'] for category in content['categories'] if category['id'] not in classes]
+    assert missing and f'nothing in val of the classes {", ".join(missing)}\n' in out
+
+    assert main([CLASSIFICATION]) == 0
+    assert rows_of(capsys.readouterr().out)['val'][:3] == ['10', '-', '10 of 10']
+
+    maps = [np.asarray(Image.open(path)) for path in (data / 'ade/annotations/training').iterdir()]
+    labels = {int(label) for one in maps for label in np.unique(one)} - {255}
+    maps = sorted((data / 'ade/images/training').iterdir())
+    maps[0].write_bytes(b'')  # its size is not known
+    assert main([SEGMENTATION, '--splits', 'train']) == 1
+    images, objects, seen, *_ = rows_of(capsys.readouterr().out)['train']
+    assert (images, objects) == ('4', '-') and int(seen.removesuffix(' of 11')) in (len(labels), len(labels) - 1)
+
+
+def test_ignored_objects_and_images_in_memory():
+    seen = Seen('train', classes=['a', 'b', 'c'])
+    for ignored in (0, 1):
+        seen.add((4, 3), *labels_of(dict(instances=[dict(bbox_label=ignored, ignore_flag=ignored)])))
+    assert seen.row() == ('train', '2', '1', '1 of 3', '4', '3') and seen.without_sample == 'b, c'
+    several = Seen('val')
+    several.add(None, *labels_of(dict(gt_label=[0, 2])))
+    assert several.row() == ('val', '1', '-', '2', '-', '-') and several.without_sample == ''
 
 
 def test_everything_wrong_at_once(data, tmp_path, capsys):

@@ -22,6 +22,7 @@ from vitplug.config.plug_text import SHORT_NAMES
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, comment, literal, text
 from vitplug.plugs import PLUG_TYPES
+from vitplug.runs.experiment_schedule import Schedule
 from vitplug.runs.new_experiment import class_counts
 from vitplug.runs.options import RunConfig
 from vitplug.tasks.experiments.own_data import read_classification, read_detection, read_segmentation
@@ -238,6 +239,66 @@ def test_settings_of_the_data(task, tmp_path):
     assert folder in (test.data_prefix, *(test.data_prefix.values() if isinstance(test.data_prefix, dict) else ()))
     steps = [step for split in ('train', 'val', 'test') for step in cfg[f'{split}_dataloader'].dataset.pipeline]
     assert not any(step.get('reduce_zero_label') for step in steps)
+
+
+def test_small_data_is_trained_in_many_steps(tmp_path):
+    """72 images: no step of 64 images that is an epoch, and not the checkpoints of 50 epochs."""
+    for split, number in (('train', 24), ('val', 1)):
+        for kind in ('rose', 'tulip', 'daisy'):
+            for index in range(number):
+                image(tmp_path / 'data' / split / kind / f'{index}.jpg', size=(8, 8))
+    (tmp_path / 'base.py').write_text(BASES['classification'])
+    made = new_experiment(tmp_path, 'classification', 'base.py')
+    cfg = read_config(str(tmp_path / 'my.py'))
+    warm_up, cosine = cfg.param_scheduler
+    assert (cfg.train_dataloader.batch_size, warm_up.end, cosine.end) == (7, 55, 50)
+    assert cfg.optim_wrapper.optimizer.lr == pytest.approx(1e-3 * (7 / 1024) ** 0.5, rel=1e-2)  # the base's for 1024
+    assert cfg.auto_scale_lr == dict(enable=True, base_batch_size=7)
+    assert (cfg.default_hooks.checkpoint.max_keep_ckpts, cfg.default_hooks.checkpoint.save_best) == (2, 'auto')
+    for said in ('batches of 7 of 72 images: 11 steps', 'a warm-up of 55', 'rate 8.27e-05', 'keeps the last 2'):
+        assert said in made.out
+    made = new_experiment(tmp_path, 'classification', 'base.py', '--batch-size 36 --lr 0.01', out='again.py')
+    cfg = read_config(str(tmp_path / 'again.py'))
+    assert (cfg.train_dataloader.batch_size, cfg.optim_wrapper.optimizer.lr) == (36, 0.01), made.text
+    assert cfg.auto_scale_lr.base_batch_size == 36  # or mmengine would scale the given rate
+
+
+@given(st.integers(1, 5000), st.integers(1, 64), st.integers(1, 300), st.booleans())
+def test_schedules_of_any_data(images, batch, epochs, by_epoch):
+    schedule = Schedule.of(base_of(batch, by_epoch), images, epochs)
+    assert schedule.steps >= 10 or schedule.batch <= 2
+    assert schedule.batch <= min(images, batch)
+    settings = dict(schedule.settings())
+    *warm_up, _ = settings['param_scheduler']
+    assert all(1 < rising['end'] < schedule.total for rising in warm_up)
+    assert bool(warm_up) == (schedule.total >= 20)
+
+
+def base_of(batch, by_epoch=True, optimizer='AdamW', of_batch=1024, **rate):
+    loop = dict(max_epochs=1) if by_epoch else dict(max_iters=1)
+    scaled = dict(auto_scale_lr=dict(base_batch_size=of_batch)) if of_batch else {}
+    wrapper = dict(optimizer=dict(type=optimizer, **(rate or dict(lr=0.1))))
+    return Config(dict(train_dataloader=dict(batch_size=batch), train_cfg=loop, optim_wrapper=wrapper, **scaled))
+
+
+@pytest.mark.parametrize(
+    ('base', 'options', 'lr'),
+    [
+        (dict(optimizer='SGD', of_batch=128), {}, 0.1 / 16),
+        (dict(optimizer='mmpretrain.Lamb', of_batch=32), {}, 0.05),
+        (dict(of_batch=None), {}, 0.1),
+        (dict(of_batch=None), dict(lr=0.3), 0.3),
+        (dict(momentum=0.9), {}, None),
+    ],
+)
+def test_learning_rates(base, options, lr):
+    settings = dict(Schedule.of(base_of(8, **base), 800, 1, **options).settings())
+    assert settings.get('optim_wrapper', dict(optimizer=dict(lr=None))) == dict(optimizer=dict(lr=lr))
+
+
+def test_rate_of_an_optimizer_without_one_is_refused():
+    with pytest.raises(ValueError, match=r'--lr 0\.1: the base has no optim_wrapper\.optimizer\.lr'):
+        Schedule.of(base_of(8, momentum=0.9), 80, 1, lr=0.1)
 
 
 def counted(node):

@@ -53,7 +53,16 @@ from soak.attacks.sandbox import Sandboxes
 from soak.attacks.trials import REGISTRY, Registry, Scene
 
 FAMILIES = (
-    *('checkpoints', 'fitting', 'images', 'annotations', 'configs', 'command_lines', 'faults', 'names', 'resuming'),
+    'checkpoints',
+    'fitting',
+    'images',
+    'annotations',
+    'configs',
+    'command_lines',
+    'faults',
+    'grids',
+    'names',
+    'resuming',
     'videos',
 )
 IMPORTED = (
@@ -64,6 +73,8 @@ IMPORTED = (
     'vitplug.runs.hooks',
     'vitplug.runs.dataset_check',
     'vitplug.checkpoints.cli',
+    'vitplug.ablation.cli',
+    'vitplug.ablation.report',
     'vitplug.analysis.cli',
 )  # fmt: skip
 BROKEN = 'broken case'  # of the campaign itself

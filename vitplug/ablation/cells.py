@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from mmengine.config import Config
 
 from vitplug.analysis.config_diff import changed_settings
 from vitplug.config.parts import as_list
-from vitplug.config.text import comment, config_text, named
+from vitplug.config.text import comment, config_text, named, printable
 from vitplug.files.atomic import AtomicBackend
 from vitplug.runs.saving.folders import last_checkpoint
 
 from .grid import Variant, pairs
-from .records import CELL, DONE, FAILED
+from .held import Held, changed_in_place, differing, held_by, holds_the_same
+from .records import CELL, DONE, FAILED, read_failure, read_object
 
 CONFIG, OUTPUT, FAILED_BEFORE = 'config.py', 'output.log', 'failed_before.json'
 CELLS = 'cells'
@@ -75,6 +76,8 @@ class Cell:
         hash: Hash of all that its results depend on.
         cfg: Its config.
         folder: Its folder, which may not exist yet.
+        data: What its data sets and checkpoints hold now.
+        trained_on: What they held when its folder was made; None if there is none yet.
     """
 
     variant: Variant
@@ -82,6 +85,8 @@ class Cell:
     hash: str
     cfg: Config
     folder: Path
+    data: Held = field(default_factory=dict)
+    trained_on: Held | None = None
 
     def __str__(self) -> str:
         return f'{self.variant.label} with seed {self.seed}'
@@ -93,8 +98,7 @@ class Cell:
     @property
     def failure(self) -> dict[str, Any] | None:
         """What `failed.json` says; None if the cell has not failed."""
-        path = self.folder / FAILED
-        return json.loads(path.read_text(encoding='utf-8')) if path.is_file() and not self.is_done else None
+        return read_failure(self.folder) if (self.folder / FAILED).exists() and not self.is_done else None
 
     @property
     def checkpoint(self) -> Path | None:
@@ -114,21 +118,30 @@ def plan_cells(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> 
         out: Folder of the grid.
 
     Raises:
-        ValueError: If two variants have the same config, or the folder holds a cell of the same label and seed with
-            another config.
+        ValueError: If two variants have the same config, the folder holds a cell of the same label and seed with
+            another config or other data, or a file of a cell cannot be read.
+        OSError: If data or a checkpoint cannot be read.
     """
     for variant in variants:
         _check_hooks(variant)
-    found = {(cell['hash'], cell['seed']): (folder, cell) for folder, cell in read_cell_files(out)}
-    cells = []
-    for variant, seed in pairs(variants, seeds):
-        cfg = with_seed(variant.cfg, seed)
-        code = content_hash(cfg)
-        folder, _ = found.get((code[:HASH_DIGITS], seed), (out / CELLS / folder_name(variant.label, seed, code), None))
-        cells.append(Cell(variant, seed, code[:HASH_DIGITS], cfg, folder))
+    data = {variant.label: held_by(variant.cfg) for variant in variants}
+    found = read_cell_files(out)
+    cells = [_plan(variant, seed, data[variant.label], found, out) for variant, seed in pairs(variants, seeds)]
     _check_distinct(cells)
-    _check_same_grid(cells, found.values())
+    _check_same_grid(cells, found)
     return cells
+
+
+def _plan(variant: Variant, seed: int, data: Held, found: Sequence[tuple[Path, dict]], out: Path) -> Cell:
+    cfg = with_seed(variant.cfg, seed)
+    code = content_hash(cfg)[:HASH_DIGITS]
+    own = [(folder, before) for folder, before in found if (before['hash'], before['seed']) == (code, seed)]
+    # Data that were worked on where they lie count as the same: a repaired image does not undo finished cells.
+    for is_same in (holds_the_same, changed_in_place):
+        for folder, before in own:
+            if is_same(before['data'], data):
+                return Cell(variant, seed, code, cfg, folder, data, before['data'])
+    return Cell(variant, seed, code, cfg, out / CELLS / folder_name(variant.label, seed, code), data)
 
 
 def with_seed(cfg: Config, seed: int) -> Config:
@@ -178,11 +191,15 @@ def _check_hooks(variant: Variant) -> None:
 
 
 def _check_distinct(cells: Sequence[Cell]) -> None:
-    for name in ('hash', 'label'):
-        first: dict[tuple, Cell] = {}
+    keys = (
+        lambda cell: (cell.hash, cell.seed, str({key: mark for key, (_, mark) in cell.data.items()})),
+        lambda cell: (cell.variant.label, cell.seed),
+        lambda cell: cell.folder,
+    )
+    for key in keys:
+        first: dict[Any, Cell] = {}
         for cell in cells:
-            key = (cell.hash if name == 'hash' else cell.variant.label), cell.seed
-            other = first.setdefault(key, cell)
+            other = first.setdefault(key(cell), cell)
             if other is not cell:
                 difference = changed_settings(other.cfg, cell.cfg)
                 why = f'only {", ".join(difference)} differs, without influence on results' if difference else 'equal'
@@ -193,15 +210,25 @@ def _check_distinct(cells: Sequence[Cell]) -> None:
 
 def _check_same_grid(cells: Sequence[Cell], found) -> None:
     planned = {(cell.variant.label, cell.seed): cell for cell in cells}
-    hashes = {(cell.hash, cell.seed) for cell in cells}
+    folders = {cell.folder for cell in cells if cell.trained_on is not None}
     for folder, before in found:
         cell = planned.get((before['label'], before['seed']))
-        if cell is None or (before['hash'], before['seed']) in hashes:
+        if cell is None or folder in folders:
             continue
+        is_other_data = before['hash'] == cell.hash
+        difference = _other_data(before['data'], cell) if is_other_data else _differences(folder, cell.cfg)
         raise ValueError(
-            f'{folder} is of another grid: {cell} had other settings there ({_differences(folder, cell.cfg)}); choose '
-            'another --out, or move the folder away'
+            f'{folder} is of another grid: {cell} had other settings there ({difference}); choose another --out, or '
+            'move the folder away'
         )
+
+
+def _other_data(before: Held, cell: Cell) -> str:
+    """The data and checkpoints that differ."""
+    return ', '.join(
+        f'{key}: {before[key][0]} -> {cell.data[key][0]}, which holds something else'
+        for key in differing(before, cell.data)
+    )
 
 
 def _differences(folder: Path, cfg: Config) -> str:
@@ -227,15 +254,35 @@ def read_cell_files(out: Path) -> list[tuple[Path, dict]]:
     found = []
     for path in sorted(out.glob(f'{CELLS}/*/{CELL}')):
         try:
-            content = json.loads(path.read_text(encoding='utf-8'))
-            found.append((path.parent, {key: content[key] for key in ('label', 'seed', 'hash')}))
-        except (ValueError, KeyError, TypeError) as error:
+            content = read_object(path)
+            found.append((path.parent, {key: content[key] for key in ('label', 'seed', 'hash')} | _data_of(content)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'{path} cannot be read ({error}): move its folder away') from error
+        if (path.parent / DONE).exists():
+            _check_done(path.parent / DONE)
     return found
 
 
+def _data_of(content: Mapping) -> dict[str, Held]:
+    """What a cell noted of its data; nothing in those of earlier versions."""
+    return dict(data={key: (str(path), str(mark)) for key, (path, mark) in (content.get('data') or {}).items()})
+
+
+def _check_done(path: Path) -> None:
+    try:
+        read_object(path)['value']
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f'{path} cannot be read ({error}): move this file away, and the cell goes on from its last checkpoint'
+        ) from error
+
+
 def write_cell(cell: Cell, config_diff: str) -> None:
-    """Writes `cell.json` and `config.py`, which say what is trained; leaves equal files as they are."""
+    """Writes `cell.json` and `config.py`, which say what is trained; leaves equal files as they are.
+
+    The config of a finished cell stays as it is, and so does what a cell that has begun says of its data.
+    """
+    has_begun = cell.is_done or cell.checkpoint is not None
     content = dict(
         label=cell.variant.label,
         axes=dict(cell.variant.axes),
@@ -243,9 +290,11 @@ def write_cell(cell: Cell, config_diff: str) -> None:
         seed=cell.seed,
         hash=cell.hash,
         config_diff=config_diff,
+        data=cell.trained_on if has_begun else cell.data,
     )
     write_json(cell.folder / CELL, content)
-    _write(cell.folder / CONFIG, cell_config(cell))
+    if not cell.is_done:
+        _write(cell.folder / CONFIG, cell_config(cell))
 
 
 def cell_config(cell: Cell) -> str:
@@ -265,8 +314,7 @@ def _write(path: Path, text: str) -> None:
 
 def note_failure(cell: Cell, error: str, status: int) -> None:
     """Writes `failed.json`."""
-    earlier = cell.folder / FAILED_BEFORE
-    attempts = json.loads(earlier.read_text(encoding='utf-8'))['attempt'] if earlier.is_file() else 0
+    attempts = read_failure(cell.folder, FAILED_BEFORE)['attempt'] if (cell.folder / FAILED_BEFORE).exists() else 0
     write_json(cell.folder / FAILED, dict(error=error, exit_status=status, attempt=attempts + 1))
 
 
@@ -288,19 +336,27 @@ def last_line(folder: Path) -> str:
     lines = path.read_text(errors='replace').splitlines() if path.is_file() else []
     lines = [line.strip() for line in lines if line.strip()]
     errors = [line for line in lines[-50:] if re.match(r'error: ', line)]
-    return (errors or lines or ['no output'])[-1].removeprefix('error: ')[:500]
+    return printable((errors or lines or ['no output'])[-1].removeprefix('error: ')[:500])
 
 
 def remove_checkpoints(cell: Cell, keep: str) -> None:
-    """Removes the checkpoints of a finished cell.
+    """Removes the checkpoints that a finished cell has written, as its `done.json` says, and no other file.
 
     Args:
         cell: The cell.
         keep: ``'none'``, or ``'last'`` for the last one.
+
+    Raises:
+        ValueError: If `done.json` cannot be read.
     """
+    written = read_object(cell.folder / DONE).get('checkpoints')
+    if not isinstance(written, list) or cell.folder.is_symlink():
+        return
     last = cell.checkpoint if keep == 'last' else None
+    if keep == 'last' and not (last and os.path.isfile(last)):  # which one is the last is not known
+        return
     for path in cell.folder.glob('*.pth'):
-        if last is None or path.name != last.name:
+        if path.name in written and path.is_file() and not path.is_symlink() and (not last or path.name != last.name):
             path.unlink()
-    if last is None:
-        (cell.folder / 'last_checkpoint').unlink(missing_ok=True)
+    if last is None and cell.checkpoint and cell.checkpoint.name in written:
+        (cell.folder / 'last_checkpoint').unlink()

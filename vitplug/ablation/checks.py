@@ -1,8 +1,8 @@
 """Checks of all variants before the first cell is trained; each refusal names the variant."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
 
@@ -15,7 +15,7 @@ from vitplug.runs.cli import choose_readers
 
 from .grid import GridFile, Variant
 from .metrics import choose_metric
-from .records import GRID
+from .records import GRID, read_object
 
 
 def check_variants(
@@ -69,7 +69,7 @@ def check_folder(out: Path, grid: GridFile) -> None:
         ValueError: If it is of another grid, or holds something else.
     """
     check_printable(out, '--out')
-    before = _read_earlier(out)
+    before = read_earlier(out)
     if before is None:
         if out.exists() and (not out.is_dir() or any(one.name[0] != '.' for one in out.iterdir())):
             raise ValueError(f'--out: {out} is no folder of a grid and not empty: choose another one')
@@ -83,7 +83,7 @@ def check_metric(out: Path, metric: str) -> None:
     Raises:
         ValueError: If they were compared by another one.
     """
-    before = _read_earlier(out)
+    before = read_earlier(out)
     if before is not None and before['metric'] != metric:
         raise ValueError(
             f'--out: {out} is the folder of another grid, which compares by {before["metric"]}, not {metric}: choose '
@@ -91,14 +91,19 @@ def check_metric(out: Path, metric: str) -> None:
         )
 
 
-def _read_earlier(out: Path) -> dict[str, str] | None:
+def read_earlier(out: Path) -> dict[str, Any] | None:
+    """What the `grid.json` of a folder says; None if it has none.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
     path = out / GRID
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
-        return {name: content[name] for name in ('base', 'metric')}
-    except (ValueError, KeyError, TypeError) as error:
+        content = read_object(path)
+        return content | {name: content[name] for name in ('base', 'metric')}
+    except (ValueError, KeyError) as error:
         raise ValueError(f'{path} cannot be read ({error}): move the folder away') from error
 
 

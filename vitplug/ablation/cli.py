@@ -17,17 +17,29 @@ from vitplug.analysis.config_diff import report_difference
 from vitplug.analysis.tables import format_table
 from vitplug.config.paths import config_file
 from vitplug.config.reading import CONFIG_HELP, OptionsAction
+from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_config_file
-from vitplug.progress import StatusLine
+from vitplug.progress import StatusLine, spoken
 from vitplug.runs.saving.lock import locked
 
 from .cells import Cell, plan_cells, write_cell, write_json
-from .checks import check_folder, check_metric, check_variants, describe_change
+from .checks import check_folder, check_metric, check_variants, describe_change, read_earlier
 from .controller import Controller, Outcome, split_failed
 from .engines import Engine, add_engine_options, make_engine
-from .grid import GridFile, Variant, baseline_of, is_grid_file, make_variants, read_grid_file, read_grid_json, seeds_of
+from .grid import (
+    KEEP,
+    SEEDS,
+    GridFile,
+    Variant,
+    baseline_of,
+    is_grid_file,
+    make_variants,
+    read_grid_file,
+    read_grid_json,
+    seeds_of,
+)
 from .metrics import choose_metric, greater_is_better
 from .probe import estimate
 from .records import GRID
@@ -52,8 +64,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             with locked(out / LOCK, 'ablation', '--out'):
                 cells = prepare(grid, out, args, command_line(argv), line)
                 again = choose_again(cells, args.retry, args.retry_all)
-                outcome = Controller(engine, args.keep, line).run(cells, again)
-    sys.exit(conclude(outcome, cells, out))
+                with explained_writes(str(out)):
+                    outcome = Controller(engine, read_earlier(out)['keep'], line).run(cells, again)
+                    status = conclude(outcome, cells, out)
+    sys.exit(status)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument('--retry', action='store_true', help='repeat failed cells, except those that would fail alike')
     options.add_argument('--retry-all', action='store_true', help='repeat all failed cells')
     options.add_argument(
-        '--keep', choices=('none', 'last'), default='none', help='checkpoints of finished cells to keep'
+        '--keep', choices=KEEP, help='checkpoints of finished cells to keep (default: as before in the folder, or none)'
     )
     options.add_argument(
         '--unsafe-unpickle',
@@ -118,16 +132,25 @@ def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
         grid = read_grid_file(path)
     else:
         check_config_file(config_file(args.grid))
-        chosen = dict(seeds=seeds_of(args.seeds)) if args.seeds else {}
         grid = GridFile(
             base=args.grid,
             plugs=args.plugs,
+            seeds=seeds_of(args.seeds) if args.seeds else earlier_seeds(args.out or default_folder(path)),
             metric=args.metric,
             baseline=args.baseline,
             options=args.cfg_options or {},
-            **chosen,
         )
-    return grid, args.out or Path('work_dirs', 'ablation', path.stem)
+    return grid, args.out or default_folder(path)
+
+
+def default_folder(path: Path) -> Path:
+    """The folder of a grid, unless one is chosen."""
+    return Path('work_dirs', 'ablation', path.stem)
+
+
+def earlier_seeds(out: Path) -> Sequence[int]:
+    """The seeds that the grid of a folder has, so that a command without `--seeds` drops none."""
+    return (read_earlier(out) or {}).get('seeds') or seeds_of(str(SEEDS))
 
 
 def checked(
@@ -142,14 +165,17 @@ def checked(
     baseline = baseline_of(grid, [variant.label for variant in variants])
     parameters = check_variants(variants, metric, out, args.unsafe_unpickle, line.show)
     better = greater_is_better(metric) if grid.greater_is_better is None else grid.greater_is_better
-    return replace(grid, metric=metric, baseline=baseline, greater_is_better=better), variants, parameters
+    keep = args.keep or grid.keep or (read_earlier(out) or {}).get('keep') or KEEP[0]
+    grid = replace(grid, metric=metric, baseline=baseline, greater_is_better=better, keep=keep)
+    return grid, variants, parameters
 
 
 def prepare(grid: GridFile, out: Path, args: argparse.Namespace, command: str, line: StatusLine) -> list[Cell]:
     """Checks a grid, and writes `grid.json` and what each cell trains."""
     grid, variants, _ = checked(grid, out, args, line)
     cells = plan_cells(variants, grid.seeds, out)
-    write_json(out / GRID, grid_content(grid, variants, command))
+    first = (read_earlier(out) or {}).get('command', command)
+    write_json(out / GRID, grid_content(grid, variants, first))
     changes = Changes(next(variant for variant in variants if variant.label == grid.baseline))
     for cell in cells:
         write_cell(cell, changes.of(cell.variant))
@@ -209,34 +235,37 @@ def dry_run(grid: GridFile, out: Path, args: argparse.Namespace, engine: Engine,
     """Prints cells, parameters and estimated hours, and writes nothing."""
     grid, variants, parameters = checked(grid, out, args, line)
     cells = plan_cells(variants, grid.seeds, out)
-    rows, seconds = [('variant', 'cells', 'done', 'parameters', 's/iteration', 'hours/cell')], {}
+    rows, seconds = [('variant', 'cells', 'done', 'parameters', 's/iteration', 'time/cell')], {}
     for number, variant in enumerate(variants, 1):
         line.show(f'timing variant {number} of {len(variants)}: {variant.label}')
         found = estimate(variant.cfg)
         seconds[variant.label] = found.seconds
         own = [cell for cell in cells if cell.variant is variant]
         done = sum(cell.is_done for cell in own)
-        numbers = (f'{parameters[variant.label]:,}', f'{found.iteration:.4f}', f'{found.seconds / 3600:.2f}')
+        numbers = (f'{parameters[variant.label]:,}', f'{found.iteration:.4f}', spoken(found.seconds))
         rows.append((variant.label, str(len(own)), str(done), *numbers))
     left = sum(seconds[cell.variant.label] for cell in cells if not cell.is_done)
     line.say(format_table(rows, numeric=range(1, 6)))
     print(
         f'\n{len(cells)} cells in {out}, compared by {grid.metric} with {grid.baseline}\n'
-        f'about {left / 3600:.2f} hours of one job; {left / 3600 / engine.slots:.2f} hours with {engine.slots} at a '
-        'time, if they do not slow each other down'
+        f'about {spoken(left)} of one job; {spoken(left / engine.slots)} with {engine.slots} at a time, if they do not '
+        'slow each other down'
     )
 
 
 def report(folder: Path) -> None:
-    """Writes the report of a grid."""
-    from .report import write_report
+    """Writes the report of a grid and prints its table."""
+    from .report import write_report  # pictures are drawn with matplotlib, which takes a second to load
 
     write_report(folder)
 
 
 def conclude(outcome: Outcome, cells: Sequence[Cell], out: Path) -> int:
-    """Prints how a run ended; returns the exit status."""
+    """Prints how a run ended, and the report of a grid that has ended; returns the exit status."""
     done, failed = len(outcome.done), len(outcome.failed)
+    if not outcome.interrupted:
+        print()
+        report(out)
     print(f'\n{done} of {len(cells)} cells done, {failed} failed: {out}')
     for cell in outcome.failed:
         failure = cell.failure
@@ -246,5 +275,4 @@ def conclude(outcome: Outcome, cells: Sequence[Cell], out: Path) -> int:
         return Interrupted.status
     if failed:
         print('--retry repeats failed cells')
-    print(f'next: python tools/ablate.py {shlex.quote(str(out))} --report')
     return int(failed > 0)

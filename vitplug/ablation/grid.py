@@ -3,11 +3,11 @@
 import ast
 import difflib
 import itertools
-import json
+import math
 import os
 import runpy
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,13 +20,16 @@ from vitplug.backbones.plug_configs import build_plugs, plugs_text
 from vitplug.config.keys import check_key, settings_of_class
 from vitplug.config.plug_text import NONE, label_of, parse_plugs
 from vitplug.config.reading import read_config
+from vitplug.config.text import printable
 
-from .records import GRID
+from .records import GRID, read_object
 
 # Names in a grid file beside `base`.
-ENTRIES = ('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'baseline', 'options')
+ENTRIES = ('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'baseline', 'options', 'keep')
 PLUGS_KEY = 'model.backbone.plugs'
 SEEDS = 3
+MOST_CELLS = 100_000
+KEEP = ('none', 'last')
 UNCHANGED = 'base'
 """Label of the only variant of a grid without plugs and axes."""
 
@@ -45,6 +48,8 @@ class GridFile:
         greater_is_better: None to tell by the name of the metric.
         baseline: Label of the variant that the others are compared with; None for the first one.
         options: Settings of all variants that win over the base.
+        keep: Which checkpoints of finished cells stay: ``'none'``, or ``'last'`` for the last one of each; None for
+            what the folder's grid has.
     """
 
     base: str
@@ -55,9 +60,11 @@ class GridFile:
     greater_is_better: bool | None = None
     baseline: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    keep: str | None = None
 
     def __post_init__(self) -> None:
         _check_axes(self.axes)
+        _check_entries(self)
         if isinstance(self.plugs, list | tuple):
             texts = [plugs if isinstance(plugs, str) else plugs_text(plugs) for plugs in self.plugs]
             object.__setattr__(self, 'plugs', texts)
@@ -68,6 +75,9 @@ class GridFile:
             if type(seed) is not int or not 0 <= seed < 2**31:
                 raise ValueError(f'seeds: {seed!r} is no seed: expected integers from 0 to 2^31 - 1')
         _check_distinct('seeds', self.seeds)
+        cells = math.prod([*map(len, self.axes.values()), len(self.plugs or [None]), len(self.seeds)])
+        if cells > MOST_CELLS:
+            raise ValueError(f'a grid of {cells:,} cells is too large: expected at most {MOST_CELLS:,}')
 
     def as_json(self) -> dict[str, Any]:
         """The grid as ``grid.json`` has it."""
@@ -149,7 +159,7 @@ def read_grid_json(folder: Path) -> GridFile:
     if not path.is_file():
         raise FileNotFoundError(f'{folder} has no {GRID}: name a config, a grid file or the folder of a grid')
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
+        content = read_object(path)
         return GridFile(base=content['base'], **{name: content[name] for name in ENTRIES if name in content})
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f'{path} cannot be read: {error}') from error
@@ -165,9 +175,27 @@ def seeds_of(text: str) -> tuple[int, ...]:
         numbers = tuple(int(number) for number in text.split(',') if number.strip())
     except ValueError:
         numbers = ()
-    if not numbers or (',' not in text and numbers[0] < 1):
-        raise ValueError(f"seeds: {text!r}: expected how many there are, such as 5, or a list such as '0,1,2'")
+    if not numbers or (',' not in text and not 1 <= numbers[0] <= MOST_CELLS):
+        raise ValueError(
+            f'seeds: {text[:40]!r}: expected how many there are, such as 5 (at most {MOST_CELLS:,}), or a list such as '
+            "'0,1,2'"
+        )
     return numbers if ',' in text else tuple(range(numbers[0]))
+
+
+def _check_entries(grid: GridFile) -> None:
+    for name in ('metric', 'baseline'):
+        value = getattr(grid, name)
+        if not isinstance(value, str | None):
+            raise ValueError(f'{name} = {value!r}: expected a text')
+    if not isinstance(grid.greater_is_better, bool | None):
+        raise ValueError(f'greater_is_better = {grid.greater_is_better!r}: expected True or False')
+    if not isinstance(grid.options, Mapping):
+        raise ValueError(f'options = {grid.options!r}: expected a dict of settings, such as {{"log_level": "ERROR"}}')
+    if grid.keep not in (None, *KEEP):
+        raise ValueError(f'keep = {grid.keep!r}: choose from {", ".join(KEEP)}')
+    if not isinstance(grid.seeds, Sequence) or isinstance(grid.seeds, str):
+        raise ValueError(f'seeds = {grid.seeds!r}: expected a number such as 5, or a list such as [0, 1, 2]')
 
 
 def _check_axes(axes: object) -> None:
@@ -178,6 +206,8 @@ def _check_axes(axes: object) -> None:
             raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
         if not values:
             raise ValueError(f'axes: {key} has no values: name at least one, or leave the axis out')
+        if len(values) > MOST_CELLS:
+            raise ValueError(f'axes: {key} has {len(values):,} values: expected at most {MOST_CELLS:,}')
         if key == PLUGS_KEY or key == 'randomness.seed':
             raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
         _check_distinct(f'axes: {key}', [repr(value) for value in values])
@@ -211,9 +241,10 @@ def make_variants(grid: GridFile) -> list[Variant]:
     parsed = {text: None if text is None else _parsed(text) for text in texts}
     if grid.plugs is not None:
         _check_takes_plugs(base)
-    names = _short_names(grid.axes)
+    names = short_ends(grid.axes, '.')
+    shown = {key: dict(zip(map(repr, values), _shown(values), strict=True)) for key, values in grid.axes.items()}
     return [
-        _variant(base, text, parsed[text], dict(zip(grid.axes, values, strict=True)), names)
+        _variant(base, text, parsed[text], dict(zip(grid.axes, values, strict=True)), names, shown)
         for text, values in itertools.product(texts, itertools.product(*grid.axes.values()))
     ]
 
@@ -243,9 +274,11 @@ def baseline_of(grid: GridFile, labels: Sequence[str]) -> str:
     return grid.baseline
 
 
-def _variant(base: Config, text: str | None, plugs: list | None, axes: dict, names: Mapping[str, str]) -> Variant:
-    parts = [f'{names[key]}={_shown(value)}' for key, value in axes.items()]
-    label = ', '.join([*([] if text is None else [text]), *parts]) or UNCHANGED
+def _variant(
+    base: Config, text: str | None, plugs: list | None, axes: dict, names: Mapping[str, str], shown: Mapping[str, dict]
+) -> Variant:
+    parts = [f'{names[key]}={shown[key][repr(value)]}' for key, value in axes.items()]
+    label = printable(', '.join([*([] if text is None else [text]), *parts])) or UNCHANGED
     cfg = deepcopy(base)
     if plugs is not None:
         cfg.model.backbone.plugs = deepcopy(plugs)
@@ -267,22 +300,23 @@ def _check_takes_plugs(base: Config) -> None:
         )
 
 
-def _short_names(axes: Mapping[str, Sequence]) -> dict[str, str]:
-    """The shortest distinct ends of the names of settings."""
-    names = {}
-    for key in axes:
-        parts = key.split('.')
-        ends = ['.'.join(parts[-number:]) for number in range(1, len(parts) + 1)]
-        others = [other for other in axes if other != key]
-        names[key] = next((end for end in ends if not any(f'.{other}'.endswith(f'.{end}') for other in others)), key)
-    return names
+def short_ends(names: Iterable[str], separator: str) -> dict[str, str]:
+    """The shortest distinct ends of names, such as settings or paths."""
+    found, names = {}, [*names]
+    for name in names:
+        parts = name.split(separator)
+        ends = [separator.join(parts[-number:]) for number in range(1, len(parts) + 1)]
+        others = [separator + other for other in names if other != name]
+        found[name] = next((end for end in ends if not any(one.endswith(separator + end) for one in others)), name)
+    return found
 
 
-def _shown(value: Any) -> str:
-    """A value in a label: short, on one line."""
-    if isinstance(value, Mapping):
-        return str(value.get('type', value))[:40]
-    return str(value)[:40]
+def _shown(values: Sequence) -> list[str]:
+    """The values of an axis in labels: short, and of paths the ends by which they differ."""
+    texts = [str(value.get('type', value)) if isinstance(value, Mapping) else str(value) for value in values]
+    paths = [text for value, text in zip(values, texts, strict=True) if isinstance(value, str) and '/' in text]
+    ends = short_ends([path.rstrip('/') for path in paths], '/')
+    return [ends.get(text.rstrip('/'), text)[-40:] if text in paths else text[:40] for text in texts]
 
 
 def pairs(variants: Sequence[Variant], seeds: Sequence[int]) -> Iterator[tuple[Variant, int]]:

@@ -13,12 +13,14 @@ from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
 
 from vitplug.files.atomic import AtomicBackend
+from vitplug.files.fingerprint import of_file, of_names
 from vitplug.registry import HOOKS
+from vitplug.runs.hooks.checkpoint import CheckpointHook
 from vitplug.runs.saving.fit import bare_model
 
 from .records import DONE, FAILED, VALIDATIONS
 
-SECONDS = 'cell_seconds'
+SECONDS, CODE = 'cell_seconds', 'cell_code'
 
 
 @HOOKS.register_module()
@@ -51,13 +53,14 @@ class CellRecorder(Hook):
         self.folder = Path(runner.work_dir)
         info = runner.message_hub.runtime_info
         self.spent, self.begin = float(info.get(SECONDS, 0.0)), time.monotonic()
+        self.code = list(dict.fromkeys([*info.get(CODE, ()), code_of_vitplug()]))
         path, position = self.folder / VALIDATIONS, self._position(runner)
         lines = path.read_text(encoding='utf-8').splitlines() if path.is_file() else []
         self.records = {one['step']: one for one in map(json.loads, lines) if one['step'] <= position}
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Puts the seconds into the checkpoint."""
-        checkpoint['message_hub']['runtime_info'][SECONDS] = self.seconds
+        """Puts the seconds and the code into the checkpoint."""
+        checkpoint['message_hub']['runtime_info'] |= {SECONDS: self.seconds, CODE: self.code}
 
     def after_val_epoch(self, runner, metrics=None) -> None:
         """Records a validation."""
@@ -89,6 +92,8 @@ class CellRecorder(Hook):
             memory_mib=round(peak_memory(), 1),
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             iterations=runner.iter,
+            checkpoints=written_checkpoints(runner),
+            code=self.code,
             status='done',
         )
         self.files.put_text(json.dumps(result, indent=1) + '\n', self.folder / DONE)
@@ -101,6 +106,18 @@ class CellRecorder(Hook):
 
     def _position(self, runner) -> int:
         return runner.iter if self.by == 'iter' else runner.epoch
+
+
+def written_checkpoints(runner) -> list[str]:
+    """Names of the checkpoints that a training has written, from its beginning, and that are there."""
+    hooks = (hook for hook in runner.hooks if isinstance(hook, CheckpointHook))
+    return sorted(name for hook in hooks for name in hook.written if Path(runner.work_dir, name).is_file())
+
+
+def code_of_vitplug() -> str:
+    """Fingerprint of the modules of vitplug."""
+    root = Path(__file__).resolve().parents[1]
+    return of_names(f'{path.relative_to(root)} {of_file(path)}' for path in sorted(root.rglob('*.py')))
 
 
 def peak_memory() -> float:

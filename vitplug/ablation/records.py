@@ -1,7 +1,7 @@
 """Reads the folder of a grid, also while cells are running.
 
     DIR/grid.json                                    what is compared
-    DIR/cells/<label>_seed<k>_<hash>/cell.json       label, axes, plugs, seed, hash, config_diff
+    DIR/cells/<label>_seed<k>_<hash>/cell.json       label, axes, plugs, seed, hash, config_diff, data
                                     /validations.jsonl   one line per validation: step, by, metrics
                                     /done.json       metric, value, best, seconds, memory_mib, parameters, iterations
                                     /failed.json     error, exit_status, attempt
@@ -69,6 +69,8 @@ class Cell:
         config_diff: Difference of its config to the baseline's, by meaning.
         curve: Metric by step; in epochs or iterations, as ``by`` says.
         by: ``'epoch'`` or ``'iter'``.
+        data: Path and fingerprint of its data sets and checkpoints, by the place in the config.
+        code: Fingerprints of the code of vitplug that trained it.
     """
 
     label: str
@@ -85,6 +87,8 @@ class Cell:
     config_diff: str = ''
     curve: Mapping[int, float] = field(default_factory=dict)
     by: str = 'epoch'
+    data: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
 
 
 def read_grid(folder: Path) -> Grid:
@@ -139,27 +143,44 @@ def read_cells(folder: Path, grid: Grid) -> list[Cell]:
 
 def _read_cell(folder: Path, path: Path, metric: str) -> Cell:
     content, here = read_object(path), path.parent
-    curve, by = _read_curve(here / VALIDATIONS, metric)
     common = dict(
         label=content['label'],
         seed=content['seed'],
         folder=here.relative_to(folder).as_posix(),
         config_diff=content.get('config_diff') or '',
-        curve=curve,
-        by=by,
+        data=content.get('data') or {},
     )
-    if (here / DONE).is_file():
-        return _finished(read_object(here / DONE), common)
-    if (here / FAILED).is_file():
-        failed = read_object(here / FAILED)
-        status = failed.get('exit_status')
-        error = failed.get('error') or 'no message'
-        return Cell(**common, state=State.FAILED, error=error if status is None else f'{error} (exit status {status})')
+    try:
+        common['curve'], common['by'] = _read_curve(here / VALIDATIONS, metric)
+        if (here / DONE).exists():
+            return _finished(read_object(here / DONE), common)
+    except ValueError as error:
+        return Cell(**common, state=State.FAILED, error=str(error))
+    if (here / FAILED).exists():
+        failed = read_failure(here)
+        status = f' (exit status {failed["exit_status"]})' if failed['exit_status'] is not None else ''
+        return Cell(**common, state=State.FAILED, error=failed['error'] + status)
     return Cell(**common, state=State.UNFINISHED)
 
 
+def read_failure(folder: Path, name: str = FAILED) -> dict[str, Any]:
+    """Error, exit status and attempt of a cell that has failed, as far as its note can be read."""
+    try:
+        content = read_object(folder / name)
+    except ValueError as error:
+        content = dict(error=str(error))
+    attempt = content.get('attempt')
+    return dict(
+        error=str(content.get('error') or 'no message'),
+        exit_status=content.get('exit_status'),
+        attempt=attempt if isinstance(attempt, int) else 1,
+    )
+
+
 def _finished(done: Mapping[str, Any], common: Mapping[str, Any]) -> Cell:
-    measured = {key: done.get(key) for key in ('seconds', 'memory_mib', 'parameters', 'iterations')}
+    measured = {key: _number(done.get(key)) for key in ('seconds', 'memory_mib')}
+    measured |= {key: _whole(done.get(key)) for key in ('parameters', 'iterations')}
+    measured['code'] = tuple(done.get('code') or ())
     value = _number(done.get('value'))
     if value is None:
         error = f'finished, but its {done.get("metric")} is {done.get("value")}'
@@ -169,16 +190,26 @@ def _finished(done: Mapping[str, Any], common: Mapping[str, Any]) -> Cell:
 
 def _number(value: object) -> float | None:
     """A finite number, None for anything else."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer with hundreds of digits
+        return None
+
+
+def _whole(value: object) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
 
 
 def _read_curve(path: Path, metric: str) -> tuple[dict[int, float], str]:
     """Metric by step, and what steps are counted in. A validation that was repeated after a stop counts once."""
     curve, by = {}, 'epoch'
     for record in _complete_lines(path):
-        value = _number(record.get('metrics', {}).get(metric))
-        if value is not None:
-            curve[record['step']], by = value, record['by']
+        value, step = _number(record['metrics'].get(metric)), _number(record['step'])
+        if value is not None and step is not None:
+            curve[int(step)], by = value, record['by']
     return dict(sorted(curve.items())), by
 
 
@@ -193,20 +224,23 @@ def _complete_lines(path: Path) -> Iterator[dict]:
     *lines, _ = path.read_text(encoding='utf-8').split('\n')
     for number, line in enumerate(lines, 1):
         try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise ValueError(f'{path}, line {number}: is no JSON: {error}') from error
+            record = json.loads(line)
+            yield {key: record[key] for key in ('step', 'by', 'metrics')}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f'{path}, line {number}: is no record of a validation: {error!r}') from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file.
 
     Raises:
-        ValueError: If it holds no object.
+        ValueError: If it is no regular file or holds no object.
     """
+    if not path.is_file():
+        raise ValueError(f'{path}: is no regular file')
     try:
         content = json.loads(path.read_text(encoding='utf-8'))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f'{path}: is no JSON: {error}') from error
     if not isinstance(content, dict):
         raise ValueError(f'{path}: must hold an object, not {type(content).__name__}')

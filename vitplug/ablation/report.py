@@ -35,7 +35,7 @@ def write_report(folder: str | Path) -> None:
     """Prints the table of a grid and writes the report into its folder; works while cells are running, too.
 
     The files are ``report.json``, ``report.csv`` (one row for each cell), ``report.md``, ``report_forest.png``,
-    ``report_curves.png`` and ``report.html``. Those of an earlier report are replaced.
+    ``report_curves.png`` (from two validations on) and ``report.html``. Those of an earlier report are replaced.
 
     Args:
         folder: Folder of the grid.
@@ -49,6 +49,7 @@ def write_report(folder: str | Path) -> None:
     summary = summarise(folder)
     rows = table(summary)
     pictures = {FOREST: forest_picture(summary), CURVES: curves_picture(summary)}
+    pictures = {name: png for name, png in pictures.items() if png is not None}
     texts = {
         'report.json': json.dumps(as_json(summary), indent=1, allow_nan=False) + '\n',
         'report.csv': as_csv(summary),
@@ -57,6 +58,8 @@ def write_report(folder: str | Path) -> None:
     }
     for name, png in pictures.items():
         files.put(png, folder / name)
+    for name in CAPTIONS.keys() - pictures.keys():
+        (folder / name).unlink(missing_ok=True)
     for name, text in texts.items():
         files.put_text(text, folder / name)
     print('\n'.join([format_table(rows, NUMERIC), '', *remarks(summary), f'report: {folder / "report.html"}']))
@@ -106,7 +109,25 @@ def remarks(summary: Summary) -> list[str]:
         "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
         'correction'
     )
-    return [*lines, *(f'failed: {text}' for text in failures(summary))]
+    return [*lines, *mixtures(summary), *(f'failed: {text}' for text in failures(summary))]
+
+
+def mixtures(summary: Summary) -> list[str]:
+    """Lines on cells that were trained on other data or by other code than the rest: differences may come from that."""
+    found: dict[str, dict[object, list[str]]] = {}
+    for cell in summary.cells:
+        named = f'{cell.label} seed {cell.seed}'
+        for place, (path, mark) in cell.data.items():
+            found.setdefault(f'{place} ({path}) held other files', {}).setdefault(mark, []).append(named)
+        if cell.code:
+            found.setdefault('the code of vitplug was another', {}).setdefault(cell.code, []).append(named)
+    lines = []
+    for what, groups in found.items():
+        _, *others = sorted(groups.values(), key=len, reverse=True)
+        if others:
+            cells = [name for group in others for name in group]
+            lines.append(f'not comparable without care: {what} for {", ".join(cells[:8])}{" ..." * (len(cells) > 8)}')
+    return lines
 
 
 def failures(summary: Summary) -> list[str]:
@@ -117,8 +138,13 @@ def failures(summary: Summary) -> list[str]:
 
 def as_markdown(summary: Summary, rows: Sequence[Sequence[str]]) -> str:
     """The table and its remarks in Markdown."""
-    safe = [tuple(text.replace('|', r'\|') for text in row) for row in rows]
-    return '\n'.join([markdown_table(safe, NUMERIC), '', *(f'- {line}' for line in remarks(summary)), ''])
+    safe = [tuple(_without_html(text).replace('|', r'\|') for text in row) for row in rows]
+    lines = (f'- {_without_html(line)}' for line in remarks(summary))
+    return '\n'.join([markdown_table(safe, NUMERIC), '', *lines, ''])
+
+
+def _without_html(text: str) -> str:
+    return re.sub(r'<(?=[A-Za-z/!?])', '&lt;', text)
 
 
 # --- for other programs ---
@@ -127,10 +153,10 @@ def as_markdown(summary: Summary, rows: Sequence[Sequence[str]]) -> str:
 def as_json(summary: Summary) -> dict[str, Any]:
     """Everything in the report. Means and differences are in points, cells' values as the metric gives them.
 
-    It may be published: of absolute paths in errors, the last part is left.
+    It may be published: of absolute paths, the last part is left.
     """
     grid = summary.grid
-    return dict(
+    return without_paths(
         format=FORMAT,
         grid=asdict(grid),
         complete=summary.is_complete,
@@ -167,11 +193,25 @@ def _variant(row: Row, baseline: str) -> dict[str, Any]:
 def _plain(cell: Cell) -> dict[str, Any]:
     content = asdict(cell) | dict(
         state=cell.state.value,
-        error=ABSOLUTE_PATH.sub('', cell.error),
         curve=[[*point] for point in cell.curve.items()],
     )
-    del content['config_diff']
+    del content['config_diff'], content['data']
     return content
+
+
+def without_paths(**content: Any) -> dict[str, Any]:
+    """Content for JSON in which absolute paths are cut to their last part."""
+    return json.loads(json.dumps(content, default=str), object_hook=_cut_paths)
+
+
+def _cut_paths(entries: dict) -> dict:
+    return {ABSOLUTE_PATH.sub('', key): _cut(value) for key, value in entries.items()}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return ABSOLUTE_PATH.sub('', value)
+    return [_cut(one) for one in value] if isinstance(value, list) else value
 
 
 def read_report(path: str | Path) -> Summary:
@@ -212,5 +252,10 @@ def as_csv(summary: Summary) -> str:
         known = cell.value is not None and cell.seed in reference
         difference = cell.value - reference[cell.seed] if known else None
         content = asdict(cell) | dict(state=cell.state.value, difference=difference)
-        writer.writerow({name: content[name] for name in CELL_COLUMNS})
+        writer.writerow({name: _without_formula(content[name]) for name in CELL_COLUMNS})
     return stream.getvalue()
+
+
+def _without_formula(value: Any) -> Any:
+    """A cell of a spreadsheet that is no formula: labels and errors may begin as one."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(('=', '+', '-', '@', '\t', '\r')) else value

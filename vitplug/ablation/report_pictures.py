@@ -2,6 +2,7 @@
 
 import io
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -18,8 +19,11 @@ COLUMNS = 2
 MOST_PANELS = 24
 MOST_DOTS = 12
 """Validations of a curve up to which each is marked: lines between few of them are a guess."""
+# Labels are the user's: a dollar in one begins no formula.
+AS_WRITTEN = {'text.parse_math': False}
 
 
+@matplotlib.rc_context(AS_WRITTEN)
 def forest_picture(summary: Summary) -> bytes:
     """PNG of all differences to the baseline: a row for each variant, its seeds as dots, and its interval."""
     rows, grid = summary.compared, summary.grid
@@ -46,7 +50,8 @@ def _draw_difference(ax: Axes, height: int, row: Row, summary: Summary) -> None:
     colour = COLOURS.get(found.verdict, OPEN_COLOUR)
     reference = _values(summary.baseline)
     own = [summary.scale * (value - reference[seed]) for seed, value in _values(row).items() if seed in reference]
-    ax.plot(own, [height] * len(own), 'o', color=colour, alpha=0.3, markersize=4, markeredgewidth=0)
+    # Below the interval, which would hide them.
+    ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
     if found.low is not None:
         ax.plot([found.low, found.high], [height] * 2, color=colour, linewidth=2, solid_capstyle='butt')
     ax.plot(found.difference, height, 'D', color=colour, markersize=6)
@@ -68,8 +73,14 @@ def _values(row: Row) -> dict[int, float]:
     return {cell.seed: cell.value for cell in row.of(State.DONE)}
 
 
-def curves_picture(summary: Summary) -> bytes:
-    """PNG of learning curves: a panel for each variant, with the baseline in grey; bands are one standard deviation."""
+@matplotlib.rc_context(AS_WRITTEN)
+def curves_picture(summary: Summary) -> bytes | None:
+    """PNG of learning curves: a panel for each variant, with the baseline in grey; bands are one standard deviation.
+
+    None where no cell has two validations: a dot is no curve.
+    """
+    if all(len(cell.curve) < 2 for cell in summary.cells):
+        return None
     shown = summary.compared[:MOST_PANELS] or [summary.baseline]
     columns = min(COLUMNS, len(shown))
     lines = -(-len(shown) // columns)

@@ -14,6 +14,9 @@ from .image_size import ImageSize, read_image_size
 from .tables import format_table
 
 ABSENT = '-'
+# A part of another type becomes one row where more of its settings differ than these.
+MOST_ROWS = 5
+HIDDEN = '\na part of another type is one row: --all shows its settings'
 # Settings that affect the memory of a training, beside the model and the image size.
 MEMORY_SETTINGS = (
     'train_dataloader.batch_size',
@@ -48,6 +51,45 @@ def changed_settings(base: Config, child: Config) -> dict[str, tuple[Any, Any]]:
     pairs = {key: (before.get(key, ABSENT), after.get(key, ABSENT)) for key in [*before, *after]}
     # mmengine marks the library of a base `mmdet::...` with `_scope_`; it is not a setting.
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and not key.endswith('_scope_')}
+
+
+def changed_rows(base: Config, child: Config, every: bool = False) -> dict[str, tuple[str, str]]:
+    """Differing settings as written in a config; a part of another type with many of them is one row.
+
+    Args:
+        base: The first config.
+        child: The second one.
+        every: Whether such parts are shown setting by setting, too.
+    """
+    changes = changed_settings(base, child)
+    parts = {} if every else _other_parts(changes, [flatten(cfg.to_dict()) for cfg in (base, child)])
+    rows = {}
+    for key, pair in changes.items():
+        part = next((part for part in parts if key.startswith(f'{part}.')), None)
+        if part is None:
+            rows[key] = tuple(map(_as_written, pair))
+        elif part not in rows:
+            before, after = (_type_of(kind) for kind in changes[f'{part}.type'])
+            rows[part] = before, f'{after} ({parts[part]} settings)'
+    return rows
+
+
+def _other_parts(changes: Mapping[str, tuple[Any, Any]], configs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The outermost parts of another type, or of one config alone, and in how many settings each differs."""
+    counts: dict[str, int] = {}
+    for key in sorted((key for key in changes if key.endswith('.type')), key=lambda key: key.count('.')):
+        part = key.removesuffix('.type')
+        # The type of a part may be left to a default.
+        untyped = [cfg for cfg, kind in zip(configs, changes[key], strict=True) if kind is ABSENT]
+        default = any(name.startswith(f'{part}.') for cfg in untyped for name in cfg)
+        if not default and not any(part.startswith(f'{outer}.') for outer in counts):
+            count = sum(other.startswith(f'{part}.') for other in changes)
+            counts |= {part: count} if count > MOST_ROWS else {}
+    return counts
+
+
+def _type_of(kind: Any) -> str:
+    return ABSENT if kind is ABSENT else f'type {_as_written(kind)}'
 
 
 @dataclass(frozen=True)
@@ -116,17 +158,23 @@ def count_groups(cfg: Config, model: nn.Module) -> dict[str, int]:
     return {**named, 'frozen': frozen} if frozen else named
 
 
-def report_difference(base: Config, child: Config, shape: Sequence[int] | None = None) -> str:
+def report_difference(base: Config, child: Config, shape: Sequence[int] | None = None, every: bool = False) -> str:
     """The settings in which two configs differ, and the effects, as tables.
+
+    Args:
+        base: The first config.
+        child: The second one.
+        shape: Height and width of the images; by default, the size in the config.
+        every: Whether parts of another type are shown setting by setting.
 
     Raises:
         ValueError: As in :func:`find_consequences`.
     """
-    changes = {key: tuple(map(_as_written, pair)) for key, pair in changed_settings(base, child).items()}
+    changes, rows = changed_settings(base, child), changed_rows(base, child, every)
     before, after = (find_consequences(cfg, shape) for cfg in (base, child))
     sizes = ' and '.join(dict.fromkeys((str(before.size), str(after.size))))
     sections = (
-        _section('changed settings', changes),
+        _section('changed settings', rows) + ('' if len(rows) == len(changes) else HIDDEN),
         f'BASE   {before.plugs}\nCHILD  {after.plugs}',
         _section('parameters', _with_totals(before.costs.parameters, after.costs.parameters)),
         _section(f'MACs of one image of {sizes}', _with_totals(before.costs.macs, after.costs.macs)),

@@ -4,6 +4,8 @@ import ast
 import difflib
 import inspect
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from mmengine import registry
@@ -106,6 +108,8 @@ def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
         return []
     if scope:
         init_default_scope(scope)
+        with suppress(ImportError):  # a scope's registries are there once its library is imported
+            import_module(f'{scope}.registry')
     found = (registered(one, part['type'], scope) for one in REGISTRIES if scope in one.children)
     kind = next((one for one in found if one is not None), None)
     names = [*inspect.signature(kind.__init__).parameters, *defaults_of(kind)] if inspect.isclass(kind) else []

@@ -1,10 +1,12 @@
 """Configs that come with a package, by names such as `mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 LIBRARIES = ('mmpretrain', 'mmdet', 'mmseg', 'vitplug')
 
@@ -41,23 +43,55 @@ def config_file(name: str) -> str:
     return str(configs_folder(library) / path)
 
 
-@contextmanager
-def packages_where_imported() -> Iterator[None]:
-    """Lets mmengine read `library::path` of an editable install, in `_base_` as well.
+def find_by_name() -> None:
+    """Lets mmengine's `Config.fromfile` find bases `library::path` where the packages are imported from.
 
-    Upstream's mmengine looks for the package beside its metadata in site-packages, where such an install is not.
+    mmengine itself looks for a package beside its metadata, where an editable install is not, and needs files that a
+    checkout lacks. It also marks the parts of a base with the scope of its package; the parts of a task are not
+    registered in vitplug's.
     """
     # Not above: the set-up and the doctor look for configs where mmengine is not installed.
-    module = import_module('mmengine.config.config')
-    installed_path = module.get_installed_path
+    config = import_module('mmengine.config.config').Config
+    found_by_mmengine = config._get_cfg_path
+    if getattr(found_by_mmengine, 'finds_by_name', False):
+        return
 
-    def imported_path(package: str) -> str:
-        path = Path(installed_path(package))
-        spec = None if path.is_dir() else find_spec(path.name)
-        return str(Path(spec.origin).parent if spec else path)
+    def found(path: str, filename: str) -> tuple[str, str | None]:
+        library = path.partition('::')[0]
+        if '::' not in path or library not in LIBRARIES:
+            return found_by_mmengine(path, filename)
+        return config_file(path), None if library == 'vitplug' else library
 
-    module.get_installed_path = imported_path
-    try:
-        yield
-    finally:
-        module.get_installed_path = installed_path
+    found.finds_by_name = True
+    config._get_cfg_path = staticmethod(found)
+
+
+class AfterMMEngine(MetaPathFinder):
+    """Calls :func:`find_by_name` as soon as mmengine's configs are imported, without importing them itself."""
+
+    MODULE = 'mmengine.config'
+
+    @classmethod
+    def wait(cls) -> None:
+        """Does it now if they are imported already."""
+        if hasattr(sys.modules.get(cls.MODULE), 'Config'):
+            find_by_name()
+        else:
+            sys.meta_path.insert(0, cls())
+
+    def find_spec(self, name: str, path=None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Finds mmengine's configs as Python does, and adds the call to their loader; finds nothing else."""
+        if name != self.MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def load_and_find(module: ModuleType) -> None:
+            load(module)
+            find_by_name()
+
+        spec.loader.exec_module = load_and_find
+        return spec

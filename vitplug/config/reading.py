@@ -6,13 +6,12 @@ import tempfile
 
 from mmengine.config import Config, DictAction
 
-import vitplug.registry
 from vitplug.files.named import check_config_file, check_temporary_folder
 
 from .checks import check_depth, check_parts, check_places_of_plugs, check_types
 from .dict_values import advice_for_dicts
 from .keys import check_key, check_names, check_schemas
-from .paths import config_file, packages_where_imported
+from .paths import config_file, find_by_name
 from .plug_text import PLUGS_HELP, listed_plugs
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
@@ -69,16 +68,14 @@ def read_config(path: str, options: dict | None = None) -> Config:
     name, path = path, config_file(path)
     check_config_file(path)
     check_temporary_folder()
+    find_by_name()
     try:
-        with packages_where_imported():
-            cfg = Config.fromfile(path)
+        cfg = Config.fromfile(path)
     except OSError as error:
         raise _unreadable(path, error) from error
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         reason = str(error).partition(', the current sys.path')[0]
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
-    # mmengine marks the parts of a base `vitplug::...` with that scope, in which the task's parts are not registered.
-    _drop_scope(cfg._cfg_dict, vitplug.registry.MODELS.scope)
     _list_plugs(cfg._cfg_dict.get('model'), 'model')
     options = {
         key: _options_plugs(key, value) if _names_plugs(key) else value for key, value in (options or {}).items()
@@ -148,15 +145,3 @@ def _switch_off_hooks(cfg: Config, known: set[str]) -> None:
                 f'there are {", ".join(sorted({*known, *MMENGINE_HOOKS}))}'
             )
         del hooks[name]
-
-
-def _drop_scope(node, scope: str) -> None:
-    """Lets a config's parts be found in the default scope again, all the way down."""
-    if isinstance(node, dict):
-        if node.get('_scope_') == scope:
-            del node['_scope_']
-        for child in node.values():
-            _drop_scope(child, scope)
-    elif isinstance(node, list | tuple):
-        for child in node:
-            _drop_scope(child, scope)

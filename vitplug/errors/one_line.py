@@ -13,7 +13,7 @@ from mmengine.logging import MMLogger
 from vitplug.config.text import printable
 
 from .peers import announce
-from .stops import TrainingStopped
+from .stops import Interrupted, TrainingStopped
 from .traceback_part import failing_file
 
 # Errors that wrong settings cause, mmengine's included.
@@ -39,6 +39,22 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         fail(error)
+
+
+@contextmanager
+def interruptible(message: str) -> Iterator[None]:
+    """Turns Ctrl-C into one line and exit status 75.
+
+    Args:
+        message: What is kept, and how to go on.
+
+    Raises:
+        Interrupted: On Ctrl-C.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(f'interrupted; {message}') from error
 
 
 def fail(error: Exception, part: str = '') -> NoReturn:

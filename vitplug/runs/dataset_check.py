@@ -33,6 +33,7 @@ from .checks.data import check_end, check_split, max_pixels
 from .checks.settings import long_schedules
 from .data.bad_samples import check_sample, one_line, path_of
 from .data.label_files import CUT, DOUBTFUL, MISPLACED, label_cut_to_8_bits
+from .dataset_table import Seen, labels_of, table_lines
 
 SHOWN_EXAMPLES = 3
 
@@ -58,7 +59,7 @@ def inspect_image(
     annotated_size: tuple[int, int] | None = None,
     limit: int = MAX_PIXELS,
     turned: Sequence[str] = turned_formats(()),
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, tuple[int, int] | None]:
     """Decodes an image completely, more strictly than training does, which takes a truncated JPEG as it is.
 
     Args:
@@ -69,14 +70,18 @@ def inspect_image(
 
     Yields:
         Findings: unreadable, too large, truncated, other than RGB, turned by EXIF, or of another size.
+
+    Returns:
+        Width and height as loaded; None if it cannot be read.
     """
     header = yield from _opened(path, 'image', limit)
     if header is None:
-        return
+        return None
     if header.mode in CONVERTED:
         yield Finding(NOTE, path, f'image with {CONVERTED[header.mode]}')
     if annotated_size:
         yield from _compare_sizes(path, header, annotated_size, turned, 'image of another size than annotated')
+    return header.loaded_size(header.format in turned)
 
 
 def _compare_sizes(
@@ -102,7 +107,7 @@ def inspect_map(
     info: dict,
     limit: int = MAX_PIXELS,
     transforms: Sequence = (),
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, set[int]]:
     """Compares a label map with its image and with the classes.
 
     Args:
@@ -115,15 +120,18 @@ def inspect_map(
 
     Yields:
         Findings: unreadable, too large, of colours, of another size, or with labels outside of the classes.
+
+    Returns:
+        The classes in it.
     """
     header = yield from _opened(path, 'label map', limit)
     if header is None:
-        return
+        return set()
     try:
         with Image.open(image_path) as image:
             image_header = header_of(image)
     except (OSError, SyntaxError):
-        return  # found with the image
+        return set()  # found with the image
     kind = 'label map of another size than its image'
     yield from _compare_sizes(path, image_header, header.size, turned_formats(transforms), kind)
     too_large = label_cut_to_8_bits(path, {path: header}, transforms)
@@ -133,20 +141,24 @@ def inspect_map(
         values = np.asarray(seg_map)
     if values.ndim > 2:
         yield Finding(ERROR, path, f'label map of several channels: {CLASS_INDICES}', f'{values.shape[2]} channels')
-        return
-    if num_classes is None:
-        return
-    values = np.unique(values)
-    wrong = [int(value) for value in values if not _is_label(int(value), num_classes, info)]
+        return set()
+    labels = {value: _label(int(value), info) for value in np.unique(values)}
+    wrong = [int(value) for value, label in labels.items() if not _is_label(label, num_classes)]
     if wrong:
         yield Finding(ERROR, path, f'label map with labels outside of the {num_classes} classes', f'{wrong[:8]}')
+    return {label for value, label in labels.items() if value not in wrong and label != IGNORED_LABEL}
 
 
-def _is_label(value: int, num_classes: int, info: dict) -> bool:
+def _label(value: int, info: dict) -> int:
+    """The label that a pixel's value becomes."""
     value = (info.get('label_map') or {}).get(value, value)
     if info.get('reduce_zero_label'):
         value = IGNORED_LABEL if value in (0, IGNORED_LABEL) else value - 1
-    return value < num_classes or value == IGNORED_LABEL
+    return value
+
+
+def _is_label(label: int, num_classes: int | None) -> bool:
+    return num_classes is None or label < num_classes or label == IGNORED_LABEL
 
 
 def _opened(path: str, what: str, limit: int) -> Generator[Finding, None, Header | None]:
@@ -186,11 +198,16 @@ class SampleInspector:
         dataset: The data set.
         limit: Largest image, in pixels.
         num_classes: Number of classes where the data set names none; None if it is not known.
+
+    Attributes:
+        seen: Of each sample so far: the image's size, its labels, and whether they are those of objects.
     """
 
     def __init__(self, dataset, limit: int = MAX_PIXELS, num_classes: int | None = None):
         self.dataset, self.limit = dataset, limit
-        self.num_classes = len((dataset.metainfo or {}).get('classes') or ()) or num_classes
+        self.classes = list(map(str, (dataset.metainfo or {}).get('classes') or range(num_classes or 0)))
+        self.num_classes = len(self.classes) or None
+        self.seen: list[tuple[tuple[int, int] | None, list[int], bool]] = []
 
     def __call__(self, index: int) -> list[Finding]:
         findings = list(self.inspect_files(index))
@@ -203,11 +220,13 @@ class SampleInspector:
         info = self.dataset.get_data_info(index)
         size = (info['width'], info['height']) if info.get('width') and info.get('height') else None
         transforms = getattr(getattr(self.dataset, 'pipeline', None), 'transforms', ())
+        found, (labels, are_objects) = np.shape(info.get('img'))[1::-1] or None, labels_of(info)
         if info.get('img_path'):
-            yield from inspect_image(info['img_path'], size, self.limit, turned_formats(transforms))
+            found = yield from inspect_image(info['img_path'], size, self.limit, turned_formats(transforms))
         if info.get('seg_map_path'):
             maps = info['seg_map_path'], info['img_path']
-            yield from inspect_map(*maps, self.num_classes, info, self.limit, transforms)
+            labels = yield from inspect_map(*maps, self.num_classes, info, self.limit, transforms)
+        self.seen.append((found, list(labels), are_objects))
 
     def run_pipeline(self, index: int) -> Iterator[Finding]:
         """Makes the sample as training does."""
@@ -264,9 +283,10 @@ def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
         yield Finding(NOTE, 'param_scheduler', 'schedule that does not come to its end', remark)
 
 
-def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding]:
-    """Inspects the data sets of a split, with a progress bar on stderr."""
+def inspect_split(cfg: Config, split: str, num_threads: int) -> Generator[Finding, None, Seen]:
+    """Inspects the data sets of a split, with a progress bar on stderr; returns what is in it."""
     limit, num_classes = max_pixels(cfg), count_of_model(cfg)
+    seen = Seen(split)
     for _, settings in loader_leaves(cfg, split):
         kind = str(settings.get('type')).rpartition('.')[2]
         where = f'{split}_dataloader ({kind})'
@@ -287,6 +307,10 @@ def inspect_split(cfg: Config, split: str, num_threads: int) -> Iterator[Finding
             continue
         inspector = SampleInspector(dataset, limit, num_classes)
         yield from _inspect_samples(inspector, f'{split} ({len(dataset)} samples)', num_threads)
+        seen.classes = inspector.classes
+        for sample in inspector.seen:
+            seen.add(*sample)
+    return seen
 
 
 def _inspect_samples(inspector: SampleInspector, title: str, num_threads: int) -> Iterator[Finding]:
@@ -339,13 +363,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(printable(f'error: {" ".join(str(error).split())}'), file=sys.stderr)
         return 2
     findings = list(inspect_settings(cfg, args.splits))
+    splits = []
     for split in args.splits:
-        findings.extend(inspect_split(cfg, split, args.workers))
-    print('\n'.join(map(printable, report_lines(findings))))
+        splits.append(_collect(inspect_split(cfg, split, args.workers), findings))
+    print('\n'.join(map(printable, (*table_lines(splits), *report_lines(findings)))))
     if args.report:
         args.report.write_text(''.join(json.dumps(asdict(finding)) + '\n' for finding in findings))
         print(f'all of them: {args.report}')
     return int(any(finding.severity == ERROR for finding in findings))
+
+
+def _collect(inspection: Generator[Finding, None, Seen], findings: list[Finding]) -> Seen:
+    """Runs an inspection to its end, adding its findings to a list."""
+    while True:
+        try:
+            findings.append(next(inspection))
+        except StopIteration as end:
+            return end.value
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

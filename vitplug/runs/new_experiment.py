@@ -1,7 +1,6 @@
 """Writes the config of an experiment on one's own data: behind `tools/misc/new_experiment.py`."""
 
 import argparse
-import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
+from vitplug.commands import call
 from vitplug.config.parts import pipeline_of
 from vitplug.config.paths import configs_folder
 from vitplug.config.plug_text import NONE, PLUGS_HELP, parse_plugs
@@ -20,10 +20,9 @@ from vitplug.files.named import check_printable, check_weights
 from vitplug.tasks import TASKS, Task, check_scope
 from vitplug.tasks.experiments.own_data import OwnData, Split
 
+from .experiment_schedule import Schedule
+
 EPOCHS = 50
-# A training starts with a tenth of its iterations, or this many, at a rising learning rate.
-LONGEST_WARM_UP = 1000
-VALIDATIONS = 10  # of a training that is counted in iterations
 FROM_SCRATCH = 'none'
 NUM_CLASSES = Code('num_classes')
 # By the name of the task, as the command line takes it.
@@ -152,9 +151,8 @@ def _loader(cfg: Config, name: str, task: Task, data: OwnData, split: Split, mor
 
 def _loaders(cfg: Config, task: Task, data: OwnData) -> Iterator[tuple[str, object]]:
     """The loaders and the evaluators."""
-    train = data.splits['train']
-    fewer = dict(batch_size=train.num_images) if train.num_images < cfg.train_dataloader.batch_size else {}
-    yield 'train_dataloader', fewer | _loader(cfg, 'train_dataloader', task, data, train, task.experiment.trained)
+    trained = _loader(cfg, 'train_dataloader', task, data, data.splits['train'], task.experiment.trained)
+    yield 'train_dataloader', dict(batch_size=Code('batch_size'), **trained)
     for split in ('val', 'test'):
         if split in data.splits:
             found = data.splits[split]
@@ -165,47 +163,20 @@ def _loaders(cfg: Config, task: Task, data: OwnData) -> Iterator[tuple[str, obje
             yield f'{split}_evaluator', Code('val_evaluator')
 
 
-# --- the schedule ---
+# --- hooks ---
 
 
-def _schedule(cfg: Config, data: OwnData, epochs: int) -> Iterator[tuple[str, object]]:
-    """A training of some epochs, counted as the base counts: a warm-up, then half a cosine."""
-    images = data.splits['train'].num_images
-    steps = math.ceil(images / min(cfg.train_dataloader.batch_size, images))
-    total = epochs * steps
-    by_epoch = 'max_iters' not in cfg.train_cfg
-    if by_epoch:
-        yield 'max_epochs', epochs
-        loop = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
-        end = dict(by_epoch=True, begin=0, end=Code('max_epochs'), convert_to_iter_based=True)
-    else:
-        interval = max(1, total // VALIDATIONS)
-        yield 'max_iters', total
-        yield 'val_interval', interval
-        loop = dict(type='IterBasedTrainLoop', max_iters=Code('max_iters'), val_interval=Code('val_interval'))
-        end = dict(by_epoch=False, begin=0, end=Code('max_iters'))
-    yield 'train_cfg', dict(_delete_=True, **loop)
-    warm_up = min(LONGEST_WARM_UP, total // 10)
-    rising = dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)
-    falling = dict(type='CosineAnnealingLR', eta_min=0.0, **end)
-    # Over a single iteration mmengine's warm-up would never end.
-    yield 'param_scheduler', [*([rising] if warm_up > 1 else []), falling]
-    if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
-        yield 'auto_scale_lr', dict(enable=True)
+def _hooks(cfg: Config, checkpoint: Mapping) -> tuple[bool, object]:
+    """Whether the base lacks vitplug's hooks, and changes to `default_hooks`.
 
-
-def _hooks(cfg: Config) -> tuple[bool, object]:
-    """Whether the base lacks vitplug's hooks, and changes to `default_hooks`."""
-    checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
-    changes = dict(save_best='auto') if checkpoint.get('save_best') else {}
-    if 'max_iters' in cfg.train_cfg:
-        changes['interval'] = Code('val_interval')
-    lacks = 'interruption' not in (cfg.get('default_hooks') or {})
-    if not lacks:
-        return False, dict(checkpoint=changes) if changes else {}
-    if not changes:
-        return True, Code('_base_.vitplug_hooks')
-    own = Code(f'dict(_base_.vitplug_hooks.checkpoint, {", ".join(f"{k}={text(v)}" for k, v in changes.items())})')
+    Args:
+        cfg: The base.
+        checkpoint: Changes to the hook that saves checkpoints.
+    """
+    if 'interruption' in (cfg.get('default_hooks') or {}):
+        return False, dict(checkpoint=checkpoint)
+    settings = ', '.join(f'{key}={text(value)}' for key, value in checkpoint.items())
+    own = Code(f'dict(_base_.vitplug_hooks.checkpoint, {settings})')
     return True, Code(f'dict(_base_.vitplug_hooks, checkpoint={own})')
 
 
@@ -232,8 +203,8 @@ def base_line(base: str, out: Path) -> str:
     return Path(os.path.relpath(path, out.resolve().parent)).as_posix()
 
 
-def experiment(args: argparse.Namespace) -> str:
-    """The text of a config.
+def experiment(args: argparse.Namespace) -> tuple[str, Schedule]:
+    """The text of a config, and its schedule.
 
     Args:
         args: The command line.
@@ -253,32 +224,34 @@ def experiment(args: argparse.Namespace) -> str:
         raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
     counts.pop('backbone', None)
     model = merged(plugged_model(cfg, plugs, args.pretrained), counts, task.experiment.model(cfg, data))
-    needs_hooks, hooks = _hooks(cfg)
+    schedule = Schedule.of(cfg, data.splits['train'].num_images, args.epochs, args.batch_size, args.lr)
+    needs_hooks, hooks = _hooks(cfg, schedule.checkpoints())
     base = base_line(args.base, args.out)
     variables = dict(
         _base_=[base, 'vitplug::_base_/hooks.py'] if needs_hooks else base,
         data_root=f'{args.data.as_posix()}/',
         classes=data.classes,
         num_classes=Code('len(classes)'),
+        batch_size=schedule.batch,
     )
     sections = dict(
         model=model,
         data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor', apart),
         **dict(_loaders(cfg, task, data)),
-        **dict(_schedule(cfg, data, args.epochs)),
+        **dict(schedule.settings()),
         default_hooks=hooks,
     )
     lines = [f'{name} = {text(value)}\n' for name, value in variables.items()]
     lines += ['\n', *(f'{name} = {text(value)}\n' for name, value in sections.items() if value not in ({}, []))]
-    return ''.join([*_header(args, data), *lines])
+    return ''.join([*_header(args, data), *lines]), schedule
 
 
 def _header(args: argparse.Namespace, data: OwnData) -> list[str]:
     counts = ', '.join(f'{split.num_images} images in {name}' for name, split in data.splits.items())
     return [
         comment(f'{args.task.capitalize()} of {len(data.classes)} classes: {counts}.'),
-        comment(f'python tools/misc/check_dataset.py {args.out}'),
-        comment(f'python tools/train.py {args.out}'),
+        comment(call('check', [str(args.out)])),
+        comment(call('train', [str(args.out)])),
     ]
 
 
@@ -319,9 +292,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS):
         _check_out(args.out)
-        if args.epochs < 1:
-            raise ValueError(f'--epochs {args.epochs}: expected at least 1')
-        config = experiment(args)
+        config, schedule = experiment(args)
         with open(args.out, 'x', encoding='utf-8') as file:
             file.write(config)
         try:
@@ -330,8 +301,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             args.out.unlink()
             raise
     print(printable(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})'))
+    print('\n'.join(schedule.lines()))
     print(f'starts from {_told(base_weights(cfg))}')
-    print(f'next: python tools/misc/check_dataset.py {args.out}')
+    print(f'next: {call("check", [str(args.out)])}')
 
 
 def _told(weights: str | None) -> str:
@@ -362,6 +334,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
     parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
     parser.add_argument('--epochs', type=int, default=EPOCHS, metavar='N', help=f'length of the training ({EPOCHS})')
+    parser.add_argument(
+        '--batch-size',
+        type=int,
+        metavar='N',
+        help="images of a batch (default: the base's, or fewer for ten steps an epoch)",
+    )
+    parser.add_argument('--lr', type=float, help="learning rate (default: the base's, scaled to the batch)")
     parser.add_argument(
         '--pretrained', metavar='FILE', help=f'weights to start from, or {FROM_SCRATCH} (default: those of the base)'
     )

@@ -1,4 +1,4 @@
-"""What a model predicts for an image, in a line of text and as labels and boxes: one class for each task."""
+"""What a model predicts for an image, or a data set says of it, as text, labels and boxes: one class for each task."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -14,11 +14,13 @@ NO_LABEL = 255
 TOP = 3
 #: Smallest share of the pixels of a class that is named.
 NAMED_SHARE = 0.005
+#: Most digits after the point of a percentage.
+MOST_DIGITS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome(ABC):
-    """The prediction of one model for one image.
+    """The prediction of one model for one image, or what its data set says of it.
 
     Args:
         text: The prediction in words and numbers.
@@ -56,8 +58,13 @@ class ClassOutcome(Outcome):
         (before, share_before), (name, share) = self.best, after.best
         if before != name:
             return f'another class: {before} ({share_before:.1%}) becomes {name} ({share:.1%})'
-        points = round(100 * (share - share_before), 1) + 0.0  # no negative zero
-        return f'the same class, {name}; score {share_before:.1%} to {share:.1%} ({points:+.1f} points)'
+        return f'the same class, {name}; score {_change_of_share(share_before, share)}'
+
+    @classmethod
+    def truth(cls, labels: Sequence[int], classes: Sequence[str] | None) -> 'ClassOutcome':
+        """The annotated class, or classes, of an image."""
+        names = [_name(classes, label) for label in labels]
+        return cls(', '.join(names), (names[0], 1.0))
 
 
 class MapOutcome(Outcome):
@@ -68,10 +75,23 @@ class MapOutcome(Outcome):
         cls, sample: BaseDataElement, size: tuple[int, int], classes: Sequence[str], palette: Sequence[Sequence[int]]
     ) -> 'MapOutcome':
         """The outcome of a sample of mmseg; ``size`` is the input's height and width."""
-        labels = sample.pred_sem_seg.data[0].numpy().astype(np.int64)
-        present, counts = np.unique(labels, return_counts=True)
+        return cls.of_labels(sample.pred_sem_seg.data[0].numpy(), sample, size, classes, palette)
+
+    @classmethod
+    def of_labels(
+        cls,
+        labels: np.ndarray,
+        sample: BaseDataElement,
+        size: tuple[int, int],
+        classes: Sequence[str] | None,
+        palette: Sequence[Sequence[int]],
+        ignored: int | None = None,
+    ) -> 'MapOutcome':
+        """A label map of the picture of a sample; pixels of the label ``ignored`` count for no share."""
+        labels = labels.astype(np.int64)
+        present, counts = np.unique(labels[labels != ignored], return_counts=True)
         order = np.argsort(-counts, kind='stable')
-        shares = [(_name(classes, int(present[i])), counts[i] / labels.size) for i in order]
+        shares = [(_name(classes, int(present[i])), counts[i] / counts.sum()) for i in order]
         seen = [int(label) for label in present if label < NO_LABEL]
         return cls(
             ', '.join(f'{name}: {share:.1%}' for name, share in shares if share >= NAMED_SHARE),
@@ -84,6 +104,23 @@ class MapOutcome(Outcome):
     def change_to(self, after: 'MapOutcome') -> str:
         changed = float((self.best != after.best).mean())
         return f'{changed:.1%} of the pixels have another class'
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Objects in a picture, in pixels of the picture.
+
+    Attributes:
+        boxes: Left, top, right, bottom ``(N, 4)``.
+        labels: Their classes.
+        texts: What is written beside each.
+        masks: ``(N, height, width)``; None if there are none.
+    """
+
+    boxes: np.ndarray
+    labels: Sequence[int]
+    texts: Sequence[str]
+    masks: np.ndarray | None = None
 
 
 class ObjectOutcome(Outcome):
@@ -102,17 +139,31 @@ class ObjectOutcome(Outcome):
         found = sample.pred_instances
         found = found[found.scores >= score_thr]
         found = found[found.scores.argsort(descending=True)].numpy()
-        boxes = _boxes_on_input(found, sample, classes)
-        seen = sorted({label for *_, label in boxes if label < NO_LABEL})
-        counts = Counter(_name(classes, int(label)) for label in found.labels)
+        labels = found.labels.tolist()
+        texts = [f'{_name(classes, label)} {score:.0%}' for label, score in zip(labels, found.scores, strict=True)]
+        objects = Objects(found.bboxes, labels, texts, found.get('masks'))
+        return cls.of_objects(objects, sample, size, classes, palette, f' with a score of {score_thr:g} or more')
+
+    @classmethod
+    def of_objects(
+        cls,
+        objects: 'Objects',
+        sample: BaseDataElement,
+        size: tuple[int, int],
+        classes: Sequence[str] | None,
+        palette: Sequence[Sequence[int]],
+        which: str = '',
+    ) -> 'ObjectOutcome':
+        """Objects in the picture of a sample; ``which`` of them is added to their number."""
+        seen = sorted({label for label in objects.labels if label < NO_LABEL})
+        counts = Counter(_name(classes, label) for label in objects.labels)
         listed = ', '.join(f'{count} of class {name}' for name, count in sorted(counts.items()))
-        objects = 'object' if len(boxes) == 1 else 'objects'
-        text = f'{len(boxes)} {objects} with a score of {score_thr:g} or more'
+        text = f'{len(objects.labels)} {"object" if len(objects.labels) == 1 else "objects"}{which}'
         return cls(
-            f'{text}: {listed}' if boxes else text,
+            f'{text}: {listed}' if listed else text,
             counts,
-            _merge_masks(found, sample, size) if boxes and 'masks' in found else None,
-            boxes,
+            _merge_masks(objects, sample, size) if objects.labels and objects.masks is not None else None,
+            _boxes_on_input(objects, sample),
             {label: tuple(palette[label]) for label in seen},
             {label: _name(classes, label) for label in seen},
         )
@@ -140,24 +191,28 @@ def _on_input(labels: np.ndarray, sample: BaseDataElement, size: tuple[int, int]
     return placed
 
 
-def _boxes_on_input(
-    found, sample: BaseDataElement, classes: Sequence[str] | None
-) -> list[tuple[tuple[float, ...], str, int]]:
-    """Boxes of the picture as boxes of the input, with name and score, and label."""
+def _boxes_on_input(objects: Objects, sample: BaseDataElement) -> list[tuple[tuple[float, ...], str, int]]:
+    """Boxes of the picture as boxes of the input, with text and label."""
     across, down = sample.metainfo.get('scale_factor', (1.0, 1.0))[:2]
     return [
-        (
-            tuple(float(side) for side in box * (across, down, across, down)),
-            f'{_name(classes, label)} {score:.0%}',
-            label,
-        )
-        for box, score, label in zip(found.bboxes, found.scores, map(int, found.labels), strict=True)
+        (tuple(float(side) for side in box * (across, down, across, down)), text, label)
+        for box, text, label in zip(objects.boxes, objects.texts, objects.labels, strict=True)
     ]
 
 
-def _merge_masks(found, sample: BaseDataElement, size: tuple[int, int]) -> np.ndarray:
-    """The class of each pixel, that of the object with the highest score; objects come in order of their scores."""
-    labels = np.full(found.masks.shape[1:], NO_LABEL, np.uint8)
-    for mask, label in reversed(list(zip(found.masks, found.labels, strict=True))):
-        labels[mask.astype(bool)] = min(int(label), NO_LABEL)
+def _merge_masks(objects: Objects, sample: BaseDataElement, size: tuple[int, int]) -> np.ndarray:
+    """The class of each pixel, that of the first object that has it."""
+    labels = np.full(objects.masks.shape[1:], NO_LABEL, np.uint8)
+    for mask, label in reversed(list(zip(objects.masks, objects.labels, strict=True))):
+        labels[mask.astype(bool)] = min(label, NO_LABEL)
     return _on_input(labels, sample, size)
+
+
+def _change_of_share(before: float, after: float) -> str:
+    """Two shares and their difference, with as many digits as all three need to agree."""
+    for digits in range(1, MOST_DIGITS + 1):
+        old, new, points = (round(100 * share, digits) for share in (before, after, after - before))
+        if round(new - old, digits) == points:
+            break
+    points = round(new - old, digits) + 0.0  # no negative zero
+    return f'{old:.{digits}f}% to {new:.{digits}f}% ({points:+.{digits}f} points)'

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
+from mmengine.registry import TRANSFORMS
 from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
@@ -15,7 +16,7 @@ from vitplug.files.annotations import read_json
 from vitplug.files.pictures import Picture
 from vitplug.files.record_list import RecordList
 
-from .outcomes import ClassOutcome, MapOutcome, ObjectOutcome
+from .outcomes import NO_LABEL, ClassOutcome, MapOutcome, ObjectOutcome, Objects
 
 PREDICTIONS = 'predictions.json'
 TOP = 5
@@ -77,6 +78,18 @@ class ClassPredictions:
         """A prediction in words; ``size`` is the height and width of the input."""
         return ClassOutcome.read(sample, self.classes)
 
+    def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome | None:
+        """What a data set says of a picture; None if nothing.
+
+        Args:
+            dataset: The data set.
+            info: What its `get_data_info` gives for the picture.
+            sample: The prediction for the picture.
+            size: Height and width of the input.
+        """
+        labels = np.ravel(info.get('gt_label', [])).astype(int).tolist()
+        return ClassOutcome.truth(labels, dataset.metainfo.get('classes')) if labels else None
+
     def files(self, out: Path) -> dict[str, RecordList]:
         """The files of results in a folder, by the names that :meth:`record` uses."""
         return dict(predictions=RecordList(out / PREDICTIONS))
@@ -135,6 +148,15 @@ class MapPredictions:
         """A prediction in words and as labels; ``size`` is the height and width of the input."""
         return MapOutcome.read(sample, size, self.classes, self.palette)
 
+    def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> MapOutcome | None:
+        """The label map of a data set; None if there is none. Arguments as :meth:`ClassPredictions.truth`."""
+        if not info.get('seg_map_path'):
+            return None
+        labels = _loader_of_labels(dataset, dict(type='mmseg.LoadAnnotations'))(dict(info))['gt_seg_map']
+        classes = dataset.metainfo.get('classes')
+        palette = _same_colours(classes, self.classes, self.palette)
+        return MapOutcome.of_labels(labels, sample, size, classes, palette, ignored=NO_LABEL)
+
     def files(self, out: Path) -> dict[str, RecordList]:
         return dict(predictions=RecordList(out / PREDICTIONS))
 
@@ -185,6 +207,22 @@ class ObjectPredictions:
         """A prediction in words, as labels and boxes; ``size`` is the height and width of the input."""
         return ObjectOutcome.read(sample, size, self.classes, self.palette, self.score_thr)
 
+    def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome | None:
+        """The objects of a data set; None if it has no boxes. Arguments as :meth:`ClassPredictions.truth`."""
+        if 'instances' not in info:
+            return None
+        found = [one for one in info['instances'] if not one.get('ignore_flag')]
+        classes, masks = dataset.metainfo.get('classes'), None
+        if found and all(one.get('mask') for one in found):
+            loader = TRANSFORMS.build(dict(type='mmdet.LoadAnnotations', with_bbox=True, with_mask=True))
+            shape = info['height'], info['width']
+            masks = loader(dict(info, instances=found, ori_shape=shape, img_shape=shape))['gt_masks'].masks
+        labels = [int(one['bbox_label']) for one in found]
+        names = [str(classes[label]) if classes else f'class {label}' for label in labels]
+        boxes = np.array([one['bbox'] for one in found], float).reshape(-1, 4)
+        palette = _same_colours(classes, self.classes, self.palette)
+        return ObjectOutcome.of_objects(Objects(boxes, labels, names, masks), sample, size, classes, palette)
+
     def files(self, out: Path) -> dict[str, RecordList]:
         return dict(
             images=RecordList(out / 'images.json', dict(categories=self.categories), 'images'),
@@ -226,6 +264,20 @@ class ObjectPredictions:
     def _result(self, image_id: int | str, label: int, score: float) -> dict:
         category = self.categories[label]['id'] if label < len(self.categories) else int(label) + 1
         return dict(image_id=image_id, category_id=category, score=float(score))
+
+
+def _loader_of_labels(dataset, otherwise: dict):
+    """The step of a data set's pipeline that loads annotations, or another one."""
+    steps = getattr(dataset.pipeline, 'transforms', ())
+    return next((step for step in steps if type(step).__name__ == 'LoadAnnotations'), None) or TRANSFORMS.build(
+        otherwise
+    )
+
+
+def _same_colours(names: Sequence[str] | None, classes: Sequence[str] | None, palette: Sequence) -> list:
+    """A colour for each class of a data set: the one of the model's class of the same name, where there is one."""
+    numbers = {name: label for label, name in enumerate(classes or ())}
+    return [palette[numbers.get(name, label) % len(palette)] for label, name in enumerate(names or ())] or list(palette)
 
 
 def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], list[dict]]:

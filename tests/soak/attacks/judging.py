@@ -49,6 +49,7 @@ STATUSES = {
     'test.py': {2, 65, 66, 70, 74},
     'check_dataset.py': {1, 2},
     'predict.py': {2, 65, 66, 74, 75},
+    'ablate.py': {1, 2, 74, 75},
 }
 OTHERS = {2}
 MOST_LINES, LONGEST = 12, 2500
@@ -69,7 +70,7 @@ def poor_message(run: Run, names: Sequence[str]) -> str:
         return ''
     if run.status not in STATUSES.get(tool, OTHERS):
         return f'status {run.status} is explained nowhere'
-    findings = tool == 'check_dataset.py' and run.status == 1
+    findings = tool in ('check_dataset.py', 'ablate.py') and run.status == 1
     if not findings and not ERROR_LINE.search(run.err):
         return 'no line that begins with "error:"'
     if len(run.err.splitlines()) > MOST_LINES and not findings:

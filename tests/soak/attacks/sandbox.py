@@ -154,6 +154,8 @@ CONFIGS = {
 # The configs of which there are checkpoints.
 TRAINED = ('classify', 'plugs', 'windows', 'segment', 'detect')
 CLASSIFIERS = ('classify', 'plugs', 'windows')
+# A grid of one cell.
+GRID_LINE = 'ablate.py classify.py --plugs none --seeds 1 --jobs 1 --keep last --out grid'
 
 # --- data ---
 
@@ -251,6 +253,10 @@ class Sandboxes:
             kept = template / f'trained_{name}'
             (template / 'work').rename(kept)
             shutil.copy(first_checkpoint(kept), template / f'good_{name}.pth')
+        (run,) = self.run([Command(GRID_LINE)], template, template.parent / 'streams' / 'grid')
+        if run.status != 0:
+            raise RuntimeError(f'{run.line} ended with {run.status}:\n{run.text}')
+        (template / 'grid').rename(template / 'trained_grid')
 
     def run(self, commands: Sequence[Command], folder: Path, streams: Path) -> list[Run]:
         """Runs commands at the same time in a sandbox."""
@@ -338,12 +344,20 @@ def _with_half_a_training(folder: Path, name: str) -> None:
     (folder / 'work/last_checkpoint').write_text(str(first))
 
 
+def _with_grid(folder: Path, _: str) -> None:
+    """The folder of a grid whose cell is done."""
+    shutil.copytree(folder / 'trained_grid', folder / 'grid')
+    for note in folder.glob('grid/cells/*/last_checkpoint'):
+        note.write_text(str(note.with_name(Path(note.read_text()).name)))
+
+
 # How the sandboxes differ before they are damaged.
 BASES: dict[str, Callable[[Path, str], None]] = {
     'plain': lambda folder, _: None,
     'checkpoint': _with_checkpoint,
     'safetensors': _with_safetensors,
     'half': _with_half_a_training,
+    'grid': _with_grid,
 }
 
 # --- results ---

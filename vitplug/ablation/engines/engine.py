@@ -51,15 +51,22 @@ class Engine(Protocol):
         """Ends what the engine itself has started, after the last job."""
 
 
-def worker_command(folder: Path, options: Sequence[str] = (), python: Sequence[str] = (sys.executable,)) -> list[str]:
+def worker_command(folder: Path, options: Sequence[str] = (), launcher: Sequence[str] = ()) -> list[str]:
     """The command line of a worker.
 
     Args:
         folder: Folder of the cell.
         options: Options of :mod:`vitplug.ablation.worker`.
-        python: Python, or a launcher such as ``torchrun``'s.
+        launcher: Launches it, such as ``torchrun``.
     """
-    return [*python, '-m', 'vitplug.ablation.worker', str(folder), *options]
+    return [*launcher, *module_command('vitplug.ablation.worker'), str(folder), *options]
+
+
+def module_command(name: str) -> list[str]:
+    """Runs a module as ``python -m`` does, but imports nothing from the current folder, which may have a `json.py`."""
+    root = str(Path(__file__).resolve().parents[3])
+    code = f'import sys; sys.path[0] = {root!r}; import runpy; runpy.run_module({name!r}, None, "__main__", True)'
+    return [sys.executable, '-c', code]
 
 
 def goes_on(status: int) -> bool:

@@ -2,16 +2,16 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vitplug.errors.stops import Interrupted
+from vitplug.files.atomic import check_record_file
 
 from ..cells import OUTPUT
-from .engine import LOST, worker_command
+from .engine import LOST, module_command, worker_command
 
 LOOK = 0.2
 """Seconds between two looks at a worker."""
@@ -63,7 +63,7 @@ def node_command(
     if not share.is_distributed:
         return worker_command(folder, options)
     meeting = ['--node-rank', str(node), '--master-addr', host, '--master-port', str(port)]
-    torchrun = [sys.executable, '-m', 'torch.distributed.run', '--nnodes', str(share.nodes)]
+    torchrun = [*module_command('torch.distributed.run'), '--no-python', '--nnodes', str(share.nodes)]
     torchrun += ['--nproc-per-node', str(max(1, share.gpus)), *(meeting if share.nodes > 1 else ['--standalone'])]
     return worker_command(folder, [*options, '--launcher', 'pytorch', '--status', str(status)], torchrun)
 
@@ -86,6 +86,7 @@ def run_worker(
     if asked():
         return Interrupted.status
     status.unlink(missing_ok=True)
+    check_record_file(folder / OUTPUT)
     with open(folder / OUTPUT, 'ab') as output:
         # Slurm sends SIGUSR2 to all processes of a job, and it would end the worker unsaved: it is for this one alone.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})

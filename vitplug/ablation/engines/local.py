@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from vitplug.files.atomic import check_record_file
 from vitplug.threads import cores, thread_variables
 
 from ..cells import OUTPUT
@@ -59,6 +60,7 @@ class LocalJob:
     """A worker in a process and a session of its own: Ctrl-C in the terminal reaches the controller alone."""
 
     def __init__(self, folder: Path, variables: dict[str, str], options: Sequence[str]):
+        check_record_file(folder / OUTPUT)
         with open(folder / OUTPUT, 'ab') as output:
             self.process = subprocess.Popen(
                 worker_command(folder, [*options, '--heed-parent']),

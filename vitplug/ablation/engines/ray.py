@@ -11,6 +11,7 @@ from vitplug.errors.stops import Interrupted
 from .engine import LOST, Job
 from .launch import Share, node_command, run_worker
 
+LOCAL, LOOPBACK = 'local', '127.0.0.1'
 # Ray would kill what a task has started at once when its controller is gone, before it has saved.
 SPARED = {'RAY_kill_child_processes_on_worker_exit': '0'}
 
@@ -40,7 +41,10 @@ class RayEngine:
         if share.nodes > 1:
             raise ValueError(f'--nodes {share.nodes}: a task of Ray lies on one node; use --gpus, or --engine slurm')
         self.share, self.options = share, [*options, '--heed-parent']
-        self.ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
+        # A cluster that begins here listens on this machine alone: Ray runs whatever code is sent to its ports.
+        address = address or os.environ.get('RAY_ADDRESS') or LOCAL
+        own = dict(_node_ip_address=LOOPBACK, include_dashboard=False) if address == LOCAL else {}
+        self.ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, **own)
         room = self.room()
         if room < 1:
             self.ray.shutdown()

@@ -133,7 +133,7 @@ class Queue:
     """The jobs of this user as ``squeue`` lists them, asked for once for all cells."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self.clock, self.at, self.jobs = clock, None, {}
+        self.clock, self.at, self.jobs, self.doubted = clock, None, {}, False
 
     def look(self) -> dict[str, str]:
         """Comments of the jobs that have not ended, by id; at most :data:`LOOK_SECONDS` old.
@@ -146,8 +146,12 @@ class Queue:
             answer = subprocess.run(command, capture_output=True, text=True)
             if answer.returncode:
                 raise OSError(f'squeue: {" ".join(answer.stderr.split())}')
-            rows = [line.split('|', 2) for line in answer.stdout.splitlines()]
-            self.jobs = {number: comment for number, state, comment in rows if state not in ENDED}
+            # Sites print banners around the rows.
+            rows = re.findall(r'^(\d\w*)\|([A-Z_]+)\|(.*)$', answer.stdout, re.MULTILINE)
+            # Nothing at all is no answer yet where jobs are known: ended ones are listed for minutes.
+            self.doubted = not rows and bool(self.jobs) and not self.doubted
+            if not self.doubted:
+                self.jobs = {number: comment for number, state, comment in rows if state not in ENDED}
             self.at = self.clock()
         return self.jobs
 
@@ -244,12 +248,19 @@ class CellOnNodes:
 
 
 def first_host() -> str:
-    """The first node of this job."""
+    """The first node of this job.
+
+    Raises:
+        OSError: If Slurm does not name it.
+    """
     nodes = os.environ.get('SLURM_JOB_NODELIST', '')
     if not re.search(r'[\[,]', nodes):
         return nodes
-    names = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=True)
-    return names.stdout.split()[0]
+    answer = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True)
+    names = answer.stdout.split()
+    if answer.returncode or not names:
+        raise OSError(f'scontrol show hostnames {nodes}: no answer {answer.stderr.strip()}')
+    return names[0]
 
 
 def requeue(job: str) -> bool:

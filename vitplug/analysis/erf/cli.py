@@ -1,10 +1,8 @@
 """The command `tools/analysis_tools/erf.py`: effective receptive fields with fitted Gaussians."""
 
 import argparse
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
@@ -16,10 +14,11 @@ from vitplug.analysis.study.options import add_baseline, add_images, add_setting
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
 from vitplug.analysis.timm_models import TimmSubject
+from vitplug.commands import call
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, one_line_errors
-from vitplug.errors.stops import BadSample, Interrupted
+from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
+from vitplug.errors.stops import BadSample
 from vitplug.files.named import check_weights
 from vitplug.files.readers import refuse_code_in_files
 
@@ -28,7 +27,7 @@ from .output import JSON, MAPS, PICTURE, table, write
 from .results import Result
 from .run import MEASURE, run
 
-COMMAND = 'python tools/analysis_tools/erf.py'
+GOES_ON = 'the maps so far are kept, and the same command goes on'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out), _interruptible():
+    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
         out = Path(args.out)
         _check(args)
         check_folder(out)
@@ -59,26 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             images = dict(
                 size=args.size, where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped
             )
-            write(out, found, images, f'{COMMAND} {shlex.join(argv)}')
+            write(out, found, images, call('erf', argv))
     print(table(found))
     print(f'{len(usable)} images; {PICTURE}, {JSON} and {MAPS} in {out}')
     if not skipped:
         return 0
     print(f'error: {len(skipped)} of {len(paths)} images cannot be used; they are named above', file=sys.stderr)
     return BadSample.status
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turns Ctrl-C into one line.
-
-    Raises:
-        Interrupted: On Ctrl-C; says how to go on.
-    """
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise Interrupted('interrupted; the maps so far are kept, and the same command goes on') from error
 
 
 def _read_subjects(args: argparse.Namespace) -> list[Subject | TimmSubject]:

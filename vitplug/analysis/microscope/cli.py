@@ -1,7 +1,6 @@
 """The command behind `tools/analysis_tools/microscope.py`."""
 
 import argparse
-import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -14,9 +13,10 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
+from vitplug.commands import call
 from vitplug.config.reading import add_options
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_new_file
@@ -27,20 +27,19 @@ from vitplug.tasks import TASKS
 from .data import observe
 from .report import Facts, render
 
-COMMAND = 'python tools/analysis_tools/microscope.py'
-MAX_MB = 5.0
+MAX_MB, MOST_MB = 5.0, 1000.0
 PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmsegmentation', 'mmdet')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Writes the report. A wrong setting or file gives a one-line error and exit status 2."""
+    """Writes the report. A wrong setting or file gives a one-line error and exit status 2, Ctrl-C 75."""
     argv = sys.argv[1:] if argv is None else argv
     args = _parser().parse_args(argv)
     start = time.monotonic()
-    with one_line_errors(*SETTINGS), explained_writes(args.out.parent):
+    with one_line_errors(*SETTINGS), explained_writes(args.out.parent), interruptible('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
-        if not args.max_mb > 0:
-            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0')
+        if not 0 < args.max_mb <= MOST_MB:
+            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0, and at most {MOST_MB:g}')
         _check_images(args.images)
         named = [(BASELINE, *args.baseline)] if args.baseline else []
         named.append((MODEL, args.config, args.checkpoint))
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         findings = observe(subjects, args.images, limit, _progress)
         facts = Facts(
             TASKS[subjects[-1].cfg.default_scope].name,
-            f'{COMMAND} {shlex.join(argv)}',
+            call('microscope', argv),
             _versions(),
             datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from mmengine.structures import BaseDataElement
 from torch import Tensor
 
 from vitplug.analysis.measures.attention import (
@@ -32,6 +33,7 @@ from vitplug.files.pictures import Unreadable
 from vitplug.tasks.outcomes import Outcome
 
 from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels
+from .truths import Listed, find_listed
 
 #: Longest side of the picture of an effective receptive field.
 FIELD_SIDE = 112
@@ -135,12 +137,14 @@ class Findings:
         readings: Of the baseline, if there is one, and of the model, in this order.
         images: The images.
         shelf: Tiles of all maps, named ``model/image/kind``.
+        truths: What the data of the model's config say of each image; None of one that they do not list.
         cross: CKA of the baseline's blocks (rows) with the model's (columns); None without a baseline.
     """
 
     readings: list[Reading]
     images: list[Loaded]
     shelf: Shelf
+    truths: list[Outcome | None] = field(default_factory=list)
     cross: np.ndarray | None = None
 
 
@@ -269,6 +273,7 @@ def observe(
     images = [_load_alike(subjects, path) for path in paths]
     shelf = Shelf(_levels_for(subjects, images), budget)
     findings = Findings([Reading(subject) for subject in subjects], images, shelf)
+    listed = find_listed(subjects[-1].cfg, paths)
     counts = [subject.num_layers for subject in subjects]
     similarities = {
         (a, b): MinibatchCKA(counts[a], counts[b]) for a in range(len(subjects)) for b in range(a, len(subjects))
@@ -280,6 +285,7 @@ def observe(
             _observe_image(reading, image, path, grid, shelf, model, index)
             for model, reading in enumerate(findings.readings)
         ]
+        findings.truths.append(_truth(subjects[-1], path, listed.get(path), image.size))
         for (a, b), similarity in similarities.items():
             similarity.update(observers[a].features, observers[b].features)
         for of_model, observer in zip(collected, observers, strict=True):
@@ -338,11 +344,20 @@ def _observe_image(
     observer = Observer(subject, image.size, shelf.open_levels, grid)
     with torch.no_grad():
         subject.backbone.forward_intermediates(inputs, ('probs', 'maps', 'block'), reduce=observer)
-    [sample] = subject.predictor([subject.predictor.read(path)])
-    reading.outcomes.append(subject.predictor.task.outcome(sample, image.size))
+    reading.outcomes.append(subject.predictor.task.outcome(_predict(subject, path), image.size))
     reading.cams.append(_add_grad_cam(subject, inputs, observer))
     observer.put_on(shelf, model, index)
     return observer
+
+
+def _predict(subject: Subject, path: Path) -> BaseDataElement:
+    [sample] = subject.predictor([subject.predictor.read(path)])
+    return sample
+
+
+def _truth(subject: Subject, path: Path, listed: Listed | None, size: tuple[int, int]) -> Outcome | None:
+    """What a data set says of an image, placed on the input as a prediction is."""
+    return listed and subject.predictor.task.truth(*listed, _predict(subject, path), size)
 
 
 def _add_grad_cam(subject: Subject, inputs: Tensor, observer: Observer) -> str:

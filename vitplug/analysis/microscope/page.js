@@ -27,7 +27,7 @@
 
   function table(headings, rows) {
     const line = (cells, tag) => make('tr', {}, ...cells.map((cell) => make(tag, {}, String(cell))));
-    return make('details', {}, make('summary', {}, 'Numbers'), make('div', {className: 'scroll'},
+    return make('details', {}, make('summary', {}, 'Numbers'), make('div', {className: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Numbers'},
       make('table', {}, make('thead', {}, line(headings, 'th')), make('tbody', {}, ...rows.map((row) => line(row, 'td'))))));
   }
 
@@ -38,7 +38,9 @@
     return size >= 1000 || size < 1e-4 ? value.toExponential(2) : value.toPrecision(3);
   }
 
-  const nameOf = (model) => data.models[model].name;
+  // Predictions have one entry more than there are models, where the ground truth is known.
+  const TRUTH = data.models.length;
+  const nameOf = (model) => (model === TRUTH ? 'Ground truth' : data.models[model].name);
   const lower = (text) => text[0].toLowerCase() + text.slice(1);
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const mod = (value, by) => ((value % by) + by) % by;
@@ -226,18 +228,21 @@
     panels = data.models.flatMap((_, model) => KINDS[state.mode]
       .filter((kind) => ['prediction', 'gradcam'].includes(kind) || data.tiles[tilesName(model, kind)])
       .map((kind) => newPanel(model, kind)));
+    if (state.mode === 'prediction' && data.predictions[TRUTH]) panels.push(newPanel(TRUTH, 'prediction'));
     byId('panels').replaceChildren(pickerFigure, ...panels.map((panel) => panel.figure));
   }
 
+  const kindOf = (model, kind) => (model === TRUTH ? 'from the data of the config' : data.kinds[kind]);
+
   function newPanel(model, kind) {
     const canvas = make('canvas', {
-      className: 'view', tabIndex: 0, role: 'img', 'data-model': data.models[model].role, 'data-kind': kind,
+      className: 'view', tabIndex: 0, role: 'img', 'data-model': model === TRUTH ? 'truth' : data.models[model].role, 'data-kind': kind,
     });
     const [low, high, bar] = [make('span'), make('span'), make('canvas', {'aria-hidden': 'true'})];
     paintBar(bar);
     const scale = make('div', {className: 'scale', hidden: kind === 'prediction'}, low, bar, high);
     const caption = make('div', {className: 'caption'});
-    const heading = make('figcaption', {}, make('b', {}, nameOf(model)), make('span', {}, data.kinds[kind]));
+    const heading = make('figcaption', {}, make('b', {}, nameOf(model)), make('span', {}, kindOf(model, kind)));
     const panel = {model, kind, canvas, low, high, caption, figure: make('figure', {}, heading, canvas, scale, caption)};
     canvas.addEventListener('pointermove', (event) => probeAt(pixelOf(event, canvas), false));
     canvas.addEventListener('pointerdown', (event) => probeAt(pixelOf(event, canvas), true));
@@ -360,15 +365,18 @@
 
   // --- predictions ---
 
+  /** What a panel shows; a text alone for an image of which there is no ground truth. */
+  const predictionOf = (panel) => data.predictions[panel.model][state.image] ?? {text: 'not in the data of the config'};
+
   function paintPrediction(panel) {
     const picture = pictures[state.image];
     const context = fit(panel.canvas, picture);
-    const prediction = data.predictions[panel.model][state.image];
+    const prediction = predictionOf(panel);
     context.drawImage(prediction.labels ? picture.grey : picture.image, 0, 0, panel.canvas.width, panel.canvas.height);
     if (prediction.labels) paintLabels(context, picture, prediction);
     for (const box of prediction.boxes ?? []) paintBox(context, picture.scale, box);
     panel.caption.replaceChildren(make('p', {}, prediction.text), keysOf(prediction));
-    panel.canvas.setAttribute('aria-label', `${nameOf(panel.model)}, prediction: ${prediction.text}`);
+    panel.canvas.setAttribute('aria-label', `${nameOf(panel.model)}, ${kindOf(panel.model, panel.kind)}: ${prediction.text}`);
   }
 
   function paintLabels(context, {scale, hw}, prediction) {
@@ -417,7 +425,7 @@
   function describe() {
     const views = panels.filter((panel) => panel.view);
     if (state.mode === 'prediction') {
-      return panels.map((panel) => `${nameOf(panel.model)}: ${data.predictions[panel.model][state.image].text}.`).join(' ');
+      return panels.map((panel) => `${nameOf(panel.model)}: ${predictionOf(panel).text}.`).join(' ');
     }
     const withHeads = views.some(({view}) => view.geometry.heads > 1);
     const parts = [
@@ -508,7 +516,7 @@
     buildPanels();
     const wanted = data.models.flatMap((_, model) => [...KINDS[state.mode], 'probs', 'maps', 'rollout']
       .map((kind) => tilesName(model, kind)).filter((name) => data.tiles[name]));
-    const labels = data.predictions.map((of) => of[state.image].labels).filter(Boolean);
+    const labels = data.predictions.map((of) => of[state.image]?.labels).filter(Boolean);
     const {image, mode} = state;
     await Promise.all([loadPicture(image), ...wanted.map(loadTiles), ...labels.map(async (name) => {
       tiles.set(name, await load(name));

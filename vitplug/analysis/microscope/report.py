@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib import colormaps
 
 from vitplug.analysis.measures.features import OUTLIER_FACTOR
+from vitplug.commands import call
 from vitplug.tasks.outcomes import Outcome
 
 from .data import MEASURES, Findings, Reading, field_tiles, no_rollout, tiles_name
@@ -109,10 +110,16 @@ def _csp_hash(text: str) -> str:
 
 
 def _label_maps(findings: Findings) -> Iterator[tuple[str, bytes]]:
-    for model, reading in enumerate(findings.readings):
-        for image, outcome in enumerate(reading.outcomes):
-            if outcome.labels is not None:
+    for model, outcomes in enumerate(_outcomes(findings)):
+        for image, outcome in enumerate(outcomes):
+            if outcome is not None and outcome.labels is not None:
                 yield tiles_name(model, image, 'labels'), zlib.compress(outcome.labels.tobytes(), 9)
+
+
+def _outcomes(findings: Findings) -> list[Sequence[Outcome | None]]:
+    """The predictions of each model, and last the ground truth, if it is known of some image."""
+    truths = [findings.truths] if any(findings.truths) else []
+    return [reading.outcomes for reading in findings.readings] + truths
 
 
 # --- text ---
@@ -140,7 +147,7 @@ def _notes(findings: Findings) -> dict[str, str]:
     count = len(findings.images)
     few = (
         f'Mean over {count} image{"s" * (count != 1)}: enough to look at, too few to conclude from; '
-        'tools/analysis_tools/analyze.py measures many images, with intervals.'
+        f'`{call("analyze")}` measures many images, with intervals.'
     )
     fields = (
         'Gradient of the central output token with respect to the input, positive part, mean over '
@@ -168,7 +175,8 @@ def _summary_html(summary: Summary, compared: bool) -> str:
     heads = ['', 'baseline', 'this model', 'change'] if compared else ['', 'this model']
     head = ''.join(f'<th scope="col">{escape(text)}</th>' for text in heads)
     body = ''.join(_row_html(row, compared) for row in summary.rows)
-    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    rows = f'<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    table = f'<div class="scroll" tabindex="0" role="region" aria-label="Numbers">{rows}</div>'
     return f'<ul class="words">{words}</ul>{table}'
 
 
@@ -233,8 +241,8 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
         geometries=geometries,
         tiles=tables,
         predictions=[
-            [_outcome_json(outcome, tiles_name(model, image, 'labels')) for image, outcome in enumerate(of.outcomes)]
-            for model, of in enumerate(findings.readings)
+            [outcome and _outcome_json(outcome, tiles_name(model, image, 'labels')) for image, outcome in enumerate(of)]
+            for model, of in enumerate(_outcomes(findings))
         ],
         cams=[reading.cams for reading in findings.readings],
         measures=[

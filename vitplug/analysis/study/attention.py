@@ -110,16 +110,22 @@ class PerHead(OfMaps):
 
 
 class Entropy(PerHead):
-    """Entropy of the rows of maps; that of the class token where there is one."""
+    """Entropy of the rows of maps: of patches and, where there are further tokens, of the class token and of all."""
 
     refined = False
-    CLASS = 'class token'
+    CLASS, ALL = 'class token', 'all queries'
 
     def left_out(self, subject: Subject) -> str:
-        return '' if subject.has_class_token else f'{self.CLASS}: the model has none'
+        return '; '.join(f'{value}: {reason}' for value, reason in self._missing(subject).items())
 
     def functions_of(self, subject: Subject) -> Mapping[str, OfHeads]:
-        return {value: f for value, f in self.functions.items() if value != self.CLASS or subject.has_class_token}
+        missing = self._missing(subject)
+        return {value: function for value, function in self.functions.items() if value not in missing}
+
+    def _missing(self, subject: Subject) -> dict[str, str]:
+        """The values that a model does not have, with the reasons."""
+        missing = {} if subject.has_class_token else {self.CLASS: 'the model has none'}
+        return missing if subject.backbone.num_prefix else missing | {self.ALL: 'they are the patch queries'}
 
 
 def _by_model(shown: Sequence[Shown]) -> dict[str, Estimate]:
@@ -289,7 +295,7 @@ ATTENTION = (
         {
             'patch queries': partial(attention_entropy, queries='patch'),
             Entropy.CLASS: partial(attention_entropy, queries='cls'),
-            'all queries': partial(attention_entropy, queries='all'),
+            Entropy.ALL: partial(attention_entropy, queries='all'),
         },
     ),
     PerHead(

@@ -1,19 +1,20 @@
 """The command behind `tools/analysis_tools/analyze.py`."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.analysis.tables import format_table
+from vitplug.commands import call
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.errors.stops import BadSample
 from vitplug.files.readers import refuse_code_in_files
 
 from . import results
+from .drawing import FORMATS
 from .images import find_images
 from .options import add_baseline, add_images, add_settings, model_config
 from .plan import LeftOut, check_images, finished, identity, plan
@@ -22,7 +23,7 @@ from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
 from .table import ALL, MEASURES, choose
 
-COMMAND = 'python tools/analysis_tools/analyze.py'
+GOES_ON = 'what is measured so far is kept, and the same command goes on'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,11 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit status: 0; 65 if some of the images could not be used, each being named on stderr. A wrong setting ends in
-        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74.
+        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out):
+    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
         out = Path(args.out)
         measures = choose(args.measures)
         check_folder(out)
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             run(jobs, subjects, usable, store)
             found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store)])
             images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
-            pictures = results.write(out, found, subjects, images, left_out, f'{COMMAND} {shlex.join(argv)}')
+            command = call('analyze', argv)
+            pictures = results.write(out, found, subjects, images, left_out, command, args.format)
     print(results.table(found))
     print(f'{len(usable)} images; {len(pictures)} pictures, {results.JSON} and {results.CSV} in {out}')
     if not skipped:
@@ -93,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f'of {", ".join(MEASURES)} (default {ALL}: those that apply to the model)',
     )
     add_baseline(parser)
+    parser.add_argument('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
     parser.add_argument('--list', action=_List, nargs=0, help='print the measures with their definitions, and end')
     add_settings(parser)
     return parser

@@ -17,6 +17,7 @@ from vitplug.files.atomic import AtomicBackend
 from .statistics import Estimate
 
 DPI = 110
+FORMATS = ('png', 'pdf')
 # Okabe and Ito's blue and vermilion: apart for colour-blind people, and, with the markers, in grey print.
 STYLES = {
     'model': dict(color='#0072B2', marker='o', linestyle='-'),
@@ -35,9 +36,9 @@ ByModel = Mapping[str, Mapping[str, Estimate]]
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a picture as a whole or not at all."""
-    content = io.BytesIO()
-    figure.savefig(content, format='png', dpi=DPI)
+    """Writes a picture in the format of its suffix, as a whole or not at all; the same picture gives the same file."""
+    content, suffix = io.BytesIO(), path.suffix[1:]
+    figure.savefig(content, format=suffix, dpi=DPI, metadata={'CreationDate': None} if suffix == 'pdf' else None)
     AtomicBackend().put(content.getvalue(), path)
 
 

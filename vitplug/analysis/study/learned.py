@@ -20,6 +20,8 @@ from .subject import Subject
 
 # Prefix of the name of a block's map in the arrays of a unit.
 MAP = 'map of block '
+# Statistics that say something of several numbers alone.
+OF_SEVERAL = ('min', 'max', 'quantile_ratio')
 # The numbers of a fit, by the names of the values.
 FITTED = {'sigma x': 'sigma_x', 'sigma y': 'sigma_y', 'R²': 'r_squared'}
 
@@ -105,8 +107,10 @@ class Learned(OfModel):
         for name, by_place in learned_statistics(subject.backbone).items():
             for place, statistics in by_place.items():
                 blocks = range(subject.num_layers) if place is None else [place]
+                # The least and the largest of one number are that number.
+                untold = ('count', *(OF_SEVERAL if statistics['count'] == 1 else ()))
                 for statistic, number in statistics.items():
-                    if statistic != 'count':
+                    if statistic not in untold:
                         values.setdefault(f'{name}, {statistic.replace("_", " ")}', {}).update(
                             dict.fromkeys(blocks, number)
                         )

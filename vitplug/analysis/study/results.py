@@ -17,9 +17,10 @@ from vitplug.stacks import DISTRIBUTIONS, installed
 from . import drawing
 from .measure import Measure, Shown
 from .run import Job
-from .statistics import LEVEL, Estimate
+from .statistics import LEVEL, Estimate, paired
 from .subject import Subject
 
+DIFFERENCE = 'difference'
 JSON, CSV = 'results.json', 'results.csv'
 HEADINGS = ('measure', 'value', 'model', 'layer', 'head', 'other layer', 'mean', 'low', 'high', 'n')
 DIGITS = 4
@@ -27,18 +28,41 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class Result:
-    """A measure and its results: for the model, its baseline, or both together."""
+    """A measure and its results.
+
+    Attributes:
+        measure: The measure.
+        shown: For the model, its baseline, or both together.
+        difference: By value, model - baseline on the same images.
+    """
 
     measure: Measure
     shown: Sequence[Shown]
+    difference: Mapping[str, Estimate]
+
+    @property
+    def by_label(self) -> dict[str, Mapping[str, Estimate]]:
+        """The estimates by model, and the differences where there are some."""
+        found = {one.label: one.estimates for one in self.shown}
+        return found | ({DIFFERENCE: self.difference} if self.difference else {})
 
 
 def results_of(jobs: Sequence[Job]) -> list[Result]:
-    """The results of finished jobs, by measure."""
+    """The results of finished jobs, by measure; the model's come before the baseline's."""
     found: dict[str, list[Job]] = {}
     for job in jobs:
         found.setdefault(job.measure.name, []).append(job)
-    return [Result(same[0].measure, [_shown(job) for job in same]) for same in found.values()]
+    return [_result(same) for same in found.values()]
+
+
+def _result(jobs: Sequence[Job]) -> Result:
+    shown = [_shown(job) for job in jobs]
+    images = [[image for unit in job.units for image in unit] for job in jobs]
+    difference: dict[str, Estimate | None] = {}
+    if len(jobs) == 2 and images[0] == images[1]:
+        model, baseline = (one.estimates for one in shown)
+        difference = {value: paired(model[value], baseline[value]) for value in model if value in baseline}
+    return Result(jobs[0].measure, shown, {value: found for value, found in difference.items() if found is not None})
 
 
 def _shown(job: Job) -> Shown:
@@ -54,6 +78,7 @@ def write(
     images: Mapping,
     left_out: Mapping[str, Mapping[str, str]],
     command: str,
+    picture_format: str = drawing.FORMATS[0],
 ) -> list[Path]:
     """Writes the files of results, each as a whole.
 
@@ -64,6 +89,7 @@ def write(
         images: What is said of the images.
         left_out: Reasons, by measure and model.
         command: The command line.
+        picture_format: Of :data:`~.drawing.FORMATS`.
 
     Returns:
         The paths of the pictures.
@@ -86,7 +112,7 @@ def write(
     for result in results:
         figure = result.measure.draw(result.shown)
         if figure is not None:
-            pictures.append(folder / f'{result.measure.name}.png')
+            pictures.append(folder / f'{result.measure.name}.{picture_format}')
             drawing.save(figure, pictures[-1])
     return pictures
 
@@ -115,7 +141,10 @@ def _as_json(result: Result) -> dict:
         unit=measure.unit,
         source=measure.source,
         axes=measure.axes,
-        values={one.label: {value: _numbers(found) for value, found in one.estimates.items()} for one in result.shown},
+        values={
+            label: {value: _numbers(found) for value, found in estimates.items()}
+            for label, estimates in result.by_label.items()
+        },
         notes={one.label: notes for one in result.shown if (notes := _notes(one))},
     )
 
@@ -138,8 +167,8 @@ def _listed(array: np.ndarray):
 def rows(results: Sequence[Result]) -> Iterator[tuple]:
     """One row for each number, in the order of :data:`HEADINGS`; numbers that are not there are left out."""
     for result in results:
-        for one in result.shown:
-            for value, found in one.estimates.items():
+        for label, estimates in result.by_label.items():
+            for value, found in estimates.items():
                 for index in np.ndindex(found.mean.shape):
                     if np.isfinite(found.mean[index]):
                         place = dict(zip(result.measure.axes, index, strict=False))
@@ -147,7 +176,7 @@ def rows(results: Sequence[Result]) -> Iterator[tuple]:
                         yield (
                             result.measure.name,
                             value,
-                            one.label,
+                            label,
                             *(place.get(axis, '') for axis in ('layer', 'head', 'other layer')),
                             *(repr(float(number)) if np.isfinite(number) else '' for number in numbers),
                             int(found.n[index]),
@@ -166,23 +195,24 @@ def table(results: Sequence[Result]) -> str:
     """The first, the middle and the last block of every value, with half the width of the interval."""
     lines = [('measure', 'value', 'unit', 'model', 'first block', 'middle block', 'last block', 'images')]
     for result in results:
-        for one in result.shown:
-            for value, found in one.estimates.items():
-                if found.mean.ndim < 2:
-                    unit = result.measure.unit
-                    lines.append((result.measure.name, value, unit, one.label, *_cells(found), str(found.n.max())))
+        named = (result.measure.name, result.measure.unit)
+        for value in dict.fromkeys(value for estimates in result.by_label.values() for value in estimates):
+            for label, estimates in result.by_label.items():
+                if value in estimates and estimates[value].mean.ndim < 2:
+                    found, sign = estimates[value], '+' if label == DIFFERENCE else ''
+                    lines.append((named[0], value, named[1], label, *_cells(found, sign), str(found.n.max())))
     return format_table(lines, numeric=(4, 5, 6, 7))
 
 
-def _cells(found: Estimate) -> tuple[str, str, str]:
+def _cells(found: Estimate, sign: str) -> tuple[str, str, str]:
     """Of a number for the whole network, the last cell alone."""
     if found.mean.ndim == 0:
-        return '', '', _cell(found, ())
-    return tuple(_cell(found, block) for block in (0, len(found.mean) // 2, -1))
+        return '', '', _cell(found, (), sign)
+    return tuple(_cell(found, block, sign) for block in (0, len(found.mean) // 2, -1))
 
 
-def _cell(found: Estimate, index) -> str:
+def _cell(found: Estimate, index, sign: str) -> str:
     mean, half = found.mean[index], (found.high[index] - found.low[index]) / 2
     if not np.isfinite(mean):
         return '-'
-    return f'{mean:.{DIGITS}g}' + (f' ± {half:.2g}' if np.isfinite(half) else '')
+    return f'{mean:{sign if mean else ""}.{DIGITS}g}' + (f' ± {half:.2g}' if np.isfinite(half) else '')

@@ -22,12 +22,16 @@ class Estimate:
         low: Lower ends of the intervals; NaN where there are too few images for one.
         high: Upper ends.
         n: How many images each number is of; 0 for numbers of the model alone.
+        images: What each image gave, ``(images, ...)``, where the numbers are means of it.
+        left_out: What comes out without each image or group, ``(groups, ...)``, where the jackknife gave the intervals.
     """
 
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
     n: np.ndarray
+    images: np.ndarray | None = None
+    left_out: np.ndarray | None = None
 
 
 def student(values: np.ndarray, level: float = LEVEL) -> Estimate:
@@ -48,7 +52,7 @@ def student(values: np.ndarray, level: float = LEVEL) -> Estimate:
         variance = (np.where(there, values - mean, 0) ** 2).sum(0) / (n - 1)
         half = stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)
     half = np.where(n > 1, half, np.nan)
-    return Estimate(mean, mean - half, mean + half, n)
+    return Estimate(mean, mean - half, mean + half, n, images=values)
 
 
 def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: float = LEVEL) -> dict[str, Estimate]:
@@ -68,12 +72,34 @@ def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: flo
     for name, mean in whole.items():
         mean = np.asarray(mean, dtype=np.float64)
         half = np.full(mean.shape, np.nan)
+        left = np.array([np.asarray(part[name], dtype=np.float64) for part in left_out])
         if count > 1:
-            left = np.stack([np.asarray(part[name], dtype=np.float64) for part in left_out])
             error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
             half = stats.t.ppf((1 + level) / 2, count - 1) * error
-        found[name] = Estimate(mean, mean - half, mean + half, np.where(np.isfinite(mean), images, 0))
+        n = np.where(np.isfinite(mean), images, 0)
+        found[name] = Estimate(mean, mean - half, mean + half, n, left_out=left)
     return found
+
+
+def paired(model: Estimate, baseline: Estimate) -> Estimate | None:
+    """The difference model - baseline on the same images, with its interval: what an image adds to both cancels.
+
+    Args:
+        model: Of the model.
+        baseline: The same of the baseline, of the same images in the same order.
+
+    Returns:
+        The difference; None if the models have other numbers of blocks or heads, so that nothing corresponds.
+    """
+    if model.mean.shape != baseline.mean.shape:
+        return None
+    if model.images is not None and baseline.images is not None:
+        return student(model.images - baseline.images)
+    difference = model.mean - baseline.mean
+    if model.left_out is None or baseline.left_out is None:
+        return exact({'': difference})['']
+    left_out = [{'': left} for left in model.left_out - baseline.left_out]
+    return jackknife({'': difference}, left_out, int(model.n.max()))['']
 
 
 def without_groups(units: Sequence) -> list[list]:

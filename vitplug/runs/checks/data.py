@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mmengine.registry import DATASETS
 
+from vitplug.commands import located
 from vitplug.config.checks import check_no_special_files
 from vitplug.config.data_files import completed, folders_of, is_local
 from vitplug.config.parts import as_list, loader_leaves, registered, strings_in
@@ -89,7 +90,7 @@ def _help_for_missing(cfg, settings) -> Iterator[None]:
             Path(value).is_relative_to(made.get('root', '')) for _, value in strings_in(settings, '')
         ):
             raise
-        raise type(error)(f'{error}; make the data with: {made["command"]}') from error
+        raise type(error)(f'{error}; make the data with: {located(made["command"])}') from error
 
 
 def check_dataset(dataset: Mapping, scope: str):

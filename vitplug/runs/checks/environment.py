@@ -4,6 +4,8 @@ import os
 
 from mmengine.device import get_device
 
+from vitplug.commands import located
+
 # The variables through which each launcher tells a process its rank, the world size and its local rank.
 LAUNCHER_VARIABLES = {
     'pytorch': ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'),
@@ -35,5 +37,5 @@ def check_launcher(launcher: str) -> None:
     if missing:
         raise ValueError(
             f'--launcher {launcher} needs the environment variables {", ".join(missing)}: '
-            'start through tools/dist_train.sh, tools/dist_test.sh or tools/slurm_train.sh'
+            + located('start through tools/dist_train.sh, tools/dist_test.sh or tools/slurm_train.sh')
         )

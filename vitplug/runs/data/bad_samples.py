@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from vitplug.commands import call
 from vitplug.errors.stops import BadSample
 from vitplug.files.atomic import add_line
 from vitplug.tasks import LABELS
@@ -58,14 +59,14 @@ class BadSamples:
         """The error for when one draw after another failed."""
         return BadSample(
             f'{self.max_in_a_row} samples drawn in a row cannot be used, the last is {self._last}; {self.path} names '
-            'them: python tools/misc/check_dataset.py CONFIG finds all of them'
+            f'them: {call("check")} CONFIG finds all of them'
         )
 
     def none_left(self, size: int) -> BadSample:
         """The error for when none of all samples can be read."""
         return BadSample(
             f'none of the {size} {self.split} images can be read, so there is nothing to evaluate; {self.path} names '
-            'them: python tools/misc/check_dataset.py CONFIG finds out why'
+            f'them: {call("check")} CONFIG finds out why'
         )
 
 

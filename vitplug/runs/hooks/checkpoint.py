@@ -26,6 +26,8 @@ INTERRUPTED = 'interrupted.pth'
 # Records of the numbers of the checkpoints that were written: regular ones, and the one of a doubtful state.
 COUNTED = ('keep_ckpt_ids', 'doubtful_ckpt_ids')
 BEST = 'best_ckpt'
+# Record of the names of all files that were written.
+WRITTEN = 'written_ckpts'
 
 
 @HOOKS.register_module()
@@ -40,6 +42,7 @@ class CheckpointHook(MMEngineCheckpointHook):
     - Gradients that wait for more in gradient accumulation are saved as well (of one process).
     - What the training data hold is noted in `meta`, so that `--resume` can tell whether it is still the same.
     - A checkpoint that does not fit the model is refused, where mmengine would leave weights at random.
+    - The last one is written anew after its validation: `validated_iter` names it, and `--resume` has nothing to do.
     - `save_interrupted` saves between the regular checkpoints; the next regular one replaces that file.
 
     Args:
@@ -62,10 +65,13 @@ class CheckpointHook(MMEngineCheckpointHook):
             advice = hint(unknown, known) or f'; it takes {", ".join(list(known)[1:-1])}'
             raise ValueError(f'CheckpointHook has no argument {unknown!r}{advice}')
         self.saved_iter = None
+        # The number and the place of the last regular checkpoint, and those of one whose state was validated after it.
+        self.saved_as = self.without_validation = None
         self.gradients: dict[str, torch.Tensor] = {}
         self.keep_ckpt_ids: list[int] = []
         self.doubtful_ids: list[int] = []
         self.finite_ckpt: str | None = None
+        self.written: list[str] = []
         self.training_data: Note = {}
 
     def before_train(self, runner) -> None:
@@ -77,6 +83,7 @@ class CheckpointHook(MMEngineCheckpointHook):
             os.makedirs(self.out_dir, exist_ok=True)
         self.folders = {folder: identity(folder) for folder in (self.out_dir, runner.work_dir)}
         self.keep_ckpt_ids, self.doubtful_ids = kept, doubtful
+        runner.message_hub.update_info(WRITTEN, self.written)
         self._remove_later(map(self.filename_tmpl.format, self._surplus()))
         self.file_backend.remove_now()
         if is_main_process():
@@ -99,8 +106,9 @@ class CheckpointHook(MMEngineCheckpointHook):
             Numbers of the regular checkpoints, and of the checkpoints of a doubtful state.
         """
         info = runner.message_hub.runtime_info
-        counted, best = (
-            {name: info.pop(name) for name in list(info) if str(name).startswith(names)} for names in (COUNTED, BEST)
+        counted, best, written = (
+            {name: info.pop(name) for name in list(info) if str(name).startswith(names)}
+            for names in (COUNTED, BEST, WRITTEN)
         )
         source = _resumed_from(runner)
         # mmengine forgets it, and then keeps no record of a best checkpoint until the next regular one.
@@ -113,6 +121,7 @@ class CheckpointHook(MMEngineCheckpointHook):
                 runner.message_hub.update_info(name, path)
             else:
                 runner.logger.warning(f'{source}: {name} = {path!r:.200} is not of this training and is left as it is')
+        self.written = _names(written.get(WRITTEN)) if goes_on else []
         return tuple(_numbers(counted.get(name)) if goes_on else [] for name in COUNTED)
 
     def _is_best_of(self, folder: str, path: object) -> bool:
@@ -141,6 +150,19 @@ class CheckpointHook(MMEngineCheckpointHook):
         """Notes that the state was validated, then keeps it if it is the best."""
         runner.message_hub.update_info('validated_iter', runner.iter)
         super().after_val_epoch(runner, metrics)
+        self.without_validation = self.saved_as if self.saved_iter == runner.iter else None
+
+    def after_train(self, runner) -> None:
+        """Writes the last checkpoint anew if its state was validated after it was written, so that it names that.
+
+        During a training, a checkpoint comes before its validation, which may be long; `--resume` validates again.
+        """
+        if self.without_validation:
+            try:
+                self._save_checkpoint_with_step(runner, *self.without_validation)
+            except CheckpointNotWritten as error:  # the one from before the validation is whole
+                runner.logger.warning(f'{error}. The training is complete; --resume would validate once more')
+        super().after_train(runner)
 
     def save_interrupted(self, runner, meta: dict) -> None:
         """Saves a checkpoint that stands until the next regular one.
@@ -162,6 +184,7 @@ class CheckpointHook(MMEngineCheckpointHook):
             self._remove_later([INTERRUPTED])
         self._write(runner, self.filename_tmpl.format(step), meta, finite)
         self._note_counted(runner)
+        self.saved_as = (step, meta)
 
     def _count(self, step: int, finite: bool) -> list[int]:
         """Counts a checkpoint, and returns the numbers of those that it replaces."""
@@ -186,6 +209,8 @@ class CheckpointHook(MMEngineCheckpointHook):
             self._check_folders()
             super()._save_best_checkpoint(runner, metrics)
             self.file_backend.remove_now()
+        best = (path for name, path in runner.message_hub.runtime_info.items() if str(name).startswith(BEST))
+        self._note_written(runner, *(os.path.basename(path) for path in best if isinstance(path, str)))
 
     def _remove_later(self, filenames: Iterable[str]) -> None:
         for filename in filenames:
@@ -197,6 +222,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         path = self.file_backend.join_path(self.out_dir, filename)
         named = path if finite else self.finite_ckpt or path
         runner.message_hub.update_info('last_ckpt', path)
+        self._note_written(runner, filename)
         with self._explained(), self._noted(runner, path, named):
             runner.save_checkpoint(
                 self.out_dir,
@@ -212,6 +238,10 @@ class CheckpointHook(MMEngineCheckpointHook):
         self.last_ckpt = named
         self.finite_ckpt = path if finite else self.finite_ckpt
         self.saved_iter = meta['iter']
+
+    def _note_written(self, runner, *names: str) -> None:
+        self.written += [name for name in names if name not in self.written]
+        runner.message_hub.update_info(WRITTEN, self.written)
 
     @contextmanager
     def _noted(self, runner, path: str, named: str) -> Iterator[None]:
@@ -278,3 +308,9 @@ def _resumed_from(runner) -> str | None:
 def _numbers(record: object) -> list[int]:
     """The numbers of checkpoints in a record, which may come from a file of anybody."""
     return [item for item in record if type(item) is int and item >= 0] if isinstance(record, list | tuple) else []
+
+
+def _names(record: object) -> list[str]:
+    """The names of checkpoints in a record, which may come from a file of anybody; no paths."""
+    names = record if isinstance(record, list | tuple) else ()
+    return [name for name in names if isinstance(name, str) and os.path.basename(name) == name]

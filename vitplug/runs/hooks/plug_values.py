@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from vitplug.backbones.base import PluggedBackbone
+from vitplug.commands import call
 from vitplug.registry import HOOKS
 
 
@@ -44,7 +45,7 @@ class PlugValuesHook(Hook):
         if self.backbones and is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
             runner.logger.warning(
                 f'{type(runner.model).__name__} shares parameters out: what plugs learn is not recorded; '
-                'tools/analysis_tools/plug_values.py reads it from a checkpoint'
+                f'`{call("values")} CHECKPOINT` reads it from a checkpoint'
             )
             self.backbones = {}
 

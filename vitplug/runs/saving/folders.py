@@ -37,7 +37,7 @@ def choose_start(runner) -> None:
     if runner._resume == AUTO:
         runner._resume = last_checkpoint(runner.work_dir) is not None
         if runner._resume:
-            runner._load_from = None
+            runner._load_from = str(last_checkpoint(runner.work_dir))
 
 
 def has_begun(cfg) -> bool:
@@ -98,7 +98,7 @@ def check_last_checkpoint(work_dir: str, folders: list[Path]) -> None:
     noted = last_checkpoint(work_dir)
     if noted is None and (os.path.lexists(note) or any(any(folder.glob('*.pth')) for folder in folders)):
         raise FileNotFoundError(f'{note} is missing or no file: {_advice(folders)}')
-    if noted is not None and not noted.is_file():
+    if noted is not None and not os.path.isfile(noted):
         raise FileNotFoundError(f'{note} names a missing file, {noted}: {_advice(folders)}')
 
 
@@ -113,9 +113,17 @@ def announced_checkpoint(work_dir: str, folders: list[Path]) -> str | None:
 
 
 def last_checkpoint(work_dir: str | Path) -> Path | None:
-    """The checkpoint that a work dir notes as the last one; None if it notes none."""
+    """The checkpoint that a work dir notes as the last one; None if it notes none.
+
+    The note holds a whole path. Where that is gone, as after the folder was moved, the file of its name beside the
+    note counts. A note that holds no path names a missing file.
+    """
     note = Path(work_dir, 'last_checkpoint')
-    return Path(note.read_text(errors='replace').strip()) if note.is_file() else None
+    if not note.is_file():
+        return None
+    noted = Path(note.read_text(errors='replace').strip())
+    beside = Path(work_dir, noted.name)
+    return beside if os.path.isfile(beside) and not os.path.exists(noted) else noted
 
 
 @contextmanager

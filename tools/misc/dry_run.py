@@ -1,0 +1,10 @@
+"""Train two steps of a config, writing nothing: python tools/misc/dry_run.py CONFIG [--plugs PLUGS] [...]"""
+
+from vitplug import threads
+
+if __name__ == '__main__':
+    threads.configure()  # before torch is loaded
+
+    from vitplug.benchmark.dry_run import main
+
+    main()

@@ -1,0 +1,56 @@
+"""What the data sets and checkpoints of a cell hold, so that neither a path nor a name stands for something else."""
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from mmengine.config import Config
+
+from vitplug.config.data_files import data_places
+from vitplug.config.parts import strings_in
+from vitplug.files.fingerprint import of_place
+
+Held = Mapping[str, tuple[str, str]]
+"""Absolute path and fingerprint by place in the config."""
+
+WEIGHTS = ('load_from', 'checkpoint', 'pretrained')
+# Samples that a cell learns from and is measured by.
+SPLITS = ('train', 'val')
+
+
+def held_by(cfg: Config) -> dict[str, tuple[str, str]]:
+    """Paths and fingerprints of the data and checkpoints of a config that lie on this machine.
+
+    A folder is known by the names and sizes of its files, a file by its content.
+
+    Raises:
+        OSError: If one cannot be read.
+    """
+    places = [*data_places(cfg, SPLITS), *((key, Path(text)) for key, text in _weights(cfg))]
+    return {key: (os.path.abspath(path), _fingerprint(os.path.abspath(path))) for key, path in places if path.exists()}
+
+
+def _weights(cfg: Config) -> list[tuple[str, str]]:
+    parts = {name: cfg.get(name) for name in ('load_from', 'model')}
+    return [(key, text) for key, text in strings_in(parts) if key.rpartition('.')[2] in WEIGHTS and text]
+
+
+@functools.cache
+def _fingerprint(path: str) -> str:
+    return of_place(path, sizes=True)
+
+
+def differing(before: Held, now: Held) -> list[str]:
+    """The places that hold something else, as far as both are known."""
+    return sorted(key for key in before.keys() & now.keys() if before[key][1] != now[key][1])
+
+
+def holds_the_same(before: Held, now: Held) -> bool:
+    """Whether data and checkpoints are the same, wherever they lie."""
+    return not differing(before, now)
+
+
+def changed_in_place(before: Held, now: Held) -> bool:
+    """Whether what differs has the path that it had: somebody worked on the files."""
+    return all(before[key][0] == now[key][0] for key in differing(before, now))

@@ -1,0 +1,56 @@
+"""The command `vitplug`: every tool by its name, such as `vitplug train CONFIG`."""
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from . import __version__, chatter, threads
+from .commands import COMMANDS, STARTED_AS
+
+
+def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | None:
+    """Runs a command.
+
+    Args:
+        argv: Its name and its arguments; None for those of the process.
+        program: What the user has started.
+
+    Returns:
+        The exit status: that of the command, 2 if there is no such command.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if not argv or argv[0] in ('-h', '--help', 'help'):
+        print(overview(program))
+        return 0
+    if argv[0] == '--version':
+        print(f'vitplug {__version__}')
+        return 0
+    name, *rest = argv
+    if name not in COMMANDS:
+        print(f'{program}: error: {unknown(name)} `{program} --help` lists all commands', file=sys.stderr)
+        return 2
+    os.environ[STARTED_AS] = program
+    sys.argv = [f'{program} {name}', *rest]  # the usage lines of argparse begin with it
+    threads.configure()  # before torch is loaded
+    chatter.filter_lines()
+    command = COMMANDS[name]
+    return getattr(import_module(command.module), command.function)(rest)
+
+
+def overview(program: str) -> str:
+    """All commands, a line each."""
+    lines = [f'  {name:12}{command.help}' for name, command in COMMANDS.items()]
+    return '\n'.join(
+        (f'usage: {program} COMMAND ...', '', *lines, '', f'`{program} COMMAND --help` shows its options.')
+    )
+
+
+def unknown(name: str) -> str:
+    """The message for a name that is no command, with the nearest one; names of tools count as well."""
+    names = {Path(command.tool).stem: name for name, command in COMMANDS.items() if command.tool}
+    names |= {name: name for name in COMMANDS}
+    near = difflib.get_close_matches(name.lower().replace('-', '_'), names, n=1)
+    return f'there is no command {name!r}' + (f': did you mean {names[near[0]]!r}?' if near else ';')

@@ -1,0 +1,97 @@
+"""The commands of vitplug: `vitplug NAME`, the function that each one runs, and its file in `tools/`.
+
+Standard library only: `vitplug --help` loads no torch.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# How the user has started a command, `vitplug` or `python -m vitplug`; processes that it starts inherit it.
+STARTED_AS = 'VITPLUG_STARTED_AS'
+PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        module: The module of its function.
+        function: Name of the function, which takes the arguments and may return an exit status.
+        tool: The script that calls the same function, below `tools/`; None for none.
+        help: What it does, in a line.
+    """
+
+    module: str
+    function: str
+    tool: str | None
+    help: str
+
+
+COMMANDS = {
+    'new': Command('vitplug.runs.new_experiment', 'main', 'misc/new_experiment.py', 'write a config for your own data'),
+    'check': Command('vitplug.runs.dataset_check', 'main', 'misc/check_dataset.py', 'look at all data of a config'),
+    'dry-run': Command(
+        'vitplug.benchmark.dry_run', 'main', 'misc/dry_run.py', 'train two steps and say what they take'
+    ),
+    'train': Command('vitplug.runs.cli', 'train', 'train.py', 'train the model of a config'),
+    'test': Command('vitplug.runs.cli', 'test', 'test.py', 'evaluate a checkpoint'),
+    'predict': Command('vitplug.runs.prediction.cli', 'main', 'predict.py', 'predict on images, folders and videos'),
+    'ablate': Command('vitplug.ablation.cli', 'main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
+    'analyze': Command(
+        'vitplug.analysis.study.cli', 'main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
+    ),
+    'microscope': Command(
+        'vitplug.analysis.microscope.cli', 'main', 'analysis_tools/microscope.py', 'write a page of what a model sees'
+    ),
+    'erf': Command(
+        'vitplug.analysis.erf.cli', 'main', 'analysis_tools/erf.py', 'draw effective receptive fields, fit Gaussians'
+    ),
+    'values': Command(
+        'vitplug.analysis.plug_values', 'main', 'analysis_tools/plug_values.py', 'plot what the plugs have learned'
+    ),
+    'config': Command(
+        'vitplug.analysis.cli', 'print_config', 'misc/print_config.py', 'print a config with all that it inherits'
+    ),
+    'diff': Command('vitplug.analysis.cli', 'print_difference', None, 'compare two configs and their costs'),
+    'flops': Command('vitplug.analysis.cli', 'get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
+    'benchmark': Command(
+        'vitplug.benchmark.cli', 'main', 'analysis_tools/benchmark.py', 'measure the time that plugs take'
+    ),
+    'convert': Command(
+        'vitplug.checkpoints.cli', 'convert_main', 'model_converters/convert.py', 'convert a checkpoint of others'
+    ),
+    'publish': Command(
+        'vitplug.checkpoints.cli',
+        'publish_main',
+        'analysis_tools/publish_model.py',
+        'write the weights of a checkpoint',
+    ),
+    'doctor': Command('vitplug.doctor', 'main', None, 'check the installation and say how to repair it'),
+}
+
+
+def call(name: str, arguments: Sequence[str] = ()) -> str:
+    """How the user calls a command: as he has called this one, or by a file of the checkout if there is one.
+
+    Args:
+        name: Its name.
+        arguments: What follows; quoted for a shell.
+    """
+    tool = COMMANDS[name].tool
+    if STARTED_AS not in os.environ and tool and (PACKAGE.parent / 'tools' / tool).is_file():
+        program = f'python tools/{tool}'
+    else:
+        program = f'{os.environ.get(STARTED_AS, "vitplug")} {name}'
+    return ' '.join((program, *map(shlex.quote, arguments)))
+
+
+def located(text: str) -> str:
+    """A text with `tools/...` in it, with the places of an installed package where there is no checkout."""
+    if (PACKAGE.parent / 'tools').is_dir():
+        return text
+    return re.sub(r'\btools/(?=[\w/]+\.(?:py|sh)\b)', lambda _: f'{PACKAGE / ".mim" / "tools"}/', text)

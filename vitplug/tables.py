@@ -1,0 +1,20 @@
+"""Tables as text, for the terminal and for Markdown."""
+
+from collections.abc import Collection, Sequence
+
+Rows = Sequence[Sequence[str]]
+
+
+def format_table(rows: Rows, numeric: Collection[int] = ()) -> str:
+    """Rows of text, headings first, as lines with aligned columns; columns of ``numeric`` are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligns = [str.rjust if i in numeric else str.ljust for i in range(len(widths))]
+    lines = ['  '.join(f(cell, n) for f, cell, n in zip(aligns, row, widths, strict=True)).rstrip() for row in rows]
+    lines.insert(1, '  '.join('-' * width for width in widths))
+    return '\n'.join(lines)
+
+
+def markdown_table(rows: Rows, numeric: Collection[int] = ()) -> str:
+    """The same as a Markdown table."""
+    rule = ['---:' if i in numeric else '---' for i in range(len(rows[0]))]
+    return '\n'.join(f'| {" | ".join(row)} |' for row in (rows[0], rule, *rows[1:]))
