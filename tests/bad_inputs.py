@@ -1973,8 +1973,8 @@ ARGUMENT = (
     ),
     Row(
         'report of no size',
-        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb 0 --out a.html',
-        r'--max-mb 0: expected a number above 0',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb inf --out a.html',
+        r'--max-mb inf: expected a number above 0',
     ),
     Row(
         'report that cannot be so small',

@@ -207,6 +207,8 @@ RECIPES = {
     'broad_attention/t2t-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     'broad_attention/deit-s-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     'residual_attention/vit-b-*i_*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
+    # GAB's supplement trains COCO in mixed precision.
+    'gaussian_bias/*_coco*': {'optim_wrapper.type': 'AmpOptimWrapper'},
     # DeiT's optimiser, which BViT takes over with its averaged weights (section IV-A).
     'broad_attention/deit-*_in1k*': {
         'optim_wrapper.clip_grad': None,

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from vitplug.commands import example
 from vitplug.errors.one_line import one_line_errors
 
 from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
@@ -14,7 +15,8 @@ from .publish import publish
 def convert_main(argv: Sequence[str] | None = None) -> None:
     """Converts a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
     parser = _parser(
-        'Convert a checkpoint of timm, OpenMMLab or the authors of a paper; its format is detected from its keys.'
+        'convert',
+        'Convert a checkpoint of timm, OpenMMLab or the authors of a paper; its format is detected from its keys.',
     )
     parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
@@ -27,7 +29,7 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
 
 def publish_main(argv: Sequence[str] | None = None) -> None:
     """Publishes a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
-    parser = _parser('Write the weights and the meta of a checkpoint to a file with its hash in the name.')
+    parser = _parser('publish', 'Write the weights and the meta of a checkpoint to a file with its hash in the name.')
     parser.add_argument('source', metavar='IN', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='OUT', help='new file; becomes OUT-<first 8 digits of its SHA-256>.pth')
     parser.add_argument('--no-ema', action='store_true', help='use the plain weights, not the averaged ones')
@@ -36,8 +38,8 @@ def publish_main(argv: Sequence[str] | None = None) -> None:
         print(publish(args.source, args.target, not args.no_ema, args.unsafe_unpickle))
 
 
-def _parser(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=f'{description} No file is ever overwritten.')
+def _parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=f'{description} No file is ever overwritten.', epilog=example(command))
     parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
     return parser
 

@@ -23,11 +23,12 @@ class AtomicBackend(LocalBackend):
 
         Raises:
             OSError: if they cannot be written; the file keeps its earlier content.
+            FileExistsError: if something that is no file has the name of the partial one.
         """
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(PARTIAL.format(path.name))
-        partial.unlink(missing_ok=True)  # left by a killed training, or a link to another file
+        _clear(partial)
         try:
             self.write(partial, obj)
             os.replace(partial, path)
@@ -56,9 +57,21 @@ class AtomicBackend(LocalBackend):
             os.fsync(file.fileno())
 
 
+def _clear(partial: Path) -> None:
+    """Removes what a killed writer left, or a link to another file; a pipe or a folder is somebody's.
+
+    Raises:
+        FileExistsError: if it is no file and no link.
+    """
+    if os.path.lexists(partial) and not (partial.is_symlink() or partial.is_file()):
+        raise FileExistsError(f'{partial} is no regular file, and is in the way: move it away')
+    partial.unlink(missing_ok=True)
+
+
 def remove_partial_files(folder: str | Path) -> list[Path]:
     """Removes the partial files that killed writers of checkpoints left in a folder, and returns their paths."""
-    partial = [path for path in sorted(Path(folder).glob(PARTIAL.format('*.pth'))) if not path.is_dir()]
+    found = sorted(Path(folder).glob(PARTIAL.format('*.pth')))
+    partial = [path for path in found if path.is_symlink() or path.is_file()]
     for path in partial:
         path.unlink(missing_ok=True)
     return partial
