@@ -8,7 +8,8 @@ from vitplug.commands import example
 from vitplug.errors.one_line import one_line_errors
 
 from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
-from .formats import TARGETS, convert
+from .formats import TARGETS, SeveralNetworks, convert, recognise
+from .formats.format import Nameless
 from .publish import publish
 
 
@@ -21,7 +22,7 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
     parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='format of the keys (default vitplug)')
-    parser.add_argument('--prefix', help='use only the keys that begin with this')
+    parser.add_argument('--prefix', help='use only the keys that begin with this, such as backbone.')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         print(convert_file(args.source, args.target, args.to, args.prefix, args.unsafe_unpickle))
@@ -55,6 +56,14 @@ def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_
     state, _ = find_weights(content, source)
     try:
         converted, source_format, notes = convert(state, to, prefix)
+    except SeveralNetworks as error:
+        choices = ' or '.join(f'--prefix {choice}' for choice in error.choices)
+        raise ValueError(f'{source}: several networks in one file: choose one with {choices}') from error
+    except Nameless as error:
+        _, found = recognise(state)
+        outside = found and not prefix and not any(key.startswith('backbone.') for key in error.keys)
+        advice = f'; --prefix {found} converts the backbone alone' if outside else ''
+        raise ValueError(f'{source}: {error}{advice}') from error
     except WRONG_SHAPES as error:
         raise ValueError(f'{source}: {error}') from error
     # timm's own files are bare state dicts.
