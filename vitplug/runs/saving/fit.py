@@ -57,7 +57,7 @@ LISTED_ON_RESUME = re.compile(
 )
 LISTED_IN_TEST = re.compile(
     r'^data_preprocessor\.(\w*size\w*|\w*pad_\w*|num_classes|to_onehot|test_cfg|batch_augments)(\.|$)|'
-    r'\.(test_cfg|train_cfg|img_size|loss\w*|\w*drop\w*|batch_augments|augments|auxiliary_head|frozen_stages|'
+    r'\.(test_cfg|train_cfg|img_size|loss\w*|\w*drop\w*|batch_augments|augments|auxiliary_head|frozen|frozen_stages|'
     r'norm_eval|teacher\w*)(\.|$)'
 )
 
