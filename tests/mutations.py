@@ -342,9 +342,16 @@ MUTATIONS = (
     Mutation(
         'a new training mode forgets what is frozen',
         'backbones/base.py',
-        'super().train(mode)\n        self.freeze()\n        return self',
-        'super().train(mode)\n        return self',
+        'super().train(mode)\n        self.freeze()\n',
+        'super().train(mode)\n',
         'test_contract.py -k "frozen and none and vit"',
+    ),
+    Mutation(
+        'a new training mode drops in a host that is frozen beside its plugs',
+        'backbones/base.py',
+        '        self._freeze_host()\n        return self',
+        '        return self',
+        'test_contract.py -k "frozen_host and none and vit"',
     ),
     Mutation(
         'the carry is lost under activation checkpointing',

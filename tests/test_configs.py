@@ -207,6 +207,16 @@ RECIPES = {
     'broad_attention/t2t-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     'broad_attention/deit-s-*_cifar*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
     'residual_attention/vit-b-*i_*': {'model.head.init_cfg.type': 'Constant', 'model.head.init_cfg.val': 0.0},
+    # ReViT's section 4.2: a linear decay. The other configs have the steps of Swin's and MViTv2's detectors.
+    'residual_attention/*crop-36e_coco*': {
+        'param_scheduler.1.type': 'PolyLR',
+        'param_scheduler.1.power': 1.0,
+        'param_scheduler.1.eta_min': 0.0,
+    },
+    'residual_attention/swin*-step-36e_coco*': {'param_scheduler.1.milestones': [27, 33]},
+    'residual_attention/mvit*-step-36e_coco*': {'param_scheduler.1.milestones': [28, 33]},
+    # GAB's supplement trains COCO in mixed precision.
+    'gaussian_bias/*_coco*': {'optim_wrapper.type': 'AmpOptimWrapper'},
     # DeiT's optimiser, which BViT takes over with its averaged weights (section IV-A).
     'broad_attention/deit-*_in1k*': {
         'optim_wrapper.clip_grad': None,

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from vitplug import chatter, stacks, threads
+from vitplug.commands import example
 from vitplug.config.paths import LIBRARIES, configs_folder
 
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
@@ -505,7 +506,9 @@ def _print_row(name: str, cells: Sequence[str], width: int, columns: Sequence[in
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
-    parser = argparse.ArgumentParser(description='Check the installed packages and vitplug; print how to repair them.')
+    parser = argparse.ArgumentParser(
+        description='Check the installed packages and vitplug; print how to repair them.', epilog=example('doctor')
+    )
     parser.add_argument('--quick', action='store_true', help='check only the imports')
     parser.add_argument(
         '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'

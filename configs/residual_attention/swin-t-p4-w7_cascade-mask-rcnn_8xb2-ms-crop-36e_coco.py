@@ -3,6 +3,6 @@
 _base_ = [
     '../_base_/models/cascade-mask-rcnn_swin-t-p4-w7_fpn.py',
     '../_base_/datasets/coco_instance_ms-crop.py',
-    '../_base_/schedules/coco_3x.py',
+    '../_base_/schedules/coco_reswin_3x.py',
     '../_base_/runtime_mmdet_coco.py',
 ]

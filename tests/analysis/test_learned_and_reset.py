@@ -105,7 +105,9 @@ def test_reset_changes_what_it_says_and_nothing_else(build, kind, count):
         assert kind == 'ape' or not torch.equal(other.state_dict()[name], now[name])
         assert kind != 'ape' or not now[name].any()
         if kind in ('ape-random', 'table'):
-            assert 0.005 < now[name].std() < 0.04
+            # Tables as the GAB paper's authors draw them: a normal distribution of 1, cut at 2.
+            least, most = (0.005, 0.04) if kind == 'ape-random' else (0.5, 1.2)
+            assert least < now[name].std() < most
             assert now[name].abs().max() < 2.1
     assert len(names) == len(set(names)) == count
 

@@ -1,4 +1,4 @@
-"""tools/analysis_tools/analyze.py on tiny models of the three tasks, on both hosts, in one process."""
+"""tools/analysis_tools/analyze.py on tiny models of the three tasks, on ViT and Swin, in one process."""
 
 import copy
 import csv

@@ -1,4 +1,4 @@
-"""Times `torch.compile` with inductor against eager: the plugs on both hosts, a segmentor and a detector.
+"""Times `torch.compile` with inductor against eager: the plugs on ViT and Swin, a segmentor and a detector.
 
 Models are shallow, because compile time grows with the number of blocks. Every model runs in a new process, so that
 nothing is already compiled.

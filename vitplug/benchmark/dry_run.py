@@ -21,6 +21,7 @@ from vitplug.analysis.costs import silence_logs
 from vitplug.analysis.image_size import read_image_size
 from vitplug.backbones.init_log import hide_parameter_lists
 from vitplug.checkpoints import read_checkpoint
+from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
 from vitplug.config.parts import as_list
 from vitplug.config.reading import CONFIG_HELP, add_options, read_config
@@ -224,7 +225,8 @@ def grouped(names: Iterable[str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description='Train two steps of a config, on the first batch of its data or, where they are not there, on made '
-        'data of its batch and image size. Prints memory, time, what is loaded and what does not learn; writes nothing.'
+        'data of its batch and image size. Prints memory, time, what is loaded, what does not learn; writes nothing.',
+        epilog=example('dry-run'),
     )
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument(

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-STD = 0.02
+EMBEDDING_STD = 0.02
+# The GAB paper's authors draw Swin's tables with the default of trunc_normal_; a new Swin has 0.02.
+TABLE_STD = 1.0
 
 EMBEDDINGS = re.compile(r'(^|\.)(absolute_)?pos_embed$')
 TABLES = re.compile(r'(^|\.)(relative_position_bias_table|rel_pos_table|rel_pos_[hw])$')
@@ -26,8 +28,8 @@ def _zeros(tensor: Tensor) -> Tensor:
     return torch.zeros_like(tensor)
 
 
-def _drawn(tensor: Tensor) -> Tensor:
-    return nn.init.trunc_normal_(torch.empty(tensor.shape), std=STD)
+def _drawn(std: float) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: nn.init.trunc_normal_(torch.empty(tensor.shape), std=std)
 
 
 def _parameters(pattern: re.Pattern, start: Callable[[Tensor], Tensor]) -> Callable[[nn.Module], Iterator]:
@@ -64,15 +66,18 @@ class Reset:
     kinds: tuple[Callable[[nn.Module], Iterator[tuple[str, Tensor]]], ...]
 
 
-_tables = _parameters(TABLES, _drawn)
+_tables = _parameters(TABLES, _drawn(TABLE_STD))
 _APE = 'absolute position embedding (prefix tokens included)'
 #: The kinds, by name.
 RESETS: Mapping[str, Reset] = {
     'ape': Reset(f'{_APE} set to zeros', (_parameters(EMBEDDINGS, _zeros),)),
-    'ape-random': Reset(f'{_APE} drawn again, standard deviation {STD}', (_parameters(EMBEDDINGS, _drawn),)),
+    'ape-random': Reset(
+        f'{_APE} drawn again, standard deviation {EMBEDDING_STD}', (_parameters(EMBEDDINGS, _drawn(EMBEDDING_STD)),)
+    ),
     'mlp': Reset('networks of relative position biases (RelPosMlp, Swin V2) drawn again as nn.Linear', (_networks,)),
     'table': Reset(
-        f'tables of relative positions (Swin, RelPosBias, MViT) drawn again, standard deviation {STD}', (_tables,)
+        f'tables of relative positions (Swin, RelPosBias, MViT) drawn again, standard deviation {TABLE_STD:g}',
+        (_tables,),
     ),
     'bias': Reset('tables and networks of relative position biases drawn again', (_tables, _networks)),
 }

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
-from vitplug.commands import call
+from vitplug.commands import call, example
 from vitplug.config.reading import add_options
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
@@ -112,7 +112,8 @@ def _versions() -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description='Write one HTML file that shows what a model sees: attention of every token on the image, measures '
-        'by depth and head, receptive field, and what differs from a baseline. It opens without a network.'
+        'by depth and head, receptive field, and what differs from a baseline. It opens without a network.',
+        epilog=example('microscope'),
     )
     parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -120,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='model to compare with, such as one without plugs'
     )
-    parser.add_argument('--out', type=Path, default=Path('report.html'), metavar='HTML', help='default report.html')
+    parser.add_argument(
+        '--out', type=Path, default=Path('report.html'), metavar='HTML', help='a new file (default report.html)'
+    )
     parser.add_argument(
         '--max-mb',
         type=float,

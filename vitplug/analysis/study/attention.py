@@ -156,7 +156,7 @@ class MapSimilarity(OfMaps):
     title = 'Similarity of attention maps between blocks'
     definition = 'Cosine similarity of the attention maps of two blocks on one grid, each the mean over its heads'
     unit = 'cosine'
-    source = "Refiner's and DeepViT's cross-layer similarity"
+    source = 'DeepViT, Sec. 3 (Zhou et al. 2021), of whole maps'
     axes = ('layer', 'other layer')
     ALL, NEXT = 'between blocks', 'to the next block'
     # Entries of a map, the mean over its heads: those of all blocks are kept until the last one has come.

@@ -65,7 +65,7 @@ class ReceptiveField(Measure):
         'standard deviations and the share of the variance that it explains'
     )
     unit = 'pixels; R²: share'
-    source = 'Gaussian Attention Bias, Sec. 3 and Table 1'
+    source = 'Gaussian Attention Bias, Sec. 3; fits of receptive fields: its supplement'
     needs = 'a map as output'
     axes = ()
     FIELD = 'field'

@@ -23,7 +23,7 @@ def check_amp(cfg) -> None:
     if cfg.get('optim_wrapper', {}).get('type') == 'AmpOptimWrapper' and get_device() in ('cpu', 'mps'):
         raise ValueError(
             f'mixed precision (--amp, AmpOptimWrapper) needs an accelerator, but the device here is {get_device()}: '
-            'leave --amp out'
+            'leave --amp out, or pass --cfg-options optim_wrapper.type=OptimWrapper if the config has it'
         )
 
 
