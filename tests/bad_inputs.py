@@ -1522,7 +1522,7 @@ CHECKPOINT = (
     Row(
         'weights of two networks',
         'convert.py bad.pth new.pth',
-        r"bad\.pth: several networks in one file: set prefix to one of 'a\.' \(timm ViT\), 'b\.' \(timm PiT\)",
+        r"bad\.pth: several networks in one file: choose one with --prefix 'a\.' \(timm ViT\) or --prefix 'b\.'",
         saved({f'a.{VIT_KEY}': torch.zeros(1), f'b.transformers.0.{VIT_KEY}': torch.zeros(1)}),
     ),
     Row(
@@ -1973,8 +1973,8 @@ ARGUMENT = (
     ),
     Row(
         'report of no size',
-        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb 0 --out a.html',
-        r'--max-mb 0: expected a number above 0',
+        'microscope.py tiny.py good.pth data/val/cat/0.png --max-mb inf --out a.html',
+        r'--max-mb inf: expected a number above 0',
     ),
     Row(
         'report that cannot be so small',

@@ -342,9 +342,16 @@ MUTATIONS = (
     Mutation(
         'a new training mode forgets what is frozen',
         'backbones/base.py',
-        'super().train(mode)\n        self.freeze()\n        return self',
-        'super().train(mode)\n        return self',
+        'super().train(mode)\n        self.freeze()\n',
+        'super().train(mode)\n',
         'test_contract.py -k "frozen and none and vit"',
+    ),
+    Mutation(
+        'a new training mode drops in a host that is frozen beside its plugs',
+        'backbones/base.py',
+        '        self._freeze_host()\n        return self',
+        '        return self',
+        'test_contract.py -k "frozen_host and none and vit"',
     ),
     Mutation(
         'the carry is lost under activation checkpointing',
@@ -1092,6 +1099,34 @@ MUTATIONS = (
         '        if runner._resume:\n            runner._load_from = str(last_checkpoint(runner.work_dir))',
         '        runner._load_from = None',
         'runs/test_run_folders.py -k starts_from',
+    ),
+    Mutation(
+        'a resumed training takes other data',
+        'runs/saving/data_note.py',
+        '            if was != now:',
+        '            if False:',
+        'runs/test_resumed_data.py -k other_images',
+    ),
+    Mutation(
+        'a resumed training takes another normalisation beside the model',
+        'runs/saving/fit.py',
+        "model.get('data_preprocessor', cfg.get('data_preprocessor'))",
+        "model.get('data_preprocessor')",
+        'runs/test_checkpoint_fit.py -k wherever_it_stands',
+    ),
+    Mutation(
+        'a resumed training forgets the best score of early stopping',
+        'runs/hooks/hook_states.py',
+        'hook.best_score, hook.wait_count = best, count',
+        'hook.wait_count = count',
+        "runs/resume_cases.py -k 'early and epochs and decisions'",
+    ),
+    Mutation(
+        'a checkpoint is written before early stopping decides',
+        'runs/hooks/hook_states.py',
+        'runner._hooks = [*others[:place], *early, *others[place:]]',
+        'runner._hooks = [*others, *early]',
+        "runs/resume_cases.py -k 'early and iterations and after'",
     ),
     Mutation(
         'a cell that Slurm has lost waits for ever',

@@ -32,7 +32,17 @@ def test_usage_says_what_was_typed(name, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main([name, '--help'])
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith(f'usage: vitplug {name} [-h]')
+    said = capsys.readouterr().out
+    assert said.startswith(f'usage: vitplug {name} [-h]') and '%%' not in said
+
+
+@pytest.mark.parametrize('name', [name for name in COMMANDS if name != 'ablate'])
+def test_help_has_an_example_with_known_options(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, '--help'])
+    text, _, example = capsys.readouterr().out.rpartition('example: ')
+    assert example.startswith(f'vitplug {name} ')
+    assert all(option in text for option in re.findall(r'--[a-z-]+', example))
 
 
 def test_every_tool_is_a_command_and_runs_the_same_function():

@@ -158,6 +158,25 @@ def test_frozen_stages(host, plugs):
     assert not any(model.get_submodule(name.rpartition('.')[0]).training for name in embedding)
 
 
+def test_frozen_host_trains_its_plugs_alone(host, plugs):
+    """With the outputs of the same backbone that learns, and no drop of the host's own."""
+    settings = dict(plugs=copy.deepcopy(PLUGS[plugs]), drop_rate=0.5)
+    model = HOSTS[host](**copy.deepcopy(settings), frozen='host')
+    free = HOSTS[host](**settings)
+    randomize(free)
+    model.load_state_dict(free.state_dict())
+    for step in range(3):
+        trained = {name for name, p in model.named_parameters() if p.requires_grad}
+        assert trained == {name for name, _ in model.named_parameters() if 'plugs' in name.split('.')}
+        of_host = [m for name, m in model.named_modules() if 'plugs' not in name.split('.')]
+        assert not any(module.training for module in of_host)
+        assert all(block.plugs.training == (step < 2) for block in model.plugged_blocks())
+        model.train(step == 0)
+    x = images_for(model, *SIZE).float()
+    for ours, theirs in zip(model(x), free.eval()(x), strict=True):
+        torch.testing.assert_close(ours, theirs)  # without gradients, torch may choose other kernels
+
+
 def test_every_parameter_has_a_depth(host, plugs):
     model = build(host, plugs)
     depths = {name: model.get_layer_depth(f'backbone.{name}', 'backbone.') for name, _ in model.named_parameters()}

@@ -14,6 +14,7 @@ from stacks import STACK
 
 import vitplug.backbones
 from vitplug import doctor, stacks
+from vitplug.config.plug_text import SHORT_NAMES as PLUG_NAMES
 from vitplug.plugs import PLUG_TYPES, BroadAttention, ContextBroadcast, RelPosBias, RelPosMlp, SqueezeExcite
 
 # The plugs that a host takes in all of its blocks, where that is not every plug.
@@ -29,11 +30,14 @@ def test_this_stack_is_in_order(capsys):
     out = capsys.readouterr().out
     assert 'the stack is in order' in out and 'BROKEN' not in out
     assert re.search(r'^  ok +stack +(onedl|openmmlab|openmmlab-new), as tested$', out, re.MULTILINE)
+    lines = [line.split() for line in out.splitlines()]
+    [plugs] = [line[2:] for line in lines if line[:2] == ['plugs', 'in']]
+    assert [PLUG_NAMES.get(plug, plug) for plug in plugs] == [plug.__name__ for plug in PLUG_TYPES]
     for backbone in vitplug.backbones.__all__:
-        for plug in PLUG_TYPES:
-            [line] = [line for line in out.splitlines() if f' {backbone} with {plug.__name__} ' in f'{line} ']
-            assert ('refused' in line) == (plug not in TAKEN.get(backbone, PLUG_TYPES))
-    assert out.count('a step of') == 3 and 'loss' in out
+        [cells] = [line[1:] for line in lines if line[:1] == [backbone]]
+        taken = TAKEN.get(backbone, PLUG_TYPES)
+        assert cells == ['ok' if plug in taken else '-' for plug in PLUG_TYPES], backbone
+    assert len(re.findall(r'ok +a step of \w+ +loss', out)) == 3
     for library in ('mmpretrain', 'mmdet', 'mmseg', 'vitplug'):
         [folder] = [line.split()[-1] for line in out.splitlines() if f'configs {library}::' in line]
         assert any(Path(folder).glob('_base_/*'))
@@ -72,7 +76,7 @@ def test_another_vitplug_than_the_installed_one_is_said(installed, warning, tmp_
 def test_quick_looks_at_imports_only(capsys):
     assert doctor.main(['--quick']) == 0
     out = capsys.readouterr().out
-    assert 'mmcv.ops' in out and 'a step of' not in out and 'with ContextBroadcast' not in out
+    assert 'mmcv.ops' in out and 'a step of' not in out and 'plugs in' not in out
 
 
 @pytest.mark.slow
@@ -210,15 +214,24 @@ def test_torchvision_has_to_fit_torch(monkeypatch, number, command):
 
 def test_on_a_stack_in_order_vitplug_is_to_blame(monkeypatch, capsys):
     monkeypatch.setattr(doctor, 'TASKS', (doctor.Check('a step', 'tests', doctor.REPORT, lambda: 1 // 0),))
-    monkeypatch.setattr(doctor, 'backbone_checks', lambda: [])
+    monkeypatch.setattr(doctor, 'backbone_checks', dict)
     assert doctor.main() == 1
     out = capsys.readouterr().out
     assert 'ZeroDivisionError' in out and 'vitplug is not in order (1 failed)' in out and doctor.REPORT in out
 
 
+def test_a_plug_that_fails_is_named_below_the_table(monkeypatch, capsys):
+    checks = {name: doctor.Check(name, 'this plug', '', run) for name, run in (('a', str), ('b', lambda: 1 // 0))}
+    monkeypatch.setattr(doctor, 'backbone_checks', lambda: {'Host': checks, 'Further': dict(checks, b=checks['a'])})
+    assert doctor.report_backbones('report it') == ['report it']
+    _, *rows, _, broken, remedy = capsys.readouterr().out.splitlines()
+    assert [row.split() for row in rows] == [['Host', 'ok', 'BROKEN'], ['Further', 'ok', 'ok']]
+    assert 'BROKEN  b ' in broken and 'ZeroDivisionError' in broken and remedy.endswith('repair it: report it')
+
+
 def test_backbones_that_do_not_import_are_reported(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'vitplug.backbones', None)
-    assert len(doctor.report(doctor.backbone_checks())) == 1
+    assert doctor.report_backbones(doctor.STACK_FIRST) == [doctor.STACK_FIRST]
     assert 'vitplug.backbones' in capsys.readouterr().out
 
 

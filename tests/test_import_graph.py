@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1] / 'vitplug'
 
 # From low to high. A package imports lower rows alone: nothing beside it and nothing above it.
 ROWS = (
-    ('commands', 'compat', 'files', 'progress', 'registry', 'stacks', 'tables', 'threads'),
+    ('chatter', 'commands', 'compat', 'files', 'progress', 'registry', 'stacks', 'tables', 'threads'),
     ('attention', 'config', 'setup_step'),
     ('errors', 'plugs'),
     ('checkpoints',),

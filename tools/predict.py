@@ -2,10 +2,11 @@
 
 import sys
 
-from vitplug import threads
+from vitplug import chatter, threads
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
 
     from vitplug.runs.prediction.cli import main
 

@@ -1,9 +1,10 @@
 """Evaluate a checkpoint: python tools/test.py CONFIG CHECKPOINT [--out PKL] [--show-dir DIR] [...]"""
 
-from vitplug import threads
+from vitplug import chatter, threads
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
 
     from vitplug.runs.cli import test
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from . import __version__, threads
+from . import __version__, chatter, threads
 from .commands import COMMANDS, STARTED_AS
 
 
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | N
     os.environ[STARTED_AS] = program
     sys.argv = [f'{program} {name}', *rest]  # the usage lines of argparse begin with it
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
     command = COMMANDS[name]
     return getattr(import_module(command.module), command.function)(rest)
 

@@ -35,6 +35,9 @@ class Command:
 COMMANDS = {
     'new': Command('vitplug.runs.new_experiment', 'main', 'misc/new_experiment.py', 'write a config for your own data'),
     'check': Command('vitplug.runs.dataset_check', 'main', 'misc/check_dataset.py', 'look at all data of a config'),
+    'dry-run': Command(
+        'vitplug.benchmark.dry_run', 'main', 'misc/dry_run.py', 'train two steps and say what they take'
+    ),
     'train': Command('vitplug.runs.cli', 'train', 'train.py', 'train the model of a config'),
     'test': Command('vitplug.runs.cli', 'test', 'test.py', 'evaluate a checkpoint'),
     'predict': Command('vitplug.runs.prediction.cli', 'main', 'predict.py', 'predict on images, folders and videos'),
@@ -72,6 +75,30 @@ COMMANDS = {
 }
 
 
+# Arguments of a first call, by command.
+EXAMPLES = {
+    'new': '--task classification --data data/flowers --base mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py '
+    '--plugs gab --out my_flowers.py',
+    'dry-run': 'my_flowers.py --plugs gab',
+    'check': 'my_flowers.py --splits train val test',
+    'train': 'my_flowers.py --work-dir work_dirs/flowers --resume',
+    'test': 'my_flowers.py work_dirs/flowers/epoch_50.pth',
+    'predict': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out predictions',
+    'ablate': 'my_flowers.py --plugs none cb gab cb+gab --seeds 5',
+    'analyze': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out measures --format pdf',
+    'microscope': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out report.html',
+    'erf': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out fields --reset ape',
+    'values': 'work_dirs/flowers/epoch_50.pth --out values.png',
+    'config': 'my_flowers.py --cfg-options train_dataloader.batch_size=32',
+    'diff': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py my_flowers.py',
+    'flops': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py --shape 224',
+    'benchmark': '--parts attention --seconds 10',
+    'convert': 'timm.pth vitplug.pth',
+    'publish': 'work_dirs/flowers/epoch_50.pth flowers.pth',
+    'doctor': '--quick',
+}
+
+
 def call(name: str, arguments: Sequence[str] = ()) -> str:
     """How the user calls a command: as he has called this one, or by a file of the checkout if there is one.
 
@@ -85,6 +112,11 @@ def call(name: str, arguments: Sequence[str] = ()) -> str:
     else:
         program = f'{os.environ.get(STARTED_AS, "vitplug")} {name}'
     return ' '.join((program, *map(shlex.quote, arguments)))
+
+
+def example(name: str) -> str:
+    """A command line of a command, for the end of its `--help`."""
+    return f'example: {call(name)} {EXAMPLES[name]}'.rstrip()
 
 
 def located(text: str) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from vitplug import stacks, threads
+from vitplug import chatter, stacks, threads
+from vitplug.commands import example
 from vitplug.config.paths import LIBRARIES, configs_folder
 
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
@@ -25,6 +26,7 @@ OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'o
 NUMPY = "pip install --force-reinstall 'numpy<2'  # works with every torch; torch before 2.3 needs it"
 # vitplug is at fault only if the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
+BROKEN = 'BROKEN'
 STACK_FIRST = 'repair the errors above, then run this again'
 
 
@@ -311,19 +313,26 @@ def _check_finite(loss, model) -> None:
         raise FloatingPointError('the loss or its gradients are not finite')
 
 
-def backbone_checks() -> Iterator[Check]:
-    """One check per registered backbone and plug; a single failing check if these cannot be imported."""
-    try:
-        from vitplug.registry import PLUGS
+def backbone_checks() -> dict[str, dict[str, Check]]:
+    """The checks by registered backbone and plug, which has its short name if it has one.
 
-        PLUGS.import_from_location()
-        backbones = importlib.import_module('vitplug.backbones').__all__
-    except Exception as error:  # a broken binary package can raise anything
-        yield Check('backbones with plugs', 'everything', REPORT, partial(_raise, error))
-        return
-    for backbone in backbones:
-        for plug in PLUGS.module_dict:
-            yield Check(f'{backbone} with {plug}', 'this plug', REPORT, partial(plug_in_backbone, backbone, plug))
+    Raises:
+        Exception: Any error of a broken package.
+    """
+    from vitplug.config.plug_text import SHORT_NAMES
+    from vitplug.registry import PLUGS
+
+    PLUGS.import_from_location()
+    short = {kind: name for name, kind in SHORT_NAMES.items()}
+    return {
+        backbone: {
+            short.get(plug, plug): Check(
+                f'{backbone} with {plug}', 'this plug', REPORT, partial(plug_in_backbone, backbone, plug)
+            )
+            for plug in PLUGS.module_dict
+        }
+        for backbone in importlib.import_module('vitplug.backbones').__all__
+    }
 
 
 def _raise(error: Exception) -> str:
@@ -392,35 +401,7 @@ DETECTOR = dict(
 )
 
 
-def labelled_class():
-    """A sample of mmpretrain."""
-    from mmpretrain.structures import DataSample
-
-    return DataSample().set_gt_label(1)
-
-
-def labelled_map():
-    """A sample of mmseg."""
-    import torch
-    from mmengine.structures import PixelData
-    from mmseg.structures import SegDataSample
-
-    sample = SegDataSample(metainfo=dict(img_shape=(32, 32), ori_shape=(32, 32)))
-    return sample.set_data(dict(gt_sem_seg=PixelData(data=torch.ones(1, 32, 32, dtype=torch.long)))) or sample
-
-
-def labelled_boxes():
-    """A sample of mmdet."""
-    import torch
-    from mmdet.structures import DetDataSample
-    from mmengine.structures import InstanceData
-
-    sample = DetDataSample(metainfo=dict(img_shape=(32, 32), ori_shape=(32, 32), scale_factor=(1.0, 1.0)))
-    sample.gt_instances = InstanceData(bboxes=torch.tensor([[4.0, 4.0, 20.0, 24.0]]), labels=torch.tensor([1]))
-    return sample
-
-
-def training_step(scope: str, model: dict, sample: Callable) -> str:
+def training_step(scope: str, model: dict) -> str:
     """Trains a small model for one step on noise.
 
     Raises:
@@ -431,32 +412,26 @@ def training_step(scope: str, model: dict, sample: Callable) -> str:
     from mmengine.optim import OptimWrapper
     from mmengine.registry import MODELS
 
+    from vitplug.tasks import TASKS as DESCRIPTIONS
+
     torch.manual_seed(0)
     built = MODELS.build(ConfigDict(_scope_=scope, **model))
     optimizer = OptimWrapper(torch.optim.AdamW(built.parameters(), lr=1e-3))
     images = [torch.randint(0, 255, (3, 32, 32), dtype=torch.uint8) for _ in range(2)]
     # A preprocessor stacks the images by itself.
     inputs = images if 'data_preprocessor' in model else torch.stack(images).float()
-    losses = built.train_step(dict(inputs=inputs, data_samples=[sample() for _ in images]), optimizer)
+    samples = [DESCRIPTIONS[scope].made_sample((32, 32)) for _ in images]
+    losses = built.train_step(dict(inputs=inputs, data_samples=samples), optimizer)
     if not all(parameter.isfinite().all() for parameter in built.parameters()):
         raise FloatingPointError('the step leaves weights that are not finite')
     return f'loss {losses["loss"].item():.3f}'
 
 
 TASKS = (
-    Check(
-        'a step of classification', 'training classifiers', REPORT,
-        partial(training_step, 'mmpretrain', CLASSIFIER, labelled_class),
-    ),
-    Check(
-        'a step of segmentation', 'training segmentors', REPORT,
-        partial(training_step, 'mmseg', SEGMENTOR, labelled_map),
-    ),
-    Check(
-        'a step of detection', 'training detectors', REPORT,
-        partial(training_step, 'mmdet', DETECTOR, labelled_boxes),
-    ),
-)  # fmt: skip
+    Check('a step of classification', 'classifiers', REPORT, partial(training_step, 'mmpretrain', CLASSIFIER)),
+    Check('a step of segmentation', 'segmentors', REPORT, partial(training_step, 'mmseg', SEGMENTOR)),
+    Check('a step of detection', 'detectors', REPORT, partial(training_step, 'mmdet', DETECTOR)),
+)
 
 
 # --- the report ---
@@ -484,16 +459,56 @@ def report(checks: Iterable[Check]) -> list[str]:
         except Doubtful as doubt:
             print(f'  warning {item.name:45} {doubt}', flush=True)
         except Exception as error:  # a broken binary package can raise anything
-            remedies.append(getattr(error, 'remedy', item.remedy))
-            message = str(error) if isinstance(error, ImportError | Broken) else f'{type(error).__name__}: {error}'
-            print(f'  BROKEN  {item.name:45} (for {item.purpose}) {" ".join(message.split())}')
-            print(f'          repair it: {remedies[-1]}', flush=True)
+            remedies.append(_say_broken(item, error))
     return remedies
+
+
+def _say_broken(item: Check, error: Exception) -> str:
+    """Prints why a check failed, and returns the remedy."""
+    remedy = getattr(error, 'remedy', item.remedy)
+    message = str(error) if isinstance(error, ImportError | Broken) else f'{type(error).__name__}: {error}'
+    print(f'  BROKEN  {item.name:45} (for {item.purpose}) {" ".join(message.split())}')
+    print(f'          repair it: {remedy}', flush=True)
+    return remedy
+
+
+def report_backbones(remedy: str) -> list[str]:
+    """Runs the checks of backbones with plugs, prints a line for each backbone, and returns the remedies.
+
+    Args:
+        remedy: Of all that fail.
+    """
+    try:
+        table = backbone_checks()
+    except Exception as error:  # a broken binary package can raise anything
+        return report([Check('backbones with plugs', 'everything', remedy, partial(_raise, error))])
+    plugs = list(dict.fromkeys(plug for checks in table.values() for plug in checks))
+    width, failed = max(map(len, table), default=0), []
+    columns = [max(len(plug), len(BROKEN)) for plug in plugs]
+    _print_row('plugs in', plugs, width, columns)
+    for backbone, checks in table.items():
+        cells = []
+        for plug in plugs:
+            try:
+                cells.append('-' if checks[plug].run() else 'ok')
+            except Exception as error:  # a broken binary package can raise anything
+                failed.append((replace(checks[plug], remedy=remedy), error))
+                cells.append(BROKEN)
+        _print_row(backbone, cells, width, columns)
+    print('  -: refused, because the backbone has no place for it')
+    return [_say_broken(check, error) for check, error in failed]
+
+
+def _print_row(name: str, cells: Sequence[str], width: int, columns: Sequence[int]) -> None:
+    row = '  '.join(f'{cell:{column}}' for cell, column in zip(cells, columns, strict=True))
+    print(f'  {name:{width}}  {row}'.rstrip(), flush=True)
 
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
-    parser = argparse.ArgumentParser(description='Check the installed packages and vitplug; print how to repair them.')
+    parser = argparse.ArgumentParser(
+        description='Check the installed packages and vitplug; print how to repair them.', epilog=example('doctor')
+    )
     parser.add_argument('--quick', action='store_true', help='check only the imports')
     parser.add_argument(
         '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'
@@ -510,7 +525,7 @@ def main(argv: Sequence[str] = ()) -> int:
         _quieten()
         # Also run on a broken stack, to show which models still work.
         remedy = STACK_FIRST if remedies else REPORT
-        remedies += report(replace(item, remedy=remedy) for item in (*TASKS, *backbone_checks()))
+        remedies += report(replace(item, remedy=remedy) for item in TASKS) + report_backbones(remedy)
     if not remedies:
         print('the stack is in order')
         return 0
@@ -531,4 +546,5 @@ def _quieten() -> None:
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
     sys.exit(main(sys.argv[1:]))

@@ -59,12 +59,13 @@ def test_folder_with_other_files(tmp_path):
             check_folder(path)
 
 
-def test_broken_arrays_are_named(tmp_path):
+@pytest.mark.parametrize('damage', [lambda content: content[:40], lambda content: b'', lambda content: b'PK\x05\x06'])
+def test_broken_arrays_are_named(tmp_path, damage):
     store = Store(tmp_path / 'out', MINE)
     store.add('model', 'entropy', 0, {'a': np.ones(2)})
     store.save()
     path = tmp_path / 'out/arrays/model.entropy.npz'
-    path.write_bytes(path.read_bytes()[:40])
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r'model\.entropy\.npz cannot be read'):
         Store(tmp_path / 'out', MINE).units('model', 'entropy')
 

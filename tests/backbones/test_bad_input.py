@@ -15,6 +15,8 @@ BAD_VIT = {
         r"out_type='cls_token' needs with_cls_token=True",
     ),
     'out_indices': (dict(out_indices=[0, 4]), r'out_indices=\[0, 4\]: \[4\] outside; .* 0 to 3'),
+    'frozen': (dict(frozen='plugs'), r"frozen='plugs': expected 'host', which freezes all but the plugs, or None"),
+    'frozen twice': (dict(frozen='host', frozen_stages=1), r"frozen_stages=1 beside frozen='host': .*keep one"),
     'frozen_stages': (dict(frozen_stages=5), r'frozen_stages=5: expected an integer from -1 \(none\) to 4'),
     'layer_cfgs': (dict(layer_cfgs=[dict()]), r'layer_cfgs has 1 entries: expected one dict, or a list of 4'),
     'ffn_type': (dict(layer_cfgs=dict(ffn_type='moe')), r"ffn_type='moe': expected 'origin' or 'swiglu_fused'"),

@@ -64,6 +64,34 @@ def fails(capsys, command, *argv):
     return line
 
 
+@pytest.mark.parametrize('wrapper', ['', 'module.'])
+def test_prefix_that_leaves_task_heads_out_is_named(wrapper, tmp_path, capsys):
+    source, target = tmp_path / 'segmentor.pth', tmp_path / 'timm.pth'
+    state = {f'backbone.{key}': value for key, value in vit().state_dict().items()}
+    state |= {'decode_head.conv_seg.weight': torch.zeros(3, 24, 1, 1)}
+    torch.save({f'{wrapper}{key}': value for key, value in state.items()}, source)
+    line = fails(capsys, convert_main, source, target, '--to', 'timm')
+    prefix = f'{wrapper}backbone.'
+    assert line.endswith(f"keep vitplug's format; --prefix {prefix} converts the backbone alone")
+    convert_main([str(source), str(target), '--to', 'timm', '--prefix', prefix])
+    assert len(torch.load(target)) == len(state) - 1
+
+
+def test_no_prefix_is_named_where_it_would_not_help(tmp_path, capsys):
+    state = {
+        f'backbone.{key}': value for key, value in vit(plugs=[dict(type='ResidualAttention')]).state_dict().items()
+    }
+    torch.save(state, tmp_path / 'plugged.pth')
+    assert '--prefix' not in fails(capsys, convert_main, tmp_path / 'plugged.pth', tmp_path / 'a.pth', '--to', 'timm')
+
+
+def test_several_networks_name_the_option(tmp_path, capsys):
+    state = {f'{who}.{key}': value for who in ('student', 'teacher') for key, value in vit().state_dict().items()}
+    torch.save(state, tmp_path / 'two.pth')
+    line = fails(capsys, convert_main, tmp_path / 'two.pth', tmp_path / 'new.pth')
+    assert "choose one with --prefix 'student.' (OpenMMLab ViT) or --prefix 'teacher.' (OpenMMLab ViT)" in line
+
+
 def test_convert_refuses(tmp_path, capsys):
     torch.save(vit().state_dict(), tmp_path / 'stock.pth')
     torch.save({'conv.weight': torch.zeros(1)}, tmp_path / 'resnet.pth')

@@ -253,6 +253,43 @@ def test_finished_training_resumes_to_the_same(tmp_path, kind, uninterrupted):
     assert_ends_alike(tmp_path / 'work', uninterrupted)
 
 
+def validated(work_dir):
+    """The iteration of each checkpoint, and that of the validation that it names."""
+    states = [torch.load(path, weights_only=False) for path in Path(work_dir).glob('*.pth')]
+    info = [state['message_hub']['runtime_info'] for state in states]
+    return {state['meta']['iter']: one.get('validated_iter') for state, one in zip(states, info, strict=True)}
+
+
+def test_checkpoints_name_the_last_validation(tmp_path, kind, monkeypatch):
+    """The last one its own, which came after it; a finished training that is resumed has nothing left to do."""
+    assert in_child(train, tmp_path, kind) == 0
+    # Validated after epochs 2 and 4 of 6 iterations, and after iterations 8, 16 and 22.
+    named = validated(tmp_path)
+    last = max(named)
+    assert last == named[last] == (24 if kind == 'epochs' else 22)
+    assert all(before is None or before <= iteration for iteration, before in named.items())
+    monkeypatch.setattr(ToyModel, 'val_step', None)
+    assert in_child(train, tmp_path, kind, True) == 0
+
+
+def test_a_note_that_cannot_be_written_leaves_the_training_complete(tmp_path, kind):
+    def full_disk_at_the_end():
+        write, written = AtomicBackend.put, []
+
+        def put(self, content, path):
+            written.append(Path(path).name)
+            if written.count('epoch_4.pth') == 2:
+                raise OSError(errno.ENOSPC, 'No space left on device')
+            return write(self, content, path)
+
+        AtomicBackend.put = put
+        train(tmp_path, kind)
+
+    assert in_child(full_disk_at_the_end) == 0
+    if kind == 'epochs':
+        assert validated(tmp_path)[24] == 12
+
+
 @pytest.mark.parametrize(
     'moment',
     [

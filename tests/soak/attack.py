@@ -62,6 +62,7 @@ FAMILIES = (
     'faults',
     'grids',
     'names',
+    'resuming',
     'videos',
 )
 IMPORTED = (

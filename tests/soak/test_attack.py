@@ -22,6 +22,7 @@ from soak.attacks import (
     fitting,
     images,
     names,
+    resuming,
     sandbox,
     videos,
 )
@@ -30,7 +31,7 @@ from soak.attacks.processes import Limits, at_write, fail_with, files_up_to, kil
 from soak.attacks.sandbox import Sandboxes, write_inputs
 from soak.attacks.trials import REGISTRY, Accept, Command, Registry, Scene, Trial, one
 
-FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, images, names, videos)
+FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, images, names, resuming, videos)
 # A tool that does what its argument says; whatever it does, it has written its result before.
 TOOL = """
 import os, pickle, signal, sys, time
@@ -87,13 +88,15 @@ def sandboxes(tmp_path):
     return Sandboxes(tmp_path / 'sound', {'test.py': tmp_path / 'tool.py'}, Limits(seconds=300, memory=2**28))
 
 
-def verdict(sandboxes, what, accept=Accept.SAME, **settings):
+def verdict(sandboxes, what, accept=Accept.SAME, harmless=False, **settings):
     """The record of a trial in which the tool does something."""
 
     def planted(scene):
         scene.make()
         line = f"test.py '{what}'"
-        return Trial(one(line, **settings), 'planted', ('bad.txt',), accept, clean=('test.py nothing',))
+        return Trial(
+            one(line, **settings), 'planted', ('bad.txt',), accept, clean=('test.py nothing',), harmless=harmless
+        )
 
     registry = Registry({'planted: it': planted})
     return attack.Campaign(0, registry, sandboxes.folder.parent, sandboxes).run(0)
@@ -133,6 +136,11 @@ def test_kind_of_outcome(what, accept, kind, sandboxes):
     assert record['outcome'] == kind.value, record
     kept = (sandboxes.folder.parent / 'case_0_0').exists()
     assert kept is (kind not in (Kind.REFUSED, Kind.HANDLED))
+
+
+def test_a_refusal_without_need_is_poor(sandboxes):
+    record = verdict(sandboxes, 'refuses', harmless=True)
+    assert record['outcome'] == Kind.POOR.value and record['why'] == 'refused without need: error: bad.txt is bad'
 
 
 def test_hang(sandboxes):

@@ -1,9 +1,10 @@
 """One HTML report of a model: python tools/analysis_tools/microscope.py CONFIG CHECKPOINT IMAGE... --out HTML"""
 
-from vitplug import threads
+from vitplug import chatter, threads
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
 
     from vitplug.analysis.microscope.cli import main
 

@@ -1,9 +1,10 @@
 """Publish a checkpoint: python tools/analysis_tools/publish_model.py IN OUT [--no-ema] [--unsafe-unpickle]"""
 
-from vitplug import threads
+from vitplug import chatter, threads
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
 
     from vitplug.checkpoints.cli import publish_main
 

@@ -1,9 +1,10 @@
 """Print or compare configs: python tools/misc/print_config.py CONFIG, or --diff BASE CHILD [--cfg-options ...]"""
 
-from vitplug import threads
+from vitplug import chatter, threads
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
 
     from vitplug.analysis.cli import print_config
 

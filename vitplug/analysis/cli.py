@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from mmengine.config import Config
 
+from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
 from vitplug.config.reading import CONFIG_HELP, add_options, read_config
 from vitplug.errors.one_line import one_line_errors
@@ -20,7 +21,9 @@ from .tables import format_table
 
 def print_config(argv: Sequence[str] | None = None) -> None:
     """Prints a config, or the differences of two. A wrong setting gives a one-line error and exit status 2."""
-    parser = argparse.ArgumentParser(description='Print a config with all inherited settings, or compare two configs.')
+    parser = argparse.ArgumentParser(
+        description='Print a config with all inherited settings, or compare two configs.', epilog=example('config')
+    )
     parser.add_argument('config', nargs='?', help=CONFIG_HELP)
     parser.add_argument(
         '--diff',
@@ -46,7 +49,8 @@ def print_difference(argv: Sequence[str] | None = None) -> None:
     """Prints the differences of two configs: the option `--diff` of :func:`print_config` as a command."""
     parser = argparse.ArgumentParser(
         description='Print the differing settings of two configs and their effect on parameters, MACs, optimizer, '
-        'attention and memory.'
+        'attention and memory.',
+        epilog=example('diff'),
     )
     parser.add_argument('base', help=CONFIG_HELP)
     parser.add_argument('child', help='the config to compare with it')
@@ -68,7 +72,8 @@ def _print_difference(base: str, child: str, args: argparse.Namespace) -> None:
 def get_flops(argv: Sequence[str] | None = None) -> None:
     """Prints parameters and MACs of a config's model. A wrong setting gives a one-line error and exit status 2."""
     parser = argparse.ArgumentParser(
-        description='Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.'
+        description='Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.',
+        epilog=example('flops'),
     )
     parser.add_argument('config', help=CONFIG_HELP)
     _add_shape(parser)

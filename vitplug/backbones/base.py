@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, fused_attention
 from vitplug.attention.grids import ceil_div
 from vitplug.attention.intermediates import Reduce
+from vitplug.checkpoints.fit import is_plug
 from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.compat import replace, run_uncompiled_where_it_fails
 from vitplug.plugs import NETWORK_SOCKETS, LayerPlan, PlugSet
@@ -69,6 +70,7 @@ class PluggedBackbone(BaseModule):
     Args:
         init_cfg: Weight initialisation.
         unknown: Arguments that the host does not have.
+        frozen: ``'host'`` freezes all but the plugs.
         values: Arguments whose values are checked by name, see :data:`~vitplug.backbones.checks.CHECKS`.
 
     Raises:
@@ -87,10 +89,13 @@ class PluggedBackbone(BaseModule):
     #: Sections whose output is returned.
     out_indices: Sequence[int]
 
-    def __init__(self, init_cfg: Mapping | Sequence[Mapping] | None, unknown: Mapping, **values):
+    def __init__(
+        self, init_cfg: Mapping | Sequence[Mapping] | None, unknown: Mapping, *, frozen: str | None = None, **values
+    ):
         refuse_arguments(type(self), unknown)
-        check_values(init_cfg=init_cfg, **values)
+        check_values(init_cfg=init_cfg, frozen=frozen, **values)
         super().__init__(init_cfg)
+        self.frozen = frozen
 
     # --- images; for a host whose embedding is none of :func:`~vitplug.backbones.patch_embed.build_patch_embed` ---
 
@@ -191,6 +196,7 @@ class PluggedBackbone(BaseModule):
         #: Which plugs, on which blocks, and whether attention stays fused at the configured size.
         self.plug_summary = plug_set.summarize(layers)
         print_log(f'{type(self).__name__}: {self.plug_summary}', logger='current')
+        self._freeze_host()
 
     def _plans(self) -> list[LayerPlan]:
         sections = self.sections()
@@ -480,7 +486,19 @@ class PluggedBackbone(BaseModule):
         """Sets the mode; frozen parts stay in evaluation mode."""
         super().train(mode)
         self.freeze()
+        self._freeze_host()
         return self
+
+    def _freeze_host(self) -> None:
+        """Freezes all but the plugs where ``frozen`` says so: no gradients, evaluation mode."""
+        if self.frozen is None:
+            return
+        for name, parameter in self.named_parameters():
+            if not is_plug(name):
+                parameter.requires_grad_(False)
+        for name, module in self.named_modules():
+            if not is_plug(name):
+                module.training = False
 
 
 def freeze_module(module: nn.Module) -> None:

@@ -74,6 +74,16 @@ def check_scale(name: str, value: Any) -> float | None:
     return value
 
 
+def check_frozen(name: str, value: Any) -> None:
+    """Checks what is frozen beside stages.
+
+    Raises:
+        ValueError: If it is neither None nor ``'host'``.
+    """
+    if value not in (None, 'host'):
+        raise ValueError(f"{name}={value!r}: expected 'host', which freezes all but the plugs, or None")
+
+
 def check_ratio(name: str, value: Any) -> None:
     """Checks a ratio of widths.
 
@@ -104,6 +114,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'layer_scale_init_value': partial(check_number, least=0.0),
     'interpolate_mode': partial(check_choice, allowed=('bicubic', 'bilinear')),
     'norm_cfg': check_norm,
+    'frozen': check_frozen,
     'act_cfg': check_settings,
     'patch_cfg': check_settings,
     't2t_cfg': check_settings,

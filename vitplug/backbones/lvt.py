@@ -176,6 +176,7 @@ class LVT(PluggedBackbone):
         class_depth: Class-attention blocks, where ``out_type`` is ``'cls_token'`` or ``'raw'``.
         with_cp: Whether activations are computed again in backward instead of being kept.
         frozen_stages: Last stage to freeze; -1 freezes nothing.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         norm_cfg: The norm of every output; None leaves them out.
         plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         init_cfg: Weight initialisation; the authors' by default.
@@ -215,11 +216,13 @@ class LVT(PluggedBackbone):
         init_cfg: dict | list[dict] | None = None,
         *,
         plugs: str | Sequence = (),
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             drop_rate=drop_rate,
             drop_path_rate=drop_path_rate,
@@ -231,7 +234,7 @@ class LVT(PluggedBackbone):
         self.depths = self.arch_settings['depths']
         self.out_type = check_choice('out_type', out_type, OUT_TYPES)
         self.out_indices = _choose_outputs(out_indices, len(self.depths), out_type)
-        self.frozen_stages = choose_frozen(frozen_stages, len(self.depths) - 1)
+        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, len(self.depths) - 1)
 
         shared = dict(with_cp=with_cp, drop=drop_rate)
         shared |= dict(attn_drop=check_number('attn_drop_rate', attn_drop_rate, least=0.0, most=1.0))

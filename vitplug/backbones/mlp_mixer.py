@@ -112,6 +112,7 @@ class MlpMixer(ColumnarBackbone):
         in_channels: Channels of the images.
         out_type: ``'tokens'`` ``(B, D, N)``, as mmpretrain's class, or ``'featmap'`` ``(B, D, h, w)``.
         frozen_stages: Blocks (and the embedding) to freeze; nothing for values below 1.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
@@ -150,11 +151,13 @@ class MlpMixer(ColumnarBackbone):
         frozen_stages: int = -1,
         plugs: str | Sequence = (),
         with_cp: bool = False,
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             drop_rate=drop_rate,
             drop_path_rate=drop_path_rate,
@@ -169,7 +172,7 @@ class MlpMixer(ColumnarBackbone):
         self.num_layers = self.arch_settings['num_layers']
         self.out_indices = choose_indices(out_indices, self.num_layers)
         self.out_type = check_choice('out_type', out_type, self.OUT_TYPES)
-        self.frozen_stages = choose_frozen(frozen_stages, self.num_layers)
+        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, self.num_layers)
 
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         self.patch_embed = build_patch_embed(img_size, patch_settings | dict(stride=patch_size) | patch_cfg)

@@ -317,6 +317,7 @@ class MViT(PluggedBackbone):
         out_type: ``'featmap'``, ``(B, D, h, w)``, or ``'cls_token'``, ``(B, D)``.
         drop_rate: Drop rate after the embedding.
         frozen_stages: Last stage to freeze, with everything before it; -1 freezes nothing.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         with_cp: Whether activations are computed again in backward instead of being kept.
         plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
 
@@ -361,11 +362,13 @@ class MViT(PluggedBackbone):
         frozen_stages: int = -1,
         with_cp: bool = False,
         plugs: str | Sequence = (),
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             drop_path_rate=drop_path_rate,
             use_abs_pos_embed=use_abs_pos_embed,
@@ -395,7 +398,7 @@ class MViT(PluggedBackbone):
         self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
         self.prefix_names = ('cls_token',) if with_cls_token else ()
         self.interpolate_mode = interpolate_mode
-        self.frozen_stages = choose_frozen(frozen_stages, self.num_scales - 1)
+        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, self.num_scales - 1)
 
         # Where patch_cfg leaves something out, mmcv's default holds, as in mmpretrain.
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=16, stride=16)

@@ -203,6 +203,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         norm_cfg: The norm layers.
         interpolate_mode: How the position table is resized.
         frozen_stages: Last stage to freeze; -1 freezes nothing.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
@@ -238,11 +239,14 @@ class PoolingVisionTransformer(PluggedBackbone):
         plugs: str | Sequence = (),
         with_cp: bool = False,
         init_cfg: dict | list[dict] | None = None,
+        *,
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             mlp_ratio=mlp_ratio,
             distilled=distilled,
@@ -262,7 +266,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         _check_widths(self.num_features)
         self.out_indices = choose_indices(out_indices, len(self.depths))
         self.out_type = check_choice('out_type', out_type, self.OUT_TYPES)
-        self.frozen_stages = choose_frozen(frozen_stages, len(self.depths) - 1)
+        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, len(self.depths) - 1)
         self.interpolate_mode = interpolate_mode
         self.prefix_names = ('cls_token', 'dist_token') if distilled else ('cls_token',)
 

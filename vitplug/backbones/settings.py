@@ -91,14 +91,18 @@ def per_item(cfgs: Mapping | Sequence[Mapping], count: int, name: str) -> Sequen
     return cfgs
 
 
-def choose_frozen(frozen_stages: int, most: int) -> int:
+def choose_frozen(frozen_stages: int, frozen: str | None, most: int) -> int:
     """The last stage to freeze.
 
     Raises:
-        ValueError: If there is no such stage.
+        ValueError: If there is no such stage, or the whole host is frozen without its plugs.
     """
     if isinstance(frozen_stages, bool) or not isinstance(frozen_stages, int) or not -1 <= frozen_stages <= most:
         raise ValueError(f'frozen_stages={frozen_stages!r}: expected an integer from -1 (none) to {most}')
+    if frozen is not None and frozen_stages >= 0:
+        raise ValueError(
+            f'frozen_stages={frozen_stages} beside frozen={frozen!r}: the first freezes plugs, too; keep one of them'
+        )
     return frozen_stages
 
 

@@ -256,7 +256,7 @@ class SwinBackbone(PluggedBackbone):
         self.depths = arch['depths']
         self.num_heads = arch['num_heads']
         self.out_indices = choose_indices(out_indices, len(self.depths))
-        self.frozen_stages = choose_frozen(frozen_stages, len(self.depths) - 1)
+        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, len(self.depths) - 1)
 
     def _build_embedding(
         self,
@@ -395,6 +395,7 @@ class SwinTransformer(SwinBackbone):
         interpolate_mode: How that table is resized.
         with_cp: Whether activations are computed again in backward instead of being kept.
         frozen_stages: Last stage to freeze; -1 freezes nothing.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         norm_eval: Whether batch norms stay in evaluation mode.
         pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
             being refused.
@@ -441,11 +442,13 @@ class SwinTransformer(SwinBackbone):
         init_cfg: dict | list[dict] | None = None,
         *,
         plugs: str | Sequence = (),
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             window_size=window_size,
             drop_rate=drop_rate,

@@ -263,6 +263,7 @@ class SwinTransformerV2(SwinBackbone):
         interpolate_mode: How that table is resized.
         with_cp: Whether activations are computed again in backward instead of being kept.
         frozen_stages: Last stage to freeze, with the patch merging before it; -1 freezes nothing.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         norm_eval: Whether batch norms stay in evaluation mode.
         pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
             being refused.
@@ -313,11 +314,13 @@ class SwinTransformerV2(SwinBackbone):
         init_cfg: dict | list[dict] | None = None,
         *,
         plugs: str | Sequence = (),
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             drop_rate=drop_rate,
             drop_path_rate=drop_path_rate,

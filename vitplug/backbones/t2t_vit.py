@@ -68,6 +68,7 @@ class T2T_ViT(ColumnarBackbone):
         qk_scale: Factor of the blocks' dot products, ``d ** -0.5`` for None, with ``d`` the width of a head, as in
             the official training. The official builder has ``embed_dims ** -0.5`` for ``pretrained=True``.
         frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
         with_cp: Whether activations of the blocks and of the token stage are computed again in backward instead of
             being kept.
@@ -100,11 +101,13 @@ class T2T_ViT(ColumnarBackbone):
         frozen_stages: int = -1,
         plugs: str | Sequence = (),
         with_cp: bool = False,
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             embed_dims=embed_dims,
             num_layers=num_layers,
@@ -126,7 +129,7 @@ class T2T_ViT(ColumnarBackbone):
         self.prefix_names = self.PREFIX if with_cls_token else ()
         self.interpolate_mode = interpolate_mode
         self.final_norm = final_norm
-        self.frozen_stages = choose_frozen(frozen_stages, num_layers)
+        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, num_layers)
 
         stage = dict(img_size=img_size, in_channels=in_channels, embed_dims=embed_dims, with_cp=with_cp)
         try:

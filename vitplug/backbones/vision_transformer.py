@@ -206,6 +206,7 @@ class VisionTransformer(ColumnarBackbone):
             normalised once more, or ``'raw'`` ``(B, N, D)``.
         with_cls_token: Whether there is a class token.
         frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         interpolate_mode: How the position table is resized.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
@@ -267,11 +268,13 @@ class VisionTransformer(ColumnarBackbone):
         global_blocks: int | Sequence[int] = (),
         plugs: str | Sequence = (),
         with_cp: bool = False,
+        frozen: str | None = None,
         **unknown,
     ):
         super().__init__(
             init_cfg,
             unknown,
+            frozen=frozen,
             in_channels=in_channels,
             drop_rate=drop_rate,
             drop_path_rate=drop_path_rate,
@@ -299,7 +302,7 @@ class VisionTransformer(ColumnarBackbone):
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
         self.interpolate_mode = interpolate_mode
         self.final_norm = final_norm
-        self.frozen_stages = choose_frozen(frozen_stages, self.num_layers)
+        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, self.num_layers)
 
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         # A bias before a norm would be of no use (CLIP has both left out).

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from vitplug.commands import example
+
 from . import attention
 from .measure import Timer, machine
 from .report import as_text, compiled_as_text, draw, growth_as_text, save
@@ -22,10 +24,19 @@ SUMMARIES = {'growth': growth_as_text, 'compile': compiled_as_text}
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(description='Measure the cost of plugs. Needs an idle machine.')
+    options = argparse.ArgumentParser(
+        description='Measure the cost of plugs. Needs an idle machine.', epilog=example('benchmark')
+    )
     options.add_argument('--parts', nargs='+', choices=PARTS, help='default: all; without OpenMMLab only attention')
-    options.add_argument('--device', choices=('cpu', 'cuda'), default='cuda' if torch.cuda.is_available() else 'cpu')
-    options.add_argument('--dtype', choices=tuple(DTYPES), default='fp32', help='precision, by autocast for models')
+    options.add_argument(
+        '--device',
+        choices=('cpu', 'cuda'),
+        default='cuda' if torch.cuda.is_available() else 'cpu',
+        help='default: cuda where there is a GPU',
+    )
+    options.add_argument(
+        '--dtype', choices=tuple(DTYPES), default='fp32', help='precision, by autocast for models; default fp32'
+    )
     options.add_argument('--batch', type=int, default=8, help='batch size at 224 x 224; default 8')
     options.add_argument('--rounds', type=int, default=5, help='minimum number of rounds; default 5')
     options.add_argument('--seconds', type=float, default=60, help='minimum time of the rounds per table; default 60')

@@ -55,7 +55,8 @@ def read(path: Path) -> Config:
 
 def first_batch(cfg: Config) -> dict:
     """The first batch of the training data."""
-    loader = Runner.build_dataloader({**cfg.train_dataloader, 'num_workers': 0, 'persistent_workers': False}, seed=0)
+    in_process = dict(num_workers=0, persistent_workers=False, prefetch_factor=None)
+    loader = Runner.build_dataloader({**cfg.train_dataloader, **in_process}, seed=0)
     return next(iter(loader))
 
 

@@ -4,22 +4,25 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from vitplug.commands import example
 from vitplug.errors.one_line import one_line_errors
 
 from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
-from .formats import TARGETS, convert
+from .formats import TARGETS, SeveralNetworks, convert, recognise
+from .formats.format import Nameless
 from .publish import publish
 
 
 def convert_main(argv: Sequence[str] | None = None) -> None:
     """Converts a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
     parser = _parser(
-        'Convert a checkpoint of timm, OpenMMLab or the authors of a paper; its format is detected from its keys.'
+        'convert',
+        'Convert a checkpoint of timm, OpenMMLab or the authors of a paper; its format is detected from its keys.',
     )
     parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
     parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='format of the keys (default vitplug)')
-    parser.add_argument('--prefix', help='use only the keys that begin with this')
+    parser.add_argument('--prefix', help='use only the keys that begin with this, such as backbone.')
     args = parser.parse_args(argv)
     with one_line_errors(ValueError, OSError, ImportError):
         print(convert_file(args.source, args.target, args.to, args.prefix, args.unsafe_unpickle))
@@ -27,7 +30,7 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
 
 def publish_main(argv: Sequence[str] | None = None) -> None:
     """Publishes a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
-    parser = _parser('Write the weights and the meta of a checkpoint to a file with its hash in the name.')
+    parser = _parser('publish', 'Write the weights and the meta of a checkpoint to a file with its hash in the name.')
     parser.add_argument('source', metavar='IN', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='OUT', help='new file; becomes OUT-<first 8 digits of its SHA-256>.pth')
     parser.add_argument('--no-ema', action='store_true', help='use the plain weights, not the averaged ones')
@@ -36,8 +39,8 @@ def publish_main(argv: Sequence[str] | None = None) -> None:
         print(publish(args.source, args.target, not args.no_ema, args.unsafe_unpickle))
 
 
-def _parser(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=f'{description} No file is ever overwritten.')
+def _parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=f'{description} No file is ever overwritten.', epilog=example(command))
     parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
     return parser
 
@@ -53,6 +56,14 @@ def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_
     state, _ = find_weights(content, source)
     try:
         converted, source_format, notes = convert(state, to, prefix)
+    except SeveralNetworks as error:
+        choices = ' or '.join(f'--prefix {choice}' for choice in error.choices)
+        raise ValueError(f'{source}: several networks in one file: choose one with {choices}') from error
+    except Nameless as error:
+        _, found = recognise(state)
+        outside = found and not prefix and not any(key.startswith('backbone.') for key in error.keys)
+        advice = f'; --prefix {found} converts the backbone alone' if outside else ''
+        raise ValueError(f'{source}: {error}{advice}') from error
     except WRONG_SHAPES as error:
         raise ValueError(f'{source}: {error}') from error
     # timm's own files are bare state dicts.

@@ -4,6 +4,7 @@ import os
 import stat
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 from mmengine.fileio import LocalBackend, register_backend
 
@@ -15,21 +16,31 @@ class AtomicBackend(LocalBackend):
     """mmengine's backend for local files, with writes that a kill or a full disk cannot leave half done.
 
     A file is written under another name in the same folder, flushed to the disk and renamed; a reader sees the old
-    content or the new one.
+    content or the new one. Where the folder was replaced meanwhile, nothing in the new one is.
+
+    Attributes:
+        held: Device and inode of folders that must still be the same when a file in them is written, by path.
     """
+
+    held: ClassVar[dict[str, tuple[int, int]]] = {}
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file.
 
         Raises:
             OSError: if they cannot be written; the file keeps its earlier content.
+            FileExistsError: if something that is no file has the name of the partial one.
+            FileNotFoundError: if the folder was removed or replaced.
         """
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
+        folder = self.held.get(os.path.abspath(path.parent)) or identity(path.parent)
         partial = path.with_name(PARTIAL.format(path.name))
-        partial.unlink(missing_ok=True)  # left by a killed training, or a link to another file
+        _clear(partial)
         try:
             self.write(partial, obj)
+            if identity(path.parent) != folder:
+                raise FileNotFoundError(f'{path.parent} was removed or replaced while it was written into')
             os.replace(partial, path)
         except OSError:
             partial.unlink(missing_ok=True)
@@ -56,9 +67,21 @@ class AtomicBackend(LocalBackend):
             os.fsync(file.fileno())
 
 
+def _clear(partial: Path) -> None:
+    """Removes what a killed writer left, or a link to another file; a pipe or a folder is somebody's.
+
+    Raises:
+        FileExistsError: if it is no file and no link.
+    """
+    if os.path.lexists(partial) and not (partial.is_symlink() or partial.is_file()):
+        raise FileExistsError(f'{partial} is no regular file, and is in the way: move it away')
+    partial.unlink(missing_ok=True)
+
+
 def remove_partial_files(folder: str | Path) -> list[Path]:
     """Removes the partial files that killed writers of checkpoints left in a folder, and returns their paths."""
-    partial = [path for path in sorted(Path(folder).glob(PARTIAL.format('*.pth'))) if not path.is_dir()]
+    found = sorted(Path(folder).glob(PARTIAL.format('*.pth')))
+    partial = [path for path in found if path.is_symlink() or path.is_file()]
     for path in partial:
         path.unlink(missing_ok=True)
     return partial

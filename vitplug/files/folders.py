@@ -85,10 +85,10 @@ def check_pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> None:
 
 
 def _names(folder: Path, suffix: str) -> set[str]:
-    """Relative paths, less the suffix, of the files in a folder that end in it."""
+    """Relative paths, less the suffix, of the files in a folder that end in it; data sets overlook hidden ones."""
     return {
         os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
         for parent, names in files_below(folder)
         for name in names
-        if name.endswith(suffix)
+        if name.endswith(suffix) and not name.startswith('.')
     }

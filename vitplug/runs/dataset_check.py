@@ -16,6 +16,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
+from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
@@ -392,11 +393,17 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description='Look at every image and annotation of a config before training.')
+    parser = argparse.ArgumentParser(
+        description='Look at every image and annotation of a config before training.', epilog=example('check')
+    )
     parser.add_argument('config', help=CONFIG_HELP)
-    parser.add_argument('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'))
+    parser.add_argument(
+        '--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'), help='default: train val'
+    )
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='threads (default 1)')
     parser.add_argument('--report', type=Path, metavar='FILE', help='write every finding into this file, JSON by line')
     parser.add_argument('--unsafe-unpickle', action='store_true', help='let annotation files run code of their own')
-    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE')
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
+    )
     return parser

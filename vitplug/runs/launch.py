@@ -71,7 +71,9 @@ def _threads_per_process() -> int:
 
 
 def _first_slurm_host() -> str:
-    hosts = subprocess.run(
-        ['scontrol', 'show', 'hostnames', os.environ['SLURM_NODELIST']], capture_output=True, text=True, check=True
-    )
-    return hosts.stdout.split()[0]
+    nodes = os.environ['SLURM_NODELIST']
+    answer = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True)
+    hosts = answer.stdout.split()
+    if answer.returncode or not hosts:
+        raise OSError(f'scontrol show hostnames {nodes}: no answer {answer.stderr.strip()}')
+    return hosts[0]

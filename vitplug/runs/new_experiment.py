@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from vitplug.commands import call
+from vitplug.commands import call, example
 from vitplug.config.parts import pipeline_of
 from vitplug.config.paths import configs_folder
 from vitplug.config.plug_text import NONE, PLUGS_HELP, parse_plugs
@@ -324,7 +324,9 @@ def _check_out(path: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description='Write the config of an experiment on your own data.')
+    parser = argparse.ArgumentParser(
+        description='Write the config of an experiment on your own data.', epilog=example('new')
+    )
     parser.add_argument('--task', required=True, choices=TASKS_BY_NAME)
     parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
     parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')
@@ -333,7 +335,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
     parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
-    parser.add_argument('--epochs', type=int, default=EPOCHS, metavar='N', help=f'length of the training ({EPOCHS})')
+    parser.add_argument('--epochs', type=int, default=EPOCHS, metavar='N', help=f'length (default {EPOCHS})')
     parser.add_argument(
         '--batch-size',
         type=int,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from vitplug.commands import example
 from vitplug.config.parts import as_list
 from vitplug.config.reading import CONFIG_HELP, add_options, read_config
 from vitplug.config.text import config_text
@@ -21,7 +22,7 @@ SPLITS = ('train', 'val', 'test')
 
 def train_parser() -> argparse.ArgumentParser:
     """The command line of `tools/train.py`."""
-    parser = _parser('Train a model; the config decides the task.')
+    parser = _parser('train', 'Train a model; the config decides the task.')
     parser.add_argument(
         '--amp',
         nargs='?',
@@ -44,7 +45,7 @@ def train_parser() -> argparse.ArgumentParser:
 
 def test_parser() -> argparse.ArgumentParser:
     """The command line of `tools/test.py`."""
-    parser = _parser('Evaluate a checkpoint; the config decides the task.')
+    parser = _parser('test', 'Evaluate a checkpoint; the config decides the task.')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--out', metavar='PKL', help='write the predictions to this .pkl file')
     parser.add_argument(
@@ -58,8 +59,8 @@ def test_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _parser(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description)
+def _parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, epilog=example(command))
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
     add_options(parser)
@@ -73,7 +74,12 @@ def _parser(description: str) -> argparse.ArgumentParser:
         action='store_true',
         help='take a checkpoint that was trained with other settings than those of the config; they are listed',
     )
-    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none')
+    parser.add_argument(
+        '--launcher',
+        choices=['none', 'pytorch', 'slurm', 'mpi'],
+        default='none',
+        help='what starts several processes (default none)',
+    )
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
     return parser
 

@@ -55,6 +55,11 @@ class Classification(Task):
     def run_inference(self, model, images) -> None:
         model(images, mode='tensor')
 
+    def made_sample(self, size):
+        from mmpretrain.structures import DataSample
+
+        return DataSample().set_gt_label(0)
+
     def describe_inference(self, model) -> str:
         return 'backbone, neck and head'
 

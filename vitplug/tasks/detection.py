@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+import torch
 from mmengine.config import Config
+from mmengine.structures import InstanceData
 from torch import nn
 
 from vitplug.config.parts import pipeline_of
@@ -126,6 +129,20 @@ class Detection(Task):
             for extractor, head in zip(extractors, heads_of(getattr(model.roi_head, f'{kind}_head')), strict=True):
                 size = extractor.roi_layers[0].output_size
                 head(images.new_empty(len(images) * count, extractor.out_channels, *size))
+
+    def made_sample(self, size):
+        from mmdet.structures import DetDataSample
+        from mmdet.structures.mask import BitmapMasks
+
+        height, width = size
+        mask = np.zeros((1, height, width), np.uint8)
+        mask[:, height // 8 : 3 * height // 4, width // 8 : 5 * width // 8] = 1
+        box = torch.tensor([[width // 8, height // 8, 5 * width // 8, 3 * height // 4]], dtype=torch.float32)
+        sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, scale_factor=(1.0, 1.0)))
+        labels = torch.zeros(1, dtype=torch.long)
+        sample.gt_instances = InstanceData(bboxes=box, labels=labels, masks=BitmapMasks(mask, height, width))
+        sample.ignored_instances = InstanceData(bboxes=box[:0], labels=labels[:0])
+        return sample
 
     def describe_inference(self, model) -> str:
         if not hasattr(model, 'roi_head'):

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+import torch
+from mmengine.structures import PixelData
+
 from .class_counts import COLOURS, ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCounts, Place
 from .experiments.hosts import Host, convert_swin, convert_vit
 from .experiments.own_data import OwnData, read_segmentation
@@ -70,6 +73,13 @@ class Segmentation(Task):
         out = first(maps)
         for head in cascaded:
             out = head(maps, out)
+
+    def made_sample(self, size):
+        from mmseg.structures import SegDataSample
+
+        sample = SegDataSample(metainfo=dict(img_shape=size, ori_shape=size))
+        sample.gt_sem_seg = PixelData(data=torch.zeros(1, *size, dtype=torch.long))
+        return sample
 
     def describe_inference(self, model) -> str:
         return 'backbone, neck and decode head; an auxiliary head is for training and has parameters only'

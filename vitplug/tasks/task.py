@@ -115,6 +115,10 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def made_sample(self, size: tuple[int, int]) -> BaseDataElement:
+        """The annotations of a made image of ``(height, width)`` pixels, all of the first class."""
+
+    @abstractmethod
     def describe_inference(self, model: nn.Module) -> str:
         """Says what :meth:`run_inference` runs of a model."""
 

@@ -22,6 +22,10 @@ from .trials import Command
 
 TOOLS = {path.name: path for path in (ROOT / 'tools').rglob('*.py')}
 
+NORMALISED = (
+    "    data_preprocessor=dict(type='ClsDataPreprocessor', num_classes=2, mean=[127.5] * 3, std=[64.0] * 3),\n"
+)
+
 # --- configs: two epochs or iterations, with a checkpoint and a validation after each ---
 
 CLASSIFY = """
@@ -38,6 +42,13 @@ model = dict(
                          dict(type='GaussianAttentionBias')])
 )
 default_hooks = dict(ema=dict(type='EMAHook', momentum=0.1), checkpoint=dict(save_best='auto'))
+"""
+EARLY = """
+_base_ = 'classify.py'
+train_cfg = dict(max_epochs=9)
+custom_hooks = [
+    dict(type='EarlyStoppingHook', monitor='accuracy/top1', rule='greater', patience=2, min_delta=1000.0)
+]
 """
 LABELS = """
 _base_ = 'classify.py'
@@ -134,6 +145,9 @@ CONFIGS = {
     'plugs.py': PLUGS,
     'windows.py': SWIN.replace('tiny.py', 'classify.py').replace('window_size=4', 'window_size=2'),
     'labels.py': LABELS,
+    'early.py': EARLY,
+    # As mmpretrain's own configs, with the normalisation beside the model.
+    'outer.py': f'{CLASSIFIER.replace(NORMALISED, "")}data_preprocessor = dict(mean=[127.5] * 3, std=[64.0] * 3)\n',
     'segment.py': SEGMENT,
     'detect.py': DETECT,
 }

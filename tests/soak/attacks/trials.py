@@ -52,6 +52,7 @@ class Trial:
         clean: Lines whose results in the sound sandbox are legitimate; by default those of the last step.
         may_change: Patterns of files, from the sandbox's parent, that may change or vanish.
         alone: Whether no more than one command of the last step may end with status 0.
+        harmless: Whether nothing is wrong, so that a refusal is one without need.
     """
 
     steps: Sequence[Sequence[Command]]
@@ -62,6 +63,7 @@ class Trial:
     clean: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
     alone: bool = False
+    harmless: bool = False
 
     @property
     def commands(self) -> list[Command]:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
-from vitplug.commands import call
+from vitplug.commands import call, example
 from vitplug.config.reading import add_options
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
@@ -27,7 +27,7 @@ from vitplug.tasks import TASKS
 from .data import observe
 from .report import Facts, render
 
-MAX_MB = 5.0
+MAX_MB, MOST_MB = 5.0, 1000.0
 PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmsegmentation', 'mmdet')
 
 
@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     start = time.monotonic()
     with one_line_errors(*SETTINGS), explained_writes(args.out.parent), interruptible('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
-        if not args.max_mb > 0:
-            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0')
+        if not 0 < args.max_mb <= MOST_MB:
+            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0, and at most {MOST_MB:g}')
         _check_images(args.images)
         named = [(BASELINE, *args.baseline)] if args.baseline else []
         named.append((MODEL, args.config, args.checkpoint))
@@ -112,7 +112,8 @@ def _versions() -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description='Write one HTML file that shows what a model sees: attention of every token on the image, measures '
-        'by depth and head, receptive field, and what differs from a baseline. It opens without a network.'
+        'by depth and head, receptive field, and what differs from a baseline. It opens without a network.',
+        epilog=example('microscope'),
     )
     parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -120,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='model to compare with, such as one without plugs'
     )
-    parser.add_argument('--out', type=Path, default=Path('report.html'), metavar='HTML', help='default report.html')
+    parser.add_argument(
+        '--out', type=Path, default=Path('report.html'), metavar='HTML', help='a new file (default report.html)'
+    )
     parser.add_argument(
         '--max-mb',
         type=float,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.analysis.tables import format_table
-from vitplug.commands import call
+from vitplug.commands import call, example
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
@@ -83,7 +83,8 @@ class _List(argparse.Action):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description='Measure what a trained model does: entropy, distance, similarity, receptive field and more, '
-        'over images, with 95 %% intervals and pictures. A second call goes on where the first one stopped.'
+        'over images, with 95 % intervals and pictures. A second call goes on where the first one stopped.',
+        epilog=example('analyze'),
     )
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', help='checkpoint file')

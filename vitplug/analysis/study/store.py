@@ -4,6 +4,7 @@ import io
 import json
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from vitplug.files.atomic import AtomicBackend
+from vitplug.files.limits import check_regular
 from vitplug.runs.saving.lock import locked
 
 from .statistics import Arrays
@@ -108,11 +110,12 @@ def _read(path: Path) -> dict[int, dict[str, np.ndarray]]:
     if not path.exists():
         return units
     try:
+        check_regular(path)
         with np.load(path, allow_pickle=False) as content:
             for key in content.files:
                 number, _, name = key.partition('/')
                 units.setdefault(int(number), {})[name] = content[key]
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f'{path} cannot be read ({error}): remove it, and it is computed again') from error
     return units
 

@@ -4,7 +4,7 @@ Each format is recognised by its keys; :mod:`.format` says what a format is.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from torch import Tensor
@@ -56,6 +56,18 @@ _NOT_MMPRETRAIN = re.compile(
 _DERIVED = re.compile(r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table)')
 
 
+class SeveralNetworks(ValueError):
+    """A file with several networks, of which none was chosen.
+
+    Args:
+        found: The formats by the prefixes of their keys.
+    """
+
+    def __init__(self, found: Mapping[str, Format]):
+        self.choices = [f'{shown(prefix)!r} ({found[prefix].name})' for prefix in sorted(found)[:5]]
+        super().__init__(f'several networks in one file: set prefix to one of {", ".join(self.choices)}')
+
+
 class Converted(NamedTuple):
     """A converted state dict.
 
@@ -79,14 +91,14 @@ def recognise(state: State) -> tuple[Format, str]:
     """The format of a state dict, and the prefix of its keys.
 
     Raises:
-        ValueError: If the format is unknown, or if there are several networks with different prefixes.
+        SeveralNetworks: If there are several networks with different prefixes.
+        ValueError: If the format is unknown.
     """
     found: dict[str, Format] = {}
     for known in FORMATS:
         found = {**dict.fromkeys(known.recognise(state), known), **found}
     if len(found) > 1:
-        some = [f'{shown(prefix)!r} ({found[prefix].name})' for prefix in sorted(found)[:5]]
-        raise ValueError(f'several networks in one file: set prefix to one of {", ".join(some)}')
+        raise SeveralNetworks(found)
     for prefix, known in found.items():
         return known, prefix
     raise ValueError(

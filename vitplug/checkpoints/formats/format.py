@@ -118,14 +118,28 @@ def check_stages(number: int) -> int:
     return number
 
 
+class Nameless(ValueError):
+    """Tensors that a format or library has no name for.
+
+    Args:
+        message: What to do.
+        keys: The tensors, by vitplug's keys.
+    """
+
+    def __init__(self, message: str, keys: Sequence[str]):
+        super().__init__(message)
+        self.keys = keys
+
+
 def refuse_nameless(target: str, keys: Sequence[str]) -> None:
     """Refuses tensors that a format or library has no name for.
 
     Raises:
-        ValueError: If there are any.
+        Nameless: If there are any.
     """
     if keys:
-        raise ValueError(
+        raise Nameless(
             f'{target} has no keys for {some_of(keys)} ({len(keys)} tensors): such a model cannot be exported; remove '
-            "plugs and task heads first, or keep vitplug's format"
+            "plugs and task heads first, or keep vitplug's format",
+            keys,
         )

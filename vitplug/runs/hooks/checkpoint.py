@@ -42,6 +42,7 @@ class CheckpointHook(MMEngineCheckpointHook):
     - Gradients that wait for more in gradient accumulation are saved as well (of one process).
     - What the training data hold is noted in `meta`, so that `--resume` can tell whether it is still the same.
     - A checkpoint that does not fit the model is refused, where mmengine would leave weights at random.
+    - The last one is written anew after its validation: `validated_iter` names it, and `--resume` has nothing to do.
     - `save_interrupted` saves between the regular checkpoints; the next regular one replaces that file.
 
     Args:
@@ -64,6 +65,8 @@ class CheckpointHook(MMEngineCheckpointHook):
             advice = hint(unknown, known) or f'; it takes {", ".join(list(known)[1:-1])}'
             raise ValueError(f'CheckpointHook has no argument {unknown!r}{advice}')
         self.saved_iter = None
+        # The number and the place of the last regular checkpoint, and those of one whose state was validated after it.
+        self.saved_as = self.without_validation = None
         self.gradients: dict[str, torch.Tensor] = {}
         self.keep_ckpt_ids: list[int] = []
         self.doubtful_ids: list[int] = []
@@ -79,6 +82,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         if '://' not in self.out_dir:
             os.makedirs(self.out_dir, exist_ok=True)
         self.folders = {folder: identity(folder) for folder in (self.out_dir, runner.work_dir)}
+        AtomicBackend.held = {os.path.abspath(folder): found for folder, found in self.folders.items() if found}
         self.keep_ckpt_ids, self.doubtful_ids = kept, doubtful
         runner.message_hub.update_info(WRITTEN, self.written)
         self._remove_later(map(self.filename_tmpl.format, self._surplus()))
@@ -147,6 +151,19 @@ class CheckpointHook(MMEngineCheckpointHook):
         """Notes that the state was validated, then keeps it if it is the best."""
         runner.message_hub.update_info('validated_iter', runner.iter)
         super().after_val_epoch(runner, metrics)
+        self.without_validation = self.saved_as if self.saved_iter == runner.iter else None
+
+    def after_train(self, runner) -> None:
+        """Writes the last checkpoint anew if its state was validated after it was written, so that it names that.
+
+        During a training, a checkpoint comes before its validation, which may be long; `--resume` validates again.
+        """
+        if self.without_validation:
+            try:
+                self._save_checkpoint_with_step(runner, *self.without_validation)
+            except CheckpointNotWritten as error:  # the one from before the validation is whole
+                runner.logger.warning(f'{error}. The training is complete; --resume would validate once more')
+        super().after_train(runner)
 
     def save_interrupted(self, runner, meta: dict) -> None:
         """Saves a checkpoint that stands until the next regular one.
@@ -168,6 +185,7 @@ class CheckpointHook(MMEngineCheckpointHook):
             self._remove_later([INTERRUPTED])
         self._write(runner, self.filename_tmpl.format(step), meta, finite)
         self._note_counted(runner)
+        self.saved_as = (step, meta)
 
     def _count(self, step: int, finite: bool) -> list[int]:
         """Counts a checkpoint, and returns the numbers of those that it replaces."""

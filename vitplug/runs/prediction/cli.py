@@ -15,6 +15,7 @@ import numpy as np
 from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
+from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
 from vitplug.config.reading import add_options, read_config
 from vitplug.errors.full_disks import explained_writes
@@ -202,14 +203,20 @@ class Results:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description='Predict pictures with a trained model: drawn pictures, and JSON. The config decides the task.'
+        description='Predict pictures with a trained model: drawn pictures, and JSON. The config decides the task.',
+        epilog=example('predict'),
     )
     parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('paths', nargs='+', metavar='PATH', help='image, video, or folder with such at any depth')
     parser.add_argument('--out', required=True, metavar='DIR', help='new or empty folder for all results')
     parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
-    parser.add_argument('--score-thr', type=float, metavar='SCORE', help='least score of what is drawn')
+    parser.add_argument(
+        '--score-thr',
+        type=float,
+        metavar='SCORE',
+        help='least score of what is drawn (default 0.3 for boxes, 0 for classes)',
+    )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
     add_options(parser)
     parser.add_argument(

@@ -1,0 +1,240 @@
+"""Two steps of a training before it begins: the command behind `tools/misc/dry_run.py`. Nothing is written."""
+
+import argparse
+import copy
+import re
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.logging import MMLogger
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import init_default_scope
+from torch import Tensor, nn
+
+from vitplug.analysis.costs import silence_logs
+from vitplug.analysis.image_size import read_image_size
+from vitplug.backbones.init_log import hide_parameter_lists
+from vitplug.checkpoints import read_checkpoint
+from vitplug.commands import example
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.parts import as_list
+from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.config.text import printable
+from vitplug.errors.one_line import SETTINGS, fail, one_line_errors
+from vitplug.errors.traceback_part import failing_part
+from vitplug.errors.unknown_types import explained_types
+from vitplug.files.named import is_remote
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.runs.checks.data import check_data
+from vitplug.runs.checks.environment import check_amp
+from vitplug.runs.checks.settings import check_optimizer
+from vitplug.runs.saving.fit import model_weights
+from vitplug.tasks import TASKS, check_scope
+
+from .tasks import build, first_batch
+
+STEPS = 2
+SHOWN_GROUPS = 12
+WIDTH = 12
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains two steps and says what they take. A wrong setting gives a one-line error and exit status 2."""
+    args = _parser().parse_args(argv)
+    with one_line_errors(*SETTINGS):
+        cfg = read_config(args.config, args.cfg_options)
+        for title, line in dry_run(cfg, args.shape):
+            print(f'{title:{WIDTH}}{printable(line)}', flush=True)
+
+
+def dry_run(cfg: Config, shape: Sequence[int] | None = None) -> Iterator[tuple[str, str]]:
+    """Builds the model of a config, trains it for two steps on one batch and yields titles and lines about it.
+
+    Args:
+        cfg: The config; changed in place.
+        shape: Height and width of made images; None for those of the config.
+
+    Raises:
+        ValueError, OSError or ImportError: if settings, data or weights cannot be used.
+    """
+    _check(cfg)
+    init_default_scope(cfg.default_scope)
+    starts = list(leave_out_missing_weights(cfg))
+    cfg.model.setdefault('data_preprocessor', cfg.get('data_preprocessor'))  # as mmengine's runner does
+    hide_parameter_lists(MMLogger.get_current_instance())
+    with explained_types(cfg):
+        model = build(cfg, get_device())
+        with silence_logs():  # a line for each parameter
+            wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    if cfg.get('load_from'):
+        starts.append(load(model, cfg.load_from))
+    yield from (('weights', start) for start in starts or ['random ones, as the config says'])
+    origin, batch = one_batch(cfg, shape)
+    yield 'data', origin
+    sizes = Counter('x'.join(map(str, image.shape[-2:])) for image in batch['inputs'])
+    yield 'batch', ', '.join(f'{count} of {size}' for size, count in sizes.items()) + ' (before augments of batches)'
+    seen: set[str] = set()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameter.register_hook(lambda gradient, name=name: seen.add(name))
+    for step in range(1, STEPS + 1):
+        seconds, loss = _timed_step(model, wrapper, batch)
+        finite = '' if loss.isfinite() else ': NOT finite'
+        yield f'step {step}', f'{seconds:.2f} s, loss {loss.item():.4g}{finite}'
+    yield 'memory', _memory()
+    yield from told_of_parameters(model, seen)
+
+
+def _check(cfg: Config) -> None:
+    missing = [key for key in ('model', 'train_dataloader', 'optim_wrapper') if not cfg.get(key)]
+    if missing:
+        raise ValueError(f'{cfg.filename}: has no {", ".join(missing)}: name the config of a whole training')
+    check_scope(cfg)
+    check_optimizer(cfg)
+    check_amp(cfg)
+    check_no_pickles(cfg)
+    refuse_code_in_files()
+
+
+# --- weights ---
+
+
+def leave_out_missing_weights(cfg: Config) -> Iterator[str]:
+    """Takes checkpoints that are not on this machine out of a config, and says which; nothing is fetched.
+
+    Args:
+        cfg: The config; changed in place.
+    """
+    for place, owner, key, path in list(_checkpoints(cfg._cfg_dict, '')):
+        if is_remote(path):
+            owner[key] = None
+            yield f'{place}: {path} is an address, and not fetched: random weights here'
+        elif Path(path).is_file():
+            yield f'{place}: {path}'
+        else:
+            owner[key] = None
+            yield f'{place}: {path} is NOT there: random weights here; a training stops'
+
+
+def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
+    """The checkpoints in a config: their place, the dict and its key to remove them by, and the path."""
+    for key, child in node.items() if isinstance(node, dict) else ():
+        here = f'{place}{key}'
+        if key in ('load_from', 'pretrained') and isinstance(child, str):
+            yield here, node, key, child
+        elif key == 'init_cfg':
+            for start in as_list(child):
+                if isinstance(start, dict) and isinstance(start.get('checkpoint'), str):
+                    yield f'{here}.checkpoint', node, key, start['checkpoint']
+        elif not place or place.startswith('model'):
+            yield from _checkpoints(child, f'{here}.')
+
+
+def load(model: nn.Module, path: str) -> str:
+    """Loads the weights that fit, as a training does from `load_from`, and says how many they are."""
+    given, own = model_weights(path, read_checkpoint(path)), model.state_dict()
+    fitting = {name: value for name, value in given.items() if name in own and value.shape == own[name].shape}
+    model.load_state_dict(fitting, strict=False)
+    anew, unused = own.keys() - fitting.keys(), given.keys() - fitting.keys()
+    lines = [f'{what}: {grouped(names)}' for what, names in (('start anew', anew), ('unused', unused)) if names]
+    return '; '.join([f'load_from gives {len(fitting)} of {len(own)} tensors', *lines])
+
+
+# --- data ---
+
+
+def one_batch(cfg: Config, shape: Sequence[int] | None = None) -> tuple[str, dict]:
+    """Where a batch comes from, and the batch: of the training data where they are, else made.
+
+    Raises:
+        ValueError: if the data cannot be used, or the config has no size of images to make.
+    """
+    if shape is None:
+        try:
+            check_data(cfg, ('train',))
+        except FileNotFoundError as error:
+            reason = str(error)
+        else:
+            return 'the first batch of train_dataloader', first_batch(cfg)
+    else:
+        reason = 'as --shape says'
+    size = read_image_size(cfg, shape)
+    number = cfg.train_dataloader.get('batch_size') or 1
+    images = [torch.randint(0, 256, size.chw, dtype=torch.uint8) for _ in range(number)]
+    samples = [TASKS[cfg.default_scope].made_sample((size.height, size.width)) for _ in images]
+    return f'made ({reason}); size {size}', dict(inputs=images, data_samples=samples)
+
+
+# --- steps ---
+
+
+def _timed_step(model: nn.Module, wrapper, batch: dict) -> tuple[float, Tensor]:
+    """Trains a step; seconds and loss. An error ends the command and names the part of the model."""
+    begin = time.perf_counter()
+    try:
+        loss = model.train_step(copy.deepcopy(batch), wrapper)['loss']
+    except SETTINGS as error:
+        fail(error, failing_part(error, model))
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin, loss.detach().float().cpu()
+
+
+def _memory() -> str:
+    peak = f'{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB of this process at most'
+    if not torch.cuda.is_available():
+        return peak
+    return f'{torch.cuda.max_memory_allocated() / 2**20:.0f} MB of tensors on the GPU at most, {peak}'
+
+
+# --- parameters ---
+
+
+def told_of_parameters(model: nn.Module, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """Which parameters learn.
+
+    Args:
+        model: The model.
+        seen: Names of the parameters that had a gradient.
+    """
+    parameters = dict(model.named_parameters())
+    trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
+    values = sum(parameters[name].numel() for name in seen)
+    yield 'learn', f'{len(seen)} of {len(parameters)} parameters, {values / 1e6:.3f} M values'
+    for title, names in (('frozen', parameters.keys() - trained), ('NO gradient', trained - seen)):
+        if names:
+            yield title, f'{len(names)}: {grouped(names)}'
+
+
+def grouped(names: Iterable[str]) -> str:
+    """Names of parameters, those of all blocks in one: ``backbone.layers.*.ln1.weight (12)``."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(re.sub(r'\b\d+\b', '*', name), []).append(name)
+    lines = [found[0] if len(found) == 1 else f'{group} ({len(found)})' for group, found in groups.items()]
+    rest = f' and {len(lines) - SHOWN_GROUPS} more' if len(lines) > SHOWN_GROUPS else ''
+    return ', '.join(lines[:SHOWN_GROUPS]) + rest
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description='Train two steps of a config, on the first batch of its data or, where they are not there, on made '
+        'data of its batch and image size. Prints memory, time, what is loaded, what does not learn; writes nothing.',
+        epilog=example('dry-run'),
+    )
+    parser.add_argument('config', help=CONFIG_HELP)
+    parser.add_argument(
+        '--shape',
+        type=int,
+        nargs='+',
+        metavar='PIXELS',
+        help='make images of this height and width, or one number for both (default: the data, or those of the config)',
+    )
+    add_options(parser)
+    return parser
