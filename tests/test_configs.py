@@ -668,6 +668,22 @@ def test_last_two_blocks_of_revit_have_a_grad_cam(path, teacher):
     assert max(grad_cams(model, torch.randn(1, 3, 64, 64))) == len(model.backbone.layers) - 1
 
 
+ADE20K = {path.stem.split('_')[0].split('-')[0]: path for path in PAPERS if '_upernet_' in path.stem}
+
+
+@pytest.mark.parametrize('path', ADE20K.values(), ids=ADE20K)
+def test_ade20k_is_tested_on_unpadded_images_of_any_size(path, teacher):
+    """As XCiT's UPerNets and mmseg's; zeros beside the image would enter the mean of CB."""
+    from mmseg.structures import SegDataSample
+
+    model, seen = build(small(load(path), teacher), 'mmseg', 'cpu').eval(), []
+    model.backbone.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape[-2:])))
+    sample = SegDataSample(metainfo=dict(ori_shape=(75, 101), img_shape=(75, 101)))
+    inputs = torch.randint(0, 256, (3, 75, 101), dtype=torch.uint8)
+    [found] = model.test_step(dict(inputs=[inputs], data_samples=[sample]))
+    assert seen == [(75, 101)] and found.pred_sem_seg.shape == (75, 101)
+
+
 # --- data ---
 
 
