@@ -83,7 +83,7 @@ def test_image_size_of_the_command_line_wins():
     assert read_image_size(cfg, [40, 64]).chw == (1, 40, 64)
 
 
-@pytest.mark.parametrize('shape', [[0], [32, -1], [1, 2, 3], []])
+@pytest.mark.parametrize('shape', [[0], [32, -1], [1, 2, 3], [], [10**20]])
 def test_bad_image_size_is_named(shape):
     with pytest.raises(ValueError, match='--shape'):
         read_image_size(Config.fromfile(BASE), shape)

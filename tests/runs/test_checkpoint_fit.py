@@ -167,6 +167,30 @@ def test_averages_of_another_shape():
         check_checkpoint(runner_of(model, resume=True), checkpoint_of(model, ema_state_dict=averages))
 
 
+ADAM, PLAIN_SGD = dict(betas=(0.9, 0.999)), dict(momentum=0)
+
+
+@pytest.mark.parametrize(
+    ('group', 'more', 'is_lost'),
+    [
+        (ADAM, {}, True),
+        (dict(momentum=0.9), {}, True),
+        (PLAIN_SGD, {}, False),
+        (ADAM, dict(gradients={'weight': torch.ones(1)}), False),  # accumulation has made no step yet
+        (ADAM, dict(message_hub=dict(runtime_info=dict(non_finite_in_a_row=2))), False),  # all steps were skipped
+    ],
+)
+def test_optimizer_without_its_averages(group, more, is_lost):
+    model = nn.Linear(1, 1)
+    content = dict(optimizer=dict(state={}, param_groups=[group]), message_hub=dict(runtime_info={}))
+    checkpoint = checkpoint_of(model, **content | more)
+    if is_lost:
+        with pytest.raises(CheckpointNotRead, match=r'x\.pth has an empty optimizer\.state after 2 iterations'):
+            check_checkpoint(runner_of(model, resume=True), checkpoint)
+    else:
+        check_checkpoint(runner_of(model, resume=True), checkpoint)
+
+
 @pytest.mark.parametrize('value', [torch.zeros(3), torch.zeros(()), torch.zeros(1, 8, 24), 'text', None])
 def test_table_of_no_grid(value):
     state = Model().state_dict() | {'backbone.pos_embed': value}

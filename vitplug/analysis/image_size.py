@@ -6,6 +6,9 @@ from math import ceil
 
 from mmengine.config import Config
 
+MOST_PIXELS = 100_000
+"""Longest side that costs are counted for."""
+
 
 @dataclass(frozen=True)
 class ImageSize:
@@ -37,8 +40,11 @@ def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSiz
     Raises:
         ValueError: If ``shape`` is invalid, or if the config has no size.
     """
-    if shape is not None and (len(shape) not in (1, 2) or min(shape) < 1):
-        raise ValueError(f'--shape {" ".join(map(str, shape))}: expected height and width, or one number for both')
+    if shape is not None and (len(shape) not in (1, 2) or min(shape) < 1 or max(shape) > MOST_PIXELS):
+        raise ValueError(
+            f'--shape {" ".join(map(str, shape))}: expected height and width, or one number for both, of 1 to '
+            f'{MOST_PIXELS:,} pixels'
+        )
     asked = shape and ImageSize(shape[0], shape[-1], '--shape')
     for found in (asked, _size_of_crops(cfg), _size_of_test_images(cfg), _size_of_backbone(cfg)):
         if found:

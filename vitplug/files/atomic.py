@@ -4,6 +4,7 @@ import os
 import stat
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 from mmengine.fileio import LocalBackend, register_backend
 
@@ -15,8 +16,13 @@ class AtomicBackend(LocalBackend):
     """mmengine's backend for local files, with writes that a kill or a full disk cannot leave half done.
 
     A file is written under another name in the same folder, flushed to the disk and renamed; a reader sees the old
-    content or the new one.
+    content or the new one. Where the folder was replaced meanwhile, nothing in the new one is.
+
+    Attributes:
+        held: Device and inode of folders that must still be the same when a file in them is written, by path.
     """
+
+    held: ClassVar[dict[str, tuple[int, int]]] = {}
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file.
@@ -24,13 +30,17 @@ class AtomicBackend(LocalBackend):
         Raises:
             OSError: if they cannot be written; the file keeps its earlier content.
             FileExistsError: if something that is no file has the name of the partial one.
+            FileNotFoundError: if the folder was removed or replaced.
         """
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
+        folder = self.held.get(os.path.abspath(path.parent)) or identity(path.parent)
         partial = path.with_name(PARTIAL.format(path.name))
         _clear(partial)
         try:
             self.write(partial, obj)
+            if identity(path.parent) != folder:
+                raise FileNotFoundError(f'{path.parent} was removed or replaced while it was written into')
             os.replace(partial, path)
         except OSError:
             partial.unlink(missing_ok=True)

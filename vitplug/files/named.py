@@ -14,6 +14,8 @@ def check_config_file(path: str) -> None:
     Raises:
         FileNotFoundError: names the path and close matches in its folder.
     """
+    if not path:
+        raise FileNotFoundError("no such config: the name is '', an empty text; --help shows the command")
     if not Path(path).is_file():
         raise FileNotFoundError(f'no such config: {path}{_close_matches(Path(path), "*.py")}')
 

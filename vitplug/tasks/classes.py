@@ -135,7 +135,10 @@ def check_categories(classes: Classes, content, file: str, path: str) -> str:
     """
     if not isinstance(content, Mapping):
         raise ValueError(f'{file} holds a {type(content).__name__}: expected a dict of images, annotations, categories')
-    categories = [str(entry.get('name')) for entry in content.get('categories', ()) if isinstance(entry, Mapping)]
+    entries = content.get('categories', [])
+    if not isinstance(entries, list):
+        raise ValueError(f'{file}: categories = {entries!r:.100}: expected a list of dicts with id and name')
+    categories = [str(entry.get('name')) for entry in entries if isinstance(entry, Mapping)]
     missing = [name for name in classes.names if name not in set(categories)]
     advice = f'set {path}.{line_of(categories)}, or those of them that are to be learnt'
     if len(missing) == len(classes) or (missing and not classes.given):

@@ -82,6 +82,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         if '://' not in self.out_dir:
             os.makedirs(self.out_dir, exist_ok=True)
         self.folders = {folder: identity(folder) for folder in (self.out_dir, runner.work_dir)}
+        AtomicBackend.held = {os.path.abspath(folder): found for folder, found in self.folders.items() if found}
         self.keep_ckpt_ids, self.doubtful_ids = kept, doubtful
         runner.message_hub.update_info(WRITTEN, self.written)
         self._remove_later(map(self.filename_tmpl.format, self._surplus()))

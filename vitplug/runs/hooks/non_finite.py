@@ -16,10 +16,10 @@ from vitplug.files.atomic import add_line, check_record_file
 from vitplug.registry import HOOKS
 from vitplug.tasks import LABELS
 
+from ..saving.fit import IN_A_ROW
 from ..saving.folders import last_checkpoint
 
 RECORDS = 'non_finite.jsonl'
-IN_A_ROW = 'non_finite_in_a_row'
 SHOWN_IMAGES = 4
 STATISTICS = ('.running_mean', '.running_var')
 

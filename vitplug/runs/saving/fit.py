@@ -29,6 +29,8 @@ from .data_note import NOTE, compare_data, note_data
 MOST_ITERATIONS = 10**12
 # Entries that a training needs to go on, beside the weights.
 NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
+# Record of the iterations without a step of the optimizer, up to the checkpoint.
+IN_A_ROW = 'non_finite_in_a_row'
 SHOWN = 3
 
 # Parts of a config that shape a training, and a test.
@@ -140,12 +142,29 @@ def _check_resumable(path: str, checkpoint: Mapping) -> None:
             f'{path} says that epoch {position["epoch"]} and iteration {position["iter"]} are done: expected 0 to '
             f'{MOST_ITERATIONS:,}; go on from another checkpoint'
         )
+    if _has_lost_its_state(checkpoint):
+        raise CheckpointNotRead(
+            f"{path} has an empty optimizer.state after {position['iter']} iterations, so the optimizer's averages are "
+            'lost: go on from another checkpoint'
+        )
     broken = [name for name, value in _leaves(checkpoint['optimizer'], 'optimizer') if _is_broken(value)]
     if broken:
         raise CheckpointNotRead(
             f'{path} has numbers that are not finite (NaN or infinite) in {some_of(broken, SHOWN)}: '
             'go on from an earlier checkpoint'
         )
+
+
+def _has_lost_its_state(checkpoint: Mapping) -> bool:
+    """Whether an optimizer with averages has none, although it has made steps."""
+    optimizer, info = checkpoint['optimizer'], checkpoint['message_hub'].get('runtime_info')
+    groups = optimizer.get('param_groups')
+    if optimizer.get('state') != {} or not isinstance(groups, list) or not isinstance(info, Mapping):
+        return False
+    skipped = info.get(IN_A_ROW, 0)
+    has_stepped = checkpoint['meta']['iter'] > (skipped if isinstance(skipped, int) else 0)
+    keeps_averages = any(isinstance(one, Mapping) and (one.get('betas') or one.get('momentum')) for one in groups)
+    return has_stepped and keeps_averages and not checkpoint.get('gradients')
 
 
 def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:

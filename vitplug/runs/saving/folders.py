@@ -99,7 +99,7 @@ def check_last_checkpoint(work_dir: str, folders: list[Path]) -> None:
     if noted is None and (os.path.lexists(note) or any(any(folder.glob('*.pth')) for folder in folders)):
         raise FileNotFoundError(f'{note} is missing or no file: {_advice(folders)}')
     if noted is not None and not os.path.isfile(noted):
-        raise FileNotFoundError(f'{note} names a missing file, {noted}: {_advice(folders)}')
+        raise FileNotFoundError(f'{note} names a missing file, {noted!s:.200}: {_advice(folders)}')
 
 
 def announced_checkpoint(work_dir: str, folders: list[Path]) -> str | None:
