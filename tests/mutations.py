@@ -1133,14 +1133,14 @@ MUTATIONS = (
         'runs/hooks/hook_states.py',
         'hook.best_score, hook.wait_count = best, count',
         'hook.wait_count = count',
-        "runs/resume_cases.py -k 'early and epochs and decisions'",
+        "runs/resume_cases.py -k 'early and epochs and two'",
     ),
     Mutation(
         'a checkpoint is written before early stopping decides',
         'runs/hooks/hook_states.py',
         'runner._hooks = [*others[:place], *early, *others[place:]]',
         'runner._hooks = [*others, *early]',
-        "runs/resume_cases.py -k 'early and iterations and after'",
+        "runs/resume_cases.py -k 'early and iterations and after and not last'",
     ),
     Mutation(
         'a cell that Slurm has lost waits for ever',

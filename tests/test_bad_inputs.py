@@ -82,6 +82,9 @@ READERS = {
     'model.backbone.init_cfg.checkpoint={}',
     'init_cfg of vitplug': 'train.py child.py --cfg-options model.backbone.init_cfg.type=vitplug.Pretrained '
     'model.backbone.init_cfg.checkpoint={}',
+    'dry run from load_from': 'dry_run.py tiny.py --cfg-options load_from={}',
+    'dry run from init_cfg': 'dry_run.py child.py --cfg-options model.backbone.init_cfg.type=Pretrained '
+    'model.backbone.init_cfg.checkpoint={}',
     'convert': 'convert.py {} new.pth',
     'publish': 'publish_model.py {} new.pth',
 }

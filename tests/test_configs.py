@@ -25,6 +25,7 @@ from PIL import Image
 from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
+from vitplug.analysis.measures.grad_cam import grad_cams
 from vitplug.analysis.paper_tables import generate
 from vitplug.backbones import LVT, MlpMixer, MViT, PoolingVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
@@ -53,7 +54,7 @@ KNOWN = {
     'vit-8x192-msa-p16_8xb128-300e_in1k': COUNTS['DeiT-Ti'] - 4 * 444_864 + 148_608,
     'vit-8x192-mlp-p16_8xb128-300e_in1k': COUNTS['DeiT-Ti'] - 4 * 444_864 + 296_256,
     # With a class token and its position, which the reference is without.
-    'vit-b-p16-residual_32xb128-300e_in1k': COUNTS['ReViT-B'] + 2 * 768,
+    'vit-b-p16-cls-residual_32xb128-300e_in1k': COUNTS['ReViT-B'] + 2 * 768,
     'convstem-vit-s-p16-refiner_8xb32-300e_in1k': COUNTS['Refined-ViT-S'],
 }
 
@@ -654,6 +655,33 @@ def without_gradient(scope: str, model: str) -> list[str]:
     assert loss.isfinite()
     learned = [(name, p.grad) for name, p in model.named_parameters() if p.requires_grad]
     return [name for name, grad in learned if grad is None or not grad.isfinite().all()]
+
+
+@pytest.mark.parametrize(
+    'path', [path for path in PAPERS if path.stem.startswith('vit-b-p16-residual_')], ids=lambda path: path.stem
+)
+def test_last_two_blocks_of_revit_have_a_grad_cam(path, teacher):
+    """ReViT, section 4.6: a classifier that reads a class token depends on no patch token of the last block."""
+    model = build(small(load(path), teacher), 'mmpretrain', 'cpu').eval()
+    # A head that starts at zero depends on nothing.
+    torch.nn.init.normal_(model.head.fc.weight)
+    assert max(grad_cams(model, torch.randn(1, 3, 64, 64))) == len(model.backbone.layers) - 1
+
+
+ADE20K = {path.stem.split('_')[0].split('-')[0]: path for path in PAPERS if '_upernet_' in path.stem}
+
+
+@pytest.mark.parametrize('path', ADE20K.values(), ids=ADE20K)
+def test_ade20k_is_tested_on_unpadded_images_of_any_size(path, teacher):
+    """As XCiT's UPerNets and mmseg's; zeros beside the image would enter the mean of CB."""
+    from mmseg.structures import SegDataSample
+
+    model, seen = build(small(load(path), teacher), 'mmseg', 'cpu').eval(), []
+    model.backbone.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape[-2:])))
+    sample = SegDataSample(metainfo=dict(ori_shape=(75, 101), img_shape=(75, 101)))
+    inputs = torch.randint(0, 256, (3, 75, 101), dtype=torch.uint8)
+    [found] = model.test_step(dict(inputs=[inputs], data_samples=[sample]))
+    assert seen == [(75, 101)] and found.pred_sem_seg.shape == (75, 101)
 
 
 # --- data ---

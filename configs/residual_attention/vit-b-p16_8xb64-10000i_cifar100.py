@@ -1,7 +1,7 @@
 # CIFAR-100 classification with ViT-B.
 # python tools/train.py configs/residual_attention/vit-b-p16_8xb64-10000i_cifar100.py
 _base_ = [
-    '../_base_/models/deit-b-p16_finetune.py',
+    '../_base_/models/revit-b-p16_finetune.py',
     '../_base_/datasets/cifar100_bs64_224.py',
     '../_base_/schedules/sgd_10000i.py',
     '../_base_/runtime_mmpretrain_iters.py',

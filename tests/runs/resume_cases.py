@@ -205,20 +205,22 @@ def stopped_early(kind, tmp_path_factory):
     return work_dir
 
 
+KILL, TERM = signal.SIGKILL, signal.SIGTERM
 EARLY_MOMENTS = {
-    'before its decision': (EarlyStoppingHook, 'after_val_epoch', 3),
-    'after its decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 3),
-    'between two decisions': (ToyModel, 'train_step', 20),
-    'before the last decision': (EarlyStoppingHook, 'after_val_epoch', 4),
-    'after the last decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 4),
+    'after a decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 3, KILL),
+    'asked after a decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 3, TERM),
+    'between two decisions': (ToyModel, 'train_step', 20, KILL),
+    'asked before the last decision': (EarlyStoppingHook, 'after_val_epoch', 4, TERM),
+    'after the last decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 4, KILL),
+    'asked after the last decision': (checkpoint_module.CheckpointHook, 'after_val_epoch', 4, TERM),
 }
 
 
-@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize('moment', EARLY_MOMENTS)
-def test_early_stopping_is_resumed_exactly(tmp_path, kind, stopped_early, moment, number):
-    status = -9 if number == signal.SIGKILL else 75
-    assert in_child(train_early, tmp_path, kind, False, EARLY_MOMENTS[moment], number) == status
+def test_early_stopping_is_resumed_exactly(tmp_path, kind, stopped_early, moment):
+    *at, number = EARLY_MOMENTS[moment]
+    status = -9 if number == KILL else 75
+    assert in_child(train_early, tmp_path, kind, False, at, number) == status
     assert in_child(train_early, tmp_path, kind, True) == 0
     assert metrics(tmp_path) == metrics(stopped_early)
     if 'interrupted.pth' not in checkpoints(tmp_path):  # after which no regular one is due

@@ -22,7 +22,6 @@ from vitplug.analysis.image_size import read_image_size
 from vitplug.backbones.init_log import hide_parameter_lists
 from vitplug.checkpoints import read_checkpoint
 from vitplug.commands import example
-from vitplug.config.checks import check_no_pickles
 from vitplug.config.parts import as_list
 from vitplug.config.reading import CONFIG_HELP, add_options, read_config
 from vitplug.config.text import printable
@@ -30,10 +29,10 @@ from vitplug.errors.one_line import SETTINGS, fail, one_line_errors
 from vitplug.errors.traceback_part import failing_part
 from vitplug.errors.unknown_types import explained_types
 from vitplug.files.named import is_remote
-from vitplug.files.readers import refuse_code_in_files
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.checks.environment import check_amp
 from vitplug.runs.checks.settings import check_optimizer
+from vitplug.runs.cli import choose_readers
 from vitplug.runs.saving.fit import model_weights
 from vitplug.tasks import TASKS, check_scope
 
@@ -98,8 +97,7 @@ def _check(cfg: Config) -> None:
     check_scope(cfg)
     check_optimizer(cfg)
     check_amp(cfg)
-    check_no_pickles(cfg)
-    refuse_code_in_files()
+    choose_readers(cfg, unsafe_unpickle=False)
 
 
 # --- weights ---

@@ -10,7 +10,6 @@ model = dict(
         pad_val=0,
         seg_pad_val=255,
         size=(512, 512),
-        test_cfg=dict(size_divisor=32),
     ),
     backbone=dict(
         type='vitplug.SwinTransformer',
