@@ -1992,6 +1992,21 @@ ARGUMENT = (
         r'--measures cka_baseline: does not apply to the model: .* name one with --baseline',
     ),
     Row(
+        'analysis by an unknown estimator of CKA',
+        'analyze.py tiny.py good.pth --out a --cka paper',
+        r"argument --cka: invalid choice: 'paper'",
+    ),
+    Row(
+        "a paper's estimator of CKA without its images",
+        'analyze.py tiny.py good.pth --out a --cka paper-bvit --device cpu',
+        r'--cka paper-bvit: does not apply: it needs 1000 images of one size, there are \d+; --num sets how many',
+    ),
+    Row(
+        'estimator of CKA without CKA',
+        'analyze.py tiny.py good.pth --out a --measures entropy --cka paper-refiner',
+        r'--cka paper-refiner: none of --measures entropy is of CKA: add one of cka, cka_baseline, evolving_speed',
+    ),
+    Row(
         'analysis of no images',
         'analyze.py tiny.py good.pth --out a --num 0',
         r'--num 0: expected at least 1',

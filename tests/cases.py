@@ -114,6 +114,11 @@ def mvit_with_class_token(**settings) -> MViT:
     return mvit(**{**defaults, **settings})
 
 
+def mvit_with_windows(**settings) -> MViT:
+    """As its detectors have it: blocks 0 and 1 in windows, which do not divide the maps, 2 and 3 global."""
+    return mvit(**{'window_size': 4, **settings})
+
+
 HOSTS = {
     'vit': vit,
     'vit-no-cls': vit_without_class_token,
@@ -127,6 +132,7 @@ HOSTS = {
     'pit-distilled': pit_distilled,
     'mvit': mvit,
     'mvit-cls': mvit_with_class_token,
+    'mvit-windows': mvit_with_windows,
 }
 # For plugs that pair heads: the other hosts of one stage have three. The own plugs need no more hosts.
 EVEN_HOSTS = {'vit-even-heads': vit_with_even_heads}
@@ -238,10 +244,18 @@ _OF_MVIT = {
     'gated-attention': "takes the socket 'heads', which block 1 does not offer",
     'value-residual': r'the values of block 2 lie on a grid of \(2, 2\), those of block 1 on one of \(4, 4\)',
 }
+_IN_WINDOWS = {plug: reason.replace('8x8', '4x4').replace('2x2', '1x1') for plug, reason in _OF_MVIT.items()}
+_NOTHING = r'changes nothing: no block of \[0, 1, 2(, 3)?\] has scores of an earlier one of them to blend with'
+_IN_WINDOWS |= dict.fromkeys(('residual-reset', 'residual-low-memory', 'residual-low-memory-bias'), _NOTHING)
+_IN_WINDOWS |= {
+    'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 0 and 1, .* same part of the image",
+    'value-residual': r'the values of block 2 lie on a grid of \(1, 1\), those of block 1 on one of \(4, 4\)',
+}
 # Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
 REFUSED: dict[str, dict[str, str]] = {
     'mvit': _OF_MVIT,
     'mvit-cls': _OF_MVIT,
+    'mvit-windows': _IN_WINDOWS,
     'lvt': {
         'rel-pos-bias': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
         'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',

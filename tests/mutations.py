@@ -665,10 +665,24 @@ MUTATIONS = (
     ),
     Mutation(
         'group of images without the one that is left out in the jackknife of CKA',
-        'analysis/study/features.py',
+        'analysis/study/estimators.py',
         'if image != left_out]',
         'if image != 0 or left_out is None]',
         'analysis/test_study.py -k left_out',
+    ),
+    Mutation(
+        'paper estimators of CKA take an image twice out of row sums for the jackknife',
+        'analysis/measures/cka.py',
+        'factor = x.shape[-1] / (x.shape[-1] - 1)',
+        'factor = 1',
+        'analysis/test_measures_features.py -k biased',
+    ),
+    Mutation(
+        "CKA of an estimator goes into the results of another's",
+        'analysis/study/features.py',
+        "self.name = self.base if is_default else f'{self.base}-{estimator.name}'",
+        'self.name = self.base',
+        'analysis/test_study.py -k estimators',
     ),
     Mutation(
         'an interrupted analysis takes a group of images for done',

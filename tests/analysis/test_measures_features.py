@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.analysis.measures.cka import MinibatchCKA, centred_gram, evolving_speed, layer_cka, linear_cka
+from vitplug.analysis.measures.cka import BiasedCKA, MinibatchCKA, centred_gram, evolving_speed, layer_cka, linear_cka
 from vitplug.analysis.measures.features import (
     feature_similarity,
     mean_feature_similarity,
@@ -175,6 +175,18 @@ def test_features_without_variance_have_no_cka():
     sums = MinibatchCKA(2, 2)
     sums.update([x, constant], [x, constant])
     assert sums.result().isnan().tolist() == [[False, True], [True, True]]
+
+
+@given(st.integers(3, 8), SEEDS)
+def test_biased_cka_without_each_example_is_that_of_the_others(m, seed):
+    first, second = ([5 + noise(m, p, seed=seed + p) for p in dims] for dims in ((2, 9), (1, 4, 30)))
+    found = BiasedCKA(BiasedCKA.terms_of(*([centred_gram(x) for x in layers] for layers in (first, second))))
+    expected = [[definition(x, y) for y in second] for x in first]
+    np.testing.assert_allclose(found.whole(), expected, rtol=1e-7, atol=1e-9)
+    for without, matrix in enumerate(found.without_each()):
+        kept = [i for i in range(m) if i != without]
+        expected = [[definition(x[kept], y[kept]) for y in second] for x in first]
+        np.testing.assert_allclose(matrix, expected, rtol=1e-6, atol=1e-8)
 
 
 # --- CKA by minibatches ---

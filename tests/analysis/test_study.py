@@ -20,7 +20,8 @@ from PIL import Image
 from scipy import stats
 
 from vitplug.analysis.study import run as study_run
-from vitplug.analysis.study.features import CKA
+from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
+from vitplug.analysis.study.features import CKA, EvolvingSpeed, OfGroups
 from vitplug.analysis.study.measure import Measure, by_block
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
@@ -351,6 +352,64 @@ def test_groups_of_images_give_the_cka_of_each_image_left_out():
     assert np.allclose(found.high - found.mean, half)
 
 
+def biased_cka(x, y):
+    """Of features of the same images, in numpy, by the sums of the definition."""
+    k, l = ((f - f.mean(0)) @ (f - f.mean(0)).T for f in (x, y))  # noqa: E741
+    return (k * l).sum() / np.sqrt((k * k).sum() * (l * l).sum())
+
+
+def test_estimators_of_the_papers_beside_the_default(folder, tmp_path, monkeypatch):
+    """From recorded features, in float64: batches, their mean, the intervals over images; each has its own files."""
+    monkeypatch.setitem(ESTIMATORS, 'paper-refiner', OfBatches('paper-refiner', 'Refiner', batch=3, batches=2))
+    monkeypatch.setitem(ESTIMATORS, 'paper-bvit', OfBatches('paper-bvit', 'BViT', batch=7, batches=1))
+    command = f'plain.py plain.pth --num 8 --out {tmp_path} --measures cka,evolving_speed'
+    analyze(folder, command)
+    before = results_in(tmp_path)['measures']
+    said = analyze(folder, f'{command} --cka paper-refiner').out
+    assert 'left out: cka-paper-refiner of the model: 2 of 8 images of one size, which it has no batch for' in said
+    analyze(folder, f'{command} --cka paper-bvit')
+    found = results_in(tmp_path)
+    names = [f'{name}{estimator}' for estimator in ('', '-paper-refiner', '-paper-bvit') for name in before]
+    assert set(found['measures']) == set(names) == {path.stem for path in tmp_path.glob('*.png')}
+    assert {name: found['measures'][name] for name in before} == before
+    assert {found['measures'][name]['unit'].rpartition(' (')[2] for name in names} == {
+        f'{name})' for name in ESTIMATORS
+    }
+
+    subject = Subject.read('model', read_config('plain.py'), 'plain.pth', 'cpu', False)
+    features = []  # (image, block, numbers)
+    for path in found['images']['files']:
+        _, recorded = subject.backbone.forward_intermediates(subject.load(Path(path)).inputs, 'block')
+        features.append(np.stack([t.detach().double().flatten().numpy() for _, t in sorted(recorded['block'].items())]))
+    features = np.stack(features)
+    for name, size, count in (('paper-refiner', 3, 2), ('paper-bvit', 7, 1)):
+        groups = ESTIMATORS[name].groups(range(8), 1)
+        assert [len(group) for group in groups] == [size] * count
+        assert len({image for group in groups for image in group}) == size * count
+
+        def cka(groups):
+            pairs = [[[biased_cka(features[g, i], features[g, j]) for j in (0, 1)] for i in (0, 1)] for g in groups]
+            return np.mean(pairs, axis=0)
+
+        left = [cka([[i for i in group if i != image] for group in groups]) for image in np.concatenate(groups)]
+        for measure, quantity in ((CKA, lambda m: m), (EvolvingSpeed, lambda m: m[:, -1] / m[0, -1])):
+            numbers = found['measures'][f'{measure.base}-{name}']['values']['model']
+            numbers = numbers[CKA.ALL if measure is CKA else 'evolving speed']
+            assert np.allclose(array(numbers), quantity(cka(groups)), rtol=1e-5)
+            spread = np.stack([quantity(one) for one in left])
+            half = np.sqrt((len(left) - 1) / len(left) * ((spread - spread.mean(0)) ** 2).sum(0))
+            half *= stats.t.ppf(0.975, len(left) - 1)
+            assert np.allclose(array(numbers, 'high') - array(numbers), half, rtol=1e-3, atol=1e-8)
+
+
+def test_a_paper_needs_its_number_of_images(folder, tmp_path):
+    for name, least in (('paper-refiner', 320), ('paper-bvit', 1000)):
+        for measures in ('all', 'cka'):
+            command = f'plain.py plain.pth --num 5 --measures {measures} --cka {name} --out {tmp_path}/{name}{measures}'
+            said = analyze(folder, command, status=2).err
+            assert 'does not apply' in said and f'it needs {least} images of one size, there are 5; --num sets' in said
+
+
 def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
     class Contrast(Measure):
         name, title, definition, unit, source, needs = 'contrast', 'Contrast', 'Spread of pixels', 'levels', '', ''
@@ -370,6 +429,10 @@ def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
     [
         ('--measures entropi', r"--measures entropi: there is no 'entropi': did you mean entropy\?"),
         ('--measures entropy,xyz', "there is no 'xyz': choose from entropy, relative_distance"),
+        (
+            '--measures entropy --cka paper-bvit',
+            '--cka paper-bvit: none of --measures entropy is of CKA: add one of cka',
+        ),
         ('--num 0', '--num 0: expected at least 1'),
         ('--images nowhere', '--images: no such file or folder: nowhere'),
         ('--out data', '--out: data holds other files'),
@@ -387,5 +450,7 @@ def test_refused(arguments, error, folder, tmp_path):
 def test_every_measure_is_in_the_docs():
     page = (Path(__file__).parents[2] / 'docs/analyze.md').read_text()
     for measure in MEASURES.values():
+        if isinstance(measure, OfGroups):
+            assert all(f'| `{name}` | {found.words} | {found.source} |' in page for name, found in ESTIMATORS.items())
         row = f'| `{measure.name}` | {measure.definition} | {measure.unit} | {measure.source} | {measure.needs} |'
         assert row in page, row

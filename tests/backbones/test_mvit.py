@@ -8,11 +8,12 @@ import pytest
 import timm
 import torch
 from backbones.mvit_oracle import Oracle
-from cases import MVIT_ARCH, images, mvit, randomize
+from cases import MVIT_ARCH, images, mvit, mvit_with_windows, randomize
 from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention, tuning
+from vitplug.attention.layouts import WindowLayout
 from vitplug.backbones import MViT
 
 SIZES = [(32, 32), (48, 24), (37, 51), (64, 96)]
@@ -199,6 +200,108 @@ def test_official_residual_attention(alpha, in_attention):
     assert len(learned) == (alpha is not None) and all(grad.any() for grad in got[len(got) - len(learned) :])
 
 
+# --- windows ---
+
+# Windows of 8, 4 and 2 tokens on maps of 12 x 18, 6 x 9 and 3 x 5; blocks 0, 1, 3 and 4 have them.
+WINDOWED = dict(arch=MVIT_ARCH | dict(num_layers=6, downscale_indices=[1, 3]), window_size=8)
+WINDOWED_STRIDES = [(1, 4), (2, 2), (1, 4), (2, 1), (1, 1), (1, 1)]
+WINDOWED_SIDES = [(8, 2), (4, 4), None, (2, 4), (2, 2), None]
+
+
+@pytest.mark.parametrize('shows_padding', [False, True])
+@pytest.mark.parametrize('alpha', [None, 0.3])
+def test_windows(alpha, shows_padding):
+    """Each block's tokens, and the gradients of all weights, one window at a time; also with residual scores."""
+    residual = dict(type='ResidualAttention', bias_mode='after_carried', window_align='parity', alpha=alpha)
+    plugs = [] if alpha is None else [residual]
+    model = mvit(**WINDOWED, shows_padding=shows_padding, plugs=plugs).double().eval()
+    weights = randomize(model).state_dict(keep_vars=True)
+    own = {name: t for name, t in weights.items() if 'residual_alpha' not in name}
+    learned = [t for name, t in weights.items() if 'residual_alpha' in name]
+    with torch.no_grad():
+        for parameter in learned:
+            parameter.fill_(alpha)
+    assert [model.strides(index) for index in range(6)] == WINDOWED_STRIDES and model.windows == WINDOWED_SIDES
+    settings = dict(windows=WINDOWED_SIDES, shows_padding=shows_padding)
+    oracle = Oracle(own, [2, 4, 4, 8, 8, 8], WINDOWED_STRIDES, *learned, **settings)
+    x = images(48, 72)
+    expected = oracle(x)
+    parameters = [t for name, t in (own | dict(enumerate(learned))).items() if not str(name).startswith('norm')]
+    wanted = torch.autograd.grad(weighed(expected[-1].flatten(1, 2)), parameters)
+    for fused in (True, False):
+        with fused_attention(fused):
+            _, found = model.forward_intermediates(x, 'block')
+        for index, block in enumerate(expected):
+            assert_close(found['block'][index], block.flatten(1, 2), rtol=1e-9, atol=1e-9)
+        got = torch.autograd.grad(weighed(found['block'][5]), parameters)
+        assert_close(got, wanted, rtol=1e-8, atol=1e-8)
+    assert len(learned) == (alpha is not None) and all(grad.any() for grad in got[len(got) - len(learned) :])
+
+
+@pytest.mark.parametrize('size', [(32, 40), (37, 51), (20, 20)], ids=str)
+def test_padding_of_windows_changes_nothing(size, monkeypatch):
+    """Whatever it holds, unless it is shown."""
+    to_windows = WindowLayout.to_windows
+
+    def filled(self, x, padding=None):
+        return to_windows(self, x, x.new_full((1, x.shape[-1]), 3.0) if padding is None else padding)
+
+    for shows_padding in (False, True):
+        model, x = randomize(mvit_with_windows(shows_padding=shows_padding)).double(), images(*size)
+        expected = with_gradients(model, x)
+        with monkeypatch.context() as patch:
+            patch.setattr(WindowLayout, 'to_windows', filled)
+            got = with_gradients(model, x)
+        if shows_padding:
+            assert (got[0][-1] - expected[0][-1]).abs().max() > 1e-6
+        else:
+            assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_one_window_is_global_attention():
+    whole, windowed = (randomize(mvit(**settings)).double() for settings in ({}, dict(window_size=8)))
+    # The last block of the second stage has fewer keys.
+    x = images(32, 32)
+    found = [model.forward_intermediates(x, 'block', layers=[1])[1]['block'][1] for model in (whole, windowed)]
+    assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+# The last blocks of the stages in detectron2's configs of MViTv2's detectors, counted from 0.
+LAST_BLOCKS = {'tiny': (0, 2, 7, 9), 'small': (0, 2, 13, 15), 'base': (1, 4, 20, 23)}
+
+
+@pytest.mark.parametrize('arch', LAST_BLOCKS)
+def test_blocks_are_those_of_the_official_detector(arch):
+    """detectron2's order: the last blocks of its stages but the first are global and the windows are 56, 28, 14, 7.
+
+    The first block of a stage has the windows of the stage before, of which its queries are pooled; its keys are pooled
+    from 4 x 4, 2 x 2, 1 and 1 tokens, and twice as much in the global blocks of the second and third stage.
+    """
+    with torch.device('meta'):
+        model = MViT(arch=arch, window_size=56)
+    last = LAST_BLOCKS[arch]
+    for index in range(model.num_layers):
+        stage = sum(index > end for end in last)
+        is_first = stage > 0 and index == last[stage - 1] + 1
+        entering = (56, 28, 14, 7)[stage - is_first]
+        of_queries, of_keys = 2 if is_first else 1, (4, 2, 1, 1)[stage] * (2 if index in last[1:3] else 1)
+        assert model.strides(index) == (of_queries, of_keys)
+        sides = None if index in last[1:] else (entering // of_queries, entering // of_keys)
+        assert model.windows[index] == sides
+    if arch == 'tiny':
+        sides = [(56, 14), (28, 28), None, (14, 28), (14, 14), (14, 14), (14, 14), None, (7, 14), None]
+        assert model.windows == sides
+
+
+def test_windows_of_the_tables_at_their_own_size():
+    """Windows of 56 tokens need the tables of a network for 224 x 224 as they are, and its weights fit."""
+    small, model = mvit(), mvit_with_windows(window_size=8)
+    model.load_state_dict(small.state_dict())
+    assert {name: t.shape for name, t in model.state_dict().items()} == {
+        n: t.shape for n, t in small.state_dict().items()
+    }
+
+
 def weighed(tokens):
     return (tokens * torch.linspace(-1, 2, tokens.numel(), dtype=tokens.dtype).view_as(tokens)).sum()
 
@@ -233,6 +336,22 @@ def with_gradients(model, x):
 
 
 # --- maps on the image ---
+
+
+@pytest.mark.parametrize('size', [(32, 40), (37, 51)], ids=str)
+def test_maps_of_windows_on_the_image(size):
+    """Every query sees keys that lie in the part of the image of its window alone, and rows sum to 1 on their keys."""
+    model = randomize(mvit_with_windows()).double().eval()
+    _, found = model.forward_intermediates(images(*size), 'probs')
+    for index, of_keys in ((0, 16), (1, 8)):
+        # Windows of 4 tokens of 4 pixels; patches and pooling centre token i of a grid at pixel i times the distance.
+        for pixel in ((5, 9), (size[0] - 1, size[1] - 1)):
+            of_queries = (4, 8)[index]
+            window = [token_at(p, of_queries, side) * of_queries // 16 for p, side in zip(pixel, size, strict=True)]
+            picture = model.maps_to_image(found, index, size, pixel)
+            places = [[token_at(p, of_keys, side) * of_keys // 16 for p in range(side)] for side in size]
+            inside = (torch.tensor(places[0]) == window[0])[:, None] & (torch.tensor(places[1]) == window[1])
+            assert (picture[:, :, ~inside] == 0).all() and (picture[:, :, inside] > 0).all()
 
 
 @pytest.mark.parametrize('size', [(32, 40), (37, 51)], ids=str)
@@ -304,6 +423,20 @@ BAD = {
     'class token': (dict(out_type='cls_token'), r"out_type='cls_token' needs with_cls_token=True"),
     'output': (dict(out_type='raw'), r"out_type='raw': expected one of \['featmap', 'cls_token'\]"),
     'frozen': (dict(frozen_stages=3), r'frozen_stages=3: expected an integer from -1 \(none\) to 2'),
+    'window': (dict(window_size=0), r'window_size=0: expected a positive integer, or None for global attention'),
+    'window of stages': (
+        dict(window_size=6),
+        r'window_size=6: block 0 pools its windows of 6 tokens by 4, which leaves no whole ones; .* a multiple of 4',
+    ),
+    'class token in windows': (
+        dict(window_size=4, with_cls_token=True),
+        r"window_size=4: a class token lies in no window; set with_cls_token=False and choose out_type 'featmap'",
+    ),
+    'shown padding': (dict(window_size=4, shows_padding=1), r'shows_padding=1: expected True or False'),
+    'shown padding without windows': (
+        dict(shows_padding=True),
+        r'shows_padding=True: there is none without window_size',
+    ),
     'unknown': (dict(depths=[1]), r"MViT has no argument \['depths'\]; it takes .*'arch', 'img_size', .*'plugs'"),
 }
 

@@ -17,6 +17,8 @@ from .grids import TokenGrid, ceil_div
 
 # Logit of pairs from different regions of a shifted window; the host's value, large enough for softmax.
 MASKED = -100.0
+# Logit of padded keys that the softmax must not see: exp gives 0 in every precision, and half precision can hold it.
+HIDDEN = -1e4
 
 
 class Layout(Protocol):
@@ -45,6 +47,9 @@ class Layout(Protocol):
 
     def mask(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N, N)`` of pairs in one window that must not see each other; None for none."""
+
+    def hidden_keys(self, device: torch.device) -> Tensor | None:
+        """Additive mask ``(W, N)`` of the padding of windows, where the softmax must not see it; None for none."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,9 @@ class GlobalLayout:
     def mask(self, device: torch.device) -> None:
         """No mask: all tokens see each other."""
 
+    def hidden_keys(self, device: torch.device) -> None:
+        """No padding."""
+
 
 @dataclass(frozen=True)
 class WindowLayout:
@@ -97,12 +105,14 @@ class WindowLayout:
         width: Columns of the feature map.
         window: Side of a window; the map is padded to a multiple of it at bottom and right.
         shift: Tokens by which the windows are shifted towards bottom right.
+        hides_padding: Whether the softmax does not see the padding of windows. Stock models show it.
     """
 
     height: int
     width: int
     window: int
     shift: int = 0
+    hides_padding: bool = False
 
     is_windowed = True
     num_prefix = 0
@@ -158,6 +168,15 @@ class WindowLayout:
             return None
         build = _shift_mask if is_compiling() else _cached_shift_mask
         return build(*self.padded, self.window, self.shift, device)
+
+    def hidden_keys(self, device: torch.device) -> Tensor | None:
+        """Additive mask ``(W, N)`` of the padding; None where there is none, or the softmax sees it."""
+        if not self.hides_padding or not self.is_padded:
+            return None
+        # Inference tensors could not be used by a later training forward.
+        with torch.inference_mode(False):
+            tokens = torch.zeros(1, self.height * self.width, 1, device=device)
+            return self.to_windows(tokens, tokens.new_full((1, 1), HIDDEN))[0, :, :, 0]
 
 
 def _shift_mask(height: int, width: int, window: int, shift: int, device: torch.device) -> Tensor:

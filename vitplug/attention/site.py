@@ -8,10 +8,7 @@ from torch import Tensor
 from vitplug.compat import replace
 
 from .grids import GridPair
-from .layouts import Layout
-
-# Logit of padded keys that the softmax must not see: exp gives 0 in every precision, and half precision can hold it.
-HIDDEN = -1e4
+from .layouts import HIDDEN, Layout
 
 
 @dataclass(frozen=True)
@@ -22,9 +19,9 @@ class Site:
         layout: How the block's tokens lie in windows. They are the queries.
         keys: The same of the keys, where they differ from the queries (pooled keys, for instance); None where not.
         index: Block index through all stages.
-        mask: Additive mask ``(B or 1, W or 1, Nq, Nk)``; other than 0 for pairs that must not see each other. It is
-            added last and never handed on. :meth:`in_windows` adds the mask of shifted windows where queries and keys
-            have one layout.
+        mask: Additive mask ``(B or 1, W or 1, Nq or 1, Nk)``; other than 0 for pairs that must not see each other. It
+            is added last and never handed on. :meth:`in_windows` adds the mask of shifted windows where queries and
+            keys have one layout, and that of hidden padding of windows.
         valid: ``(B, N)``, True for tokens that count, False for padding; None without padding.
         valid_keys: ``(B, W, Nk)``, the same of the keys, by window. :meth:`in_windows` derives it from ``valid``
             where queries and keys have one layout.
@@ -63,21 +60,26 @@ class Site:
         return self.valid_keys if self.keys is None else _by_window(self.layout, self.valid)
 
     def in_windows(self, device: torch.device) -> 'Site':
-        """The same with the mask of shifted windows, and with ``valid_keys``.
+        """The same with the masks of its windows, and with ``valid_keys``.
 
         Raises:
             ValueError: If keys have their own layout, and ``valid`` is given without ``valid_keys``.
         """
-        if self.keys is not None:
-            if self.valid is not None and self.valid_keys is None:
-                raise ValueError('Site: valid without valid_keys: keys with their own layout need their own mask')
+        if self.keys is not None and self.valid is not None and self.valid_keys is None:
+            raise ValueError('Site: valid without valid_keys: keys with their own layout need their own mask')
+        valid_keys = _by_window(self.layout, self.valid) if self.keys is None else self.valid_keys
+        shifted = self.layout.mask(device) if self.keys is None else None
+        hidden = self.key_layout.hidden_keys(device)
+        if shifted is None and hidden is None and valid_keys is self.valid_keys:
             return self
-        shifted = self.layout.mask(device)
-        if shifted is None and self.valid is None:
-            return self
-        masks = [mask for mask in (self.mask, None if shifted is None else shifted[None]) if mask is not None]
+        found = (
+            self.mask,
+            None if shifted is None else shifted[None],
+            None if hidden is None else hidden[None, :, None],
+        )
+        masks = [mask for mask in found if mask is not None]
         mask = sum(masks[1:], masks[0]) if masks else None
-        return replace(self, mask=mask, valid_keys=_by_window(self.layout, self.valid))
+        return replace(self, mask=mask, valid_keys=valid_keys)
 
     def softmax_mask(self) -> Tensor | None:
         """The mask that is added to the logits, ``(B or 1, W or 1, 1, Nq or 1, Nk)``; None for none."""

@@ -143,6 +143,10 @@ class PluggedBackbone(BaseModule):
         """How the queries of block ``index`` lie in windows, for a map of ``hw`` queries."""
         return GlobalLayout(*hw, self.num_prefix)
 
+    def key_layout(self, index: int, hw: tuple[int, int]) -> Layout:
+        """How the keys of block ``index`` lie in windows, for a map of ``hw`` keys, where they are not the queries."""
+        return GlobalLayout(*hw, self.num_prefix)
+
     def planned_layout(self, index: int, hw: tuple[int, int]) -> Layout:
         """The same at the configured image size, for plugs."""
         return self.layout(index, hw)
@@ -251,8 +255,9 @@ class PluggedBackbone(BaseModule):
         if of_keys == of_queries:
             return site
         key_hw, valid_keys_BN = self._every(of_keys, hw, sizes_B2, valid_BN)
-        keys = GlobalLayout(*key_hw, self.num_prefix)
-        return replace(site, keys=keys, valid_keys=None if valid_keys_BN is None else valid_keys_BN.unsqueeze(1))
+        keys = self.key_layout(index, key_hw)
+        valid_keys = None if valid_keys_BN is None else keys.to_windows(valid_keys_BN.unsqueeze(-1)).squeeze(-1)
+        return replace(site, keys=keys, valid_keys=valid_keys)
 
     def _every(
         self, step: int, hw: tuple[int, int], sizes_B2: Tensor | None, valid_BN: Tensor | None
@@ -391,7 +396,7 @@ class PluggedBackbone(BaseModule):
         if of_keys == of_queries:
             return self.place_block(index, image_size)
         pixels = self.key_pixels(index, self._entering(index, image_size))
-        return GlobalLayout(*pixels.hw, self.num_prefix), pixels
+        return self.key_layout(index, pixels.hw), pixels
 
     def place_maps(
         self, index: int, image_size: tuple[int, int], name: str = 'probs'

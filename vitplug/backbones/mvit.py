@@ -8,7 +8,7 @@ checkpointing are added.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
-from math import prod
+from math import lcm, prod
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,10 @@ from mmengine.model import BaseModule, ModuleList
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, QueryBias, Site, attend
+from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
 from vitplug.compat import is_compiling, register_load_state_dict_pre_hook
-from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
@@ -29,7 +30,7 @@ from .ffn import Mlp, layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions, resize_position_table
-from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, rising_rates
+from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
 
 # Rows and columns of tokens that become one in the first block of a stage.
 DOWNSCALE = 2
@@ -42,8 +43,9 @@ class PooledAttention(SelfAttention):
         bias_ij = q_i . R_h[y_i, y_j] + q_i . R_w[x_i, x_j]     decomposed relative positions
         out     = proj(softmax(scale * q @ k^T + bias) @ v + q)
 
-    The last sum is residual pooling. Prefix tokens are not pooled and have no relative position. Heads of plugs that
-    have no q attend as they do elsewhere and get nothing from residual pooling.
+    Maps are pooled as a whole, then cut into windows. The last sum is residual pooling. Prefix tokens are not pooled
+    and have no relative position. Heads of plugs that have no q attend as they do elsewhere and get nothing from
+    residual pooling.
 
     Args:
         in_dims: Width of the tokens that come in.
@@ -98,9 +100,16 @@ class PooledAttention(SelfAttention):
             if table is not None and not self.rel_pos_zero_init:
                 trunc_normal_(table, std=0.02)
 
+    def _in_windows(self, x_BND, site: Site, plugs, carry, record) -> tuple[Tensor, Carry]:
+        return self._attend(self.to_qkv(x_BND).unsqueeze(1), site, plugs, carry, record)
+
     def _attend(self, qkv, site: Site, plugs, carry, record=None) -> tuple[Tensor, Carry]:
-        norms = ((self.pool_q, self.norm_q), (self.pool_k, self.norm_k), (self.pool_v, self.norm_v))
-        q, k, v = (self._pool(t, *norm, site) for t, norm in zip(self.split_heads(qkv), norms, strict=True))
+        poolings = (
+            (self.pool_q, self.norm_q, site.layout),
+            (self.pool_k, self.norm_k, site.key_layout),
+            (self.pool_v, self.norm_v, site.key_layout),
+        )
+        q, k, v = (self._pool(t, *how, site) for t, how in zip(self.split_heads(qkv), poolings, strict=True))
         out_BWHNd, carry = attend(
             *(q, k, v),
             scale=self.scale,
@@ -115,12 +124,16 @@ class PooledAttention(SelfAttention):
             out_BWHNd = self._add_queries(out_BWHNd, q)
         return out_BWHNd.transpose(2, 3).flatten(3), carry
 
-    def _pool(self, t_BWNHd: Tensor, pool: nn.Conv2d | None, norm: nn.Module | None, site: Site) -> Tensor:
-        """q, k or v of all tokens ``(B, 1, N, H, d)`` to those that are left ``(B, 1, H, N', d)``."""
+    def _pool(
+        self, t_BWNHd: Tensor, pool: nn.Conv2d | None, norm: nn.Module | None, layout: Layout, site: Site
+    ) -> Tensor:
+        """q, k or v of all tokens ``(B, 1, N, H, d)`` to those that are left, in windows ``(B, W, H, N', d)``."""
         if pool is None:  # of no head
             return t_BWNHd.transpose(2, 3)
         pooled_BND = on_grid(partial(_convolve, pool), t_BWNHd.flatten(3).squeeze(1), site)
-        return norm(pooled_BND.unflatten(-1, t_BWNHd.shape[3:])).transpose(1, 2).unsqueeze(1)
+        normed_BNHd = norm(pooled_BND.unflatten(-1, t_BWNHd.shape[3:]))
+        # Padding of windows is zeros, also of k and v: it comes after the norm.
+        return layout.to_windows(normed_BNHd.flatten(2)).unflatten(-1, t_BWNHd.shape[3:]).transpose(2, 3)
 
     def _relative_positions(self, q_BWHNd: Tensor, site: Site) -> tuple[QueryBias, ...]:
         if self.rel_pos_h is None:
@@ -316,6 +329,11 @@ class MViT(PluggedBackbone):
         with_cls_token: Whether there is a class token.
         out_type: ``'featmap'``, ``(B, D, h, w)``, or ``'cls_token'``, ``(B, D)``.
         drop_rate: Drop rate after the embedding.
+        window_size: Side in tokens of the windows that the first stage attends in, as detectors need them; from stage
+            to stage half as many, the same part of the image. The last block of every stage but the first attends
+            globally, and in stages between the first and the last to keys that are pooled twice as much. None for
+            global attention. Maps are padded to whole windows.
+        shows_padding: Whether the softmax sees that padding, as the official detector's does.
         frozen_stages: Last stage to freeze, with everything before it; -1 freezes nothing.
         frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         with_cp: Whether activations are computed again in backward instead of being kept.
@@ -359,6 +377,8 @@ class MViT(PluggedBackbone):
         with_cls_token: bool = False,
         out_type: str = 'featmap',
         drop_rate: float = 0.0,
+        window_size: int | None = None,
+        shows_padding: bool = False,
         frozen_stages: int = -1,
         with_cp: bool = False,
         plugs: str | Sequence = (),
@@ -397,6 +417,14 @@ class MViT(PluggedBackbone):
         self.out_indices = sorted(choose_indices(out_scales, self.num_scales, 'out_scales'))
         self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
         self.prefix_names = ('cls_token',) if with_cls_token else ()
+        self.window_size = choose_window(window_size, with_cls_token, "'featmap'")
+        self.shows_padding = check_flag('shows_padding', shows_padding)
+        if shows_padding and window_size is None:
+            raise ValueError(
+                'shows_padding=True: there is none without window_size; set it, or leave shows_padding out'
+            )
+        if self.window_size is not None:
+            self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
         self.interpolate_mode = interpolate_mode
         self.frozen_stages = choose_frozen(frozen_stages, self.frozen, self.num_scales - 1)
 
@@ -422,6 +450,10 @@ class MViT(PluggedBackbone):
             dim_mul_in_attention=dim_mul_in_attention,
             with_cp=with_cp,
         )
+        #: Blocks that attend globally although there is a ``window_size``.
+        self.global_blocks = frozenset(
+            () if window_size is None else (end - 1 for end in (*self.downscale_indices[1:], self.num_layers))
+        )
         rates = rising_rates(drop_path_rate, self.num_layers)
         self.blocks = ModuleList(
             MultiScaleBlock(**own, **shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
@@ -429,6 +461,7 @@ class MViT(PluggedBackbone):
                 zip(self._scales(dim_mul, head_mul, adaptive_kv_stride, dim_mul_in_attention), rates, strict=True)
             )
         )
+        self.windows = self._choose_windows()
         self.num_features = [section.embed_dims for section in self.sections()]
         for i in self.out_indices:
             self.add_module(f'norm{i}', layer_norm(norm_cfg, self.num_features[i]))
@@ -442,6 +475,8 @@ class MViT(PluggedBackbone):
             downscales = index in self.downscale_indices
             if downscales:
                 num_heads, stride_kv = num_heads * head_mul, max(stride_kv // DOWNSCALE, 1)
+            # As the official detector: attention between all tokens gets fewer keys, but in the last stage.
+            fewer = DOWNSCALE if index in self.global_blocks and index != self.num_layers - 1 else 1
             changes = downscales if dim_mul_in_attention else index + 1 in self.downscale_indices
             out_dims, stride_q = dims * dim_mul if changes else dims, DOWNSCALE if downscales else 1
             yield dict(
@@ -449,10 +484,32 @@ class MViT(PluggedBackbone):
                 out_dims=out_dims,
                 num_heads=num_heads,
                 stride_q=stride_q,
-                stride_kv=stride_kv,
+                stride_kv=stride_kv * fewer,
                 map_size=map_size,
             )
             dims, map_size = out_dims, tuple(side // stride_q for side in map_size)
+
+    def _choose_windows(self) -> list[tuple[int, int] | None]:
+        """Sides of the windows of queries and of keys, of every block; None for global attention.
+
+        Raises:
+            ValueError: If the windows of some queries or keys are no whole ones.
+        """
+        if self.window_size is None:
+            return [None] * self.num_layers
+        found, entering = [], self.window_size
+        for index in range(self.num_layers):
+            is_global, strides = index in self.global_blocks, self.strides(index)
+            if any(entering % stride for stride in (strides[:1] if is_global else strides)):
+                first = self.strides(0)[1]
+                raise ValueError(
+                    f'window_size={self.window_size}: block {index} pools its windows of {entering} tokens by '
+                    f'{max(strides)}, which leaves no whole ones; expected a multiple of '
+                    f'{lcm(first, DOWNSCALE ** (self.num_scales - 1))}'
+                )
+            found.append(None if is_global else tuple(entering // stride for stride in strides))
+            entering //= strides[0]
+        return found
 
     def sections(self) -> list[Section]:
         cuts = pairwise((0, *self.downscale_indices, self.num_layers))
@@ -463,6 +520,17 @@ class MViT(PluggedBackbone):
 
     def strides(self, index: int) -> tuple[int, int]:
         return self.blocks[index].attn.strides
+
+    def layout(self, index: int, hw: tuple[int, int]) -> Layout:
+        return self._layout(hw, index, 0)
+
+    def key_layout(self, index: int, hw: tuple[int, int]) -> Layout:
+        return self._layout(hw, index, 1)
+
+    def _layout(self, hw: tuple[int, int], index: int, side: int) -> Layout:
+        if self.windows[index] is None:
+            return GlobalLayout(*hw, self.num_prefix)
+        return WindowLayout(*hw, self.windows[index][side], hides_padding=not self.shows_padding)
 
     def init_weights(self):
         super().init_weights()

@@ -122,3 +122,25 @@ def choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool)
 def rising_rates(last: float, count: int) -> list[float]:
     """Stochastic depth of the blocks: 0 in the first, growing linearly to ``last``."""
     return np.linspace(0, last, count).tolist()
+
+
+def choose_window(window_size: int | None, with_cls_token: bool, out_types: str) -> int | None:
+    """Side of the windows in tokens.
+
+    Args:
+        window_size: None for global attention.
+        with_cls_token: Whether there is a class token.
+        out_types: Those that need none, as the error says it.
+
+    Raises:
+        ValueError: If it is no positive integer, or there is a class token.
+    """
+    is_size = isinstance(window_size, int) and not isinstance(window_size, bool) and window_size > 0
+    if window_size is not None and not is_size:
+        raise ValueError(f'window_size={window_size!r}: expected a positive integer, or None for global attention')
+    if is_size and with_cls_token:
+        raise ValueError(
+            f'window_size={window_size}: a class token lies in no window; set with_cls_token=False and choose '
+            f'out_type {out_types}'
+        )
+    return window_size

@@ -26,7 +26,7 @@ from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
-from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, rising_rates
+from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
 
 
 class ScaledAttention(SelfAttention):
@@ -296,7 +296,7 @@ class VisionTransformer(ColumnarBackbone):
         self.out_indices = choose_indices(out_indices, self.num_layers)
         self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
         self.prefix_names = self.PREFIX if with_cls_token else ()
-        self.window_size = _choose_window(window_size, with_cls_token)
+        self.window_size = choose_window(window_size, with_cls_token, "'featmap', 'avg_featmap' or 'raw'")
         if self.window_size is not None:
             self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
@@ -387,15 +387,3 @@ class DistilledVisionTransformer(VisionTransformer):
 
     def _format_prefix(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
         return x_BND[:, 0], x_BND[:, 1]
-
-
-def _choose_window(window_size: int | None, with_cls_token: bool) -> int | None:
-    is_size = isinstance(window_size, int) and not isinstance(window_size, bool) and window_size > 0
-    if window_size is not None and not is_size:
-        raise ValueError(f'window_size={window_size!r}: expected a positive integer, or None for global attention')
-    if is_size and with_cls_token:
-        raise ValueError(
-            f'window_size={window_size}: a class token lies in no window; set with_cls_token=False and choose '
-            "out_type 'featmap', 'avg_featmap' or 'raw'"
-        )
-    return window_size

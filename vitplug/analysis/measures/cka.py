@@ -5,7 +5,8 @@ different p. All sums are in float64. CKA is 1 for features that a rotation and 
 
 Two estimates of the same quantity:
 
-- exact: all examples at once, with the biased estimate of HSIC (Kornblith et al., arXiv 1905.00414);
+- exact: all examples at once, with the biased estimate of HSIC (Kornblith et al., arXiv 1905.00414), which is far above
+  0 for unrelated features where there are more numbers than examples;
 - by minibatches: the unbiased HSIC_1 (Song et al., 2012) summed over batches (Nguyen et al., arXiv 2010.15327, Eq. 3),
   which needs the features of one batch only.
 """
@@ -103,6 +104,64 @@ def _alignment(gram_x: Tensor, gram_y: Tensor) -> Tensor:
     return (gram_x * gram_y).sum() / (torch.linalg.matrix_norm(gram_x) * torch.linalg.matrix_norm(gram_y))
 
 
+class BiasedCKA:
+    """CKA of all examples of a batch between layers, and the same without each example.
+
+    Without example i, centred inner products ``K_jk`` become ``K_jk + (K_ij + K_ik) / (m - 1) + K_ii / (m - 1)^2``, and
+    so the products of two layers, ``t = sum_jk K_jk L_jk``, become ``t - 2 f sum_j K_ij L_ij + f^2 K_ii L_ii`` with
+    ``f = m / (m - 1)``: row sums and diagonals are all that is kept of the Gram matrices.
+
+    Args:
+        terms: As :meth:`terms_of` gives them, which may have been stored.
+    """
+
+    def __init__(self, terms: Mapping[str, np.ndarray]):
+        self.terms = terms
+
+    @staticmethod
+    def terms_of(grams_x: Sequence[Tensor], grams_y: Sequence[Tensor]) -> dict[str, np.ndarray]:
+        """What CKA is made of.
+
+        Args:
+            grams_x: Of each layer of the first model, as :func:`centred_gram` gives it.
+            grams_y: Of each layer of the second one, of the same examples.
+
+        Returns:
+            Row sums of products, ``'xy'`` ``(num_x, num_y, m)``, ``'xx'`` ``(num_x, m)`` and ``'yy'`` ``(num_y, m)``,
+            and diagonals, ``'x'`` ``(num_x, m)`` and ``'y'`` ``(num_y, m)``.
+        """
+        terms = {
+            'xy': torch.stack([torch.stack([(x * y).sum(1) for y in grams_y]) for x in grams_x]),
+            'xx': torch.stack([x.square().sum(1) for x in grams_x]),
+            'yy': torch.stack([y.square().sum(1) for y in grams_y]),
+            'x': torch.stack([x.diagonal() for x in grams_x]),
+            'y': torch.stack([y.diagonal() for y in grams_y]),
+        }
+        return {name: value.cpu().numpy() for name, value in terms.items()}
+
+    def whole(self) -> np.ndarray:
+        """CKA of all examples ``(num_x, num_y)``; nan where a layer is the same for all of them."""
+        return _normalised(*(self.terms[name].sum(-1) for name in ('xy', 'xx', 'yy')))
+
+    def without_each(self) -> np.ndarray:
+        """CKA without each example in turn ``(m, num_x, num_y)``."""
+        x, y = self.terms['x'], self.terms['y']
+        diagonals = dict(xy=x[:, None] * y[None], xx=x**2, yy=y**2)
+        factor = x.shape[-1] / (x.shape[-1] - 1)
+        left = {
+            name: rows.sum(-1, keepdims=True) - 2 * factor * rows + factor**2 * diagonals[name]
+            for name, rows in self.terms.items()
+            if name in diagonals
+        }
+        return _normalised(*(np.moveaxis(left[name], -1, 0) for name in ('xy', 'xx', 'yy')))
+
+
+def _normalised(xy: np.ndarray, xx: np.ndarray, yy: np.ndarray) -> np.ndarray:
+    """HSIC of pairs ``(..., num_x, num_y)`` over the roots of those of each layer with itself."""
+    with np.errstate(invalid='ignore', divide='ignore'):
+        return xy / np.sqrt(xx[..., :, None] * yy[..., None, :])
+
+
 # --- by minibatches ---
 
 
@@ -153,9 +212,7 @@ class MinibatchCKA:
     def of_sums(parts: Iterable[Mapping[str, np.ndarray]]) -> np.ndarray:
         """CKA ``(num_x, num_y)`` from the :meth:`sums` of several parts, which may have been stored."""
         parts = list(parts)
-        xy, xx, yy = (np.sum([part[name] for part in parts], axis=0) for name in ('xy', 'xx', 'yy'))
-        with np.errstate(invalid='ignore', divide='ignore'):
-            return xy / np.sqrt(xx[:, None] * yy[None])
+        return _normalised(*(np.sum([part[name] for part in parts], axis=0) for name in ('xy', 'xx', 'yy')))
 
 
 class _UCentred:

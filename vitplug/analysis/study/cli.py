@@ -15,13 +15,16 @@ from vitplug.files.readers import refuse_code_in_files
 
 from . import results
 from .drawing import FORMATS
+from .estimators import ESTIMATORS, UNBIASED
+from .features import CKA, OfGroups
 from .images import find_images
+from .measure import Measure
 from .options import add_baseline, add_images, add_settings, model_config
 from .plan import LeftOut, check_images, finished, identity, plan
 from .run import run
 from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
-from .table import ALL, MEASURES, choose
+from .table import ALL, MEASURES, by_all_estimators, choose
 
 GOES_ON = 'what is measured so far is kept, and the same command goes on'
 
@@ -37,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
         out = Path(args.out)
-        measures = choose(args.measures)
+        measures = choose(args.measures, args.cka)
         check_folder(out)
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         named = [(MODEL, cfg, args.checkpoint)]
@@ -50,9 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         usable, skipped = check_images(subjects, paths)
         with open_store(out, identity(subjects, usable)) as store:
             jobs, left_out = plan(measures, subjects, store, explicit=args.measures != ALL)
+            _check_cka(args.cka, [job.measure for job in jobs], left_out)
             _say(left_out)
             run(jobs, subjects, usable, store)
-            found = results.results_of([*jobs, *finished(MEASURES.values(), jobs, subjects, store)])
+            found = results.results_of([*jobs, *finished(by_all_estimators(), jobs, subjects, store)])
             images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
             command = call('analyze', argv)
             pictures = results.write(out, found, subjects, images, left_out, command, args.format)
@@ -62,6 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print(f'error: {len(skipped)} of {len(paths)} images cannot be used; they are named above', file=sys.stderr)
     return BadSample.status
+
+
+def _check_cka(name: str, measures: Sequence[Measure], left_out: LeftOut) -> None:
+    """Checks that an estimator that was asked for is used.
+
+    Raises:
+        ValueError: If no measure of CKA applies; says why.
+    """
+    if name != UNBIASED.name and not any(isinstance(measure, OfGroups) for measure in measures):
+        raise ValueError(f'--cka {name}: does not apply: {left_out[CKA(ESTIMATORS[name]).name][MODEL]}')
 
 
 def _say(left_out: LeftOut) -> None:
@@ -75,7 +89,7 @@ class _List(argparse.Action):
 
     def __call__(self, parser, namespace, values, option_string=None):
         lines = [('measure', 'unit', 'source', 'needs', 'definition')]
-        lines += [(m.name, m.unit, m.source, m.needs, m.definition) for m in MEASURES.values()]
+        lines += [(m.name, m.unit, m.source, m.needs, m.definition) for m in by_all_estimators()]
         print(format_table(lines))
         parser.exit()
 
@@ -94,6 +108,14 @@ def _parser() -> argparse.ArgumentParser:
         default=ALL,
         metavar='NAME,...',
         help=f'of {", ".join(MEASURES)} (default {ALL}: those that apply to the model)',
+    )
+    parser.add_argument(
+        '--cka',
+        choices=ESTIMATORS,
+        default=UNBIASED.name,
+        help='how CKA is estimated: '
+        + '; '.join(f'{name}: {found.words} ({found.source})' for name, found in ESTIMATORS.items())
+        + f' (default {UNBIASED.name})',
     )
     add_baseline(parser)
     parser.add_argument('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')

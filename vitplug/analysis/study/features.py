@@ -8,22 +8,15 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitplug.analysis.measures.cka import LEAST_EXAMPLES, MinibatchCKA, centred_gram
 from vitplug.analysis.measures.features import OUTLIER_FACTOR, mean_feature_similarity, norm_outliers, token_norms
 from vitplug.analysis.measures.places import Place
 
 from . import drawing
+from .estimators import UNBIASED, Estimator
 from .images import Loaded
 from .measure import Found, Measure, Shown, by_block, of_one_size, of_other_sizes, sizes_of
 from .statistics import Arrays, Estimate, jackknife
 from .subject import Subject
-
-# Images whose features are compared at a time; the fewest, one of which is left out in turn.
-GROUP, LEAST = 32, LEAST_EXAMPLES + 1
-# Numbers that a group holds until its last image, 1 GiB of them; large images make smaller groups.
-MOST_FEATURES = 2**28
-# Names of the arrays of the model, and of the baseline.
-SIDES = ('model', 'baseline')
 
 
 class OfTokens(Measure):
@@ -96,27 +89,48 @@ class TokenNorms(OfTokens):
 
 
 class OfGroups(Measure):
-    """Linear CKA of the features of all blocks, flattened over tokens, by unbiased HSIC summed over groups of images.
+    """Linear CKA of the features of all blocks, flattened over tokens.
 
-    A group is kept as few numbers that have its inner products, so that each image can be left out for the jackknife.
+    Args:
+        estimator: How it is estimated; names the measure, unless it is the default.
     """
 
-    needs = f'{LEAST} images of one size'
-    unit = 'CKA'
+    base: str
+    quantity: str
+    unit_of: str
+    figure: str
     axes = ('layer', 'other layer')
+
+    def __init__(self, estimator: Estimator = UNBIASED):
+        self.estimator = estimator
+        is_default = estimator is UNBIASED
+        self.name = self.base if is_default else f'{self.base}-{estimator.name}'
+        self.title = f'{self.quantity}, {estimator.name}'
+        self.unit = f'{self.unit_of} ({estimator.name})'
+        self.source = f'{self.figure}; {estimator.source}'
+
+    def by(self, estimator: Estimator) -> 'OfGroups':
+        """The same by another estimator."""
+        return type(self)(estimator)
+
+    @property
+    def needs(self) -> str:
+        return f'{self.estimator.least} images of one size'
 
     def why_not(self, *subjects: Subject) -> str:
         count = len(of_one_size(sizes_of(subjects)))
-        return '' if count >= LEAST else f'it needs {LEAST} images of one size, there are {count}'
+        if count >= self.estimator.least:
+            return ''
+        return f'it needs {self.estimator.least} images of one size, there are {count}; --num sets how many are taken'
 
     def left_out(self, *subjects: Subject) -> str:
-        return of_other_sizes(sizes_of(subjects))
+        images, used = of_one_size(sizes_of(subjects)), sum(map(len, self.units(*subjects)))
+        unused = f'{len(images) - used} of {len(images)} images of one size, which it has no batch for'
+        return '; '.join(filter(None, (of_other_sizes(sizes_of(subjects)), unused if used < len(images) else '')))
 
     def units(self, *subjects: Subject) -> list[Sequence[int]]:
-        images = of_one_size(sizes_of(subjects))
         an_image = sum(math.prod(shape) for subject in subjects for shape in subject.recorded['block'].values())
-        size = min(max(MOST_FEATURES // an_image, 2 * LEAST), GROUP)
-        return [part.tolist() for part in np.array_split(images, -(-len(images) // size))]
+        return self.estimator.groups(of_one_size(sizes_of(subjects)), an_image)
 
     def names(self, subject: Subject) -> tuple[str, ...]:
         return ('block',)
@@ -128,49 +142,31 @@ class OfGroups(Measure):
         return [found['block'][layer] for layer in sorted(found['block'])]
 
     def join(self, *observed: Sequence[Sequence[Tensor]]) -> Arrays:
-        return {
-            side: np.stack([_coordinates(torch.stack(features)) for features in zip(*images, strict=True)])
-            for side, images in zip(SIDES, observed, strict=False)
-        }
+        # A generator for each model, so that the features of one block at a time are copied.
+        return self.estimator.join([map(torch.stack, zip(*images, strict=True)) for images in observed])
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-        groups = [_sums(unit) for unit in units]
-        left_out = [
-            self.values(MinibatchCKA.of_sums([*groups[:number], _sums(unit, image), *groups[number + 1 :]]))
-            for number, unit in enumerate(units)
-            for image in range(unit[SIDES[0]].shape[1])
-        ]
-        return jackknife(self.values(MinibatchCKA.of_sums(groups)), left_out, images)
+        whole, left_out = self.estimator.whole_and_left_out(units)
+        return jackknife(self.values(whole), list(map(self.values, left_out)), images)
 
     def values(self, cka: np.ndarray) -> Arrays:
         """Values of a matrix of CKA, blocks x blocks."""
         raise NotImplementedError
 
 
-def _coordinates(x_mp: Tensor) -> np.ndarray:
-    """Features ``(m, m)`` with the centred inner products of features ``(m, p)``, on which alone CKA depends."""
-    values, vectors = torch.linalg.eigh(centred_gram(x_mp))
-    return (vectors * values.clamp(min=0).sqrt()).cpu().numpy()
-
-
-def _sums(unit: Arrays, left_out: int | None = None) -> dict[str, np.ndarray]:
-    """Sums of HSIC over the images of a group, but one."""
-    kept = [image for image in range(unit[SIDES[0]].shape[1]) if image != left_out]
-    first, last = (torch.from_numpy(unit[side][:, kept]).unbind() for side in (SIDES[0], [*unit][-1]))
-    sums = MinibatchCKA(len(first), len(last))
-    sums.update(first, last)
-    return sums.sums()
-
-
 class CKA(OfGroups):
-    name = 'cka'
-    title = 'Linear CKA between blocks'
-    definition = (
-        "Linear CKA between the blocks' outputs, flattened over tokens, by unbiased HSIC summed over groups of up to "
-        f'{GROUP} images of the most frequent size'
-    )
-    source = 'BViT, Fig. 5; Nguyen et al. 2021, Eq. 3'
+    base = 'cka'
+    quantity = 'Linear CKA between blocks'
+    unit_of = 'CKA'
+    figure = 'BViT, Fig. 5'
     ALL, NEXT = 'between blocks', 'to the next block'
+
+    @property
+    def definition(self) -> str:
+        return (
+            f"Linear CKA between the blocks' outputs, flattened over tokens, by {self.estimator.words} of the most "
+            'frequent size'
+        )
 
     def values(self, cka: np.ndarray) -> Arrays:
         return {self.ALL: cka, self.NEXT: np.append(cka.diagonal(1), np.nan)}
@@ -181,12 +177,20 @@ class CKA(OfGroups):
 
 
 class CKAToBaseline(OfGroups):
-    name = 'cka_baseline'
-    title = 'Linear CKA between the model and its baseline'
-    definition = "Linear CKA between the blocks of the model and those of the baseline on the same images, as 'cka'"
-    source = CKA.source
-    needs = f'--baseline; {OfGroups.needs}'
+    base = 'cka_baseline'
+    quantity = 'Linear CKA between the model and its baseline'
+    unit_of = 'CKA'
+    figure = CKA.figure
     compares = True
+
+    @property
+    def definition(self) -> str:
+        other = CKA(self.estimator).name
+        return f"Linear CKA between the blocks of the model and those of the baseline on the same images, as '{other}'"
+
+    @property
+    def needs(self) -> str:
+        return f'--baseline; {super().needs}'
 
     def why_not(self, *subjects: Subject) -> str:
         if len(subjects) < 2:
@@ -204,15 +208,18 @@ class CKAToBaseline(OfGroups):
 
 
 class EvolvingSpeed(OfGroups):
-    name = 'evolving_speed'
-    title = 'Feature-evolving speed'
-    definition = (
-        "CKA between a block's output and the last block's, divided by that between the first block's and the last "
-        "block's"
-    )
-    unit = 'ratio'
-    source = 'Refiner, Fig. 2'
+    base = 'evolving_speed'
+    quantity = 'Feature-evolving speed'
+    unit_of = 'ratio of CKA'
+    figure = 'Refiner, Fig. 2'
     axes = ('layer',)
+
+    @property
+    def definition(self) -> str:
+        return (
+            "CKA between a block's output and the last block's, divided by that between the first block's and the last "
+            f"block's, both as '{CKA(self.estimator).name}'"
+        )
 
     def values(self, cka: np.ndarray) -> Arrays:
         return {'evolving speed': cka[:, -1] / cka[0, -1]}

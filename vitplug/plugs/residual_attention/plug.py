@@ -23,9 +23,10 @@ class ResidualAttention(Plug):
     ``alpha=1`` is the plain host. The first block of a chain has nothing to blend with, and no alpha. A chain of one
     block stays as it is.
 
-    Where attention is global and queries or keys lie on other grids than in the block before (pooling attention, or a
-    new stage), its scores are resized by rows and columns, over the queries and over the keys: means of those that a
-    new one covers where there are fewer, the nearest where there are more. Class tokens keep their scores.
+    Where attention is global, or pools its queries and keys in windows, and these lie on other grids than in the block
+    before (pooling attention, or a new stage), its scores are resized by rows and columns, over the queries and over
+    the keys: means of those that a new one covers where there are fewer, the nearest where there are more. Class tokens
+    keep their scores. Between windows and global attention no scores pass.
 
     Args:
         alpha: Share of the block's own scores, 0 to 1 (its start, if learned).
@@ -178,12 +179,14 @@ class ResidualAttention(Plug):
     def _align_pairs(self, plan: LayerPlan, source: LayerPlan):
         """The same without heads."""
         same_stage = source.stage == plan.stage
-        if plan.site.layout.is_windowed:
+        is_windowed = plan.site.layout.is_windowed
+        if is_windowed and not _pools(source.site, plan.site):
             return WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
         if not same_stage and self.stage_transition == 'flat_nearest':
+            attention = 'windows of the same part of the image' if is_windowed else 'global attention'
             raise ValueError(
                 f"ResidualAttention: stage_transition='flat_nearest' resizes windows, and blocks {source.index} and "
-                f"{plan.index}, of two stages, have global attention; choose 'pool' or 'reset'"
+                f"{plan.index}, of two stages, have {attention}; choose 'pool' or 'reset'"
             )
         return resize
 
@@ -194,10 +197,20 @@ class ResidualAttention(Plug):
         return Alpha(self.alpha, self.constraint if self.learnable else 'fixed')
 
 
+def _pools(*sites: Site) -> bool:
+    """Whether some queries or keys are pooled tokens; windows of pooling attention stay where they are in the image."""
+    return any(site.keys is not None or site.entering is not None for site in sites)
+
+
 def _can_pass(source: Site, site: Site) -> bool:
-    """Whether scores can be brought from one site to another: of windows of one size, or of global attention."""
-    if source.layout.is_windowed or site.layout.is_windowed:
-        return source.layout.is_windowed == site.layout.is_windowed and source.pairs == site.pairs
+    """Whether scores can be brought from one site to another: both of windows, or both of global attention.
+
+    Windows have one size in tokens, or, where queries or keys are pooled, show the same part of the image.
+    """
+    if source.layout.is_windowed != site.layout.is_windowed:
+        return False
+    if site.layout.is_windowed:
+        return source.pairs == site.pairs or (_pools(source, site) and source.layout.windows == site.layout.windows)
     # Which of them a prefix token corresponds to is unknown where their numbers differ.
     prefixes = [[grid.num_prefix for grid in (pairs.queries, pairs.keys)] for pairs in (source.pairs, site.pairs)]
     return prefixes[0] == prefixes[1]

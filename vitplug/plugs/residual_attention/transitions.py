@@ -23,8 +23,9 @@ def keep(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, 
 
 
 def resize(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
-    """Global attention: over the grid of the queries, then over that of the keys; equal grids keep their scores.
+    """Of each window, or of global attention: over the grid of the queries, then over that of the keys.
 
+    Equal grids keep their scores.
     Fewer rows or columns get the mean of those that each one covers (as ``F.adaptive_avg_pool2d``), more get the
     nearest. Prefix tokens are apart: the row of a class token is resized over the keys and its column over the queries.
     """
