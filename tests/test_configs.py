@@ -186,6 +186,13 @@ def test_cb_recipes(path):
     assert repeats == (is_base or is_other or not has_module)
 
 
+VIT_CROPS = {
+    'train_dataloader.dataset.pipeline.-3.crop_ratio_range': (0.05, 1.0),
+    'train_dataloader.dataset.pipeline.-2': dict(type='RandomFlip', prob=0.5, direction='horizontal'),
+    'test_dataloader.dataset.pipeline.-2.type': 'Resize',
+    'test_dataloader.dataset.pipeline.-2.scale': 224,
+}
+WARM_UP_500 = {'param_scheduler.0.end': 500, 'param_scheduler.1.begin': 500}
 # What else the papers say of recipes, and where: configs by a piece of their path.
 RECIPES = {
     # XCiT's UPerNets, after which CB's are trained (section 3.3); it has no model of the size of DeiT-B.
@@ -232,6 +239,10 @@ RECIPES = {
     },
     # GAB's supplement trains COCO in mixed precision.
     'gaussian_bias/*_coco*': {'optim_wrapper.type': 'AmpOptimWrapper'},
+    # Its images (vit_jax/input_pipeline.py) and schedule (vit_jax/configs/common.py, augreg.py for 500 steps).
+    'broad_attention/*_cifar*': VIT_CROPS | WARM_UP_500,
+    'residual_attention/vit-b-*_cifar*': VIT_CROPS | WARM_UP_500,
+    'residual_attention/vit-b-*-500i_*': VIT_CROPS | {'param_scheduler.0.end': 100, 'param_scheduler.1.begin': 100},
     # DeiT's optimiser, which BViT takes over with its averaged weights (section IV-A).
     'broad_attention/deit-*_in1k*': {
         'optim_wrapper.clip_grad': None,
@@ -254,7 +265,7 @@ def test_recipes(pattern):
 def setting(node, key: str):
     """A setting by its path, None where there is none."""
     for name in key.split('.'):
-        node = node[int(name)] if name.isdecimal() else node.get(name)
+        node = node[int(name)] if name.lstrip('-').isdecimal() else node.get(name)
         if node is None:
             return None
     return node.to_dict() if isinstance(node, ConfigDict) else node

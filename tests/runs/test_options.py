@@ -233,11 +233,8 @@ def test_base_in_an_editable_install_is_found(tmp_path, monkeypatch):
     """Upstream's mmengine takes every package to be beside its metadata."""
     monkeypatch.setattr(mmengine.config.config, 'get_installed_path', lambda package: str(tmp_path / 'site' / package))
     (tmp_path / 'mine.py').write_text("_base_ = 'vitplug::_base_/hooks.py'")
-    with pytest.raises(FileNotFoundError):
-        Config.fromfile(tmp_path / 'mine.py')
-    assert read_config(str(tmp_path / 'mine.py')).vitplug_hooks.checkpoint.type == 'vitplug.CheckpointHook'
-    with pytest.raises(FileNotFoundError):
-        Config.fromfile(tmp_path / 'mine.py')
+    for read in (Config.fromfile, read_config):
+        assert read(str(tmp_path / 'mine.py')).vitplug_hooks.checkpoint.type == 'vitplug.CheckpointHook'
 
 
 def test_set_of_hooks_is_whole():

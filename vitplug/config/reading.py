@@ -76,6 +76,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         reason = str(error).partition(', the current sys.path')[0]
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
+    _drop_scope(cfg._cfg_dict)
     _list_plugs(cfg._cfg_dict.get('model'), 'model')
     options = {
         key: _options_plugs(key, value) if _names_plugs(key) else value for key, value in (options or {}).items()
@@ -145,3 +146,19 @@ def _switch_off_hooks(cfg: Config, known: set[str]) -> None:
                 f'there are {", ".join(sorted({*known, *MMENGINE_HOOKS}))}'
             )
         del hooks[name]
+
+
+def _drop_scope(node, in_hooks: bool = False) -> None:
+    """Lets a config's parts be found in the default scope again, all the way down.
+
+    mmengine marks the parts of a base with the scope of its package. A task's parts are not registered in vitplug's,
+    and vitplug's hooks over those of another library keep that one's mark.
+    """
+    if isinstance(node, dict):
+        if node.get('_scope_') == 'vitplug' or (in_hooks and str(node.get('type')).startswith('vitplug.')):
+            node.pop('_scope_', None)
+        for key, child in node.items():
+            _drop_scope(child, in_hooks or key == 'default_hooks')
+    elif isinstance(node, list | tuple):
+        for child in node:
+            _drop_scope(child, in_hooks)

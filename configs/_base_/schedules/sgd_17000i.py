@@ -1,16 +1,7 @@
-# 17000 iterations of SGD, as in BViT. Its paper gives no other settings; they are those of ViT's fine-tuning.
-# The learning rate is one of ViT's grid: 0.001, 0.003, 0.01 and 0.03.
-_base_ = 'no_decay.py'
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.0),
-    clip_grad=dict(max_norm=1.0),
-)
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=17000, val_interval=1000)
-val_cfg = dict()
-test_cfg = dict()
+# As sgd_10000i.py, 17000 iterations as in BViT, whose paper gives no other settings.
+_base_ = 'sgd_10000i.py'
+train_cfg = dict(max_iters=17000)
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=500),
     dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=500, end=17000),
 ]
-auto_scale_lr = dict(base_batch_size=512)
