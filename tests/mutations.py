@@ -750,8 +750,8 @@ MUTATIONS = (
     Mutation(
         'CKA of batches is the mean of their CKAs',
         'analysis/measures/cka.py',
-        'return xy / np.sqrt(xx[:, None] * yy[None])',
-        "return np.mean([p['xy'] / np.sqrt(p['xx'][:, None] * p['yy'][None]) for p in parts], axis=0)",
+        "return _normalised(*(np.sum([part[name] for part in parts], axis=0) for name in ('xy', 'xx', 'yy')))",
+        "return np.mean([_normalised(*(part[name] for name in ('xy', 'xx', 'yy'))) for part in parts], axis=0)",
         'analysis/test_measures_features.py -k batches',
     ),
     Mutation(
