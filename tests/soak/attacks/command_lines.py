@@ -93,7 +93,7 @@ def config(scene: Scene) -> Trial:
     path = shlex.quote(places[place])
     line = scene.draw.choice([f'train.py {path}', f'test.py {path} good_classify.pth', f'get_flops.py {path}',
                               f'print_config.py {path}', f'print_config.py --diff classify.py {path}',
-                              f'check_dataset.py {path}'])  # fmt: skip
+                              f'check_dataset.py {path}', f'dry_run.py {path}'])  # fmt: skip
     return _trial(scene, line, place, places[place], REFUSED)
 
 
@@ -159,13 +159,17 @@ def numbers(scene: Scene) -> Trial:
         'get_flops.py windows.py --shape={}', 'get_flops.py classify.py --batch={}',
         'get_flops.py detect.py --shape={}', 'check_dataset.py classify.py --workers={}',
         'print_config.py --diff classify.py plugs.py --shape={}', 'train.py classify.py --local-rank={}',
-        'test.py classify.py good_classify.pth --wait-time={}',
+        'test.py classify.py good_classify.pth --wait-time={}', 'dry_run.py detect.py --shape={}',
+        *(f'new_experiment.py --task classification --data data --base classify.py --out my.py {option}={{}}'
+          for option in ('--batch-size', '--lr', '--epochs')),
     ])  # fmt: skip
     # A thread costs nothing until it is asked to work: a thousand million of them are another matter.
     if 'workers' in line and len(number) > 3:
         number = '-5'
     line = line.format(number or "''")
-    return Trial(one(line), line, (number or 'invalid', '--shape', '--batch', '--workers', 'image'), ANY)
+    return Trial(
+        one(line), line, (number or 'invalid', '--shape', '--batch', '--workers', '--lr', '--epochs', 'image'), ANY
+    )
 
 
 @command_line
