@@ -699,6 +699,27 @@ MUTATIONS = (
         'analysis/test_study.py -k estimators',
     ),
     Mutation(
+        'padding of the windows of MViT is seen',
+        'backbones/mvit.py',
+        'hides_padding=not self.shows_padding',
+        'hides_padding=False',
+        'backbones/test_mvit.py -k padding_of_windows',
+    ),
+    Mutation(
+        'global blocks of a detector pool their keys as the blocks beside them',
+        'backbones/mvit.py',
+        'fewer = DOWNSCALE if',
+        'fewer = 1 if',
+        'backbones/test_mvit.py -k official_detector',
+    ),
+    Mutation(
+        'windows of pooled tokens start new chains of scores',
+        'plugs/residual_attention/plug.py',
+        'return source.pairs == site.pairs or (',
+        'return source.pairs == site.pairs and (',
+        'backbones/test_mvit.py -k test_windows',
+    ),
+    Mutation(
         'an interrupted analysis takes a group of images for done',
         'analysis/study/run.py',
         'if all(len(observed) == len(self.units[unit]) for observed in waiting):',

@@ -223,6 +223,20 @@ RECIPES = {
     },
     'residual_attention/swin*-step-36e_coco*': {'param_scheduler.1.milestones': [27, 33]},
     'residual_attention/mvit*-step-36e_coco*': {'param_scheduler.1.milestones': [28, 33]},
+    # detectron2's MViTv2, with which ReViT's section 4.7 compares: windows of 56 tokens, whose zeros the softmax sees.
+    'residual_attention/mvitv2-t_mask-rcnn_*': {
+        'model.backbone.window_size': 56,
+        'model.backbone.shows_padding': True,
+    },
+    'residual_attention/mvitv2-t-residual_mask-rcnn_*': {
+        'model.backbone.window_size': 56,
+        'model.backbone.shows_padding': True,
+        'model.backbone.plugs.0.window_align': 'parity',
+    },
+    'residual_attention/mvitv2-t*-global_mask-rcnn_*': {
+        'model.backbone.window_size': None,
+        'model.backbone.shows_padding': False,
+    },
     # GAB's supplement trains COCO in mixed precision.
     'gaussian_bias/*_coco*': {'optim_wrapper.type': 'AmpOptimWrapper'},
     # Its images (vit_jax/input_pipeline.py) and schedule (vit_jax/configs/common.py, augreg.py for 500 steps).

@@ -2,4 +2,5 @@
 # detectors.
 # python tools/train.py configs/residual_attention/mvitv2-t-residual_mask-rcnn_16xb4-ms-crop-step-36e_coco.py
 _base_ = 'mvitv2-t_mask-rcnn_16xb4-ms-crop-step-36e_coco.py'
-model = dict(backbone=dict(plugs=[dict(type='ResidualAttention')]))
+# Scores pass from windows to windows, and from global attention to global attention.
+model = dict(backbone=dict(plugs=[dict(type='ResidualAttention', window_align='parity')]))

@@ -80,8 +80,14 @@ def sides(host, model, layer, size):
     if host.startswith('mvit'):
         prefix = int(host == 'mvit-cls')
         hw = tuple((s - 1) // 4 + 1 for s in size)
-        of_queries, of_keys = ((1, 4), (2, 2), (2, 4), (4, 2))[layer]
-        return tuple(Side(tuple(-(-s // n) for s in hw), 0, 4 * n, prefix) for n in (of_queries, of_keys))
+        steps, windows = ((1, 4), (2, 2), (2, 4), (4, 2))[layer], (0, 0)
+        if host == 'mvit-windows':
+            steps = (2, 8) if layer == 2 else steps
+            windows = ((4, 1), (2, 2), (0, 0), (0, 0))[layer]
+        return tuple(
+            Side(tuple(-(-s // n) for s in hw), 0, 4 * n, prefix, window)
+            for n, window in zip(steps, windows, strict=True)
+        )
     if host == 't2t':
         # 7 x 7 pixels around pixel 1, then 3 x 3 tokens around the first, twice.
         hw = tuple((s + 4 - 7) // 4 + 1 for s in size)
