@@ -65,6 +65,20 @@ MUTATIONS = (
         'analysis/test_gaussian_fit.py -k sharp_peak',
     ),
     Mutation(
+        'a config in no part of a paper is not noticed',
+        'analysis/experiments.py',
+        '- {*beyond}):',
+        '- {*beyond, *configs}):',
+        'analysis/test_experiments.py -k wrong_lists',
+    ),
+    Mutation(
+        'reset: tables are drawn as those of a new Swin',
+        'analysis/measures/reset.py',
+        'TABLE_STD = 1.0',
+        'TABLE_STD = 0.02',
+        'analysis/test_learned_and_reset.py -k nothing_else',
+    ),
+    Mutation(
         'a reset leaves the second RelPosMlp',
         'analysis/measures/reset.py',
         r'rel_pos_mlp(_\d+)?\.bias',

@@ -1,4 +1,4 @@
-"""Write the papers' tables from the metafiles: python tools/misc/paper_tables.py [--check | --count]"""
+"""Write the papers' tables from the metafiles: python tools/misc/paper_tables.py [--check | --count | --coverage]"""
 
 from vitplug import chatter, threads
 

@@ -12,7 +12,7 @@ A folder of `configs/` has a `metafile.yml` in OpenMMLab's format. For each mode
         Note: a remark on this figure (optional)
 
 The tool writes the tables between two markers of the folder's README, and the line with the paper's figures in the
-header of each config.
+header of each config. From `configs/experiments.yml` it writes which tables and figures of the papers vitplug has.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from mmengine.config import Config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.atomic import AtomicBackend
 
+from . import experiments
 from .costs import build_model, count_costs, count_parameters
 from .image_size import read_image_size
 from .tables import giga, markdown_table, millions
@@ -157,7 +158,7 @@ def generate(root: Path) -> dict[Path, str]:
     """The new text of every README and config that has content from a metafile.
 
     Raises:
-        ValueError: If a metafile is invalid, or a README has no end marker.
+        ValueError: If a metafile or the list of experiments is invalid, or a file has no marker.
     """
     texts = {}
     for metafile in find_metafiles(root):
@@ -166,7 +167,7 @@ def generate(root: Path) -> dict[Path, str]:
         if BEGIN in readme.read_text():
             texts[readme] = _replace_tables(readme, models)
         texts |= {model.config: _replace_figures(model) for model in models}
-    return texts
+    return texts | experiments.generate_parts(root, texts)
 
 
 def _replace_tables(readme: Path, models: Sequence[Model]) -> str:
@@ -251,9 +252,15 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> None:
     group.add_argument(
         '--count', action='store_true', help='first update parameters and MACs in the metafiles (some minutes)'
     )
+    group.add_argument(
+        '--coverage', action='store_true', help='write nothing; print which tables and figures of the papers there are'
+    )
     args = parser.parse_args(argv)
     root = root or Path.cwd()
     with one_line_errors(ValueError, OSError, ImportError):
+        if args.coverage:
+            print('\n'.join(experiments.show_coverage(experiments.read_experiments(root))))
+            return
         if args.count:
             _write({metafile: write_counts(metafile, root) for metafile in find_metafiles(root)}, root)
         texts = generate(root)

@@ -87,7 +87,7 @@ def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tup
     settings = copy.deepcopy(cfg.model)
     settings.pop('pretrained', None)
     if cfg.get('data_preprocessor'):
-        settings.setdefault('data_preprocessor', cfg.data_preprocessor)
+        settings.setdefault('data_preprocessor', copy.deepcopy(cfg.data_preprocessor))  # models add to theirs
     model = revert_sync_batchnorm(MODELS.build(settings))
     content = load_safely(checkpoint)
     load_for_inference(checkpoint, model, content, cfg, allow_changes)

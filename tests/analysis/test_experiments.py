@@ -1,0 +1,114 @@
+"""The list of the papers' tables and figures: what is read from it, what is refused, and the list itself."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vitplug.analysis.erf import cli as erf
+from vitplug.analysis.experiments import BEGIN, END, generate_parts, read_experiments
+from vitplug.analysis.paper_tables import main
+from vitplug.analysis.study import cli as analyze
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = """paper:
+  parts:
+    - {part: Table 1, what: sizes, configs: ['small*', large]}
+    - {part: Figure 2, what: curves, configs: [small], missing: the picture}
+    - {part: Figure 3, what: maps, command: analysis_tools/draw.py --measures maps}
+    - {part: Table 4, what: text, missing: a language model}
+  beyond:
+    - {configs: [other], reason: of the code}
+"""
+TABLE = """| Place in the paper | Experiment | Configs (number), command | Missing |
+| --- | --- | --- | --- |
+| Table 1 | sizes | `small*`, `large` (3) |  |
+| Figure 2 | curves | `small` (1) | the picture |
+| Figure 3 | maps | `draw.py --measures maps` |  |
+| Table 4 | text |  | a language model |"""
+COUNTS = '| [paper](../configs/paper/README.md) | 4 | 4 | 2 | 1 | 1 |\n| all | 4 | 4 | 2 | 1 | 1 |'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ('configs/paper', 'docs', 'tools/analysis_tools'):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / 'configs/experiments.yml').write_text(LIST)
+    for name in ('small', 'small-plug', 'large', 'other'):
+        (tmp_path / f'configs/paper/{name}.py').touch()
+    for name in ('configs/paper/README.md', 'docs/recipes.md'):
+        (tmp_path / name).write_text(f'# Title\n\n{BEGIN}\nold\n{END}\n\nMore.\n')
+    (tmp_path / 'tools/analysis_tools/draw.py').touch()
+    (tmp_path / 'model-index.yml').write_text('Import: []\n')
+    return tmp_path
+
+
+def test_tables_are_written_and_checked(root, capsys):
+    main([], root)
+    assert (root / 'configs/paper/README.md').read_text() == f'# Title\n\n{BEGIN}\n\n{TABLE}\n\n{END}\n\nMore.\n'
+    assert COUNTS in (root / 'docs/recipes.md').read_text()
+    main(['--check'], root)
+    (root / 'configs/experiments.yml').write_text(LIST.replace('the picture', 'the curve'))
+    with pytest.raises(SystemExit, match='1 files differ'):
+        main(['--check'], root)
+
+
+def test_coverage_names_every_part_and_writes_nothing(root, capsys):
+    main(['--coverage'], root)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ['Figure', '2', 'curves', 'partial', 'the', 'picture'] in lines
+    assert ['all', '4', '4', '2', '1', '1'] in lines
+    assert 'old' in (root / 'docs/recipes.md').read_text()
+
+
+def test_text_that_was_generated_before_is_kept(root):
+    readme = root / 'configs/paper/README.md'
+    assert generate_parts(root, {readme: f'new {BEGIN}{END}'})[readme].startswith('new ')
+
+
+@pytest.mark.parametrize(
+    ('old', 'new', 'message'),
+    [
+        ('large]', 'huge]', r"no config has the name \['huge'\]"),
+        ('configs: [other]', 'configs: [othr]', r"no config has the name \['othr'\]"),
+        (', large]', ']', r"configs in no part: \['large'\]; add them to `parts`"),
+        (', reason: of the code', '', "the key 'reason' is missing"),
+        ('what: maps, ', '', "the key 'what' is missing"),
+        ('draw.py', 'drew.py', r"Figure 3: the command 'analysis_tools/drew\.py .* names no file below tools"),
+        ('missing: a language', 'lacks: a language', r"Table 4: unknown keys \['lacks'\]: expected part, what"),
+        (', missing: a language model', '', 'Table 4: neither configs nor a command'),
+    ],
+)
+def test_wrong_lists_are_refused(root, old, new, message):
+    assert LIST.count(old) == 1
+    (root / 'configs/experiments.yml').write_text(LIST.replace(old, new))
+    with pytest.raises(ValueError, match=rf'^configs/experiments\.yml: paper: {message}'):
+        read_experiments(root)
+
+
+def test_files_without_markers_are_refused(root):
+    (root / 'docs/recipes.md').write_text('# Recipes\n')
+    with pytest.raises(ValueError, match=r'recipes\.md: the markers .* are missing'):
+        generate_parts(root, {})
+
+
+def test_list_has_all_papers_and_commands_that_exist():
+    papers = {paper.name: paper for paper in read_experiments(ROOT)}
+    folders = {path.parent.name for path in (ROOT / 'configs').glob('*/metafile.yml')}
+    assert {*papers} == folders - {'digits', 'fashion'}
+    commands = [part.command for paper in papers.values() for part in paper.parts if part.command]
+    parsers = {'analysis_tools/analyze.py': analyze._parser(), 'analysis_tools/erf.py': erf._parser()}
+    for tool, *options in map(str.split, commands):
+        if tool in parsers:
+            model = [] if '--timm' in options else ['CONFIG', 'CHECKPOINT']
+            args = parsers[tool].parse_args([*model, *options, '--images', 'val', '--out', 'DIR'])
+            if tool.endswith('analyze.py'):
+                assert analyze.choose(args.measures, args.cka)
+    assert len(commands) >= 20
+
+
+def test_parts_are_named_once():
+    for paper in read_experiments(ROOT):
+        places = [part.place for part in paper.parts]
+        assert len(places) == len({*places})
+        assert all(re.match(r'(Table|Tables|Figure|Supplement),? \w', place) for place in places)
