@@ -262,6 +262,15 @@ def test_recipes(pattern):
         assert {key: setting(cfg, key) for key in RECIPES[pattern]} == RECIPES[pattern], path.stem
 
 
+STEPS = [path for path in PAPERS if '-step-36e_' in path.stem]
+
+
+@pytest.mark.parametrize('path', STEPS, ids=names(STEPS))
+def test_original_steps_are_all_that_differs_from_a_linear_decay(path):
+    main = load(path.with_name(path.name.replace('-step-36e_', '-36e_'))).to_dict()
+    assert {*changed(main, load(path).to_dict())} == {'param_scheduler'}
+
+
 def setting(node, key: str):
     """A setting by its path, None where there is none."""
     for name in key.split('.'):
