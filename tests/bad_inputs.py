@@ -1355,6 +1355,16 @@ CONFIG = (
     ),
     _mvit('MViT without the class token it returns', "out_type='cls_token'", r'needs with_cls_token=True'),
     _mvit(
+        'MViT with windows that pooling divides',
+        'window_size=6',
+        r'window_size=6: block 0 pools its windows of 6 tokens by 4, which leaves no whole ones; .* a multiple of 4',
+    ),
+    _mvit(
+        'MViT with padding shown without windows',
+        'shows_padding=True',
+        r'shows_padding=True: there is none without window',
+    ),
+    _mvit(
         'a table of offsets on pooled keys',
         "plugs=[dict(type='RelPosBias')]",
         r'RelPosBias: block 0 has queries on 56x56 and keys on 14x14',
