@@ -16,7 +16,7 @@ from .plug_text import PLUGS_HELP, listed_plugs
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 PLUGS_KEY = 'model.backbone.plugs'
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 # The hooks that every runner of mmengine has, and leaves out where they are None.
 MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
 
