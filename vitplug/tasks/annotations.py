@@ -73,6 +73,11 @@ def _coco_complaints(annotation: dict, sizes: dict, categories: set) -> Iterator
     if not (isinstance(box, list) and len(box) == 4 and all(_is_finite(number) for number in box)):
         yield ERROR, 'box that is not four finite numbers', f'{box}'
         return
+    polygons = annotation.get('segmentation')
+    for polygon in polygons if isinstance(polygons, list) else ():
+        if isinstance(polygon, list) and not all(isinstance(number, int | float) for number in polygon):
+            yield ERROR, 'polygon with something else than numbers', f'{polygon[:6]}'
+            return
     for kind, applies in LEFT_OUT.items():
         if applies(box, annotation, sizes.get(annotation.get('image_id'))):
             yield NOTE, f'{kind}: left out when it is loaded', f'{box}'

@@ -11,7 +11,9 @@ from vitplug.errors.stops import Interrupted
 from .engine import LOST, Job
 from .launch import Share, node_command, run_worker
 
-LOCAL, LOOPBACK = 'local', '127.0.0.1'
+LOCAL = 'local'
+# Ray's switch, read when it is imported, for clusters of one machine, which listen on the loopback address.
+ONE_MACHINE = {'RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER': '0'}
 # Ray would kill what a task has started at once when its controller is gone, before it has saved.
 SPARED = {'RAY_kill_child_processes_on_worker_exit': '0'}
 
@@ -35,15 +37,16 @@ class RayEngine:
     """
 
     def __init__(self, share: Share, jobs: int | None = None, address: str | None = None, options: Sequence[str] = ()):
+        address = address or os.environ.get('RAY_ADDRESS') or LOCAL
+        if address == LOCAL:  # Ray runs whatever code is sent to its ports
+            os.environ.update(ONE_MACHINE)
         self.ray = import_ray()
         if jobs is not None and jobs < 1:
             raise ValueError(f'--jobs {jobs}: expected at least 1')
         if share.nodes > 1:
             raise ValueError(f'--nodes {share.nodes}: a task of Ray lies on one node; use --gpus, or --engine slurm')
         self.share, self.options = share, [*options, '--heed-parent']
-        # A cluster that begins here listens on this machine alone: Ray runs whatever code is sent to its ports.
-        address = address or os.environ.get('RAY_ADDRESS') or LOCAL
-        own = dict(_node_ip_address=LOOPBACK, include_dashboard=False) if address == LOCAL else {}
+        own = dict(include_dashboard=False) if address == LOCAL else {}
         self.ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, **own)
         room = self.room()
         if room < 1:
