@@ -20,6 +20,7 @@ from soak.attacks import (
     configs,
     faults,
     fitting,
+    grids,
     images,
     names,
     resuming,
@@ -31,7 +32,7 @@ from soak.attacks.processes import Limits, at_write, fail_with, files_up_to, kil
 from soak.attacks.sandbox import Sandboxes, write_inputs
 from soak.attacks.trials import REGISTRY, Accept, Command, Registry, Scene, Trial, one
 
-FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, images, names, resuming, videos)
+FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, grids, images, names, resuming, videos)
 # A tool that does what its argument says; whatever it does, it has written its result before.
 TOOL = """
 import os, pickle, signal, sys, time
@@ -283,6 +284,11 @@ def template(tmp_path_factory):
         torch.save(content, folder / f'trained_{name}/epoch_1.pth')
         torch.save(content, folder / f'trained_{name}/epoch_2.pth')
         torch.save(content, folder / f'good_{name}.pth')
+    cell = folder / 'trained_grid' / 'cells' / 'none_seed0_0123456789'
+    cell.mkdir(parents=True)
+    for path in (cell / name for name in ('done.json', 'cell.json', 'config.py', '../../grid.json')):
+        path.write_text('{}')
+    (cell / 'last_checkpoint').write_text('epoch_2.pth')
     return folder
 
 
