@@ -2,7 +2,6 @@
 
 import argparse
 import platform
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ import torch
 
 from vitplug.analysis.config_diff import report_difference
 from vitplug.analysis.tables import format_table
+from vitplug.commands import call, example
 from vitplug.config.paths import config_file
 from vitplug.config.reading import CONFIG_HELP, OptionsAction
 from vitplug.errors.full_disks import explained_writes
@@ -74,7 +74,8 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     options = argparse.ArgumentParser(
         description='Train a grid of plugs and settings with several seeds, and compare them. Started again, the '
-        'command goes on where it stopped.'
+        'command goes on where it stopped.',
+        epilog=example('ablate'),
     )
     options.add_argument('grid', help=f'{CONFIG_HELP}; or a grid file, or the folder of a grid to go on with')
     options.add_argument(
@@ -107,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
 
 def command_line(argv: Sequence[str] | None) -> str:
     """The command as it was typed."""
-    return shlex.join(['python', 'tools/ablate.py', *(sys.argv[1:] if argv is None else argv)])
+    return call('ablate', sys.argv[1:] if argv is None else argv)
 
 
 # --- from the command line to cells ---
