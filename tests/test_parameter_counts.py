@@ -110,7 +110,7 @@ MODELS = {
     'BViT-22M': (vit, ('deit-small', [BROAD])),
     'BLVT': (partial(LVT, out_type='raw', plugs=[BROAD]), ()),
     # Residual attention
-    'ReViT-B, no class token': (partial(vit, with_cls_token=False, out_type='featmap'), ('deit-base', [RESIDUAL])),
+    'ReViT-B': (partial(vit, with_cls_token=False, out_type='featmap'), ('deit-base', [RESIDUAL])),
     'ReSwin-T': (swin, ('tiny', [FIXED])),
     'ReSwin-T, alpha learned': (swin, ('tiny', [RESIDUAL])),
     'ReMViTv2-T': (mvit, ('tiny', [RESIDUAL])),
