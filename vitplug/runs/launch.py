@@ -5,6 +5,7 @@ without one, so this module makes the process group (gloo) and the settings of t
 """
 
 import os
+import re
 import subprocess
 from datetime import timedelta
 
@@ -31,7 +32,7 @@ def start_cpu_processes(cfg) -> None:
     for name, source in zip(LAUNCHER_VARIABLES['pytorch'], LAUNCHER_VARIABLES[cfg.launcher], strict=True):
         os.environ[name] = os.environ[source]
     if 'MASTER_ADDR' not in os.environ:
-        os.environ['MASTER_ADDR'] = _first_slurm_host() if cfg.launcher == 'slurm' else '127.0.0.1'
+        os.environ['MASTER_ADDR'] = first_host(os.environ['SLURM_NODELIST']) if cfg.launcher == 'slurm' else '127.0.0.1'
     os.environ.setdefault('MASTER_PORT', '29500')
     distributed.init_process_group('gloo', **_time_out(cfg))
     torch.set_num_threads(_threads_per_process())
@@ -70,8 +71,14 @@ def _threads_per_process() -> int:
     return max(1, cores() // processes)
 
 
-def _first_slurm_host() -> str:
-    nodes = os.environ['SLURM_NODELIST']
+def first_host(nodes: str) -> str:
+    """The first name of a list of Slurm's, such as ``node[3-4]``.
+
+    Raises:
+        OSError: If Slurm does not name it.
+    """
+    if not re.search(r'[\[,]', nodes):
+        return nodes
     answer = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True)
     hosts = answer.stdout.split()
     if answer.returncode or not hosts:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitplug.errors.stops import Interrupted
+from vitplug.runs.launch import first_host
 
 from .engine import LOST
 from .launch import Share, node_command, run_worker
@@ -244,23 +245,8 @@ class CellOnNodes:
         """The command of a node."""
         # Jobs that share a node have ids apart.
         port = 20000 + int(job) % 20000
-        return node_command(self.folder, self.share, self.options, status, node, first_host(), port)
-
-
-def first_host() -> str:
-    """The first node of this job.
-
-    Raises:
-        OSError: If Slurm does not name it.
-    """
-    nodes = os.environ.get('SLURM_JOB_NODELIST', '')
-    if not re.search(r'[\[,]', nodes):
-        return nodes
-    answer = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True)
-    names = answer.stdout.split()
-    if answer.returncode or not names:
-        raise OSError(f'scontrol show hostnames {nodes}: no answer {answer.stderr.strip()}')
-    return names[0]
+        host = first_host(os.environ.get('SLURM_JOB_NODELIST', ''))
+        return node_command(self.folder, self.share, self.options, status, node, host, port)
 
 
 def requeue(job: str) -> bool:
