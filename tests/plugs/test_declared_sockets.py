@@ -141,3 +141,29 @@ def test_all_plugs_take_declared_sockets_only(plug):
     plans = [LayerPlan(i, 2, 32, shape, site, sockets=()) for i in range(2)]
     with pytest.raises(ValueError, match=rf"{plug.name} takes the socket '\w+', which block 0 .* it offers \[\]"):
         PlugSet([plug()], 2).build(plans)
+
+
+class ForgetsCarry(Plug):
+    """A plug whose module returns the maps alone."""
+
+    name = 'forgets'
+
+    def __init__(self, socket: str, layers='all'):
+        super().__init__(layers)
+        self.socket = socket
+
+    def build_layer(self, plan):
+        return {self.socket: FirstArgument()}
+
+
+class FirstArgument(nn.Module):
+    def forward(self, first, *others):
+        return first
+
+
+@pytest.mark.parametrize(('socket', 'parts'), [('qkv', 4), ('scores', 2), ('map', 2)])
+def test_a_module_that_returns_no_carry_is_refused(socket, parts):
+    """A lone tensor would be taken apart along a batch of as many images."""
+    model = vit(plugs=[ForgetsCarry(socket)])
+    with pytest.raises(TypeError, match=rf'the socket {socket!r} returns a Tensor: must be a tuple of {parts}, with'):
+        model(images(32, 32, batch=parts, dtype=torch.float32))

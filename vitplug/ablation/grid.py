@@ -17,6 +17,7 @@ from typing import Any
 from mmengine.config import Config
 
 from vitplug.backbones.plug_configs import build_plugs, plugs_text
+from vitplug.commands import call
 from vitplug.config.keys import check_key, settings_of_class
 from vitplug.config.plug_text import NONE, label_of, parse_plugs
 from vitplug.config.reading import read_config
@@ -296,7 +297,7 @@ def _check_takes_plugs(base: Config) -> None:
     if 'plugs' not in settings_of_class(backbone, base.default_scope):
         raise ValueError(
             f'{base.filename}: its backbone {backbone.get("type")!r} takes no plugs: choose a config with one of '
-            'vitplug, such as vitplug.VisionTransformer (tools/misc/new_experiment.py converts stock ones)'
+            f'vitplug, such as vitplug.VisionTransformer (`{call("new")}` converts stock ones)'
         )
 
 

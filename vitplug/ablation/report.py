@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitplug.analysis.tables import format_table, markdown_table
+from vitplug.commands import call
 from vitplug.files.atomic import AtomicBackend
 
 from .records import Cell, Grid, State, read_object
@@ -225,7 +226,7 @@ def read_report(path: str | Path) -> Summary:
     if content.get('format') != FORMAT:
         raise ValueError(
             f'{path}: format = {content.get("format")!r}, must be {FORMAT}: write it again with '
-            '`python tools/ablate.py DIR --report`'
+            f'`{call("ablate", [str(path.parent), "--report"])}`'
         )
     try:
         grid = content['grid']

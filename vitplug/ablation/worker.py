@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vitplug import threads
+from vitplug import chatter, threads
 
 WAITS = 120
 """Seconds that a worker waits for an earlier one of its cell, whose controller died, to save and end."""
@@ -122,4 +122,5 @@ def heed_parent() -> None:
 
 if __name__ == '__main__':
     threads.configure()  # before torch is loaded
+    chatter.filter_lines()
     main()

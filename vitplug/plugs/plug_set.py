@@ -32,6 +32,20 @@ def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
     return fused(inputs), carry
 
 
+def _taken(socket: str, returned: tuple, parts: int) -> tuple:
+    """What a module of a socket returns. A lone tensor would be taken apart along its batch.
+
+    Raises:
+        TypeError: If it is no tuple of so many parts.
+    """
+    if not isinstance(returned, tuple) or len(returned) != parts:
+        what = f'a tuple of {len(returned)}' if isinstance(returned, tuple) else f'a {type(returned).__name__}'
+        raise TypeError(
+            f'a module of the socket {socket!r} returns {what}: must be a tuple of {parts}, with the carry as the last'
+        )
+    return returned
+
+
 class PlugPart(nn.ModuleDict):
     """The modules of one plug in one block, or in the network: socket -> module."""
 
@@ -120,7 +134,7 @@ class LayerPlugs(PlugModules):
     ) -> tuple[Tensor, Tensor, Tensor, Carry]:
         """q, k and v after the qkv socket, and the next carry."""
         for module in self.at('qkv'):
-            q, k, v, carry = module(q, k, v, site, carry)
+            q, k, v, carry = _taken('qkv', module(q, k, v, site, carry), 4)
         return q, k, v, carry
 
     def tap(self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry) -> Carry:
@@ -136,12 +150,12 @@ class LayerPlugs(PlugModules):
     def blend_scores(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """Logits ``(B, W, H, Nq, Nk)`` of scores and bias, by the module in the scores socket."""
         (module,) = self.at('scores')
-        return module(scores, bias, site, carry)
+        return _taken('scores', module(scores, bias, site, carry), 2)
 
     def refine_map(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The maps that multiply v."""
         for module in self.at('map'):
-            return module(probs, site, carry)
+            return _taken('map', module(probs, site, carry), 2)
         return probs, carry
 
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
