@@ -243,6 +243,7 @@ def test_errors_in_the_json_name_no_folder_of_the_machine(tmp_path, error, publi
             "has no 'seeds', 'metric', 'greater_is_better'",
         ),
         ('cells/cb_seed1_0123456789/cell.json', '', ValueError, r'cb_seed1_0123456789/cell.json: is no JSON'),
+        ('cells/cb_seed1_0123456789/cell.json', '{"value": 1}', ValueError, r"cell.json: has no 'label', 'seed': move"),
     ],
 )
 def test_damaged_file_is_named(tmp_path, file, content, error, said):

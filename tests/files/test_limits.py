@@ -134,6 +134,8 @@ def test_special_files_in_a_folder_are_refused(tmp_path):
     (tmp_path / 'cat' / 'a.png').touch()
     (tmp_path / 'cat' / 'gone.png').symlink_to('nowhere')
     assert dict(files_below(tmp_path))[str(tmp_path / 'cat')]
+    with pytest.raises(ValueError, match=r'cat/gone\.png is a link to nowhere, where there is no file'):
+        list(files_below(tmp_path, complete=True))
     (tmp_path / 'cat' / 'b.png').symlink_to('/dev/zero')
     with pytest.raises(ValueError, match=r'cat/b\.png is a character device: expected a regular file'):
         list(files_below(tmp_path))

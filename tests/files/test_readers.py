@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from contextlib import nullcontext
 
 import mmengine
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from bad_inputs import Malicious, own_process
 
 from vitplug.config.checks import check_no_pickles
-from vitplug.files.readers import refuse_code_in_files
+from vitplug.files.readers import check_yaml_growth, refuse_code_in_files
 
 
 @pytest.fixture
@@ -86,3 +87,15 @@ def test_results_and_checkpoints_may_be_pickles():
     check_no_pickles(
         dict(test_evaluator=[dict(out_file_path='out.pkl')], model=dict(init_cfg=dict(checkpoint='a.pkl')))
     )
+
+
+@pytest.mark.parametrize(
+    ('aliases', 'levels', 'said'),
+    [(8, 3, None), (8, 9, r'a\.yml unfolds to [\d,]+ values through its aliases: allowed are 100,000'), (1, 0, 'inf')],
+)
+def test_yaml_whose_aliases_unfold_to_billions(tmp_path, aliases, levels, said):
+    lines = ['l0: &l0 [x]' if levels else 'l0: &l0 [*l0]']
+    lines += [f'l{n}: &l{n} [{", ".join([f"*l{n - 1}"] * aliases)}]' for n in range(1, levels + 1)]
+    (tmp_path / 'a.yml').write_text('\n'.join(lines))
+    with pytest.raises(ValueError, match=said) if said else nullcontext():
+        check_yaml_growth(tmp_path / 'a.yml')

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -312,6 +313,33 @@ def test_annotation_file_of_the_evaluator(tmp_path):
     metrics = [dict(type='CocoMetric', ann_file=str(tmp_path / 'gone.json'))]
     with pytest.raises(FileNotFoundError, match=r'gone\.json'):
         data.check_data(config(val_evaluator=metrics), splits=('val',))
+
+
+OBJECT = dict(id=7, image_id=1, category_id=1, bbox=[0, 0, 4, 4], area=16, iscrowd=0, segmentation=[[0, 0, 4, 0, 4, 4]])
+EVALUATED = dict(images=[dict(id=1, width=8, height=8)], categories=[dict(id=1, name='cat')])
+
+
+@pytest.mark.parametrize(
+    ('entry', 'metric', 'said'),
+    [
+        (dict(iscrowd=None), 'bbox', r'iscrowd None: expected 0 or 1'),
+        (dict(iscrowd='0'), 'bbox', r"iscrowd '0': expected 0 or 1"),
+        (dict(area='16'), 'bbox', r"area '16': expected a number"),
+        (dict(segmentation=[]), ['bbox', 'segm'], r'segmentation \[\]: expected polygons'),
+        (
+            dict(segmentation=[[0, 0, 4, 4]]),
+            'segm',
+            r'segmentation \[\[0, 0, 4, 4\]\]: expected polygons of three points',
+        ),
+        (dict(segmentation=[]), 'bbox', None),
+        (dict(), ['bbox', 'segm'], None),
+    ],
+)
+def test_objects_that_cannot_be_scored_are_found_before_the_first_epoch(tmp_path, entry, metric, said):
+    write(tmp_path / 'val.json', json.dumps({**EVALUATED, 'annotations': [OBJECT | entry]}))
+    metric = dict(type='CocoMetric', ann_file=str(tmp_path / 'val.json'), metric=metric)
+    with pytest.raises(ValueError, match=rf'val\.json, annotation 7: {said}') if said else nullcontext():
+        data.check_data(config(val_evaluator=metric), splits=('val',))
 
 
 # --- the order: nothing is written or built before the last check ---

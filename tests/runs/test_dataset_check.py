@@ -137,6 +137,12 @@ def test_map_of_another_size(tmp_path):
     assert kinds(inspect_map(path, picture(tmp_path / 'a.png'), 2, {})) == ['label map of another size than its image']
 
 
+def test_map_of_an_image_that_is_too_large(tmp_path):
+    """The image has its own finding."""
+    large = picture(tmp_path / 'a.png', size=(60, 40))
+    assert list(inspect_map(seg_map(tmp_path / 'm.png', [0]), large, 2, {}, limit=1000)) == []
+
+
 def test_map_of_colours(tmp_path):
     [finding] = inspect_map(picture(tmp_path / 'm.png'), picture(tmp_path / 'a.png'), 2, {})
     assert finding.kind.startswith('label map of several channels: expected one channel of class indices')

@@ -1,5 +1,7 @@
 """The classes that a config names are those of the files, in the order in which the libraries count them."""
 
+import pickle
+
 import pytest
 from mmdet.datasets import CocoDataset, CocoPanopticDataset, LVISV1Dataset
 from mmpretrain.datasets import CIFAR10, CustomDataset, ImageNet
@@ -67,6 +69,12 @@ def test_things_of_a_panoptic_data_set_are_told_apart():
 def test_wrong_names_are_refused(value, message):
     with pytest.raises(ValueError, match=message):
         named_classes(dict(metainfo=dict(classes=value)), CocoDataset, PATH)
+
+
+def test_a_file_of_names_that_is_no_text_is_named(tmp_path):
+    (tmp_path / 'names.pkl').write_bytes(pickle.dumps(['cat']))
+    with pytest.raises(ValueError, match=r"metainfo\.classes = '.*names\.pkl': the file is no text in UTF-8"):
+        named_classes(dict(metainfo=dict(classes=str(tmp_path / 'names.pkl'))), CocoDataset, PATH)
 
 
 # --- COCO files ---

@@ -143,6 +143,9 @@ def read_cells(folder: Path, grid: Grid) -> list[Cell]:
 
 def _read_cell(folder: Path, path: Path, metric: str) -> Cell:
     content, here = read_object(path), path.parent
+    absent = [key for key in ('label', 'seed') if key not in content]
+    if absent:
+        raise ValueError(f'{path}: has no {", ".join(map(repr, absent))}: move its folder away')
     common = dict(
         label=content['label'],
         seed=content['seed'],

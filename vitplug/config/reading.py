@@ -7,6 +7,7 @@ import tempfile
 from mmengine.config import Config, DictAction
 
 from vitplug.files.named import check_config_file, check_temporary_folder
+from vitplug.files.readers import check_yaml_growth
 
 from .checks import check_depth, check_parts, check_places_of_plugs, check_types
 from .dict_values import advice_for_dicts
@@ -70,6 +71,8 @@ def read_config(path: str, options: dict | None = None) -> Config:
     check_temporary_folder()
     find_by_name()
     try:
+        if path.endswith(('.yaml', '.yml')):
+            check_yaml_growth(path)
         cfg = Config.fromfile(path)
     except OSError as error:
         raise _unreadable(path, error) from error

@@ -12,7 +12,8 @@ from vitplug.files.atomic import identity
 
 from .stops import NotWritten, TrainingStopped
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+# Full, a quota, and a limit of a file's size.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_ROOM = os.strerror(errno.ENOSPC)
 SHARED_MEMORY = '/dev/shm'
 # torch's messages where a batch, or a page of one, finds no room in it.
@@ -58,7 +59,7 @@ def _reason(error: OSError | RuntimeError, work_dir: str | None) -> str | None:
         )
     if not _no_room(error):
         return None
-    return f'cannot write {place}: {NO_ROOM} ({free_space(place)}): make room, or choose another place'
+    return f'cannot write {place}: {getattr(error, "strerror", None) or NO_ROOM} ({free_space(place)}): make room, or choose another place'
 
 
 def _no_room(error: OSError | RuntimeError) -> bool:

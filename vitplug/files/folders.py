@@ -14,15 +14,19 @@ SHOWN_EXAMPLES = 3
 MAX_WAYS = 64
 
 
-def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
+def files_below(folder: str | Path, complete: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Lists a folder and all folders in it, as `os.walk` does with links followed.
+
+    Args:
+        folder: The folder.
+        complete: Whether links to files that are not there are refused, and not listed.
 
     Yields:
         Path of a folder, and the names of the files in it.
 
     Raises:
         ValueError: if a link leads back to a folder that it is in, or links to one folder in very many ways, so that
-            there is no end, or if a file is a pipe, a socket or a device; names it.
+            there is no end, if a file is a pipe, a socket or a device, or, where `complete`, a link to none; names it.
     """
     ways = Counter()
     pending: list[tuple[str, frozenset]] = [(str(folder), frozenset())]
@@ -40,6 +44,8 @@ def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
             # Data sets silently leave out files that are not regular.
             if not entry.is_file():
                 check_regular(entry.path)
+                if complete:
+                    raise ValueError(f'{entry.path} is a link to {os.readlink(entry.path)}, where there is no file')
         yield path, [entry.name for entry in files]
         pending += [(entry.path, above | {found}) for entry in entries if entry.is_dir()]
 

@@ -247,6 +247,36 @@ def coco_complaints(content: Mapping, max_pixels: int = MAX_PIXELS) -> Iterator[
             yield f'annotation {annotation.get("id")}', reason
 
 
+def without_score(content: Mapping, masks: bool) -> Iterator[tuple[str, str]]:
+    """Objects of a COCO file that pycocotools cannot score, which it finds after an epoch.
+
+    Args:
+        content: That of the file.
+        masks: Whether masks are scored, too.
+
+    Yields:
+        The annotation, and what is missing.
+    """
+    for annotation in _entries(content, 'annotations'):
+        if 'bbox' not in annotation:
+            continue  # of segments
+        what, crowd = f'annotation {annotation.get("id")}', annotation.get('iscrowd', 'missing')
+        if crowd not in (0, 1):
+            yield what, f'iscrowd {crowd!r}: expected 0 or 1'
+        if not isinstance(annotation.get('area'), Real):
+            yield what, f'area {annotation.get("area", "missing")!r}: expected a number'
+        if masks and not _is_mask(annotation.get('segmentation')):
+            yield (
+                what,
+                f'segmentation {str(annotation.get("segmentation", "missing"))[:80]}: expected polygons of three points '
+                'or more, or an RLE',
+            )
+
+
+def _is_mask(mask) -> bool:
+    return bool(mask) and (isinstance(mask, Mapping) or all(isinstance(p, list) and len(p) >= 6 for p in mask))
+
+
 def wrong_names(content: Mapping) -> Iterator[tuple[str, str]]:
     """Categories of a COCO file whose names are no texts, and images of places outside of the data set.
 

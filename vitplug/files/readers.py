@@ -1,7 +1,9 @@
 """Files that a config names are data: no reader of them runs code that they may hold."""
 
 import functools
+import math
 import os
+from pathlib import Path
 
 import numpy as np
 import yaml
@@ -11,6 +13,9 @@ UNSAFE = 'can run code when it is read: convert it to JSON; only if you trust it
 
 # The variable that makes torch.load read tensors only, whatever its caller says, and the one that overrides it.
 ONLY_TENSORS, NOT_ONLY_TENSORS = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
+
+# Values that a YAML file may unfold to; a config with all it inherits has a few thousand.
+MOST_VALUES = 100_000
 
 _load_arrays = np.load
 
@@ -37,6 +42,29 @@ class PlainYaml(YamlHandler):
             yaml.YAMLError: if the file asks for anything else.
         """
         return yaml.load(file, **kwargs | dict(Loader=yaml.SafeLoader))
+
+
+def check_yaml_growth(path: str | Path) -> None:
+    """Checks that a YAML file whose aliases name lists of aliases does not unfold to billions of values.
+
+    Raises:
+        ValueError: if it does, or without end; names the file and what is allowed.
+        yaml.YAMLError: if it is no YAML, or asks for objects.
+    """
+    number = _unfolded(yaml.safe_load(Path(path).read_bytes()), {})
+    if number > MOST_VALUES:
+        raise ValueError(f'{path} unfolds to {number:,} values through its aliases: allowed are {MOST_VALUES:,}')
+
+
+def _unfolded(value, known: dict[int, float]) -> float:
+    """Values in a value, each counted wherever it is named; infinitely many if it is a part of itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = math.inf
+        children = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_unfolded(child, known) for child in children)
+    return known[id(value)]
 
 
 @functools.wraps(np.load)

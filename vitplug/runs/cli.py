@@ -15,7 +15,7 @@ from torch import distributed
 from vitplug.checkpoints.safe_loading import allow_pickled_code, refuse_pickled_code
 from vitplug.config.checks import check_no_pickles
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, fail, one_line_errors, printable
+from vitplug.errors.one_line import SETTINGS, fail, interruptible, one_line_errors, printable
 from vitplug.errors.peers import announce, lost_peers, stop_watching, tell_of, watch_peers
 from vitplug.errors.stops import Interrupted, TrainingStopped
 from vitplug.errors.traceback_part import failing_part
@@ -32,6 +32,9 @@ from .launch import is_first_process, start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
 from .saving.folders import check_run_folders, choose_start, older_checkpoint_named, run_folders
 from .saving.lock import only_training
+
+# After Ctrl-C before the training listens for it, or without the hook that does.
+GOES_ON = 'the checkpoints in the work dir stay: --resume goes on from the last one'
 
 
 def train(argv: Sequence[str] | None = None) -> None:
@@ -52,7 +55,7 @@ def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allo
         unsafe_unpickle: Whether files that the config names may run code of their own.
         allow_changes: Whether a checkpoint may have been trained with other settings.
     """
-    with ExitStack() as held:
+    with ExitStack() as held, one_line_errors(Interrupted), interruptible(GOES_ON):
         with one_line_errors(*SETTINGS), explained_writes():
             cfg = read()
             remarks = check_training(cfg)
@@ -70,14 +73,15 @@ def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allo
 def test(argv: Sequence[str] | None = None) -> None:
     """Evaluates a checkpoint. A wrong setting ends in one line and exit status 2."""
     args = _parse(test_parser(), argv)
-    with one_line_errors(*SETTINGS), explained_writes():
-        cfg = test_config(args)
-        remarks = check_testing(cfg)
-        choose_readers(cfg, args.unsafe_unpickle)
-    runner = build_runner(cfg, args.allow_changes, remarks)
-    with reported(runner):
-        runner.test()
-    leave_process_group()
+    with one_line_errors(Interrupted), interruptible('there is no result'):
+        with one_line_errors(*SETTINGS), explained_writes():
+            cfg = test_config(args)
+            remarks = check_testing(cfg)
+            choose_readers(cfg, args.unsafe_unpickle)
+        runner = build_runner(cfg, args.allow_changes, remarks)
+        with reported(runner):
+            runner.test()
+        leave_process_group()
 
 
 def _parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:

@@ -36,7 +36,7 @@ from .data.bad_samples import check_sample, one_line, path_of
 from .data.label_files import CUT, DOUBTFUL, MISPLACED, label_cut_to_8_bits
 from .dataset_table import Seen, labels_of, table_lines
 
-SHOWN_EXAMPLES = 3
+SHOWN_EXAMPLES, LONGEST_DETAIL = 3, 200
 
 # The conversion of images that are not plain RGB, by PIL's names of modes.
 CONVERTED = {
@@ -129,9 +129,10 @@ def inspect_map(
     if header is None:
         return set()
     try:
-        with Image.open(image_path) as image:
-            image_header = header_of(image)
-    except (OSError, SyntaxError):
+        image_header = check_image_size(image_path, limit)
+    except ValueError:
+        image_header = None
+    if image_header is None:
         return set()  # found with the image
     kind = 'label map of another size than its image'
     yield from _compare_sizes(path, image_header, header.size, turned_formats(transforms), kind)
@@ -338,9 +339,13 @@ def report_lines(findings: Sequence[Finding]) -> Iterator[str]:
     for (severity, kind), alike in sorted(by_kind.items(), key=lambda item: (item[0][0] != ERROR, -len(item[1]))):
         yield f'{severity}  {len(alike)} x {kind}'
         for finding in alike[:SHOWN_EXAMPLES]:
-            yield f'         {finding.where}' + (f' ({finding.detail})' if finding.detail else '')
+            yield f'         {finding.where}' + (f' ({_shortened(finding.detail)})' if finding.detail else '')
     errors = sum(finding.severity == ERROR for finding in findings)
     yield f'{errors} errors, {len(findings) - errors} notes'
+
+
+def _shortened(detail: str) -> str:
+    return detail if len(detail) <= LONGEST_DETAIL else f'{detail[:LONGEST_DETAIL]} ...'
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -94,7 +94,12 @@ def _read_names(value, setting: str) -> tuple[str, ...]:
                 f'{setting} = {value!r}: expected a list of names, or a file with one in each line; '
                 f'for a single class, a comma makes it a list: ({value!r},)'
             )
-        value = Path(value).read_text().splitlines()
+        try:
+            value = Path(value).read_text(encoding='utf-8').splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f'{setting} = {value!r}: the file is no text in UTF-8, expected a name in each line'
+            ) from error
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(f'{setting} = {value!r}: expected a list of names')
     repeated = [name for name, times in Counter(map(str, value)).items() if times > 1]

@@ -480,7 +480,7 @@ def _hostile_calls(harm: Path) -> dict[str, object]:
         'runpy.run_path': Call(runpy.run_path, 'evil.py'),
         'pathlib.Path.mkdir': Call(Path.mkdir, harm),
         'numpy.load': Call(np.load, 'evil.npy', None, True),
-        'torch.load': Call(torch.load, 'evil.pth', None, pickle),
+        'torch.load': Call(torch.load, 'evil.pth'),
         'torch.hub': Call(torch.hub.load, '.', 'evil'),
         'mmengine config': Call(Config.fromstring, f'import os\nos.mkdir({str(harm)!r})', '.py'),
     }

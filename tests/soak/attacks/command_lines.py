@@ -113,7 +113,11 @@ def output(scene: Scene) -> Trial:
     line = scene.draw.choice(list(lines))
     if scene.draw.random() < 0.5 and path and place not in ('here', 'option'):
         path += lines[line]
-        if scene.draw.random() < 0.5 and len(path) < 100 and not path.startswith(('/', 'http', 'ftp')):
+        if (
+            scene.draw.random() < 0.5
+            and len(path) < 100
+            and not (path.startswith(('/', 'http', 'ftp')) or (scene.folder / path).is_dir())
+        ):
             (scene.folder / path).write_text('precious')
     return _trial(scene, line.format(shlex.quote(path)), place, path)
 

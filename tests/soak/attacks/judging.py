@@ -46,12 +46,12 @@ class Verdict:
 # What a status other than 0 may be (README, `vitplug.errors.stops`).
 STATUSES = {
     'train.py': {2, 65, 66, 70, 74, 75},
-    'test.py': {2, 65, 66, 70, 74},
+    'test.py': {2, 65, 66, 70, 74, 75},
     'check_dataset.py': {1, 2},
     'predict.py': {2, 65, 66, 74, 75},
     'ablate.py': {1, 2, 74, 75},
 }
-OTHERS = {2}
+OTHERS = {2, 74, 75}
 MOST_LINES, LONGEST = 12, 2500
 ERROR_LINE = re.compile(r'^(\S+: )?error: .+', re.M)
 CONTROL = re.compile(r'[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x9b]')

@@ -104,7 +104,7 @@ _base_ = ['{ROOT}/configs/_base_/default_runtime_mmdet.py', '{ROOT}/configs/_bas
 {DENSE}
 _settings = dict(type='CocoDataset', data_root='coco', metainfo=dict(classes=('cat', 'dog')))
 _masks = dict(type='LoadAnnotations', with_bbox=True, with_mask=True)
-_resize = dict(type='Resize', scale=(24, 16), keep_ratio=True)
+_resize = dict(type='Resize', scale=24, keep_ratio=True)
 train_dataloader = dict(
     **_train,
     dataset=dict(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from mmengine.registry import DATASETS
@@ -12,7 +13,7 @@ from vitplug.config.data_files import completed, folders_of, is_local
 from vitplug.config.parts import as_list, loader_leaves, registered, strings_in
 from vitplug.files.annotations import check_annotation_file
 from vitplug.files.folders import check_folder, check_pairs, files_below
-from vitplug.files.limits import MAX_PIXELS, coco_complaints
+from vitplug.files.limits import MAX_PIXELS, coco_complaints, without_score
 from vitplug.files.named import is_remote
 from vitplug.tasks.classes import (
     Classes,
@@ -71,7 +72,7 @@ def check_split(cfg, split: str) -> tuple[dict[str, Classes], list[str]]:
         remarks += [remark] if remark else []
     for metric in as_list(cfg.get(f'{split}_evaluator')):
         with _help_for_missing(cfg, metric):
-            content = check_evaluated(metric, max_pixels(cfg))
+            content = check_evaluated(metric, max_pixels(cfg), f'{split}_evaluator')
         for path, dataset in loader_leaves(cfg, split):
             counts = counts_categories(_dataset_class(dataset, cfg.default_scope))
             if counts and path in found and isinstance(content, Mapping) and 'categories' in content:
@@ -153,8 +154,8 @@ def check_end(dataset: dict, scope: str) -> None:
     """Checks that reading the files and listing the folders of one dataset config comes to an end.
 
     Raises:
-        ValueError: if there is no such data set, if a file is a pipe, a socket or a device, or if links in a folder
-            lead in a circle.
+        ValueError: if there is no such data set, if a file is a pipe, a socket, a device or a link to nothing, or if
+            links in a folder lead in a circle.
     """
     _dataset_class(dataset, scope)
     settings = completed(dataset, scope)
@@ -162,11 +163,11 @@ def check_end(dataset: dict, scope: str) -> None:
         check_no_special_files(dataset, 'dataset', root)
     if is_local(settings) and not settings.get('ann_file'):
         for folder in filter(Path.is_dir, folders_of(settings).values()):
-            for _ in files_below(folder):
+            for _ in files_below(folder, complete=True):
                 pass
 
 
-def check_evaluated(metric: dict, max_pixels: int):
+def check_evaluated(metric: dict, max_pixels: int, path: str):
     """Checks the annotation file of a metric, of which nothing can be left out.
 
     Returns:
@@ -174,14 +175,16 @@ def check_evaluated(metric: dict, max_pixels: int):
 
     Raises:
         FileNotFoundError: if it is missing.
-        ValueError: if it is broken, or a box, polygon or RLE in it is outside of the limits; names the annotation.
+        ValueError: if it is broken, a box, polygon or RLE in it is outside of the limits, or an object lacks what its
+            score needs; names the annotation.
     """
     if not isinstance(metric, dict):
-        raise ValueError(f'evaluator {metric!r}: expected a dict with the type of a metric')
-    check_no_special_files(metric, 'evaluator')
+        raise ValueError(f'{path} = {metric!r}: expected a dict with the type of a metric')
+    check_no_special_files(metric, path)
     content = _annotations_of(metric)
     if isinstance(content, dict):
-        for what, reason in coco_complaints(content, max_pixels):
+        unscored = without_score(content, 'segm' in as_list(metric.get('metric')))
+        for what, reason in chain(coco_complaints(content, max_pixels), unscored):
             raise ValueError(f'{metric["ann_file"]}, {what}: {reason}')
     return content
 
