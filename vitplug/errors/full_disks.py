@@ -59,7 +59,8 @@ def _reason(error: OSError | RuntimeError, work_dir: str | None) -> str | None:
         )
     if not _no_room(error):
         return None
-    return f'cannot write {place}: {getattr(error, "strerror", None) or NO_ROOM} ({free_space(place)}): make room, or choose another place'
+    reason = getattr(error, 'strerror', None) or NO_ROOM
+    return f'cannot write {place}: {reason} ({free_space(place)}): make room, or choose another place'
 
 
 def _no_room(error: OSError | RuntimeError) -> bool:

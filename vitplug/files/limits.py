@@ -266,11 +266,8 @@ def without_score(content: Mapping, masks: bool) -> Iterator[tuple[str, str]]:
         if not isinstance(annotation.get('area'), Real):
             yield what, f'area {annotation.get("area", "missing")!r}: expected a number'
         if masks and not _is_mask(annotation.get('segmentation')):
-            yield (
-                what,
-                f'segmentation {str(annotation.get("segmentation", "missing"))[:80]}: expected polygons of three points '
-                'or more, or an RLE',
-            )
+            mask = str(annotation.get('segmentation', 'missing'))[:80]
+            yield what, f'segmentation {mask}: expected polygons of three points or more, or an RLE'
 
 
 def _is_mask(mask) -> bool:
