@@ -147,3 +147,9 @@ def test_schemas_are_those_of_mmengine():
     }
     assert SCHEMAS['auto_scale_lr'] | SCHEMAS['env_cfg'] <= texts
     assert {name for name in SCHEMAS['optim_wrapper.paramwise_cfg'] if 'mult' in name or 'bypass' in name} <= texts
+
+
+def test_empty_type_is_named(tmp_path):
+    (tmp_path / 'a.py').write_text("model = dict(type='ImageClassifier', backbone=dict(type=''))\n")
+    with pytest.raises(ValueError, match=r"model\.backbone\.type = '': expected the name of a class"):
+        read_config(str(tmp_path / 'a.py'))

@@ -272,6 +272,7 @@ def test_ignored_objects_and_images_in_memory():
         seen.add((4, 3), *labels_of(dict(instances=[dict(bbox_label=ignored, ignore_flag=ignored)])))
     assert seen.row() == ('train', '2', '1', '1 of 3', '4', '3') and seen.without_sample == 'b, c'
     several = Seen('val')
+    assert labels_of(dict(gt_label=10**20)) == ([10**20], False)
     several.add(None, *labels_of(dict(gt_label=[0, 2])))
     assert several.row() == ('val', '1', '-', '2', '-', '-') and several.without_sample == ''
 

@@ -69,6 +69,8 @@ def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) ->
         imports = tuple(str(module).partition('.')[0] for module in named)
     for key, child in node.items() if isinstance(node, dict) else enumerate(node):
         place = f'{path}.{key}' if path else str(key)
+        if key == 'type' and isinstance(child, str) and not child.strip():
+            raise ValueError(f'{place} = {child!r}: expected the name of a class')
         if key == 'type' and isinstance(child, str) and not _is_part(child, (*PACKAGES, *imports)):
             raise ValueError(
                 f'{place} = {child!r}: no class of {", ".join(PACKAGES)}; if you mean and trust it, name its module in '

@@ -6,6 +6,7 @@ import tempfile
 
 from mmengine.config import Config, DictAction
 
+from vitplug.files.limits import RAISE_THE_LIMIT, TOO_MANY_FILES
 from vitplug.files.named import check_config_file, check_temporary_folder
 from vitplug.files.readers import check_yaml_growth
 
@@ -128,6 +129,8 @@ def _unreadable(path: str, error: OSError) -> Exception:
             f'{path} cannot be read, because its copy in the folder for temporary files, {tempfile.gettempdir()}, '
             f'cannot be written: {error.strerror}; make room there or set TMPDIR to another folder'
         )
+    if error.errno in TOO_MANY_FILES:
+        return OSError(f'{path} cannot be read: {error.strerror}; {RAISE_THE_LIMIT}')
     return ValueError(f'{path} is no config ({type(error).__name__}): {error}')
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vitplug.files.atomic import identity
+from vitplug.files.limits import RAISE_THE_LIMIT, TOO_MANY_FILES
 
 from .stops import NotWritten, TrainingStopped
 
@@ -57,6 +58,8 @@ def _reason(error: OSError | RuntimeError, work_dir: str | None) -> str | None:
             f'{SHARED_MEMORY}: no room for the batches of the loaders ({free_space(SHARED_MEMORY)}): enlarge it '
             '(docker run --shm-size), or lower num_workers or batch_size'
         )
+    if getattr(error, 'errno', None) in TOO_MANY_FILES:
+        return f'cannot write {place}: {error.strerror}: {RAISE_THE_LIMIT}, or lower num_workers'
     if not _no_room(error):
         return None
     reason = getattr(error, 'strerror', None) or NO_ROOM

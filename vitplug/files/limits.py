@@ -4,6 +4,7 @@ pycocotools, OpenCV and Pillow believe what a file says: a coordinate of 1e9 cra
 to 3 GB, and reading a pipe never ends.
 """
 
+import errno
 import math
 import os
 import re
@@ -19,6 +20,10 @@ from .orientation import Header, header_of
 
 # Largest image, in pixels: Pillow's own bound, 256 MiB as RGB. `default_hooks.bad_samples.max_pixels` changes it.
 MAX_PIXELS = 89_478_485
+
+# Errors of a process that has as many files open as it may.
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+RAISE_THE_LIMIT = 'raise the limit of open files (ulimit -n 65536)'
 
 SPECIAL = {
     'pipe': stat.S_ISFIFO,

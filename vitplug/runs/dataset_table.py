@@ -65,7 +65,7 @@ def labels_of(info: Mapping) -> tuple[list[int], bool]:
     if 'instances' in info:
         return [int(one['bbox_label']) for one in info['instances'] if not one.get('ignore_flag')], True
     label = info.get('gt_label')
-    return [] if label is None else np.ravel(label).astype(int).tolist(), False
+    return [] if label is None else [int(value) for value in np.ravel(label)], False
 
 
 def _sides(sizes: Sequence[tuple[int, int]]) -> list[str]:

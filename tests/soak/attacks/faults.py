@@ -163,7 +163,7 @@ def failing_write_of_a_tool(scene: Scene) -> Trial:
     size = scene.draw.choice([0, 1000, 5000])
     what = files_up_to(size) if limit else at_write(scene.draw.choice([1, 1, 2, 3]), fail_with(number), True)
     damage = f'no file beyond {size} bytes' if limit else os.strerror(number)
-    names = ('new', 'a.jsonl', 'pred.pkl', 'tested', 'TMPDIR')
+    names = ('new', 'a.jsonl', 'pred.pkl', 'tested', 'TMPDIR', 'ulimit')
     return Trial(one(line, fault=what), damage, names, SAME, clean=(line,))
 
 

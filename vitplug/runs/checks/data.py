@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 
 from mmengine.registry import DATASETS
@@ -159,7 +160,10 @@ def check_end(dataset: dict, scope: str) -> None:
     """
     _dataset_class(dataset, scope)
     settings = completed(dataset, scope)
-    for root in ('', settings.get('data_root') or ''):
+    data_root = settings.get('data_root') or ''
+    if not isinstance(data_root, str | PathLike):
+        raise ValueError(f'dataset.data_root = {data_root!r}: expected a folder')
+    for root in ('', data_root):
         check_no_special_files(dataset, 'dataset', root)
     if is_local(settings) and not settings.get('ann_file'):
         for folder in filter(Path.is_dir, folders_of(settings).values()):
