@@ -8,10 +8,11 @@ from torch import nn
 from torch.nn.functional import gelu
 
 from vitplug.attention import GlobalLayout, attend
-from vitplug.backbones.base import PluggedBackbone, Section
+from vitplug.backbones.base import PluggedBackbone
 from vitplug.backbones.patch_embed import build_patch_embed
 from vitplug.backbones.plug_configs import build_plugs
 from vitplug.compat import replace
+from vitplug.hosting import Section
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 
 

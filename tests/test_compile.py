@@ -14,8 +14,8 @@ from torch.testing import assert_close
 
 from vitplug.attention import WindowLayout
 from vitplug.attention.grids import ceil_div
-from vitplug.backbones.padding import shrink
 from vitplug.compat import CAN_COMPILE
+from vitplug.hosting import shrink
 
 SIZE = (32, 48)
 SMALL = {'vit': VIT_ARCH | dict(num_layers=2), **dict.fromkeys(('swin', 'swin-v2'), SWIN_ARCH | dict(depths=[2, 1]))}

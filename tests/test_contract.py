@@ -17,7 +17,7 @@ from stacks import skip_unless_computed_on_cpu
 
 from vitplug.attention import fused_attention, tuning
 from vitplug.attention.intermediates import MAPS
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 
 SIZE = (32, 48)
 

@@ -39,13 +39,7 @@ from vitplug.compat import CAN_COMPILE
 from vitplug.config.parts import as_list
 from vitplug.config.reading import read_config
 from vitplug.plugs import (
-    BLOCK_SOCKETS,
-    NETWORK_SOCKETS,
     PLUG_TYPES,
-    BroadAttention,
-    ContextBroadcast,
-    GaussianAttentionBias,
-    ResidualAttention,
 )
 from vitplug.registry import MODELS as OUR_MODELS
 from vitplug.registry import PLUGS
@@ -467,7 +461,8 @@ def test_host_of_ones_own_takes_every_plug(beside_examples):
     import my_hosts
 
     small = dict(dims=16, depth=2, num_heads=2, img_size=32, patch_size=8)
-    for plugs in ([], *([dict(type=plug)] for plug in (*PLUG_TYPES, *FURTHER))):
+    further = (GatedAttention, Registers, TalkingHeads, ValueResidual)
+    for plugs in ([], *([dict(type=plug)] for plug in (*PLUG_TYPES, *further))):
         model = my_hosts.PlainTransformer(**small, plugs=plugs)
         (out,) = model(torch.randn(1, 3, 40, 24))
         assert out.shape == (1, 16, 5, 3)
@@ -503,95 +498,14 @@ def test_host_of_ones_own_passes_scores_on_and_lets_plugs_finish(beside_examples
 
 # --- a host of torch alone ---
 
-FURTHER = [GatedAttention, Registers, TalkingHeads, ValueResidual]
-SEVERAL = [ContextBroadcast, GaussianAttentionBias, ResidualAttention, BroadAttention]
 
-
-def test_module_of_torch_is_torchs_transformer(beside_examples):
-    """Without plugs it computes what torch's own encoder layers do."""
+def test_module_of_torch_is_as_the_page_says(beside_examples):
     import my_transformer
 
-    model = my_transformer.Transformer(dims=12, depth=2, heads=3).eval()
-    tokens, layers = torch.randn(2, 16, 12), []
-    for block in model.blocks:
-        layer = torch.nn.TransformerEncoderLayer(12, 3, 48, 0.0, 'gelu', batch_first=True, norm_first=True).eval()
-        pairs = ((layer.self_attn.out_proj, block.proj), (layer.linear1, block.fc1), (layer.linear2, block.fc2))
-        for theirs, own in (*pairs, (layer.norm1, block.norm1), (layer.norm2, block.norm2)):
-            theirs.load_state_dict(own.state_dict())
-        layer.self_attn.in_proj_weight.data = block.qkv.weight.data
-        layer.self_attn.in_proj_bias.data = block.qkv.bias.data
-        layers.append(layer)
-    torch.testing.assert_close(model(tokens), torch.nn.Sequential(*layers)(tokens))
-
-
-@pytest.mark.parametrize(
-    'plugs', [*([plug] for plug in PLUG_TYPES), SEVERAL, FURTHER], ids=lambda plugs: plugs[-1].__name__
-)
-def test_module_of_torch_hosts_every_plug(plugs, beside_examples):
-    import my_transformer
-
-    model = my_transformer.Transformer(dims=16, depth=2, heads=2, plugs=[plug() for plug in plugs])
-    out = model(torch.randn(2, 16, 16))
-    assert out.shape == (2, 16, 16)
-    out.square().sum().backward()
-    assert [name for name, value in model.named_parameters() if value.grad is None] == []
-
-
-SOCKETS = {
-    'tap, finish': [BroadAttention()],
-    'bias': [GaussianAttentionBias()],
-    'scores, start': [ResidualAttention()],
-    'map': [TalkingHeads()],
-    'qkv': [ValueResidual()],
-    'heads': [GatedAttention()],
-    **{name: [ContextBroadcast(position=name)] for name in ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')},
-    'prefix': [Registers()],
-}
-
-
-def test_module_of_torch_calls_every_socket(beside_examples):
-    """The outputs are others than without the plug, on an image and with a mask of its padding."""
-    import my_transformer
-
-    assert {name for names in SOCKETS for name in names.split(', ')} == {*BLOCK_SOCKETS, *NETWORK_SOCKETS}
-    plain, x = my_transformer.Transformer(dims=16, heads=2), torch.randn(2, 16, 16)
-    for sockets, plugs in SOCKETS.items():
-        model = my_transformer.Transformer(dims=16, heads=2, plugs=plugs)
-        model.load_state_dict(plain.state_dict(), strict=False)
-        with torch.no_grad():
-            for mix in (p for name, p in model.named_parameters() if 'talking_heads.map' in name):
-                mix.add_(0.1)
-        assert not torch.allclose(model(x), plain(x)), sockets
-    valid = torch.arange(16) < torch.tensor([[12], [16]])
-    model = my_transformer.Transformer(dims=16, heads=2, plugs=[Registers(), ContextBroadcast()])
-    masked, other = model(x, valid), model(x)
-    assert not torch.allclose(masked[0], other[0]) and torch.allclose(masked[1], other[1], atol=1e-6)
-
-
-def test_module_of_torch_refuses_sockets_that_it_does_not_declare(beside_examples, monkeypatch):
-    import my_transformer
-
-    monkeypatch.setattr(my_transformer.Block, 'sockets', ('msa',))
-    my_transformer.Transformer(plugs=[ContextBroadcast(position='msa')])
-    with pytest.raises(ValueError, match=r"gab takes the socket 'bias', which block 0 .* offers \['msa'\]"):
-        my_transformer.Transformer(plugs=[GaussianAttentionBias()])
-    monkeypatch.setattr(my_transformer, 'NETWORK_SOCKETS', ())
-    with pytest.raises(ValueError, match=r"registers takes the socket 'prefix', which the network .* offers \[\]"):
-        my_transformer.Transformer(plugs=[Registers()])
-
-
-@pytest.mark.slow
-def test_module_of_torch_needs_torch_alone(beside_examples):
-    """A process in which no package of OpenMMLab can be imported."""
-    code = (
-        "import sys; sys.modules.update(dict.fromkeys(('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')));"
-        'import torch, my_transformer as my; from vitplug.plugs import ResidualAttention, ContextBroadcast;'
-        'plugs = [ResidualAttention(), ContextBroadcast()];'
-        'print(*my.Transformer(plugs=plugs)(torch.randn(1, 16, 32)).shape)'
-    )
-    env = {**os.environ, 'PYTHONPATH': f'{ROOT}:{beside_examples}'}
-    done = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
-    assert done.stdout == '1 16 32\n', done.stderr
+    model = my_transformer.Transformer(plugs='residual+cb(scaled=True)')
+    features, found = model.forward_intermediates(torch.rand(1, 3, 48, 32), names=('probs',))
+    assert features[0].shape == (1, 32, 6, 4)
+    assert model.maps_to_image(found, 3, (48, 32), query=(20, 10)).shape == (1, 2, 48, 32)
 
 
 # --- data ---

@@ -14,8 +14,8 @@ from stacks import STACK
 
 import vitplug.backbones
 from vitplug import doctor, stacks
-from vitplug.config.plug_text import SHORT_NAMES as PLUG_NAMES
 from vitplug.plugs import PLUG_TYPES, BroadAttention, ContextBroadcast, RelPosBias, RelPosMlp, SqueezeExcite
+from vitplug.plugs.text import SHORT_NAMES as PLUG_NAMES
 
 # The plugs that a host takes in all of its blocks, where that is not every plug.
 TAKEN = {

@@ -18,8 +18,10 @@ ROOT = Path(__file__).resolve().parents[1] / 'vitplug'
 # From low to high. A package imports lower rows alone: nothing beside it and nothing above it.
 ROWS = (
     ('chatter', 'commands', 'compat', 'files', 'progress', 'registry', 'stacks', 'tables', 'threads'),
-    ('attention', 'config', 'setup_step'),
-    ('errors', 'plugs'),
+    ('attention', 'setup_step'),
+    ('plugs',),
+    ('config', 'hosting'),
+    ('errors',),
     ('checkpoints',),
     ('backbones', 'classifiers', 'datasets', 'detectors', 'losses', 'necks'),
     ('data_preprocessors', 'tasks'),

@@ -7,9 +7,9 @@ from cases import vit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitplug.config.plug_text import SHORT_NAMES, label_of, parse_plugs, text_of
 from vitplug.config.reading import read_config
 from vitplug.plugs import ContextBroadcast, GaussianAttentionBias, ResidualAttention
+from vitplug.plugs.text import SHORT_NAMES, label_of, parse_plugs, text_of
 from vitplug.runs.options import test_config as config_of_test
 from vitplug.runs.options import test_parser as parser_of_test
 from vitplug.runs.options import train_config, train_parser

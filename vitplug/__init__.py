@@ -4,6 +4,7 @@ Five papers, one attention core, N backbones:
 
 - ``vitplug.plugs``      a file or a folder per paper (torch only)
 - ``vitplug.attention``  the one place that computes attention (torch only)
+- ``vitplug.hosting``    plugs on any model of torch: the loop over blocks, branches, maps (torch only)
 - ``vitplug.backbones``  the registered hosts, built by configs as ``type='vitplug.<Name>'``
 
 The names in ``__all__`` are imported when they are first used: ``import vitplug`` alone imports the standard library

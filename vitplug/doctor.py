@@ -319,7 +319,7 @@ def backbone_checks() -> dict[str, dict[str, Check]]:
     Raises:
         Exception: Any error of a broken package.
     """
-    from vitplug.config.plug_text import SHORT_NAMES
+    from vitplug.plugs.text import SHORT_NAMES
     from vitplug.registry import PLUGS
 
     PLUGS.import_from_location()

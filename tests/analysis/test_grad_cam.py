@@ -18,7 +18,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.analysis.measures.grad_cam import AT, grad_cam, grad_cams, reshape_transform
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 from vitplug.tasks import TASKS, task_of
 from vitplug.tasks.targets import BoxScore, ClassLogit, PixelClass, Scores
 

@@ -22,7 +22,7 @@ from vitplug.analysis.measures.attention import (
 from vitplug.analysis.measures.maps import dense_maps, plain_probs, to_image
 from vitplug.analysis.measures.places import Place
 from vitplug.attention import GlobalLayout
-from vitplug.backbones.pixels import PixelGrid
+from vitplug.hosting import PixelGrid
 
 SIZES = [(32, 40), (37, 51)]
 

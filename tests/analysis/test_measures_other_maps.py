@@ -19,7 +19,7 @@ from vitplug.analysis.measures.attention import (
 from vitplug.analysis.measures.maps import dense_maps, to_image
 from vitplug.analysis.measures.places import Place
 from vitplug.attention import GlobalLayout, WindowLayout
-from vitplug.backbones.pixels import PixelGrid
+from vitplug.hosting import PixelGrid
 
 SIZE = (37, 51)
 

@@ -32,7 +32,7 @@ from vitplug.analysis.microscope.tiles import (
     sampling_sentences,
 )
 from vitplug.analysis.microscope.words import number, summarize
-from vitplug.backbones.pixels import PixelGrid
+from vitplug.hosting import PixelGrid
 from vitplug.tasks.outcomes import ClassOutcome, MapOutcome
 
 SIZES = {'vit': (32, 40), 'vit-no-cls': (32, 40), 'vit-windows': (32, 40), 'swin': (32, 32), 'swin-v2': (40, 32)}

@@ -14,7 +14,7 @@ from vitplug.analysis.measures.receptive_field import (
     last_map,
     normalised,
 )
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 
 
 @pytest.fixture(autouse=True)

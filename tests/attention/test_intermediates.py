@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, fused_attention
 from vitplug.attention.intermediates import MAPS
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 
 SIZE = (40, 56)
 SETS = {name: PLUGS[name] for name in ('none', 'cb-upper-everywhere', 'gab', 'residual', 'refiner', 'broad')}

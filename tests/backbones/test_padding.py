@@ -13,9 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention, tuning
-from vitplug.backbones import padding
-from vitplug.backbones.padding import mark_padding
 from vitplug.compat import CAN_COMPILE
+from vitplug.hosting import mark_padding, padding
 
 BATCH = (72, 96)
 CB = dict(type='ContextBroadcast')

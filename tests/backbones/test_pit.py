@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from vitplug.attention import fused_attention
 from vitplug.backbones import PoolingVisionTransformer
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 
 STAGES = len(PIT_ARCH['depths'])
 

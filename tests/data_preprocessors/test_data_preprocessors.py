@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from torch.testing import assert_close
 
-from vitplug.backbones import padding
+from vitplug.hosting import padding
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 DETECTOR = 'swin-mini-p4-w4-cb_mask-rcnn_1xb8-400i_digits-128x128.py'

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from vitplug.attention import GlobalLayout, Site
 from vitplug.backbones import DistilledVisionTransformer
 from vitplug.backbones.attention import SelfAttention
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet
 
 HW, DIMS, HEADS = (3, 4), 12, 3

@@ -8,7 +8,7 @@ from pooling_host import DIMS, SPECS, PoolingHost
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site, fused_attention
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlan, PlugSet, Refiner, ResidualAttention
 
 SIZES = [(32, 40), (28, 52), (45, 33)]

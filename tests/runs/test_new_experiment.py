@@ -18,10 +18,10 @@ from PIL import Image
 
 from vitplug import tasks
 from vitplug.backbones.base import PluggedBackbone
-from vitplug.config.plug_text import SHORT_NAMES
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, comment, literal, text
 from vitplug.plugs import PLUG_TYPES
+from vitplug.plugs.text import SHORT_NAMES
 from vitplug.runs.experiment_schedule import Schedule
 from vitplug.runs.new_experiment import class_counts
 from vitplug.runs.options import RunConfig

@@ -19,9 +19,9 @@ from mmengine.config import Config
 from vitplug.backbones.plug_configs import build_plugs, plugs_text
 from vitplug.commands import call
 from vitplug.config.keys import check_key, settings_of_class
-from vitplug.config.plug_text import NONE, label_of, parse_plugs
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
+from vitplug.plugs.text import NONE, label_of, parse_plugs
 
 from .records import GRID, read_object
 

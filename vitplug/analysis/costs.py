@@ -26,9 +26,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
-from vitplug.backbones.base import PluggedBackbone
 from vitplug.errors.traceback_part import failing_part
 from vitplug.errors.unknown_types import explained_types
+from vitplug.hosting import PluggedModel
 from vitplug.tasks import TASKS
 
 from .elementwise import ElementCounter
@@ -230,7 +230,7 @@ def label_parts(model: nn.Module) -> dict[nn.Module, str]:
     if hasattr(model, 'roi_head'):
         _label_children(labels, model.roi_head, 'roi_head.')
     backbone = getattr(model, 'backbone', None)
-    if isinstance(backbone, PluggedBackbone):
+    if isinstance(backbone, PluggedModel):
         labels[backbone] = 'backbone.other'
         for block in backbone.plugged_blocks():
             # A block may lack a branch.

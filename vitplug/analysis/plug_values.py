@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
-    """Learned values of a checkpoint's plugs, as :meth:`~vitplug.backbones.base.PluggedBackbone.learned_values`.
+    """Learned values of a checkpoint's plugs, as :meth:`~vitplug.hosting.PluggedModel.learned_values`.
 
     No model is built: the plugs come from the config in the checkpoint, which is parsed and not run.
 

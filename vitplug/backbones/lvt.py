@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Site
 from vitplug.compat import replace
+from vitplug.hosting import Mlp, PixelGrid, Section
 from vitplug.plugs import NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_choice, check_integer, check_number
 from vitplug.registry import MODELS
 
-from .base import PluggedBackbone, Section, freeze_module
-from .ffn import Mlp, layer_norm
+from .base import PluggedBackbone, freeze_module
+from .ffn import layer_norm
 from .lvt_layers import (
     ClassBlock,
     ConvMlp,
@@ -32,8 +33,7 @@ from .lvt_layers import (
     to_map,
     to_tokens,
 )
-from .patch_embed import is_size
-from .pixels import PixelGrid
+from .patch_embed import is_size, pixels_of
 from .plug_configs import build_plugs
 from .settings import choose_arch, choose_frozen, choose_indices, rising_rates
 
@@ -250,7 +250,7 @@ class LVT(PluggedBackbone):
             ]
             # By its number, so that a classifier's names are the authors'.
             self.add_module(str(stage), LVTStage([self._patch_embed(stage, in_channels), ModuleList(blocks)]))
-        self.patch_resolution = PixelGrid.of_embed(self.patch_embed, _choose_size(img_size)).hw
+        self.patch_resolution = pixels_of(self.patch_embed, _choose_size(img_size)).hw
         # Of every block; a forward asks for them at each.
         self._key_strides = [getattr(block.attn, 'sr_ratio', 1) for block in self.plugged_blocks()]
         self._build_outputs(norm_cfg, check_integer('class_depth', class_depth, least=1), drop_rate)

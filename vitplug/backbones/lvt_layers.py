@@ -15,12 +15,9 @@ from vitplug.attention import Carry, LayerRecord, Site, attend
 from vitplug.attention.core import attend_bare
 from vitplug.attention.grids import ceil_div
 from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.hosting import Mlp, PixelGrid, fit_heads
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
 from vitplug.plugs.sockets import TOKEN_SOCKETS
-
-from .attention import fit_heads
-from .ffn import Mlp
-from .pixels import PixelGrid
 
 
 def to_map(x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
@@ -45,7 +42,7 @@ def start_by_outputs(conv: nn.Conv2d) -> None:
 class PatchEmbed(BaseModule):
     """Overlapping patches of an image, or of the map of the stage before: a convolution and a norm.
 
-    It also is the stage's :class:`~vitplug.backbones.base.Merge`.
+    It also is the stage's :class:`~vitplug.hosting.Merge`.
 
     Args:
         in_channels: Channels of the image or map.

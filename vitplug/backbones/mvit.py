@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
 from vitplug.compat import is_compiling, register_load_state_dict_pre_hook
+from vitplug.hosting import Mlp, Section
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .base import PluggedBackbone, Section, freeze_module
-from .ffn import Mlp, layer_norm
+from .base import PluggedBackbone, freeze_module
+from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions, resize_position_table

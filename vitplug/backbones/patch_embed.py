@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from mmcv.cnn import ConvModule
-from mmcv.cnn.bricks.transformer import PatchEmbed
+from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
 from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
 from vitplug.attention.grids import ceil_div
+from vitplug.hosting import PixelGrid
 
 from .checks import WRONG_SETTINGS
 
@@ -115,3 +116,18 @@ def check_patches(embed: PatchEmbed, size: Sequence[int]) -> None:
             f'image size {tuple(size)} is smaller than the patch size {tuple(conv.kernel_size)}: '
             "use larger images, smaller patches or patch_cfg=dict(padding='corner')"
         )
+
+
+def pixels_of(embed: PatchEmbed, image_size: tuple[int, int]) -> PixelGrid:
+    """Where the tokens of a patch embedding lie in an image of ``(height, width)``."""
+    grid = PixelGrid(tuple(image_size))
+    for conv in embed.stem if isinstance(embed, ConvStem) else ():
+        grid = grid.after(conv.conv)
+    return after_padding(grid, embed.projection, embed.adaptive_padding)
+
+
+def after_padding(grid: PixelGrid, window: nn.Conv2d | nn.Unfold, padding: AdaptivePadding | None) -> PixelGrid:
+    """The grid after a convolution or an unfolding of a map that is padded to whole windows; None pads nothing."""
+    if padding is None:
+        return grid.after(window)
+    return grid.after(window, padding.get_pad_shape(grid.hw), padding.padding == 'same')

@@ -3,8 +3,10 @@
 from mmcv.cnn.bricks.transformer import PatchMerging
 from torch import Tensor, nn
 
+from vitplug.hosting import PixelGrid
+
 from .ffn import layer_norm
-from .pixels import PixelGrid
+from .patch_embed import after_padding
 
 
 class FastPatchMerging(PatchMerging):
@@ -19,7 +21,7 @@ class FastPatchMerging(PatchMerging):
 
     def place(self, pixels: PixelGrid) -> PixelGrid:
         """Where the merged tokens lie in the image."""
-        return pixels.after(self.sampler, self.adaptive_padding)
+        return after_padding(pixels, self.sampler, self.adaptive_padding)
 
 
 class PostNormPatchMerging(FastPatchMerging):

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Site
 from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.hosting import Mlp, PixelGrid, Section
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
-from .base import PluggedBackbone, Section, freeze_module
-from .ffn import Mlp, layer_norm
-from .patch_embed import check_patches, is_size
-from .pixels import PixelGrid
+from .base import PluggedBackbone, freeze_module
+from .ffn import layer_norm
+from .patch_embed import check_patches, is_size, pixels_of
 from .plug_configs import build_plugs
 from .position_tables import resize_position_map
 from .settings import choose_arch, choose_frozen, choose_indices, rising_rates
@@ -57,7 +57,7 @@ class ConvEmbedding(BaseModule):
         self.image_stride = self.conv.stride
         check_patches(self, to_2tuple(img_size))
         #: Rows and columns of tokens at the configured image size.
-        self.init_out_size = PixelGrid.of_embed(self, to_2tuple(img_size)).hw
+        self.init_out_size = pixels_of(self, to_2tuple(img_size)).hw
 
     @property
     def projection(self) -> nn.Conv2d:

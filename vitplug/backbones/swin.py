@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
 from vitplug.attention.grids import relative_position_index
 from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.hosting import Section
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .base import PluggedBackbone, Section, freeze_module
+from .base import PluggedBackbone, freeze_module
 from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging

@@ -18,11 +18,11 @@ from vitplug.attention import Carry, LayerRecord, OffsetBias, Site
 from vitplug.attention.grids import relative_position_index
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.hosting import Section, overlay
 from vitplug.plugs import BlockShape, PlugSet
 from vitplug.registry import MODELS
 
-from .attention import SelfAttention, overlay
-from .base import Section
+from .attention import SelfAttention
 from .ffn import PluggedFFN, layer_norm
 from .patch_merging import PostNormPatchMerging
 from .plug_configs import build_plugs

@@ -13,13 +13,13 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.hosting import PixelGrid
 from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 
 from .checks import check_images
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
-from .pixels import PixelGrid
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
 from .settings import choose_frozen, choose_indices, choose_out_type, rising_rates

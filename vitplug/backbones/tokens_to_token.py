@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention.core import attend_bare
 from vitplug.attention.precision import at_least_float32, without_autocast
+from vitplug.hosting import PixelGrid
 from vitplug.plugs.checks import check_flag, check_integer, check_number
 
 from .patch_embed import is_size
-from .pixels import PixelGrid
 from .settings import MOST
 
 

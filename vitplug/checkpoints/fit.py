@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from vitplug.plugs.plug_set import is_plug
+
 from .files import some_of
 from .settings import ABSENT, find_default
 
@@ -117,11 +119,6 @@ def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Colle
 def is_named(key: str, names: Collection[str]) -> bool:
     """True if a tensor has one of these names, or parts of names such as ``'layers.11'``, in its own."""
     return any(f'.{name}.' in f'.{key}.' for name in names)
-
-
-def is_plug(key: str) -> bool:
-    """True if a tensor belongs to a plug."""
-    return 'plugs' in key.split('.')
 
 
 def _below(prefix: str, keys: Collection[str]) -> list[str]:

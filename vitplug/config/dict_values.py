@@ -4,7 +4,7 @@ import ast
 import shlex
 from collections.abc import Iterator
 
-from .plug_text import EXAMPLE
+from vitplug.plugs.text import EXAMPLE
 
 
 def advice_for_dicts(pair: str) -> str:

@@ -9,12 +9,12 @@ from mmengine.config import Config, DictAction
 from vitplug.files.limits import RAISE_THE_LIMIT, TOO_MANY_FILES
 from vitplug.files.named import check_config_file, check_temporary_folder
 from vitplug.files.readers import check_yaml_growth
+from vitplug.plugs.text import PLUGS_HELP, listed_plugs
 
 from .checks import check_depth, check_parts, check_places_of_plugs, check_types
 from .dict_values import advice_for_dicts
 from .keys import check_key, check_names, check_schemas
 from .paths import config_file, find_by_name
-from .plug_text import PLUGS_HELP, listed_plugs
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 PLUGS_KEY = 'model.backbone.plugs'

@@ -4,7 +4,7 @@ from typing import Any
 
 from mmengine.model import BaseDataPreprocessor
 
-from vitplug.backbones.padding import mark_padding
+from vitplug.hosting import mark_padding
 from vitplug.registry import MODELS
 
 # Functions instead of subclasses, so that mmdet and mmseg are imported only for configs that use them.
@@ -12,7 +12,7 @@ from vitplug.registry import MODELS
 
 @MODELS.register_module('DetDataPreprocessor')
 def build_det_data_preprocessor(**settings) -> BaseDataPreprocessor:
-    """mmdet's ``DetDataPreprocessor``; with it, plugs exclude padding (:mod:`vitplug.backbones.padding`).
+    """mmdet's ``DetDataPreprocessor``; with it, plugs exclude padding (:mod:`vitplug.hosting.padding`).
 
     The padding of a ``Pad`` transform in the pipeline is not excluded, because the data preprocessor does not know it.
     To pad to a fixed size, use ``batch_augments=[dict(type='BatchFixedSizePad', ...)]`` instead.
@@ -27,7 +27,7 @@ def build_det_data_preprocessor(**settings) -> BaseDataPreprocessor:
 
 @MODELS.register_module('SegDataPreProcessor')
 def build_seg_data_preprocessor(**settings) -> BaseDataPreprocessor:
-    """mmseg's ``SegDataPreProcessor``; with it, plugs exclude padding (:mod:`vitplug.backbones.padding`).
+    """mmseg's ``SegDataPreProcessor``; with it, plugs exclude padding (:mod:`vitplug.hosting.padding`).
 
     Args:
         settings: Arguments of mmseg's class.

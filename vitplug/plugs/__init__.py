@@ -1,27 +1,31 @@
-"""The plugs, a file or a folder per paper (torch only)."""
+"""The plugs, a file or a folder per paper (torch only).
 
-from .broad_attention import BroadAttention
-from .context_broadcast import ContextBroadcast, SqueezeExcite, UniformHead
-from .gaussian_bias import GaussianAttentionBias
+A plug in this folder is found by itself: its class has a ``name``, and configs may name it.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
 from .plug import BlockShape, LayerPlan, Plug
 from .plug_set import LayerPlugs, NetworkPlugs, PlugSet
-from .position_bias import RelPosBias, RelPosMlp
-from .refiner import Refiner
-from .residual_attention import ResidualAttention
 from .sockets import BLOCK_SOCKETS, NETWORK_SOCKETS
 
+# Not of a paper: mmengine's registry, and texts of plugs, which need the plugs.
+_NO_PLUGS = ('register', 'text')
+
+
+def _found() -> tuple[type[Plug], ...]:
+    modules = [
+        import_module(f'{__name__}.{info.name}') for info in iter_modules(__path__) if info.name not in _NO_PLUGS
+    ]
+    values = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    named = (value for value in values if issubclass(value, Plug) and 'name' in vars(value))
+    return tuple(sorted(named, key=lambda plug: plug.__name__))
+
+
 #: The types a config may name.
-PLUG_TYPES = (
-    BroadAttention,
-    ContextBroadcast,
-    GaussianAttentionBias,
-    Refiner,
-    RelPosBias,
-    RelPosMlp,
-    ResidualAttention,
-    SqueezeExcite,
-    UniformHead,
-)
+PLUG_TYPES = _found()
+globals().update({plug.__name__: plug for plug in PLUG_TYPES})
 
 __all__ = [
     'BLOCK_SOCKETS',

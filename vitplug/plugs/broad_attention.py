@@ -12,7 +12,7 @@ class token too. On hierarchical hosts the last block of every stage takes part,
 of the last one, q to that of its queries, k and v to that of its keys. Prefix tokens take no part there. The paper
 has no code for it, and this rule is ours.
 
-If the backbone knows the sizes of padded images (:mod:`vitplug.backbones.padding`), padding tokens are no keys and take
+If the backbone knows the sizes of padded images (:mod:`vitplug.hosting.padding`), padding tokens are no keys and take
 no part in the max-pooling.
 """
 

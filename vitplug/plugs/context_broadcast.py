@@ -32,7 +32,7 @@ class ContextBroadcast(Plug):
     hosts. Tokens keep their shape ``(B, N, D)``. Only CB_S has parameters.
 
     In a padded batch the context includes padding, so an image's result depends on the other images. If the backbone
-    knows the image sizes (:mod:`vitplug.backbones.padding`), means and maxima are taken over the image's own tokens,
+    knows the image sizes (:mod:`vitplug.hosting.padding`), means and maxima are taken over the image's own tokens,
     and all tokens, padding too, receive them.
 
     Args:
@@ -219,7 +219,7 @@ class UniformHead(Plug):
         append       one more head, which gives all tokens equal weight, beside the H heads
 
     In windowed hosts "all tokens" are the tokens of the window that the mask does not separate, including the zeros
-    that pad a map to whole windows. If the backbone knows the image sizes (:mod:`vitplug.backbones.padding`), only the
+    that pad a map to whole windows. If the backbone knows the image sizes (:mod:`vitplug.hosting.padding`), only the
     image's own tokens count, and a window without any gets 0.
 
     Args:
@@ -233,6 +233,7 @@ class UniformHead(Plug):
     """
 
     name = 'uniform_head'
+    short_name = 'uniform'
 
     def __init__(self, mode: str = 'replace', extra_head_dim: int | None = None, layers: str | Sequence[int] = 'all'):
         super().__init__(layers)

@@ -117,6 +117,8 @@ class Plug:
     #: Name of the plug's sub-modules, so that its keys stay apart from the host's, and of its entries in the carry.
     #: Where a plug occurs again for other blocks, those after the first get a number, such as ``'gab_2'``.
     name: str
+    #: What a text of plugs calls it, where that is not its name with hyphens.
+    short_name = ''
     #: Learned parameters worth watching: names, and their symbols in the paper.
     watched: Mapping[str, str] = {}
     #: Blocks are shaped in the order of this rank: plugs that multiply heads come after plugs that add or remove them.

@@ -28,6 +28,11 @@ from .sockets import (
 )
 
 
+def is_plug(key: str) -> bool:
+    """Whether a tensor belongs to a plug, by its name in a state dict."""
+    return 'plugs' in key.split('.')
+
+
 def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
     return fused(inputs), carry
 

@@ -12,11 +12,11 @@ from mmengine.registry import MODELS, init_default_scope
 from vitplug.commands import call, example
 from vitplug.config.parts import pipeline_of
 from vitplug.config.paths import configs_folder
-from vitplug.config.plug_text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, comment, printable, text
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.named import check_printable, check_weights
+from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.tasks import TASKS, Task, check_scope
 from vitplug.tasks.experiments.own_data import OwnData, Split
 

@@ -174,7 +174,7 @@ def _samples(images: Tensor) -> list:
 
 def _sizes(images: Tensor) -> list[tuple[int, int]]:
     """Height and width of each image before padding."""
-    from vitplug.backbones.padding import valid_sizes  # mmcv, which most commands do without
+    from vitplug.hosting import valid_sizes  # mmcv, which most commands do without
 
     sizes = valid_sizes(images)
     return [tuple(images.shape[-2:])] * len(images) if sizes is None else [tuple(size) for size in sizes.tolist()]

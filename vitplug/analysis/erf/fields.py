@@ -16,7 +16,7 @@ from vitplug.analysis.study.images import Loaded
 from vitplug.analysis.study.results import describe
 from vitplug.analysis.study.subject import MODEL, Subject
 from vitplug.analysis.timm_models import TimmSubject, describe_feature_map, feature_map
-from vitplug.backbones.base import PluggedBackbone
+from vitplug.hosting import PluggedModel
 from vitplug.runs.prediction import Predictor
 from vitplug.tasks.predictions import Predictions
 
@@ -40,12 +40,12 @@ class Field:
     @cached_property
     def features(self):
         """From an image to the last map, as the measures take it."""
-        return self.network if isinstance(self.network, PluggedBackbone) else feature_map(self.network)
+        return self.network if isinstance(self.network, PluggedModel) else feature_map(self.network)
 
     def map_size(self, image: Loaded) -> tuple[int, int]:
         """Rows and columns of the last map."""
         with torch.no_grad():
-            is_plugged = isinstance(self.network, PluggedBackbone)
+            is_plugged = isinstance(self.network, PluggedModel)
             found = last_map(self.network, image.inputs) if is_plugged else self.features(image.inputs)
         return tuple(found.shape[-2:])
 
@@ -53,7 +53,7 @@ class Field:
         """Which model it is, and which of its maps counts."""
         subject = self.subject
         about = describe(subject) if isinstance(subject, Subject) else subject.describe()
-        if isinstance(self.network, PluggedBackbone):
+        if isinstance(self.network, PluggedModel):
             about |= dict(map=describe_last_map(self.network))
         else:
             about |= dict(map=describe_feature_map(self.network))

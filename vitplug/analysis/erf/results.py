@@ -14,7 +14,7 @@ from vitplug.analysis.measures.receptive_field import cancels, centre_token
 from vitplug.analysis.study.images import Loaded
 from vitplug.analysis.study.statistics import Estimate, jackknife, without_groups
 from vitplug.analysis.study.store import Store
-from vitplug.backbones.base import PluggedBackbone
+from vitplug.hosting import PluggedModel
 
 from .fields import Field
 from .run import MEASURE
@@ -60,7 +60,7 @@ class Result:
         left_out = [_numbers(_fitted(some, bounds)[1]) for some in without_groups(units)]
         image = field.subject.load(paths[0])
         size = field.map_size(image)
-        biases = _biases(field.network, image) if isinstance(field.network, PluggedBackbone) else {}
+        biases = _biases(field.network, image) if isinstance(field.network, PluggedModel) else {}
         return cls(
             field,
             erf,
@@ -69,7 +69,7 @@ class Result:
             (centre_token(size), size),
             biases,
             {block: _fit_bias(bias, bounds) for block, bias in biases.items()},
-            learned_statistics(field.network) if isinstance(field.network, PluggedBackbone) else {},
+            learned_statistics(field.network) if isinstance(field.network, PluggedModel) else {},
             CANCELS if cancels(field.features, image.inputs) else '',
         )
 
@@ -104,7 +104,7 @@ def _interval(found: Estimate) -> list[float] | None:
 
 
 @torch.no_grad()
-def _biases(backbone: PluggedBackbone, image: Loaded) -> dict[int, np.ndarray]:
+def _biases(backbone: PluggedModel, image: Loaded) -> dict[int, np.ndarray]:
     """The bias of the central query of each block that has one; where it depends on queries, that of this image."""
 
     def reduce(name, bias, site):

@@ -1,7 +1,7 @@
 """Measures of tokens: how similar the patch tokens of an image are, and how long.
 
 Shape suffixes: B images, N patch tokens, D width. Drop prefix tokens first: ``tokens[:, layout.num_prefix:]``, with the
-layout of :meth:`~vitplug.backbones.base.PluggedBackbone.place_block`.
+layout of :meth:`~vitplug.hosting.PluggedModel.place_block`.
 """
 
 import torch

@@ -20,9 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.backbones.base import PluggedBackbone
-from vitplug.backbones.padding import mark_padding, valid_sizes
-from vitplug.backbones.pixels import PixelGrid
+from vitplug.hosting import PixelGrid, PluggedModel, mark_padding, valid_sizes
 from vitplug.tasks import task_of
 from vitplug.tasks.targets import Scores, Target
 
@@ -74,7 +72,7 @@ def grad_cam(
     Args:
         model: A classifier, segmentor or detector of mmpretrain, mmseg or mmdet with a backbone of vitplug, in
             evaluation mode.
-        images: ``(B, C, H, W)``, as the backbone gets them; with :func:`~vitplug.backbones.padding.mark_padding` where
+        images: ``(B, C, H, W)``, as the backbone gets them; with :func:`~vitplug.hosting.padding.mark_padding` where
             they are padded, as vitplug's data preprocessors give them.
         target: The score to explain; None for the task's own: the logit of the predicted class, the logits of the class
             of the most pixels, the score of the first box.
@@ -140,7 +138,7 @@ def weigh_channels(tokens_BND: Tensor, grad_BND: Tensor) -> Tensor:
     return torch.einsum('bnd,bd->bn', tokens_BND, grad_BND.mean(1)).relu()
 
 
-def reshape_transform(backbone: PluggedBackbone, layer: int, image_size: tuple[int, int] | None = None):
+def reshape_transform(backbone: PluggedModel, layer: int, image_size: tuple[int, int] | None = None):
     """From tokens to feature maps, for libraries that read a module's output, such as ``grad-cam`` (pytorch-grad-cam).
 
     Prefix tokens are dropped, and the grid is the block's own: rectangular images and later stages are right.
@@ -180,9 +178,9 @@ def _name(layer: int, at: str) -> str:
     return f'block {layer}, {AT[at]}'
 
 
-def _check_model(model: nn.Module) -> PluggedBackbone:
+def _check_model(model: nn.Module) -> PluggedModel:
     backbone = getattr(model, 'backbone', None)
-    if not isinstance(backbone, PluggedBackbone):
+    if not isinstance(backbone, PluggedModel):
         raise ValueError(f'{type(model).__name__} with {type(backbone).__name__} as backbone: expected one of vitplug')
     if model.training:
         raise ValueError(f'{type(model).__name__} is in training mode, where predictions are random: call eval() first')
@@ -211,7 +209,7 @@ def _with_gradient(images: Tensor) -> Tensor:
 
 
 @contextmanager
-def _recording(backbone: PluggedBackbone, name: str, layers: str | Sequence[int]) -> Iterator[dict[int, Tensor]]:
+def _recording(backbone: PluggedModel, name: str, layers: str | Sequence[int]) -> Iterator[dict[int, Tensor]]:
     """Records an intermediate of some blocks while whatever holds the backbone runs it."""
     found: dict[int, Tensor] = {}
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from vitplug.backbones.base import PluggedBackbone
+from vitplug.hosting import PluggedModel
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def checkpointed(backbone: PluggedBackbone) -> Iterator[None]:
+def checkpointed(backbone: PluggedModel) -> Iterator[None]:
     """Computes the activations of blocks again in backward, so that large images fit into memory."""
     blocks = [block for block in backbone.plugged_blocks() if not block.with_cp]
     for block in blocks:

@@ -1,6 +1,6 @@
 """Statistics of what plugs have learned, block by block: alpha, A, sigma, Lambda.
 
-Tensors come from :meth:`~vitplug.backbones.base.PluggedBackbone.learned_values`, as they act: a clamped alpha is
+Tensors come from :meth:`~vitplug.hosting.PluggedModel.learned_values`, as they act: a clamped alpha is
 clamped. Quantiles interpolate linearly.
 """
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from vitplug.backbones.base import PluggedBackbone
+from vitplug.hosting import PluggedModel
 
 LOW, HIGH = 0.1, 0.9
 #: Statistics by name of the value, such as ``gab.sigma``, block (None: the whole network) and name.
 Statistics = Mapping[str, Mapping[int | None, Mapping[str, float]]]
 
 
-def learned_statistics(backbone: PluggedBackbone) -> Statistics:
+def learned_statistics(backbone: PluggedModel) -> Statistics:
     """Statistics of all learned values of a backbone's plugs.
 
     Returns:
@@ -61,7 +61,7 @@ def _symbol(name: str) -> str:
     return name.split('.')[1]
 
 
-def _in_pixels(sigma: float, backbone: PluggedBackbone, block: int | None) -> dict[str, float]:
+def _in_pixels(sigma: float, backbone: PluggedModel, block: int | None) -> dict[str, float]:
     """A sigma in pixels at the configured image size, at which GAB's ``coord`` makes no difference.
 
     A Gaussian that all blocks share is in tokens of the grid of each; it has pixels if these are the same.
@@ -74,7 +74,7 @@ def _in_pixels(sigma: float, backbone: PluggedBackbone, block: int | None) -> di
     return dict(pixels=along_y) if along_y == along_x else dict(pixels_y=along_y, pixels_x=along_x)
 
 
-def _finer_stride(backbone: PluggedBackbone, block: int) -> tuple[float, float]:
+def _finer_stride(backbone: PluggedModel, block: int) -> tuple[float, float]:
     """Pixels from one token to the next of a block's queries or keys, whichever are closer together."""
     size = tuple(tokens * step for tokens, step in zip(backbone.patch_resolution, backbone.image_stride, strict=True))
     queries, keys = (place(block, size)[1].stride for place in (backbone.place_block, backbone.place_keys))

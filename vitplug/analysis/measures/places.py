@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from vitplug.attention import Layout
-from vitplug.backbones.base import PluggedBackbone
-from vitplug.backbones.pixels import PixelGrid, check_fit, check_image_size, check_name
+from vitplug.hosting import PixelGrid, PluggedModel
+from vitplug.hosting.pixels import check_fit, check_image_size, check_name
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Place:
     prefix_names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, backbone: PluggedBackbone, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
+    def of(cls, backbone: PluggedModel, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
         """The place of a block.
 
         Args:

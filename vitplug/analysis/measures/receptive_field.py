@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.backbones.base import PluggedBackbone
-from vitplug.backbones.padding import mark_padding, valid_sizes
+from vitplug.hosting import PluggedModel, mark_padding, valid_sizes
 
 from .gradients import checkpointed, frozen
 
@@ -28,7 +27,7 @@ FeatureMap = Callable[[Tensor], Tensor]
 NOISE = 1e-4
 
 
-def effective_receptive_field(features: PluggedBackbone | FeatureMap, images: Iterable[Tensor]) -> Tensor:
+def effective_receptive_field(features: PluggedModel | FeatureMap, images: Iterable[Tensor]) -> Tensor:
     """The ERF over some images.
 
     Args:
@@ -55,7 +54,7 @@ def effective_receptive_field(features: PluggedBackbone | FeatureMap, images: It
     return total / count
 
 
-def input_gradient(features: PluggedBackbone | FeatureMap, image: Tensor) -> Tensor:
+def input_gradient(features: PluggedModel | FeatureMap, image: Tensor) -> Tensor:
     """What one image adds to the ERF: the rectified gradient of the central token, mean over channels.
 
     Args:
@@ -75,7 +74,7 @@ def input_gradient(features: PluggedBackbone | FeatureMap, image: Tensor) -> Ten
     return gradient[0].mean(0).relu()
 
 
-def cancels(features: PluggedBackbone | FeatureMap, image: Tensor) -> bool:
+def cancels(features: PluggedModel | FeatureMap, image: Tensor) -> bool:
     """Whether the mean over channels does not depend on the image, so that its gradient is rounding noise.
 
     A LayerNorm that scales all channels alike, as an untrained one does, gives tokens with a constant mean. The
@@ -89,24 +88,24 @@ def cancels(features: PluggedBackbone | FeatureMap, image: Tensor) -> bool:
     return len(centre_D) > 1 and bool(of_mean.norm() < NOISE * of_others.norm())
 
 
-def _frugal(features: PluggedBackbone | FeatureMap) -> ExitStack:
+def _frugal(features: PluggedModel | FeatureMap) -> ExitStack:
     """Saves memory where the model is known."""
     with ExitStack() as stack:
         if isinstance(features, nn.Module):
             stack.enter_context(frozen(features))
-        if isinstance(features, PluggedBackbone):
+        if isinstance(features, PluggedModel):
             stack.enter_context(checkpointed(features))
         return stack.pop_all()
 
 
-def _central_token(features: PluggedBackbone | FeatureMap, image: Tensor) -> tuple[Tensor, Tensor]:
+def _central_token(features: PluggedModel | FeatureMap, image: Tensor) -> tuple[Tensor, Tensor]:
     """The image as the start of a graph, and the channels of the central token of its map."""
     if getattr(features, 'training', False):
         raise ValueError(f'{type(features).__name__} is in training mode, with dropout: call eval() first')
     if image.ndim != 4 or len(image) != 1:
         raise ValueError(f'image of shape {tuple(image.shape)}: expected (1, C, H, W), one image at a time')
     pixels = _leaf(image)
-    found = last_map(features, pixels) if isinstance(features, PluggedBackbone) else features(pixels)
+    found = last_map(features, pixels) if isinstance(features, PluggedModel) else features(pixels)
     if found.ndim != 4 or len(found) != 1 or not found.requires_grad:
         raise ValueError(
             f'features gives {tuple(found.shape)}, requires_grad={found.requires_grad}: expected a map (1, D, h, w) '
@@ -127,7 +126,7 @@ def centre_token(hw: tuple[int, int]) -> tuple[int, int]:
     return (hw[0] - 1) // 2, (hw[1] - 1) // 2
 
 
-def last_map(backbone: PluggedBackbone, images: Tensor) -> Tensor:
+def last_map(backbone: PluggedModel, images: Tensor) -> Tensor:
     """The patch tokens that the backbone's last output is made of, ``(B, D, h, w)``, whatever its ``out_type``.
 
     They come after the final norm, where there is one: a model that normalises after pooling gives the tokens as the
@@ -137,14 +136,14 @@ def last_map(backbone: PluggedBackbone, images: Tensor) -> Tensor:
         return backbone.forward_features(images, None)[-1]
 
 
-def describe_last_map(backbone: PluggedBackbone) -> str:
+def describe_last_map(backbone: PluggedModel) -> str:
     """Which tokens :func:`last_map` gives, in words."""
     last, blocks = max(backbone.out_indices), [len(section.blocks) for section in backbone.sections()]
     normed = not isinstance(_norm_of(backbone, last, is_final=last == len(blocks) - 1), nn.Identity)
     return f'tokens after block {sum(blocks[: last + 1])} of {sum(blocks)}, {"" if normed else "not "}normalised'
 
 
-def _norm_of(backbone: PluggedBackbone, output: int, is_final: bool) -> nn.Module:
+def _norm_of(backbone: PluggedModel, output: int, is_final: bool) -> nn.Module:
     """The norm of an output: hosts with stages have one for each, the others one for the last."""
     if hasattr(backbone, 'downstream_norms'):
         return backbone.downstream_norms[str(output)]
@@ -153,7 +152,7 @@ def _norm_of(backbone: PluggedBackbone, output: int, is_final: bool) -> nn.Modul
 
 
 @contextmanager
-def _giving_maps(backbone: PluggedBackbone) -> Iterator[None]:
+def _giving_maps(backbone: PluggedModel) -> Iterator[None]:
     """Lets a backbone give maps, and takes it back."""
     own = getattr(backbone, 'out_type', None)
     if own in (None, 'featmap'):  # hosts without a choice give maps

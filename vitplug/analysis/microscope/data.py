@@ -27,9 +27,9 @@ from vitplug.analysis.measures.receptive_field import effective_receptive_field
 from vitplug.analysis.study.images import Loaded
 from vitplug.analysis.study.subject import Subject
 from vitplug.attention import GlobalLayout
-from vitplug.backbones.pixels import PixelGrid
 from vitplug.compat import replace
 from vitplug.files.pictures import Unreadable
+from vitplug.hosting import PixelGrid
 from vitplug.tasks.outcomes import Outcome
 
 from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels

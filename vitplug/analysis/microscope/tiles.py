@@ -21,7 +21,7 @@ from torch import Tensor
 from vitplug.analysis.measures.places import Place
 from vitplug.attention import Layout
 from vitplug.attention.grids import ceil_div
-from vitplug.backbones.pixels import PixelGrid
+from vitplug.hosting import PixelGrid
 
 STEPS = 255
 #: Most cells along one side of a map that has no queries.
@@ -85,7 +85,7 @@ def _factors(side: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Plane:
-    """A grid of tokens and where it lies in the image, see :class:`~vitplug.backbones.pixels.PixelGrid`."""
+    """A grid of tokens and where it lies in the image, see :class:`~vitplug.hosting.pixels.PixelGrid`."""
 
     hw: tuple[int, int]
     start: tuple[float, float]

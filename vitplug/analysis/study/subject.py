@@ -10,9 +10,9 @@ from torch import nn
 
 from vitplug.analysis.measures.places import Place
 from vitplug.attention.intermediates import MAPS
-from vitplug.backbones.base import PluggedBackbone
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
+from vitplug.hosting import PluggedModel
 from vitplug.runs.checks.data import max_pixels
 from vitplug.runs.prediction import Predictor
 
@@ -57,7 +57,7 @@ class Subject:
         path = local_file(checkpoint)
         predictor = Predictor(cfg, path, device, allow_changes=allow_changes)
         backbone = getattr(predictor.model, 'backbone', None)
-        if not isinstance(backbone, PluggedBackbone):
+        if not isinstance(backbone, PluggedModel):
             raise ValueError(
                 f'{cfg.filename}: model.backbone is a {type(backbone).__name__}, which records no intermediates: '
                 "expected one of vitplug's, such as vitplug.VisionTransformer or vitplug.SwinTransformer, which have "
@@ -70,7 +70,7 @@ class Subject:
         return self.predictor.model
 
     @property
-    def backbone(self) -> PluggedBackbone:
+    def backbone(self) -> PluggedModel:
         return self.model.backbone
 
     @property

@@ -57,6 +57,7 @@ class ResidualAttention(Plug):
     """
 
     name = 'residual_attention'
+    short_name = 'residual'
     watched = {'residual_alpha': 'alpha'}
 
     def __init__(

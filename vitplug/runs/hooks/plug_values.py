@@ -8,8 +8,8 @@ from mmengine.model import is_model_wrapper
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from vitplug.backbones.base import PluggedBackbone
 from vitplug.commands import call
+from vitplug.hosting import PluggedModel
 from vitplug.registry import HOOKS
 
 
@@ -33,14 +33,14 @@ class PlugValuesHook(Hook):
         if interval < 1:
             raise ValueError(f'interval = {interval!r}: must be at least 1')
         self.interval = interval
-        self.backbones: dict[str, PluggedBackbone] = {}
+        self.backbones: dict[str, PluggedModel] = {}
 
     def before_train(self, runner) -> None:
         """Finds the backbones whose plugs learn something."""
         self.backbones = {
             name: module
             for name, module in runner.model.named_modules()
-            if isinstance(module, PluggedBackbone) and module.learned_values()
+            if isinstance(module, PluggedModel) and module.learned_values()
         }
         if self.backbones and is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
             runner.logger.warning(
@@ -64,7 +64,7 @@ class PlugValuesHook(Hook):
 
 
 def as_scalars(values: Mapping[str, Mapping[int | None, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Names of scalars and their values, without axes, of what :meth:`PluggedBackbone.learned_values` gives."""
+    """Names of scalars and their values, without axes, of what :meth:`PluggedModel.learned_values` gives."""
     for name, by_block in values.items():
         for index, value in by_block.items():
             place = 'all_blocks' if index is None else f'block_{index:02}'

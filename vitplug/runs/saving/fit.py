@@ -16,11 +16,11 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
 
 from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, check_numbers, some_of
-from vitplug.checkpoints.fit import is_plug
 from vitplug.checkpoints.formats import is_derived
 from vitplug.checkpoints.pretrained import check_grid, find_mismatches
 from vitplug.checkpoints.settings import compare, list_changes, parse_settings, read_settings
 from vitplug.errors.stops import CheckpointNotRead
+from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import PLUGS
 
 from .data_note import NOTE, compare_data, note_data

@@ -7,19 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from . import PLUG_TYPES
+
 NONE = 'none'
 EXAMPLE = 'gab+residual(alpha=0.25)'
-SHORT_NAMES = {
-    'broad': 'BroadAttention',
-    'cb': 'ContextBroadcast',
-    'gab': 'GaussianAttentionBias',
-    'refiner': 'Refiner',
-    'rel-pos-bias': 'RelPosBias',
-    'rel-pos-mlp': 'RelPosMlp',
-    'residual': 'ResidualAttention',
-    'se': 'SqueezeExcite',
-    'uniform': 'UniformHead',
-}
+SHORT_NAMES = dict(sorted((plug.short_name or plug.name.replace('_', '-'), plug.__name__) for plug in PLUG_TYPES))
 PLUGS_HELP = f"plugs, such as '{EXAMPLE}' or {NONE}; short names are {', '.join(SHORT_NAMES)}"
 
 

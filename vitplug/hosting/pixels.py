@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
 from torch import Tensor, nn
 
 from vitplug.attention import Layout
 from vitplug.attention.grids import ceil_div
-
-from .patch_embed import ConvStem
 
 
 @dataclass(frozen=True)
@@ -27,19 +24,18 @@ class PixelGrid:
     stride: tuple[float, float] = (1, 1)
     start: tuple[float, float] = (0, 0)
 
-    @classmethod
-    def of_embed(cls, embed: PatchEmbed, image_size: tuple[int, int]) -> 'PixelGrid':
-        """The grid that a patch embedding makes of an image."""
-        grid = cls(tuple(image_size))
-        for conv in embed.stem if isinstance(embed, ConvStem) else ():
-            grid = grid.after(conv.conv)
-        return grid.after(embed.projection, embed.adaptive_padding)
+    def after(
+        self, window: nn.Conv2d | nn.Unfold, extra: tuple[int, int] = (0, 0), around: bool = False
+    ) -> 'PixelGrid':
+        """The grid after a convolution or an unfolding: each token stands for the middle of its window.
 
-    def after(self, window: nn.Conv2d | nn.Unfold, adaptive: AdaptivePadding | None = None) -> 'PixelGrid':
-        """The grid after a convolution or an unfolding: each token stands for the middle of its window."""
-        extra = adaptive.get_pad_shape(self.hw) if adaptive else (0, 0)
+        Args:
+            window: The convolution or the unfolding.
+            extra: Rows and columns of padding that make whole windows of the image.
+            around: Whether half of them come before the image; all of them after it otherwise.
+        """
         axes = [
-            _slide(*axis, first=adaptive is not None and adaptive.padding == 'same')
+            _slide(*axis, first=around)
             for axis in zip(
                 self.hw, extra, window.kernel_size, window.stride, window.dilation, window.padding, strict=True
             )

@@ -1,0 +1,134 @@
+"""A model without OpenMMLab takes every plug, gives intermediates and maps, and loads stock weights."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from further_plugs.gated_attention import GatedAttention
+from further_plugs.registers import Registers
+from further_plugs.talking_heads import TalkingHeads
+from further_plugs.value_residual import ValueResidual
+from torch import nn
+from torch_vit import DIMS, HEADS, Block, TorchViT
+
+from vitplug.hosting import mark_padding
+from vitplug.plugs import (
+    BLOCK_SOCKETS,
+    NETWORK_SOCKETS,
+    PLUG_TYPES,
+    BroadAttention,
+    ContextBroadcast,
+    GaussianAttentionBias,
+    ResidualAttention,
+)
+
+TOGETHER = 'gab+cb+residual+uniform'
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('mmengine', 'mmcv', 'mmpretrain', 'mmdet', 'mmseg'):
+            raise ImportError(f'{name} is blocked')
+
+sys.meta_path.insert(0, Blocked())
+from test_torch_only import run
+from vitplug.plugs.text import SHORT_NAMES
+for plugs in ('none', *SHORT_NAMES, 'gab+cb+residual+uniform'):
+    run(plugs)
+"""
+
+
+def run(plugs: str) -> None:
+    """Outputs, gradients of everything, intermediates and maps, at two sizes."""
+    torch.manual_seed(0)
+    plugs = 'uniform(mode="append")' if plugs == 'uniform' else plugs
+    model = TorchViT(plugs).eval()
+    for height, width in ((32, 32), (24, 40)):
+        images = torch.rand(2, 3, height, width)
+        outs, found = model.forward_intermediates(images, names=('probs', 'maps', 'block'))
+        torch.testing.assert_close(outs, model(images), rtol=1e-4, atol=1e-5)
+        assert outs[0].shape == (2, 24, height // 4, width // 4)
+        assert sorted(found['block']) == [0, 1, 2, 3]
+        maps = model.maps_to_image(found, 3, (height, width), name='maps')
+        assert maps.shape[0] == 2 and maps.shape[2:] == (height, width)
+    model.train()(images)[0].square().sum().backward()
+    without = [name for name, p in model.named_parameters() if p.grad is None]
+    assert not without, without
+
+
+@pytest.mark.parametrize('plug', [*(plug.__name__ for plug in PLUG_TYPES), TOGETHER])
+def test_every_plug(plug):
+    run('UniformHead(mode="append")' if plug == 'UniformHead' else plug)
+
+
+def test_openmmlab_is_not_needed():
+    paths = (Path(__file__).parent, *Path(__file__).parents[1:3])
+    code = f'import sys; sys.path[:0] = {[*map(str, paths)]}\n{BLOCKED}'
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_stock_weights_fit_heads_that_plugs_have_changed():
+    plain, changed = TorchViT('none'), TorchViT('uniform(mode="append")')
+    missing, unexpected = changed.load_state_dict(plain.state_dict(), strict=False)
+    assert not unexpected and not [name for name in missing if 'plugs' not in name]
+    kept = changed.blocks[0].attn.proj.weight[:, : plain.blocks[0].attn.proj.in_features]
+    assert torch.equal(kept, plain.blocks[0].attn.proj.weight) and changed.blocks[0].shape.value_heads == HEADS + 1
+
+
+def test_without_plugs_it_is_torchs_transformer():
+    model, layers = TorchViT('none').eval(), []
+    for block in model.blocks:
+        layer = nn.TransformerEncoderLayer(DIMS, HEADS, 2 * DIMS, 0.0, 'gelu', batch_first=True, norm_first=True).eval()
+        pairs = ((layer.self_attn.out_proj, block.attn.proj), (layer.linear1, block.mlp.fc1))
+        pairs += ((layer.linear2, block.mlp.fc2), (layer.norm1, block.norm1), (layer.norm2, block.norm2))
+        for theirs, own in pairs:
+            theirs.load_state_dict(own.state_dict())
+        layer.self_attn.in_proj_weight.data = block.attn.qkv.weight.data
+        layer.self_attn.in_proj_bias.data = block.attn.qkv.bias.data
+        layers.append(layer)
+    images = torch.rand(2, 3, 32, 32)
+    tokens, hw = model.embed(images)
+    expected = model.format_output(0, nn.Sequential(*layers)(tokens), hw)
+    torch.testing.assert_close(model(images)[0], expected)
+
+
+SOCKETS = {
+    'tap, finish': [BroadAttention()],
+    'bias': [GaussianAttentionBias()],
+    'scores, start': [ResidualAttention()],
+    'map': [TalkingHeads()],
+    'qkv': [ValueResidual()],
+    'heads': [GatedAttention()],
+    **{name: [ContextBroadcast(position=name)] for name in ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')},
+    'prefix': [Registers()],
+}
+
+
+def test_every_socket_is_called():
+    """The outputs are others than without the plug, on an image and with a mask of its padding."""
+    assert {name for names in SOCKETS for name in names.split(', ')} == {*BLOCK_SOCKETS, *NETWORK_SOCKETS}
+    plain, images = TorchViT([]), torch.rand(2, 3, 32, 32)
+    for sockets, plugs in SOCKETS.items():
+        model = TorchViT(plugs)
+        model.load_state_dict(plain.state_dict(), strict=False)
+        with torch.no_grad():
+            for mix in (p for name, p in model.named_parameters() if 'talking_heads.map' in name):
+                mix.add_(0.1)
+        assert not torch.allclose(model(images)[0], plain(images)[0]), sockets
+    model = TorchViT([Registers(), ContextBroadcast()])
+    other, (masked,) = model(images)[0], model(mark_padding(images.clone(), [(24, 32), (32, 32)]))
+    assert not torch.allclose(masked[0], other[0]) and torch.allclose(masked[1], other[1], atol=1e-6)
+
+
+def test_sockets_that_are_not_declared_are_refused(monkeypatch):
+    monkeypatch.setattr(Block, 'sockets', ('msa',))
+    TorchViT([ContextBroadcast(position='msa')])
+    with pytest.raises(ValueError, match=r"gab takes the socket 'bias', which block 0 .* offers \['msa'\]"):
+        TorchViT([GaussianAttentionBias()])
+    monkeypatch.setattr(TorchViT, 'network_sockets', ())
+    with pytest.raises(ValueError, match=r"registers takes the socket 'prefix', which the network .* offers \[\]"):
+        TorchViT([Registers()])

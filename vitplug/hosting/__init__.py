@@ -1,0 +1,33 @@
+"""Plugs on any model of torch: the loop over blocks, branches with sockets, tokens on images (torch only).
+
+A model that is a :class:`PluggedModel` takes every plug, and every analysis takes it.
+"""
+
+from .attach import build_plugs, find_plug, plugs_text
+from .attention import SelfAttention
+from .heads import fit_heads, overlay
+from .mlp import Mlp, feed_forward
+from .model import Merge, PluggedModel, Section
+from .padding import mark_padding, shrink, token_mask, valid_sizes
+from .parts import num_parts
+from .pixels import PixelGrid
+
+__all__ = [
+    'Merge',
+    'Mlp',
+    'PixelGrid',
+    'PluggedModel',
+    'Section',
+    'SelfAttention',
+    'build_plugs',
+    'feed_forward',
+    'find_plug',
+    'fit_heads',
+    'mark_padding',
+    'num_parts',
+    'overlay',
+    'plugs_text',
+    'shrink',
+    'token_mask',
+    'valid_sizes',
+]

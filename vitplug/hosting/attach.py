@@ -1,0 +1,83 @@
+"""From the ``plugs`` argument of a model to plugs."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from vitplug.plugs import PLUG_TYPES, Plug
+from vitplug.plugs.text import label_of, listed_plugs, text_of
+
+#: The plugs of vitplug, by the names of their classes.
+TYPES = {plug.__name__: plug for plug in PLUG_TYPES}
+
+
+def find_plug(name: str) -> type | None:
+    """The plug of vitplug with a name, which may begin with ``vitplug.``; None if there is none."""
+    return TYPES.get(name.removeprefix('vitplug.'))
+
+
+def build_plugs(
+    plugs: str | Sequence,
+    find: Callable[[str], type | None] = find_plug,
+    known: Callable[[], Collection[str]] = TYPES.keys,
+) -> list[Plug]:
+    """Builds plugs from their configs.
+
+    Args:
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts with a ``type``, and plugs.
+        find: Gives the class of a ``type``; None if there is none.
+        known: The types that there are, for messages.
+
+    Raises:
+        ValueError: If this is something else, a type is no plug, or an argument is refused.
+    """
+    return [plug if isinstance(plug, Plug) else _build_plug(plug, find, known) for plug in listed_plugs(plugs)]
+
+
+def plugs_text(plugs: str | Sequence, build: Callable[[Sequence], Sequence[Plug]] = build_plugs) -> str:
+    """The text of plugs in any form that :func:`build_plugs` takes.
+
+    Args:
+        plugs: The plugs.
+        build: Builds them, which shows that there are such plugs.
+
+    Raises:
+        ValueError: If this is something else, or the text would not give the same plugs, as with a type or a value
+            that has no name.
+    """
+    if isinstance(plugs, str):
+        return label_of(plugs)
+    entries = [_as_dict(plug) if isinstance(plug, Plug) else plug for plug in listed_plugs(plugs)]
+    build(entries)
+    text = '+'.join(map(text_of, entries)) or 'none'
+    try:
+        same = listed_plugs(text) == [{**entry, 'type': entry['type'].removeprefix('vitplug.')} for entry in entries]
+    except (ValueError, AttributeError):
+        same = False
+    if not same:
+        raise ValueError(f'plugs={plugs!r}: cannot be written as text: name registered types and plain values')
+    return text
+
+
+def _as_dict(plug: Plug) -> dict:
+    return dict(type=type(plug).__name__, **plug.settings())
+
+
+def _build_plug(cfg: Mapping, find: Callable[[str], type | None], known: Callable[[], Collection[str]]) -> Plug:
+    if not isinstance(cfg, Mapping) or 'type' not in cfg:
+        raise ValueError(f"plugs: {cfg!r} is no plug; expected a dict such as dict(type='ContextBroadcast')")
+    settings = {key: value for key, value in cfg.items() if key not in ('type', '_scope_')}
+    name = cfg['type']
+    plug_class = name if isinstance(name, type) else find(str(name))
+    if not inspect.isclass(plug_class) or not issubclass(plug_class, Plug):
+        close = difflib.get_close_matches(str(name), known(), n=1)
+        hint = f'; did you mean {close[0]}?' if close else ''
+        raise ValueError(f'plugs: type={name!r} is no plug; choose from {sorted(known())}{hint}')
+    allowed = list(inspect.signature(plug_class).parameters)
+    unknown = sorted(set(settings) - set(allowed))
+    if unknown:
+        raise ValueError(f'plugs: {plug_class.__name__} has no argument {unknown}; it takes {allowed}')
+    try:
+        return plug_class(**settings)
+    except ValueError as error:
+        raise ValueError(f'plugs: {plug_class.__name__}: {error}') from error

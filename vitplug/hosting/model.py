@@ -1,0 +1,413 @@
+"""A model with plugs: the loop over its blocks, its intermediates, and its maps on images."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, fused_attention
+from vitplug.attention.grids import ceil_div
+from vitplug.attention.intermediates import Reduce
+from vitplug.compat import replace, run_uncompiled_where_it_fails
+from vitplug.plugs import NETWORK_SOCKETS, LayerPlan, PlugSet
+
+from .padding import shrink, token_mask, valid_sizes
+from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
+
+
+@dataclass(frozen=True)
+class Section:
+    """Some blocks in a row, after which a host may give an output.
+
+    Args:
+        blocks: The blocks.
+        embed_dims: Width of their tokens, ``D``.
+        stage: Stage of a hierarchical backbone, 0 elsewhere.
+        merge: What makes the next stage's tokens of these, see :class:`Merge`; None for nothing.
+    """
+
+    blocks: Sequence[nn.Module]
+    embed_dims: int
+    stage: int = 0
+    merge: 'Merge | None' = None
+
+
+class Merge(Protocol):
+    """From the tokens of one stage to those of the next: merging of patches, a convolution with a stride, pooling."""
+
+    #: Rows and columns of tokens that become one.
+    stride: tuple[int, int]
+
+    def __call__(self, x_BND: Tensor, hw: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+        """Tokens ``(B, N, D)``, the host's prefix tokens first, and the grid of the others, in and out."""
+
+    def place(self, pixels: PixelGrid) -> PixelGrid:
+        """Where the new tokens lie in the image, of where the old ones do."""
+
+
+class PluggedModel(nn.Module):
+    """A model whose blocks take plugs. It runs them and records intermediates by name; analysis asks for nothing else.
+
+    A model is an embedding (:meth:`embed`), blocks (:meth:`sections`), the layouts of their attention (:meth:`layout`),
+    the format of its outputs (:meth:`format_output`), and the images that it takes (:meth:`check_images`,
+    :meth:`pixels`, :attr:`image_stride`). A block has ``shape``, ``sockets``, ``plugs`` and ``with_cp`` and is called
+    as ``block(tokens, site, carry, record) -> (tokens, carry)``. One that changes the width of its tokens has
+    ``widths``: socket -> width, where it is not the section's. The constructor ends with :meth:`attach`.
+    """
+
+    #: Names of the tokens before those of the grid, such as ``'cls_token'``.
+    prefix_names: tuple[str, ...] = ()
+    #: Sockets for the whole network that the host offers.
+    network_sockets: tuple[str, ...] = NETWORK_SOCKETS
+    #: Rows and columns of tokens at the configured image size.
+    patch_resolution: tuple[int, int]
+    #: Sections whose output is returned.
+    out_indices: Sequence[int]
+
+    # --- implemented by models ---
+
+    #: Pixels from one row, and from one column, of the first block's tokens to the next.
+    image_stride: tuple[int, int]
+
+    def check_images(self, images: Tensor) -> None:
+        """Checks an image batch before its first convolution.
+
+        Raises:
+            ValueError: If the images have other channels, another type, or are too small.
+        """
+
+    def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
+        """Where the tokens of the first block lie in an image of ``(height, width)``."""
+        raise NotImplementedError
+
+    def embed(self, images: Tensor, **settings) -> tuple[Tensor, tuple[int, int]]:
+        """Images ``(B, C, H, W)`` to tokens ``(B, N, D)``, the host's prefix tokens first, and their grid."""
+        raise NotImplementedError
+
+    def sections(self) -> list[Section]:
+        """The blocks in order, cut where an output may be taken."""
+        raise NotImplementedError
+
+    def strides(self, index: int) -> tuple[int, int]:
+        """Rows, and columns, from one query and from one key of block ``index`` to the next, in tokens that enter it.
+
+        A block whose queries are further apart than its tokens hands on as many tokens as it has queries.
+        """
+        return 1, 1
+
+    def key_pixels(self, index: int, entering: PixelGrid) -> PixelGrid:
+        """Where the keys of block ``index`` lie in the image, of where the tokens that enter it do."""
+        return entering.every(self.strides(index)[1])
+
+    def layout(self, index: int, hw: tuple[int, int]) -> Layout:
+        """How the queries of block ``index`` lie in windows, for a map of ``hw`` queries."""
+        return GlobalLayout(*hw, self.num_prefix)
+
+    def key_layout(self, index: int, hw: tuple[int, int]) -> Layout:
+        """How the keys of block ``index`` lie in windows, for a map of ``hw`` keys, where they are not the queries."""
+        return GlobalLayout(*hw, self.num_prefix)
+
+    def planned_layout(self, index: int, hw: tuple[int, int]) -> Layout:
+        """The same at the configured image size, for plugs."""
+        return self.layout(index, hw)
+
+    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
+        """The output after a section."""
+        raise NotImplementedError
+
+    #: Whether outputs are those after the merging of patches.
+    out_after_downsample = False
+    #: The only height and width of images that the host takes; None for any.
+    fixed_size: tuple[int, int] | None = None
+
+    # --- plugs ---
+
+    @property
+    def num_extra_tokens(self) -> int:
+        """The host's own tokens before those of the grid."""
+        return len(self.prefix_names)
+
+    #: Tokens before those of the grid, those of plugs included.
+    num_prefix = 0
+
+    @property
+    def num_output_prefix(self) -> int:
+        """The host's own tokens before those of the grid in an output of all tokens."""
+        return self.num_extra_tokens
+
+    def plugged_blocks(self) -> list[nn.Module]:
+        """The blocks of all stages in order."""
+        return [block for section in self.sections() for block in section.blocks]
+
+    def attach(self, plug_set: PlugSet) -> None:
+        """Builds the plugs into the network and its blocks.
+
+        Raises:
+            ValueError: If they cannot work together on this host.
+        """
+        self.num_prefix = self.num_extra_tokens + plug_set.num_prefix
+        self.plugs, layers = plug_set.build(self._plans(), self.network_sockets)
+        for block, layer in zip(self.plugged_blocks(), layers, strict=True):
+            block.plugs = layer
+        #: Which plugs, on which blocks, and whether attention stays fused at the configured size.
+        self.plug_summary = plug_set.summarize(layers)
+
+    def _plans(self) -> list[LayerPlan]:
+        sections = self.sections()
+        return [
+            LayerPlan(
+                index=index,
+                num_layers=len(self.plugged_blocks()),
+                embed_dims=section.embed_dims,
+                shape=block.shape,
+                site=self._site(self.planned_layout, index, entering.hw),
+                stage=section.stage,
+                num_stages=sections[-1].stage + 1,
+                sockets=block.sockets,
+                prefix_names=self.prefix_names,
+                widths=getattr(block, 'widths', {}),
+            )
+            for index, (block, section, entering) in enumerate(self._placed(PixelGrid(tuple(self.patch_resolution))))
+        ]
+
+    def _placed(self, entering: PixelGrid) -> Iterator[tuple[nn.Module, Section, PixelGrid]]:
+        """Every block, its section, and where the tokens that enter it lie in the image."""
+        index = 0
+        for section in self.sections():
+            for block in section.blocks:
+                yield block, section, entering
+                entering = entering.every(self.strides(index)[0])
+                index += 1
+            if section.merge is not None:
+                entering = section.merge.place(entering)
+
+    def _site(
+        self,
+        layout: Callable[[int, tuple[int, int]], Layout],
+        index: int,
+        hw: tuple[int, int],
+        sizes_B2: Tensor | None = None,
+        valid_BN: Tensor | None = None,
+    ) -> Site:
+        """The site of a block.
+
+        Args:
+            layout: Makes the layout of the queries, as :meth:`layout`.
+            index: Block index.
+            hw: Rows and columns of the tokens that enter the block.
+            sizes_B2: How many of them are valid, by image; None for all.
+            valid_BN: The mask of the valid ones.
+        """
+        of_queries, of_keys = self.strides(index)
+        query_hw, valid_queries_BN = self._every(of_queries, hw, sizes_B2, valid_BN)
+        entering = None if of_queries == 1 else tuple(hw)
+        site = Site(layout(index, query_hw), index=index, valid=valid_queries_BN, entering=entering)
+        if of_keys == of_queries:
+            return site
+        key_hw, valid_keys_BN = self._every(of_keys, hw, sizes_B2, valid_BN)
+        keys = self.key_layout(index, key_hw)
+        valid_keys = None if valid_keys_BN is None else keys.to_windows(valid_keys_BN.unsqueeze(-1)).squeeze(-1)
+        return replace(site, keys=keys, valid_keys=valid_keys)
+
+    def _every(
+        self, step: int, hw: tuple[int, int], sizes_B2: Tensor | None, valid_BN: Tensor | None
+    ) -> tuple[tuple[int, int], Tensor | None]:
+        """Every ``step``-th token of a map along both axes: the new map, and its valid tokens ``(B, N)``."""
+        if step == 1:
+            return tuple(hw), valid_BN
+        hw = tuple(ceil_div(side, step) for side in hw)
+        return hw, token_mask(shrink(sizes_B2, (step, step)), hw, self.num_prefix)
+
+    def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
+        """The values worth watching that the plugs have learned, as they act: alpha, A, sigma, Lambda.
+
+        Returns:
+            ``{'gab.sigma': {block index: tensor}}``; the index is None for values of the whole network.
+        """
+        values: dict[str, dict[int | None, Tensor]] = {}
+        for index, plugs in ((None, self.plugs), *enumerate(block.plugs for block in self.plugged_blocks())):
+            for name, value in plugs.learned_values().items():
+                values.setdefault(name, {})[index] = value
+        return values
+
+    # --- forward ---
+
+    @run_uncompiled_where_it_fails
+    def forward(self, x: Tensor, **settings) -> tuple[Tensor, ...]:
+        """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``.
+
+        If image sizes are attached to a padded batch (:func:`vitplug.hosting.padding.mark_padding`), plugs that
+        average over tokens leave padding out.
+
+        Args:
+            x: The images.
+            settings: Further arguments of the host's :meth:`embed`.
+
+        Raises:
+            ValueError: If the images have other channels, another type, or are too small.
+        """
+        self.check_images(x)
+        return self.forward_features(x, None, **settings)
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        names: Iterable[str] = ('block',),
+        layers: str | Sequence[int] = 'all',
+        reduce: Reduce | None = None,
+        with_grad: bool = False,
+        **settings,
+    ) -> tuple[tuple[Tensor, ...], dict[str, dict[int, Tensor]]]:
+        """The features, and intermediates by name and block.
+
+        Attention maps can be asked for although fused attention never forms them: they are then
+        computed from q and k besides it. They lie on the way from input to output, and so have
+        gradients with respect to the output, only under ``fused_attention(False)`` or with ``with_grad``.
+
+        Args:
+            x: Images ``(B, C, H, W)``.
+            names: Any of :data:`vitplug.attention.intermediates.NAMES`, where their shapes are given: ``'q'``, ``'k'``,
+                ``'v'``, ``'scores'``, ``'bias'``, ``'logits'``, ``'probs'``, ``'maps'``, ``'attn'``, ``'mlp'``,
+                ``'block'``, ``'broad_probs'`` and ``'site'``, whose layout makes images of windows' maps.
+            layers: Block indices through all stages, or ``'all'``.
+            reduce: Called as ``reduce(name, tensor, site)`` as soon as an intermediate exists; its result is kept in
+                place of the tensor, so that the maps of large images need not be held for all blocks.
+            with_grad: Whether the tensors keep their gradient: after a backward from the features it is in ``.grad``.
+                Attention is then computed in its plain form.
+            settings: Further arguments of the host's :meth:`embed`.
+
+        Returns:
+            What ``forward`` returns, and ``{name: {block index: tensor}}``.
+
+        Raises:
+            ValueError: If a name or a layer is unknown.
+        """
+        num_layers = len(self.plugged_blocks())
+        names = (names,) if isinstance(names, str) else tuple(names)
+        layers = range(num_layers) if layers == 'all' else tuple(layers)
+        recorder = Recorder(names, layers, num_layers, reduce, with_grad)
+        self.check_images(x)
+        with fused_attention(False) if with_grad else nullcontext():
+            return self.forward_features(x, recorder, **settings), recorder.collect()
+
+    def forward_features(self, images: Tensor, recorder: Recorder | None, **settings) -> tuple[Tensor, ...]:
+        """Outputs of images ``(B, C, H, W)``; intermediates go to the recorder."""
+        x_BND, hw = self.embed(images, **settings)
+        x_BND, carry = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.plugs.start()
+        sizes_B2 = shrink(valid_sizes(images), self.image_stride)
+        valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
+        outs, index, sections = [], 0, self.sections()
+        for number, section in enumerate(sections):
+            for block in section.blocks:
+                site = self._site(self.layout, index, hw, sizes_B2, valid_BN)
+                x_BND, carry = self.run_block(block, x_BND, site, carry, recorder)
+                hw, valid_BN = site.layout.hw, site.valid
+                sizes_B2 = shrink(sizes_B2, (self.strides(index)[0],) * 2)
+                index += 1
+            if number == len(sections) - 1:
+                site = Site(GlobalLayout(*hw, self.num_prefix), index=index - 1, valid=valid_BN)
+                record = recorder.at(index - 1) if recorder else None
+                if record is not None:
+                    record.site = site
+                x_BND = self.plugs.finish(x_BND, site, carry, record)
+            out = self.plugs.drop_prefix(x_BND, self.num_extra_tokens), hw
+            if section.merge is not None:
+                x_BND, hw = section.merge(x_BND, hw)
+                sizes_B2 = shrink(sizes_B2, section.merge.stride)
+                valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
+            if number in self.out_indices:
+                outs.append(self.format_output(number, *((x_BND, hw) if self.out_after_downsample else out)))
+        return tuple(outs)
+
+    def run_block(
+        self, block: nn.Module, x_BND: Tensor, site: Site, carry: Carry, recorder: Recorder | None
+    ) -> tuple[Tensor, Carry]:
+        """One block, by activation checkpointing where ``block.with_cp`` says so, unless it is recorded."""
+        record = recorder.at(site.index) if recorder else None
+        if record is not None:
+            record.enter(site.in_windows(x_BND.device))
+            x_BND, carry = block(x_BND, site, carry, record)
+            record.add(block=x_BND)
+            return x_BND, carry
+        if block.with_cp and torch.is_grad_enabled():
+            return checkpoint(block, x_BND, site, carry, None, use_reentrant=False)
+        return block(x_BND, site, carry, None)
+
+    # --- maps on images ---
+
+    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
+        """The layout of a block's queries, and where they lie in an image of ``(height, width)``."""
+        pixels = self._entering(index, image_size).every(self.strides(index)[0])
+        return self.layout(index, pixels.hw), pixels
+
+    def place_keys(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
+        """The layout of a block's keys, and where they lie in an image of ``(height, width)``."""
+        of_queries, of_keys = self.strides(index)
+        if of_keys == of_queries:
+            return self.place_block(index, image_size)
+        pixels = self.key_pixels(index, self._entering(index, image_size))
+        return self.key_layout(index, pixels.hw), pixels
+
+    def place_maps(
+        self, index: int, image_size: tuple[int, int], name: str = 'probs'
+    ) -> tuple[tuple[Layout, PixelGrid], tuple[Layout, PixelGrid]]:
+        """The layouts of the queries and of the keys of some maps, and where they lie in an image.
+
+        Args:
+            index: Block index.
+            image_size: Height and width in pixels.
+            name: Name of the maps. ``'broad_probs'`` compare all blocks on the grids of the last one, without windows.
+        """
+        placed = self.place_block(index, image_size), self.place_keys(index, image_size)
+        if name != 'broad_probs':
+            return placed
+        num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
+        return tuple((GlobalLayout(*pixels.hw, num_prefix), pixels) for _, pixels in placed)
+
+    def grid_of(self, index: int, image_size: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Rows and columns of a block's queries, in an image of ``(height, width)`` or of the configured size."""
+        if image_size is not None:
+            return self.place_block(index, image_size)[1].hw
+        entering = list(self._placed(PixelGrid(tuple(self.patch_resolution))))[index][2]
+        return entering.every(self.strides(index)[0]).hw
+
+    def _entering(self, index: int, image_size: tuple[int, int]) -> PixelGrid:
+        """Where the tokens that enter a block lie in an image."""
+        return list(self._placed(self.pixels(image_size)))[index][2]
+
+    @torch.no_grad()
+    def maps_to_image(
+        self,
+        found: Mapping[str, Mapping[int, Tensor]],
+        layer: int,
+        image_size: Sequence[int],
+        query: Sequence[int] | str | None = None,
+        name: str = 'probs',
+    ) -> Tensor:
+        """Attention maps of one block, laid over the image: windows, shift, padding and prefix tokens are undone.
+
+        Args:
+            found: The intermediates that :meth:`forward_intermediates` gave.
+            layer: Block index.
+            image_size: Height and width in pixels of the images that the backbone was given.
+            query: Whose attention: that of the token at a pixel ``(y, x)``, or that of a prefix token, ``'cls_token'``.
+                None sums over all queries: the attention that each key receives. Where attention is uniform, it is the
+                number of queries for each key, 1 unless the block pools one of them more than the other.
+            name: Which maps: ``'scores'``, ``'logits'``, ``'probs'``, ``'maps'`` or ``'broad_probs'``.
+
+        Returns:
+            ``(B, H, height, width)``, the value of the key at each pixel; 0 outside of the query's window.
+
+        Raises:
+            ValueError: If there are no such maps or queries, or if the maps are not those of images of this size.
+        """
+        maps = choose_maps(found, name, layer)
+        size = check_image_size(image_size)
+        (layout, pixels), (key_layout, key_pixels) = self.place_maps(layer, size, name)
+        check_fit(maps, layout, key_layout, name, size)
+        token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)
+        return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)
