@@ -154,3 +154,11 @@ def mm_log(caplog):
     caplog.set_level(logging.INFO)
     yield caplog
     logger.removeHandler(caplog.handler)
+
+
+@pytest.fixture(autouse=True)
+def _pillows_limit(monkeypatch):
+    """Gives Pillow its limit of pixels back, which checks of images lower in the whole process."""
+    from PIL import Image
+
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', Image.MAX_IMAGE_PIXELS)

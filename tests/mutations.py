@@ -334,21 +334,21 @@ MUTATIONS = (
     # --- the hosts ---
     Mutation(
         'padding of windows is not projected',
-        'backbones/attention.py',
+        'hosting/attention.py',
         'None if bias is None else bias[None].to(qkv.dtype))',
         'None)',
         'backbones/test_equals_mmpretrain.py -k "swin_pads or swin_outputs"',
     ),
     Mutation(
         'windows in inference get the masks of other windows',
-        'backbones/attention.py',
+        'hosting/attention.py',
         'else site.mask.chunk(parts, dim=1)',
         'else site.mask.flip(1).chunk(parts, dim=1)',
         'test_contract.py -k "by_parts and swin and none"',
     ),
     Mutation(
         'inference goes by parts in training mode too',
-        'backbones/parts.py',
+        'hosting/parts.py',
         'together = graph or branch.training or',
         'together = graph or',
         'backbones/test_parts.py',
@@ -369,14 +369,14 @@ MUTATIONS = (
     ),
     Mutation(
         'the carry is lost under activation checkpointing',
-        'backbones/base.py',
+        'hosting/model.py',
         'return checkpoint(block, x_BND, site, carry, None, use_reentrant=False)',
         'return checkpoint(block, x_BND, site, {}, None, use_reentrant=False)',
         'test_contract.py -k "checkpointing and probe"',
     ),
     Mutation(
         'the masks of later stages are those of the first',
-        'backbones/base.py',
+        'hosting/model.py',
         'sizes_B2 = shrink(sizes_B2, section.merge.stride)',
         'pass',
         'backbones/test_padding.py -k mask',
@@ -495,7 +495,7 @@ MUTATIONS = (
     ),
     Mutation(
         'rows of values are loaded into keys where heads are left out',
-        'backbones/attention.py',
+        'hosting/heads.py',
         'stock.chunk(len(heads)), strict=True)',
         'stock.chunk(len(heads))[::-1], strict=True)',
         'backbones/test_lvt.py -k stock_weights',
@@ -523,7 +523,7 @@ MUTATIONS = (
     ),
     Mutation(
         'keys are laid where the queries are',
-        'backbones/base.py',
+        'hosting/model.py',
         'return entering.every(self.strides(index)[1])',
         'return entering.every(self.strides(index)[0])',
         'backbones/test_mvit.py -k keys_lie',
@@ -819,7 +819,7 @@ MUTATIONS = (
     ),
     Mutation(
         'a map over the image is shifted by half a token',
-        'backbones/pixels.py',
+        'hosting/pixels.py',
         '(pixels + 0.5 - start) / stride - 0.5',
         '(pixels - start) / stride',
         'analysis/test_grad_cam.py -k over_the_image',

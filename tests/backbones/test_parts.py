@@ -6,8 +6,8 @@ from cases import images, randomize, swin, vit
 from torch.testing import assert_close
 
 from vitplug.attention import tuning
-from vitplug.backbones import attention
 from vitplug.backbones.swin import SwinBlock
+from vitplug.hosting import attention
 
 
 @pytest.fixture(autouse=True)
