@@ -125,15 +125,32 @@ def centre_bias(bias: Tensor, site: Site) -> Tensor:
     Raises:
         ValueError: If there are several images or windows with a bias of their own.
     """
+    queries = site.pairs.queries
+    row, column = centre_token(queries.hw)
+    of_keys = bias_of(bias, site, row * queries.width + column)
+    return of_keys - of_keys.min()
+
+
+def bias_of(bias: Tensor, site: Site, patch: int) -> Tensor:
+    """The position bias of one query, mean over heads.
+
+    Args:
+        bias: As :func:`centre_bias` takes it.
+        site: Intermediate ``'site'`` of the block.
+        patch: Index of the query among the patches of its window, in reading order.
+
+    Returns:
+        ``(h, w)`` on the keys' grid.
+
+    Raises:
+        ValueError: If there are several images or windows with a bias of their own.
+    """
     if bias.ndim == 5:
         if bias.shape[0] * bias.shape[1] > 1:
             raise ValueError(f'bias of shape {tuple(bias.shape)}: expected that of one image and one window')
         bias = bias[0, 0]
     queries, keys = site.pairs.queries, site.pairs.keys
-    row, column = centre_token(queries.hw)
-    query = queries.num_prefix + row * queries.width + column
-    of_keys = bias.detach().double().mean(0)[query, keys.num_prefix :].unflatten(0, keys.hw)
-    return of_keys - of_keys.min()
+    return bias.detach().double().mean(0)[queries.num_prefix + patch, keys.num_prefix :].unflatten(0, keys.hw)
 
 
 def _as_array(image: Tensor | np.ndarray) -> np.ndarray:

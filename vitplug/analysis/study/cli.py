@@ -14,9 +14,11 @@ from vitplug.errors.stops import BadSample
 from vitplug.files.readers import refuse_code_in_files
 
 from . import results
+from .attention import FEW
 from .drawing import FORMATS
 from .estimators import ESTIMATORS, UNBIASED
 from .features import CKA, OfGroups
+from .figures import FIGURES, choose_figures
 from .images import find_images
 from .measure import Measure
 from .options import add_baseline, add_images, add_settings, model_config
@@ -26,6 +28,7 @@ from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
 from .table import ALL, MEASURES, by_all_estimators, choose
 
+IMAGES = 128
 GOES_ON = 'what is measured so far is kept, and the same command goes on'
 
 
@@ -37,10 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    args = _parser().parse_args(argv)
+    args = _parsed(argv)
     with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
         out = Path(args.out)
-        measures = choose(args.measures, args.cka)
+        measures = choose_figures(args.figure) if args.figure else choose(args.measures, args.cka)
+        named_by = '--figure' if args.figure else '--measures' if args.measures != ALL else ''
         check_folder(out)
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         named = [(MODEL, cfg, args.checkpoint)]
@@ -52,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         subjects = [Subject.read(*one, args.device, args.allow_changes) for one in named]
         usable, skipped = check_images(subjects, paths)
         with open_store(out, identity(subjects, usable)) as store:
-            jobs, left_out = plan(measures, subjects, store, explicit=args.measures != ALL)
+            jobs, left_out = plan(measures, subjects, store, named_by)
             _check_cka(args.cka, [job.measure for job in jobs], left_out)
             _say(left_out)
             run(jobs, subjects, usable, store)
@@ -94,6 +98,17 @@ class _List(argparse.Action):
         parser.exit()
 
 
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.figure and args.cka != UNBIASED.name:
+        parser.error(f'--cka {args.cka}: no figure is of CKA; leave it out, or name --measures')
+    args.measures = ALL if args.measures is None else args.measures
+    if args.num is None:
+        args.num = FEW if args.figure else IMAGES
+    return args
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description='Measure what a trained model does: entropy, distance, similarity, receptive field and more, '
@@ -102,12 +117,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', help='checkpoint file')
-    add_images(parser, num=128)
-    parser.add_argument(
+    add_images(parser, num=None, default=f'{IMAGES}; {FEW} with --figure')
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
         '--measures',
-        default=ALL,
         metavar='NAME,...',
         help=f'of {", ".join(MEASURES)} (default {ALL}: those that apply to the model)',
+    )
+    chosen.add_argument(
+        '--figure',
+        metavar='NAME,...',
+        help=f'figures of papers in place of measures, of {", ".join(FIGURES)}',
     )
     parser.add_argument(
         '--cka',

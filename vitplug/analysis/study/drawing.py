@@ -234,6 +234,68 @@ def maps(title: str, shown: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
+def map_rows(
+    title: str,
+    rows: Mapping[str, Mapping[str, np.ndarray]],
+    own_scale: bool = False,
+    limits: tuple[float, float] | None = None,
+    colours: str = HEAT,
+) -> Figure:
+    """Maps ``(h, w)`` in rows, a column for each name; colours of a row have one scale.
+
+    Args:
+        title: Title of the figure.
+        rows: By title of the row, maps by title of the column; pictures of three channels as they are.
+        own_scale: Whether each map has a scale of its own.
+        limits: One scale for all, in place of those of the rows.
+        colours: The colours.
+    """
+    most = max(map(len, rows.values()))
+    figure = Figure(figsize=(1.7 * most + 0.9, 1.9 * len(rows) + 0.5), layout='constrained')
+    figure.suptitle(textwrap.fill(title, int(LETTERS * (1.7 * most + 0.9))), fontsize=11)
+    axes = figure.subplots(len(rows), most, squeeze=False)
+    for line, (row, maps_of) in zip(axes, rows.items(), strict=True):
+        low, high = limits or _range([values for values in maps_of.values() if values.ndim == 2])
+        scale = {} if own_scale else dict(vmin=low, vmax=high)
+        for ax, (name, values) in zip(line, maps_of.items(), strict=False):
+            shown = ax.imshow(values, cmap=colours, **scale)
+            ax.set_title(name.replace(' (', '\n('), fontsize=8)
+        for ax in line[len(maps_of) :]:
+            ax.set_axis_off()
+        line[0].set_ylabel(textwrap.fill(row, 22), fontsize=8)
+        if not own_scale:
+            figure.colorbar(shown, ax=list(line), shrink=0.8)
+    for ax in axes.flat:
+        ax.set_xticks([])
+        ax.set_yticks([])
+    return figure
+
+
+def _range(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
+    return min(float(array.min()) for array in arrays), max(float(array.max()) for array in arrays)
+
+
+def strips(title: str, matrices: Mapping[str, np.ndarray], across: str, down: str) -> Figure:
+    """Matrices that are wider than high, two columns of panels with one scale.
+
+    Args:
+        title: Title of the figure.
+        matrices: By title of their panel.
+        across: Label of the columns.
+        down: Label of the rows.
+    """
+    figure, axes = panels(len(matrices), title, columns=2, inches=(5.2, 1.7))
+    low, high = _range(list(matrices.values()))
+    for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
+        picture = ax.imshow(matrix, cmap=MATRIX, vmin=low, vmax=high, aspect='auto', interpolation='nearest')
+        ax.set_title(name, fontsize=9)
+        ax.set_xlabel(across, fontsize=8)
+        ax.set_ylabel(down, fontsize=8)
+        ax.yaxis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))
+    figure.colorbar(picture, ax=axes, shrink=0.85)
+    return figure
+
+
 def some(items: Sequence) -> list:
     """At most 12 of some things, evenly spaced, the first and the last among them."""
     chosen = np.linspace(0, len(items) - 1, min(MOST_PANELS, len(items))).round().astype(int)

@@ -13,12 +13,13 @@ from vitplug.tasks import check_scope
 from .images import SPLITS
 
 
-def add_images(parser: argparse.ArgumentParser, num: int) -> None:
+def add_images(parser: argparse.ArgumentParser, num: int | None, default: str = '') -> None:
     """The folder of results, and the images.
 
     Args:
         parser: The command's.
         num: Number of images by default.
+        default: What is said of it, where that depends on other options.
     """
     parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
     parser.add_argument(
@@ -27,7 +28,9 @@ def add_images(parser: argparse.ArgumentParser, num: int) -> None:
         metavar='PATH',
         help=f'folder of images, image, or {" or ".join(SPLITS)} of the config (default {SPLITS[0]})',
     )
-    parser.add_argument('--num', type=int, default=num, metavar='N', help=f'images, evenly spaced (default {num})')
+    parser.add_argument(
+        '--num', type=int, default=num, metavar='N', help=f'images, evenly spaced (default {default or num})'
+    )
 
 
 def add_baseline(parser: argparse.ArgumentParser) -> None:

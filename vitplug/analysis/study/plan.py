@@ -71,7 +71,7 @@ def identity(subjects: Sequence[Subject], paths: Sequence[Path]) -> dict:
 
 
 def plan(
-    measures: Iterable[Measure], subjects: Sequence[Subject], store: Store, explicit: bool
+    measures: Iterable[Measure], subjects: Sequence[Subject], store: Store, named_by: str = ''
 ) -> tuple[list[Job], dict[str, dict[str, str]]]:
     """The measures that apply, on each model or on both together.
 
@@ -79,7 +79,7 @@ def plan(
         measures: The wanted ones.
         subjects: The model, and the baseline if there is one.
         store: Where arrays are kept.
-        explicit: Whether the measures were named one by one.
+        named_by: The option that names the measures one by one; '' if none does.
 
     Returns:
         The jobs, and the reasons for measures, or parts of them, that do not apply.
@@ -92,8 +92,8 @@ def plan(
         for group in [subjects] if measure.compares else [[subject] for subject in subjects]:
             job = Job(measure, group, store)
             reason = measure.why_not(*group)
-            if reason and explicit and group[0].label == MODEL:
-                raise ValueError(f'--measures {measure.name}: does not apply to the {job.label}: {reason}')
+            if reason and named_by and group[0].label == MODEL:
+                raise ValueError(f'{named_by} {measure.name}: does not apply to the {job.label}: {reason}')
             if not reason:
                 jobs.append(job)
             if said := reason or measure.left_out(*group):
@@ -104,5 +104,5 @@ def plan(
 def finished(measures: Iterable[Measure], jobs: Sequence[Job], subjects: Sequence[Subject], store: Store) -> list[Job]:
     """The jobs of earlier calls in this folder that were finished, beside those of this call."""
     now = {job.measure.name for job in jobs}
-    others, _ = plan([m for m in measures if m.name not in now], subjects, store, explicit=False)
+    others, _ = plan([m for m in measures if m.name not in now], subjects, store)
     return [job for job in others if job.done]

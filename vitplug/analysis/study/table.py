@@ -5,6 +5,7 @@ import difflib
 from .attention import ATTENTION
 from .estimators import ESTIMATORS, UNBIASED
 from .features import FEATURES, OfGroups
+from .figures import FIGURES
 from .gradients import GRADIENTS
 from .learned import LEARNED
 from .measure import Measure
@@ -40,7 +41,7 @@ def choose(names: str, cka: str = UNBIASED.name) -> list[Measure]:
 
 
 def by_all_estimators() -> list[Measure]:
-    """Every measure; those of CKA by every estimator."""
+    """Every measure and figure; measures of CKA by every estimator."""
     others = [estimator for estimator in ESTIMATORS.values() if estimator is not UNBIASED]
     more = [m.by(estimator) for m in MEASURES.values() if isinstance(m, OfGroups) for estimator in others]
-    return [*MEASURES.values(), *more]
+    return [*MEASURES.values(), *more, *FIGURES.values()]
