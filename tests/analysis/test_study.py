@@ -22,6 +22,7 @@ from scipy import stats
 from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
 from vitplug.analysis.study.features import CKA, EvolvingSpeed, OfGroups
+from vitplug.analysis.study.figures import FIGURES
 from vitplug.analysis.study.measure import Measure, by_block
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
@@ -32,6 +33,7 @@ CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
 SEGMENTATION = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 PLAIN = 'model = dict(backbone=dict(with_cls_token=True))'
+GAB = "model = dict(backbone=dict(plugs=[dict(type='GaussianAttentionBias')]))"
 REFINER = "model = dict(backbone=dict(with_cls_token=True, plugs=[dict(type='Refiner')]))"
 
 
@@ -47,7 +49,7 @@ def template(tmp_path_factory):
     folder = bad_inputs.prepare(tmp_path_factory.mktemp('study') / 'a')
     mixer = f'model = dict(backbone=dict(_delete_=True, {bad_inputs.MIXER}, arch=dict(embed_dims=8, num_layers=2, '
     mixer += "tokens_mlp_dims=4, channels_mlp_dims=8), out_type='featmap'), neck=dict(type='GlobalAveragePooling'))"
-    for name, text in dict(plain=PLAIN, refiner=REFINER, mixer=mixer).items():
+    for name, text in dict(plain=PLAIN, refiner=REFINER, mixer=mixer, gab=GAB).items():
         (folder / f'{name}.py').write_text(f"_base_ = 'tiny.py'\n{text}\n")
         untrained(folder / f'{name}.py', folder / f'{name}.pth')
     as_they_are = "pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]"
@@ -402,6 +404,94 @@ def test_estimators_of_the_papers_beside_the_default(folder, tmp_path, monkeypat
             assert np.allclose(array(numbers, 'high') - array(numbers), half, rtol=1e-3, atol=1e-8)
 
 
+def drawn(out, name, label='model'):
+    """The arrays of a figure, by image and name."""
+    with np.load(out / 'arrays' / f'{label}.{name}.npz') as arrays:
+        return {key: arrays[key] for key in arrays.files}
+
+
+def recorded_of(found, config, number):
+    """Recorded intermediates of one of the images, in float64."""
+    subject = Subject.read('model', read_config(f'{config}.py'), f'{config}.pth', 'cpu', False)
+    image = subject.load(Path(found['images']['files'][number])).inputs
+    _, recorded = subject.backbone.forward_intermediates(image, ('probs', 'maps', 'block'))
+    return {name: {i: t[0].detach().double().numpy() for i, t in by.items()} for name, by in recorded.items()}
+
+
+def test_figures_show_the_papers_quantities(folder, tmp_path):
+    out = tmp_path / 'out'
+    names = 'cb-figure3b,cb-figure10,revit-figure3,refiner-figure5'
+    said = analyze(folder, f'refiner.py refiner.pth --baseline plain.py plain.pth --figure {names} --out {out}').out
+    assert '4 images; 4 pictures' in said and {path.stem for path in out.glob('*.png')} == set(names.split(','))
+    found = results_in(out)
+    for number in range(4):
+        probs = recorded_of(found, 'refiner', number)['probs']
+        for layer, kept in probs.items():
+            row = drawn(out, 'cb-figure10')[f'{number:05}/block {layer}']
+            assert np.allclose(row, kept[0, :, 0].mean(0), atol=1e-7)
+    recorded = recorded_of(found, 'refiner', 0)
+    check_maps_by_entropy(drawn(out, 'cb-figure3b'), recorded['probs'])
+    tokens = recorded['block'][1][1:]
+    unit = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
+    assert np.allclose(drawn(out, 'revit-figure3')['00000/block 1'], unit @ unit.T, atol=1e-5)
+    for name in ('probs', 'maps'):
+        expected = recorded[name][1][0].mean(0)[1:, 1:]
+        assert np.allclose(drawn(out, 'refiner-figure5')[f'00000/{name}|block 1'], expected, atol=1e-6)
+    assert not [key for key in drawn(out, 'refiner-figure5', 'baseline') if 'maps' in key]
+
+
+def check_maps_by_entropy(shown, probs):
+    """Maps of the central patch, the lowest and the highest entropy of all blocks and heads among them."""
+    rows = np.stack([kept[0, :, 1 + _centre(kept.shape[-1] - 1), 1:] for _, kept in sorted(probs.items())])
+    rows = rows / rows.sum(-1, keepdims=True)
+    entropies = -(rows * np.log(rows)).sum(-1)
+    told = {key.partition('/')[2]: values for key, values in shown.items() if 'picture' not in key}
+    for name, values in told.items():
+        entropy, layer, head = re.fullmatch(r'([\d.]+) \(block (\d+), head (\d+)\)', name).groups()
+        assert np.allclose(values.ravel(), rows[int(layer), int(head)], atol=1e-6)
+        assert abs(entropies[int(layer), int(head)] - float(entropy)) < 0.006
+    shown_entropies = sorted(float(name.split()[0]) for name in told)
+    assert abs(shown_entropies[0] - entropies.min()) < 0.006 and abs(shown_entropies[-1] - entropies.max()) < 0.006
+
+
+def _centre(patches: int) -> int:
+    side = round(patches**0.5)
+    return (side - 1) // 2 * (side + 1)
+
+
+def test_biases_of_patches_trained_and_untrained(folder, tmp_path):
+    checkpoint = torch.load(folder / 'gab.pth', weights_only=False)
+    for name, value in checkpoint['state_dict'].items():
+        if 'gab_sigma' in name:
+            value.fill_(1.5)
+    torch.save(checkpoint, tmp_path / 'trained.pth')
+    out = tmp_path / 'out'
+    analyze(folder, f'gab.py {tmp_path}/trained.pth --figure gab-figure5 --out {out}')
+    arrays = drawn(out, 'gab-figure5')
+    side = arrays['00000/trained, block 0|patch 0'].shape[0]
+    y, x = np.mgrid[:side, :side]
+    for state, sigma in dict(trained=1.5, untrained=5.0).items():
+        for layer in (0, 1):
+            for patch in (0, 1, 2, side**2 - 1):
+                squares = (y - patch // side) ** 2 + (x - patch % side) ** 2
+                bias = arrays[f'00000/{state}, block {layer}|patch {patch}']
+                assert np.allclose(bias, 4 * np.exp(-squares / (2 * sigma**2)), atol=1e-5), (state, layer, patch)
+
+
+@pytest.mark.parametrize(
+    ('model', 'figure', 'reason'),
+    [
+        ('plain', 'refiner-figure5', 'no plug changes its maps: name a model with Refiner'),
+        ('plain', 'gab-figure5', 'no block has a position bias'),
+        ('gab', 'cb-figure10', 'it has no class token'),
+        ('mixer', 'cb-figure3b', 'no block has attention maps'),
+    ],
+)
+def test_figures_that_do_not_apply(model, figure, reason, folder, tmp_path):
+    said = analyze(folder, f'{model}.py {model}.pth --figure {figure} --out {tmp_path}/out', status=2).err
+    assert f'--figure {figure}: does not apply to the model: {reason}' in said
+
+
 def test_a_paper_needs_its_number_of_images(folder, tmp_path):
     for name, least in (('paper-refiner', 320), ('paper-bvit', 1000)):
         for measures in ('all', 'cka'):
@@ -434,6 +524,10 @@ def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
             '--cka paper-bvit: none of --measures entropy is of CKA: add one of cka',
         ),
         ('--num 0', '--num 0: expected at least 1'),
+        ('--figure cb-fig10', r"--figure cb-fig10: there is no 'cb-fig10': did you mean cb-figure10\?"),
+        ('--figure x', "there is no 'x': choose from cb-figure3b, cb-figure10, gab-figure5"),
+        ('--figure cb-figure10 --cka paper-bvit', '--cka paper-bvit: no figure is of CKA'),
+        ('--figure cb-figure10 --measures entropy', 'not allowed with argument'),
         ('--images nowhere', '--images: no such file or folder: nowhere'),
         ('--out data', '--out: data holds other files'),
         ('--baseline nowhere.py plain.pth', r'no such config: nowhere\.py'),
@@ -444,12 +538,13 @@ def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
 def test_refused(arguments, error, folder, tmp_path):
     said = analyze(folder, f'plain.py plain.pth --num 3 --out {tmp_path}/out {arguments}', status=2).err
     assert re.search(error, said), said
-    assert said.strip().count('\n') == 0 and not (tmp_path / 'out').exists()
+    lines = [line for line in said.strip().splitlines() if not line.startswith(('usage:', ' '))]
+    assert len(lines) == 1 and not (tmp_path / 'out').exists()
 
 
 def test_every_measure_is_in_the_docs():
     page = (Path(__file__).parents[2] / 'docs/analyze.md').read_text()
-    for measure in MEASURES.values():
+    for measure in (*MEASURES.values(), *FIGURES.values()):
         if isinstance(measure, OfGroups):
             assert all(f'| `{name}` | {found.words} | {found.source} |' in page for name, found in ESTIMATORS.items())
         row = f'| `{measure.name}` | {measure.definition} | {measure.unit} | {measure.source} | {measure.needs} |'

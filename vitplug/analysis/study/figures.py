@@ -126,11 +126,12 @@ class MapsByEntropy(Picture, OfMaps):
         ranked = sorted(maps)
         wanted = np.linspace(ranked[0][0], ranked[-1][0], self.SHOWN)
         chosen = dict.fromkeys(min(ranked, key=lambda key, value=value: abs(key[0] - value)) for value in wanted)
-        return {f'{key[0]:.2f} (block {key[1]}, head {key[2]})': maps[key] for key in chosen}
+        named = {f'{key[0]:.2f} (block {key[1]}, head {key[2]})': maps[key] for key in chosen}
+        return {'picture': image.picture, **named}
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
         rows = {one.label: one.units[0] for one in shown}
-        return drawing.map_rows(self.title, rows, own_scale=True)
+        return drawing.map_rows(f'{self.title}, in nats', rows, own_scale=True)
 
 
 class BiasRows(Picture, PositionBias):
