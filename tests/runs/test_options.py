@@ -206,7 +206,7 @@ BASES = {
 
 
 # Hooks that tools add by themselves: train.py for compiled models, ablate.py for paired seeds.
-BY_TOOLS = {'CompileHook', 'PairedWeightsHook'}
+BY_TOOLS = {'CompileHook', 'PairedWeightsHook', 'ValidationLossHook'}
 ADDED = ('bad_samples', 'randomness', 'interruption', 'non_finite', 'hook_states', 'plug_values')
 
 

@@ -7,6 +7,7 @@ from itertools import chain
 from mmengine.config import Config
 
 from vitplug.config.parts import as_list
+from vitplug.runs.hooks import validation_loss
 
 # Metrics of torch and mmengine that are better when smaller have one of these words in their names.
 LESS_IS_BETTER = ('loss', 'error', 'perplexity')
@@ -75,6 +76,8 @@ def choose_metric(cfg: Config, metric: str | None) -> str:
         raise ValueError(f'{cfg.filename}: has no validation (val_evaluator, val_dataloader), so there is no metric')
     kinds = [str(evaluator.get('type')).rpartition('.')[2] for evaluator in evaluators]
     names = [name for kind, settings in zip(kinds, evaluators, strict=True) for name in _names(kind, settings)]
+    if names and cfg.get('default_scope') == validation_loss.SCOPE:
+        names.append(validation_loss.NAME)
     unknown = [kind for kind in kinds if kind not in KNOWN]
     if not names and not unknown:
         raise ValueError(f'--metric: {", ".join(kinds)} give no number for all classes together: set an average')

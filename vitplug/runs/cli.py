@@ -28,6 +28,7 @@ from .data.workers import deaths_of_workers
 from .hooks.checkpoint_fit import CheckpointFitHook
 from .hooks.compilation import CompileHook
 from .hooks.hook_states import HookStatesHook
+from .hooks.validation_loss import ValidationLossHook
 from .launch import is_first_process, start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
 from .saving.folders import check_run_folders, choose_start, older_checkpoint_named, run_folders
@@ -132,7 +133,7 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
         hook.allow_changes |= allow_changes
     if not checks:
         runner.register_hook(CheckpointFitHook(allow_changes))
-    for kind in (CompileHook, HookStatesHook):
+    for kind in (CompileHook, HookStatesHook, ValidationLossHook):
         if not any(isinstance(hook, kind) for hook in runner.hooks):
             runner.register_hook(kind())
     keep_parameter_lists_off_the_terminal(runner.logger)

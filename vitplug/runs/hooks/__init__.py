@@ -12,6 +12,7 @@ from .non_finite import NonFiniteLossHook
 from .paired_weights import PairedWeightsHook
 from .plug_values import PlugValuesHook
 from .randomness import RandomnessHook
+from .validation_loss import ValidationLossHook
 
 __all__ = [
     'BadSampleHook',
@@ -23,4 +24,5 @@ __all__ = [
     'PairedWeightsHook',
     'PlugValuesHook',
     'RandomnessHook',
+    'ValidationLossHook',
 ]

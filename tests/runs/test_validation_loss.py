@@ -1,0 +1,48 @@
+"""The loss of a classifier over its validation images."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.evaluator import Evaluator
+from mmpretrain.evaluation import Accuracy
+from mmpretrain.structures import DataSample
+
+from vitplug.runs.hooks.validation_loss import NAME, ValidationLossHook
+
+
+def evaluated(samples, scope='mmpretrain'):
+    evaluator = Evaluator([Accuracy(topk=(1,))])
+    loop = SimpleNamespace(evaluator=evaluator)
+    hook = ValidationLossHook()
+    for _ in range(2):  # a second validation adds no second metric
+        hook.before_val(SimpleNamespace(cfg=Config(dict(default_scope=scope)), val_loop=loop))
+    for batch in (samples[:3], samples[3:]):
+        evaluator.process(batch)
+    return evaluator.evaluate(len(samples))
+
+
+def sample(scores, label):
+    return DataSample().set_pred_score(torch.tensor(scores)).set_pred_label(int(np.argmax(scores))).set_gt_label(label)
+
+
+def test_mean_over_images_not_batches():
+    scores = np.random.default_rng(0).dirichlet(np.ones(4), 4).astype(np.float32)
+    found = evaluated([sample(list(map(float, row)), i % 4) for i, row in enumerate(scores)])
+    assert list(found) == ['accuracy/top1', NAME]
+    assert found[NAME] == pytest.approx(-np.log(scores[np.arange(4), np.arange(4)].astype(float)).mean(), rel=1e-6)
+
+
+def test_a_probability_of_0_is_finite():
+    assert 80 < evaluated([sample([1.0, 0.0], 1)] * 4)[NAME] < 90
+
+
+@pytest.mark.parametrize('scores', [[0.9, 0.8], [2.0, -1.0]])
+def test_scores_that_are_no_probabilities_have_none(scores):
+    assert list(evaluated([sample(scores, 0)] * 4)) == ['accuracy/top1']
+
+
+def test_other_tasks_have_none():
+    assert list(evaluated([sample([0.5, 0.5], 0)] * 4, scope='mmdet')) == ['accuracy/top1']

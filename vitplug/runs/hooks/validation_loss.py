@@ -1,0 +1,68 @@
+"""The loss of a classifier over its validation images, beside the metrics of its config."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from mmengine.evaluator import BaseMetric
+from mmengine.hooks import Hook
+from torch import Tensor
+
+from vitplug.registry import HOOKS
+
+NAME = 'loss/cross_entropy'
+# The library of classifiers.
+SCOPE = 'mmpretrain'
+# How far the scores of an image may be from a sum of 1.
+TOLERANCE = 1e-3
+
+
+@HOOKS.register_module()
+class ValidationLossHook(Hook):
+    """Adds the metric ``loss/cross_entropy`` to the validation and the test of a classifier.
+
+    It is the mean over the images of ``-log p`` of the true class, ``p`` being the score that the model predicts, as in
+    *Scratching Visual Transformer's Back with Uniform Attention*, Fig. 9. Scores that are no probabilities of one class
+    have none. `tools/train.py` and `tools/test.py` add this hook to every config.
+    """
+
+    def before_val(self, runner) -> None:
+        """Adds it to the validation."""
+        _add(runner, runner.val_loop)
+
+    def before_test(self, runner) -> None:
+        """Adds it to the test."""
+        _add(runner, runner.test_loop)
+
+
+def _add(runner, loop) -> None:
+    metrics = loop.evaluator.metrics
+    if runner.cfg.get('default_scope') == SCOPE and not any(isinstance(metric, CrossEntropy) for metric in metrics):
+        # Last, for the first metric is the one that chooses the best checkpoint.
+        metrics.append(CrossEntropy())
+
+
+class CrossEntropy(BaseMetric):
+    """Mean cross entropy of predicted probabilities of one class; no number where there are none."""
+
+    default_prefix, name = NAME.split('/')
+
+    def process(self, data_batch: Mapping | None, data_samples: Sequence[Mapping]) -> None:
+        """Takes what the model predicts of a batch."""
+        self.results += [_cross_entropy(sample) for sample in data_samples]
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """The mean over the images."""
+        if not results or None in results:
+            return {}
+        return {self.name: float(torch.tensor(results, dtype=torch.float64).mean())}
+
+
+def _cross_entropy(sample: Mapping) -> float | None:
+    """That of one image; None where it has no probabilities of one class."""
+    scores, label = sample.get('pred_score'), sample.get('gt_label')
+    if not isinstance(scores, Tensor) or not isinstance(label, Tensor) or label.numel() != 1 or scores.ndim != 1:
+        return None
+    scores = scores.double()
+    if scores.min() < 0 or abs(scores.sum() - 1) > TOLERANCE:
+        return None
+    return -scores[label.item()].clamp(min=torch.finfo(torch.float32).tiny).log().item()
