@@ -404,6 +404,49 @@ def test_estimators_of_the_papers_beside_the_default(folder, tmp_path, monkeypat
             assert np.allclose(array(numbers, 'high') - array(numbers), half, rtol=1e-3, atol=1e-8)
 
 
+def test_layers_of_a_resnet_beside_a_vit(folder, tmp_path, monkeypatch):
+    """CKA and similarity of residual units, against a walk through ResNet's modules by hand, in float64."""
+    monkeypatch.setitem(ESTIMATORS, 'paper-refiner', OfBatches('paper-refiner', 'Refiner', batch=4, batches=1))
+    resnet = "type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8, num_stages=3, strides=(1, 2, 1), dilations=(1, 1, 1), out_indices=(2,)"
+    neck_and_head = "neck=dict(type='GlobalAveragePooling'), head=dict(in_channels=32)"
+    bad_inputs.child(f'model = dict(backbone=dict(_delete_=True, {resnet}), {neck_and_head})', 'resnet.py')(folder)
+    untrained(folder / 'resnet.py', folder / 'resnet.pth')
+    command = f'plain.py plain.pth --baseline resnet.py resnet.pth --num 4 --out {tmp_path}'
+    said = analyze(folder, f"{command} --cka paper-refiner --blocks 'layer*.*'").out
+    assert 'left out: entropy of the baseline: no block has attention maps' in said
+    found = results_in(tmp_path)['measures']
+
+    subject = Subject.read('baseline', read_config('resnet.py'), 'resnet.pth', 'cpu', False, 'layer*.*')
+    net = subject.model.backbone
+    features, similarity = [], []
+    for path in results_in(tmp_path)['images']['files']:
+        with torch.no_grad():
+            x, outputs = net.maxpool(net.relu(net.norm1(net.conv1(subject.load(Path(path)).inputs)))), []
+            for stage in (net.layer1, net.layer2, net.layer3):
+                for unit in stage:
+                    x = unit(x)
+                    outputs.append(x[0].double().numpy())
+        features.append([output.ravel() for output in outputs])
+        tokens = outputs[0].reshape(8, -1).T
+        tokens = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
+        cosines = tokens @ tokens.T
+        similarity.append((cosines.sum() - np.trace(cosines)) / (cosines.size - len(cosines)))
+    by_layer = [np.stack(of_layer) for of_layer in zip(*features, strict=True)]
+    last = [biased_cka(layer, by_layer[-1]) for layer in by_layer]
+    speed = array(found['evolving_speed-paper-refiner']['values']['baseline']['evolving speed'])
+    assert np.allclose(speed, np.array(last) / last[0], rtol=1e-5)
+    assert len(found['evolving_speed-paper-refiner']['values']['model']['evolving speed']['mean']) == 2
+    mean = array(found['feature_similarity']['values']['baseline']['similarity'])[0]
+    assert np.isclose(mean, np.mean(similarity), rtol=1e-5)
+
+    for pattern, error in (
+        ('', r"resnet.*is a ResNet.*--blocks with 'layer\*' \(3 of ResLayer\), 'layer\*\.\*' \(6 of BasicBlock\)"),
+        ("--blocks 'layer9.*'", r'--blocks layer9\.\*: names 0 modules of ResNet: expected the blocks'),
+    ):
+        said = analyze(folder, f'resnet.py resnet.pth --num 4 --out {tmp_path}/bad {pattern}', status=2).err
+        assert re.search(error, said), said
+
+
 def drawn(out, name, label='model'):
     """The arrays of a figure, by image and name."""
     with np.load(out / 'arrays' / f'{label}.{name}.npz') as arrays:
@@ -532,6 +575,7 @@ def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
         ('--out data', '--out: data holds other files'),
         ('--baseline nowhere.py plain.pth', r'no such config: nowhere\.py'),
         ('--baseline plain.py nowhere.pth', r'--baseline: no such checkpoint: nowhere\.pth'),
+        ("--blocks 'layers.*'", r"--blocks layers\.\*: is for backbones that are not vitplug's"),
         ('--cfg-options model.backbone.type=mmpretrain.VisionTransformer --allow-changes', 'records no intermediates'),
     ],
 )

@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             named.append((BASELINE, model_config(config, checkpoint, '--baseline'), checkpoint))
         refuse_code_in_files()
         paths = find_images(cfg, args.images, args.num)
-        subjects = [Subject.read(*one, args.device, args.allow_changes) for one in named]
+        subjects = [Subject.read(*one, args.device, args.allow_changes, args.blocks) for one in named]
+        _check_blocks(args.blocks, subjects)
         usable, skipped = check_images(subjects, paths)
         with open_store(out, identity(subjects, usable)) as store:
             jobs, left_out = plan(measures, subjects, store, named_by)
@@ -80,6 +81,19 @@ def _check_cka(name: str, measures: Sequence[Measure], left_out: LeftOut) -> Non
     """
     if name != UNBIASED.name and not any(isinstance(measure, OfGroups) for measure in measures):
         raise ValueError(f'--cka {name}: does not apply: {left_out[CKA(ESTIMATORS[name]).name][MODEL]}')
+
+
+def _check_blocks(pattern: str, subjects: Sequence[Subject]) -> None:
+    """Checks that named blocks are of some model.
+
+    Raises:
+        ValueError: If all backbones are vitplug's.
+    """
+    if pattern and all(subject.is_plugged for subject in subjects):
+        raise ValueError(
+            f"--blocks {pattern}: is for backbones that are not vitplug's; these are "
+            + ' and '.join(subject.about for subject in subjects)
+        )
 
 
 def _say(left_out: LeftOut) -> None:
@@ -138,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
         + f' (default {UNBIASED.name})',
     )
     add_baseline(parser)
+    parser.add_argument(
+        '--blocks',
+        default='',
+        metavar='PATTERN',
+        help="names of the blocks in a backbone that is not vitplug's, such as 'layer*.*' of ResNet",
+    )
     parser.add_argument('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
     parser.add_argument('--list', action=_List, nargs=0, help='print the measures with their definitions, and end')
     add_settings(parser)

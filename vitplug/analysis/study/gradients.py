@@ -70,6 +70,9 @@ class ReceptiveField(Measure):
     axes = ()
     FIELD = 'field'
 
+    def why_not(self, subject: Subject) -> str:
+        return '' if subject.is_plugged else "its backbone is not one of vitplug's"
+
     def left_out(self, subject: Subject) -> str:
         return of_other_sizes(sizes_of([subject]))
 
