@@ -232,7 +232,7 @@ PLUGS = {
 
 _ONE_GRID = 'block 0 has queries on 8x8 and keys on 2x2, and a bias of every offset needs both in the same tokens'
 _NO_SUM = r'low_memory=True cannot hand the scores of block 1 on to block 2, which has other windows, grids or heads'
-NOT_OFFERED = r"takes the socket '\w+', which block 0 .* it offers \['mlp_front', 'mlp_mid', 'mlp_end'\]"
+NOT_OFFERED = r"takes the socket '\w+', which block 0 .* it offers \['mlp_front', 'mlp_mid', 'mlp_end', "
 NO_WINDOWS = "stage_transition='flat_nearest' resizes windows, and blocks {} and {}, .* have global attention"
 _OF_MVIT = {
     'rel-pos-bias': f'RelPosBias: {_ONE_GRID}',
@@ -241,7 +241,7 @@ _OF_MVIT = {
     'residual-low-memory': _NO_SUM,
     'residual-low-memory-bias': _NO_SUM,
     'residual-low-memory-carried': f'RelPosBias: {_ONE_GRID}',
-    'gated-attention': "takes the socket 'heads', which block 1 does not offer",
+    'gated-attention': 'need the tokens of the queries in the socket heads, which block 1 pools',
     'value-residual': r'the values of block 2 lie on a grid of \(2, 2\), those of block 1 on one of \(4, 4\)',
 }
 _IN_WINDOWS = {plug: reason.replace('8x8', '4x4').replace('2x2', '1x1') for plug, reason in _OF_MVIT.items()}

@@ -53,7 +53,9 @@ class PoolingBlock(BaseModule):
     def __init__(self, in_dims, spec, shape, sockets):
         super().__init__()
         self.spec, self.shape, self.sockets = spec, shape, sockets
-        self.widths = {'heads': in_dims, 'mlp_end': spec.out_dims}
+        self.widths = {'heads': in_dims, 'block_in': in_dims}
+        self.widths |= dict.fromkeys(('mlp_end', 'mlp_residual', 'block_out'), spec.out_dims)
+        self.has_query_tokens = True
         heads, self.heads = shape.head_dims, (shape.map_heads, shape.map_heads, shape.value_heads)
         self.norm1, self.norm2 = nn.LayerNorm(in_dims), nn.LayerNorm(spec.dims)
         self.qkv = nn.Linear(in_dims, sum(self.heads) * heads)
@@ -74,11 +76,13 @@ class PoolingBlock(BaseModule):
         )
         out, carry = attend(q, k, v, scale=dims**-0.5, site=site, plugs=plugs, carry=carry, record=record)
         x, tokens = every(x, layout, of_queries), every(tokens, layout, of_queries)
-        out = plugs.change_heads(out.squeeze(1).transpose(1, 2).flatten(2), tokens, site, dims)
-        x = self.skip1(x) + plugs.tokens('msa', self.proj(out), site)
+        out = plugs.change_heads(out.squeeze(1).transpose(1, 2).flatten(2), tokens, site, carry, dims)
+        branch = plugs.tokens('msa', self.proj(out), site)
+        x = self.skip1(x) + plugs.residual('msa', branch, site, record)
         hidden = gelu(self.fc1(plugs.tokens('mlp_front', self.norm2(x), site)))
         out = self.fc2(plugs.tokens('mlp_mid', hidden, site))
-        return self.skip2(x) + plugs.tokens('mlp_end', out, site), carry
+        branch = plugs.tokens('mlp_end', out, site)
+        return self.skip2(x) + plugs.residual('mlp', branch, site, record), carry
 
 
 def every(x_BNC, layout, step):

@@ -389,7 +389,7 @@ def test_plug_of_ones_own_is_its_equation(host, beside_examples):
     _, found = model.forward_intermediates(images, ('scores', 'bias', 'logits', 'probs', 'maps'))
     for layer, block in enumerate(model.plugged_blocks()):
         parts, bias = block.plugs['talking_heads'], found.get('bias', {}).get(layer, 0.0)
-        logits = mixed_by_hand(parts['scores'].mix, found['scores'][layer]) + bias
+        logits = mixed_by_hand(parts['logits'].mix, found['scores'][layer] + bias)
         torch.testing.assert_close(found['logits'][layer], logits)
         torch.testing.assert_close(found['maps'][layer], mixed_by_hand(parts['map'].mix, found['probs'][layer]))
 

@@ -30,9 +30,11 @@ class Block(nn.Module):
         q, k, v = qkv.split(self.heads, dim=2)
         out, carry = attend(q, k, v, scale=dims**-0.5, site=site, plugs=plugs, carry=carry)
         heads = out.squeeze(1).transpose(1, 2).flatten(2)
-        x_BND = x_BND + plugs.tokens('msa', self.proj(plugs.change_heads(heads, normed, site, dims)), site)
+        branch = plugs.tokens('msa', self.proj(plugs.change_heads(heads, normed, site, carry, dims)), site)
+        x_BND = x_BND + plugs.residual('msa', branch, site, None)
         hidden = gelu(self.fc1(plugs.tokens('mlp_front', self.norm2(x_BND), site)))
-        return x_BND + plugs.tokens('mlp_end', self.fc2(plugs.tokens('mlp_mid', hidden, site)), site), carry
+        branch = plugs.tokens('mlp_end', self.fc2(plugs.tokens('mlp_mid', hidden, site)), site)
+        return x_BND + plugs.residual('mlp', branch, site, None), carry
 
 
 class TextHost(nn.Module):
@@ -66,7 +68,9 @@ class TextHost(nn.Module):
         valid_BWN = None if valid_BN is None else valid_BN.unsqueeze(1)
         for index, block in enumerate(self.blocks):
             site = Site(layout, None, index, mask_B1NN, valid_BN, valid_BWN, attends_padding=False)
+            x_BND, carry = block.plugs.stream('block_in', x_BND, site, carry)
             x_BND, carry = block(x_BND, site, carry)
+            x_BND, carry = block.plugs.stream('block_out', x_BND, site, carry)
         return self.plugs.drop_prefix(self.plugs.finish(x_BND, site, carry, None), self.num_prefix)
 
 

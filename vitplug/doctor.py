@@ -272,10 +272,6 @@ TOYS = {
         arch=dict(embed_dims=24, num_layers=2, tokens_mlp_dims=8, channels_mlp_dims=32), img_size=32, patch_size=8
     ),
 }
-# Plugs that another plug needs, by backbone.
-COMPANIONS = {
-    'GaussianAttentionBias': {'VisionTransformer': 'RelPosBias', 'DistilledVisionTransformer': 'RelPosBias'},
-}
 
 
 def plug_in_backbone(backbone: str, plug: str) -> str:
@@ -286,12 +282,17 @@ def plug_in_backbone(backbone: str, plug: str) -> str:
     """
     import torch
 
+    from vitplug.plugs import PLUG_TYPES
     from vitplug.registry import MODELS
 
-    plugs = [dict(type=name) for name in (COMPANIONS.get(plug, {}).get(backbone), plug) if name]
-    try:
-        model = MODELS.build(dict(type=backbone, plugs=plugs, **TOYS[backbone]))
-    except ValueError as refusal:  # an impossible combination; the message has the reason
+    companion = next((kind.companion for kind in PLUG_TYPES if kind.__name__ == plug), '')
+    for plugs in ([plug], [plug, companion]) if companion else ([plug],):
+        try:
+            model = MODELS.build(dict(type=backbone, plugs=[dict(type=name) for name in plugs], **TOYS[backbone]))
+            break
+        except ValueError as error:  # an impossible combination; the message has the reason
+            refusal = error
+    else:
         return f'refused: {" ".join(str(refusal).split())[:100]}'
     outputs = model(torch.rand(1, 3, 32, 32, requires_grad=True))
     _check_finite(sum(output.float().square().sum() for output in _flattened(outputs)), model)

@@ -73,6 +73,7 @@ def sockets() -> str:
     attention = ['LN', 'q, k, v', 'q k^T', '+ bias', 'softmax', 'maps v', 'proj']
     mlp = ['LN', 'fc1, act', 'fc2']
     socket_at = {(0, 1): 'qkv, tap', (0, 2): 'scores', (0, 3): 'bias', (0, 4): 'map', (0, 5): 'heads', (0, 6): 'msa'}
+    further = {(0, 1): 'extra_keys', (0, 3): 'logits', (0, 4): 'normalise', (0, 6): 'residual', (1, 2): 'residual'}
     socket_at |= {(1, 0): 'mlp_front', (1, 1): 'mlp_mid', (1, 2): 'mlp_end'}
     parts = []
     for row, names in enumerate((attention, mlp)):
@@ -84,13 +85,16 @@ def sockets() -> str:
             if (row, column) in socket_at:
                 parts += [box(x - 2, y + 50, 76, 24, socket_at[row, column], fill='#fff', line=RED)]
                 parts += [arrow((x + 36, y + 50), (x + 36, y + 32), colour=RED)]
+            if (row, column) in further:
+                parts += [text(x + 36, y + 88, further[row, column], fill=RED)]
         end = 50 + 92 * len(names)
         parts += [text(end + 10, y + 20, '+', 18)]
         parts += [arrow((36, y + 15), (36, y - 15), (end + 10, y - 15), (end + 10, y + 5))]
-    network = ('prefix: tokens before the first block', 'start: the carry before the first block')
-    for row, words in enumerate((*network, 'finish: the tokens after the last block')):
+    network = ('block_in, block_out: tokens between blocks', 'prefix: tokens before the first block')
+    network += ('start: the carry before the first block', 'finish: the tokens after the last block')
+    for row, words in enumerate(network):
         parts += [text(470, 165 + 22 * row, words, anchor='start', fill=RED)]
-    return svg(740, 250, parts, 'The sockets of a block')
+    return svg(740, 270, parts, 'The sockets of a block')
 
 
 def context_broadcast() -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from vitplug.attention import Site
+from vitplug.attention import Carry, Site
 from vitplug.plugs import LayerPlan, Plug
 
 
@@ -33,5 +33,5 @@ class Gate(nn.Module):
         super().__init__()
         self.gate = nn.Linear(embed_dims, heads_dims)
 
-    def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor, site: Site) -> Tensor:
+    def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor, site: Site, carry: Carry) -> Tensor:
         return heads_BNHd * self.gate(tokens_BND).sigmoid().view_as(heads_BNHd)

@@ -12,7 +12,9 @@ from vitplug.plugs import LayerPlan, Plug
 class TalkingHeads(Plug):
     """Mixes the heads before and after the softmax::
 
-        maps = W softmax(L scores + bias)         W and L: H x H, each with a bias of its own
+        maps = W softmax(L logits)         W and L: H x H, each with a bias of its own
+
+    The logits are the scores with position biases, and with what another plug has made of them.
 
     Args:
         layers: Blocks that get it, see :class:`~vitplug.plugs.Plug`.
@@ -24,7 +26,7 @@ class TalkingHeads(Plug):
         super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {'scores': MixedScores(plan.num_heads), 'map': MixedMaps(plan.num_heads)}
+        return {'logits': MixedLogits(plan.num_heads), 'map': MixedMaps(plan.num_heads)}
 
 
 class Mix(nn.Module):
@@ -41,12 +43,11 @@ class Mix(nn.Module):
         return mixed + self.bias.to(maps.dtype)[:, None, None]
 
 
-class MixedScores(Mix):
-    """The scores socket; position biases are added to the mixed scores."""
+class MixedLogits(Mix):
+    """The logits socket."""
 
-    def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        mixed = self.mix(scores)
-        return (mixed if bias is None else mixed + bias), carry
+    def forward(self, logits: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        return self.mix(logits), carry
 
 
 class MixedMaps(Mix):

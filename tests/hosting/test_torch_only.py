@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from further_plugs.gated_attention import GatedAttention
+from further_plugs.probe import Probe
 from further_plugs.registers import Registers
 from further_plugs.talking_heads import TalkingHeads
 from further_plugs.value_residual import ValueResidual
@@ -23,6 +24,7 @@ from vitplug.plugs import (
     GaussianAttentionBias,
     ResidualAttention,
 )
+from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
 
 TOGETHER = 'gab+cb+residual+uniform'
 BLOCKED = """
@@ -100,10 +102,13 @@ SOCKETS = {
     'tap, finish': [BroadAttention()],
     'bias': [GaussianAttentionBias()],
     'scores, start': [ResidualAttention()],
-    'map': [TalkingHeads()],
+    'map, logits': [TalkingHeads()],
     'qkv': [ValueResidual()],
     'heads': [GatedAttention()],
-    **{name: [ContextBroadcast(position=name)] for name in ('msa', 'mlp_front', 'mlp_mid', 'mlp_end')},
+    **{name: [ContextBroadcast(position=name)] for name in TOKEN_SOCKETS},
+    **{name: [Probe('a', **{name: lambda weight, x, site, carry: (x * weight, carry)})] for name in STREAM_SOCKETS},
+    'extra_keys': [Probe('a', extra_keys=lambda weight, q, site: (q[:, :, :, :1], q[:, :, :, :1] + weight, None))],
+    'normalise': [Probe('a', normalise=lambda weight, logits, site, carry: logits.sigmoid() * weight)],
     'prefix': [Registers()],
 }
 

@@ -56,7 +56,7 @@ def test_talking_heads_are_timms():
     theirs = TalkingHeadAttn(DIMS, HEADS, qkv_bias=True).double()
     part = plugs['talking_heads']
     pairs = shared([(attention.qkv, theirs.qkv), (attention.proj, theirs.proj)])
-    pairs += shared([(part['scores'], theirs.proj_l), (part['map'], theirs.proj_w)])
+    pairs += shared([(part['logits'], theirs.proj_l), (part['map'], theirs.proj_w)])
     assert_alike(lambda x: attention(x, SITE, plugs, {})[0], theirs, pairs)
     assert not plugs.fuses(SITE)
 

@@ -857,7 +857,11 @@ BAD_COMBINATIONS = {
         [plugged(share=2), dict(type='ResidualAttention', layers=[0, 2])],
         r"\['residual_attention'\] need q and k of block 2",
     ),
-    'two take the maps': (vit, [plugged(share=1), dict(type=CarryProbe)], r"both take the 'map' socket of block 0"),
+    'two take reused maps': (
+        vit,
+        [plugged(share=1), dict(type=CarryProbe)],
+        r"\['probe', 'refiner'\] change the maps of block 1, which has none of its own",
+    ),
 }
 
 

@@ -220,7 +220,7 @@ def test_summary_names_both():
         'plugs: GaussianAttentionBias(sigma=2.0) on blocks 0-1; '
         'GaussianAttentionBias(sigma=3.0, per_head=True) on blocks 2-3; '
         'Refiner(expansion=2) on blocks 0-1; Refiner(expansion=1, kernel_size=5) on blocks 2-3; '
-        'attention: fused but on blocks 0-3 (refiner, refiner_2 changes scores or maps)'
+        'attention: fused but on blocks 0-3 (refiner, refiner_2 has an exact fast form, maps where it does not pay)'
     )
 
 

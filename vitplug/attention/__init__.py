@@ -1,10 +1,13 @@
 """The one attention core (torch only)."""
 
+from vitplug.compat import replace
+
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias
 from .carry import Carry, carrying
 from .core import attend, fused_attention
+from .fused import fused
 from .grids import GridPair, TokenGrid
-from .inputs import Attention
+from .inputs import Attention, ExtraKeys
 from .intermediates import LayerRecord, Recorder
 from .layouts import GlobalLayout, Layout, WindowLayout
 from .site import Site
@@ -13,6 +16,7 @@ __all__ = [
     'Attention',
     'Carry',
     'DenseBias',
+    'ExtraKeys',
     'GlobalLayout',
     'GridPair',
     'LayerRecord',
@@ -26,5 +30,7 @@ __all__ = [
     'WindowLayout',
     'attend',
     'carrying',
+    'fused',
     'fused_attention',
+    'replace',
 ]

@@ -31,6 +31,9 @@ class PairBias(Protocol):
     def plus(self: Bias, other: Bias) -> Bias:
         """The sum with a bias of the same kind, on the same grids."""
 
+    def heads(self: Bias, chosen: slice) -> Bias:
+        """The bias of some heads; the same where all heads have one."""
+
 
 @dataclass(frozen=True)
 class OffsetBias:
@@ -58,6 +61,9 @@ class OffsetBias:
 
     def plus(self, other: 'OffsetBias') -> 'OffsetBias':
         return replace(self, table=self.table + other.table)
+
+    def heads(self, chosen: slice) -> 'OffsetBias':
+        return replace(self, table=self.table[chosen] if len(self.table) > 1 else self.table)
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,9 @@ class QueryBias:
     def plus(self, other: 'QueryBias') -> 'QueryBias':
         return replace(self, rows=self.rows + other.rows, columns=self.columns + other.columns)
 
+    def heads(self, chosen: slice) -> 'QueryBias':
+        return replace(self, rows=self.rows[:, :, chosen], columns=self.columns[:, :, chosen])
+
     def widening(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Channels to append to q and to k, so that their products gain the bias.
 
@@ -121,6 +130,10 @@ class DenseBias:
 
     def plus(self, other: 'DenseBias') -> 'DenseBias':
         return DenseBias(self.values + other.values)
+
+    def heads(self, chosen: slice) -> 'DenseBias':
+        has_heads = self.values.ndim > 2 and self.values.shape[-3] > 1
+        return DenseBias(self.values[..., chosen, :, :]) if has_heads else self
 
 
 def merged(biases: Iterable[PairBias]) -> tuple[PairBias, ...]:

@@ -11,6 +11,7 @@ attention is global or windowed.
 """
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +22,9 @@ from .carry import Carry
 from .fused import fused
 from .inputs import Attention, scores_of
 from .intermediates import LayerRecord
-from .precision import at_least_float32, softmax, without_autocast
+from .precision import at_least_float32, without_autocast
 from .site import Site
+from .sockets import FastForm, LayerSockets
 
 _fused_enabled = True
 
@@ -49,7 +51,7 @@ def attend(
     *,
     scale: float,
     site: Site,
-    plugs,
+    plugs: LayerSockets,
     carry: Carry,
     biases: tuple[PairBias, ...] = (),
     dropout_p: float = 0.0,
@@ -59,14 +61,16 @@ def attend(
 
         q, k, v, carry = [qkv socket](q, k, v)
         carry          = [tap socket](q, k, v)
+        k, v           = k, v and those of [extra_keys socket](q)
         scores         = scale * q @ k^T
         logits         = [scores socket](scores, biases + [bias socket])      default: scores + biases
-        probs          = dropout(softmax(logits + mask))
+        logits         = [logits socket](logits)
+        probs          = dropout([normalise socket](logits + mask))           default: softmax
         out            = [map socket](probs) @ v                              default: probs @ v
 
-    Where neither the scores nor the map socket is taken, one fused call does the same to rounding. A module in
-    one of them may have an exact fast form (:class:`~vitplug.plugs.sockets.HasFastForm`); one in the scores
-    socket may also widen (:class:`~vitplug.plugs.sockets.WidensScores`): it gives wider q and k and biases such that
+    Where no socket of pairs is taken, one fused call does the same to rounding. A module that is alone in them may have
+    an exact fast form (:class:`~vitplug.plugs.sockets.HasFastForm`); one in the scores socket may also widen
+    (:class:`~vitplug.plugs.sockets.WidensScores`): it gives wider q and k and biases such that
     ``scale * q @ k^T + biases`` equals the logits.
 
     Args:
@@ -77,7 +81,7 @@ def attend(
         site: Where the tokens are, with the mask of the windows and the valid keys
             (:meth:`~vitplug.attention.site.Site.in_windows`). Softmax attention sees padded keys unless
             ``attends_padding`` is False.
-        plugs: The layer's :class:`~vitplug.plugs.LayerPlugs`.
+        plugs: The layer's plugs, :class:`~vitplug.plugs.LayerPlugs`.
         carry: Tensors that earlier layers handed on.
         biases: The host's own position biases.
         dropout_p: Drop rate of the probabilities, 0 outside training.
@@ -89,38 +93,59 @@ def attend(
     q_BWHNd, k_BWHNd, v_BWHNd, carry = plugs.change_qkv(q_BWHNd, k_BWHNd, v_BWHNd, site, carry)
     carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, site, carry)
     heads = q_BWHNd.shape[2]
-    biases, mask = plugs.add_bias(biases, site), site.softmax_mask()
-    attention = Attention(q_BWHNd, k_BWHNd, v_BWHNd[:, :, :heads], scale, biases, mask, dropout_p)
-    wants_maps = record is not None and record.wants_maps
+    own_v, uniform_v = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
+    biases = plugs.add_bias(biases, site)
+    attention = Attention(q_BWHNd, k_BWHNd, own_v, scale, biases, site.softmax_mask(), dropout_p)
+    extra = plugs.extra_keys(q_BWHNd, site)
+    for keys in extra:
+        attention = attention.with_extra(keys)
     if record is not None:
         # A block that reuses the maps of an earlier one has no q and k, and so no scores.
-        record.add(v=v_BWHNd, **(dict(q=attention.q, k=attention.k) if heads else {}))
-    own, widens = attention, _fused_enabled and plugs.widens(site)
-    adds_up = widens or plugs.keeps_scores
-    if widens:
-        attention, carry = plugs.widen(attention, carry)
-    form = None
-    if _fused_enabled:
-        inputs = attention.folded(widen=False) if adds_up else attention
-        form = plugs.fast_form(inputs, site, widens)
-    if form is None or wants_maps:
-        blend = _add_bias if adds_up else plugs.blend_scores
-        scores, bias = _scores_and_bias(attention)
-        if wants_maps and heads:
-            recorded = _scores_and_bias(own) if widens else (scores, bias)
-            record.add(**dict(zip(('scores', 'bias'), recorded, strict=True)))
-        logits, next_carry = blend(scores, bias, site, carry)
+        record.add(v=v_BWHNd, **(dict(q=q_BWHNd, k=k_BWHNd) if heads else {}))
+    chosen = _choose(attention, site, plugs, carry)
+    if chosen.form is None or (record is not None and record.wants_maps):
         # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
-        drop = dropout_p if form is None else 0.0
-        maps, next_carry = _maps(logits, mask, site, plugs, next_carry, drop, record)
-    if form is None:
-        out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
+        drop = dropout_p if chosen.form is None else 0.0
+        maps, next_carry = _maps(chosen, site, plugs, drop, record and _MapRecord(record, attention, k_BWHNd.shape[-2]))
+    if chosen.form is not None:
+        out_BWHNd, next_carry = chosen.form(chosen.inputs, chosen.carry)
+    elif extra:
+        out_BWHNd = maps.to(v_BWHNd.dtype) @ attention.v
     else:
-        out_BWHNd, next_carry = form(inputs, carry)
-        uniform_v = v_BWHNd[:, :, heads:]
+        out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
     if uniform_v.shape[2]:
         out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, site)), dim=2)
     return out_BWHNd, next_carry
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """How one attention is computed.
+
+    Args:
+        form: The fast form; None where maps are formed.
+        inputs: What the fast form takes.
+        attention: What maps are formed of: the attention itself, or with wider q and k.
+        adds_up: Whether the logits are scores plus bias.
+        carry: What the form takes.
+    """
+
+    form: FastForm | None
+    inputs: Attention
+    attention: Attention
+    adds_up: bool
+    carry: Carry
+
+
+def _choose(attention: Attention, site: Site, plugs: LayerSockets, carry: Carry) -> _Chosen:
+    """The form of one attention: wider q and k where a plug prefers them, and the fast form if there is one."""
+    widens = _fused_enabled and plugs.widens(site)
+    adds_up = widens or plugs.keeps_scores
+    if widens:
+        attention, carry = plugs.widen(attention, carry)
+    inputs = attention.folded(widen=False) if _fused_enabled and adds_up else attention
+    form = plugs.fast_form(inputs, site, widens) if _fused_enabled else None
+    return _Chosen(form, inputs, attention, adds_up, carry)
 
 
 def attend_bare(
@@ -154,10 +179,6 @@ def attend_bare(
     return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
 
 
-def _scores_and_bias(attention: Attention) -> tuple[Tensor, Tensor | None]:
-    return scores_of(attention.q, attention.k, attention.scale), attention.expand_bias()
-
-
 def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float, valid_BWN: Tensor | None) -> Tensor:
     """The softmax, and the scores before it, in float32 at least: q may hold the channels of many layers."""
     wide = torch.promote_types(q_BWHNd.dtype, torch.float32)
@@ -168,21 +189,55 @@ def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float, valid_BWN: Tenso
         return F.softmax(scores, dim=-1)
 
 
-def _add_bias(scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-    """The logits where nothing blends the scores, and the carry as it is."""
-    return (scores if bias is None else scores + bias), carry
+@dataclass(frozen=True)
+class _MapRecord:
+    """Records what belongs to pairs of a query and a key.
+
+    Args:
+        record: Takes the intermediates.
+        attention: The attention before q and k widen, of which scores and bias are recorded.
+        num_keys: Keys that belong to tokens; the columns of others are left out.
+    """
+
+    record: LayerRecord
+    attention: Attention
+    num_keys: int
+
+    def add(self, **tensors: Tensor | None) -> None:
+        self.record.add(**{name: self._of_tokens(tensor) for name, tensor in tensors.items()})
+
+    def _of_tokens(self, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or self.attention.num_keys == self.num_keys:
+            return tensor  # not a view of it, which would lie beside the way to the output
+        return tensor[..., : self.num_keys]
 
 
-def _maps(logits, mask, site, plugs, carry, dropout_p, record):
+def _maps(
+    chosen: _Chosen, site: Site, plugs: LayerSockets, dropout_p: float, record: _MapRecord | None
+) -> tuple[Tensor, Carry]:
     """The attention maps that multiply v, ``(B, W, H, Nq, Nk)``, and the next carry."""
-    if mask is not None:
-        logits = logits + mask.to(logits.dtype)
-    probs = softmax(logits)
-    dropped = F.dropout(probs, dropout_p) if dropout_p else probs
-    maps, carry = plugs.refine_map(dropped, site, carry)
+    scores, bias = _scores_and_bias(chosen.attention)
+    has_heads = scores.shape[2] > 0
+    if record is not None and has_heads:
+        is_own = chosen.attention is record.attention
+        own_scores, own_bias = (scores, bias) if is_own else _scores_and_bias(record.attention)
+        record.add(scores=own_scores, bias=own_bias)
+    if chosen.adds_up:
+        logits, carry = (scores if bias is None else scores + bias), chosen.carry
+    else:
+        logits, carry = plugs.blend_scores(scores, bias, site, chosen.carry)
+    logits, carry = plugs.change_logits(logits, site, carry)
+    if chosen.attention.mask is not None:
+        logits = logits + chosen.attention.mask.to(logits.dtype)
+    probs = plugs.normalise(logits, site, carry)
+    maps, carry = plugs.refine_map(F.dropout(probs, dropout_p) if dropout_p else probs, site, carry)
     if record is not None:
-        record.add(maps=maps, **(dict(logits=logits, probs=probs) if logits.shape[2] else {}))
+        record.add(maps=maps, **(dict(logits=logits, probs=probs) if has_heads else {}))
     return maps, carry
+
+
+def _scores_and_bias(attention: Attention) -> tuple[Tensor, Tensor | None]:
+    return scores_of(attention.q, attention.k, attention.scale), attention.expand_bias()
 
 
 def _uniform(v_BWHNd: Tensor, site: Site) -> Tensor:

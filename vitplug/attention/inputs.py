@@ -13,6 +13,21 @@ from .bias import DenseBias, OffsetBias, PairBias, QueryBias, expand_all
 
 
 @dataclass(frozen=True)
+class ExtraKeys:
+    """Keys and values that belong to no token and that every query sees.
+
+    Args:
+        k: Keys ``(B or 1, W or 1, H, E, d)``.
+        v: Values ``(B or 1, W or 1, H, E, e)``.
+        logits: What is added to their scores, ``(H or 1, E)``; None for 0.
+    """
+
+    k: Tensor
+    v: Tensor
+    logits: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Attention:
     """The inputs of ``softmax(scale * q @ k^T + biases + mask) @ v``.
 
@@ -42,6 +57,30 @@ class Attention:
     def num_keys(self) -> int:
         """Keys without padding, ``Nk``."""
         return self.k.shape[-2] - self.num_padded
+
+    def with_extra(self, extra: ExtraKeys) -> 'Attention':
+        """The same with keys and values after the tokens'. Biases become one of all pairs where there are any."""
+        k, v = (
+            torch.cat((t, more.to(t.dtype).expand(*t.shape[:2], -1, -1, -1)), dim=-2)
+            for t, more in ((self.k, extra.k), (self.v, extra.v))
+        )
+        count = k.shape[-2] - self.k.shape[-2]
+        bias, mask = self.expand_bias(), self.mask
+        if extra.logits is not None:
+            tokens = bias if bias is not None else extra.logits.new_zeros(1, 1, self.num_keys)
+            added = extra.logits[:, None].expand(-1, tokens.shape[-2], -1)
+            heads = max(tokens.shape[-3], len(added))
+            tokens, added = tokens.expand(*tokens.shape[:-3], heads, -1, -1), added.expand(heads, -1, -1)
+            bias = torch.cat((tokens, added.expand(*tokens.shape[:-1], -1)), dim=-1)
+        elif bias is not None:
+            bias = F.pad(bias, (0, count))
+        return replace(
+            self,
+            k=k,
+            v=v,
+            biases=() if bias is None else (DenseBias(bias),),
+            mask=None if mask is None else F.pad(mask, (0, count)),
+        )
 
     @property
     def offset_bias(self) -> OffsetBias | None:

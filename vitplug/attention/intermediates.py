@@ -22,7 +22,6 @@ NAMES = {
     'attn': 'output of the attention branch, as it is added to the tokens, (B, N, D)',
     'mlp': 'output of the MLP branch, as it is added to the tokens, (B, N, D)',
     'block': "the block's output tokens, (B, N, D)",
-    'broad_probs': 'at the last block: the probabilities of BroadAttention, over all blocks, (B, 1, H, N, N)',
     'site': 'where the tokens are: layout of the windows, mask, valid tokens (a Site, no tensor)',
 }
 
@@ -73,11 +72,12 @@ class Recorder:
     """Takes the intermediates of one forward.
 
     Args:
-        names: Names from :data:`NAMES`.
+        names: Names from :data:`NAMES` or of ``further``.
         layers: Block indices through all stages.
         num_layers: Number of blocks of the backbone.
         reduce: See :class:`LayerRecord`.
         with_grad: See :class:`LayerRecord`.
+        further: Names that plugs add.
 
     Raises:
         ValueError: If a name or a layer is unknown.
@@ -90,10 +90,12 @@ class Recorder:
         num_layers: int,
         reduce: Reduce | None = None,
         with_grad: bool = False,
+        further: Iterable[str] = (),
     ):
-        unknown = [name for name in names if name not in NAMES]
+        known = (*NAMES, *further)
+        unknown = [name for name in names if name not in known]
         if unknown:
-            raise ValueError(f'names={unknown}: no such intermediates; choose from {list(NAMES)}')
+            raise ValueError(f'names={unknown}: no such intermediates; choose from {list(known)}')
         outside = [i for i in layers if not 0 <= i < num_layers]
         if outside:
             raise ValueError(f'layers={outside}: this backbone has blocks 0 to {num_layers - 1}')

@@ -15,8 +15,6 @@ import torch
 TILES_FROM = 512
 # Query tokens from which on tiles save memory that matters, at some cost in time.
 TILES_TO_SAVE_FROM = 2048
-# Query tokens from which on residual attention writes its scores out as a sum, so that memory grows with N.
-SUM_OF_SCORES_FROM = 2048
 # Entries of one tile of one head: 2 MB of float32 in a CPU's cache; elsewhere of all heads together.
 TILE = 1 << 19
 TILE_ELSEWHERE = 1 << 26

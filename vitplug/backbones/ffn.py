@@ -28,9 +28,7 @@ class PluggedFFN(FFN):
         """``identity + drop_path(layer_scale(mlp(x)))`` of tokens ``(B, N, D)``."""
         x = feed_forward(self._hidden, self._out, x, self, plugs, site)
         x = self.dropout_layer(self.gamma2(x))
-        if record is not None:
-            record.add(mlp=x)
-        return identity + x if self.add_identity else x
+        return identity + plugs.residual('mlp', x, site, record) if self.add_identity else x
 
     def _hidden(self, x: Tensor) -> Tensor:
         for layer in list(self.layers)[:-2]:  # a slice would be a new Sequential
@@ -66,9 +64,7 @@ class PluggedSwiGLU(BaseModule):
     ) -> Tensor:
         """As :meth:`PluggedFFN.forward`."""
         x = self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs, site))
-        if record is not None:
-            record.add(mlp=x)
-        return identity + x
+        return identity + plugs.residual('mlp', x, site, record)
 
     def _hidden(self, x: Tensor) -> Tensor:
         a, b = self.w12(x).chunk(2, dim=-1)

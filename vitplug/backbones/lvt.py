@@ -78,12 +78,9 @@ class LVTBlock(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         attn, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
-        attn = self.drop_path(attn)
-        x_BND = x_BND + attn
+        x_BND = x_BND + self.plugs.residual('msa', self.drop_path(attn), site, record)
         mlp = self.drop_path(self.mlp(self.norm2(x_BND), self.plugs, site))
-        if record is not None:
-            record.add(attn=attn, mlp=mlp)
-        return x_BND + mlp, carry
+        return x_BND + self.plugs.residual('mlp', mlp, site, record), carry
 
 
 Reshape = Callable[[BlockShape], BlockShape]

@@ -17,7 +17,7 @@ from vitplug.attention.grids import ceil_div
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, PixelGrid, fit_heads
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
-from vitplug.plugs.sockets import TOKEN_SOCKETS
+from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
 
 
 def to_map(x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
@@ -93,7 +93,7 @@ class ConvolutionalAttention(BaseModule):
         proj_drop: Drop rate after the projection.
     """
 
-    sockets = TOKEN_SOCKETS
+    sockets = (*TOKEN_SOCKETS, *STREAM_SOCKETS)
     #: Side, padding and distance of the neighbourhoods.
     SIDE, PAD, STEP = 3, 1, 2
 
@@ -243,7 +243,7 @@ class RecursiveAttention(BaseModule):
             record=record,
         )
         heads_BNe = site.layout.from_windows(out_BWHNd.transpose(2, 3).flatten(3))
-        out_BND = self.proj_drop(self.proj(plugs.change_heads(heads_BNe, x_BND, site, self.shape.head_dims)))
+        out_BND = self.proj_drop(self.proj(plugs.change_heads(heads_BNe, x_BND, site, carry, self.shape.head_dims)))
         return (F.silu(out_BND) if self.recursions > 1 else out_BND), carry
 
     def _queries(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, LayerRecord, Site
 from vitplug.plugs import NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_choice
-from vitplug.plugs.sockets import BRANCHES
+from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 from vitplug.registry import MODELS
 
 from .columnar import ColumnarBackbone
@@ -35,7 +35,7 @@ class MixerBlock(BaseModule):
     """
 
     #: The sockets that the block offers. The token-mixing MLP has none: what is a token there is a channel.
-    sockets = BRANCHES['MLP']
+    sockets = (*BRANCHES['MLP'], *STREAM_SOCKETS)
 
     def __init__(
         self,

@@ -233,6 +233,9 @@ class MultiScaleBlock(BaseModule):
         ValueError: If the width is no multiple of the heads, or the MLP has no hidden channel.
     """
 
+    #: The sockets that the block offers.
+    sockets = BLOCK_SOCKETS
+
     def __init__(
         self,
         in_dims: int,
@@ -257,9 +260,8 @@ class MultiScaleBlock(BaseModule):
             raise ValueError(f'mlp_ratio={mlp_ratio} leaves no hidden channel of a width of {dims}; raise it')
         self.shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
         #: Width of the tokens in the sockets where it may differ from that after the stage.
-        self.widths = dict(prefix=in_dims, heads=in_dims, msa=dims, mlp_front=dims, mlp_end=out_dims)
-        #: The sockets that the block offers. Heads belong to the tokens that come in only where these are the queries.
-        self.sockets = tuple(s for s in BLOCK_SOCKETS if s != 'heads' or (stride_q == 1 and in_dims == dims))
+        self.widths = dict(prefix=in_dims, block_in=in_dims, heads=in_dims, msa=dims, msa_residual=dims)
+        self.widths |= dict(mlp_front=dims, mlp_end=out_dims, mlp_residual=out_dims, block_out=out_dims)
         self.norm1 = layer_norm(norm_cfg, in_dims)
         self.attn = PooledAttention(in_dims, dims, self.shape, stride_q, norm_cfg=norm_cfg, **settings)
         self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
@@ -275,13 +277,11 @@ class MultiScaleBlock(BaseModule):
         """Tokens ``(B, N, in_dims)`` to those of the queries ``(B, Nq, out_dims)``, and carry."""
         normed = self.norm1(x_BND)
         branch, carry = self.attn(normed, site, self.plugs, carry, record)
-        attn = self.drop_path(branch)
+        attn = self.plugs.residual('msa', self.drop_path(branch), site, record)
         x_BND = self._skip(x_BND, normed, in_attention=True)
         x_BND = (x_BND if self.pool_skip is None else on_grid(self.pool_skip, x_BND, site)) + attn
         normed = self.norm2(x_BND)
-        mlp = self.drop_path(self.mlp(normed, self.plugs, site))
-        if record is not None:
-            record.add(attn=attn, mlp=mlp)
+        mlp = self.plugs.residual('mlp', self.drop_path(self.mlp(normed, self.plugs, site)), site, record)
         return self._skip(x_BND, normed, in_attention=False) + mlp, carry
 
     def _skip(self, x_BND: Tensor, normed: Tensor, in_attention: bool) -> Tensor:

@@ -156,11 +156,9 @@ class PoolingBlock(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         branch, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
-        x_BND = x_BND + branch
+        x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
         mlp = self.drop_path(self.mlp(self.norm2(x_BND), self.plugs, site))
-        if record is not None:
-            record.add(attn=branch, mlp=mlp)
-        return x_BND + mlp, carry
+        return x_BND + self.plugs.residual('mlp', mlp, site, record), carry
 
 
 class PoolingStage(BaseModule):

@@ -174,9 +174,7 @@ class SwinBlock(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, h * w, D)`` and carry, in and out."""
         branch, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
-        if record is not None:
-            record.add(attn=branch)
-        x_BND = x_BND + branch
+        x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
         return self.ffn(self.norm2(x_BND), x_BND, self.plugs, site, record), carry
 
 

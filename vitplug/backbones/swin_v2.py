@@ -183,12 +183,9 @@ class SwinBlockV2(SwinBlock):
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         branch, carry = self.attn(x_BND, site, self.plugs, carry, record)
-        attn = self.drop_path(self.norm1(branch))
-        x_BND = x_BND + attn
+        x_BND = x_BND + self.plugs.residual('msa', self.drop_path(self.norm1(branch)), site, record)
         mlp = self.drop_path(self.norm2(self.ffn(x_BND, x_BND, self.plugs, site)))
-        if record is not None:
-            record.add(attn=attn, mlp=mlp)
-        return self.norm3(x_BND + mlp), carry
+        return self.norm3(x_BND + self.plugs.residual('mlp', mlp, site, record)), carry
 
 
 class SwinStageV2(BaseModule):

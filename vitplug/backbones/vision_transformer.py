@@ -145,9 +145,7 @@ class TransformerLayer(BaseModule):
         """Tokens ``(B, N, D)`` and carry, in and out."""
         if self.attn is not None:
             branch, carry = self.attn(self.ln1(x_BND), site, self.plugs, carry, record)
-            if record is not None:
-                record.add(attn=branch)
-            x_BND = x_BND + branch
+            x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
         if self.ffn is not None:
             x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, site, record)
         return x_BND, carry

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, fused_attention
+from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, fused_attention
 from vitplug.attention.grids import ceil_div
 from vitplug.attention.intermediates import Reduce
 from vitplug.compat import replace, run_uncompiled_where_it_fails
-from vitplug.plugs import NETWORK_SOCKETS, LayerPlan, PlugSet
+from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, LayerPlan, PlugSet
 
 from .padding import shrink, token_mask, valid_sizes
 from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
@@ -56,7 +56,8 @@ class PluggedModel(nn.Module):
     the format of its outputs (:meth:`format_output`), and the images that it takes (:meth:`check_images`,
     :meth:`pixels`, :attr:`image_stride`). A block has ``shape``, ``sockets``, ``plugs`` and ``with_cp`` and is called
     as ``block(tokens, site, carry, record) -> (tokens, carry)``. One that changes the width of its tokens has
-    ``widths``: socket -> width, where it is not the section's. The constructor ends with :meth:`attach`.
+    ``widths``: socket -> width, where it is not the section's; one that pools its queries, and knows the tokens that
+    belong to them, has ``has_query_tokens``. The constructor ends with :meth:`attach`.
     """
 
     #: Names of the tokens before those of the grid, such as ``'cls_token'``.
@@ -170,6 +171,7 @@ class PluggedModel(nn.Module):
                 sockets=block.sockets,
                 prefix_names=self.prefix_names,
                 widths=getattr(block, 'widths', {}),
+                has_query_tokens=getattr(block, 'has_query_tokens', self.strides(index)[0] == 1),
             )
             for index, (block, section, entering) in enumerate(self._placed(PixelGrid(tuple(self.patch_resolution))))
         ]
@@ -272,7 +274,8 @@ class PluggedModel(nn.Module):
             x: Images ``(B, C, H, W)``.
             names: Any of :data:`vitplug.attention.intermediates.NAMES`, where their shapes are given: ``'q'``, ``'k'``,
                 ``'v'``, ``'scores'``, ``'bias'``, ``'logits'``, ``'probs'``, ``'maps'``, ``'attn'``, ``'mlp'``,
-                ``'block'``, ``'broad_probs'`` and ``'site'``, whose layout makes images of windows' maps.
+                ``'block'`` and ``'site'``, whose layout makes images of windows' maps; or those of plugs
+                (:data:`vitplug.plugs.INTERMEDIATES`).
             layers: Block indices through all stages, or ``'all'``.
             reduce: Called as ``reduce(name, tensor, site)`` as soon as an intermediate exists; its result is kept in
                 place of the tensor, so that the maps of large images need not be held for all blocks.
@@ -289,7 +292,7 @@ class PluggedModel(nn.Module):
         num_layers = len(self.plugged_blocks())
         names = (names,) if isinstance(names, str) else tuple(names)
         layers = range(num_layers) if layers == 'all' else tuple(layers)
-        recorder = Recorder(names, layers, num_layers, reduce, with_grad)
+        recorder = Recorder(names, layers, num_layers, reduce, with_grad, further=INTERMEDIATES)
         self.check_images(x)
         with fused_attention(False) if with_grad else nullcontext():
             return self.forward_features(x, recorder, **settings), recorder.collect()
@@ -330,12 +333,9 @@ class PluggedModel(nn.Module):
         record = recorder.at(site.index) if recorder else None
         if record is not None:
             record.enter(site.in_windows(x_BND.device))
-            x_BND, carry = block(x_BND, site, carry, record)
-            record.add(block=x_BND)
-            return x_BND, carry
-        if block.with_cp and torch.is_grad_enabled():
-            return checkpoint(block, x_BND, site, carry, None, use_reentrant=False)
-        return block(x_BND, site, carry, None)
+        elif block.with_cp and torch.is_grad_enabled():
+            return checkpoint(_run, block, x_BND, site, carry, None, use_reentrant=False)
+        return _run(block, x_BND, site, carry, record)
 
     # --- maps on images ---
 
@@ -360,10 +360,10 @@ class PluggedModel(nn.Module):
         Args:
             index: Block index.
             image_size: Height and width in pixels.
-            name: Name of the maps. ``'broad_probs'`` compare all blocks on the grids of the last one, without windows.
+            name: Name of the maps. Those of plugs are of all tokens of the last block, without windows.
         """
         placed = self.place_block(index, image_size), self.place_keys(index, image_size)
-        if name != 'broad_probs':
+        if name not in INTERMEDIATES:
             return placed
         num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
         return tuple((GlobalLayout(*pixels.hw, num_prefix), pixels) for _, pixels in placed)
@@ -397,7 +397,7 @@ class PluggedModel(nn.Module):
             query: Whose attention: that of the token at a pixel ``(y, x)``, or that of a prefix token, ``'cls_token'``.
                 None sums over all queries: the attention that each key receives. Where attention is uniform, it is the
                 number of queries for each key, 1 unless the block pools one of them more than the other.
-            name: Which maps: ``'scores'``, ``'logits'``, ``'probs'``, ``'maps'`` or ``'broad_probs'``.
+            name: Which maps: ``'scores'``, ``'logits'``, ``'probs'``, ``'maps'`` or those of a plug.
 
         Returns:
             ``(B, H, height, width)``, the value of the key at each pixel; 0 outside of the query's window.
@@ -411,3 +411,13 @@ class PluggedModel(nn.Module):
         check_fit(maps, layout, key_layout, name, size)
         token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)
         return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)
+
+
+def _run(block: nn.Module, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
+    """A block between its two sockets of the stream of tokens."""
+    x_BND, carry = block.plugs.stream('block_in', x_BND, site, carry)
+    x_BND, carry = block(x_BND, site, carry, record)
+    x_BND, carry = block.plugs.stream('block_out', x_BND, site, carry)
+    if record is not None:
+        record.add(block=x_BND)
+    return x_BND, carry

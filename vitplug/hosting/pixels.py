@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Layout
 from vitplug.attention.grids import ceil_div
+from vitplug.plugs import INTERMEDIATES
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _neighbours(side: int, start: float, stride: float, count: int, like: Tensor
     return first, (first + 1).clamp(max=count - 1), (places - first).to(like.dtype)
 
 
-PAIRWISE = ('scores', 'logits', 'probs', 'maps', 'broad_probs')
+PAIRWISE = ('scores', 'logits', 'probs', 'maps', *INTERMEDIATES)
 
 
 def check_name(name: str) -> None:

@@ -26,9 +26,12 @@ def _found() -> tuple[type[Plug], ...]:
 #: The types a config may name.
 PLUG_TYPES = _found()
 globals().update({plug.__name__: plug for plug in PLUG_TYPES})
+#: What plugs record besides the intermediates of every block, and what it is.
+INTERMEDIATES = {name: what for plug in PLUG_TYPES for name, what in plug.intermediates.items()}
 
 __all__ = [
     'BLOCK_SOCKETS',
+    'INTERMEDIATES',
     'NETWORK_SOCKETS',
     'PLUG_TYPES',
     'BlockShape',

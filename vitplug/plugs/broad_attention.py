@@ -54,6 +54,9 @@ class BroadAttention(Plug):
     """
 
     name = 'broad'
+    intermediates = {
+        'broad_probs': 'the probabilities over all blocks, recorded at the last one, (B, 1, H, N, N)',
+    }
 
     def __init__(
         self,

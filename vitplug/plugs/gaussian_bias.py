@@ -44,6 +44,7 @@ class GaussianAttentionBias(Plug):
     """
 
     name = 'gab'
+    companion = 'RelPosBias'
     watched = {'gab_amplitude': 'A', 'gab_sigma': 'sigma'}
 
     def __init__(

@@ -74,6 +74,7 @@ class LayerPlan:
         sockets: The sockets that the host offers in this block.
         prefix_names: Names of the host's own tokens before those of the grid, such as ``'cls_token'``.
         widths: Widths of the tokens in sockets where they are others, as in a block that changes the width.
+        has_query_tokens: Whether the tokens that enter the attention branch are those of its queries.
     """
 
     index: int
@@ -86,6 +87,7 @@ class LayerPlan:
     sockets: tuple[str, ...] = BLOCK_SOCKETS
     prefix_names: tuple[str, ...] = ()
     widths: Mapping[str, int] = field(default_factory=dict)
+    has_query_tokens: bool = True
 
     @property
     def grid(self) -> TokenGrid:
@@ -121,6 +123,12 @@ class Plug:
     short_name = ''
     #: Learned parameters worth watching: names, and their symbols in the paper.
     watched: Mapping[str, str] = {}
+    #: Plugs in one socket act in the order of this rank, those of one rank in that of their names.
+    rank = 0
+    #: Maps ``(B, 1, H, N, N)`` of the last block's tokens that its module in the ``finish`` socket records, by name.
+    intermediates: Mapping[str, str] = {}
+    #: Type of the plug that gives what it needs where a host lacks it; '' where there is none.
+    companion = ''
     #: Blocks are shaped in the order of this rank: plugs that multiply heads come after plugs that add or remove them.
     shape_rank = 0
     #: Tokens that the plug adds before the first block, by a module in the network's ``prefix`` socket.

@@ -10,18 +10,20 @@ from torch import Tensor, nn
 from ..attention.bias import PairBias, merged
 from ..attention.carry import Carry
 from ..attention.fused import fused
-from ..attention.inputs import Attention
+from ..attention.inputs import Attention, ExtraKeys
 from ..attention.intermediates import LayerRecord
+from ..attention.precision import softmax
 from ..attention.site import Site
+from ..attention.sockets import FastForm
 from .plug import BlockShape, LayerPlan, Plug
 from .sockets import (
     BLOCK_SOCKETS,
     BRANCHES,
     EXCLUSIVE_SOCKETS,
     NETWORK_SOCKETS,
+    PAIR_SOCKETS,
     QK_SOCKETS,
     SHARED,
-    FastForm,
     HasFastForm,
     WeighsValues,
     WidensScores,
@@ -102,23 +104,27 @@ class PlugModules(nn.ModuleDict):
 class LayerPlugs(PlugModules):
     """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
 
+    def of_pairs(self, widened: bool = False) -> list[nn.Module]:
+        """The modules that need maps, without the one in the scores socket where it has widened q and k."""
+        return [module for socket in PAIR_SOCKETS[widened:] for module in self.at(socket)]
+
     def fuses(self, site: Site) -> bool:
         """Whether attention needs no maps: no plug changes scores or maps, or q and k widen."""
-        return not self.at('map') and (self.widens(site) or not self.at('scores'))
+        return not self.of_pairs(self.widens(site))
 
     def fast_form(self, inputs: Attention, site: Site, widened: bool) -> FastForm | None:
         """The exact fast form of an attention; None where its maps must be formed."""
-        takers = self.at('map') + ([] if widened else self.at('scores'))
-        if not takers:
+        modules = self.of_pairs(widened)
+        if not modules:
             return _fused_form
-        if len(takers) == 1 and isinstance(takers[0], HasFastForm):
-            return takers[0].fast_form(inputs, site)
+        if len(modules) == 1 and isinstance(modules[0], HasFastForm):
+            return modules[0].fast_form(inputs, site)
         return None
 
     @property
     def keeps_windows_apart(self) -> bool:
         """Whether some windows may go through attention without the others."""
-        return not any(self.at(socket) for socket in ('qkv', 'tap', *EXCLUSIVE_SOCKETS))
+        return not any(self.at(socket) for socket in ('qkv', 'tap', *PAIR_SOCKETS))
 
     @property
     def keeps_scores(self) -> bool:
@@ -148,6 +154,10 @@ class LayerPlugs(PlugModules):
             carry = module(q, k, v, site, carry)
         return carry
 
+    def extra_keys(self, q: Tensor, site: Site) -> list[ExtraKeys]:
+        """Keys that belong to no token."""
+        return [ExtraKeys(*_taken('extra_keys', module(q, site), 3)) for module in self.at('extra_keys')]
+
     def add_bias(self, biases: Sequence[PairBias], site: Site) -> tuple[PairBias, ...]:
         """The host's position biases plus those of the bias socket, at most one of each kind."""
         return merged((*biases, *(module(site) for module in self.at('bias'))))
@@ -157,11 +167,24 @@ class LayerPlugs(PlugModules):
         (module,) = self.at('scores')
         return _taken('scores', module(scores, bias, site, carry), 2)
 
+    def change_logits(self, logits: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        """Logits ``(B, W, H, Nq, Nk)``, without mask, after the logits socket, and the next carry."""
+        for module in self.at('logits'):
+            logits, carry = _taken('logits', module(logits, site, carry), 2)
+        return logits, carry
+
+    def normalise(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
+        """Probabilities ``(B, W, H, Nq, Nk)`` of logits with mask."""
+        for module in self.at('normalise'):
+            return module(logits, site, carry)
+        return softmax(logits)
+
     def refine_map(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The maps that multiply v."""
+        maps = probs
         for module in self.at('map'):
-            return _taken('map', module(probs, site, carry), 2)
-        return probs, carry
+            maps, carry = _taken('map', module(maps, site, carry), 2)
+        return maps, carry
 
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
         """The maps times the values, and the value heads beyond the maps."""
@@ -171,14 +194,24 @@ class LayerPlugs(PlugModules):
         heads = maps.shape[2]
         return maps @ v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
 
-    def change_heads(self, heads_BNe: Tensor, tokens_BND: Tensor, site: Site, head_dims: int) -> Tensor:
-        """Outputs of the heads, side by side, after the heads socket."""
+    def change_heads(
+        self, heads_BNe: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry, head_dims: int
+    ) -> Tensor:
+        """Outputs of the heads, side by side, after the heads socket.
+
+        Args:
+            heads_BNe: The outputs.
+            tokens_BND: The tokens that entered the branch; None where they are not those of the queries.
+            site: Where they are.
+            carry: Tensors that earlier blocks and sockets handed on.
+            head_dims: Width of one head.
+        """
         modules = self.at('heads')
         if not modules:
             return heads_BNe
         heads_BNHd = heads_BNe.unflatten(-1, (-1, head_dims))
         for module in modules:
-            heads_BNHd = module(heads_BNHd, tokens_BND, site)
+            heads_BNHd = module(heads_BNHd, tokens_BND, site, carry)
         return heads_BNHd.flatten(2)
 
     def tokens(self, socket: str, x_BND: Tensor, site: Site) -> Tensor:
@@ -186,6 +219,19 @@ class LayerPlugs(PlugModules):
         for module in self.at(socket):
             x_BND = module(x_BND, site)
         return x_BND
+
+    def residual(self, branch: str, x_BND: Tensor, site: Site, record: LayerRecord | None) -> Tensor:
+        """Output of a branch, ``'msa'`` or ``'mlp'``, as it is added to the tokens; it is recorded."""
+        x_BND = self.tokens(f'{branch}_residual', x_BND, site)
+        if record is not None:
+            record.add(**{'attn' if branch == 'msa' else branch: x_BND})
+        return x_BND
+
+    def stream(self, socket: str, x_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        """Tokens between blocks after ``'block_in'`` or ``'block_out'``, and the next carry."""
+        for module in self.at(socket):
+            x_BND, carry = _taken(socket, module(x_BND, site, carry), 2)
+        return x_BND, carry
 
 
 class NetworkPlugs(PlugModules):
@@ -240,9 +286,11 @@ class PlugSet:
         self.num_layers = num_layers
         # Copies, which may get other names.
         indices = {copy(plug): plug.layer_indices(num_layers) for plug in plugs}
-        # Sorted, so that two plugs in one token socket act in the same order however a config lists them; a plug
-        # without blocks comes last and takes no name from one with blocks.
-        self.indices = dict(sorted(indices.items(), key=lambda item: (item[0].name, not item[1], item[1])))
+        # Sorted, so that two plugs in one socket act in the same order however a config lists them; a plug without
+        # blocks comes last and takes no name from one with blocks.
+        self.indices = dict(
+            sorted(indices.items(), key=lambda item: (item[0].rank, item[0].name, not item[1], item[1]))
+        )
         for _, of_type in groupby(self.indices, key=lambda plug: plug.name):
             _number(list(of_type), self.indices)
         #: Tokens that the plugs add before the first block.
@@ -296,12 +344,18 @@ class PlugSet:
         plugs = '; '.join(parts) or 'none'
         if not any('attention' in plan.shape.branches for plan in self.plans):
             return f'plugs: {plugs}; no attention'
+        return f'plugs: {plugs}; attention: {self._forms(layers)}' + _orders(layers)
+
+    def _forms(self, layers: Sequence[LayerPlugs]) -> str:
+        """How attention is computed, and where maps are formed."""
         plain = [plan.index for plan in self.plans if not layers[plan.index].fuses(plan.site)]
         if not plain:
-            return f'plugs: {plugs}; attention: fused'
-        takers = {name for i in plain for name, part in layers[i].items() for s in EXCLUSIVE_SOCKETS if s in part}
-        why = f'fused but on blocks {_ranges(plain)} ({", ".join(sorted(takers))} changes scores or maps)'
-        return f'plugs: {plugs}; attention: {why}'
+            return 'fused'
+        takers = {name for i in plain for name in _takers(layers[i], PAIR_SOCKETS)}
+        alone = [layers[i].of_pairs(layers[i].widens(self.plans[i].site)) for i in plain]
+        has_fast_form = all(len(modules) == 1 and isinstance(modules[0], HasFastForm) for modules in alone)
+        what = 'has an exact fast form, maps where it does not pay' if has_fast_form else 'changes scores or maps'
+        return f'fused but on blocks {_ranges(plain)} ({", ".join(sorted(takers))} {what})'
 
 
 def _number(plugs: Sequence[Plug], indices: Mapping[Plug, Sequence[int]]) -> None:
@@ -341,12 +395,57 @@ def _check_block(plan: LayerPlan, layer: LayerPlugs, plans: Sequence[LayerPlan])
         owners = _takers(layer, [socket])
         if len(owners) > 1:
             raise ValueError(f'plugs: {owners} both take the {socket!r} socket of block {plan.index}; keep one of them')
+    _check_maps(plan, layer)
+    needy = [name for name, part in layer.items() if 'heads' in part and getattr(part['heads'], 'needs_tokens', True)]
+    if needy and not plan.has_query_tokens:
+        others = [other.index for other in plans if other.has_query_tokens]
+        raise ValueError(
+            f'plugs: {needy} need the tokens of the queries in the socket heads, which block {plan.index} pools; '
+            f'layers={others} are the blocks that do not'
+        )
     needy = _takers(layer, QK_SOCKETS)
     if needy and not plan.num_heads:
         raise ValueError(
             f'plugs: {needy} need q and k of block {plan.index}, which has none because it reuses the map of an '
             'earlier block; take the block out of their layers, or let it have its own map (share=0)'
         )
+
+
+def _check_maps(plan: LayerPlan, layer: LayerPlugs) -> None:
+    """Checks that the plugs that change maps go together.
+
+    Raises:
+        ValueError: If a plug that says how maps multiply the values is not the last to change them, or keys without a
+            place meet a plug that wants one of every key.
+    """
+    weighing = [name for name, part in layer.items() if 'map' in part and isinstance(part['map'], WeighsValues)]
+    if weighing and _takers(layer, ['map'])[-1] != weighing[0]:
+        raise ValueError(
+            f'plugs: {weighing[0]} makes several outputs of a map, and {_takers(layer, ["map"])} change the maps of '
+            f'block {plan.index} in this order: expected {weighing[0]} as the last; keep one of them, or raise its rank'
+        )
+    if not plan.num_heads and len(_takers(layer, ['map'])) > 1:
+        raise ValueError(
+            f'plugs: {_takers(layer, ["map"])} change the maps of block {plan.index}, which has none of its own, as it '
+            'reuses those of an earlier block; take the block out of the layers of the others'
+        )
+    extra, placed = _takers(layer, ['extra_keys']), _takers(layer, ['scores', 'logits', 'map'])
+    if extra and placed:
+        raise ValueError(
+            f'plugs: {extra} add keys that belong to no token to block {plan.index}, where {placed} need a place of '
+            'every key; take one of them, or give them layers=[...] without common blocks'
+        )
+
+
+def _orders(layers: Sequence[LayerPlugs]) -> str:
+    """The order of the plugs in sockets that several of them take; '' where there are none."""
+    shared: dict[str, tuple[str, ...]] = {}
+    for layer in layers:
+        for socket in BLOCK_SOCKETS:
+            takers = tuple(_takers(layer, [socket]))
+            if len(takers) > 1 and len(takers) > len(shared.get(socket, ())):
+                shared[socket] = takers
+    return ''.join(f'; in {socket}: {", then ".join(takers)}' for socket, takers in shared.items())
 
 
 def _takers(modules: PlugModules, sockets: Collection[str]) -> list[str]:

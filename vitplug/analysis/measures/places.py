@@ -89,7 +89,7 @@ class Place:
             backbone: The backbone.
             layer: Block index through all stages.
             image_size: Height and width in pixels of the images that the backbone is given.
-            name: Which of the block's maps: ``'broad_probs'`` of the last block lie in one window.
+            name: Which of the block's maps: those of plugs are of the last block and lie in one window.
 
         Raises:
             ValueError: If ``image_size`` is no pair of positive integers, the backbone has no such block, or ``name``

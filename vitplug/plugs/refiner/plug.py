@@ -59,6 +59,8 @@ class Refiner(Plug):
     """
 
     name = 'refiner'
+    #: After other plugs that change maps: it may make several maps of one.
+    rank = 1
     shape_rank = 1
 
     def __init__(

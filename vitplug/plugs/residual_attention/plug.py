@@ -7,14 +7,13 @@ from math import inf
 from torch import Tensor, nn
 
 from ...attention.site import Site
-from ...attention.tuning import SUM_OF_SCORES_FROM
 from ..checks import check_choice, check_flag, check_number
 from ..plug import LayerPlan, Plug
 from .blend import CONSTRAINTS, Alpha, Blend, SharedAlpha
 from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, keep, resize, resize_flat, with_heads
 
-# Tokens from which on the scores are written out as a sum, by ``low_memory``.
-SUM_FROM = {'auto': SUM_OF_SCORES_FROM, True: 0, False: inf}
+# Tokens from which on the scores are written out as a sum, by ``low_memory``; 'auto': so that memory grows with N.
+SUM_FROM = {'auto': 2048, True: 0, False: inf}
 
 
 class ResidualAttention(Plug):
