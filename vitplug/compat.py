@@ -15,6 +15,9 @@ from torch.utils.hooks import RemovableHandle
 #: True while torch compiles or exports the code. Not wrapped: Dynamo recognises only torch's own function.
 is_compiling: Callable[[], bool] = getattr(torch.compiler, 'is_compiling', None) or torch._utils.is_compiling
 
+#: True while torch exports the code, where its version can tell.
+is_exporting: Callable[[], bool] = getattr(torch.compiler, 'is_exporting', None) or (lambda: False)
+
 if hasattr(torch.amp, 'is_autocast_available'):
     is_autocast_available = torch.amp.is_autocast_available
     is_autocast_enabled = torch.is_autocast_enabled

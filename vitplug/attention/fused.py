@@ -77,7 +77,7 @@ def call_fused(a: Attention) -> Tensor:
         return _call(a, (0, 1), bias)
     # Converted before it is repeated for images and heads, which would copy it as often.
     both = (a.mask if bias is None else a.mask + bias).to(a.q.dtype)
-    if len(both) == 1:
+    if both.shape[0] == 1:
         return _call(a, (1, 2), both[0].expand(*a.q.shape[1:3], -1, -1).flatten(0, 1))
     return _call(a, (0, 1), both.expand(*a.q.shape[:2], -1, -1, -1).flatten(0, 1))
 

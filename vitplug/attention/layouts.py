@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling
+from vitplug.compat import is_compiling, is_exporting
 
 from .grids import TokenGrid, ceil_div
 
@@ -139,8 +140,8 @@ class WindowLayout:
 
     @property
     def is_padded(self) -> bool:
-        """Whether the map is padded to whole windows."""
-        return self.padded != (self.height, self.width)
+        """Whether the map is padded to whole windows; an exported graph, which has no one size, always is."""
+        return is_exporting() or self.padded != (self.height, self.width)
 
     def slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Index into the tokens of all shifted windows: of every map token ``(h * w,)``, and of the padding."""
@@ -150,12 +151,33 @@ class WindowLayout:
     def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
         """Tokens ``(B, h * w, D)`` to windows ``(B, W, N, D)`` in one copy, padded with zeros or the given token."""
         padding_1D = x_BND.new_zeros(1, x_BND.shape[-1]) if padding_1D is None else padding_1D
+        if is_exporting():
+            is_padding_WND = 1 - self._cut(x_BND.new_ones(1, x_BND.shape[1], 1))
+            return self._cut(x_BND) + is_padding_WND * padding_1D
         rows, cols = self.windows
         windows = _Scatter.apply(x_BND, padding_1D, *self.slots(x_BND.device))
         return windows.unflatten(1, (rows * cols, self.window**2))
 
+    def _cut(self, x_BND: Tensor) -> Tensor:
+        """:meth:`to_windows` with padding of zeros, in operations that all sizes of an exported graph share."""
+        (height, width), (rows, cols), side = self.padded, self.windows, self.window
+        x_BhwD = F.pad(x_BND.unflatten(1, self.hw), (0, 0, 0, width - self.width, 0, height - self.height))
+        x_BhwD = x_BhwD.roll((-self.shift, -self.shift), (1, 2)) if self.shift else x_BhwD
+        cut = x_BhwD.unflatten(2, (cols, side)).unflatten(1, (rows, side))
+        return cut.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+    def _join(self, x_BWND: Tensor) -> Tensor:
+        """Undoes :meth:`_cut`."""
+        (rows, cols), side = self.windows, self.window
+        x_BhwD = x_BWND.unflatten(2, (side, side)).unflatten(1, (rows, cols)).transpose(2, 3)
+        x_BhwD = x_BhwD.flatten(3, 4).flatten(1, 2)
+        x_BhwD = x_BhwD.roll((self.shift, self.shift), (1, 2)) if self.shift else x_BhwD
+        return x_BhwD[:, : self.height, : self.width].flatten(1, 2)
+
     def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`; padding is dropped."""
+        if is_exporting():
+            return self._join(x_BWND)
         return _Gather.apply(x_BWND.flatten(1, 2), *self.slots(x_BWND.device))
 
     def mask(self, device: torch.device) -> Tensor | None:
@@ -223,10 +245,10 @@ class _Scatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x_BND, padding_1D, slots, pads):
         ctx.save_for_backward(slots, pads)
-        windows_BSD = x_BND.new_empty(x_BND.shape[0], len(slots) + len(pads), x_BND.shape[2])
+        windows_BSD = x_BND.new_empty(x_BND.shape[0], slots.shape[0] + pads.shape[0], x_BND.shape[2])
         windows_BSD.index_copy_(1, slots, x_BND)
         if len(pads):  # ONNX has no scatter to nowhere
-            windows_BSD.index_copy_(1, pads, padding_1D.expand(len(x_BND), len(pads), -1))
+            windows_BSD.index_copy_(1, pads, padding_1D.expand(x_BND.shape[0], pads.shape[0], -1))
         return windows_BSD
 
     @staticmethod

@@ -98,7 +98,7 @@ class ColumnarBackbone(PluggedBackbone):
         if mix is not None:
             x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
         if self.prefix_names:
-            prefix = [getattr(self, name).expand(len(x_BND), -1, -1) for name in self.prefix_names]
+            prefix = [getattr(self, name).expand(x_BND.shape[0], -1, -1) for name in self.prefix_names]
             x_BND = torch.cat((*prefix, x_BND), dim=1)
         if self.pos_embed is not None:
             x_BND = x_BND + resize_position_table(

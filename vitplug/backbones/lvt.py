@@ -347,7 +347,7 @@ class LVT(PluggedBackbone):
             return to_map(self._norm(section)(x_BND), hw).contiguous()
         if self.out_type == 'avg_featmap':
             return self.norm(x_BND).mean(dim=1)
-        x_BND = torch.cat((self.cls_token.expand(len(x_BND), -1, -1).to(x_BND.dtype), x_BND), dim=1)
+        x_BND = torch.cat((self.cls_token.expand(x_BND.shape[0], -1, -1).to(x_BND.dtype), x_BND), dim=1)
         for block in self.post_network:
             x_BND = block(x_BND)
         return self.norm(x_BND) if self.out_type == 'raw' else self.norm(x_BND[:, 0])

@@ -19,7 +19,7 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
-from vitplug.compat import is_compiling, register_load_state_dict_pre_hook
+from vitplug.compat import is_compiling, is_exporting, register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
@@ -194,7 +194,7 @@ def relative_positions(table: Tensor, queries: int, keys: int) -> Tensor:
 
 
 def _resized(table: Tensor, length: int) -> Tensor:
-    if len(table) == length:
+    if not is_exporting() and len(table) == length:  # an exported graph resizes always, which changes nothing there
         return table
     return F.interpolate(table.T[None], size=length, mode='linear', align_corners=False)[0].T
 
@@ -545,7 +545,7 @@ class MViT(PluggedBackbone):
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
         x_BND, hw = self.patch_embed(images)
         if self.cls_token is not None:
-            x_BND = torch.cat((self.cls_token.expand(len(x_BND), -1, -1), x_BND), dim=1)
+            x_BND = torch.cat((self.cls_token.expand(x_BND.shape[0], -1, -1), x_BND), dim=1)
         if self.pos_embed is not None:
             x_BND = x_BND + resize_position_table(
                 self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens

@@ -326,7 +326,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         x_BND, hw = self.patch_embed(images)
         positions_1ND, _ = _to_tokens(resize_position_map(self.pos_embed, hw, self.interpolate_mode))
         x_BND = self.pos_drop(x_BND + positions_1ND)
-        return torch.cat((self.cls_token.expand(len(x_BND), -1, -1), x_BND), dim=1), hw
+        return torch.cat((self.cls_token.expand(x_BND.shape[0], -1, -1), x_BND), dim=1), hw
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
         if section == len(self.depths) - 1:

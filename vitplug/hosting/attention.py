@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Layout, PairBias, Site, attend
-from vitplug.compat import register_load_state_dict_pre_hook, replace
+from vitplug.compat import is_exporting, register_load_state_dict_pre_hook, replace
 from vitplug.plugs import BlockShape, LayerPlugs
 
 from .heads import fit_heads
@@ -105,7 +105,8 @@ class SelfAttention(nn.Module):
 
     def project(self, x_BND: Tensor, layout: Layout) -> Tensor:
         """q, k and v of tokens in windows, side by side, ``(B, W, N, heads * d)``."""
-        if not layout.is_padded:
+        # A graph that is exported for all sizes pads tokens, of which a linear layer makes the same.
+        if is_exporting() or not layout.is_padded:
             return self.to_qkv(layout.to_windows(x_BND))
         # A zero token projects to the bias, so pad after the projection, with the bias.
         qkv, bias = self.to_qkv(x_BND), self.qkv_bias

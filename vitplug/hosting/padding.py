@@ -68,4 +68,4 @@ def token_mask(sizes_B2: Tensor | None, hw: tuple[int, int], num_prefix: int = 0
         return None
     rows_Bh, cols_Bw = (torch.arange(n, device=v.device) < v[:, None] for n, v in zip(hw, sizes_B2.T, strict=True))
     mask_BN = (rows_Bh[:, :, None] & cols_Bw[:, None]).flatten(1)
-    return torch.cat((mask_BN.new_ones(len(mask_BN), num_prefix), mask_BN), dim=1)
+    return torch.cat((mask_BN.new_ones(mask_BN.shape[0], num_prefix), mask_BN), dim=1)

@@ -14,6 +14,7 @@ def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
     mode has one part, without gradients too: activation checkpointing must draw the same dropout twice.
     """
     graph = torch.is_grad_enabled() or is_compiling()
-    together = graph or branch.training or not tuning.on_cpu(x_BND.device)
+    if graph or branch.training or not tuning.on_cpu(x_BND.device):
+        return 1  # before the tokens are counted, which would fix their number in an exported graph
     parts = x_BND.shape[:-1].numel() // tuning.PART
-    return 1 if together or parts < 4 else parts
+    return 1 if parts < 4 else parts
