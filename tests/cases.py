@@ -157,7 +157,11 @@ class CarryProbe(Plug):
 class ProbeBias(nn.Module):
     def __init__(self):
         super().__init__()
-        self.probe_slope = nn.Parameter(torch.full((1,), 0.1))
+        self.probe_slope = nn.Parameter(torch.empty(1))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        nn.init.constant_(self.probe_slope, 0.1)
 
     def forward(self, site) -> OffsetBias:
         dy, dx = (offsets.to(self.probe_slope.dtype) for offsets in site.pairs.offsets(self.probe_slope))
@@ -177,7 +181,11 @@ class ProbeScores(nn.Module):
 class ProbeMap(nn.Module):
     def __init__(self):
         super().__init__()
-        self.probe_weight = nn.Parameter(torch.full((1,), 0.7))
+        self.probe_weight = nn.Parameter(torch.empty(1))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        nn.init.constant_(self.probe_weight, 0.7)
 
     def forward(self, probs, site, carry):
         return probs * self.probe_weight, carry

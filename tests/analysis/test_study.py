@@ -407,7 +407,8 @@ def test_estimators_of_the_papers_beside_the_default(folder, tmp_path, monkeypat
 def test_layers_of_a_resnet_beside_a_vit(folder, tmp_path, monkeypatch):
     """CKA and similarity of residual units, against a walk through ResNet's modules by hand, in float64."""
     monkeypatch.setitem(ESTIMATORS, 'paper-refiner', OfBatches('paper-refiner', 'Refiner', batch=4, batches=1))
-    resnet = "type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8, num_stages=3, strides=(1, 2, 1), dilations=(1, 1, 1), out_indices=(2,)"
+    resnet = "type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8, num_stages=3, strides=(1, 2, 1), "
+    resnet += 'dilations=(1, 1, 1), out_indices=(2,)'
     neck_and_head = "neck=dict(type='GlobalAveragePooling'), head=dict(in_channels=32)"
     bad_inputs.child(f'model = dict(backbone=dict(_delete_=True, {resnet}), {neck_and_head})', 'resnet.py')(folder)
     untrained(folder / 'resnet.py', folder / 'resnet.pth')

@@ -37,7 +37,11 @@ class RegisterTokens(nn.Module):
 
     def __init__(self, number: int, dims: int):
         super().__init__()
-        self.register_tokens = nn.Parameter(torch.zeros(1, number, dims))
+        self.register_tokens = nn.Parameter(torch.empty(1, number, dims))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.register_tokens)
         nn.init.trunc_normal_(self.register_tokens, std=0.02)
 
     def forward(self, tokens_BND: Tensor, num_prefix: int) -> Tensor:

@@ -34,12 +34,16 @@ class Mix(nn.Module):
 
     def __init__(self, heads: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.eye(heads))
-        self.bias = nn.Parameter(torch.zeros(heads))
+        self.weight, self.bias = nn.Parameter(torch.empty(heads, heads)), nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.eye_(self.weight)
+        nn.init.zeros_(self.bias)
 
     def mix(self, maps: Tensor) -> Tensor:
         """``(B, W, H, Nq, Nk)`` to the same shape."""
-        mixed = torch.einsum('gh,bwhqk->bwgqk', self.weight.to(maps.dtype), maps)
+        mixed = (maps.transpose(2, -1) @ self.weight.to(maps.dtype).T).transpose(2, -1)
         return mixed + self.bias.to(maps.dtype)[:, None, None]
 
 

@@ -108,7 +108,7 @@ class QueryBias:
         of_queries = F.pad(torch.cat((self.rows, self.columns), dim=-1), (0, 0, self.pairs.queries.num_prefix, 0))
         # Converted afterwards: torch 2.1 has no such matrix in bfloat16.
         rows, columns = (torch.eye(n, device=of_queries.device).to(dtype) for n in self.pairs.keys.hw)
-        of_keys = torch.cat((rows.repeat_interleave(len(columns), 0), columns.repeat(len(rows), 1)), dim=1)
+        of_keys = torch.cat((rows.repeat_interleave(columns.shape[0], 0), columns.repeat(rows.shape[0], 1)), dim=1)
         return of_queries.to(dtype), F.pad(of_keys, (0, 0, self.pairs.keys.num_prefix, 0))
 
 

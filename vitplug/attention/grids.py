@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitplug.compat import is_exporting
+
 
 def ceil_div(number: int | Tensor, divisor: int) -> int | Tensor:
     """``number / divisor`` rounded up, of numbers from 0 on.
@@ -71,11 +73,22 @@ class GridPair:
 
     def expand(self, table_Hyx: Tensor) -> Tensor:
         """A value for every offset to one for every pair, ``(H, Nq, Nk)``; pairs with a prefix token get 0."""
-        # Sliding over the table puts the keys in reverse order: no index table of Nq x Nk entries is needed.
-        slid = table_Hyx.unfold(1, self.keys.height, 1).unfold(2, self.keys.width, 1)
-        pairs_HNN = slid.flip(3, 4).flatten(3, 4).flatten(1, 2)
+        if is_exporting():
+            pairs_HNN = self._gather(table_Hyx)
+        else:
+            # Sliding over the table puts the keys in reverse order: no index table of Nq x Nk entries is needed.
+            slid = table_Hyx.unfold(1, self.keys.height, 1).unfold(2, self.keys.width, 1)
+            pairs_HNN = slid.flip(3, 4).flatten(3, 4).flatten(1, 2)
         prefixes = (self.keys.num_prefix, 0, self.queries.num_prefix, 0)
         return F.pad(pairs_HNN, prefixes) if any(prefixes) else pairs_HNN
+
+    def _gather(self, table_Hyx: Tensor) -> Tensor:
+        """The pairs of grid tokens ``(H, Nq, Nk)`` by indices: sliding would fix the size of an exported graph."""
+        for dim, queries, keys in zip((1, 3), self.queries.hw, self.keys.hw, strict=True):
+            q, k = (torch.arange(side, device=table_Hyx.device) for side in (queries, keys))
+            offsets = (q[:, None] - k + keys - 1).flatten()
+            table_Hyx = table_Hyx.index_select(dim, offsets).unflatten(dim, (queries, keys))
+        return table_Hyx.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
     def to_row_table(self, table_Hyx: Tensor) -> Tensor:
         """The table in the form that :meth:`add_rows` cuts rows from; far smaller than :meth:`expand`.

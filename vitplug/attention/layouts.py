@@ -172,7 +172,10 @@ class WindowLayout:
         x_BhwD = x_BWND.unflatten(2, (side, side)).unflatten(1, (rows, cols)).transpose(2, 3)
         x_BhwD = x_BhwD.flatten(3, 4).flatten(1, 2)
         x_BhwD = x_BhwD.roll((self.shift, self.shift), (1, 2)) if self.shift else x_BhwD
-        return x_BhwD[:, : self.height, : self.width].flatten(1, 2)
+        # By indices: whether a slice is one piece of memory depends on the size.
+        for dim, side in ((1, self.height), (2, self.width)):
+            x_BhwD = x_BhwD.index_select(dim, torch.arange(side, device=x_BhwD.device))
+        return x_BhwD.flatten(1, 2)
 
     def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`; padding is dropped."""

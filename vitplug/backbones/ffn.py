@@ -2,7 +2,7 @@
 
 import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
-from mmcv.cnn.bricks.scale import LayerScale
+from mmcv.cnn.bricks.scale import LayerScale as MmcvLayerScale
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
 from torch import Tensor, nn
@@ -16,6 +16,10 @@ from .checks import WRONG_SETTINGS
 
 class PluggedFFN(FFN):
     """mmcv's FFN with the sockets ``mlp_front``, ``mlp_mid`` and ``mlp_end``."""
+
+    def __init__(self, *args, layer_scale_init_value: float = 0.0, **settings):
+        super().__init__(*args, **settings)
+        self.gamma2 = layer_scale(self.embed_dims, layer_scale_init_value)
 
     @property
     def hidden_dims(self) -> int:
@@ -71,9 +75,21 @@ class PluggedSwiGLU(BaseModule):
         return self.norm(F.silu(a) * b)
 
 
+class LayerScale(MmcvLayerScale):
+    """mmcv's, which can be given its start again."""
+
+    def __init__(self, dims: int, scale: float):
+        super().__init__(dims, scale=scale)
+        self.start = scale
+
+    def reset_parameters(self) -> None:
+        """Gives the scale its start."""
+        nn.init.constant_(self.weight, self.start)
+
+
 def layer_scale(dims: int, init_value: float) -> nn.Module:
     """LayerScale, or nothing where the initial value is 0."""
-    return LayerScale(dims, scale=init_value) if init_value > 0 else nn.Identity()
+    return LayerScale(dims, init_value) if init_value > 0 else nn.Identity()
 
 
 def layer_norm(norm_cfg: dict, dims: int) -> nn.Module:

@@ -241,23 +241,32 @@ class LVT(PluggedBackbone):
         for stage, depth in enumerate(self.depths):
             kind, settings = self._block_settings(stage, shared, recursive)
             before = sum(self.depths[:stage])
+            # In the order of the modules, which draws their first values in that of the names.
+            patch_embed = self._patch_embed(stage, in_channels)
             blocks = [
                 kind(**settings, reshape=partial(plug_set.shape_block, index=index), drop_path=drop_paths[index])
                 for index in range(before, before + depth)
             ]
             # By its number, so that a classifier's names are the authors'.
-            self.add_module(str(stage), LVTStage([self._patch_embed(stage, in_channels), ModuleList(blocks)]))
+            self.add_module(str(stage), LVTStage([patch_embed, ModuleList(blocks)]))
         self.patch_resolution = pixels_of(self.patch_embed, _choose_size(img_size)).hw
         # Of every block; a forward asks for them at each.
         self._key_strides = [getattr(block.attn, 'sr_ratio', 1) for block in self.plugged_blocks()]
         self._build_outputs(norm_cfg, check_integer('class_depth', class_depth, least=1), drop_rate)
+        self.reset_parameters()
+        self.attach(plug_set)
+        self.freeze()
+
+    def reset_parameters(self) -> None:
+        """Draws the class token, and the linear layers, but those of plugs, anew."""
+        if self.out_type in CLASS_OUT_TYPES:
+            trunc_normal_(self.cls_token, std=0.02)
+        of_plugs = {module for plugs in self.plug_modules() for module in plugs.modules()}
         for module in self.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module not in of_plugs:
                 trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        self.attach(plug_set)
-        self.freeze()
 
     def _block_settings(self, stage: int, shared: Mapping, recursive: Mapping) -> tuple[type[LVTBlock], dict]:
         """The kind of a stage's blocks, and their settings."""
@@ -287,8 +296,7 @@ class LVT(PluggedBackbone):
         if self.out_type in CLASS_OUT_TYPES:
             heads, ratio = (self.arch_settings[key][-1] for key in ('num_heads', 'mlp_ratios'))
             self.post_network = ModuleList(ClassBlock(dims, heads, ratio * dims, drop_rate) for _ in range(class_depth))
-            self.cls_token = nn.Parameter(torch.zeros(1, 1, dims))
-            trunc_normal_(self.cls_token, std=0.02)
+            self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
 
     @property
     def stages(self) -> list[LVTStage]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, LayerRecord, Site, attend
 from vitplug.attention.core import attend_bare
 from vitplug.attention.grids import ceil_div
-from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.compat import is_exporting, register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, PixelGrid, fit_heads
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
 from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
@@ -30,13 +30,19 @@ def to_tokens(x_BDhw: Tensor) -> Tensor:
     return x_BDhw.flatten(2).transpose(1, 2)
 
 
-def start_by_outputs(conv: nn.Conv2d) -> None:
-    """Starts a convolution with normal weights of variance 2 / (entries of the kernel * output channels), and no bias.
+class StartedByOutputs(nn.Conv2d):
+    """A convolution with normal weights of variance 2 / (entries of the kernel * output channels), and no bias.
 
     The authors' start, but of depthwise convolutions.
     """
-    nn.init.normal_(conv.weight, std=(2 / (conv.weight[0, 0].numel() * conv.out_channels)) ** 0.5)
-    nn.init.zeros_(conv.bias)
+
+    def reset_parameters(self) -> None:
+        """Draws the weights."""
+        super().reset_parameters()
+        fan_out = self.weight[0, 0].numel() * self.out_channels
+        nn.init.normal_(self.weight, std=(2 / fan_out) ** 0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
 
 class PatchEmbed(BaseModule):
@@ -56,8 +62,7 @@ class PatchEmbed(BaseModule):
 
     def __init__(self, in_channels: int, embed_dims: int, kernel_size: int, stride: int):
         super().__init__()
-        self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size, stride, padding=kernel_size // 2)
-        start_by_outputs(self.proj)
+        self.proj = StartedByOutputs(in_channels, embed_dims, kernel_size, stride, padding=kernel_size // 2)
         self.norm = nn.LayerNorm(embed_dims)
         self.image_channels = in_channels
         self.image_stride = self.stride = self.proj.stride
@@ -105,8 +110,7 @@ class ConvolutionalAttention(BaseModule):
         self.attn = nn.Linear(embed_dims, num_heads * places**2)
         self.attn_drop = nn.Dropout(attn_drop)
         # The W_i below each other.
-        self.weight = nn.Conv2d(places * embed_dims, places * embed_dims, 1, groups=places, bias=False)
-        nn.init.normal_(self.weight.weight, std=(2 / (places * embed_dims)) ** 0.5)
+        self.weight = StartedByOutputs(places * embed_dims, places * embed_dims, 1, groups=places, bias=False)
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop)
 
@@ -147,8 +151,12 @@ class AtrousConv(nn.Conv2d):
 
     def __init__(self, dims: int, rates: Sequence[int]):
         super().__init__(dims, dims, 3, groups=dims, bias=False)
-        nn.init.kaiming_uniform_(self.weight)
         self.rates = tuple(rates)
+
+    def reset_parameters(self) -> None:
+        """Draws the kernel."""
+        super().reset_parameters()
+        nn.init.kaiming_uniform_(self.weight)
 
     def forward(self, x_BDhw: Tensor) -> Tensor:
         """A map ``(B, D, h, w)`` in and out."""
@@ -209,8 +217,7 @@ class RecursiveAttention(BaseModule):
         self.proj_drop = nn.Dropout(proj_drop)
         self.sr = self.norm = None
         if sr_ratio > 1:
-            self.sr = nn.Conv2d(embed_dims, embed_dims, sr_ratio, stride=sr_ratio)
-            start_by_outputs(self.sr)
+            self.sr = StartedByOutputs(embed_dims, embed_dims, sr_ratio, stride=sr_ratio)
             self.norm = nn.LayerNorm(embed_dims)
         register_load_state_dict_pre_hook(self, fit_heads)
 
@@ -268,7 +275,7 @@ class RecursiveAttention(BaseModule):
 def _pad_to_whole(x_BDhw: Tensor, stride: int) -> Tensor:
     """Zeros at bottom and right up to a multiple of the stride."""
     below, beside = (ceil_div(side, stride) * stride - side for side in x_BDhw.shape[2:])
-    return F.pad(x_BDhw, (0, beside, 0, below)) if below or beside else x_BDhw
+    return F.pad(x_BDhw, (0, beside, 0, below)) if is_exporting() or below or beside else x_BDhw
 
 
 class PointwiseConv(nn.Conv2d):

@@ -19,7 +19,7 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
-from vitplug.compat import is_compiling, is_exporting, register_load_state_dict_pre_hook
+from vitplug.compat import is_compiling, register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
@@ -30,7 +30,7 @@ from .base import PluggedBackbone, freeze_module
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .position_tables import fit_stored_positions, resize_position_table
+from .position_tables import fit_stored_positions, is_same, resize_position_table
 from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
 
 # Rows and columns of tokens that become one in the first block of a stage.
@@ -94,6 +94,11 @@ class PooledAttention(SelfAttention):
             lengths = [2 * max(side // stride_q, side // stride_kv, 1) - 1 for side in map_size]
             self.rel_pos_h, self.rel_pos_w = (nn.Parameter(torch.zeros(length, dims)) for length in lengths)
         register_load_state_dict_pre_hook(self, _fit_pooling)
+
+    def reset_parameters(self) -> None:
+        """Starts the tables with zeros."""
+        for table in self.parameters(recurse=False):
+            nn.init.zeros_(table)
 
     def init_weights(self):
         super().init_weights()
@@ -194,7 +199,7 @@ def relative_positions(table: Tensor, queries: int, keys: int) -> Tensor:
 
 
 def _resized(table: Tensor, length: int) -> Tensor:
-    if not is_exporting() and len(table) == length:  # an exported graph resizes always, which changes nothing there
+    if is_same(table.shape[:1], (length,)):
         return table
     return F.interpolate(table.T[None], size=length, mode='linear', align_corners=False)[0].T
 

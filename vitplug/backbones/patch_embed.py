@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import torch.nn.functional as F
 from mmcv.cnn import ConvModule
 from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
 from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
 from vitplug.attention.grids import ceil_div
+from vitplug.compat import is_exporting
 from vitplug.hosting import PixelGrid
 
 from .checks import WRONG_SETTINGS
@@ -56,15 +58,53 @@ class ConvStem(PatchEmbed):
         return super().forward(self.stem(x))
 
 
+class _Convolution(ConvModule):
+    """mmcv's, which can be given its start again."""
+
+    def reset_parameters(self) -> None:
+        self.init_weights()
+
+
 def _conv(in_channels: int, out_channels: int, kernel_size: int, stride: int = 1) -> ConvModule:
     # The batch norm's shift takes the place of a bias.
-    return ConvModule(
+    return _Convolution(
         in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, norm_cfg=dict(type='BN')
     )
 
 
 def _halved(size: Sequence[int]) -> tuple[int, ...]:
     return tuple(ceil_div(side, ConvStem.STRIDE) for side in size)
+
+
+class WholePatches(AdaptivePadding):
+    """mmcv's padding to whole patches. An exported graph always pads, if by 0, so that all sizes share it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not is_exporting():
+            return super().forward(x)
+        below, beside = self.get_pad_shape(x.shape[-2:])
+        above, before = (below // 2, beside // 2) if self.padding == 'same' else (0, 0)
+        return F.pad(x, (before, beside - before, above, below - above))
+
+    def get_pad_shape(self, input_shape: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of padding, as mmcv's, without fractions."""
+        spans = [(side - 1) * space + 1 for side, space in zip(self.kernel_size, self.dilation, strict=True)]
+        padding = (
+            (ceil_div(side, stride) - 1) * stride + span - side
+            for side, stride, span in zip(input_shape, self.stride, spans, strict=True)
+        )
+        # A window that is smaller than the stride may leave rows over; where it is not, no size decides.
+        return tuple(
+            more if span >= stride else max(more, 0)
+            for more, span, stride in zip(padding, spans, self.stride, strict=True)
+        )
+
+    @classmethod
+    def replace(cls, patches: nn.Module) -> None:
+        """Puts it in the place of the padding of an embedding or a merging of patches."""
+        own = patches.adaptive_padding
+        if own is not None:
+            patches.adaptive_padding = cls(own.kernel_size, own.stride, own.dilation, own.padding)
 
 
 STEMS = {'patch': PatchEmbed, 'conv': ConvStem}
@@ -88,6 +128,7 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
         embed = STEMS[stem](input_size=img_size, **settings)
     except WRONG_SETTINGS as error:
         raise ValueError(f'patch_cfg: {settings} makes no patch embedding: {error}') from error
+    WholePatches.replace(embed)
     embed.image_channels = settings['in_channels']
     embed.image_stride = to_2tuple(settings['stride'])
     check_patches(embed, to_2tuple(img_size))

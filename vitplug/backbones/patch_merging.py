@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from vitplug.hosting import PixelGrid
 
 from .ffn import layer_norm
-from .patch_embed import after_padding
+from .patch_embed import WholePatches, after_padding
 
 
 class FastPatchMerging(PatchMerging):
@@ -14,6 +14,7 @@ class FastPatchMerging(PatchMerging):
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
+        WholePatches.replace(self)
         own = self.sampler
         self.sampler = FastUnfold(own.kernel_size, own.dilation, own.padding, own.stride)
         #: Rows and columns of tokens that become one.

@@ -291,6 +291,8 @@ class PoolingVisionTransformer(PluggedBackbone):
             hidden_dims = int(dims * mlp_ratio)
             if not hidden_dims:
                 raise ValueError(f'mlp_ratio={mlp_ratio}: leaves nothing of a width of {dims}')
+            # In the order of the modules, which draws their first values in that of the names.
+            pool = before and Pooling(before, dims)
             blocks = [
                 PoolingBlock(
                     dims,
@@ -302,7 +304,7 @@ class PoolingVisionTransformer(PluggedBackbone):
                 )
                 for index in range(first, first + depth)
             ]
-            stages.append(PoolingStage(before and Pooling(before, dims), blocks))
+            stages.append(PoolingStage(pool, blocks))
             before, first = dims, first + depth
         return stages
 

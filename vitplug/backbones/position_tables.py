@@ -1,11 +1,20 @@
 """Position tables of checkpoints and of the model, resized to another grid or window."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from mmengine.logging import print_log
 from torch import Tensor, nn
+
+from vitplug.compat import is_exporting
+
+
+def is_same(source: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether two grids are known to be the same; the sizes of an exported graph, which may be any, are not."""
+    if is_exporting() and not all(isinstance(side, int) for side in target):
+        return False
+    return tuple(source) == tuple(target)
 
 
 def resize_position_table(
@@ -23,7 +32,7 @@ def resize_position_table(
     Returns:
         ``(1, prefix + target h * target w, D)``.
     """
-    if tuple(source) == tuple(target):
+    if is_same(source, target):
         return table
     prefix, grid = table[:, :num_prefix], table[:, num_prefix:]
     image = resize_position_map(grid.transpose(1, 2).unflatten(2, tuple(source)), target, mode)
@@ -32,7 +41,7 @@ def resize_position_table(
 
 def resize_position_map(table: Tensor, target: tuple[int, int], mode: str) -> Tensor:
     """The same of a table ``(1, D, h, w)``; gives ``(1, D, target h, target w)``."""
-    if tuple(table.shape[2:]) == tuple(target):
+    if is_same(table.shape[2:], target):
         return table
     return F.interpolate(table.float(), size=tuple(target), mode=mode, align_corners=False).to(table.dtype)
 

@@ -47,10 +47,17 @@ class WindowAttention(SelfAttention):
         super().__init__(embed_dims, shape, **settings)
         #: Offsets along one axis.
         self.offsets = 2 * window_size - 1
-        self.relative_position_bias_table = nn.Parameter(torch.zeros(self.offsets**2, shape.map_heads))
+        self.relative_position_bias_table = nn.Parameter(torch.empty(self.offsets**2, shape.map_heads))
         # In the state dict because the host's checkpoints have it there.
-        self.register_buffer('relative_position_index', relative_position_index(window_size, window_size))
+        self.register_buffer('relative_position_index', torch.empty(window_size**2, window_size**2, dtype=torch.long))
         register_load_state_dict_pre_hook(self, _fit_bias_table)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gives the table and the index their start."""
+        nn.init.zeros_(self.relative_position_bias_table)
+        window_size = (self.offsets + 1) // 2
+        self.relative_position_index.copy_(relative_position_index(window_size, window_size))
 
     def init_weights(self):
         super().init_weights()

@@ -74,13 +74,24 @@ class WindowAttentionV2(SelfAttention):
             nn.ReLU(inplace=True),
             nn.Linear(cpb_mlp_hidden_dims, shape.map_heads, bias=False),
         )
-        self.logit_scale = nn.Parameter(torch.full((shape.map_heads, 1, 1), log(10)))
-        self.q_bias = nn.Parameter(torch.zeros(shape.map_heads * shape.head_dims)) if qkv_bias else None
-        self.v_bias = nn.Parameter(torch.zeros(shape.value_heads * shape.head_dims)) if qkv_bias else None
+        self.logit_scale = nn.Parameter(torch.empty(shape.map_heads, 1, 1))
+        self.q_bias = nn.Parameter(torch.empty(shape.map_heads * shape.head_dims)) if qkv_bias else None
+        self.v_bias = nn.Parameter(torch.empty(shape.value_heads * shape.head_dims)) if qkv_bias else None
+        self.windows, side = (window_size, pretrained_window_size or window_size), 2 * window_size - 1
         # In the state dict because the host's checkpoints have both there.
-        self.register_buffer('relative_coords_table', log_offsets(window_size, pretrained_window_size or window_size))
-        self.register_buffer('relative_position_index', relative_position_index(window_size, window_size))
+        self.register_buffer('relative_coords_table', torch.empty(1, side, side, 2))
+        self.register_buffer('relative_position_index', torch.empty(window_size**2, window_size**2, dtype=torch.long))
         register_load_state_dict_pre_hook(self, _fit_checkpoint)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gives scale, biases and the tables of offsets their start."""
+        nn.init.constant_(self.logit_scale, log(10))
+        for bias in (self.q_bias, self.v_bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
+        self.relative_coords_table.copy_(log_offsets(*self.windows))
+        self.relative_position_index.copy_(relative_position_index(self.windows[0], self.windows[0]))
 
     def biases(self, site: Site) -> tuple[OffsetBias]:
         """The position bias of one window, of a table ``(H, 2 * window - 1, 2 * window - 1)``."""

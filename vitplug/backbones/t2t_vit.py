@@ -140,7 +140,8 @@ class T2T_ViT(ColumnarBackbone):
         num_tokens = self.num_extra_tokens + self.patch_resolution[0] * self.patch_resolution[1]
         self.add_prefix_tokens()
         # Fixed, but in the state dict, and counted among the parameters as the official code does.
-        self.pos_embed = nn.Parameter(sinusoids(num_tokens, embed_dims)[None], requires_grad=False)
+        self.pos_embed = nn.Parameter(torch.empty(1, num_tokens, embed_dims), requires_grad=False)
+        self.reset_parameters()
         register_load_state_dict_pre_hook(self, fit_stored_positions)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
@@ -175,6 +176,10 @@ class T2T_ViT(ColumnarBackbone):
 
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
         return self.tokens_to_token.pixels(image_size)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.pos_embed.data.copy_(sinusoids(*self.pos_embed.shape[1:]))
 
     def init_weights(self):
         super().init_weights()

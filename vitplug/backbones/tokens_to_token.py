@@ -74,8 +74,13 @@ class PerformerAttention(BaseModule):
         self.kqv = nn.Linear(in_dims, 3 * dims)
         self.proj = nn.Linear(dims, dims)
         self.drop = nn.Dropout(drop_rate)
-        features = nn.init.orthogonal_(torch.empty(dims // 2, dims)) * sqrt(dims // 2)
-        self.random_features = nn.Parameter(features, requires_grad=False)
+        self.random_features = nn.Parameter(torch.empty(dims // 2, dims), requires_grad=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the rows."""
+        if not self.random_features.is_meta:  # of which torch cannot decompose a matrix
+            nn.init.orthogonal_(self.random_features, gain=sqrt(len(self.random_features)))
 
     def forward(self, x_BNE: Tensor) -> Tensor:
         """Tokens ``(B, N, E)`` to ``(B, N, T)``."""
@@ -138,7 +143,7 @@ class SoftSplit(nn.Unfold):
     def forward(self, x_BDhw: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """A map ``(B, D, h, w)`` to tokens ``(B, N, D * kernel_size^2)`` and their grid."""
         axes = zip(x_BDhw.shape[2:], self.padding, self.kernel_size, self.stride, strict=True)
-        hw = tuple((side + 2 * pad - kernel) // stride + 1 for side, pad, kernel, stride in axes)
+        hw = tuple((side + 2 * pad - kernel + stride) // stride for side, pad, kernel, stride in axes)
         return super().forward(x_BDhw).transpose(1, 2), hw
 
 

@@ -6,6 +6,7 @@ A model that is a :class:`PluggedModel` takes every plug, and every analysis tak
 from .attach import build_plugs, find_plug, plugs_text
 from .attention import SelfAttention
 from .heads import fit_heads, overlay
+from .materialise import materialise
 from .mlp import Mlp, feed_forward
 from .model import Merge, PluggedModel, Section
 from .padding import mark_padding, shrink, token_mask, valid_sizes
@@ -24,6 +25,7 @@ __all__ = [
     'find_plug',
     'fit_heads',
     'mark_padding',
+    'materialise',
     'num_parts',
     'overlay',
     'plugs_text',

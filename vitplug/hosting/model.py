@@ -13,7 +13,7 @@ from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder
 from vitplug.attention.grids import ceil_div
 from vitplug.attention.intermediates import Reduce
 from vitplug.compat import replace, run_uncompiled_where_it_fails
-from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, LayerPlan, PlugSet
+from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, LayerPlan, PlugModules, PlugSet
 
 from .padding import shrink, token_mask, valid_sizes
 from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
@@ -125,6 +125,11 @@ class PluggedModel(nn.Module):
     #: The only height and width of images that the host takes; None for any.
     fixed_size: tuple[int, int] | None = None
 
+    def reset_parameters(self) -> None:
+        """Gives the model's own parameters, not those of its modules, the start of the constructor: 0."""
+        for parameter in self.parameters(recurse=False):
+            nn.init.zeros_(parameter)
+
     # --- plugs ---
 
     @property
@@ -152,10 +157,16 @@ class PluggedModel(nn.Module):
         """
         self.num_prefix = self.num_extra_tokens + plug_set.num_prefix
         self.plugs, layers = plug_set.build(self._plans(), self.network_sockets)
+        #: Names of the plugs, in the order in which their modules are built.
+        self.plug_names = [plug.name for plug in plug_set.indices]
         for block, layer in zip(self.plugged_blocks(), layers, strict=True):
             block.plugs = layer
         #: Which plugs, on which blocks, and whether attention stays fused at the configured size.
         self.plug_summary = plug_set.summarize(layers)
+
+    def plug_modules(self) -> list[PlugModules]:
+        """The modules of plugs: of the blocks in order, then of the network."""
+        return [modules for modules in self.modules() if isinstance(modules, PlugModules)]
 
     def _plans(self) -> list[LayerPlan]:
         sections = self.sections()

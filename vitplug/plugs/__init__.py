@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from .plug import BlockShape, LayerPlan, Plug
-from .plug_set import LayerPlugs, NetworkPlugs, PlugSet
+from .plug_set import LayerPlugs, NetworkPlugs, PlugModules, PlugSet
 from .sockets import BLOCK_SOCKETS, NETWORK_SOCKETS
 
 # Not of a paper: mmengine's registry, and texts of plugs, which need the plugs.
@@ -39,6 +39,7 @@ __all__ = [
     'LayerPlugs',
     'NetworkPlugs',
     'Plug',
+    'PlugModules',
     'PlugSet',
     *(plug.__name__ for plug in PLUG_TYPES),
 ]

@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitplug.compat import is_exporting
+
 from ..attention.carry import Carry, carrying
 from ..attention.core import attend_bare
 from ..attention.intermediates import LayerRecord
@@ -237,9 +239,15 @@ def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) ->
     if valid_Bhw1 is not None:
         t_BhwC = t_BhwC.masked_fill(~valid_Bhw1, -torch.inf)
     image, sizes = t_BhwC.permute(0, 3, 1, 2), list(zip(t_BhwC.shape[1:3], hw, strict=True))
-    # Bins of equal size need no adaptive pooling, which ONNX lacks.
-    even = not any(side % bins for side, bins in sizes)
-    pooled = F.max_pool2d(image, [side // bins for side, bins in sizes]) if even else F.adaptive_max_pool2d(image, hw)
+    # Bins of equal size need no adaptive pooling, which ONNX lacks and which fixes the size of an exported graph.
+    if not any(side % bins for side, bins in sizes):
+        pooled = F.max_pool2d(image, [side // bins for side, bins in sizes])
+    elif is_exporting() and not any(bins % side for side, bins in sizes):
+        pooled = image
+        for dim, (side, bins) in zip((2, 3), sizes, strict=True):
+            pooled = pooled.index_select(dim, torch.arange(bins, device=image.device) // (bins // side))
+    else:
+        pooled = F.adaptive_max_pool2d(image, hw)
     pooled = pooled.permute(0, 2, 3, 1)
     return pooled if valid_Bhw1 is None else pooled.masked_fill(pooled == -torch.inf, 0.0)
 

@@ -101,7 +101,13 @@ class ScaledBroadcast(nn.Module):
 
     def __init__(self, dims: int, init_value: float):
         super().__init__()
-        self.cb_scale = nn.Parameter(torch.full((dims,), init_value))
+        self.init_value = init_value
+        self.cb_scale = nn.Parameter(torch.empty(dims))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gives the scale its start."""
+        nn.init.constant_(self.cb_scale, self.init_value)
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         return x_BND + (self.cb_scale * token_mean(x_BND, site.valid)).to(x_BND.dtype)

@@ -107,9 +107,15 @@ class Gaussian(nn.Module):
 
     def __init__(self, heads: int, amplitude: float, sigma: float, reference: tuple[int, int] | None):
         super().__init__()
-        self.gab_amplitude = nn.Parameter(torch.full((heads,), amplitude))
-        self.gab_sigma = nn.Parameter(torch.full((heads,), sigma))
+        self.start = amplitude, sigma
+        self.gab_amplitude, self.gab_sigma = (nn.Parameter(torch.empty(heads)) for _ in self.start)
         self.reference = reference
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gives A and sigma their start."""
+        for parameter, value in zip((self.gab_amplitude, self.gab_sigma), self.start, strict=True):
+            nn.init.constant_(parameter, value)
 
     def forward(self, site: Site) -> OffsetBias | DenseBias:
         """The bias: by offset where queries and keys lie on one grid, of all pairs elsewhere."""

@@ -1,6 +1,6 @@
 """All plugs of one backbone: the modules they add to its blocks, and the check that they go together."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from itertools import groupby
 
@@ -28,6 +28,9 @@ from .sockets import (
     WeighsValues,
     WidensScores,
 )
+
+# Module of the functions with which an `init_cfg` goes over all layers.
+INITIALISERS = 'mmengine.model.weight_init'
 
 
 def is_plug(key: str) -> bool:
@@ -64,12 +67,9 @@ class PlugPart(nn.ModuleDict):
 class PlugModules(nn.ModuleDict):
     """Plug modules. They start as their constructors leave them, whatever the model's ``init_cfg`` says."""
 
-    #: mmengine's mark of an initialised module: loaded weights are not drawn again.
-    is_init = False
-
-    def __init__(self, modules: Mapping[str, nn.Module] | None = None):
-        super().__init__(modules)
-        self._start: dict[str, Tensor] = {}
+    def apply(self, fn: Callable[[nn.Module], None]) -> 'PlugModules':
+        """As torch's, but for mmengine's initialisers, which reach layers by class name."""
+        return self if fn.__module__ == INITIALISERS else super().apply(fn)
 
     def at(self, socket: str) -> list[nn.Module]:
         """The modules in one socket."""
@@ -82,23 +82,6 @@ class PlugModules(nn.ModuleDict):
             for name, part in self.items()
             for symbol, value in part.plug.learned_values(dict(part.named_parameters())).items()
         }
-
-    def keep_start(self) -> None:
-        """Notes the values that the modules have now."""
-        self._start = {name: value.detach().clone() for name, value in self.state_dict().items()}
-
-    @torch.no_grad()
-    def init_weights(self) -> None:
-        """Gives the modules the noted values back.
-
-        mmengine calls this after the ``init_cfg`` of everything around the plugs, which reaches their ``nn.Linear``,
-        ``nn.BatchNorm2d`` and so on by class name.
-        """
-        values = self.state_dict()
-        for name, start in self._start.items():
-            values[name].copy_(start)
-        self._start = {}
-        self.is_init = True
 
 
 class LayerPlugs(PlugModules):
@@ -334,8 +317,6 @@ class PlugSet:
         _check_offered(network, NETWORK_SOCKETS, network_sockets, 'the network')
         for plan, layer in zip(plans, layers, strict=True):
             _check_block(plan, layer, plans)
-        for modules in (network, *layers):
-            modules.keep_start()
         return network, layers
 
     def summarize(self, layers: Sequence[LayerPlugs]) -> str:

@@ -46,9 +46,13 @@ class OffsetTable(nn.Module):
 
     def __init__(self, pairs: GridPair, num_heads: int):
         super().__init__()
-        self.rel_pos_table = nn.Parameter(torch.zeros(num_heads, *pairs.table_size))
-        nn.init.trunc_normal_(self.rel_pos_table, std=0.02)
+        self.rel_pos_table = nn.Parameter(torch.empty(num_heads, *pairs.table_size))
         register_load_state_dict_pre_hook(self, _fit_offset_table)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the table."""
+        nn.init.trunc_normal_(self.rel_pos_table, std=0.02)
 
     def forward(self, site: Site) -> OffsetBias:
         return OffsetBias(_resize_offsets(self.rel_pos_table, site.pairs.table_size), site.pairs)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...attention.grids import GridPair
-from .convolution import convolve, new_kernel
+from .convolution import convolve, new_kernel, start_kernels
 from .maps import Refine
 
 if TYPE_CHECKING:
@@ -36,7 +36,14 @@ class BottleneckRefine(Refine):
         self.reduce_bn = nn.BatchNorm2d(heads)
         self.adapt_bn = nn.BatchNorm2d(heads)
         # With the batch norms' statistics, to which it belongs, in the state dict.
-        self.register_buffer('reference_tokens', torch.tensor([num_tokens]))
+        self.num_tokens = num_tokens
+        self.register_buffer('reference_tokens', torch.empty(1, dtype=torch.long))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the kernels."""
+        start_kernels(self)
+        self.reference_tokens.fill_(self.num_tokens)
 
     def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
         maps_BHNN = self._rescaled(maps_BHNN).to(self.expand.dtype)

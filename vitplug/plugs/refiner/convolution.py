@@ -20,10 +20,14 @@ def channels_last(maps: Tensor) -> Tensor:
 
 
 def new_kernel(*shape: int) -> nn.Parameter:
-    """A kernel that starts as PyTorch's convolutions do."""
-    kernel = nn.Parameter(torch.empty(shape))
-    nn.init.kaiming_uniform_(kernel, a=5**0.5)
-    return kernel
+    """A kernel, to be given its start by :func:`start_kernels`."""
+    return nn.Parameter(torch.empty(shape))
+
+
+def start_kernels(module: nn.Module) -> None:
+    """Starts the kernels of a module as PyTorch's convolutions do."""
+    for kernel in module.parameters(recurse=False):
+        nn.init.kaiming_uniform_(kernel, a=5**0.5)
 
 
 def delta(kernel: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import replace
+from vitplug.compat import is_compiling, replace
 
 from ...attention import tuning
 from ...attention.carry import Carry
@@ -19,7 +19,7 @@ from ...attention.inputs import Attention
 from ...attention.precision import without_autocast
 from ...attention.site import Site
 from ..sockets import FastForm
-from .convolution import channels_last, convolve, delta, new_kernel
+from .convolution import channels_last, convolve, delta, new_kernel, start_kernels
 from .maps import Refine
 from .tiles import attend_to_convolved
 
@@ -51,8 +51,14 @@ class LinearRefine(Refine):
         else:
             self.local = new_kernel(maps, 1, side, side)
         self.reduce = new_kernel(heads, maps, 1, 1) if expansion and settings.reduction else None
-        if settings.init == 'identity':
-            self._start_as_identity(heads, expansion)
+        self.is_identity, self.sizes = settings.init == 'identity', (heads, expansion)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the kernels, or makes the identity of them."""
+        start_kernels(self)
+        if self.is_identity:
+            self._start_as_identity(*self.sizes)
 
     @torch.no_grad()
     def _start_as_identity(self, heads: int, expansion: int) -> None:
@@ -150,6 +156,8 @@ class LinearRefine(Refine):
 
 def _pays_by_images(inputs: Attention) -> bool:
     """Whether a CPU had better go image by image: with nothing to keep for backward, maps that fill its cache alone."""
+    if is_compiling():  # before sizes are compared, which would fix them in an exported graph
+        return False
     images, _, heads, tokens, _ = inputs.q.shape
     in_cache = heads * tokens * inputs.num_keys < tuning.MAPS_BY_IMAGE_FROM
     by_image = tuning.on_cpu(inputs.q.device) and not torch.is_grad_enabled() and images > 1 and not in_cache

@@ -56,7 +56,12 @@ class DoubledScale(nn.Module):
 
     def __init__(self, dims: int):
         super().__init__()
-        self.scale = nn.Parameter(torch.full((dims,), SCALE_START))
+        self.scale = nn.Parameter(torch.empty(dims))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gives the scale its start."""
+        nn.init.constant_(self.scale, SCALE_START)
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         # In the precision of the scale, as LayerScale does: half precision has few digits left for such small numbers.

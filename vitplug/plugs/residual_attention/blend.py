@@ -30,8 +30,16 @@ class Alpha(nn.Module):
         if constraint == 'fixed':
             self.constant = init_value
         else:
-            start = torch.full((1,), init_value)
-            self.residual_alpha = nn.Parameter(start.logit() if constraint == 'sigmoid' else start)
+            self.init_value = init_value
+            self.residual_alpha = nn.Parameter(torch.empty(1))
+            self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Gives a learned alpha its start."""
+        if self.constraint != 'fixed':
+            start = torch.full_like(self.residual_alpha, self.init_value)
+            self.residual_alpha.copy_(start.logit() if self.constraint == 'sigmoid' else start)
 
     def forward(self) -> Tensor | float:
         if self.constraint == 'fixed':

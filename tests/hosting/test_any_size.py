@@ -1,0 +1,68 @@
+"""A model that torch exports once takes images and batches of sizes that were not traced: every host, with plugs.
+
+`python tests/hosting/test_any_size.py` goes through every plug on every host, which takes an hour.
+"""
+
+import sys
+
+import pytest
+import torch
+from cases import HOSTS, PLUGS, REFUSED, images, randomize
+from torch.export import Dim, export
+from torch.testing import assert_close
+
+TRACED = (3, 64, 96)
+OTHERS = ((2, 96, 64), (5, 160, 128), (1, 128, 224))
+
+
+def check(host: str, plugs) -> None:
+    """Outputs at other sizes and batches are those of the model itself.
+
+    Raises:
+        AssertionError: If they are others, or the exported model refuses a size.
+    """
+    model = randomize(HOSTS[host](plugs=plugs)).double().eval()
+    any_size = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
+    with torch.no_grad():
+        exported = export(model, (images(*TRACED[1:], TRACED[0]),), dynamic_shapes=({**any_size},), strict=False)
+        exported = exported.module()
+        for batch, height, width in OTHERS:
+            x = images(height, width, batch)
+            assert_close(exported(x), model(x))
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, 'is_exporting'), reason='torch is too old to say that it exports')
+@pytest.mark.parametrize(
+    'host', [host for host in HOSTS if host not in ('pit-distilled', 'swin-pad-small', 'mvit-cls')]
+)
+def test_plugs_together(host):
+    layers = '(layers=[1, 2, 3])' if host == 'lvt' else ''
+    check(host, f'cb(scaled=True)+gab{layers}+residual{layers}')
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, 'is_exporting'), reason='torch is too old to say that it exports')
+@pytest.mark.parametrize('host', ['vit', 'swin', 'mvit'])
+@pytest.mark.parametrize('plugs', ['broad', 'refiner', 'talking-heads'])
+def test_maps_and_values_of_all_blocks(host, plugs):
+    check(host, PLUGS[plugs])
+
+
+def main() -> int:
+    """Every plug on every host; returns the number of failures."""
+    failed = 0
+    for host in HOSTS:
+        for plugs in PLUGS:
+            if plugs in REFUSED.get(host, {}):
+                outcome = f'refused: {REFUSED[host][plugs]}'
+            else:
+                try:
+                    check(host, PLUGS[plugs])
+                    outcome = 'equal'
+                except Exception as error:  # whatever torch's exporter raises
+                    failed, outcome = failed + 1, f'failed: {" ".join(str(error).split())[:200]}'
+            print(f'{host:16}{plugs:32}{outcome}', flush=True)
+    return failed
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""From a model on the meta device, which has shapes and no values, to the model that its constructor makes."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from vitplug.plugs import PlugModules
+
+from .model import PluggedModel
+
+
+@torch.no_grad()
+def materialise(model: nn.Module, device: torch.device | str = 'cpu') -> nn.Module:
+    """Gives a model that was built on the meta device memory, and the values that its constructor would have given.
+
+    Modules get their values by ``reset_parameters``, torch's convention, in the order in which they were built, so that
+    under the same seed they are those of a model that was built on the CPU. An ``init_cfg`` is for ``init_weights``
+    afterwards, a checkpoint for ``load_state_dict``::
+
+        with torch.device('meta'):
+            model = VisionTransformer(plugs='gab')
+        torch.manual_seed(0)
+        materialise(model).init_weights()
+
+    Args:
+        model: A :class:`~vitplug.hosting.PluggedModel`, or a model that holds one.
+        device: Where it is to be.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If a module has values of its own and no ``reset_parameters``.
+    """
+    modules = list(_in_order(model))
+    for module in modules:
+        tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if tensors and not hasattr(module, 'reset_parameters'):
+            raise ValueError(
+                f'{type(module).__name__} has parameters or buffers and no reset_parameters(), which gives them their '
+                'first values: add the method, or build the model on the device where it is to be'
+            )
+    model.to_empty(device=device)
+    for module in modules:
+        if hasattr(module, 'reset_parameters'):
+            module.reset_parameters()
+    return model
+
+
+def _in_order(module: nn.Module) -> Iterator[nn.Module]:
+    """A module and those in it, in the order in which constructors finish; plugs come last in their model."""
+    for child in module.children():
+        if not isinstance(child, PlugModules):
+            yield from _in_order(child)
+    yield module
+    if isinstance(module, PluggedModel):
+        yield from _of_plugs(module)
+
+
+def _of_plugs(model: PluggedModel) -> Iterator[nn.Module]:
+    """Modules of plugs, plug by plug: those of its blocks, then those of the network."""
+    found = model.plug_modules()
+    for name in model.plug_names:
+        for modules in found:
+            if name in modules:
+                yield from _in_order(modules[name])
