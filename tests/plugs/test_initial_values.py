@@ -134,5 +134,6 @@ def test_values_set_by_a_plug_stay():
     for block in model.plugged_blocks():
         linear = block.plugs['quiet']['msa']
         assert linear.weight.eq(0).all() and linear.bias.eq(0.5).all()
-    # The noted values take no memory any longer.
-    assert all(not block.plugs._start for block in model.plugged_blocks())
+    # What a user applies reaches them.
+    model.apply(lambda module: nn.init.ones_(module.weight) if isinstance(module, nn.Linear) else None)
+    assert all(block.plugs['quiet']['msa'].weight.eq(1).all() for block in model.plugged_blocks())
