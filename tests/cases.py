@@ -3,10 +3,6 @@
 import inspect
 
 import torch
-from further_plugs.gated_attention import GatedAttention
-from further_plugs.registers import Registers
-from further_plugs.talking_heads import TalkingHeads
-from further_plugs.value_residual import ValueResidual
 from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, carrying
@@ -20,7 +16,7 @@ from vitplug.backbones import (
     T2T_ViT,
     VisionTransformer,
 )
-from vitplug.plugs import LayerPlan, Plug
+from vitplug.plugs import GatedAttention, LayerPlan, Plug, Registers, TalkingHeads, ValueResidual
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
 SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])

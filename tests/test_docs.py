@@ -21,10 +21,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from further_plugs.gated_attention import GatedAttention
-from further_plugs.registers import Registers
-from further_plugs.talking_heads import TalkingHeads
-from further_plugs.value_residual import ValueResidual
 from mmdet.structures import DetDataSample
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, init_default_scope
@@ -40,6 +36,10 @@ from vitplug.config.parts import as_list
 from vitplug.config.reading import read_config
 from vitplug.plugs import (
     PLUG_TYPES,
+    GatedAttention,
+    Registers,
+    TalkingHeads,
+    ValueResidual,
 )
 from vitplug.registry import MODELS as OUR_MODELS
 from vitplug.registry import PLUGS

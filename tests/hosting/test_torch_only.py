@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from further_plugs.gated_attention import GatedAttention
-from further_plugs.probe import Probe
-from further_plugs.registers import Registers
-from further_plugs.talking_heads import TalkingHeads
-from further_plugs.value_residual import ValueResidual
+from probe_plug import Probe
 from torch import nn
 from torch_vit import DIMS, HEADS, Block, TorchViT
 
@@ -21,8 +17,12 @@ from vitplug.plugs import (
     PLUG_TYPES,
     BroadAttention,
     ContextBroadcast,
+    GatedAttention,
     GaussianAttentionBias,
+    Registers,
     ResidualAttention,
+    TalkingHeads,
+    ValueResidual,
 )
 from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
 

@@ -5,13 +5,12 @@ import re
 import pytest
 import torch
 from cases import CarryProbe, images, mixer, randomize, swin, vit
-from further_plugs.registers import Registers
 from torch import nn
 from torch.testing import assert_close
 
 from vitplug.backbones import MlpMixer
 from vitplug.backbones.plug_configs import build_plugs
-from vitplug.plugs import BLOCK_SOCKETS, PLUG_TYPES, BlockShape, LayerPlan, Plug, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, PLUG_TYPES, BlockShape, LayerPlan, Plug, PlugSet, Registers
 
 MLP_SOCKETS = ('mlp_front', 'mlp_mid', 'mlp_end')
 

@@ -7,10 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import PREFIX_PLUGS, images, randomize, swin, vit, vit_with_windows, vit_without_class_token
-from further_plugs.gated_attention import GatedAttention
-from further_plugs.registers import Registers
-from further_plugs.talking_heads import TalkingHeads
-from further_plugs.value_residual import ValueResidual
 from timm.layers.attention import Attention as TimmAttention
 from timm.models.cait import TalkingHeadAttn
 from torch.testing import assert_close
@@ -19,7 +15,17 @@ from vitplug.attention import GlobalLayout, Site
 from vitplug.backbones import DistilledVisionTransformer
 from vitplug.backbones.attention import SelfAttention
 from vitplug.hosting import mark_padding
-from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet
+from vitplug.plugs import (
+    BlockShape,
+    GatedAttention,
+    LayerPlan,
+    LayerPlugs,
+    Plug,
+    PlugSet,
+    Registers,
+    TalkingHeads,
+    ValueResidual,
+)
 
 HW, DIMS, HEADS = (3, 4), 12, 3
 SITE = Site(GlobalLayout(*HW))

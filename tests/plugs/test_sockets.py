@@ -3,15 +3,14 @@
 import pytest
 import torch
 from cases import images, mvit, randomize, swin, vit
-from further_plugs.probe import Probe
-from further_plugs.talking_heads import TalkingHeads
+from probe_plug import Probe
 from torch import nn
 from torch.testing import assert_close
 from torch_vit import TorchViT
 
 from vitplug.attention import DenseBias, ExtraKeys, GridPair, OffsetBias, QueryBias, TokenGrid, fused_attention
 from vitplug.attention.inputs import Attention
-from vitplug.plugs import Plug, Refiner, ResidualAttention
+from vitplug.plugs import Plug, Refiner, ResidualAttention, TalkingHeads
 
 
 def sharpened(weight, maps, site, carry):

@@ -4,7 +4,7 @@ from vitplug.compat import replace
 
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias
 from .carry import Carry, carrying
-from .core import attend, fused_attention
+from .core import attend, fused_attention, uniform_attention, uniform_maps
 from .fused import fused
 from .grids import GridPair, TokenGrid
 from .inputs import Attention, ExtraKeys
@@ -33,4 +33,6 @@ __all__ = [
     'fused',
     'fused_attention',
     'replace',
+    'uniform_attention',
+    'uniform_maps',
 ]

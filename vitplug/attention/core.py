@@ -114,7 +114,7 @@ def attend(
     else:
         out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
     if uniform_v.shape[2]:
-        out_BWHNd = torch.cat((out_BWHNd, _uniform(uniform_v, site)), dim=2)
+        out_BWHNd = torch.cat((out_BWHNd, uniform_attention(uniform_v, site)), dim=2)
     return out_BWHNd, next_carry
 
 
@@ -240,18 +240,31 @@ def _scores_and_bias(attention: Attention) -> tuple[Tensor, Tensor | None]:
     return scores_of(attention.q, attention.k, attention.scale), attention.expand_bias()
 
 
-def _uniform(v_BWHNd: Tensor, site: Site) -> Tensor:
+def uniform_attention(v_BWHNd: Tensor, site: Site) -> Tensor:
     """Attention with equal weights for all keys but padding and masked ones, ``(B, W, H, Nq, d)``.
 
     A query without any valid key, itself padding, gets 0.
     """
     shape = (*v_BWHNd.shape[:3], site.layout.grid.num_tokens, v_BWHNd.shape[4])
+    if site.valid_keys is None and site.mask is None:
+        return v_BWHNd.mean(dim=-2, keepdim=True).expand(shape)
+    return (uniform_maps(site, v_BWHNd).to(v_BWHNd.dtype) @ v_BWHNd).expand(shape)
+
+
+def uniform_maps(site: Site, like: Tensor) -> Tensor:
+    """The maps of :func:`uniform_attention`, ``(B or 1, W or 1, 1, Nq or 1, Nk)``, in float32 at least.
+
+    Args:
+        site: Where the tokens are.
+        like: Values or maps, for device and precision.
+    """
+    dtype = at_least_float32(like.dtype)
     if site.valid_keys is not None:
         sees_BWNN = site.valid_keys[:, :, None]
         sees_BWNN = sees_BWNN if site.mask is None else sees_BWNN & (site.mask == 0)
-        weights_BWNN = sees_BWNN.to(at_least_float32(v_BWHNd.dtype))
-        share_BWNN = weights_BWNN / weights_BWNN.sum(-1, keepdim=True).clamp(min=1)
-        return (share_BWNN[:, :, None].to(v_BWHNd.dtype) @ v_BWHNd).expand(shape)
-    if site.mask is None:
-        return v_BWHNd.mean(dim=-2, keepdim=True).expand(shape)
-    return (site.mask.softmax(-1).unsqueeze(2).to(v_BWHNd.dtype) @ v_BWHNd).expand(shape)
+        weights_BWNN = sees_BWNN.to(dtype)
+        return (weights_BWNN / weights_BWNN.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
+    if site.mask is not None:
+        return site.mask.softmax(-1).unsqueeze(2)
+    keys = site.key_layout.grid.num_tokens
+    return like.new_full((1, 1, 1, 1, keys), 1 / keys, dtype=dtype)

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, Site
-from vitplug.plugs import LayerPlan, Plug
+from ..attention.carry import Carry
+from ..attention.site import Site
+from .plug import LayerPlan, Plug
 
 
 class TalkingHeads(Plug):
@@ -17,7 +18,7 @@ class TalkingHeads(Plug):
     The logits are the scores with position biases, and with what another plug has made of them.
 
     Args:
-        layers: Blocks that get it, see :class:`~vitplug.plugs.Plug`.
+        layers: Blocks that get it, see :class:`Plug`.
     """
 
     name = 'talking_heads'
@@ -38,6 +39,7 @@ class Mix(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Starts as the identity."""
         nn.init.eye_(self.weight)
         nn.init.zeros_(self.bias)
 

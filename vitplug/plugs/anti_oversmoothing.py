@@ -1,0 +1,107 @@
+"""AttnScale and FeatScale: *Anti-Oversmoothing in Deep Vision Transformers via the Fourier Domain Analysis* (Wang et
+al., ICLR 2022)."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.carry import Carry
+from ..attention.core import uniform_attention, uniform_maps
+from ..attention.fused import fused
+from ..attention.inputs import Attention
+from ..attention.site import Site
+from ..attention.sockets import FastForm
+from .context_broadcast import token_mean
+from .plug import LayerPlan, Plug
+
+
+class AttentionScale(Plug):
+    """AttnScale: enlarges what attention maps have beside their mean, by head::
+
+        A' = J + (1 + w_h) (A - J)          J uniform attention
+
+    w starts with 0, which changes nothing. J is over the keys that a query may see: neither padding of a batch whose
+    sizes are known nor pairs that shifted windows keep apart.
+
+    Args:
+        layers: Blocks that get it, see :class:`Plug`.
+    """
+
+    name = 'attention_scale'
+    short_name = 'attn-scale'
+    watched = {'attention_scale': 'w'}
+
+    def __init__(self, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {'map': ScaledMaps(plan.num_heads)}
+
+
+class ScaledMaps(nn.Module):
+    """``attention_scale`` of shape ``(H,)``."""
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.attention_scale = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Starts as the identity."""
+        nn.init.zeros_(self.attention_scale)
+
+    def forward(self, maps: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        scale_H11 = self.attention_scale.to(maps.dtype)[:, None, None]
+        return maps + scale_H11 * (maps - uniform_maps(site, maps).to(maps.dtype)), carry
+
+    def fast_form(self, inputs: Attention, site: Site) -> FastForm:
+        """Of the outputs in place of the maps."""
+        return partial(self._of_outputs, site)
+
+    def _of_outputs(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        out_BWHNd = fused(inputs)
+        scale_H11 = self.attention_scale.to(out_BWHNd.dtype)[:, None, None]
+        return out_BWHNd + scale_H11 * (out_BWHNd - uniform_attention(inputs.v, site)), carry
+
+
+class FeatureScale(Plug):
+    """FeatScale: weighs the mean of the tokens of the attention branch and the rest apart, by channel::
+
+        x' = x + l1 mean(x) + l2 (x - mean(x))
+
+    Both start with 0, which changes nothing. Context Broadcasting at ``msa`` is l1 = 0 and l2 = -1/2. The mean is over
+    the tokens of the whole image, without padding where image sizes are known.
+
+    Args:
+        layers: Blocks that get it, see :class:`Plug`.
+    """
+
+    name = 'feature_scale'
+    short_name = 'feat-scale'
+    watched = {'of_mean': 'l1', 'of_rest': 'l2'}
+
+    def __init__(self, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {'msa': ScaledFeatures(plan.width_at('msa'))}
+
+
+class ScaledFeatures(nn.Module):
+    """``of_mean`` and ``of_rest`` of shape ``(D,)``."""
+
+    def __init__(self, dims: int):
+        super().__init__()
+        self.of_mean, self.of_rest = (nn.Parameter(torch.empty(dims)) for _ in range(2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Starts as the identity."""
+        for scale in (self.of_mean, self.of_rest):
+            nn.init.zeros_(scale)
+
+    def forward(self, x_BND: Tensor, site: Site) -> Tensor:
+        mean_B1D = token_mean(x_BND, site.valid)
+        return x_BND + (self.of_mean * mean_B1D + self.of_rest * (x_BND - mean_B1D)).to(x_BND.dtype)

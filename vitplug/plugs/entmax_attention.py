@@ -1,0 +1,128 @@
+"""Sparse attention: *Adaptively Sparse Transformers* (Correia et al., EMNLP 2019)."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ..attention.carry import Carry
+from ..attention.precision import at_least_float32
+from ..attention.site import Site
+from .checks import check_flag, check_number
+from .plug import LayerPlan, Plug
+
+# Halvings of the interval that holds the threshold, up to the last digit of float32 and of float64.
+STEPS = {torch.float32: 30, torch.float64: 60}
+# Nearer to 1 the powers of entmax lose all digits, and softmax stands for it.
+NEAR = 1e-3
+
+
+class EntmaxAttention(Plug):
+    """alpha-entmax in place of the softmax, whose rows have exact zeros::
+
+        p_i = [(alpha - 1) z_i - tau]_+ ^ (1 / (alpha - 1))          sum_i p_i = 1
+
+    alpha = 1 is the softmax, 1.5 entmax-1.5 and 2 sparsemax. All maps are formed: it is no fused form.
+
+    Args:
+        alpha: From 1 to 4 (its start, if learned).
+        learnable: Whether each head learns its alpha, between 1 and 2.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If an argument is none of these.
+    """
+
+    name = 'entmax_attention'
+    short_name = 'entmax'
+    watched = {'entmax_alpha': 'alpha'}
+
+    def __init__(self, alpha: float = 1.5, learnable: bool = False, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+        self.alpha = check_number('alpha', alpha, least=1.0, most=4.0)
+        self.learnable = check_flag('learnable', learnable)
+        if learnable and alpha > 2:
+            raise ValueError(f'alpha={alpha}: a learned alpha stays between 1 and 2')
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {'normalise': Entmax(plan.num_heads if self.learnable else 0, self.alpha)}
+
+
+class Entmax(nn.Module):
+    """``entmax_alpha`` of shape ``(H,)`` where it is learned.
+
+    Args:
+        heads: Heads that learn alpha; 0 for none.
+        alpha: Its start, or the constant.
+    """
+
+    def __init__(self, heads: int, alpha: float):
+        super().__init__()
+        self.alpha, self.entmax_alpha = alpha, nn.Parameter(torch.empty(heads)) if heads else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gives a learned alpha its start."""
+        if self.entmax_alpha is not None:
+            nn.init.constant_(self.entmax_alpha, self.alpha)
+
+    def forward(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
+        z = logits.to(at_least_float32(logits.dtype))
+        if self.entmax_alpha is None:
+            return _Entmax.apply(z, z.new_full((1,), self.alpha))
+        if self.training:  # a step may have left it outside
+            self.entmax_alpha.data.clamp_(1, 2)
+        return _Entmax.apply(z, self.entmax_alpha.to(z.dtype).clamp(1, 2))
+
+
+class _Entmax(torch.autograd.Function):
+    """Over the last axis of ``(B, W, H, Nq, Nk)``, with an alpha ``(H or 1,)``, from 1 on.
+
+    The gradients are those of Correia et al., Eq. (9) and Proposition 1; at alpha = 1 its limit, half of
+    ``p_i (sum_j p_j log^2 p_j - log^2 p_i)``.
+    """
+
+    @staticmethod
+    def forward(ctx, z, alpha):
+        by_head = alpha.detach().view(1, 1, -1, 1, 1)
+        rest = (by_head - 1).clamp(min=NEAR)
+        p = torch.where(by_head - 1 < NEAR, z.softmax(-1), _bisected(z, rest))
+        ctx.save_for_backward(p, alpha)
+        return p
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        p, alpha = ctx.saved_tensors
+        by_head = alpha.view(1, 1, -1, 1, 1)
+        slope = torch.where(p > 0, p.clamp(min=torch.finfo(p.dtype).tiny) ** (2 - by_head), 0)
+        slope_of_one = slope / slope.sum(-1, keepdim=True)
+        grad_z = slope * grad - slope * (slope_of_one * grad).sum(-1, keepdim=True)
+        if not ctx.needs_input_grad[1]:
+            return grad_z, None
+        logs = torch.where(p > 0, p.clamp(min=torch.finfo(p.dtype).tiny).log(), 0)
+        entropy = -p * logs
+        rest = (by_head - 1).clamp(min=NEAR)
+        of_power = (p - slope_of_one) / rest**2 + (entropy - slope_of_one * entropy.sum(-1, keepdim=True)) / rest
+        of_softmax = p * ((p * logs**2).sum(-1, keepdim=True) - logs**2) / 2
+        by_alpha = grad * torch.where(by_head - 1 < NEAR, of_softmax, of_power)
+        dims = (0, 1, 3, 4) if alpha.numel() > 1 else (0, 1, 2, 3, 4)
+        return grad_z, by_alpha.sum(dims).view_as(alpha)
+
+
+def _bisected(z: Tensor, rest: Tensor) -> Tensor:
+    """entmax by halving the interval of its threshold, ``rest`` being alpha - 1."""
+    z = z * rest
+    low = z.amax(-1, keepdim=True) - 1
+    width = 1 - (1 / z.shape[-1]) ** rest
+    for _ in range(STEPS[z.dtype]):
+        width = width / 2
+        middle = low + width
+        low = torch.where(_powers(z - middle, rest).sum(-1, keepdim=True) >= 1, middle, low)
+    p = _powers(z - low, rest)
+    return p / p.sum(-1, keepdim=True)
+
+
+def _powers(x: Tensor, rest: Tensor) -> Tensor:
+    return x.clamp(min=0) ** (1 / rest)

@@ -1,0 +1,81 @@
+"""Locality self-attention: *Vision Transformer for Small-Size Datasets* (Lee et al., 2021)."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.bias import DenseBias
+from ..attention.carry import Carry
+from ..attention.layouts import HIDDEN
+from ..attention.site import Site
+from .checks import check_flag
+from .plug import LayerPlan, Plug
+
+
+class LocalitySelfAttention(Plug):
+    """Learns a temperature for each head and hides every token from itself::
+
+        z_ij = t_h q_i . k_j / sqrt(d)          z_ii = -infinity
+
+    The temperature is relative to the host's: 1 changes nothing. The class token cannot see itself either.
+
+    Args:
+        diagonal: Whether a token still sees itself; then only the temperatures are new.
+        layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If ``diagonal`` is neither True nor False, or the keys of a block are not its queries.
+    """
+
+    name = 'locality_self_attention'
+    short_name = 'lsa'
+    watched = {'temperature': 't'}
+
+    def __init__(self, diagonal: bool = False, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+        self.diagonal = check_flag('diagonal', diagonal)
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        if not self.diagonal and plan.site.keys is not None:
+            raise ValueError(
+                f'LocalitySelfAttention: the keys of block {plan.index} are not its queries, so none is the token '
+                'itself; choose other layers, or diagonal=True'
+            )
+        temperature = {'qkv': Temperature(plan.num_heads)}
+        return temperature if self.diagonal else {**temperature, 'bias': HiddenSelf()}
+
+
+class Temperature(nn.Module):
+    """``temperature`` of shape ``(H,)``."""
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Starts with the host's."""
+        nn.init.ones_(self.temperature)
+
+    def forward(
+        self, q_BWHNd: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+        return q_BWHNd * self.temperature.to(q_BWHNd.dtype)[:, None, None], k, v, carry
+
+
+class HiddenSelf(nn.Module):
+    """Far below all other logits for a token and itself. A token that is alone still sees itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer('hidden', torch.empty(1), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the logit."""
+        nn.init.constant_(self.hidden, HIDDEN)
+
+    def forward(self, site: Site) -> DenseBias:
+        tokens = site.layout.grid.num_tokens
+        return DenseBias(self.hidden * torch.eye(tokens, dtype=self.hidden.dtype, device=self.hidden.device))

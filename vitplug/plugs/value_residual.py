@@ -1,0 +1,113 @@
+"""Value residual: *Value Residual Learning* (Zhou et al., 2024), constant or learned."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.carry import Carry, carrying
+from ..attention.site import Site
+from .checks import check_choice, check_flag
+from .plug import LayerPlan, Plug
+
+
+class ValueResidual(Plug):
+    """Mixes the values of every block with those of the first::
+
+        v_n <- l1 v_1 + l2 v_n          l1 = l2 = 1/2, or learned
+
+    On hierarchical hosts every stage has a first block. Where windows are padded, v_1 is 0.
+
+    Args:
+        learnable: Whether every block learns its l1 and l2.
+        start: ``'paper'`` starts with 1/2 each, ``'identity'`` with l1 = 0 and l2 = 1, which changes nothing.
+        layers: Blocks that get it, see :class:`Plug`. The first of them gives v_1.
+
+    Raises:
+        ValueError: If an argument is none of these, or blocks of one stage have values of different widths, or of
+            tokens on different grids.
+    """
+
+    name = 'value_residual'
+    watched = {'value_lambda': 'lambda'}
+
+    def __init__(self, learnable: bool = False, start: str = 'paper', layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+        self.learnable = check_flag('learnable', learnable)
+        self.start = check_choice('start', start, ('paper', 'identity'))
+        if start == 'identity' and not learnable:
+            raise ValueError("start='identity' changes nothing without learnable=True; set it, or start='paper'")
+
+    def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
+        sources = first_of_stages(self, plans)
+        shares = (0.5, 0.5) if self.start == 'paper' else (0.0, 1.0)
+        return [
+            {'qkv': FirstValues(self.name) if source is plan else MixedValues(self.name, shares, self.learnable)}
+            for plan, source in zip(plans, sources, strict=True)
+        ]
+
+
+def first_of_stages(plug: Plug, plans: Sequence[LayerPlan]) -> list[LayerPlan]:
+    """The first block of each block's stage.
+
+    Raises:
+        ValueError: If their values have different widths, or are of tokens on different grids.
+    """
+    first: dict[int, LayerPlan] = {}
+    sources = [first.setdefault(plan.stage, plan) for plan in plans]
+    for plan, source in zip(plans, sources, strict=True):
+        shapes = [(p.shape.value_heads, p.shape.head_dims) for p in (plan, source)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f'{type(plug).__name__}: the values of block {plan.index} have {shapes[0]} heads and channels, those '
+                f'of block {source.index} {shapes[1]}; choose other layers'
+            )
+        grids = [p.site.key_layout.hw for p in (plan, source)]
+        if grids[0] != grids[1]:
+            raise ValueError(
+                f'{type(plug).__name__}: the values of block {plan.index} lie on a grid of {grids[0]}, those of block '
+                f'{source.index} on one of {grids[1]}; choose other layers'
+            )
+    return sources
+
+
+def as_tokens(v_BWHNd: Tensor, site: Site) -> Tensor:
+    """Values in windows as tokens ``(B, N, H * d)``, which other windows can take."""
+    return site.key_layout.from_windows(v_BWHNd.transpose(2, 3).flatten(3))
+
+
+class FirstValues(nn.Module):
+    """Puts the values into the carry as tokens."""
+
+    def __init__(self, key: str):
+        super().__init__()
+        self.key = key
+
+    def forward(
+        self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+        return q, k, v_BWHNd, carrying(carry, self.key, as_tokens(v_BWHNd, site))
+
+
+class MixedValues(nn.Module):
+    """Adds a share of the values in the carry to one of its own; ``value_lambda`` ``(2,)`` where they are learned."""
+
+    def __init__(self, key: str, shares: tuple[float, float], learnable: bool):
+        super().__init__()
+        self.key, self.shares, self.learnable = key, shares, learnable
+        if learnable:
+            self.value_lambda = nn.Parameter(torch.empty(2))
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Gives learned shares their start."""
+        if self.learnable:
+            self.value_lambda.data.copy_(torch.tensor(self.shares))
+
+    def forward(
+        self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+        heads = v_BWHNd.shape[2]
+        first = site.key_layout.to_windows(carry[self.key].to(v_BWHNd.dtype)).unflatten(-1, (heads, -1))
+        of_first, of_own = self.value_lambda.to(v_BWHNd.dtype) if self.learnable else self.shares
+        return q, k, of_first * first.transpose(2, 3) + of_own * v_BWHNd, carry
