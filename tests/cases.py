@@ -16,7 +16,7 @@ from vitplug.backbones import (
     T2T_ViT,
     VisionTransformer,
 )
-from vitplug.plugs import GatedAttention, LayerPlan, Plug, Registers, TalkingHeads, ValueResidual
+from vitplug.plugs import LayerPlan, Plug, Registers
 
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
 SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
@@ -229,9 +229,15 @@ PLUGS = {
     'dla': [dict(type='Refiner', expansion=0)],
     'dla-spatial': [dict(type='Refiner', expansion=0, constraint='spatial')],
     'cb-and-probe': [dict(type='ContextBroadcast', scaled=True, position='msa'), dict(type=CarryProbe)],
-    'talking-heads': [dict(type=TalkingHeads)],
-    'gated-attention': [dict(type=GatedAttention)],
-    'value-residual': [dict(type=ValueResidual)],
+    'talking-heads': [dict(type='TalkingHeads')],
+    'gated-attention': [dict(type='GatedAttention')],
+    'value-residual': [dict(type='ValueResidual', learnable=True)],
+    'attention-scale': [dict(type='AttentionScale')],
+    'neutreno': [dict(type='NeuTRENO')],
+    'locality': [dict(type='LocalitySelfAttention')],
+    'conditional-position': [dict(type='ConditionalPosition')],
+    'sink': [dict(type='AttentionSink')],
+    'entmax': [dict(type='EntmaxAttention', learnable=True)],
 }
 
 _ONE_GRID = 'block 0 has queries on 8x8 and keys on 2x2, and a bias of every offset needs both in the same tokens'
@@ -247,6 +253,10 @@ _OF_MVIT = {
     'residual-low-memory-carried': f'RelPosBias: {_ONE_GRID}',
     'gated-attention': 'need the tokens of the queries in the socket heads, which block 1 pools',
     'value-residual': r'the values of block 2 lie on a grid of \(2, 2\), those of block 1 on one of \(4, 4\)',
+}
+_OF_MVIT |= {
+    'neutreno': 'NeuTRENO: block 0 has no value of its own for each output: its keys are pooled',
+    'locality': 'LocalitySelfAttention: the keys of block 0 are not its queries',
 }
 _IN_WINDOWS = {plug: reason.replace('8x8', '4x4').replace('2x2', '1x1') for plug, reason in _OF_MVIT.items()}
 _NOTHING = r'changes nothing: no block of \[0, 1, 2(, 3)?\] has scores of an earlier one of them to blend with'
@@ -265,6 +275,8 @@ REFUSED: dict[str, dict[str, str]] = {
         'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',
         'residual-low-memory-carried': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
         'residual-parity': NO_WINDOWS.format(2, 3),
+        'neutreno': 'NeuTRENO: block 1 has no value of its own for each output: its keys are pooled',
+        'locality': 'LocalitySelfAttention: the keys of block 1 are not its queries',
         'broad-qk-only': 'BroadAttention: block 0 has 0 heads with q and k',
     },
     'pit': {'residual-parity': NO_WINDOWS.format(1, 2)},
@@ -272,6 +284,7 @@ REFUSED: dict[str, dict[str, str]] = {
     'mixer': {
         **{name: NOT_OFFERED for name in PLUGS if name.startswith(('gab', 'rel-pos', 'residual'))},
         **dict.fromkeys(('talking-heads', 'gated-attention', 'value-residual', 'probe', 'cb-and-probe'), NOT_OFFERED),
+        **dict.fromkeys(('attention-scale', 'neutreno', 'locality', 'sink', 'entmax'), NOT_OFFERED),
         'cb-hybrid': NOT_OFFERED,
         'cb-upper-everywhere': NOT_OFFERED.replace('0', '2'),
         **{name: 'BroadAttention: block 0 has 0 heads with q and k' for name in PLUGS if name.startswith('broad')},

@@ -22,7 +22,7 @@ class ContractOfPlug:
     """A plugin of pytest that runs the contract on one plug in place of vitplug's own.
 
     Args:
-        path: Module and class, such as ``my_plugs:TalkingHeads``; a dot in place of the colon does, too.
+        path: Module and class, such as ``my_plugs:MixedHeads``; a dot in place of the colon does, too.
 
     Raises:
         pytest.UsageError: If there is no such plug.
@@ -91,7 +91,7 @@ def _plug_class(path: str) -> type[Plug]:
         plug = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise pytest.UsageError(
-            f'--plug {path}: {error}; expected module:Class, such as my_plugs:TalkingHeads'
+            f'--plug {path}: {error}; expected module:Class, such as my_plugs:MixedHeads'
         ) from error
     if not inspect.isclass(plug) or not issubclass(plug, Plug):
         raise pytest.UsageError(f'--plug {path}: {name} is no subclass of vitplug.plugs.Plug')

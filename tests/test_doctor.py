@@ -14,14 +14,18 @@ from stacks import STACK
 
 import vitplug.backbones
 from vitplug import doctor, stacks
+from vitplug import plugs as kinds
 from vitplug.plugs import PLUG_TYPES, BroadAttention, ContextBroadcast, RelPosBias, RelPosMlp, SqueezeExcite
 from vitplug.plugs.text import SHORT_NAMES as PLUG_NAMES
 
 # The plugs that a host takes in all of its blocks, where that is not every plug.
+TOKENS = {ContextBroadcast, SqueezeExcite, kinds.ConditionalPosition}
+OF_OWN_KEYS = {kinds.ExclusiveSelfAttention, kinds.LocalitySelfAttention, kinds.NeuTRENO, kinds.ValueResidual}
 TAKEN = {
-    'MlpMixer': (ContextBroadcast, SqueezeExcite),
-    'LVT': (BroadAttention, ContextBroadcast, SqueezeExcite),
-    'MViT': set(PLUG_TYPES) - {RelPosBias, RelPosMlp},
+    'MlpMixer': TOKENS,
+    'LVT': {BroadAttention, kinds.FeatureScale, *TOKENS},
+    'MViT': set(PLUG_TYPES) - {RelPosBias, RelPosMlp, kinds.GatedAttention, *OF_OWN_KEYS},
+    **dict.fromkeys(('SwinTransformer', 'SwinTransformerV2'), set(PLUG_TYPES) - {kinds.Registers}),
 }
 
 

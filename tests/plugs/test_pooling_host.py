@@ -21,6 +21,8 @@ REFUSED = {
     'residual-low-memory-bias': 'low_memory=True cannot hand the scores of block 0 on to block 1',
     'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 1 and 2, of two stages",
     'value-residual': r'the values of block 1 lie on a grid of \(8, 10\), those of block 0 on one of \(2, 3\)',
+    'neutreno': 'NeuTRENO: block 0 has no value of its own for each output: its keys are pooled',
+    'locality': 'LocalitySelfAttention: the keys of block 0 are not its queries',
     'broad-qk-only': r'layers=\[0, 3\] has no block of the last stage',
 }
 TAKEN = [name for name in PLUGS if name not in REFUSED]

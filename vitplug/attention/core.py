@@ -203,25 +203,30 @@ class _MapRecord:
     attention: Attention
     num_keys: int
 
-    def add(self, **tensors: Tensor | None) -> None:
-        self.record.add(**{name: self._of_tokens(tensor) for name, tensor in tensors.items()})
-
-    def _of_tokens(self, tensor: Tensor | None) -> Tensor | None:
-        if tensor is None or self.attention.num_keys == self.num_keys:
-            return tensor  # not a view of it, which would lie beside the way to the output
-        return tensor[..., : self.num_keys]
+    def keep(self, name: str, tensor: Tensor) -> Tensor:
+        """Records a tensor; gives the one to go on with, so that what is recorded lies on the way to the output."""
+        if self.attention.num_keys == self.num_keys:
+            self.record.add(**{name: tensor})
+            return tensor
+        of_tokens, others = tensor[..., : self.num_keys], tensor[..., self.num_keys :]
+        self.record.add(**{name: of_tokens})
+        return torch.cat((of_tokens, others), dim=-1)
 
 
 def _maps(
     chosen: _Chosen, site: Site, plugs: LayerSockets, dropout_p: float, record: _MapRecord | None
 ) -> tuple[Tensor, Carry]:
     """The attention maps that multiply v, ``(B, W, H, Nq, Nk)``, and the next carry."""
+    keep = record.keep if record is not None else _as_it_is
     scores, bias = _scores_and_bias(chosen.attention)
     has_heads = scores.shape[2] > 0
-    if record is not None and has_heads:
-        is_own = chosen.attention is record.attention
-        own_scores, own_bias = (scores, bias) if is_own else _scores_and_bias(record.attention)
-        record.add(scores=own_scores, bias=own_bias)
+    if record is not None and chosen.attention is not record.attention:
+        own_scores, own_bias = _scores_and_bias(record.attention)
+        record.keep('scores', own_scores)
+        if own_bias is not None:
+            record.keep('bias', own_bias)
+    elif has_heads:
+        scores, bias = keep('scores', scores), None if bias is None else keep('bias', bias)
     if chosen.adds_up:
         logits, carry = (scores if bias is None else scores + bias), chosen.carry
     else:
@@ -229,11 +234,15 @@ def _maps(
     logits, carry = plugs.change_logits(logits, site, carry)
     if chosen.attention.mask is not None:
         logits = logits + chosen.attention.mask.to(logits.dtype)
+    logits = keep('logits', logits) if has_heads else logits
     probs = plugs.normalise(logits, site, carry)
+    probs = keep('probs', probs) if has_heads else probs
     maps, carry = plugs.refine_map(F.dropout(probs, dropout_p) if dropout_p else probs, site, carry)
-    if record is not None:
-        record.add(maps=maps, **(dict(logits=logits, probs=probs) if has_heads else {}))
-    return maps, carry
+    return keep('maps', maps), carry
+
+
+def _as_it_is(name: str, tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _scores_and_bias(attention: Attention) -> tuple[Tensor, Tensor | None]:

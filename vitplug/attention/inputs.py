@@ -78,7 +78,7 @@ class Attention:
             self,
             k=k,
             v=v,
-            biases=() if bias is None else (DenseBias(bias),),
+            biases=() if bias is None else (DenseBias(bias[(None,) * (5 - bias.ndim)]),),
             mask=None if mask is None else F.pad(mask, (0, count)),
         )
 

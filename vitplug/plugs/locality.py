@@ -78,4 +78,5 @@ class HiddenSelf(nn.Module):
 
     def forward(self, site: Site) -> DenseBias:
         tokens = site.layout.grid.num_tokens
-        return DenseBias(self.hidden * torch.eye(tokens, dtype=self.hidden.dtype, device=self.hidden.device))
+        alone = torch.eye(tokens, dtype=self.hidden.dtype, device=self.hidden.device)
+        return DenseBias((self.hidden * alone)[None, None, None])

@@ -27,6 +27,8 @@ class NeuTRENO(Plug):
     """
 
     name = 'neutreno'
+    #: After plugs that change the values.
+    rank = 1
 
     def __init__(self, strength: float = 0.6, layers: str | Sequence[int] = 'all'):
         super().__init__(layers)

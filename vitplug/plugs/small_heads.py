@@ -96,6 +96,8 @@ class ExclusiveSelfAttention(Plug):
     """
 
     name = 'exclusive_self_attention'
+    #: After plugs that change the values.
+    rank = 1
     short_name = 'xsa'
 
     def __init__(self, layers: str | Sequence[int] = 'all'):

@@ -1,0 +1,285 @@
+"""Each further paper's equation, written out in float64 from q, k and v: outputs and gradients of one attention branch,
+with a class token, in shifted windows, and on a grid that is not square."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from cases import images, mvit, randomize, swin, vit
+from torch.testing import assert_close
+
+from vitplug.plugs import AttentionScale, AttentionSink, ContextBroadcast, FeatureScale, LocalitySelfAttention
+
+HOSTS = {'vit': vit, 'swin': swin}
+
+
+class Branch:
+    """The attention branch of one block, as recorded with its gradients."""
+
+    def __init__(self, host, plugs, index=1, size=(32, 40), **settings):
+        self.model = randomize(HOSTS[host](plugs=plugs, **settings)).double()
+        self.index, self.x = index, images(*size)
+        _, found = self.model.forward_intermediates(self.x, ('q', 'k', 'v', 'attn', 'site', 'block'), with_grad=True)
+        self.q, self.k, self.v, self.attn, self.site = (found[n][index] for n in ('q', 'k', 'v', 'attn', 'site'))
+        self.found, self.block = found, self.model.plugged_blocks()[index]
+        inner = self.block.attn
+        self.attention = getattr(inner, 'w_msa', inner)
+        self.hidden = self.site.mask if self.site.mask is not None else torch.zeros(1, 1, 1, 1).double()
+        bias = self.attention.biases(self.site)
+        self.bias = bias[0].expand() if bias else 0.0
+        self.part = next(iter(self.block.plugs.values()))
+
+    @property
+    def logits(self):
+        """Scores, the host's bias and the mask of shifted windows."""
+        return self.q @ self.k.mT * self.attention.scale + self.bias + self.hidden.unsqueeze(2)
+
+    def project(self, heads_BWHNd):
+        """The output of the branch, of those of the heads."""
+        tokens = self.site.layout.from_windows(heads_BWHNd.transpose(2, 3).flatten(3))
+        return self.attention.proj(tokens)
+
+    def assert_is(self, expected):
+        assert_close(self.attn, expected)
+        weights = torch.linspace(-1, 2, expected.numel(), dtype=expected.dtype).view_as(expected)
+        leaves = [self.q, self.k, self.v, *self.part.parameters()]
+        got = torch.autograd.grad(self.attn, leaves, weights, allow_unused=True, retain_graph=True)
+        assert_close(got, torch.autograd.grad(expected, leaves, weights, allow_unused=True, retain_graph=True))
+        assert all(grad is not None and grad.abs().sum() > 0 for grad in got[3:])
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return request.param
+
+
+def visible(branch):
+    """1 for pairs that may see each other."""
+    return (branch.hidden == 0).double().unsqueeze(2).expand_as(branch.logits)
+
+
+def test_attention_scale(host):
+    b = Branch(host, [AttentionScale()])
+    sees = visible(b)
+    uniform = sees / sees.sum(-1, keepdim=True)
+    w = b.part['map'].attention_scale[:, None, None]
+    b.assert_is(b.project((uniform + (1 + w) * (b.logits.softmax(-1) - uniform)) @ b.v))
+    assert 'has an exact fast form' in b.model.plug_summary
+
+
+def test_attention_scale_without_maps(host):
+    model = randomize(HOSTS[host](plugs=[AttentionScale()])).double()
+    x = images(32, 40)
+    assert_close(model(x), model.forward_intermediates(x, 'probs', with_grad=True)[0])
+
+
+@pytest.mark.parametrize('start', [0.0, -2.0])
+@pytest.mark.parametrize('learnable', [True, False])
+def test_sink(host, start, learnable):
+    plugs = [AttentionSink(learnable=learnable, start=start)]
+    b = Branch(host, plugs)
+    s = b.part['extra_keys'].sink_logit[:, :, None] if learnable else torch.tensor(start).double()
+    exps = b.logits.exp()
+    b.assert_is(b.project(exps / (s.exp() + exps.sum(-1, keepdim=True)) @ b.v))
+    assert b.model.plug_summary.endswith('attention: fused')
+
+
+def test_a_low_sink_is_the_host():
+    model, plain = vit(plugs=[AttentionSink(start=-500)]), vit()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    x = images(32, 40, dtype=torch.float32)
+    assert_close(model(x), plain(x))
+
+
+def test_locality(host):
+    b = Branch(host, [LocalitySelfAttention()])
+    _, found = b.model.forward_intermediates(b.x, ('q', 'probs'))
+    # Recorded after the temperature.
+    logits = b.logits.masked_fill(torch.eye(b.logits.shape[-1], dtype=torch.bool), -torch.inf)
+    assert not found['probs'][1].diagonal(dim1=-2, dim2=-1).any()
+    heads = b.project(logits.softmax(-1) @ b.v)
+    assert_close(b.attn, heads)
+    tokens, _ = b.model.embed(b.x) if host == 'vit' else (None, None)
+    if host == 'vit':
+        first = b.model.layers[0]
+        q, *_ = b.attention.split_heads(first.attn.qkv(first.ln1(tokens)))
+        own = first.plugs['locality_self_attention']['qkv'].temperature[:, None, None]
+        assert_close(b.found['q'][0].squeeze(1), own * q.transpose(1, 2))
+    (gradient,) = torch.autograd.grad(b.attn.square().sum(), b.part['qkv'].temperature)
+    assert gradient.abs().sum() > 0
+
+
+def sums_to_one(z, alpha):
+    """entmax by halving, row by row."""
+    low, high = z.max() - 2 / (alpha - 1), z.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        total = ((alpha - 1) * (z - middle)).clamp(min=0).pow(1 / (alpha - 1)).sum()
+        low, high = (middle, high) if total >= 1 else (low, middle)
+    return ((alpha - 1) * (z - low)).clamp(min=0).pow(1 / (alpha - 1))
+
+
+@pytest.mark.parametrize('alpha', [1.0, 1.3, 1.5, 2.0])
+def test_entmax(host, alpha):
+    model = randomize(HOSTS[host](plugs=f'entmax(alpha={alpha})')).double()
+    _, found = model.forward_intermediates(images(32, 40, batch=1), ('logits', 'probs'))
+    for index in (0, 1):
+        rows = found['logits'][index].detach().flatten(0, -2)[::97]
+        expected = torch.stack([row.softmax(0) if alpha == 1 else sums_to_one(row, alpha) for row in rows])
+        assert_close(found['probs'][index].detach().flatten(0, -2)[::97], expected)
+    assert alpha == 1 or (found['probs'][1] == 0).any()
+
+
+@pytest.mark.parametrize('alpha', [1.0, 1.2, 1.5, 2.0])
+def test_gradients_of_entmax(alpha):
+    """Of logits and of alpha, by differences; rows that lie apart from where entries become 0."""
+    from vitplug.plugs.entmax_attention import _Entmax
+
+    z = torch.tensor([[3.0, 1.0, 0.2, -0.5], [0.1, 0.0, -0.1, 0.3]], dtype=torch.float64)[None, None, None]
+    alphas = torch.full((1,), alpha, dtype=torch.float64)
+    torch.autograd.gradcheck(lambda z: _Entmax.apply(z, alphas), z.requires_grad_())
+    leaf = alphas.clone().requires_grad_()
+    weights = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    (got,) = torch.autograd.grad((_Entmax.apply(z, leaf) * weights).sum(), leaf)
+    step = 4e-3 if alpha == 1 else 1e-6
+    ends = [(_Entmax.apply(z, alphas + end) * weights).sum() for end in (step, -step)]
+    if alpha == 1:  # from above: below there is none
+        further = (_Entmax.apply(z, alphas + 2 * step) * weights).sum()
+        middle = (_Entmax.apply(z, alphas) * weights).sum()
+        slope = (4 * ends[0] - further - 3 * middle) / (2 * step)
+        assert_close(got.squeeze(), slope, rtol=2e-3, atol=1e-4)
+    else:
+        assert_close(got.squeeze(), (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-6)
+
+
+def test_sigmoid(host):
+    b = Branch(host, 'sigmoid')
+    weights = (b.logits - math.log(b.logits.shape[-1])).sigmoid()
+    assert_close(b.attn, b.project(weights @ b.v))
+
+
+def test_re_attention(host):
+    b = Branch(host, 're-attention')
+    mix, norm = b.part['map'].mix, b.part['map'].norm
+    mixed = torch.einsum('gh,bwhqk->bwgqk', mix.weight[:, :, 0, 0], b.logits.softmax(-1)) + mix.bias[:, None, None]
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    normed = (mixed - norm.running_mean[:, None, None]) * scale[:, None, None] + norm.bias[:, None, None]
+    model = b.model.eval()
+    _, found = model.forward_intermediates(b.x, ('logits', 'maps'))
+    mixed = torch.einsum('gh,bwhqk->bwgqk', mix.weight[:, :, 0, 0], found['logits'][1].softmax(-1))
+    normed = (mixed + mix.bias[:, None, None] - norm.running_mean[:, None, None]) * scale[:, None, None]
+    assert_close(found['maps'][1], (normed + norm.bias[:, None, None]) * visible(b))
+
+
+def test_qk_norm(host):
+    b = Branch(host, 'qk-norm')
+    for t, norm in ((b.q, b.part['qkv'].q), (b.k, b.part['qkv'].k)):
+        plain = (t - norm.bias) / norm.weight
+        assert_close(plain.mean(-1), torch.zeros_like(plain[..., 0]))
+        assert_close(plain.var(-1, unbiased=False), torch.ones_like(plain[..., 0]), rtol=1e-2, atol=1e-2)
+    assert_close(b.attn, b.project(b.logits.softmax(-1) @ b.v))
+
+
+def test_head_scale(host):
+    b = Branch(host, 'head-scale')
+    b.assert_is(b.project(b.part['heads'].head_scale[:, None, None] * (b.logits.softmax(-1) @ b.v)))
+
+
+def test_exclusive_self_attention(host):
+    b = Branch(host, 'xsa')
+    out = b.logits.softmax(-1) @ b.v
+    unit = b.v / b.v.norm(dim=-1, keepdim=True)
+    expected = out - (out * unit).sum(-1, keepdim=True) * unit
+    b.assert_is(b.project(expected))
+
+
+def test_neutreno(host):
+    b = Branch(host, 'neutreno(strength=0.7)')
+    first, own = (b.found['site'][i].layout.from_windows(b.found['v'][i].transpose(2, 3).flatten(3)) for i in (0, 1))
+    out = b.logits.softmax(-1) @ b.v
+    tokens = b.site.layout.from_windows(out.transpose(2, 3).flatten(3)) + 0.7 * (first - own)
+    b.assert_is(b.attention.proj(tokens))
+
+
+@pytest.mark.parametrize('plugs', ['feat-scale', 'gate(granularity="head")', 'gate(start="identity")'])
+def test_starts_that_leave_the_host(plugs):
+    if 'head' in plugs:
+        model = vit(plugs=plugs)
+        assert model.layers[0].plugs['gated_attention']['heads'].gate.out_features == 3
+        return
+    model, plain = vit(plugs=plugs), vit()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    x = images(32, 40, dtype=torch.float32)
+    assert_close(model(x), plain(x))
+
+
+def test_context_broadcasting_at_the_attention_branch_is_a_feature_scale():
+    model, other = vit(plugs=[FeatureScale()]).double(), vit(plugs=[ContextBroadcast(position='msa')]).double()
+    other.load_state_dict(randomize(model).state_dict(), strict=False)
+    for block in model.layers:
+        scale = block.plugs['feature_scale']['msa']
+        torch.nn.init.zeros_(scale.of_mean), torch.nn.init.constant_(scale.of_rest, -0.5)
+    x = images(32, 40)
+    assert_close(model(x), other(x))
+
+
+def test_feature_scale(host):
+    b = Branch(host, 'feat-scale')
+    x = b.project(b.logits.softmax(-1) @ b.v)
+    mean, part = x.mean(1, keepdim=True), b.part['msa']
+    b.assert_is(x + part.of_mean * mean + part.of_rest * (x - mean))
+
+
+@pytest.mark.parametrize('build', [vit, swin, mvit])
+def test_conditional_positions(build):
+    """A convolution by sums over shifted maps, after the first block of each stage."""
+    model = randomize(build(plugs='peg')).double()
+    x = images(32, 32)
+    _, found = model.forward_intermediates(x, 'block')
+    plain = build().double()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    _, without = plain.forward_intermediates(x, 'block')
+    conv, hw = model.plugged_blocks()[0].plugs['conditional_position']['block_out'], model.grid_of(0, (32, 32))
+    tokens, prefix = without['block'][0], without['block'][0].shape[1] - hw[0] * hw[1]
+    padded = torch.nn.functional.pad(tokens[:, prefix:].unflatten(1, hw), (0, 0, 1, 1, 1, 1))
+    added = sum(padded[:, i : i + hw[0], j : j + hw[1]] * conv.weight[:, 0, i, j] for i in range(3) for j in range(3))
+    expected = torch.cat((tokens[:, :prefix], tokens[:, prefix:] + (added + conv.bias).flatten(1, 2)), 1)
+    assert_close(found['block'][0], expected)
+    stages = [plan.stage for plan in model._plans()]
+    have = [bool(block.plugs) for block in model.plugged_blocks()]
+    assert have == [stage not in stages[:i] for i, stage in enumerate(stages)]
+
+
+REFUSED = {
+    'gate(granularity="row")': "granularity='row': expected one of",
+    'value-residual(start="identity")': "start='identity' changes nothing without learnable=True",
+    'entmax(alpha=0.5)': 'alpha=0.5: expected a number at least 1',
+    'entmax(alpha=3, learnable=True)': r'alpha=3: a learned alpha stays between 1 and 2',
+    'peg(kernel_size=2)': 'kernel_size=2: expected an odd integer',
+    'sink(start=2000)': 'start=2000: expected a number',
+    'registers(num_registers=0)': 'num_registers=0: expected an integer of at least 1',
+    'entmax+sigmoid': r"\['entmax_attention', 'sigmoid_attention'\] both take the 'normalise' socket",
+    'sink+attn-scale': r"\['attention_sink'\] add keys that belong to no token .* \['attention_scale'\] need a place",
+    'xsa+refiner(expansion=2, reduction=False)': 'ExclusiveSelfAttention: block 0 has no value of its own',
+    'neutreno+refiner(expansion=2, reduction=False)': 'NeuTRENO: block 0 has no value of its own for each output',
+}
+
+
+@pytest.mark.parametrize('plugs', REFUSED)
+def test_refused(plugs):
+    with pytest.raises(ValueError, match=REFUSED[plugs]):
+        vit(plugs=plugs)
+
+
+@pytest.mark.parametrize('plugs', ['lsa', 'neutreno', 'xsa'])
+def test_pooled_keys_are_refused(plugs):
+    with pytest.raises(ValueError, match=r'block \d'):
+        mvit(plugs=plugs)
+
+
+def test_the_table_of_pairs_in_the_docs():
+    tool = Path(__file__).parents[2] / 'docs/tools/composition.py'
+    subprocess.run([sys.executable, str(tool), '--check'], check=True)
