@@ -20,7 +20,13 @@ from vitplug.plugs.text import SHORT_NAMES as PLUG_NAMES
 
 # The plugs that a host takes in all of its blocks, where that is not every plug.
 TOKENS = {ContextBroadcast, SqueezeExcite, kinds.ConditionalPosition}
-OF_OWN_KEYS = {kinds.ExclusiveSelfAttention, kinds.LocalitySelfAttention, kinds.NeuTRENO, kinds.ValueResidual}
+OF_OWN_KEYS = {
+    kinds.ExclusiveSelfAttention,
+    kinds.LocalitySelfAttention,
+    kinds.NeuTRENO,
+    kinds.RotaryPosition,
+    kinds.ValueResidual,
+}
 TAKEN = {
     'MlpMixer': TOKENS,
     'LVT': {BroadAttention, kinds.FeatureScale, *TOKENS},

@@ -11,8 +11,8 @@ from vitplug.plugs.text import SHORT_NAMES
 
 PAGE = Path(__file__).parents[1] / 'plugs' / 'further.md'
 BEGIN, END = '<!-- pairs: docs/tools/composition.py -->\n', '<!-- end of pairs -->\n'
-ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=8)
-# A head that is taken from three leaves two.
+ARCH = dict(embed_dims=32, num_layers=2, num_heads=4, feedforward_channels=8)
+# A head that is taken from an even number leaves an odd one.
 TEXTS = {'uniform': "uniform(mode='append')"}
 
 

@@ -9,9 +9,28 @@ from pathlib import Path
 import pytest
 import torch
 from cases import images, mvit, randomize, swin, vit
+from timm.layers.diff_attention import DiffAttention
+from timm.layers.pos_embed_sincos import (
+    RotaryEmbeddingCat,
+    RotaryEmbeddingDinoV3,
+    RotaryEmbeddingMixed,
+    apply_rot_embed_cat,
+)
 from torch.testing import assert_close
 
-from vitplug.plugs import AttentionScale, AttentionSink, ContextBroadcast, FeatureScale, LocalitySelfAttention
+from vitplug.attention import GlobalLayout, Site, fused_attention
+from vitplug.hosting import SelfAttention
+from vitplug.plugs import (
+    AttentionScale,
+    AttentionSink,
+    BlockShape,
+    ContextBroadcast,
+    DifferentialAttention,
+    FeatureScale,
+    LayerPlan,
+    LocalitySelfAttention,
+    PlugSet,
+)
 
 HOSTS = {'vit': vit, 'swin': swin}
 
@@ -259,6 +278,9 @@ REFUSED = {
     'entmax(alpha=0.5)': 'alpha=0.5: expected a number at least 1',
     'entmax(alpha=3, learnable=True)': r'alpha=3: a learned alpha stays between 1 and 2',
     'peg(kernel_size=2)': 'kernel_size=2: expected an odd integer',
+    'rope(mode="random")': "mode='random': expected one of",
+    'rope(jitter=0.5)': 'jitter=0.5: expected a number at least 1',
+    'diff': 'DifferentialAttention: block 0 has 3 heads with maps',
     'sink(start=2000)': 'start=2000: expected a number',
     'registers(num_registers=0)': 'num_registers=0: expected an integer of at least 1',
     'entmax+sigmoid': r"\['entmax_attention', 'sigmoid_attention'\] both take the 'normalise' socket",
@@ -274,7 +296,7 @@ def test_refused(plugs):
         vit(plugs=plugs)
 
 
-@pytest.mark.parametrize('plugs', ['lsa', 'neutreno', 'xsa'])
+@pytest.mark.parametrize('plugs', ['lsa', 'neutreno', 'xsa', 'rope'])
 def test_pooled_keys_are_refused(plugs):
     with pytest.raises(ValueError, match=r'block \d'):
         mvit(plugs=plugs)
@@ -283,3 +305,115 @@ def test_pooled_keys_are_refused(plugs):
 def test_the_table_of_pairs_in_the_docs():
     tool = Path(__file__).parents[2] / 'docs/tools/composition.py'
     subprocess.run([sys.executable, str(tool), '--check'], check=True)
+
+
+# --- against timm ---
+
+
+def rotated_by_timm(model, embed, half):
+    """q and k of the first block by timm's table of sines and cosines."""
+    x = images(32, 40)
+    tokens, _ = model.embed(x)
+    block = model.layers[0]
+    q, k, _ = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(tokens))))
+    rotated = [
+        torch.cat((t[:, :, :1], apply_rot_embed_cat(t[:, :, 1:], embed.to(t.dtype), half=half)), 2) for t in (q, k)
+    ]
+    _, found = model.forward_intermediates(x, ('q', 'k'), layers=[0])
+    return [found[name][0].squeeze(1) for name in 'qk'], rotated
+
+
+def rope(mode, **settings):
+    plug = dict(type='RotaryPosition', mode=mode, **settings)
+    return randomize(vit(plugs=[plug], layer_cfgs=dict(num_heads=2))).double()
+
+
+def test_axial_rotation_is_timms():
+    embed = RotaryEmbeddingCat(12, in_pixels=False, temperature=100.0, grid_indexing='xy').get_embed([4, 5])
+    assert_close(*rotated_by_timm(rope('axial'), embed, half=False), rtol=1e-5, atol=1e-6)
+
+
+def test_rotation_of_dinov3_is_timms():
+    embed = RotaryEmbeddingDinoV3(12).get_embed([4, 5])
+    assert_close(*rotated_by_timm(rope('dinov3'), embed, half=True), rtol=1e-5, atol=1e-6)
+
+
+def test_mixed_rotation_is_timms():
+    theirs, model = RotaryEmbeddingMixed(24, 4, 2), rope('mixed')
+    for index, block in enumerate(model.layers):
+        theirs.freqs.data[:, index] = block.plugs['rotary_position']['qkv'].frequencies.float()
+    embed = theirs.get_embed([4, 5])[0]
+    assert_close(*rotated_by_timm(model, embed, half=False), rtol=1e-5, atol=1e-5)
+    torch.manual_seed(0)
+    fresh = vit(plugs='rope(mode="mixed")', layer_cfgs=dict(num_heads=2)).layers[0].plugs['rotary_position']['qkv']
+    lengths = (fresh.frequencies**2).sum(0).sqrt()
+    assert_close(lengths, (10.0 ** -(torch.arange(0, 12, 4) / 12)).repeat(2).expand(2, -1))
+
+
+@pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])
+def test_rotations_keep_lengths_and_depend_on_offsets_alone(mode):
+    """In windows, too: scores of equal queries and keys are those of their offsets."""
+    model = randomize(swin(plugs=[dict(type='RotaryPosition', mode=mode)], arch=EVEN_SWIN)).double()
+    part = model.stages[0].blocks[0].plugs['rotary_position']['qkv']
+    site = model._plans()[0].site
+    q = torch.randn(1, 1, 2, 1, 8, dtype=torch.float64).expand(1, 1, 2, 16, 8)
+    rotated, k, _, _ = part(q, q, q, site, {})
+    assert_close(rotated.norm(dim=-1), q.norm(dim=-1))
+    scores = (rotated @ k.mT)[0, 0, 0].view(4, 4, 4, 4)
+    assert_close(scores[1, 2, 0, 0], scores[3, 3, 2, 1])
+    assert_close(scores[0, 0, 0, 2], scores[2, 1, 2, 3])
+    assert model.plug_summary.endswith('attention: fused')
+
+
+def test_moved_coordinates_in_training_alone():
+    moved = rope('dinov3', rescale=2.0, jitter=1.5, shift=0.3)
+    plain = rope('dinov3')
+    plain.load_state_dict(moved.state_dict())
+    x = images(32, 40)
+    assert_close(moved.eval()(x), plain.eval()(x))
+    part, site = moved.layers[0].plugs['rotary_position']['qkv'], moved._plans()[0].site
+    y, x_ = part.train()._places(site, torch.float64, torch.device('cpu'))
+    assert y.unique().numel() == site.layout.hw[0] and x_.unique().numel() == site.layout.hw[1]
+    spread = (y.max() - y.min()) / (2 - 2 / site.layout.hw[0])
+    assert 1 / 3 <= spread <= 3 and spread != 1
+
+
+EVEN_SWIN = dict(embed_dims=16, depths=[2, 2], num_heads=[2, 4])
+
+
+@pytest.mark.parametrize('depth', [0, 3])
+def test_differential_attention_is_timms(depth):
+    shape, site = BlockShape.stock(16, 4, 8), Site(GlobalLayout(3, 4))
+    plan = LayerPlan(depth, depth + 1, 16, shape, site)
+    plans = [LayerPlan(i, depth + 1, 16, shape, site) for i in range(depth)] + [plan]
+    _, layers = PlugSet([DifferentialAttention()], depth + 1).build(plans)
+    ours, plugs = randomize(SelfAttention(16, shape)).double(), layers[depth].double()
+    theirs, part = DiffAttention(16, 2, qkv_bias=True, depth=depth).double(), plugs['differential_attention']['map']
+    randomize(plugs, seed=5)
+    theirs.qkv.load_state_dict(ours.qkv.state_dict())
+    theirs.proj.load_state_dict(ours.proj.state_dict())
+    names = ('lambda_q1', 'lambda_k1', 'lambda_q2', 'lambda_k2')
+    for name in names:
+        getattr(theirs, name).data.copy_(getattr(part, name))
+    theirs.sub_norm.weight.data.copy_(part.weight)
+    x = torch.randn(2, 12, 16, dtype=torch.float64, requires_grad=True)
+    expected = theirs(x)
+    weights = torch.linspace(-1, 2, expected.numel(), dtype=expected.dtype).view_as(expected)
+    leaves = [x, theirs.sub_norm.weight, *(getattr(theirs, name) for name in names)]
+    wanted = torch.autograd.grad(expected, leaves, weights)
+    for fused in (True, False):
+        with fused_attention(fused):
+            got, _ = ours(x, site, plugs, {})
+        # theirs takes the exponents of lambda in float32
+        assert_close(got, expected, rtol=1e-5, atol=1e-6)
+        own = [x, part.weight, *(getattr(part, name) for name in names)]
+        assert_close(torch.autograd.grad(got, own, weights), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_differential_attention_with_biases_and_in_shifted_windows():
+    """Fused and plain are twins, beside a bias by offset and the mask of shifted windows."""
+    model = randomize(swin(plugs='diff+gab(per_head=True)', arch=EVEN_SWIN)).double()
+    x = images(32, 40)
+    with fused_attention(False):
+        plain = model(x)
+    assert_close(model(x), plain)
