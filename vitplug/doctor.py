@@ -241,12 +241,12 @@ CONFIGS = tuple(
 # --- the backbones with the plugs ---
 
 VIT = dict(
-    arch=dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=32),
+    arch=dict(embed_dims=32, num_layers=2, num_heads=4, feedforward_channels=32),
     img_size=32,
     patch_size=8,
     out_type='featmap',
 )
-SWIN = dict(arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1))
+SWIN = dict(arch=dict(embed_dims=32, depths=[2, 2], num_heads=[4, 8]), img_size=32, window_size=4, out_indices=(0, 1))
 TOYS = {
     'VisionTransformer': VIT,
     'DistilledVisionTransformer': VIT,
@@ -255,11 +255,11 @@ TOYS = {
     'MViT': dict(arch=dict(embed_dims=16, num_layers=4, num_heads=2, downscale_indices=[1, 3]), img_size=32),
     'T2T_ViT': dict(
         img_size=32,
-        embed_dims=24,
+        embed_dims=32,
         num_layers=2,
         out_type='featmap',
         t2t_cfg=dict(token_dims=8, use_performer=True),
-        layer_cfgs=dict(num_heads=3, feedforward_channels=32),
+        layer_cfgs=dict(num_heads=4, feedforward_channels=32),
     ),
     'LVT': dict(
         arch=dict(embed_dims=[16, 16], depths=[1, 2], num_heads=[2, 4], mlp_ratios=[2, 2], sr_ratios=[8, 4]),
