@@ -2641,7 +2641,7 @@ ABLATION = (
     Row(
         'ablation of an unknown plug',
         'ablate.py tiny.py --plugs none gabb --out grid',
-        r"--plugs: 'gabb' in 'gabb' is unknown: choose from none, broad, .*did you mean gab\?",
+        r"--plugs: 'gabb' in 'gabb' is unknown: choose from none, .*broad, .*did you mean gab\?",
     ),
     Row(
         'ablation of plugs that cannot be read',

@@ -288,7 +288,8 @@ def test_intermediates(host, plugs):
     for index in with_maps(model):
         probs, pairs = found['probs'][index], sites[index].pairs
         assert probs.shape[3:] == (pairs.queries.num_tokens, pairs.keys.num_tokens)
-        if plugs not in ('sink', 'entmax'):  # a sink takes a part, entmax is another than the softmax
+        plugged = model.plugged_blocks()[index].plugs
+        if not plugged.at('extra_keys') and not plugged.at('normalise'):  # other keys, and other than the softmax
             assert_same(probs.sum(-1), torch.ones(probs.shape[:-1], dtype=probs.dtype))
             assert_same(probs, found['logits'][index].softmax(-1))
 

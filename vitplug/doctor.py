@@ -241,17 +241,20 @@ CONFIGS = tuple(
 # --- the backbones with the plugs ---
 
 VIT = dict(
-    arch=dict(embed_dims=32, num_layers=2, num_heads=4, feedforward_channels=32),
+    arch=dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=32),
     img_size=32,
     patch_size=8,
     out_type='featmap',
 )
-SWIN = dict(arch=dict(embed_dims=32, depths=[2, 2], num_heads=[4, 8]), img_size=32, window_size=4, out_indices=(0, 1))
+SWIN = dict(arch=dict(embed_dims=24, depths=[2, 2], num_heads=[3, 6]), img_size=32, window_size=4, out_indices=(0, 1))
+# Some plugs pair heads, or take heads of certain widths only.
+EVEN_VIT = VIT | dict(arch=dict(embed_dims=32, num_layers=2, num_heads=4, feedforward_channels=32))
+EVEN_SWIN = SWIN | dict(arch=dict(embed_dims=32, depths=[2, 2], num_heads=[4, 8]))
 TOYS = {
-    'VisionTransformer': VIT,
-    'DistilledVisionTransformer': VIT,
-    'SwinTransformer': SWIN,
-    'SwinTransformerV2': SWIN,
+    'VisionTransformer': EVEN_VIT,
+    'DistilledVisionTransformer': EVEN_VIT,
+    'SwinTransformer': EVEN_SWIN,
+    'SwinTransformerV2': EVEN_SWIN,
     'MViT': dict(arch=dict(embed_dims=16, num_layers=4, num_heads=2, downscale_indices=[1, 3]), img_size=32),
     'T2T_ViT': dict(
         img_size=32,
