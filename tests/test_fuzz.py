@@ -110,6 +110,8 @@ def test_any_setting_of_a_block(data):
 def test_any_value_of_a_plug(host, plug, data):
     """Every argument, drawn by its name; one that is not there; a type that is none. Class and argument are named."""
     build, _ = HOSTS[host]
+    if complaint(lambda: build(plugs=[dict(type=plug.__name__)])):
+        return  # the host has no place for it, whatever its arguments
     key = data.draw(st.sampled_from([*arguments(plug), 'foo', 'type']))
     value = data.draw(VALUES)
     cfg = {'type': plug.__name__, key: value}

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from vitplug.hosting import Mlp, PixelGrid, PluggedModel, Section, SelfAttention, build_plugs
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, PlugSet
 
-DIMS, HEADS, DEPTH, PATCH = 24, 4, 4, 4
+DIMS, HEADS, DEPTH, PATCH = 32, 4, 4, 4
 
 
 class Block(nn.Module):

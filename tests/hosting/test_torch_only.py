@@ -52,7 +52,7 @@ def run(plugs: str) -> None:
         images = torch.rand(2, 3, height, width)
         outs, found = model.forward_intermediates(images, names=('probs', 'maps', 'block'))
         torch.testing.assert_close(outs, model(images), rtol=1e-4, atol=1e-5)
-        assert outs[0].shape == (2, 24, height // 4, width // 4)
+        assert outs[0].shape == (2, DIMS, height // 4, width // 4)
         assert sorted(found['block']) == [0, 1, 2, 3]
         maps = model.maps_to_image(found, 3, (height, width), name='maps')
         assert maps.shape[0] == 2 and maps.shape[2:] == (height, width)
