@@ -48,6 +48,11 @@ def test_maps_and_values_of_all_blocks(host, plugs):
     check(host, PLUGS[plugs])
 
 
+def test_maps_that_are_no_multiples_are_refused_by_name():
+    with pytest.raises(ValueError, match='BroadAttention: cannot be exported for any image size on this host'):
+        check('pit', PLUGS['broad'])
+
+
 def main() -> int:
     """Every plug on every host; returns the number of failures."""
     failed = 0

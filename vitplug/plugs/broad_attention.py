@@ -246,6 +246,11 @@ def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) ->
         pooled = image
         for dim, (side, bins) in zip((2, 3), sizes, strict=True):
             pooled = pooled.index_select(dim, torch.arange(bins, device=image.device) // (bins // side))
+    elif is_exporting() and not all(isinstance(side, int) for pair in sizes for side in pair):
+        raise ValueError(
+            'BroadAttention: cannot be exported for any image size on this host: the map of one stage is no multiple '
+            "of the last one's, and torch pools such maps to fixed sizes only; export it for one size"
+        )
     else:
         pooled = F.adaptive_max_pool2d(image, hw)
     pooled = pooled.permute(0, 2, 3, 1)
