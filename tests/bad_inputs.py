@@ -1334,7 +1334,8 @@ CONFIG = (
     _host(
         'Mixer with attention',
         f"{MIXER}, plugs=[dict(type='GaussianAttentionBias')]",
-        r"gab takes the socket 'bias', which block 0 does not offer; it offers \['mlp_front', 'mlp_mid', 'mlp_end', ",
+        r"gab takes the socket 'bias', which block 0 does not offer; it offers \['mlp_front', 'mlp_mid', 'mlp_end', "
+        r"'mlp_residual', 'block_in', 'block_out'\]",
     ),
     _host(
         'Mixer on images of another size',
@@ -2690,7 +2691,8 @@ ABLATION = (
     Row(
         'ablation by a metric that no validation gives',
         f'{ABLATE} --metric accuracy/top2',
-        r"--metric: no validation gives 'accuracy/top2'; there are accuracy/top1, .*; did you mean accuracy/top1\?",
+        r"--metric: no validation gives 'accuracy/top2'; there are accuracy/top1, loss/cross_entropy; "
+        r'did you mean accuracy/top1\?',
     ),
     Row(
         'ablation of a config without validation',

@@ -1,6 +1,7 @@
 """The hosts and plugs every contract test runs over: a new plug or backbone is one line here."""
 
 import inspect
+import re
 
 import torch
 from torch import Tensor, nn
@@ -242,7 +243,8 @@ PLUGS = {
 
 _ONE_GRID = 'block 0 has queries on 8x8 and keys on 2x2, and a bias of every offset needs both in the same tokens'
 _NO_SUM = r'low_memory=True cannot hand the scores of block 1 on to block 2, which has other windows, grids or heads'
-NOT_OFFERED = r"takes the socket '\w+', which block 0 .* it offers \['mlp_front', 'mlp_mid', 'mlp_end', "
+_OFFERED = ['mlp_front', 'mlp_mid', 'mlp_end', 'mlp_residual', 'block_in', 'block_out']
+NOT_OFFERED = rf"takes the socket '\w+', which block 0 .* it offers {re.escape(str(_OFFERED))}"
 NO_WINDOWS = "stage_transition='flat_nearest' resizes windows, and blocks {} and {}, .* have global attention"
 _OF_MVIT = {
     'rel-pos-bias': f'RelPosBias: {_ONE_GRID}',
@@ -286,7 +288,7 @@ REFUSED: dict[str, dict[str, str]] = {
         **dict.fromkeys(('talking-heads', 'gated-attention', 'value-residual', 'probe', 'cb-and-probe'), NOT_OFFERED),
         **dict.fromkeys(('attention-scale', 'neutreno', 'locality', 'sink', 'entmax'), NOT_OFFERED),
         'cb-hybrid': NOT_OFFERED,
-        'cb-upper-everywhere': NOT_OFFERED.replace('0', '2'),
+        'cb-upper-everywhere': NOT_OFFERED.replace('block 0', 'block 2'),
         **{name: 'BroadAttention: block 0 has 0 heads with q and k' for name in PLUGS if name.startswith('broad')},
         **{name: 'block 0 has no attention map to refine' for name in PLUGS if name.startswith(('refiner', 'dla'))},
     },

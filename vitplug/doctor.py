@@ -285,17 +285,11 @@ def plug_in_backbone(backbone: str, plug: str) -> str:
     """
     import torch
 
-    from vitplug.plugs import PLUG_TYPES
     from vitplug.registry import MODELS
 
-    companion = next((kind.companion for kind in PLUG_TYPES if kind.__name__ == plug), '')
-    for plugs in ([plug], [plug, companion]) if companion else ([plug],):
-        try:
-            model = MODELS.build(dict(type=backbone, plugs=[dict(type=name) for name in plugs], **TOYS[backbone]))
-            break
-        except ValueError as error:  # an impossible combination; the message has the reason
-            refusal = error
-    else:
+    try:
+        model = MODELS.build(dict(type=backbone, plugs=[dict(type=plug)], **TOYS[backbone]))
+    except ValueError as refusal:  # an impossible combination; the message has the reason
         return f'refused: {" ".join(str(refusal).split())[:100]}'
     outputs = model(torch.rand(1, 3, 32, 32, requires_grad=True))
     _check_finite(sum(output.float().square().sum() for output in _flattened(outputs)), model)

@@ -44,7 +44,7 @@ def test_context_broadcast_on_a_host_without_attention_is_its_equation():
     assert_close(model(x)[0], model.ln1(tokens).mT)
 
 
-OFFERED = re.escape(str(list(MLP_SOCKETS))[:-1])
+OFFERED = re.escape(str([*MLP_SOCKETS, 'mlp_residual', 'block_in', 'block_out']))
 REFUSED = {
     'a bias': (dict(type='GaussianAttentionBias'), f"gab takes the socket 'bias', .* block 0 .* offers {OFFERED}"),
     'a bias table': (dict(type='RelPosBias'), f"rel_pos_bias takes the socket 'bias', .* offers {OFFERED}"),

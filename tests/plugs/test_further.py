@@ -156,7 +156,7 @@ def test_value_residual_follows_the_tokens_through_shifted_windows():
     qkv = second.attn.w_msa.split_heads(second.attn.w_msa.qkv(second.norm1(found['block'][0])))
     assert_close(tokens[1], (tokens[0] + qkv[2].flatten(2)) / 2)
     assert [type(block.plugs['value_residual']['qkv']).__name__ for block in model.plugged_blocks()] == [
-        'FirstValues',
+        'HandedOnValues',
         'MixedValues',
     ] * 2
 

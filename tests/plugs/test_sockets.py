@@ -110,7 +110,7 @@ def test_keys_of_no_token(host, with_logits):
     build, bias = dict(vit=(vit, ['rel-pos-bias']), swin=(swin, []), mvit=(mvit, []))[host]
     model = randomize(build(plugs=[*bias, Sinks(with_logits)])).double()
     x = images(32, 32)
-    names = ('q', 'k', 'v', 'bias', 'probs', 'attn', 'logits')
+    names = ('q', 'k', 'v', 'bias', 'probs', 'attn', 'logits', 'site')
     with fused_attention(False):
         plain, found = model.forward_intermediates(x, names)
     fused, also = model.forward_intermediates(x, names)
@@ -126,6 +126,10 @@ def test_keys_of_no_token(host, with_logits):
         probs = torch.cat((scores + mask, own), -1).softmax(-1)
         assert_close(found['probs'][index], probs[..., : k.shape[-2]])
         assert (found['probs'][index].sum(-1) < 1).all()
+        if host != 'mvit':  # which adds pooled queries to the output
+            values = torch.cat((found['v'][index], sink.v.expand(*found['v'][index].shape[:2], -1, -1, -1)), -2)
+            heads = found['site'][index].layout.from_windows((probs @ values).transpose(2, 3).flatten(3))
+            assert_close(found['attn'][index], getattr(block.attn, 'w_msa', block.attn).proj(heads))
     sum(output.square().sum() for output in model(x)).backward()
     assert not [name for name, p in model.named_parameters() if 'sinks' in name and p.grad is None]
 
@@ -179,8 +183,13 @@ def test_branches_as_they_are_added_and_tokens_between_blocks(host):
     assert all(not tensor.any() for name in ('attn', 'mlp') for tensor in found[name].values())
     tokens, _ = model.embed(x)
     assert_close(found['block'][0], expected_after_one(model, tokens))
+    if host is not mvit:  # whose second block has another width
+        second = model.plugged_blocks()[1].plugs['a']['block_in'].weight
+        assert_close(found['block'][1], 2 * (found['block'][0] + second))
     (gradient,) = torch.autograd.grad(model(x)[0].sum(), x)
-    assert gradient.isfinite().all()
+    for block in model.plugged_blocks():
+        block.with_cp = False
+    assert_close(gradient, torch.autograd.grad(model(x)[0].sum(), x)[0])
 
 
 def expected_after_one(model, tokens):

@@ -90,5 +90,11 @@ class Site:
         return hidden if mask is None else mask + hidden
 
 
+def without_hidden(maps: Tensor, site: Site) -> Tensor:
+    """Maps ``(B, W, H, Nq, Nk)`` with 0 for pairs that must not see each other, where a plug has changed it."""
+    mask = site.softmax_mask()
+    return maps if mask is None else maps.masked_fill(mask != 0, 0)
+
+
 def _by_window(layout: Layout, valid_BN: Tensor | None) -> Tensor | None:
     return None if valid_BN is None else layout.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)

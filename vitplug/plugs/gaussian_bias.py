@@ -44,7 +44,6 @@ class GaussianAttentionBias(Plug):
     """
 
     name = 'gab'
-    companion = 'RelPosBias'
     watched = {'gab_amplitude': 'A', 'gab_sigma': 'sigma'}
 
     def __init__(

@@ -8,7 +8,7 @@ from ..attention.carry import Carry, carrying
 from ..attention.site import Site
 from .checks import check_number
 from .plug import LayerPlan, Plug
-from .value_residual import FirstValues, as_tokens, first_of_stages
+from .value_residual import HandedOnValues, as_tokens, first_of_stages
 
 
 class NeuTRENO(Plug):
@@ -43,7 +43,7 @@ class NeuTRENO(Plug):
                     'plug has changed its heads; choose other layers'
                 )
         return [
-            {'qkv': FirstValues(self.name)}
+            {'qkv': HandedOnValues(self.name)}
             if source is plan
             else {'qkv': Lost(self.name), 'heads': Restored(self.name, self.strength)}
             for plan, source in zip(plans, first_of_stages(self, plans), strict=True)

@@ -127,8 +127,6 @@ class Plug:
     rank = 0
     #: Maps ``(B, 1, H, N, N)`` of the last block's tokens that its module in the ``finish`` socket records, by name.
     intermediates: Mapping[str, str] = {}
-    #: Type of the plug that gives what it needs where a host lacks it; '' where there is none.
-    companion = ''
     #: Blocks are shaped in the order of this rank: plugs that multiply heads come after plugs that add or remove them.
     shape_rank = 0
     #: Tokens that the plug adds before the first block, by a module in the network's ``prefix`` socket.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
-from ..attention.site import Site
+from ..attention.site import Site, without_hidden
 from .plug import LayerPlan, Plug
 
 
@@ -39,5 +39,4 @@ class MixedAndNormed(nn.Module):
 
     def forward(self, maps: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         flat = maps.flatten(0, 1).to(self.norm.weight.dtype)
-        mixed, mask = self.norm(self.mix(flat)).unflatten(0, maps.shape[:2]), site.softmax_mask()
-        return (mixed if mask is None else mixed.masked_fill(mask != 0, 0)), carry
+        return without_hidden(self.norm(self.mix(flat)).unflatten(0, maps.shape[:2]), site), carry

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
-from ..attention.site import Site
+from ..attention.site import Site, without_hidden
 from .plug import LayerPlan, Plug
 
 
@@ -60,6 +60,4 @@ class MixedMaps(Mix):
     """The map socket."""
 
     def forward(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        maps, mask = self.mix(probs), site.softmax_mask()
-        # The bias has given a weight to pairs that must not see each other.
-        return (maps if mask is None else maps.masked_fill(mask != 0, 0)), carry
+        return without_hidden(self.mix(probs), site), carry

@@ -42,7 +42,7 @@ class ValueResidual(Plug):
         sources = first_of_stages(self, plans)
         shares = (0.5, 0.5) if self.start == 'paper' else (0.0, 1.0)
         return [
-            {'qkv': FirstValues(self.name) if source is plan else MixedValues(self.name, shares, self.learnable)}
+            {'qkv': HandedOnValues(self.name) if source is plan else MixedValues(self.name, shares, self.learnable)}
             for plan, source in zip(plans, sources, strict=True)
         ]
 
@@ -76,7 +76,7 @@ def as_tokens(v_BWHNd: Tensor, site: Site) -> Tensor:
     return site.key_layout.from_windows(v_BWHNd.transpose(2, 3).flatten(3))
 
 
-class FirstValues(nn.Module):
+class HandedOnValues(nn.Module):
     """Puts the values into the carry as tokens."""
 
     def __init__(self, key: str):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...attention.carry import Carry, carrying
 from ...attention.grids import GridPair
-from ...attention.site import Site
+from ...attention.site import Site, without_hidden
 
 if TYPE_CHECKING:
     from .plug import Refiner
@@ -65,11 +65,8 @@ class Refine(Matched):
         valid_queries = None if site.attends_padding else site.valid_queries
         if valid_queries is not None:
             probs = probs.masked_fill(~valid_queries[:, :, None, :, None], 0)
-        maps = self.refine(probs.flatten(0, 1), site.pairs).unflatten(0, probs.shape[:2])
-        mask = site.softmax_mask()
-        if mask is not None:
-            # The convolution has carried probability over to pairs of tokens that must not see each other.
-            maps = maps.masked_fill(mask != 0, 0)
+        # The convolution carries probability over to pairs of tokens that must not see each other.
+        maps = without_hidden(self.refine(probs.flatten(0, 1), site.pairs).unflatten(0, probs.shape[:2]), site)
         return maps, carrying(carry, self.key, maps) if self.hands_over else carry
 
 

@@ -1,0 +1,42 @@
+"""QK-norm: *Scaling Vision Transformers to 22 Billion Parameters* (Dehghani et al., ICML 2023)."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from ..attention.carry import Carry
+from ..attention.site import Site
+from .plug import LayerPlan, Plug
+
+
+class QKNorm(Plug):
+    """Normalises q and k of each head by a layer norm, as *Scaling Vision Transformers to 22 Billion Parameters*
+    (Dehghani et al., ICML 2023) does against logits that grow without bound.
+
+    It acts before other plugs of q, k and v. It has no start that leaves the host as it is.
+
+    Args:
+        layers: Blocks that get it, see :class:`Plug`.
+    """
+
+    name = 'qk_norm'
+    rank = -1
+
+    def __init__(self, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+
+    def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        return {'qkv': NormedPair(plan.shape.head_dims)}
+
+
+class NormedPair(nn.Module):
+    """``q`` and ``k``: a layer norm over the channels of a head each."""
+
+    def __init__(self, dims: int):
+        super().__init__()
+        self.q, self.k = nn.LayerNorm(dims), nn.LayerNorm(dims)
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+        return self.q(q).to(q.dtype), self.k(k).to(k.dtype), v, carry
