@@ -12,8 +12,10 @@ MIM_INDEX = 'model-index.yml'
 
 ONEDL = [
     'torchvision',
+    'matplotlib',
     'Pillow',
     'safetensors',
+    'scipy',
     'tqdm',
     'onedl-mmengine>=0.10.12',
     'onedl-mmcv>=2.3.6',
@@ -23,8 +25,10 @@ ONEDL = [
 ]
 OPENMMLAB = [
     'torchvision',
+    'matplotlib',
     'Pillow',
     'safetensors',
+    'scipy',
     'tqdm',
     'numpy<2',
     'opencv-python<4.12',
@@ -48,7 +52,6 @@ TEST = [
     'pyyaml',
     'ruff',
     'scikit-learn',
-    'scipy',
     'selenium',
     'submitit>=1.5',
     'timm>=1.0.31',

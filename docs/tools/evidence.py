@@ -16,12 +16,12 @@ from vitplug.ablation.grid import GridFile, read_grid_file
 from vitplug.ablation.records import GRID, State
 from vitplug.ablation.report import NUMERIC, as_json, failures, read_report, table
 from vitplug.ablation.report_pictures import curves_picture, forest_picture
-from vitplug.ablation.statistics import MIN_SEEDS, Comparison, Verdict
 from vitplug.ablation.summary import Row, Summary, summarise
 from vitplug.analysis.tables import markdown_table
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.atomic import AtomicBackend
 from vitplug.plugs.text import label_of
+from vitplug.statistics.seeds import MIN_SEEDS, Comparison, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE, PAGE = ROOT / 'docs' / 'evidence', 'README.md'

@@ -1,6 +1,6 @@
 """The report of a grid: table, pictures, CSV, JSON and a page, from what its cells have written so far.
 
-`vitplug.ablation.statistics` says how variants are compared, `vitplug.ablation.records` what the folder holds.
+`vitplug.statistics.seeds` says how variants are compared, `vitplug.ablation.records` what the folder holds.
 """
 
 import csv
@@ -15,11 +15,11 @@ from typing import Any
 from vitplug.analysis.tables import format_table, markdown_table
 from vitplug.commands import call
 from vitplug.files.atomic import AtomicBackend
+from vitplug.statistics.seeds import LEVEL, MIN_SEEDS
 
 from .records import Cell, Grid, State, read_object
 from .report_page import page
 from .report_pictures import curves_picture, forest_picture
-from .statistics import LEVEL, MIN_SEEDS
 from .summary import Row, Summary, summarise, summary_of, verdict
 
 FORMAT = 1

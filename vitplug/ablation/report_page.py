@@ -5,8 +5,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from vitplug.statistics.seeds import Verdict
+
 from .records import State
-from .statistics import Verdict
 from .summary import Row, Summary
 
 STYLE = """

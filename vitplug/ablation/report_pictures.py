@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from vitplug.statistics.seeds import Comparison, Verdict
+
 from .records import State
-from .statistics import Comparison, Verdict
 from .summary import Curve, Row, Summary, curve
 
 DPI = 150

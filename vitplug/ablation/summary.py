@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from vitplug.statistics.seeds import Comparison, Verdict, compare, mean_and_sd
+
 from .records import Cell, Grid, State, read_cells, read_grid
-from .statistics import Comparison, Verdict, compare, mean_and_sd
 
 # Metrics of mmdet, which are shares of one; all others are reported as they are.
 SHARES = ('cityscapes/', 'coco/', 'crowd_human/', 'lvis/', 'openimages/', 'pascal_voc/')

@@ -9,9 +9,9 @@ import numpy as np
 
 from vitplug.analysis.study import drawing
 from vitplug.analysis.study.results import versions
-from vitplug.analysis.study.statistics import GROUPS, LEVEL, Estimate
 from vitplug.analysis.tables import format_table
 from vitplug.files.atomic import AtomicBackend
+from vitplug.statistics.images import GROUPS, LEVEL, Estimate
 
 from . import pictures
 from .results import Result

@@ -12,9 +12,9 @@ from vitplug.analysis.measures.gaussian_fit import GaussianFit, centre_bias, fit
 from vitplug.analysis.measures.learned import learned_statistics
 from vitplug.analysis.measures.receptive_field import cancels, centre_token
 from vitplug.analysis.study.images import Loaded
-from vitplug.analysis.study.statistics import Estimate, jackknife, without_groups
 from vitplug.analysis.study.store import Store
 from vitplug.hosting import PluggedModel
+from vitplug.statistics.images import Estimate, jackknife, without_groups
 
 from .fields import Field
 from .run import MEASURE

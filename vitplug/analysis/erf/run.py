@@ -8,10 +8,10 @@ from tqdm import tqdm
 
 from vitplug.analysis.measures.receptive_field import input_gradient
 from vitplug.analysis.study.images import Loaded
-from vitplug.analysis.study.statistics import GROUPS
 from vitplug.analysis.study.store import Store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject
+from vitplug.statistics.images import GROUPS
 
 from .fields import Field
 

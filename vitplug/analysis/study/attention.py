@@ -19,11 +19,11 @@ from vitplug.analysis.measures.attention import (
 )
 from vitplug.analysis.measures.maps import dense_maps
 from vitplug.analysis.measures.places import Place
+from vitplug.statistics.images import Arrays, Estimate
 
 from . import drawing
 from .images import Loaded
 from .measure import Found, Measure, Shown, by_block, evenly_spaced
-from .statistics import Arrays, Estimate
 from .subject import Subject
 
 # Heads are averaged image by image, so that the mean has an interval of its own.

@@ -13,8 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vitplug.analysis.measures.gaussian_fit import GaussianFit
 from vitplug.files.atomic import AtomicBackend
-
-from .statistics import Estimate
+from vitplug.statistics.images import Estimate
 
 DPI = 110
 FORMATS = ('png', 'pdf')

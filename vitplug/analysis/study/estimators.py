@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from vitplug.analysis.measures.cka import LEAST_EXAMPLES, BiasedCKA, MinibatchCKA, centred_gram
-
-from .statistics import Arrays
+from vitplug.statistics.images import Arrays
 
 # Images whose features are compared at a time; the fewest, one of which is left out in turn.
 GROUP, LEAST = 32, LEAST_EXAMPLES + 1

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from vitplug.analysis.measures.features import OUTLIER_FACTOR, mean_feature_similarity, norm_outliers, token_norms
 from vitplug.analysis.measures.places import Place
+from vitplug.statistics.images import Arrays, Estimate, jackknife
 
 from . import drawing
 from .estimators import UNBIASED, Estimator
 from .images import Loaded
 from .measure import Found, Measure, Shown, by_block, of_one_size, of_other_sizes, sizes_of
-from .statistics import Arrays, Estimate, jackknife
 from .subject import Subject
 
 

@@ -22,13 +22,13 @@ from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.receptive_field import centre_token
 from vitplug.attention import Site
 from vitplug.checkpoints.pretrained import loads_checkpoint
+from vitplug.statistics.images import Arrays, Estimate
 
 from . import drawing
 from .attention import FEW, OfMaps
 from .images import Loaded
 from .learned import PositionBias
 from .measure import Found, Measure, Shown, evenly_spaced
-from .statistics import Arrays, Estimate
 from .subject import Subject
 
 BLOCK = 'block {}'

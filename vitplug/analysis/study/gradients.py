@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 from vitplug.analysis.measures.gaussian_fit import fit_gaussian
 from vitplug.analysis.measures.grad_cam import AT, grad_cams
 from vitplug.analysis.measures.receptive_field import input_gradient
+from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
 
 from . import drawing
 from .attention import FEW, heat_rows
 from .images import Loaded
 from .learned import FITTED
 from .measure import Found, Measure, Shown, evenly_spaced, of_one_size, of_other_sizes, sizes_of
-from .statistics import Arrays, Estimate, jackknife, without_groups
 from .subject import Subject
 
 

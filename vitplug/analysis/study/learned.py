@@ -10,12 +10,12 @@ from vitplug.analysis.measures.gaussian_fit import PARAMETERS, centre_bias, fit_
 from vitplug.analysis.measures.learned import learned_statistics
 from vitplug.analysis.measures.places import Place
 from vitplug.attention import Site
+from vitplug.statistics.images import Arrays, Estimate, exact
 
 from . import drawing
 from .features import over_depth
 from .images import Loaded
 from .measure import Found, Measure, Shown, by_block
-from .statistics import Arrays, Estimate, exact
 from .subject import Subject
 
 # Prefix of the name of a block's map in the arrays of a unit.

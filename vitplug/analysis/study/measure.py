@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitplug.analysis.measures.places import Place
+from vitplug.statistics.images import Arrays, Estimate, student
 
 from .images import Loaded
-from .statistics import Arrays, Estimate, student
 from .subject import Subject
 
 #: Height and width of an image as each model of a measure gets it.

@@ -13,11 +13,11 @@ import numpy as np
 from vitplug.analysis.tables import format_table
 from vitplug.files.atomic import AtomicBackend
 from vitplug.stacks import DISTRIBUTIONS, installed
+from vitplug.statistics.images import LEVEL, Estimate, paired
 
 from . import drawing
 from .measure import Measure, Shown
 from .run import Job
-from .statistics import LEVEL, Estimate, paired
 from .subject import Subject
 
 DIFFERENCE = 'difference'

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from vitplug.statistics.images import Arrays
+
 from .images import Loaded
 from .measure import Found, Measure
-from .statistics import Arrays
 from .store import Store
 from .subject import Subject
 

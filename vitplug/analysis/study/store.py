@@ -14,8 +14,7 @@ import numpy as np
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.limits import check_regular
 from vitplug.runs.saving.lock import locked
-
-from .statistics import Arrays
+from vitplug.statistics.images import Arrays
 
 IDENTITY = 'study.json'
 ARRAYS = 'arrays'

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitplug.ablation.statistics import MIN_SEEDS, Verdict, compare, holm, mean_and_sd, t_interval
+from vitplug.statistics.seeds import MIN_SEEDS, Verdict, compare, holm, mean_and_sd, t_interval
 
 # Top-1 of two trainings for seeds 0 to 4.
 PLAIN = {0: 88.1, 1: 87.6, 2: 88.4, 3: 87.9, 4: 88.2}

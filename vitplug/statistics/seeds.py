@@ -18,7 +18,8 @@ from enum import Enum
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.95
+from .images import LEVEL
+
 MIN_SEEDS = 3
 # Differences are equal up to rounding if their range is below this share of the values.
 ROUNDING = 1e-9

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitplug.analysis.study.statistics import exact, jackknife, paired, student, without_groups
+from vitplug.statistics.images import exact, jackknife, paired, student, without_groups
 
 # Five images, two blocks of two heads; the second block has one head.
 STORED = np.array(
