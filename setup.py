@@ -53,6 +53,7 @@ TEST = [
     'ruff',
     'scikit-learn',
     'selenium',
+    'statsmodels',
     'submitit>=1.5',
     'timm>=1.0.31',
 ]

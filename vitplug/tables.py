@@ -1,8 +1,14 @@
-"""Tables as text, for the terminal and for Markdown."""
+"""Tables as text, for the terminal, Markdown and LaTeX."""
 
 from collections.abc import Collection, Sequence
 
 Rows = Sequence[Sequence[str]]
+# What TeX reads as a command.
+TEX = str.maketrans(
+    {char: f'\\{char}' for char in '&%$#_{}'}
+    | {char: f'${char}$' for char in '<>'}
+    | {'~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '\\': r'\textbackslash{}'}
+)
 
 
 def format_table(rows: Rows, numeric: Collection[int] = ()) -> str:
@@ -18,3 +24,19 @@ def markdown_table(rows: Rows, numeric: Collection[int] = ()) -> str:
     """The same as a Markdown table."""
     rule = ['---:' if i in numeric else '---' for i in range(len(rows[0]))]
     return '\n'.join(f'| {" | ".join(row)} |' for row in (rows[0], rule, *rows[1:]))
+
+
+def latex_table(rows: Rows, numeric: Collection[int] = ()) -> str:
+    """The same as a LaTeX table, which needs the package booktabs."""
+    columns = ''.join('r' if i in numeric else 'l' for i in range(len(rows[0])))
+    head, *body = (' & '.join(cell.translate(TEX) for cell in row) + r' \\' for row in rows)
+    lines = [
+        rf'\begin{{tabular}}{{{columns}}}',
+        r'\toprule',
+        head,
+        r'\midrule',
+        *body,
+        r'\bottomrule',
+        r'\end{tabular}',
+    ]
+    return '\n'.join([*lines, ''])

@@ -152,14 +152,13 @@ def test_grids_that_have_not_been_run_are_said_to_be(evidence):
 def test_finished_grid_is_told_whichever_way(evidence, tmp_path):
     make_grid(tmp_path / 'grids' / 'first', labels=LABELS)
     lines = write_page(evidence, tmp_path / 'grids')
-    assert line_like(r'- `cb`: \*\*better\*\*: \+1\.\d\d points, \+0\.\d\d to \+1\.\d\d\.', lines)
-    assert line_like(r'- `gab`: \*\*worse\*\*: -1\.\d\d points, -1\.\d\d to -\d\.\d\d\.', lines)
-    no = r'no difference shown: \S+ points; anything between -0\S+ and \+0\S+ remains possible\.'
-    assert line_like(rf'- `gab\+residual`: {no}', lines)
+    assert line_like(r'- `cb`: \*\*better than none\*\*: \+1\.\d\d points, \+0\.\d\d to \+1\.\d\d\.', lines)
+    assert line_like(r'- `gab`: \*\*worse than none\*\*: -1\.\d\d points, -1\.\d\d to -\d\.\d\d\.', lines)
+    assert line_like(r'- `gab\+residual`: \*\*equal within 0\.3\*\*: \S+ points, -0\S+ to \+0\S+\.', lines)
     assert line_like(r'\| `gab` \| \*\*-1\.\d\d \(-1\.\d\d to -\d\.\d\d\) worse\*\* \| not run yet \|', lines)
     assert '**20 of 40 cells are done.** Complete: first. Figures of unfinished grids are preliminary.' in lines
-    decided = '2 of 3 differences are decided: `cb` is better in first, `gab` is worse in first'
-    assert f'{decided}; 1 is undecided with these seeds.' in lines
+    assert '- **Better**, 1 of 3 differences: `cb` in first.' in lines
+    assert '- **Equal within the margin**, 1 of 3 differences: `gab+residual` in first.' in lines
     # The report's own table without the last column, on the page of its section.
     write_report(tmp_path / 'grids' / 'first')
     written = (tmp_path / 'grids' / 'first' / 'report.md').read_text().splitlines()[:6]
@@ -182,7 +181,7 @@ def test_unfinished_grid_with_failed_cells_is_preliminary(evidence, tmp_path):
     (cell_folder(folder, 'gab', 2) / 'failed.json').write_text(json.dumps(failed))
     lines = write_page(evidence, tmp_path / 'grids')
     text = '\n'.join(lines)
-    assert line_like(r'- `cb` \(4 of 5 seeds\): better so far: \+\S+ points, \S+ to \S+\.', lines)
+    assert line_like(r'- `cb` \(4 of 5 seeds\): better than none so far: \+\S+ points, \S+ to \S+\.', lines)
     assert line_like(r'- `gab` \(2 of 5 seeds\): -\S+ points; below 3 seeds there is no interval\.', lines)
     assert '- `gab+residual`: no seed yet.' in lines
     assert line_like(r'\| `cb` \| not run yet \| \+\S+ \(\S+ to \S+\), 4 of 5 seeds \|', lines)
@@ -205,7 +204,25 @@ def test_interval_without_zero_that_is_not_decided_says_why(evidence, tmp_path):
     points = r'\+0\.20 points; \+0\.0\d to \+0\.\d\d is without zero'
     why = r'but p is 0\.12 after the correction for 3 comparisons\.'
     assert line_like(rf'- `gab`: no difference shown: {points}, {why}', lines)
-    assert '0 of 3 differences are decided; 3 are undecided with these seeds.' in lines
+    assert '- **Undecided**, 1 of 3 differences: `gab` in first.' in lines
+
+
+def test_what_a_correction_over_all_grids_does_not_leave_is_marked_and_pairs_of_all_are_counted(evidence, tmp_path):
+    """`gab` is decided in the first grid, barely; all 10 pairs of `cb` are on one side."""
+    for name in ('first', 'second'):
+        folder = make_grid(tmp_path / 'grids' / name, labels=LABELS)
+        differences = dict(gab=(0.1, 0.11, 0.3, 0.12, 0.14) if name == 'first' else (0.1, -0.1, 0.2, -0.2, 0))
+        differences |= {'cb': (0.4, 0.01, 0.02, 0.5, 0.01), 'gab+residual': (0.3, -0.3, 0.2, -0.2, 0)}
+        for label, values in differences.items():
+            for seed, difference in enumerate(values):
+                none = json.loads((cell_folder(folder, 'none', seed) / 'done.json').read_text())
+                path = cell_folder(folder, label, seed) / 'done.json'
+                path.write_text(json.dumps(none | dict(value=none['value'] + difference)))
+    lines = write_page(evidence, tmp_path / 'grids')
+    assert line_like(r'\| `gab` \| \*\*\+0\.15 \(.*\) better†\*\* \| .*', lines)
+    assert line_like(
+        r'- \*\*`cb` over all grids: better\*\*\. .* in 10 of 10 pairs of seeds over all 2 grids .*', lines
+    )
 
 
 def test_command_again_changes_nothing_and_keeps_what_is_written_by_hand(evidence, tmp_path):

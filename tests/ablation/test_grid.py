@@ -26,6 +26,7 @@ from vitplug.ablation.cells import (
     write_cell,
     write_json,
 )
+from vitplug.ablation.checks import chosen_margin
 from vitplug.ablation.cli import grid_content, parser, read_grid_and_folder
 from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
 from vitplug.ablation.metrics import choose_metric, greater_is_better
@@ -311,6 +312,8 @@ def test_half_a_record_of_a_finished_cell_is_named(tmp_path):
     [
         (dict(greater_is_better='no'), "greater_is_better = 'no': expected True or False"),
         (dict(metric=3), 'metric = 3: expected a text'),
+        (dict(margin=0), 'margin = 0: expected a difference above 0'),
+        (dict(margin='0.3'), "margin = '0.3': expected a difference above 0"),
         (dict(options=[1]), r'options = \[1\]: expected a dict'),
         (dict(keep='all'), "keep = 'all': choose from none, last"),
         (dict(seeds='12'), "seeds = '12': expected a number"),
@@ -356,6 +359,17 @@ def test_command_without_seeds_has_those_of_the_folder(tmp_path):
     assert seeds() == [0, 1, 2]
     write_json(tmp_path / 'grid.json', dict(base=VIT, metric='accuracy/top1', seeds=[0, 1, 2, 3]))
     assert seeds() == [0, 1, 2, 3] and seeds('--seeds', '2') == [0, 1]
+
+
+def test_margin_is_chosen_before_the_first_cell(tmp_path):
+    assert (
+        chosen_margin(tmp_path, 'accuracy/top1', None) == 0.3 and chosen_margin(tmp_path, 'coco/segm_mAP', 1.0) == 1.0
+    )
+    assert chosen_margin(tmp_path, 'mine/score', None) is None
+    write_json(tmp_path / 'grid.json', dict(base=VIT, metric='accuracy/top1', margin=0.5))
+    assert chosen_margin(tmp_path, 'accuracy/top1', None) == chosen_margin(tmp_path, 'accuracy/top1', 0.5) == 0.5
+    with pytest.raises(ValueError, match=r'--margin 0.3: .* has 0.5'):
+        chosen_margin(tmp_path, 'accuracy/top1', 0.3)
 
 
 # --- metrics ---

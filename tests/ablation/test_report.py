@@ -17,9 +17,11 @@ from scipy import stats
 from vitplug.ablation import report_pictures
 from vitplug.ablation.records import State, read_cells, read_grid
 from vitplug.ablation.report import as_json, read_report, write_report
-from vitplug.ablation.summary import curve, points_per_unit, summarise
+from vitplug.ablation.summary import curve, points_per_unit, summarise, verdict
+from vitplug.statistics.seeds import seeds_needed
 
-FILES = ('report.csv', 'report.html', 'report.json', 'report.md', 'report_curves.png', 'report_forest.png')
+FILES = 'report.csv', 'report.html', 'report.json', 'report.md', 'report.tex', 'report_curves.png', 'report_forest.png'
+TEX_END = 2 * chr(92)
 
 
 @pytest.fixture(scope='module')
@@ -82,9 +84,41 @@ def test_figures_are_scipys_of_the_cells(finished):
     assert words == {
         'cb': 'better than none',
         'gab': 'worse than none',
-        'gab+residual': 'no difference shown',
-        'residual(alpha=0.25)': 'no difference shown',
+        'gab+residual': 'equal within 0.3',
+        'residual(alpha=0.25)': 'equal within 0.3',
     }
+
+
+def test_equality_needs_a_margin_that_the_metric_or_the_grid_has(tmp_path):
+    words = {}
+    for name, metric, margin in (('none', 'mine/score', None), ('wide', 'mine/score', 2.0), ('small', METRIC, 0.01)):
+        make_grid(tmp_path / name, metric=metric, **({} if margin is None else dict(margin=margin)))
+        summary = summarise(tmp_path / name)
+        words[name] = [verdict(row, summary) for row in summary.compared]
+    assert words['none'] == ['better than none', 'worse than none', *['no difference shown'] * 2]
+    assert words['wide'] == [
+        'better than none, by less than 2',
+        'worse than none, by less than 2',
+        *['equal within 2'] * 2,
+    ]
+    assert words['small'] == words['none']
+
+
+def test_seeds_that_find_the_margin_are_told(finished, capsys):
+    write_report(finished)
+    content, variants = report_of(finished)
+    sd = variants['cb']['comparison']['sd']
+    assert f'cb {seeds_needed(0.3, sd)},' in capsys.readouterr().out and content['statistics']['margin'] == 0.3
+
+
+def test_latex_table_has_what_tex_would_read_as_commands_as_text(tmp_path):
+    make_grid(tmp_path, labels=('none', 'lr=1_0 & 50%'))
+    write_report(tmp_path)
+    lines = (tmp_path / 'report.tex').read_text().splitlines()
+    [row] = [line for line in lines if line.startswith('lr')]
+    assert row.startswith(r'lr=1\_0 \& 50\% & 5 of 5 &') and row.endswith(TEX_END)
+    columns = lines[0].removeprefix(r'\begin{tabular}{').removesuffix('}')
+    assert {len(columns)} == {line.replace(r'\&', '').count('&') + 1 for line in lines if line.endswith(TEX_END)}
 
 
 def test_shares_of_one_are_reported_in_points(tmp_path):
@@ -380,9 +414,7 @@ def test_page_says_what_the_table_says(finished):
     text = ' '.join(page.texts)
     for row in (finished / 'report.md').read_text().splitlines()[2 : 2 + len(LABELS)]:
         assert all(cell.strip() in text for cell in row.strip('|').split('|'))
-    assert (
-        'cb: better than none; gab: worse than none; gab+residual, residual(alpha=0.25): no difference shown.' in text
-    )
+    assert 'cb: better than none; gab: worse than none; gab+residual, residual(alpha=0.25): equal within 0.3.' in text
     # The config of each variant against the baseline's, and the facts of the grid.
     assert text.count('plugs: <') == 4 and 'python tools/ablate.py base.py' in text
 
@@ -399,7 +431,7 @@ def test_pictures_are_drawn(finished, name):
 def test_forest_marks_lie_at_the_differences(finished, monkeypatch):
     """What is drawn, not its pixels: intervals, means and seeds."""
     figures = []
-    monkeypatch.setattr(report_pictures, '_png', lambda figure: figures.append(figure) or b'')
+    monkeypatch.setattr(report_pictures, 'png', lambda figure: figures.append(figure) or b'')
     summary = summarise(finished)
     report_pictures.forest_picture(summary)
     [ax] = figures[0].axes

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitplug.statistics.seeds import MIN_SEEDS, Verdict, compare, holm, mean_and_sd, t_interval
+from vitplug.statistics.seeds import (
+    MIN_SEEDS,
+    Verdict,
+    compare,
+    holm,
+    mean_and_sd,
+    p_equal,
+    seeds_needed,
+    t_interval,
+)
 
 # Top-1 of two trainings for seeds 0 to 4.
 PLAIN = {0: 88.1, 1: 87.6, 2: 88.4, 3: 87.9, 4: 88.2}
@@ -177,3 +186,75 @@ def test_holm_keeps_the_error_beside_true_effects_and_finds_more_than_bonferroni
     decided = holm(p) <= 0.05
     assert np.mean(decided[:, 4:].any(axis=-1)) < 0.055
     assert decided[:, :4].mean() > (p * 7 <= 0.05)[:, :4].mean() + 0.01
+
+
+# --- equal within a margin ---
+
+
+def test_equality_is_that_of_statsmodels():
+    weightstats = pytest.importorskip('statsmodels.stats.weightstats')
+    found = one(PLUG, PLAIN, margin=0.8)
+    ours, theirs = (np.array([*values.values()]) for values in (PLUG, PLAIN))
+    assert found.p_equal == pytest.approx(weightstats.ttost_paired(ours, theirs, -0.8, 0.8)[0], rel=1e-9)
+    assert found.p_equal_holm == found.p_equal
+
+
+def test_equality_is_a_90_percent_interval_within_the_margin():
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        ours, margin = dict(enumerate(rng.normal(0.2, 0.5, 5))), rng.uniform(0.1, 2)
+        found = one(ours, dict.fromkeys(ours, 0.0), margin=margin)
+        ends = stats.ttest_1samp([*ours.values()], 0).confidence_interval(0.9)
+        assert found.within == (-margin < ends.low and ends.high < margin)
+
+
+def test_verdict_of_equality():
+    same = {seed: value + 0.02 * (-1) ** seed for seed, value in PLAIN.items()}
+    assert one(same, PLAIN).verdict is Verdict.OPEN
+    assert one(same, PLAIN, margin=0.3).verdict is Verdict.EQUAL
+    assert one(same, PLAIN, margin=0.01).verdict is Verdict.OPEN
+    small = {seed: value + 0.1 for seed, value in same.items()}
+    both = one(small, PLAIN, margin=0.3)
+    assert both.verdict is Verdict.BETTER and both.within and both.is_decided
+
+
+def test_equality_is_corrected_for_all_variants():
+    rng = np.random.default_rng(3)
+    values = {f'v{i}': {seed: value + rng.normal(0, 0.2) for seed, value in PLAIN.items()} for i in range(6)}
+    found = compare({'none': PLAIN, **values}, 'none', margin=0.3)
+    adjusted = holm([item.p_equal for item in found.values()])
+    assert [item.p_equal_holm for item in found.values()] == pytest.approx(adjusted)
+    assert [item.within for item in found.values()] == [p <= 0.05 for p in adjusted]
+
+
+@pytest.mark.parametrize('margin', [0.0, -1.0, float('inf'), float('nan')])
+def test_margins_that_are_none_are_refused(margin):
+    with pytest.raises(ValueError, match='must be a difference above 0'):
+        one(PLUG, PLAIN, margin=margin)
+
+
+@pytest.mark.parametrize('seeds', [3, 5, 10])
+def test_equality_of_what_differs_by_the_margin_is_shown_in_5_percent_at_most(seeds):
+    """At the margin itself, the worst case, and with a spread at which the test has power."""
+    margin = 3.0
+    values = differences(np.random.default_rng(seeds), seeds)[:, 0] / 4
+    assert np.mean(p_equal(values + margin, margin) <= 0.05) == pytest.approx(0.05, abs=0.005)
+    assert np.mean(p_equal(values, margin) <= 0.05) > 0.9
+
+
+# --- planning ---
+
+
+def test_seeds_needed_are_those_of_statsmodels():
+    power = pytest.importorskip('statsmodels.stats.power').TTestPower()
+    for difference, sd in ((0.5, 0.5), (0.3, 0.3), (1.0, 0.7), (-0.2, 0.9)):
+        exact = power.solve_power(abs(difference) / sd, power=0.8, alpha=0.05)
+        assert seeds_needed(difference, sd) == np.ceil(exact)
+    assert seeds_needed(5.0, 0.1) == MIN_SEEDS and seeds_needed(1.0, 0.0) == MIN_SEEDS
+    assert seeds_needed(1e-4, 1.0) is None
+
+
+def test_effect_is_the_mean_by_the_standard_deviation():
+    pairs = [PLUG[seed] - PLAIN[seed] for seed in PLAIN]
+    assert one(PLUG, PLAIN).effect == pytest.approx(np.mean(pairs) / np.std(pairs, ddof=1))
+    assert one({0: 1.0}, PLAIN).effect is None

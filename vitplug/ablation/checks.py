@@ -16,6 +16,7 @@ from vitplug.runs.cli import choose_readers
 from .grid import GridFile, Variant
 from .metrics import choose_metric
 from .records import GRID, read_object
+from .summary import default_margin
 
 
 def check_variants(
@@ -89,6 +90,21 @@ def check_metric(out: Path, metric: str) -> None:
             f'--out: {out} is the folder of another grid, which compares by {before["metric"]}, not {metric}: choose '
             'another one'
         )
+
+
+def chosen_margin(out: Path, metric: str, margin: float | None) -> float | None:
+    """The margin of equality of a grid: that of its folder, the given one, or that of the metric.
+
+    Raises:
+        ValueError: If the folder has another one than the given one.
+    """
+    before = (read_earlier(out) or {}).get('margin')
+    if before is not None and margin not in (None, before):
+        raise ValueError(
+            f'--margin {margin:g}: {out} has {before:g}, and a margin is chosen before the first cell: leave it '
+            'away, or choose another --out'
+        )
+    return before or margin or default_margin(metric)
 
 
 def read_earlier(out: Path) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from vitplug.progress import StatusLine, spoken
 from vitplug.runs.saving.lock import locked
 
 from .cells import Cell, plan_cells, write_cell, write_json
-from .checks import check_folder, check_metric, check_variants, describe_change, read_earlier
+from .checks import check_folder, check_metric, check_variants, chosen_margin, describe_change, read_earlier
 from .controller import Controller, Outcome, split_failed
 from .engines import Engine, add_engine_options, make_engine
 from .grid import (
@@ -46,7 +46,7 @@ from .records import GRID
 
 LOCK = '.ablation.lock'
 # Options that make a grid of a config; grid files and folders of grids say the same themselves.
-OF_CONFIGS = ('plugs', 'seeds', 'metric', 'baseline', 'cfg_options')
+OF_CONFIGS = ('plugs', 'seeds', 'metric', 'margin', 'baseline', 'cfg_options')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     line = StatusLine()
     with one_line_errors(*SETTINGS):
+        if args.across:
+            return across([Path(args.grid), *args.across], args.out)
         if args.report:
             return report(Path(args.grid))
         grid, out = read_grid_and_folder(args)
@@ -83,6 +85,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument('--seeds', metavar='N', help="number of seeds, or a list such as '0,1,2' (default 3)")
     options.add_argument('--metric', metavar='NAME', help='metric to compare by (default: the main one of the config)')
+    options.add_argument(
+        '--margin', type=float, metavar='POINTS', help='largest difference that counts as none (default: by the metric)'
+    )
     options.add_argument('--baseline', metavar='LABEL', help='variant to compare with (default none, or the first)')
     options.add_argument(
         '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings of all variants'
@@ -92,6 +97,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument('--dry-run', action='store_true', help='list cells, parameters and estimated hours, and stop')
     options.add_argument('--report', action='store_true', help='write the report of a folder, also while cells run')
+    options.add_argument(
+        '--across', nargs='+', type=Path, metavar='GRID', help='compare with other grids: their folders or report.json'
+    )
     options.add_argument('--retry', action='store_true', help='repeat failed cells, except those that would fail alike')
     options.add_argument('--retry-all', action='store_true', help='repeat all failed cells')
     options.add_argument(
@@ -138,6 +146,7 @@ def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
             plugs=args.plugs,
             seeds=seeds_of(args.seeds) if args.seeds else earlier_seeds(args.out or default_folder(path)),
             metric=args.metric,
+            margin=args.margin,
             baseline=args.baseline,
             options=args.cfg_options or {},
         )
@@ -162,12 +171,13 @@ def checked(
     metric = choose_metric(variants[0].cfg, grid.metric)
     check_folder(out, grid)
     check_metric(out, metric)
+    margin = chosen_margin(out, metric, grid.margin)
     plan_cells(variants, grid.seeds[:1], out)
     baseline = baseline_of(grid, [variant.label for variant in variants])
     parameters = check_variants(variants, metric, out, args.unsafe_unpickle, line.show)
     better = greater_is_better(metric) if grid.greater_is_better is None else grid.greater_is_better
     keep = args.keep or grid.keep or (read_earlier(out) or {}).get('keep') or KEEP[0]
-    grid = replace(grid, metric=metric, baseline=baseline, greater_is_better=better, keep=keep)
+    grid = replace(grid, metric=metric, baseline=baseline, greater_is_better=better, margin=margin, keep=keep)
     return grid, variants, parameters
 
 
@@ -259,6 +269,13 @@ def report(folder: Path) -> None:
     from .report import write_report  # pictures are drawn with matplotlib, which takes a second to load
 
     write_report(folder)
+
+
+def across(grids: Sequence[Path], out: Path | None) -> None:
+    """Compares the variants of several grids."""
+    from .across import write_comparison
+
+    write_comparison(grids, out)
 
 
 def conclude(outcome: Outcome, cells: Sequence[Cell], out: Path) -> int:

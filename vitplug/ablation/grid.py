@@ -26,7 +26,7 @@ from vitplug.plugs.text import NONE, label_of, parse_plugs
 from .records import GRID, read_object
 
 # Names in a grid file beside `base`.
-ENTRIES = ('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'baseline', 'options', 'keep')
+ENTRIES = ('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'margin', 'baseline', 'options', 'keep')
 PLUGS_KEY = 'model.backbone.plugs'
 SEEDS = 3
 MOST_CELLS = 100_000
@@ -47,6 +47,8 @@ class GridFile:
         seeds: The seeds of every variant.
         metric: Name of the metric; None for the main one of the config.
         greater_is_better: None to tell by the name of the metric.
+        margin: Largest difference in points that counts as none, chosen before the first cell; None for that of the
+            metric.
         baseline: Label of the variant that the others are compared with; None for the first one.
         options: Settings of all variants that win over the base.
         keep: Which checkpoints of finished cells stay: ``'none'``, or ``'last'`` for the last one of each; None for
@@ -59,6 +61,7 @@ class GridFile:
     seeds: Sequence[int] = tuple(range(SEEDS))
     metric: str | None = None
     greater_is_better: bool | None = None
+    margin: float | None = None
     baseline: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     keep: str | None = None
@@ -191,12 +194,24 @@ def _check_entries(grid: GridFile) -> None:
             raise ValueError(f'{name} = {value!r}: expected a text')
     if not isinstance(grid.greater_is_better, bool | None):
         raise ValueError(f'greater_is_better = {grid.greater_is_better!r}: expected True or False')
+    if grid.margin is not None:
+        check_margin(grid.margin)
     if not isinstance(grid.options, Mapping):
         raise ValueError(f'options = {grid.options!r}: expected a dict of settings, such as {{"log_level": "ERROR"}}')
     if grid.keep not in (None, *KEEP):
         raise ValueError(f'keep = {grid.keep!r}: choose from {", ".join(KEEP)}')
     if not isinstance(grid.seeds, Sequence) or isinstance(grid.seeds, str):
         raise ValueError(f'seeds = {grid.seeds!r}: expected a number such as 5, or a list such as [0, 1, 2]')
+
+
+def check_margin(margin: object) -> None:
+    """Checks a margin of equality.
+
+    Raises:
+        ValueError: If it is no number above 0.
+    """
+    if type(margin) not in (int, float) or not 0 < margin < math.inf:
+        raise ValueError(f'margin = {margin!r}: expected a difference above 0, in points of the metric')
 
 
 def _check_axes(axes: object) -> None:

@@ -39,6 +39,7 @@ class Grid:
         seeds: Seeds of every variant.
         metric: Name of the metric in the validations.
         greater_is_better: False for metrics such as a loss.
+        margin: Largest difference in points that counts as none; None where none was chosen.
         facts: All other entries of the file, such as the base config, the command and versions.
     """
 
@@ -47,6 +48,7 @@ class Grid:
     seeds: tuple[int, ...]
     metric: str
     greater_is_better: bool
+    margin: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -115,7 +117,8 @@ def read_grid(folder: Path) -> Grid:
         seeds=tuple(content['seeds']),
         metric=content['metric'],
         greater_is_better=content['greater_is_better'],
-        facts={key: value for key, value in content.items() if key not in needed},
+        margin=content.get('margin'),
+        facts={key: value for key, value in content.items() if key not in (*needed, 'margin')},
     )
 
 

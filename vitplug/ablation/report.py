@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vitplug.analysis.tables import format_table, markdown_table
+from vitplug.analysis.tables import format_table, latex_table, markdown_table
 from vitplug.commands import call
 from vitplug.files.atomic import AtomicBackend
-from vitplug.statistics.seeds import LEVEL, MIN_SEEDS
+from vitplug.statistics.seeds import LEVEL, MIN_SEEDS, MOST_SEEDS, seeds_needed
 
 from .records import Cell, Grid, State, read_object
 from .report_page import page
@@ -55,6 +55,7 @@ def write_report(folder: str | Path) -> None:
         'report.json': json.dumps(as_json(summary), indent=1, allow_nan=False) + '\n',
         'report.csv': as_csv(summary),
         'report.md': as_markdown(summary, rows),
+        'report.tex': latex_table(rows, NUMERIC),
         'report.html': page(summary, rows, NUMERIC, {CAPTIONS[name]: png for name, png in pictures.items()}),
     }
     for name, png in pictures.items():
@@ -74,10 +75,10 @@ def table(summary: Summary) -> list[tuple[str, ...]]:
     metric = f'{summary.grid.metric} (sd)'
     headings = ('variant', 'seeds', metric, 'difference', f'{LEVEL:.0%} interval', 'p (Holm)', 'verdict')
     costs = ('s / cell', 'MiB', 'parameters')
-    return [(*headings, *costs), *(_table_row(row, summary.grid.baseline) for row in summary.rows)]
+    return [(*headings, *costs), *(_table_row(row, summary) for row in summary.rows)]
 
 
-def _table_row(row: Row, baseline: str) -> tuple[str, ...]:
+def _table_row(row: Row, summary: Summary) -> tuple[str, ...]:
     found = row.comparison
     done = len(row.of(State.DONE))
     paired = f' ({len(found.seeds)} paired)' if found and len(found.seeds) < done else ''
@@ -96,7 +97,7 @@ def _table_row(row: Row, baseline: str) -> tuple[str, ...]:
         difference,
         interval,
         p,
-        verdict(row, baseline),
+        verdict(row, summary),
         *('' if cost is None else f'{cost:,.0f}' for cost in costs),
     )
 
@@ -110,7 +111,17 @@ def remarks(summary: Summary) -> list[str]:
         "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
         'correction'
     )
-    return [*lines, *mixtures(summary), *(f'failed: {text}' for text in failures(summary))]
+    return [*lines, *planning(summary), *mixtures(summary), *(f'failed: {text}' for text in failures(summary))]
+
+
+def planning(summary: Summary) -> list[str]:
+    """The line on the seeds that would find a difference as large as the margin."""
+    margin, spread = summary.margin, {row.label: row.comparison.sd for row in summary.compared}
+    if margin is None or all(sd is None for sd in spread.values()):
+        return []
+    found = {label: seeds_needed(margin, sd) for label, sd in spread.items() if sd is not None}
+    told = ', '.join(f'{label} {count or f"over {MOST_SEEDS:,}"}' for label, count in found.items())
+    return [f'seeds that find a difference of {margin:g} in 80 % of trials, each variant alone: {told}']
 
 
 def mixtures(summary: Summary) -> list[str]:
@@ -165,18 +176,20 @@ def as_json(summary: Summary) -> dict[str, Any]:
             interval='Student t of paired differences, two-sided, not adjusted',
             level=LEVEL,
             correction='Holm, over all variants',
+            equality='two one-sided t tests, Holm',
+            margin=summary.margin,
             comparisons=len(summary.compared),
             min_seeds=MIN_SEEDS,
             points_per_unit=summary.scale,
         ),
-        variants=[_variant(row, grid.baseline) for row in summary.rows],
+        variants=[_variant(row, summary) for row in summary.rows],
         cells=[_plain(cell) for cell in summary.cells],
     )
 
 
-def _variant(row: Row, baseline: str) -> dict[str, Any]:
+def _variant(row: Row, summary: Summary) -> dict[str, Any]:
     found = row.comparison
-    compared = {} if found is None else {**asdict(found), 'verdict': found.verdict.value}
+    compared = {} if found is None else {**asdict(found), 'verdict': found.verdict.value, 'effect': found.effect}
     states = {state.value: len(row.of(state)) for state in State}
     costs = {name: getattr(row, name) for name in ('seconds', 'memory_mib', 'parameters')}
     return dict(
@@ -185,7 +198,7 @@ def _variant(row: Row, baseline: str) -> dict[str, Any]:
         mean=row.mean,
         sd=row.sd,
         comparison=compared or None,
-        in_words=verdict(row, baseline),
+        in_words=verdict(row, summary),
         **costs,
         config_diff=row.config_diff,
     )

@@ -8,7 +8,7 @@ from html import escape
 from vitplug.statistics.seeds import Verdict
 
 from .records import State
-from .summary import Row, Summary
+from .summary import Row, Summary, verdict
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; --better: #0072b2; --worse: #d55e00; }
@@ -46,7 +46,9 @@ HOW_TO_READ = (
     "p is the paired t test's, after Holm's correction over all variants of the grid. “Better” and “worse” mean "
     'p ≤ 0.05: the probability of any false one in this table is at most 5 %. An interval without zero in it may '
     'therefore stand beside “no difference shown”.',
-    '“No difference shown” is no proof of equality: differences within the interval remain possible.',
+    '“Equal within m” means that the difference is shown to be smaller than the margin m, which was chosen before: two '
+    "one-sided t tests, p ≤ 0.05 after Holm's correction. “No difference shown” is no proof of equality: differences "
+    'within the interval remain possible.',
     'Seconds and memory are those of the finished cells; other work on the machine is in them.',
 )
 
@@ -84,13 +86,10 @@ def page(summary: Summary, rows: Sequence[Sequence[str]], numeric: Iterable[int]
 
 def conclusion(summary: Summary) -> str:
     """The verdicts in one sentence."""
-    named = {kind: [row.label for row in summary.compared if row.comparison.verdict is kind] for kind in Verdict}
-    said = [
-        f'{", ".join(labels)}: {kind.value}'
-        + (f' than {summary.grid.baseline}' if kind in (Verdict.BETTER, Verdict.WORSE) else '')
-        for kind, labels in named.items()
-        if labels
-    ]
+    named: dict[str, list[str]] = {}
+    for row in sorted(summary.compared, key=lambda row: [*Verdict].index(row.comparison.verdict)):
+        named.setdefault(verdict(row, summary), []).append(row.label)
+    said = [f'{", ".join(labels)}: {words}' for words, labels in named.items()]
     return '; '.join(said) + '.' if said else 'There is nothing to compare.'
 
 

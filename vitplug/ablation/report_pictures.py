@@ -31,16 +31,21 @@ def forest_picture(summary: Summary) -> bytes:
     figure = Figure(figsize=(WIDTH, 1.3 + ROW * max(1, len(rows))), layout='constrained')
     ax = figure.subplots()
     ax.axvline(0, color=BASELINE_COLOUR, linewidth=1)
+    if summary.margin is not None:
+        ax.axvspan(-summary.margin, summary.margin, color=BASELINE_COLOUR, alpha=0.15, linewidth=0)
     for height, row in enumerate(rows):
         _draw_difference(ax, height, row, summary)
     ax.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=9)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     side = 'right' if grid.greater_is_better else 'left'
     ax.set_xlabel(f'difference to {grid.baseline} in {grid.metric}, points ({side} is better)', fontsize=9)
-    ax.set_title('paired seeds, 95 % intervals; in colour: decided after Holm', fontsize=9, loc='left')
+    title = 'paired seeds, 95 % intervals; in colour: decided after Holm'
+    if summary.margin is not None:
+        title += f'; grey: within {summary.margin:g}'
+    ax.set_title(title, fontsize=9, loc='left')
     ax.grid(axis='x', alpha=0.25)
     ax.spines[['top', 'right', 'left']].set_visible(False)
-    return _png(figure)
+    return png(figure)
 
 
 def _draw_difference(ax: Axes, height: int, row: Row, summary: Summary) -> None:
@@ -107,7 +112,7 @@ def curves_picture(summary: Summary) -> bytes | None:
     figure.suptitle(said, fontsize=9, x=0.01, ha='left')
     by = next((cell.by for cell in summary.cells if cell.curve), 'step')
     figure.supxlabel('iteration' if by == 'iter' else by, fontsize=9)
-    return _png(figure)
+    return png(figure)
 
 
 def _draw_curve(ax: Axes, found: Curve | None, colour: str) -> None:
@@ -118,7 +123,7 @@ def _draw_curve(ax: Axes, found: Curve | None, colour: str) -> None:
     ax.fill_between(found.steps, found.mean - found.sd, found.mean + found.sd, color=colour, alpha=0.2, linewidth=0)
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format='png', dpi=DPI)
     return stream.getvalue()

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from vitplug.statistics.seeds import Comparison, Verdict, compare, mean_and_sd
+from vitplug.statistics.seeds import Comparison, compare, mean_and_sd
 
 from .records import Cell, Grid, State, read_cells, read_grid
 
 # Metrics of mmdet, which are shares of one; all others are reported as they are.
 SHARES = ('cityscapes/', 'coco/', 'crowd_human/', 'lvis/', 'openimages/', 'pascal_voc/')
+
+# Start of a metric's name, without its prefix -> margin of equality.
+MARGINS = {'top1': 0.3, 'mIoU': 0.5, 'bbox_mAP': 0.5, 'segm_mAP': 0.5}
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,13 @@ class Summary:
         grid: The grid.
         rows: The variants in the grid's order.
         scale: Points of one unit of the metric, 100 for shares of one.
+        margin: Largest difference in points that counts as none; None where none is known.
     """
 
     grid: Grid
     rows: tuple[Row, ...]
     scale: float
+    margin: float | None = None
 
     @property
     def cells(self) -> list[Cell]:
@@ -128,12 +133,13 @@ def summary_of(grid: Grid, cells: Sequence[Cell]) -> Summary:
         label: {cell.seed: scale * cell.value for cell in own if cell.state is State.DONE}
         for label, own in by_label.items()
     }
-    comparisons = compare(values, grid.baseline, grid.greater_is_better)
+    margin = grid.margin or default_margin(grid.metric)
+    comparisons = compare(values, grid.baseline, grid.greater_is_better, margin=margin)
     rows = tuple(
         Row(label, own, *mean_and_sd([*values[label].values()]), comparisons.get(label))
         for label, own in by_label.items()
     )
-    return Summary(grid, rows, scale)
+    return Summary(grid, rows, scale, margin)
 
 
 def points_per_unit(metric: str) -> float:
@@ -141,12 +147,21 @@ def points_per_unit(metric: str) -> float:
     return 100.0 if metric.startswith(SHARES) else 1.0
 
 
-def verdict(row: Row, baseline: str) -> str:
+def default_margin(metric: str) -> float | None:
+    """Largest difference in points that counts as none: 0.3 of top-1, 0.5 of mIoU and mAP, None of other metrics."""
+    name = metric.rpartition('/')[2]
+    return next((margin for start, margin in MARGINS.items() if name.startswith(start)), None)
+
+
+def verdict(row: Row, summary: Summary) -> str:
     """The result of a variant in plain words."""
-    if row.comparison is None:
+    found = row.comparison
+    if found is None:
         return 'baseline'
-    found = row.comparison.verdict
-    return f'{found.value} than {baseline}' if found in (Verdict.BETTER, Verdict.WORSE) else found.value
+    if not found.is_decided:
+        return f'{found.verdict.value} within {summary.margin:g}' if found.within else found.verdict.value
+    words = f'{found.verdict.value} than {summary.grid.baseline}'
+    return f'{words}, by less than {summary.margin:g}' if found.within else words
 
 
 @dataclass(frozen=True)

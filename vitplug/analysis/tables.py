@@ -1,8 +1,8 @@
 """Tables as text, and the units of counts in them."""
 
-from vitplug.tables import Rows, format_table, markdown_table
+from vitplug.tables import Rows, format_table, latex_table, markdown_table
 
-__all__ = ['Rows', 'format_table', 'giga', 'markdown_table', 'millions']
+__all__ = ['Rows', 'format_table', 'giga', 'latex_table', 'markdown_table', 'millions']
 
 
 def millions(count: int) -> str:

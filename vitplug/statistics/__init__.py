@@ -1,1 +1,1 @@
-"""Intervals and decisions: `images` over the images of one model, `seeds` over trainings. NumPy and SciPy alone."""
+"""Intervals and decisions: over the `images` of a model, the `seeds` of a training, the `grids` of several."""

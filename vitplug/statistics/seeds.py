@@ -8,6 +8,9 @@ compared seed by seed, so what a seed adds to all of them cancels.
 - **Decision**: Holm's step-down correction of the paired t tests' p values. The probability of any false "better" or
   "worse" in a table is at most 5 %, whatever the dependence between variants. So an interval without zero in it is no
   decision yet: of 20 variants that change nothing, one has such an interval on average.
+- **Equality**: two one-sided t tests against a margin that was chosen before (Schuirmann, J. Pharmacokinet. Biopharm.
+  15, 1987), with Holm's correction as well: "equal" means that the difference is smaller than the margin. Without a
+  margin there is no such verdict.
 - **No bootstrap**: a percentile bootstrap of 5 values covers far less than it states.
 """
 
@@ -20,7 +23,7 @@ from scipy import stats
 
 from .images import LEVEL
 
-MIN_SEEDS = 3
+MIN_SEEDS, MOST_SEEDS = 3, 10_000
 # Differences are equal up to rounding if their range is below this share of the values.
 ROUNDING = 1e-9
 
@@ -30,6 +33,7 @@ class Verdict(Enum):
 
     BETTER = 'better'
     WORSE = 'worse'
+    EQUAL = 'equal'
     OPEN = 'no difference shown'
     TOO_FEW = 'too few seeds'
     NO_SPREAD = 'same difference in every seed'
@@ -46,7 +50,11 @@ class Comparison:
         high: Upper end.
         p: Two-sided p value of the paired t test; None where there is no interval.
         p_holm: The same after Holm's correction; None where there is no interval.
-        verdict: What follows from ``p_holm``.
+        verdict: What follows from ``p_holm``, and for a difference that is not decided from ``p_equal_holm``.
+        sd: Sample standard deviation of the differences; None where there is no interval.
+        p_equal: Larger p value of the two one-sided tests; None without an interval or a margin.
+        p_equal_holm: The same after Holm's correction.
+        within: True if the difference is shown to be smaller than the margin.
     """
 
     seeds: tuple[int, ...]
@@ -56,6 +64,20 @@ class Comparison:
     p: float | None
     p_holm: float | None
     verdict: Verdict
+    sd: float | None = None
+    p_equal: float | None = None
+    p_equal_holm: float | None = None
+    within: bool = False
+
+    @property
+    def effect(self) -> float | None:
+        """Effect size of the pairs: mean of the differences by their standard deviation (Cohen's d_z)."""
+        return None if self.sd is None else self.difference / self.sd
+
+    @property
+    def is_decided(self) -> bool:
+        """True if the variant is better or worse."""
+        return self.verdict in (Verdict.BETTER, Verdict.WORSE)
 
 
 @dataclass(frozen=True)
@@ -120,8 +142,54 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float | None, float | None]:
     return mean, float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
+def p_equal(differences: np.ndarray, margin: float) -> np.ndarray:
+    """p value of equality: the larger one of the t tests of ``mean > -margin`` and ``mean < margin``.
+
+    At 5 % this is the question whether the 90 % interval lies within the margin.
+
+    Args:
+        differences: Paired differences, shape (..., n), n >= 2, not all equal.
+        margin: The largest difference that counts as none; above 0.
+
+    Returns:
+        Shape (...).
+    """
+    low = stats.ttest_1samp(differences, -margin, axis=-1, alternative='greater').pvalue
+    high = stats.ttest_1samp(differences, margin, axis=-1, alternative='less').pvalue
+    return np.maximum(low, high)
+
+
+def seeds_needed(difference: float, sd: float, power: float = 0.8, level: float = LEVEL) -> int | None:
+    """Seeds with which a paired t test finds a difference with a probability of ``power``.
+
+    Without a correction for several variants, which needs more.
+
+    Args:
+        difference: The true difference; not 0.
+        sd: Standard deviation of the paired differences.
+        power: Probability of a decision.
+        level: 1 minus the level of the test.
+
+    Returns:
+        The smallest number, at least :data:`MIN_SEEDS`; None above :data:`MOST_SEEDS`.
+    """
+    seeds = np.arange(MIN_SEEDS, MOST_SEEDS + 1)
+    enough = np.flatnonzero(_power(abs(difference) / sd, seeds, level) >= power) if sd else [0]
+    return int(seeds[enough[0]]) if len(enough) else None
+
+
+def _power(effect: float, seeds: np.ndarray, level: float) -> np.ndarray:
+    """Power of the two-sided paired t test, by its noncentral distribution."""
+    limit, centre = stats.t.ppf((1 + level) / 2, seeds - 1), effect * np.sqrt(seeds)
+    return stats.nct.sf(limit, seeds - 1, centre) + stats.nct.cdf(-limit, seeds - 1, centre)
+
+
 def compare(
-    values: Mapping[str, Mapping[int, float]], baseline: str, greater_is_better: bool = True, level: float = LEVEL
+    values: Mapping[str, Mapping[int, float]],
+    baseline: str,
+    greater_is_better: bool = True,
+    level: float = LEVEL,
+    margin: float | None = None,
 ) -> dict[str, Comparison]:
     """Compares every variant with the baseline.
 
@@ -133,28 +201,51 @@ def compare(
         baseline: Name of the baseline.
         greater_is_better: False for metrics such as a loss.
         level: Confidence level of the intervals; decisions are made at 1 - level.
+        margin: The largest difference that counts as none; None to leave equality out.
 
     Returns:
         The comparisons in the order of ``values``, without the baseline.
 
     Raises:
-        ValueError: If the baseline is not in ``values``, or a value is not finite.
+        ValueError: If the baseline is not in ``values``, a value is not finite, or the margin is not above 0.
     """
     if baseline not in values:
         raise ValueError(f'baseline = {baseline!r}: must be one of {sorted(values)}')
+    if margin is not None and not 0 < margin < np.inf:
+        raise ValueError(f'margin = {margin}: must be a difference above 0, or None')
     for label, by_seed in values.items():
         for seed, value in by_seed.items():
             if not np.isfinite(value):
                 raise ValueError(f'{label}, seed {seed}: the value is {value}, must be finite')
     reference = values[baseline]
     pairs = {label: _paired(by_seed, reference) for label, by_seed in values.items() if label != baseline}
-    intervals = {label: _interval(*paired, level) for label, paired in pairs.items()}
-    p = [1.0 if interval is None else float(interval.p) for interval in intervals.values()]
-    adjusted = dict(zip(intervals, holm(p), strict=True))
+    tests = {label: _test(*paired, level, margin) for label, paired in pairs.items()}
+    adjusted = _adjusted(tests, 'p'), _adjusted(tests, 'p_equal')
     return {
-        label: _comparison(*paired, intervals[label], float(adjusted[label]), greater_is_better, 1 - level)
-        for label, paired in pairs.items()
+        label: _comparison(
+            seeds,
+            differences,
+            tests[label],
+            *(p[label] for p in adjusted),
+            greater_is_better,
+            1 - level,
+        )
+        for label, (seeds, differences, _) in pairs.items()
     }
+
+
+@dataclass(frozen=True)
+class _Test:
+    """The tests of a variant; without an interval, of what cannot be tested."""
+
+    interval: Interval | None = None
+    p: float | None = None
+    p_equal: float | None = None
+
+
+def _adjusted(tests: Mapping[str, _Test], name: str) -> dict[str, float]:
+    p = [getattr(test, name) for test in tests.values()]
+    return dict(zip(tests, map(float, holm([1.0 if value is None else value for value in p])), strict=True))
 
 
 def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float]) -> tuple[tuple[int, ...], np.ndarray, float]:
@@ -164,26 +255,40 @@ def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float]) -> tup
     return seeds, ours - theirs, float(np.abs([ours, theirs]).max(initial=0.0))
 
 
-def _interval(seeds: tuple[int, ...], differences: np.ndarray, scale: float, level: float) -> Interval | None:
+def _test(seeds: tuple[int, ...], differences: np.ndarray, scale: float, level: float, margin: float | None) -> _Test:
     if len(seeds) < MIN_SEEDS or np.ptp(differences) <= ROUNDING * scale:
-        return None
-    return t_interval(differences, level)
+        return _Test()
+    interval = t_interval(differences, level)
+    return _Test(interval, float(interval.p), None if margin is None else float(p_equal(differences, margin)))
 
 
 def _comparison(
     seeds: tuple[int, ...],
     differences: np.ndarray,
-    scale: float,
-    interval: Interval | None,
+    test: _Test,
     p_holm: float,
+    p_equal_holm: float,
     greater_is_better: bool,
     alpha: float,
 ) -> Comparison:
     difference = float(differences.mean()) if seeds else None
-    if interval is None:
+    if test.interval is None:
         verdict = Verdict.TOO_FEW if len(seeds) < MIN_SEEDS else Verdict.NO_SPREAD
         return Comparison(seeds, difference, None, None, None, None, verdict)
-    verdict = Verdict.OPEN
+    within = test.p_equal is not None and p_equal_holm <= alpha
+    verdict = Verdict.EQUAL if within else Verdict.OPEN
     if p_holm <= alpha:
         verdict = Verdict.BETTER if (difference > 0) == greater_is_better else Verdict.WORSE
-    return Comparison(seeds, difference, *map(float, (interval.low, interval.high, interval.p)), p_holm, verdict)
+    return Comparison(
+        seeds,
+        difference,
+        low=float(test.interval.low),
+        high=float(test.interval.high),
+        p=test.p,
+        p_holm=p_holm,
+        verdict=verdict,
+        sd=float(np.std(differences, ddof=1)),
+        p_equal=test.p_equal,
+        p_equal_holm=None if test.p_equal is None else p_equal_holm,
+        within=within,
+    )

@@ -1,0 +1,85 @@
+"""Several grids together: signs of pairs, p values together, ranks, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from made_grid import LABELS, make_grid, value_of
+from scipy import stats
+
+from vitplug.ablation.across import compare_grids, write_comparison
+from vitplug.ablation.cli import main
+from vitplug.ablation.summary import summarise
+
+
+@pytest.fixture(scope='module')
+def folders(tmp_path_factory):
+    """Grids with other seeds: a metric in points, one in shares, and one without the last two variants."""
+    at = tmp_path_factory.mktemp('grids')
+    make_grid(at / 'one', seeds=range(5))
+    make_grid(at / 'two', seeds=range(5, 10), metric='coco/segm_mAP', scale=0.01)
+    make_grid(at / 'three', seeds=range(10, 15))
+    make_grid(at / 'few', seeds=range(15, 18), labels=LABELS[:3])
+    return [at / name for name in ('one', 'two', 'three', 'few')]
+
+
+def difference(label, seed):
+    return value_of(label, seed) - value_of('none', seed)
+
+
+def test_pairs_of_all_grids_are_counted(folders):
+    found = compare_grids({folder.name: summarise(folder) for folder in folders})
+    by_label = {one.label: one for one in found.variants}
+    for label, seeds in (('cb', range(18)), ('residual(alpha=0.25)', range(15))):
+        worse = sum(difference(label, seed) < 0 for seed in seeds)
+        assert (by_label[label].signs.below, by_label[label].signs.above) == (worse, len(seeds) - worse)
+    assert by_label['cb'].verdict == 'better' and by_label['gab'].verdict == 'worse'
+    assert by_label['cb'].p_signs == pytest.approx(4 * 2 * 0.5**18), 'of four variants, after Holm'
+    p = [stats.ttest_1samp([difference('gab', seed) for seed in seeds], 0).pvalue for seeds in _seeds()]
+    assert by_label['gab'].p_together == pytest.approx(stats.combine_pvalues(p).pvalue, rel=1e-6)
+
+
+def _seeds():
+    return range(5), range(5, 10), range(10, 15), range(15, 18)
+
+
+def test_ranks_are_of_the_grids_that_have_all_variants(folders):
+    """Three grids have five variants, four have three: the larger table is ranked."""
+    found = compare_grids({folder.name: summarise(folder) for folder in folders})
+    means = np.array(
+        [[np.mean([value_of(label, seed) for seed in seeds]) for seeds in _seeds()[:3]] for label in LABELS]
+    )
+    expected = stats.rankdata(-means, axis=0).mean(1)
+    assert found.ranks.experiments == 3 and found.ranks.mean == pytest.approx(dict(zip(LABELS, expected, strict=True)))
+
+
+def test_a_loss_is_better_below(tmp_path):
+    make_grid(tmp_path / 'loss', metric='loss', greater_is_better=False, labels=LABELS[:3])
+    found = compare_grids({'loss': summarise(tmp_path / 'loss')})
+    assert {one.label: one.signs.below for one in found.variants} == {'cb': 5, 'gab': 0}
+
+
+def test_correction_over_all_grids_is_holms_over_every_cell_of_the_table(folders):
+    grids = {folder.name: summarise(folder) for folder in folders}
+    found, p = compare_grids(grids), []
+    for summary in grids.values():
+        p += [row.comparison.p for row in summary.compared]
+    assert len(found.p_over_all) == len(p) and min(found.p_over_all.values()) == pytest.approx(min(p) * len(p))
+
+
+def test_command_writes_table_json_and_picture(folders, tmp_path, capsys):
+    write_comparison(folders[1:], tmp_path)  # report.json is written from folders below
+    assert json.loads((tmp_path / 'across.json').read_text())['ranks'] is None
+    main([str(folders[0]), '--across', *map(str, folders[1:]), '--out', str(tmp_path)])
+    assert json.loads((tmp_path / 'across.json').read_text())['ranks']['experiments'] == 3
+    assert (tmp_path / 'across.png').stat().st_size > 5000 and '| cb | 4 |' in (tmp_path / 'across.md').read_text()
+    assert 'pairs worse' in capsys.readouterr().out
+
+
+def test_grids_of_one_name_or_other_baselines_are_refused(folders, tmp_path):
+    make_grid(tmp_path / 'one')
+    with pytest.raises(ValueError, match='two grids are named one'):
+        write_comparison([folders[0], tmp_path / 'one'], None)
+    make_grid(tmp_path / 'other', labels=('cb', 'gab'))
+    with pytest.raises(ValueError, match='different baselines: cb, none'):
+        write_comparison([folders[0], tmp_path / 'other'], None)

@@ -1,0 +1,275 @@
+"""Several grids together: in how many pairs a variant is below the baseline, p values together, and mean ranks.
+
+Grids may have other data, models and metrics: signs of differences and ranks are compared, no sizes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from vitplug.analysis.tables import format_table, markdown_table
+from vitplug.files.atomic import AtomicBackend
+from vitplug.statistics.grids import Ranks, Signs, fisher, friedman, signs
+from vitplug.statistics.seeds import Comparison, holm
+
+from .records import State
+from .report import read_report
+from .report_pictures import png
+from .summary import Row, Summary, summarise
+
+ALPHA = 0.05
+REPORT = 'report.json'
+NUMERIC = (1, 2, 3, 4, 5, 6)
+
+
+@dataclass(frozen=True)
+class Across:
+    """A variant in all grids that have it.
+
+    Attributes:
+        label: The variant.
+        comparisons: Its comparison with the baseline, by grid.
+        signs: Pairs of all grids in which it is worse (below) or better (above) than the baseline.
+        p_signs: p of the sign test after Holm's correction over all variants; None without a pair.
+        p_together: The paired t tests of the grids together, by Fisher's method; None below two of them.
+        rank: Mean rank over the grids that have all ranked variants; None for others.
+    """
+
+    label: str
+    comparisons: Mapping[str, Comparison]
+    signs: Signs
+    p_signs: float | None
+    p_together: float | None
+    rank: float | None
+
+    @property
+    def verdict(self) -> str:
+        """What the signs say."""
+        if self.p_signs is None or self.p_signs > ALPHA:
+            return 'undecided'
+        return 'worse' if self.signs.below > self.signs.above else 'better'
+
+
+@dataclass(frozen=True)
+class Together:
+    """All grids.
+
+    Attributes:
+        variants: The variants but the baseline, in the order of the grids.
+        ranks: Friedman's test over the variants that all grids have; None if they are too few.
+        p_over_all: By grid and label: p of the paired t test after Holm's correction over all grids; without those that
+            cannot be tested.
+    """
+
+    variants: tuple[Across, ...]
+    ranks: Ranks | None
+    p_over_all: Mapping[tuple[str, str], float]
+
+
+def compare_grids(grids: Mapping[str, Summary]) -> Together:
+    """Compares the variants over several grids.
+
+    Args:
+        grids: The grids by name.
+
+    Raises:
+        ValueError: If their baselines have different names.
+    """
+    baselines = {summary.grid.baseline for summary in grids.values()}
+    if len(baselines) > 1:
+        raise ValueError(f'the grids compare with different baselines: {", ".join(sorted(baselines))}')
+    labels = dict.fromkeys(row.label for summary in grids.values() for row in summary.compared)
+    found = {label: _comparisons(grids, label) for label in labels}
+    of_signs = {label: signs([*_pairs(grids, label)]) for label in labels}
+    p = holm([1.0 if one.p is None else one.p for one in of_signs.values()])
+    ranks = _ranks(grids)
+    variants = tuple(
+        Across(
+            label,
+            found[label],
+            of_signs[label],
+            None if of_signs[label].p is None else float(p_signs),
+            _together([one.p for one in found[label].values() if one.p is not None]),
+            ranks.mean.get(label) if ranks else None,
+        )
+        for label, p_signs in zip(labels, p, strict=True)
+    )
+    return Together(variants, ranks, _over_all(found))
+
+
+def _comparisons(grids: Mapping[str, Summary], label: str) -> dict[str, Comparison]:
+    return {name: row.comparison for name, summary in grids.items() for row in summary.compared if row.label == label}
+
+
+def _pairs(grids: Mapping[str, Summary], label: str) -> list[float]:
+    """Differences to the baseline over the seeds of all grids, above 0 where the variant is better."""
+    found = []
+    for summary in grids.values():
+        reference, sign = _values(summary.baseline), 1 if summary.grid.greater_is_better else -1
+        own = next((_values(row) for row in summary.compared if row.label == label), {})
+        found += [sign * (value - reference[seed]) for seed, value in own.items() if seed in reference]
+    return found
+
+
+def _values(row: Row) -> dict[int, float]:
+    return {cell.seed: cell.value for cell in row.of(State.DONE)}
+
+
+def _together(p: Sequence[float]) -> float | None:
+    return fisher(p) if len(p) > 1 else None
+
+
+def _ranks(grids: Mapping[str, Summary]) -> Ranks | None:
+    """Ranks of the variants, the baseline included, that are in most grids, over the grids that have all of them."""
+    means = {
+        name: {row.label: row.mean for row in summary.rows if row.mean is not None} for name, summary in grids.items()
+    }
+    largest: tuple[list[str], list[str]] = [], []
+    for own in means.values():
+        having = [name for name, others in means.items() if own.keys() <= others.keys()]
+        if len(having) * len(own) > len(largest[0]) * len(largest[1]):
+            largest = [*own], having
+    labels, names = largest
+    values = {label: [means[name][label] for name in names] for label in labels}
+    return friedman(values, [grids[name].grid.greater_is_better for name in names])
+
+
+def _over_all(found: Mapping[str, Mapping[str, Comparison]]) -> dict[tuple[str, str], float]:
+    tested = {
+        (name, label): one.p for label, by_grid in found.items() for name, one in by_grid.items() if one.p is not None
+    }
+    return dict(zip(tested, map(float, holm([*tested.values()])), strict=True))
+
+
+# --- what is written ---
+
+
+def write_comparison(paths: Sequence[Path], out: Path | None) -> None:
+    """Prints the comparison of several grids, and writes it as JSON, Markdown and a picture of the ranks.
+
+    Args:
+        paths: Folders of grids, or their ``report.json``.
+        out: Folder of the files ``across.json``, ``across.md`` and ``across.png``; None to print alone.
+
+    Raises:
+        FileNotFoundError, ValueError: If one of the grids cannot be read, or two have the same name.
+    """
+    grids: dict[str, Summary] = {}
+    for path in paths:
+        name = _name(path)
+        if name in grids:
+            raise ValueError(f'--across: two grids are named {name}: rename a folder')
+        grids[name] = read_report(path) if path.is_file() else summarise(path)
+    found = compare_grids(grids)
+    rows, lines = table(found), remarks(found)
+    print('\n'.join([format_table(rows, NUMERIC), '', *lines]))
+    if out is None:
+        return
+    files = AtomicBackend()
+    files.put_text(json.dumps(as_json(found), indent=1, allow_nan=False) + '\n', out / 'across.json')
+    files.put_text(
+        '\n'.join([markdown_table(rows, NUMERIC), '', *(f'- {line}' for line in lines), '']), out / 'across.md'
+    )
+    if found.ranks:
+        files.put(ranks_picture(found.ranks), out / 'across.png')
+    print(f'comparison: {out}')
+
+
+def _name(path: Path) -> str:
+    """The name of a grid's folder, or of a report that lies elsewhere."""
+    if path.is_dir():
+        return path.resolve().name
+    return path.parent.resolve().name if path.name == REPORT else path.stem
+
+
+def table(found: Together) -> list[tuple[str, ...]]:
+    """Headings and a row for each variant, as text."""
+    rows = [
+        ('variant', 'grids', 'pairs worse', 'pairs better', 'p (signs, Holm)', 'p (Fisher)', 'mean rank', 'verdict')
+    ]
+    for one in found.variants:
+        numbers = (len(one.comparisons), one.signs.below, one.signs.above)
+        rows.append(
+            (one.label, *map(str, numbers), *map(p_text, (one.p_signs, one.p_together)), _rank(one), one.verdict)
+        )
+    return rows
+
+
+def p_text(p: float | None) -> str:
+    """A p value: with three decimals, or as a power of ten."""
+    if p is None:
+        return ''
+    return f'{p:.3f}' if p >= 0.001 else f'{p:.1e}'
+
+
+def _rank(one: Across) -> str:
+    return '' if one.rank is None else f'{one.rank:.2f}'
+
+
+def remarks(found: Together) -> list[str]:
+    """Lines below the table."""
+    lines = [
+        'pairs of all grids and seeds; the verdict is that of the sign test, p <= 0.05 after Holm over the variants'
+    ]
+    if found.ranks is None:
+        return [*lines, 'no ranks: they need three grids that have three variants in common']
+    ranks = found.ranks
+    differ = 'differ' if ranks.p <= ALPHA else 'are not shown to differ'
+    return [
+        *lines,
+        f'ranks of {len(ranks.mean)} variants over {ranks.experiments} grids {differ}: Friedman p = {p_text(ranks.p)}; '
+        f'mean ranks further apart than {ranks.critical_difference:.2f} differ (Nemenyi)',
+    ]
+
+
+def as_json(found: Together) -> dict:
+    """Everything in the comparison."""
+    return dict(
+        variants=[
+            dict(
+                label=one.label,
+                grids={name: _plain(comparison) for name, comparison in one.comparisons.items()},
+                signs=asdict(one.signs),
+                p_signs=one.p_signs,
+                p_together=one.p_together,
+                rank=one.rank,
+                verdict=one.verdict,
+            )
+            for one in found.variants
+        ],
+        ranks=asdict(found.ranks) if found.ranks else None,
+        over_all_grids=[dict(grid=name, label=label, p_holm=p) for (name, label), p in found.p_over_all.items()],
+    )
+
+
+def _plain(comparison: Comparison) -> dict:
+    return {**asdict(comparison), 'verdict': comparison.verdict.value, 'effect': comparison.effect}
+
+
+def ranks_picture(ranks: Ranks) -> bytes:
+    """PNG of mean ranks on a line, with the critical difference: bars join variants that are not shown to differ."""
+    ordered = sorted(ranks.mean.items(), key=lambda item: item[1])
+    figure = Figure(figsize=(6, 1.2 + 0.3 * len(ordered)), layout='constrained')
+    ax = figure.subplots()
+    for height, (_, rank) in enumerate(ordered):
+        ax.plot([rank, rank + ranks.critical_difference], [height] * 2, color='#999999', linewidth=2, alpha=0.5)
+        ax.plot(rank, height, 'D', color='#0072b2', markersize=6)
+        ax.annotate(
+            f'{rank:.2f}',
+            (rank, height),
+            xytext=(-6, 0),
+            textcoords='offset points',
+            ha='right',
+            va='center',
+            fontsize=8,
+        )
+    ax.set_yticks(range(len(ordered)), [label for label, _ in ordered], fontsize=9)
+    ax.set_ylim(len(ordered) - 0.4, -0.6)
+    ax.set_xlim(0.5, len(ordered) + 0.5)
+    ax.set_xlabel(f'mean rank over {ranks.experiments} grids (1 is the best)', fontsize=9)
+    ax.set_title(f'grey: {ranks.critical_difference:.2f}, a rank beyond it differs (Nemenyi)', fontsize=9, loc='left')
+    ax.spines[['top', 'right']].set_visible(False)
+    return png(figure)
