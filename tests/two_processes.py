@@ -1,11 +1,18 @@
 """What each of two processes runs in a test: a module of its own, for processes import it anew."""
 
+import json
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from cases import images, randomize, swin, vit
+from mmengine.logging import MessageHub
 from torch.nn.parallel import DistributedDataParallel
+
+from vitplug.runs.hooks import NonFiniteLossHook
+from vitplug.runs.hooks.non_finite import is_finite
 
 TOGETHER = [
     dict(type='ContextBroadcast', scaled=True, scale_init_value=0.3),
@@ -42,4 +49,36 @@ def half_step(rank, port, host, path):
     dist.destroy_process_group()
     # Torch can wait for ever where a wrapper in use until now is freed: its destructor holds the lock of Python
     # and joins a thread of gloo that asks for it.
+    os._exit(0)
+
+
+def steps_on_shards(rank, port, folder):
+    """Each process has gradients of its own, as of a shard; at the third step those of the second are not finite.
+
+    It writes its weight after each step, whether its state counts as finite, and how many steps in a row were skipped.
+    """
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo', rank=rank, world_size=2)
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    runner = SimpleNamespace(
+        model=model,
+        optim_wrapper=SimpleNamespace(optimizer=optimizer),
+        message_hub=MessageHub(f'shards{rank}'),
+        logger=SimpleNamespace(warning=print),
+        work_dir=folder,
+        iter=0,
+        epoch=0,
+        seed=0,
+    )
+    hook, told = NonFiniteLossHook(), []
+    hook.before_train(runner)
+    for step in range(4):
+        model.weight.grad = torch.full((1, 1), float('nan') if (step, rank) == (2, 1) else -1.0)
+        optimizer.step()
+        hook.after_train_iter(runner, step, outputs=dict(loss=torch.tensor(0.5)))
+        told.append((model.weight.item(), is_finite(runner), hook.skipped))
+    Path(folder, f'told{rank}.json').write_text(json.dumps(told))
     os._exit(0)

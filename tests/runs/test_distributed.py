@@ -1,5 +1,6 @@
 """Two processes: the step of one process with twice the batch, one count of bad samples, and an end together."""
 
+import json
 import os
 import pickle
 import signal
@@ -14,7 +15,7 @@ from bad_inputs import TOOLS, child, cut, prepare, remove
 from cases import images
 from ending_processes import be_killed, tell_a_reason
 from torch.testing import assert_close
-from two_processes import HOSTS, build, half_step, loss_of
+from two_processes import HOSTS, build, half_step, loss_of, steps_on_shards
 
 from vitplug.errors.stops import BadSample, PeerLost
 
@@ -35,6 +36,14 @@ def test_two_processes_are_one_with_twice_the_batch(host, tmp_path):
     expected.backward()
     assert_close(loss, expected.detach())
     assert_close(grads, {name: p.grad for name, p in model.named_parameters()})
+
+
+@pytest.mark.slow
+def test_all_skip_a_step_whose_gradients_one_has_not_finite(tmp_path):
+    """A shard of the gradients may be finite where another is not: the weights of one model would part silently."""
+    mp.spawn(steps_on_shards, args=(free_port(), tmp_path), nprocs=2)
+    first, second = (json.loads((tmp_path / f'told{rank}.json').read_text()) for rank in (0, 1))
+    assert first == second == [[1.0, True, False], [2.0, True, False], [2.0, False, False], [3.0, True, False]]
 
 
 # --- the real tool ---

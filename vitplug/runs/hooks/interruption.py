@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
-import torch
 from mmengine import dist
 from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import IterBasedTrainLoop
@@ -15,6 +14,7 @@ from mmengine.runner import IterBasedTrainLoop
 from vitplug.errors.stops import Interrupted
 from vitplug.registry import HOOKS
 
+from ..processes import any_process
 from .checkpoint import CheckpointHook
 
 SIGNALS = ('SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1')
@@ -101,7 +101,7 @@ class InterruptionHook(Hook):
         self.received = signal.Signals(number)
 
     def _stop_if_asked(self, runner, **position: int) -> None:
-        if not _any_process(self.received is not None):
+        if not any_process(self.received is not None):
             return
         if self.checkpoint_hook.saved_iter != position['iter']:
             self.checkpoint_hook.save_interrupted(runner, position)
@@ -148,15 +148,6 @@ def _checkpoint_hook(runner) -> CheckpointHook:
         'vitplug.InterruptionHook saves with vitplug.CheckpointHook: '
         "set default_hooks.checkpoint = dict(type='vitplug.CheckpointHook', ...), or default_hooks.interruption = None"
     )
-
-
-def _any_process(asked: bool) -> bool:
-    """Whether any process was asked: all have to stop at the same iteration."""
-    if dist.get_world_size() == 1:
-        return asked
-    flag = torch.tensor(int(asked), device=dist.get_comm_device())
-    dist.all_reduce(flag, op='max')
-    return bool(flag)
 
 
 def _is_free(number: signal.Signals) -> bool:

@@ -16,6 +16,7 @@ from vitplug.files.atomic import add_line, check_record_file
 from vitplug.registry import HOOKS
 from vitplug.tasks import LABELS
 
+from ..processes import any_process
 from ..saving.fit import IN_A_ROW
 from ..saving.folders import last_checkpoint
 
@@ -35,6 +36,8 @@ class NonFiniteLossHook(Hook):
     In fp16 mmengine's loss scaler skips steps by itself while it looks for a scale; these do not count.
 
     Running statistics, such as those of batch norm, are set back to their values before the batch.
+
+    Of several processes all skip a step if one has to: with sharded gradients each sees its own part of them.
 
     Args:
         max_consecutive: After how many iterations in a row the training stops.
@@ -74,7 +77,7 @@ class NonFiniteLossHook(Hook):
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Counts, records and stops."""
         losses = {name: torch.as_tensor(value).item() for name, value in (outputs or {}).items() if 'loss' in name}
-        bad = self.skipped or not all(map(math.isfinite, losses.values()))
+        bad = any_process(self.skipped or not all(map(math.isfinite, losses.values())))
         self.skipped = False
         count = non_finite_in_a_row(runner) + 1 if bad else 0
         runner.message_hub.update_info(IN_A_ROW, count)  # saved with the checkpoint
@@ -104,12 +107,11 @@ class NonFiniteLossHook(Hook):
             raise NonFiniteLoss(f'the last {count} iterations had no finite loss or gradients: {path}{_advice(runner)}')
 
     def _skip_unless_finite(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
-        parameters = [p for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
-        if not parameters:
-            return
+        grads = [local(p.grad) for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
         # One number to wait for, however many parameters there are; the norm of a tensor is finite where the tensor
         # is, unless its squares leave float32, where no step should be taken either.
-        if not torch.stack(torch._foreach_norm([p.grad for p in parameters])).sum().isfinite():
+        finite = not grads or bool(torch.stack(torch._foreach_norm(grads)).sum().isfinite())
+        if any_process(not finite):
             self.skipped = True
             # Optimizers of torch leave parameters without a gradient, and their state, as they are.
             optimizer.zero_grad(set_to_none=True)
@@ -123,15 +125,21 @@ def non_finite_in_a_row(runner) -> int:
 def is_finite(runner) -> bool:
     """Whether the last iteration, the weights and the optimizer's state are finite, and no buffer is NaN.
 
-    Buffers may be masks, which hold infinities.
+    Buffers may be masks, which hold infinities. All processes get the same answer, and all have to ask.
     """
     states = (state for optimizer in _optimizers(runner.optim_wrapper) for state in optimizer.state.values())
     moments = (value for state in states for value in state.values() if torch.is_tensor(value))
-    return (
+    finite = (
         not non_finite_in_a_row(runner)
-        and all(tensor.isfinite().all() for tensor in chain(runner.model.parameters(), moments))
-        and not any(buffer.isnan().any() for buffer in runner.model.buffers())
+        and all(local(tensor).isfinite().all() for tensor in chain(runner.model.parameters(), moments))
+        and not any(local(buffer).isnan().any() for buffer in runner.model.buffers())
     )
+    return not any_process(not finite)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that this process has: its shard of a DTensor, all of another."""
+    return tensor.to_local() if hasattr(tensor, 'to_local') else tensor
 
 
 def _advice(runner) -> str:
