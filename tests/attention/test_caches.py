@@ -30,8 +30,8 @@ def test_caches_without_bound_are_found_wherever_they_are(monkeypatch):
     some = [layouts.WindowLayout(side, 8, 4, 2) for side in range(4, 4 + LEAST)]
     holder, module = torch.nn.Identity(), types.SimpleNamespace(__name__='some_module')
     holder.by_size, module.numbers = {}, {}
-    endless = lru_cache(maxsize=None)(layouts._slots)
-    monkeypatch.setattr(layouts, '_cached_slots', endless)
+    endless = lru_cache(maxsize=None)(layouts._slots.__wrapped__)
+    monkeypatch.setattr(layouts, '_slots', endless)
     before = containers()
     for layout in some:
         holder.by_size[layout] = layout.slots(torch.device('cpu'))

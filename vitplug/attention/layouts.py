@@ -5,15 +5,15 @@ attention has one window, the whole image.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling, is_exporting
+from vitplug.compat import is_exporting
 
+from .cache import cached
 from .grids import TokenGrid, ceil_div
 
 # Logit of pairs from different regions of a shifted window; the host's value, large enough for softmax.
@@ -145,8 +145,7 @@ class WindowLayout:
 
     def slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Index into the tokens of all shifted windows: of every map token ``(h * w,)``, and of the padding."""
-        build = _slots if is_compiling() else _cached_slots
-        return build(self, device)
+        return _slots(self, device)
 
     def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
         """Tokens ``(B, h * w, D)`` to windows ``(B, W, N, D)`` in one copy, padded with zeros or the given token."""
@@ -184,15 +183,10 @@ class WindowLayout:
         return _Gather.apply(x_BWND.flatten(1, 2), *self.slots(x_BWND.device))
 
     def mask(self, device: torch.device) -> Tensor | None:
-        """Additive mask ``(W, N, N)`` that separates the regions of shifted windows; None without shift.
-
-        Cached, except while compiling or exporting: a graph must not depend on state that Python
-        changes between calls.
-        """
+        """Additive mask ``(W, N, N)`` that separates the regions of shifted windows; None without shift."""
         if not self.shift:
             return None
-        build = _shift_mask if is_compiling() else _cached_shift_mask
-        return build(*self.padded, self.window, self.shift, device)
+        return _shift_mask(*self.padded, self.window, self.shift, device)
 
     def hidden_keys(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N)`` of the padding; None where there is none, or the softmax sees it."""
@@ -204,13 +198,13 @@ class WindowLayout:
             return self.to_windows(tokens, tokens.new_full((1, 1), HIDDEN))[0, :, :, 0]
 
 
+# Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
+@cached(16)
 def _shift_mask(height: int, width: int, window: int, shift: int, device: torch.device) -> Tensor:
-    # Inference tensors could not be used by a later training forward.
-    with torch.inference_mode(False):
-        rows, cols = (_regions(side, window, shift, device) for side in (height, width))
-        region_WN = rows[:, None, :, None] * 3 + cols[None, :, None, :]
-        region_WN = region_WN.flatten(2, 3).flatten(0, 1)
-        return (region_WN[:, :, None] != region_WN[:, None, :]).float() * MASKED
+    rows, cols = (_regions(side, window, shift, device) for side in (height, width))
+    region_WN = rows[:, None, :, None] * 3 + cols[None, :, None, :]
+    region_WN = region_WN.flatten(2, 3).flatten(0, 1)
+    return (region_WN[:, :, None] != region_WN[:, None, :]).float() * MASKED
 
 
 def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor:
@@ -220,16 +214,15 @@ def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor
     return region.view(-1, window)
 
 
+@cached(64)
 def _slots(layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
-    # Inference tensors could not be used by a later training forward.
-    with torch.inference_mode(False):
-        (row, y), (col, x) = (_window_and_place(padded, layout, device) for padded in layout.padded)
-        window_hw = row[:, None] * layout.windows[1] + col[None, :]
-        place_hw = y[:, None] * layout.window + x[None, :]
-        slots_hw = window_hw * layout.window**2 + place_hw
-        below, beside = slots_hw[layout.height :], slots_hw[: layout.height, layout.width :]
-        tokens = slots_hw[: layout.height, : layout.width]
-        return tokens.flatten(), torch.cat((below.flatten(), beside.flatten()))
+    (row, y), (col, x) = (_window_and_place(padded, layout, device) for padded in layout.padded)
+    window_hw = row[:, None] * layout.windows[1] + col[None, :]
+    place_hw = y[:, None] * layout.window + x[None, :]
+    slots_hw = window_hw * layout.window**2 + place_hw
+    below, beside = slots_hw[layout.height :], slots_hw[: layout.height, layout.width :]
+    tokens = slots_hw[: layout.height, : layout.width]
+    return tokens.flatten(), torch.cat((below.flatten(), beside.flatten()))
 
 
 def _window_and_place(padded: int, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -237,9 +230,6 @@ def _window_and_place(padded: int, layout: WindowLayout, device: torch.device) -
     # No negative numbers before the remainder: inductor cannot bound the indices that come of them.
     position = (torch.arange(padded, device=device) + (padded - layout.shift)) % padded
     return position // layout.window, position % layout.window
-
-
-_cached_slots = lru_cache(maxsize=64)(_slots)
 
 
 class _Scatter(torch.autograd.Function):
@@ -272,7 +262,3 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return _Scatter.apply(grad, grad.new_zeros(1, grad.shape[-1]), *ctx.saved_tensors), None, None
-
-
-# Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
-_cached_shift_mask = lru_cache(maxsize=16)(_shift_mask)
