@@ -1,4 +1,5 @@
 # COCO instances, two images per GPU: short side 480 to 800, with a crop before the resize for half of the images.
+_base_ = '../loaders.py'
 data_root = 'data/coco/'
 
 train_pipeline = [
@@ -38,8 +39,7 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=2,
     num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
+    sampler=dict(type='DefaultSampler'),
     batch_sampler=dict(type='AspectRatioBatchSampler'),
     dataset=dict(
         type='CocoDataset',
@@ -53,9 +53,7 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=1,
     num_workers=4,
-    persistent_workers=True,
     drop_last=False,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CocoDataset',
         data_root=data_root,

@@ -1,4 +1,5 @@
 # Scenes of 3 to 7 handwritten digits with label maps, in ADE20K's format.
+_base_ = '../loaders.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/ade'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 metainfo = dict(
@@ -28,8 +29,6 @@ test_pipeline = [*to_grey, dict(type='PackSegInputs')]
 train_dataloader = dict(
     batch_size=8,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='BaseSegDataset',
         data_root=data_root,
@@ -43,8 +42,6 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=1,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='BaseSegDataset',
         data_root=data_root,

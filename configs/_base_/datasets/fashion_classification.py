@@ -1,4 +1,5 @@
 # Fashion-MNIST: one garment per image, 28 x 28 grey pixels, 60,000 for training and 10,000 for validation.
+_base_ = '../classification_loaders.py'
 data_root = '{{$VITPLUG_FASHION:data/fashion_mnist}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/fashion_mnist.py')
 
@@ -7,9 +8,6 @@ test_pipeline = [dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=64,
     num_workers=1,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
-    collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='FashionMNIST',
         data_root=data_root,
@@ -21,9 +19,6 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=250,
     num_workers=1,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='FashionMNIST',
         data_root=data_root,
