@@ -26,7 +26,7 @@ from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.analysis.measures.grad_cam import grad_cams
-from vitplug.analysis.paper_tables import generate
+from paper_tables import generate
 from vitplug.backbones import LVT, MlpMixer, MViT, PoolingVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
@@ -392,7 +392,7 @@ def test_metafiles_list_every_config():
 
 
 def test_tables_and_headers_are_those_of_the_metafiles():
-    """`python tools/misc/paper_tables.py` writes them; tests/analysis/test_paper_tables.py has its own tests."""
+    """`python docs/tools/paper_tables.py` writes them; tests/analysis/test_paper_tables.py has its own tests."""
     different = [path for path, text in generate(ROOT).items() if path.read_text() != text]
     assert different == []
 

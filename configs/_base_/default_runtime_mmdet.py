@@ -1,4 +1,3 @@
-
 _base_ = 'default_runtime.py'
 default_scope = 'mmdet'
 default_hooks = dict(

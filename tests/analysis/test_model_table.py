@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vitplug.analysis import model_table
-from vitplug.analysis.model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
+import model_table
+from model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
 from vitplug.config.paths import configs_folder
 
 DOCUMENT = Path(__file__).resolve().parents[2] / 'docs' / 'models.md'

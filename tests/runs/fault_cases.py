@@ -50,7 +50,7 @@ class Training:
         self.process.start()
 
     def _run(self, command, folder, first):
-        bad_inputs.SIGNALS = ()  # what a command leaves of them is to last until the process ends
+        bad_inputs.running.SIGNALS = ()  # what a command leaves of them is to last until the process ends
         # A shell starts what runs in its background with SIGINT ignored, nohup with SIGHUP; a training respects that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
