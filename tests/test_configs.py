@@ -21,12 +21,12 @@ from mmengine.config import Config, ConfigDict
 from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, FUNCTIONS, MODELS, init_default_scope
+from paper_tables import generate
 from PIL import Image
 from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.analysis.measures.grad_cam import grad_cams
-from paper_tables import generate
 from vitplug.backbones import LVT, MlpMixer, MViT, PoolingVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from paper_tables import BEGIN, END, main, read_models
 
 INDEX = 'Import:\n  - configs/paper/metafile.yml\n'
