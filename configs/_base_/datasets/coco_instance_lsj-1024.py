@@ -25,10 +25,6 @@ test_pipeline = [
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
-train_dataloader = dict(
-    batch_size=4,
-    sampler=dict(type='InfiniteSampler'),
-    dataset=dict(pipeline=train_pipeline),
-)
+train_dataloader = dict(batch_size=4, sampler=dict(type='InfiniteSampler'), dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

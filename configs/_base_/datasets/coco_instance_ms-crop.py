@@ -9,21 +9,11 @@ train_pipeline = [
     dict(
         type='RandomChoice',
         transforms=[
-            [
-                dict(
-                    type='RandomChoiceResize',
-                    scales=[(side, 1333) for side in range(480, 801, 32)],
-                    keep_ratio=True,
-                ),
-            ],
+            [dict(type='RandomChoiceResize', scales=[(side, 1333) for side in range(480, 801, 32)], keep_ratio=True)],
             [
                 dict(type='RandomChoiceResize', scales=[(400, 1333), (500, 1333), (600, 1333)], keep_ratio=True),
                 dict(type='RandomCrop', crop_type='absolute_range', crop_size=(384, 600), allow_negative_crop=True),
-                dict(
-                    type='RandomChoiceResize',
-                    scales=[(side, 1333) for side in range(480, 801, 32)],
-                    keep_ratio=True,
-                ),
+                dict(type='RandomChoiceResize', scales=[(side, 1333) for side in range(480, 801, 32)], keep_ratio=True),
             ],
         ],
     ),

@@ -20,11 +20,7 @@ to_grey = [
     dict(type='LoadAnnotations'),
 ]
 # No flips: a mirrored digit is not the same digit.
-train_pipeline = [
-    *to_grey,
-    dict(type='RandomCrop', crop_size=(128, 128)),
-    dict(type='PackSegInputs'),
-]
+train_pipeline = [*to_grey, dict(type='RandomCrop', crop_size=(128, 128)), dict(type='PackSegInputs')]
 test_pipeline = [*to_grey, dict(type='PackSegInputs')]
 train_dataloader = dict(
     batch_size=8,

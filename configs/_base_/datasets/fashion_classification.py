@@ -8,24 +8,13 @@ test_pipeline = [dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=64,
     num_workers=1,
-    dataset=dict(
-        type='FashionMNIST',
-        data_root=data_root,
-        split='train',
-        download=False,
-        pipeline=train_pipeline,
-    ),
+    dataset=dict(type='FashionMNIST', data_root=data_root, split='train', download=False, pipeline=train_pipeline),
 )
 val_dataloader = dict(
     batch_size=250,
     num_workers=1,
     dataset=dict(
-        type='FashionMNIST',
-        data_root=data_root,
-        split='test',
-        test_mode=True,
-        download=False,
-        pipeline=test_pipeline,
+        type='FashionMNIST', data_root=data_root, split='test', test_mode=True, download=False, pipeline=test_pipeline
     ),
 )
 test_dataloader = val_dataloader

@@ -9,18 +9,7 @@ train_pipeline = [
     dict(type='RandomFlip', prob=0.5, direction='horizontal'),
     dict(type='PackInputs'),
 ]
-test_pipeline = [
-    dict(type='Resize', scale=224, backend='cv2', interpolation='bilinear'),
-    dict(type='PackInputs'),
-]
-train_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    dataset=dict(pipeline=train_pipeline),
-)
-val_dataloader = dict(
-    batch_size=100,
-    num_workers=8,
-    dataset=dict(pipeline=test_pipeline),
-)
+test_pipeline = [dict(type='Resize', scale=224, backend='cv2', interpolation='bilinear'), dict(type='PackInputs')]
+train_dataloader = dict(batch_size=64, num_workers=8, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(batch_size=100, num_workers=8, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

@@ -6,5 +6,5 @@ model = dict(
         arch=dict(_delete_=True, embed_dims=384, num_layers=16, num_heads=12, feedforward_channels=1152),
         drop_path_rate=0.1 * 16 / 12,
         stem='conv',
-    ),
+    )
 )

@@ -17,9 +17,7 @@ model = dict(
     ),
     neck=dict(in_channels=[48, 96, 192], out_channels=64, num_outs=3),
     rpn_head=dict(
-        in_channels=64,
-        feat_channels=64,
-        anchor_generator=dict(scales=[4], ratios=[1.0, 1.5, 2.5], strides=[4, 8, 16]),
+        in_channels=64, feat_channels=64, anchor_generator=dict(scales=[4], ratios=[1.0, 1.5, 2.5], strides=[4, 8, 16])
     ),
     roi_head=dict(
         bbox_roi_extractor=dict(

@@ -12,8 +12,6 @@ model = dict(
     ),
     neck=dict(_delete_=True, type='GlobalAveragePooling', dim=1),
     head=dict(
-        type='LinearClsHead',
-        in_channels=512,
-        init_cfg=dict(_delete_=True, type='Constant', layer='Linear', val=0.0),
+        type='LinearClsHead', in_channels=512, init_cfg=dict(_delete_=True, type='Constant', layer='Linear', val=0.0)
     ),
 )

@@ -11,5 +11,5 @@ model = dict(
         window_size=7,
         drop_path_rate=0.0,
         out_indices=(1,),
-    ),
+    )
 )
