@@ -7,7 +7,7 @@ from pathlib import Path
 import bad_inputs
 import pytest
 import torch
-from bad_inputs import ROWS, UNTRUSTED, changed, child, code_in_meta, lying_header, prepare, run, snapshot
+from bad_inputs import ROWS, UNTRUSTED, changed, child, code_in_meta, lying_header, run, snapshot
 from mmengine.config import Config
 
 from vitplug.analysis.pictures import load_trained
@@ -17,17 +17,6 @@ from vitplug.errors.stops import CheckpointNotRead
 
 DOCUMENT = Path(__file__).parents[1] / 'docs' / 'bad_input.md'
 ALL = [row for rows in ROWS.values() for row in rows]
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return prepare(tmp_path / 'row')
 
 
 def changes(folder, before):

@@ -14,7 +14,7 @@ from pathlib import Path
 import bad_inputs
 import pytest
 import torch
-from bad_inputs import Outcome, prepare, run, snapshot
+from bad_inputs import Outcome, run, snapshot
 
 from vitplug.files.atomic import AtomicBackend
 from vitplug.runs.hooks.interruption import SIGNALS
@@ -22,17 +22,6 @@ from vitplug.runs.hooks.interruption import SIGNALS
 ENDLESS = 'train.py tiny.py --cfg-options train_cfg.max_epochs=100000'
 WORKERS = 'train_dataloader.num_workers=1 train_dataloader.persistent_workers=True'
 WAIT = 60
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return prepare(tmp_path / 'row')
 
 
 class Training:
