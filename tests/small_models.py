@@ -1,4 +1,4 @@
-"""Checkpoints of models that nobody has trained."""
+"""Small data, and checkpoints of models that nobody has trained."""
 
 import copy
 from collections.abc import Callable
@@ -8,6 +8,20 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
+
+from vitplug.datasets.digit_scenes import make_digit_scenes
+
+
+def small_digits(folders, images: tuple[int, int], scenes: tuple[int, int]) -> Path:
+    """A digits data set.
+
+    Args:
+        folders: pytest's ``tmp_path_factory``.
+        images: Number of images for classification, of training and validation.
+        scenes: The same of scenes.
+    """
+    root = folders.mktemp('data') / 'digits'
+    return make_digit_scenes(root, num_classification=images, num_scenes=scenes, log=lambda line: None)
 
 
 def save_untrained(config: Path, path: Path, change: Callable[[nn.Module], object] = lambda module: None) -> None:

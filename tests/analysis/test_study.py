@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy import stats
-from small_models import save_untrained
+from small_models import save_untrained, small_digits
 
 from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
@@ -25,7 +25,6 @@ from vitplug.analysis.study.measure import Measure, by_block
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
-from vitplug.datasets.digit_scenes import make_digit_scenes
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
@@ -37,8 +36,7 @@ REFINER = "model = dict(backbone=dict(with_cls_token=True, plugs=[dict(type='Ref
 
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(10, 10), num_scenes=(2, 6), log=lambda line: None)
+    return small_digits(tmp_path_factory, (10, 10), (2, 6))
 
 
 @pytest.fixture(scope='module')
@@ -65,9 +63,7 @@ def folder(template, monkeypatch):
 
 
 def analyze(folder, arguments, status=0):
-    outcome = bad_inputs.run(f'analyze.py {arguments} --device cpu', folder)
-    assert outcome.status == status, outcome.text[-3000:]
-    return outcome
+    return bad_inputs.run_to(status, f'analyze.py {arguments} --device cpu', folder)
 
 
 def results_in(folder):

@@ -104,6 +104,13 @@ def run(command: str, folder: Path) -> Outcome:
     return Outcome(status, out.getvalue(), err.getvalue())
 
 
+def run_to(status: int, command: str, folder: Path) -> Outcome:
+    """Runs a command that is to end with an exit status."""
+    outcome = run(command, folder)
+    assert outcome.status == status, outcome.text[-3000:]
+    return outcome
+
+
 def snapshot(folder: Path) -> dict[Path, bytes]:
     """Every file of a folder."""
     return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}

@@ -33,8 +33,7 @@ val_dataloader = dict(
     batch_size=1,
     num_workers=4,
     dataset=dict(
-        type='ADE20KDataset',
-        data_root=data_root,
+        train_dataloader['dataset'],
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
         pipeline=test_pipeline,
         # Label maps keep the original size, which is the size of the results.

@@ -42,12 +42,6 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=100,
     num_workers=2,
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='val',
-        metainfo=dict(classes=classes),
-        pipeline=test_pipeline,
-    ),
+    dataset=dict(train_dataloader['dataset'], data_prefix='val', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader

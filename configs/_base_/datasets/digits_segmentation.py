@@ -39,11 +39,8 @@ val_dataloader = dict(
     batch_size=1,
     num_workers=2,
     dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
+        train_dataloader['dataset'],
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        img_suffix='.png',
-        metainfo=metainfo,
         pipeline=test_pipeline,
     ),
 )

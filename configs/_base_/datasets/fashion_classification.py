@@ -13,9 +13,7 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=250,
     num_workers=1,
-    dataset=dict(
-        type='FashionMNIST', data_root=data_root, split='test', test_mode=True, download=False, pipeline=test_pipeline
-    ),
+    dataset=dict(train_dataloader['dataset'], split='test', test_mode=True, pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(type='Accuracy', topk=(1,))

@@ -40,13 +40,6 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=100,
     num_workers=8,
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='images',
-        ann_file='meta/pooled_val.txt',
-        pipeline=test_pipeline,
-        test_mode=True,
-    ),
+    dataset=dict(train_dataloader['dataset'], ann_file='meta/pooled_val.txt', pipeline=test_pipeline, test_mode=True),
 )
 test_dataloader = dict(val_dataloader, dataset=dict(val_dataloader['dataset'], ann_file='meta/pooled_test.txt'))
