@@ -116,6 +116,7 @@ bench: setup
 lint: setup
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
 
 format: setup
 	@$(VENV)/bin/ruff check --fix .

@@ -10,13 +10,9 @@ from setuptools.command.build_py import build_py
 MIM_FOLDERS = ('configs', 'tools')
 MIM_INDEX = 'model-index.yml'
 
+BOTH = ['torchvision', 'matplotlib', 'Pillow', 'safetensors', 'scipy', 'tqdm']
 ONEDL = [
-    'torchvision',
-    'matplotlib',
-    'Pillow',
-    'safetensors',
-    'scipy',
-    'tqdm',
+    *BOTH,
     'onedl-mmengine>=0.10.12',
     'onedl-mmcv>=2.3.6',
     'onedl-mmdetection>=3.5.1',
@@ -24,12 +20,7 @@ ONEDL = [
     'onedl-mmpretrain>=1.3.6',
 ]
 OPENMMLAB = [
-    'torchvision',
-    'matplotlib',
-    'Pillow',
-    'safetensors',
-    'scipy',
-    'tqdm',
+    *BOTH,
     'numpy<2',
     'opencv-python<4.12',
     'setuptools<81',
@@ -43,6 +34,7 @@ OPENMMLAB = [
 ]
 TEST = [
     'hypothesis',
+    'mypy',
     'onnx',
     'onnxruntime',
     'onnxscript',

@@ -19,6 +19,15 @@ from vitplug.backbones import (
 )
 from vitplug.plugs import LayerPlan, Plug, Registers
 
+# timm's vit_relpos_*, but the plug.
+TIMM_RELPOS = dict(
+    with_cls_token=False,
+    use_abs_pos_embed=False,
+    qkv_bias=False,
+    layer_scale_init_value=1e-6,
+    out_type='avg_featmap',
+    final_norm=False,
+)
 VIT_ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=40)
 SWIN_ARCH = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
 LVT_ARCH = dict(

@@ -162,3 +162,18 @@ def _pillows_limit(monkeypatch):
     from PIL import Image
 
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', Image.MAX_IMAGE_PIXELS)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _no_template():
+    yield
+    if 'bad_inputs' in sys.modules:
+        sys.modules['bad_inputs'].clean()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Tiny configs, their data and the checkpoint of a training."""
+    import bad_inputs
+
+    return bad_inputs.prepare(tmp_path / 'row')

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitplug.analysis.model_table import SECTIONS
+from model_table import SECTIONS
 
 ROWS = [row for rows in SECTIONS.values() for row in rows]
 #: Parameters by name of the model: their number, or millions with some decimals as text.

@@ -15,7 +15,7 @@ from vitplug.commands import COMMANDS, STARTED_AS, call, located
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = {path.relative_to(ROOT / 'tools').as_posix(): path for path in (ROOT / 'tools').rglob('*.py')}
 # Those of a checkout: they write its own files, or make data.
-OF_THE_CHECKOUT = {'demo.py', 'misc/paper_tables.py', 'analysis_tools/model_table.py'}
+OF_THE_CHECKOUT = {'demo.py'}
 
 
 @pytest.fixture(autouse=True)

@@ -334,10 +334,9 @@ def test_fits_run(code, capsys):
 
 
 @pytest.mark.parametrize('code', PROGRAMS)
-def test_program_draws_a_picture(code, tmp_path, request):
+def test_program_draws_a_picture(code, tmp_path):
     if 'pytorch_grad_cam' in code:
         pytest.importorskip('pytorch_grad_cam')  # of a program for those who have it
-    request.addfinalizer(bad_inputs.clean)
     folder = bad_inputs.prepare(tmp_path / 'run')
     code = (
         code.replace('CONFIG', 'tiny.py').replace('CHECKPOINT', 'good.pth').replace('photo.jpg', 'data/val/cat/0.png')

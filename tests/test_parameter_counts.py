@@ -9,16 +9,7 @@ import pytest
 import torch
 from references import COUNTS, equals
 
-from vitplug.backbones import (
-    LVT,
-    DistilledVisionTransformer,
-    MlpMixer,
-    MViT,
-    PoolingVisionTransformer,
-    SwinTransformer,
-    SwinTransformerV2,
-    VisionTransformer,
-)
+from vitplug import backbones
 
 CB = dict(type='ContextBroadcast')
 CB_S = dict(type='ContextBroadcast', scaled=True)
@@ -30,11 +21,11 @@ REFINER = dict(type='Refiner')
 
 
 def vit(arch, plugs=(), **settings):
-    return VisionTransformer(arch=arch, plugs=list(plugs), **settings)
+    return backbones.VisionTransformer(arch=arch, plugs=list(plugs), **settings)
 
 
 def distilled(arch):
-    return DistilledVisionTransformer(arch=arch)
+    return backbones.DistilledVisionTransformer(arch=arch)
 
 
 def narrow(depth, dims, heads, plugs=(), **settings):
@@ -57,11 +48,11 @@ def relative(dims, heads, plugs=()):
 
 
 def swin(arch, plugs=()):
-    return SwinTransformer(arch=arch, plugs=list(plugs))
+    return backbones.SwinTransformer(arch=arch, plugs=list(plugs))
 
 
 def mvit(arch, plugs=()):
-    return MViT(arch, plugs=list(plugs))
+    return backbones.MViT(arch, plugs=list(plugs))
 
 
 MODELS = {
@@ -79,12 +70,12 @@ MODELS = {
     'ViT-B (R)': (relative, (768, 12)),
     'Swin-T': (swin, ('tiny',)),
     'Swin-S': (swin, ('small',)),
-    'SwinV2-T': (SwinTransformerV2, ('tiny',)),
-    'SwinV2-S': (SwinTransformerV2, ('small',)),
-    'LVT': (partial(LVT, out_type='raw'), ()),
-    'LVT, average pooling': (partial(LVT, out_type='avg_featmap'), ()),
-    'PiT-B': (PoolingVisionTransformer, ('b',)),
-    'Mixer-S/16': (MlpMixer, ('s',)),
+    'SwinV2-T': (backbones.SwinTransformerV2, ('tiny',)),
+    'SwinV2-S': (backbones.SwinTransformerV2, ('small',)),
+    'LVT': (partial(backbones.LVT, out_type='raw'), ()),
+    'LVT, average pooling': (partial(backbones.LVT, out_type='avg_featmap'), ()),
+    'PiT-B': (backbones.PoolingVisionTransformer, ('b',)),
+    'Mixer-S/16': (backbones.MlpMixer, ('s',)),
     'MViTv2-T': (mvit, ('tiny',)),
     'ViT 16 x 384': (narrow, (16, 384, 12)),
     'ViT 24 x 384': (narrow, (24, 384, 12)),
@@ -96,9 +87,9 @@ MODELS = {
     'DeiT-Ti + CB_S': (vit, ('deit-tiny', [CB_S])),
     'DeiT-S + CB_S': (vit, ('deit-small', [CB_S])),
     'DeiT-B + CB_S': (vit, ('deit-base', [CB_S])),
-    'PiT-B + CB': (partial(PoolingVisionTransformer, plugs=[CB]), ('b',)),
-    'PiT-B + CB_S': (partial(PoolingVisionTransformer, plugs=[CB_S]), ('b',)),
-    'Mixer-S/16 + CB': (partial(MlpMixer, plugs=[CB]), ('s',)),
+    'PiT-B + CB': (partial(backbones.PoolingVisionTransformer, plugs=[CB]), ('b',)),
+    'PiT-B + CB_S': (partial(backbones.PoolingVisionTransformer, plugs=[CB_S]), ('b',)),
+    'Mixer-S/16 + CB': (partial(backbones.MlpMixer, plugs=[CB]), ('s',)),
     # Gaussian Attention Bias
     'ViT-S (R) + GAB': (relative, (384, 6, [GAB])),
     'ViT-M (R) + GAB': (relative, (512, 8, [GAB])),
@@ -108,7 +99,7 @@ MODELS = {
     # Broad attention
     'BViT-5M': (vit, ('deit-tiny', [BROAD])),
     'BViT-22M': (vit, ('deit-small', [BROAD])),
-    'BLVT': (partial(LVT, out_type='raw', plugs=[BROAD]), ()),
+    'BLVT': (partial(backbones.LVT, out_type='raw', plugs=[BROAD]), ()),
     # Residual attention
     'ReViT-B': (partial(vit, with_cls_token=False, out_type='featmap'), ('deit-base', [RESIDUAL])),
     'ReSwin-T': (swin, ('tiny', [FIXED])),

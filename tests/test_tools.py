@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from vitplug.datasets.digit_scenes import make_digit_scenes
+from small_models import small_digits
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs' / 'digits'
@@ -35,8 +34,7 @@ METRICS = {CLASSIFICATION: 'accuracy/top1', SEGMENTATION: 'mIoU', DETECTION: 'co
 @pytest.fixture(scope='session')
 def digits(tmp_path_factory):
     """A tiny digits data set."""
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(20, 10), num_scenes=(4, 2), log=lambda line: None)
+    return small_digits(tmp_path_factory, (20, 10), (4, 2))
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate with several processes: tools/dist_test.sh CONFIG CHECKPOINT GPUS [options of test.py]
-# On several machines set NNODES, NODE_RANK, MASTER_ADDR and PORT. Without a GPU, GPUS counts processes.
+# Environment: that of dist_train.sh.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
@@ -8,10 +8,4 @@ if [ $# -lt 3 ]; then
     exit 2
 fi
 
-python -m torch.distributed.run \
-    --nnodes="${NNODES:-1}" \
-    --node_rank="${NODE_RANK:-0}" \
-    --master_addr="${MASTER_ADDR:-127.0.0.1}" \
-    --master_port="${PORT:-29500}" \
-    --nproc_per_node="$3" \
-    "$(dirname "$0")/test.py" "$1" "$2" --launcher pytorch "${@:4}"
+TOOL=test.py exec bash "$(dirname "$0")/dist_train.sh" "$1" "$3" "$2" "${@:4}"

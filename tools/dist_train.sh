@@ -14,4 +14,4 @@ python -m torch.distributed.run \
     --master_addr="${MASTER_ADDR:-127.0.0.1}" \
     --master_port="${PORT:-29500}" \
     --nproc_per_node="$2" \
-    "$(dirname "$0")/train.py" "$1" --launcher pytorch "${@:3}"
+    "$(dirname "$0")/${TOOL:-train.py}" "$1" --launcher pytorch "${@:3}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate under Slurm: tools/slurm_test.sh PARTITION JOB_NAME CONFIG CHECKPOINT [options of test.py]
-# Environment: GPUS (total), GPUS_PER_NODE, CPUS_PER_TASK, SRUN_ARGS (more options of srun).
+# Environment: that of slurm_train.sh.
 set -euo pipefail
 
 if [ $# -lt 4 ]; then
@@ -8,16 +8,4 @@ if [ $# -lt 4 ]; then
     exit 2
 fi
 
-GPUS=${GPUS:-8}
-GPUS_PER_NODE=${GPUS_PER_NODE:-$((GPUS < 8 ? GPUS : 8))}
-
-# SRUN_ARGS holds several words, so it stays unquoted.
-srun --partition="$1" \
-    --job-name="$2" \
-    --gres="gpu:$GPUS_PER_NODE" \
-    --ntasks="$GPUS" \
-    --ntasks-per-node="$GPUS_PER_NODE" \
-    --cpus-per-task="${CPUS_PER_TASK:-5}" \
-    --kill-on-bad-exit=1 \
-    ${SRUN_ARGS:-} \
-    python -u "$(dirname "$0")/test.py" "$3" "$4" --launcher slurm "${@:5}"
+TOOL=test.py exec bash "$(dirname "$0")/slurm_train.sh" "$@"

@@ -20,4 +20,4 @@ srun --partition="$1" \
     --cpus-per-task="${CPUS_PER_TASK:-5}" \
     --kill-on-bad-exit=1 \
     ${SRUN_ARGS:-} \
-    python -u "$(dirname "$0")/train.py" "$3" --launcher slurm "${@:4}"
+    python -u "$(dirname "$0")/${TOOL:-train.py}" "$3" --launcher slurm "${@:4}"

@@ -360,6 +360,12 @@ ASSIGNMENT = dict(
     pos_weight=-1,
     debug=False,
 )
+POOLING = dict(type='RoIAlign', output_size=3, sampling_ratio=0)
+REGIONS = dict(type='SingleRoIExtractor', roi_layer=POOLING, out_channels=8, featmap_strides=[4, 8])
+BOXES = dict(
+    type='Shared2FCBBoxHead', in_channels=8, fc_out_channels=8, roi_feat_size=3, num_classes=3,
+    bbox_coder=dict(type='DeltaXYWHBBoxCoder'), loss_cls=dict(type='CrossEntropyLoss'), loss_bbox=dict(type='L1Loss'),
+)  # fmt: skip
 PROPOSALS = dict(nms_pre=20, max_per_img=10, nms=dict(type='nms', iou_threshold=0.7), min_bbox_size=0)
 DETECTOR = dict(
     type='FasterRCNN',
@@ -375,25 +381,7 @@ DETECTOR = dict(
         loss_cls=dict(type='CrossEntropyLoss', use_sigmoid=True),
         loss_bbox=dict(type='L1Loss'),
     ),
-    roi_head=dict(
-        type='StandardRoIHead',
-        bbox_roi_extractor=dict(
-            type='SingleRoIExtractor',
-            roi_layer=dict(type='RoIAlign', output_size=3, sampling_ratio=0),
-            out_channels=8,
-            featmap_strides=[4, 8],
-        ),
-        bbox_head=dict(
-            type='Shared2FCBBoxHead',
-            in_channels=8,
-            fc_out_channels=8,
-            roi_feat_size=3,
-            num_classes=3,
-            bbox_coder=dict(type='DeltaXYWHBBoxCoder'),
-            loss_cls=dict(type='CrossEntropyLoss'),
-            loss_bbox=dict(type='L1Loss'),
-        ),
-    ),
+    roi_head=dict(type='StandardRoIHead', bbox_roi_extractor=REGIONS, bbox_head=BOXES),
     train_cfg=dict(rpn=ASSIGNMENT, rpn_proposal=PROPOSALS, rcnn=ASSIGNMENT),
     test_cfg=dict(rpn=PROPOSALS, rcnn=dict(score_thr=0.0, nms=dict(type='nms', iou_threshold=0.5), max_per_img=5)),
 )

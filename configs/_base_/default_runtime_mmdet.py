@@ -1,26 +1,9 @@
-_base_ = 'hooks.py'
+_base_ = 'default_runtime.py'
 default_scope = 'mmdet'
-
 default_hooks = dict(
-    # Removed from the base: mmengine refuses a key that occurs in two bases.
-    _base_.pop('vitplug_hooks'),
-    timer=dict(type='IterTimerHook'),
-    logger=dict(type='LoggerHook', interval=20, log_metric_by_epoch=False),
-    param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(type='vitplug.CheckpointHook', by_epoch=False, interval=200, max_keep_ckpts=2),
-    sampler_seed=dict(type='DistSamplerSeedHook'),
+    logger=dict(log_metric_by_epoch=False),
+    checkpoint=dict(by_epoch=False, interval=200),
     visualization=dict(type='DetVisualizationHook'),
 )
-env_cfg = dict(
-    cudnn_benchmark=False,
-    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
-    # Seconds after which a process stops waiting for another one; longer than rank 0 needs to evaluate and save.
-    dist_cfg=dict(backend='nccl', timeout=1800),
-)
-vis_backends = [dict(type='LocalVisBackend')]
-visualizer = dict(type='DetLocalVisualizer', vis_backends=vis_backends, name='visualizer')
+visualizer = dict(type='DetLocalVisualizer')
 log_processor = dict(by_epoch=False)
-log_level = 'INFO'
-load_from = None
-resume = False
-randomness = dict(seed=0)

@@ -2,24 +2,11 @@
 # Differs from convstem-vit-l-p16-refiner_8xb64-300e_in1k.py in: model.type, model.backbone.out_type, model.head,
 # model.train_cfg, train_pipeline, train_dataloader.
 # python tools/train.py configs/refiner/convstem-vit-l-p16-refiner-token-labels_8xb64-300e_in1k.py
-_base_ = [
-    '../_base_/models/convstem-vit-l-p16.py',
-    '../_base_/datasets/imagenet_bs64_token-labels_224.py',
-    '../_base_/schedules/refiner_300e.py',
-    '../_base_/default_runtime_mmpretrain.py',
-]
+_base_ = 'convstem-vit-s-p16-refiner-token-labels_8xb64-300e_in1k.py'
 model = dict(
-    type='vitplug.TokenLabelClassifier',
-    backbone=dict(out_type='raw', plugs=[dict(type='Refiner', share=1)]),
-    head=dict(
-        _delete_=True,
-        type='vitplug.TokenLabelHead',
-        num_classes=1000,
-        in_channels=512,
-        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
+    backbone=dict(
+        arch=dict(embed_dims=512, num_layers=32, num_heads=16, feedforward_channels=1536),
+        drop_path_rate=0.1 * 32 / 12,
     ),
-    # MixToken takes the place of Mixup and CutMix.
-    train_cfg=dict(_delete_=True),
+    head=dict(in_channels=512),
 )
-# The same learning rate for 512 images per step.
-auto_scale_lr = dict(base_batch_size=512)

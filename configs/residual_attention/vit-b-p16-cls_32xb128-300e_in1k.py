@@ -4,7 +4,5 @@
 # model.head.type, model.neck.
 _base_ = 'vit-b-p16_32xb128-300e_in1k.py'
 model = dict(
-    backbone=dict(with_cls_token=True, out_type='cls_token'),
-    neck=None,
-    head=dict(type='VisionTransformerClsHead'),
+    backbone=dict(with_cls_token=True, out_type='cls_token'), neck=None, head=dict(type='VisionTransformerClsHead')
 )

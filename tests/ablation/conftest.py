@@ -1,14 +1,12 @@
 """Digits for the trainings of this folder."""
 
 import pytest
-
-from vitplug.datasets.digit_scenes import make_digit_scenes
+from small_models import small_digits
 
 
 @pytest.fixture(scope='session')
 def digits(tmp_path_factory):
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(40, 20), num_scenes=(1, 1), log=lambda line: None)
+    return small_digits(tmp_path_factory, (40, 20), (1, 1))
 
 
 @pytest.fixture

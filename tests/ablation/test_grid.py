@@ -455,10 +455,7 @@ def test_steps_of_a_training(loop, expected):
 
 def test_dry_run_writes_nothing(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'row')
-    try:
-        outcome = bad_inputs.run('ablate.py tiny.py --plugs none gab --seeds 2 --out grid --dry-run', folder)
-    finally:
-        bad_inputs.clean()
+    outcome = bad_inputs.run('ablate.py tiny.py --plugs none gab --seeds 2 --out grid --dry-run', folder)
     assert outcome.status == 0, outcome.text
     assert '4 cells in grid, compared by accuracy/top1 with none' in outcome.out
     assert not (folder / 'grid').exists()

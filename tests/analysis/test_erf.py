@@ -1,6 +1,5 @@
 """tools/analysis_tools/erf.py on tiny models, and models of timm, in one process."""
 
-import copy
 import json
 
 import bad_inputs
@@ -8,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
+from small_models import save_untrained
 from torch import nn
 from torch.testing import assert_close
 
@@ -33,13 +32,12 @@ def template(tmp_path_factory):
     folder = bad_inputs.prepare(tmp_path_factory.mktemp('erf') / 'a')
     (folder / 'gab.py').write_text(f"_base_ = 'tiny.py'\n{GAB}\n")
     for name in ('tiny', 'gab'):
-        randomly(folder / f'{name}.py', folder / f'{name}_random.pth')
+        save_untrained(folder / f'{name}.py', folder / f'{name}_random.pth', draw_norms)
     noise = np.random.default_rng(0)
     (folder / 'some').mkdir()
     for number in range(IMAGES):
         Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'some/{number}.png')
-    yield folder
-    bad_inputs.clean()
+    return folder
 
 
 @pytest.fixture
@@ -48,24 +46,14 @@ def folder(template, monkeypatch):
     return template
 
 
-def randomly(config, path):
-    """A checkpoint whose norms scale channels differently, as a trained one's do."""
-    cfg = Config.fromfile(config)
-    torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(copy.deepcopy(cfg.model))
-    model.init_weights()
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.weight.normal_(1, 0.2)
-    torch.save(dict(meta=dict(cfg=cfg.pretty_text), state_dict=model.state_dict()), path)
+def draw_norms(module):
+    """Norms that scale channels differently, as a trained model's do."""
+    if isinstance(module, nn.LayerNorm):
+        module.weight.normal_(1, 0.2)
 
 
 def call(folder, arguments, status=0):
-    outcome = bad_inputs.run(f'erf.py {arguments} --device cpu', folder)
-    assert outcome.status == status, outcome.text[-3000:]
-    return outcome
+    return bad_inputs.run_to(status, f'erf.py {arguments} --device cpu', folder)
 
 
 def results_in(folder):
@@ -175,7 +163,7 @@ def test_cropping():
 
 def test_untrained_models_are_told(folder):
     """Their final norm makes the mean over channels constant."""
-    randomly(folder / 'tiny.py', folder / 'fresh.pth')
+    save_untrained(folder / 'tiny.py', folder / 'fresh.pth', draw_norms)
     content = torch.load(folder / 'fresh.pth', weights_only=False)
     for key, value in content['state_dict'].items():
         if '.ln1.weight' in key:

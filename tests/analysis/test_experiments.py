@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from experiments import BEGIN, END, generate_parts, read_experiments
+from paper_tables import main
 
 from vitplug.analysis.erf import cli as erf
-from vitplug.analysis.experiments import BEGIN, END, generate_parts, read_experiments
-from vitplug.analysis.paper_tables import main
 from vitplug.analysis.study import cli as analyze
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,10 +9,10 @@ import pytest
 import torch
 from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
+from small_models import small_digits
 
 from vitplug.analysis.microscope.truths import find_listed
 from vitplug.config.reading import read_config
-from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.runs.prediction import Predictor
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
@@ -23,8 +23,7 @@ DETECTION = 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
 
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(10, 10), num_scenes=(2, 3), log=lambda line: None)
+    return small_digits(tmp_path_factory, (10, 10), (2, 3))
 
 
 @pytest.fixture

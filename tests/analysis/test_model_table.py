@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import model_table
 import pytest
+from model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
 
-from vitplug.analysis import model_table
-from vitplug.analysis.model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
 from vitplug.config.paths import configs_folder
 
 DOCUMENT = Path(__file__).resolve().parents[2] / 'docs' / 'models.md'

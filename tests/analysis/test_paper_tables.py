@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from vitplug.analysis.paper_tables import BEGIN, END, main, read_models
+from paper_tables import BEGIN, END, main, read_models
 
 INDEX = 'Import:\n  - configs/paper/metafile.yml\n'
 METAFILE = """Models:

@@ -1,6 +1,5 @@
 """tools/analysis_tools/analyze.py on tiny models of the three tasks, on ViT and Swin, in one process."""
 
-import copy
 import csv
 import json
 import re
@@ -14,10 +13,9 @@ import bad_inputs
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 from scipy import stats
+from small_models import save_untrained, small_digits
 
 from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
@@ -27,7 +25,6 @@ from vitplug.analysis.study.measure import Measure, by_block
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
-from vitplug.datasets.digit_scenes import make_digit_scenes
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
@@ -39,8 +36,7 @@ REFINER = "model = dict(backbone=dict(with_cls_token=True, plugs=[dict(type='Ref
 
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(10, 10), num_scenes=(2, 6), log=lambda line: None)
+    return small_digits(tmp_path_factory, (10, 10), (2, 6))
 
 
 @pytest.fixture(scope='module')
@@ -51,14 +47,13 @@ def template(tmp_path_factory):
     mixer += "tokens_mlp_dims=4, channels_mlp_dims=8), out_type='featmap'), neck=dict(type='GlobalAveragePooling'))"
     for name, text in dict(plain=PLAIN, refiner=REFINER, mixer=mixer, gab=GAB).items():
         (folder / f'{name}.py').write_text(f"_base_ = 'tiny.py'\n{text}\n")
-        untrained(folder / f'{name}.py', folder / f'{name}.pth')
+        save_untrained(folder / f'{name}.py', folder / f'{name}.pth')
     as_they_are = "pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]"
     bad_inputs.child(f'test_dataloader = dict(dataset=dict({as_they_are}))', 'sizes.py')(folder)
     noise = np.random.default_rng(0)
     for number in range(9):
         Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'data/val/dog/{number}.png')
-    yield folder
-    bad_inputs.clean()
+    return folder
 
 
 @pytest.fixture
@@ -67,20 +62,8 @@ def folder(template, monkeypatch):
     return template
 
 
-def untrained(config, path):
-    """A checkpoint of a model with its initial weights, as a training writes it."""
-    cfg = Config.fromfile(config)
-    torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(copy.deepcopy(cfg.model))
-    model.init_weights()
-    torch.save(dict(meta=dict(cfg=cfg.pretty_text), state_dict=model.state_dict()), path)
-
-
 def analyze(folder, arguments, status=0):
-    outcome = bad_inputs.run(f'analyze.py {arguments} --device cpu', folder)
-    assert outcome.status == status, outcome.text[-3000:]
-    return outcome
+    return bad_inputs.run_to(status, f'analyze.py {arguments} --device cpu', folder)
 
 
 def results_in(folder):
@@ -185,7 +168,7 @@ def test_no_row_twice(folder, tmp_path):
     """Without a class token, all queries are the patches; a single number is its own least and largest."""
     gab = "plugs=[dict(type='ContextBroadcast', scaled=False), dict(type='ResidualAttention')]"
     bad_inputs.child(f'model = dict(backbone=dict({gab}))', 'plugged.py')(folder)
-    untrained(folder / 'plugged.py', folder / 'plugged.pth')
+    save_untrained(folder / 'plugged.py', folder / 'plugged.pth')
     said = analyze(folder, f'plugged.py plugged.pth --num 5 --out {tmp_path}/out').out
     assert 'left out: entropy of the model: class token: the model has none; all queries: they are the patch' in said
     lines = [re.split('  +', line) for line in said.splitlines()]
@@ -206,8 +189,8 @@ def test_pictures_as_pdf(folder, tmp_path):
 def test_segmentor_and_detector(digits, tmp_path, monkeypatch):
     """Windows, shifts, several stages; on images of a folder."""
     monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
-    untrained(SEGMENTATION, tmp_path / 'vit.pth')
-    untrained(DETECTION, tmp_path / 'swin.pth')
+    save_untrained(SEGMENTATION, tmp_path / 'vit.pth')
+    save_untrained(DETECTION, tmp_path / 'swin.pth')
     analyze(tmp_path, f'{SEGMENTATION} vit.pth --num 5 --out vit')
     said = analyze(tmp_path, f'{DETECTION} swin.pth --num 5 --images {digits}/coco/val --out swin').out
     vit, swin = (results_in(tmp_path / name)['measures'] for name in ('vit', 'swin'))
@@ -411,7 +394,7 @@ def test_layers_of_a_resnet_beside_a_vit(folder, tmp_path, monkeypatch):
     resnet += 'dilations=(1, 1, 1), out_indices=(2,)'
     neck_and_head = "neck=dict(type='GlobalAveragePooling'), head=dict(in_channels=32)"
     bad_inputs.child(f'model = dict(backbone=dict(_delete_=True, {resnet}), {neck_and_head})', 'resnet.py')(folder)
-    untrained(folder / 'resnet.py', folder / 'resnet.pth')
+    save_untrained(folder / 'resnet.py', folder / 'resnet.pth')
     command = f'plain.py plain.pth --baseline resnet.py resnet.pth --num 4 --out {tmp_path}'
     said = analyze(folder, f"{command} --cka paper-refiner --blocks 'layer*.*'").out
     assert 'left out: entropy of the baseline: no block has attention maps' in said

@@ -17,8 +17,7 @@ from vitplug.runs.prediction import Predictor
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    yield bad_inputs.prepare(tmp_path_factory.mktemp('images') / 'a')
-    bad_inputs.clean()
+    return bad_inputs.prepare(tmp_path_factory.mktemp('images') / 'a')
 
 
 @pytest.fixture

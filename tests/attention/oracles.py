@@ -1,6 +1,7 @@
 """Attention and its parts entry by entry, in float64: slow, obvious, and without a line of the package's."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 import torch
@@ -81,3 +82,15 @@ def assert_same(got: Sequence[Tensor], expected: Sequence[Tensor], leaves: Seque
     leaves = [leaf for leaf in leaves if leaf is not None]
     wanted = torch.autograd.grad(expected, leaves, weights, retain_graph=keep)
     assert_close(torch.autograd.grad(got, leaves, weights, retain_graph=keep), wanted)
+
+
+@dataclass
+class Layer:
+    """Inputs of one attention; ``bias`` is the sum of its biases as the oracles have it, of all pairs."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    biases: list = field(default_factory=list)
+    bias: Tensor | float = 0.0
+    leaves: list[Tensor] = field(default_factory=list)

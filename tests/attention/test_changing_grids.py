@@ -1,7 +1,7 @@
 """Residual attention where blocks lie on different grids and have different heads, against the equations."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 
 import pytest
@@ -96,17 +96,11 @@ def test_equal_grids_cost_nothing():
 # --- the plug ---
 
 
-@dataclass
-class Layer:
+@dataclass(kw_only=True)
+class Layer(oracles.Layer):
     """One block: where it is, its q, k and v, and its biases."""
 
     plan: LayerPlan
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    biases: list = field(default_factory=list)
-    bias: Tensor | float = 0.0
-    leaves: list[Tensor] = field(default_factory=list)
 
 
 @st.composite
@@ -131,7 +125,7 @@ def chains(draw):
         pairs = site.pairs
         plan = LayerPlan(index, count, heads * dims, BlockShape.stock(heads * dims, heads, 8), site, stage)
         lead, (nq, nk) = (batch, 1, heads), (pairs.queries.num_tokens, pairs.keys.num_tokens)
-        layer = Layer(plan, leaf(*lead, nq, dims), leaf(*lead, nk, dims), leaf(*lead, nk, dims))
+        layer = Layer(leaf(*lead, nq, dims), leaf(*lead, nk, dims), leaf(*lead, nk, dims), plan=plan)
         if 'offset' in kinds:
             table = leaf(heads, *pairs.table_size)
             layer.biases.append(OffsetBias(table, pairs))

@@ -1,6 +1,6 @@
 """Queries and keys on grids of their own: every form of attention, and the plugs in it, against the equations."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import pytest
@@ -29,16 +29,8 @@ from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet, Refi
 SCALE = 0.7
 
 
-@dataclass
-class Layer:
-    """Inputs of one attention; ``bias`` is the sum of its biases as the oracles have it, of all pairs."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    biases: list = field(default_factory=list)
-    bias: Tensor | float = 0.0
-    leaves: list[Tensor] = field(default_factory=list)
+class Layer(oracles.Layer):
+    """Inputs of one attention."""
 
     def add(self, bias, expanded: Tensor, *leaves: Tensor) -> None:
         self.biases, self.bias, self.leaves = [*self.biases, bias], self.bias + expanded, [*self.leaves, *leaves]

@@ -40,16 +40,14 @@ BAD_SWIN = {
 }
 
 
-@pytest.mark.parametrize('case', BAD_VIT)
-def test_vit_arguments(case):
-    settings, message = BAD_VIT[case]
+@pytest.mark.parametrize('settings, message', BAD_VIT.values(), ids=BAD_VIT)
+def test_vit_arguments(settings, message):
     with pytest.raises(ValueError, match=message):
         vit(**settings)
 
 
-@pytest.mark.parametrize('case', BAD_SWIN)
-def test_swin_arguments(case):
-    settings, message = BAD_SWIN[case]
+@pytest.mark.parametrize('settings, message', BAD_SWIN.values(), ids=BAD_SWIN)
+def test_swin_arguments(settings, message):
     with pytest.raises(ValueError, match=message):
         swin(**settings)
 

@@ -3,7 +3,7 @@
 import pytest
 import timm
 import torch
-from cases import randomize
+from cases import TIMM_RELPOS, randomize
 
 from vitplug.backbones import VisionTransformer
 from vitplug.checkpoints import convert
@@ -17,16 +17,7 @@ COUNTS = {'small': 21_983_920, 'medium': 38_747_208, 'base': 86_429_560}
 
 
 def relpos_vit(size, *more_plugs):
-    return VisionTransformer(
-        ARCHS[size],
-        with_cls_token=False,
-        use_abs_pos_embed=False,
-        qkv_bias=False,
-        layer_scale_init_value=1e-6,
-        out_type='avg_featmap',
-        final_norm=False,
-        plugs=[dict(type='RelPosMlp'), *more_plugs],
-    )
+    return VisionTransformer(ARCHS[size], **TIMM_RELPOS, plugs=[dict(type='RelPosMlp'), *more_plugs])
 
 
 @pytest.mark.sampled(3)

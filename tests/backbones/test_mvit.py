@@ -171,18 +171,23 @@ def test_tiny_equals_timm():
 # --- residual attention, as in the official code ---
 
 
+def random_weights(model, alpha):
+    """The model's weights by name, and apart from them its alphas, which get a value."""
+    weights = randomize(model).state_dict(keep_vars=True)
+    learned = [t for name, t in weights.items() if 'residual_alpha' in name]
+    with torch.no_grad():
+        for parameter in learned:
+            parameter.fill_(alpha)
+    return {name: t for name, t in weights.items() if 'residual_alpha' not in name}, learned
+
+
 @pytest.mark.parametrize('in_attention', [True, False])
 @pytest.mark.parametrize('alpha', [None, 0.3])
 def test_official_residual_attention(alpha, in_attention):
     """T_l = alpha S_l + (1 - alpha) resize(T_{l-1}) + E_l: values, and the gradients of alpha and of all weights."""
     plugs = [] if alpha is None else [dict(type='ResidualAttention', bias_mode='after_carried', alpha=alpha)]
     model = mvit(plugs=plugs, dim_mul_in_attention=in_attention).double().eval()
-    weights = randomize(model).state_dict(keep_vars=True)
-    own = {name: t for name, t in weights.items() if 'residual_alpha' not in name}
-    learned = [t for name, t in weights.items() if 'residual_alpha' in name]
-    with torch.no_grad():
-        for parameter in learned:
-            parameter.fill_(alpha)
+    own, learned = random_weights(model, alpha)
     strides = [(1, 4), (2, 2), (1, 2), (2, 1)]
     oracle = Oracle(own, [2, 4, 4, 8], strides, *learned, dim_mul_in_attention=in_attention)
     x = images(64, 96)
@@ -215,12 +220,7 @@ def test_windows(alpha, shows_padding):
     residual = dict(type='ResidualAttention', bias_mode='after_carried', window_align='parity', alpha=alpha)
     plugs = [] if alpha is None else [residual]
     model = mvit(**WINDOWED, shows_padding=shows_padding, plugs=plugs).double().eval()
-    weights = randomize(model).state_dict(keep_vars=True)
-    own = {name: t for name, t in weights.items() if 'residual_alpha' not in name}
-    learned = [t for name, t in weights.items() if 'residual_alpha' in name]
-    with torch.no_grad():
-        for parameter in learned:
-            parameter.fill_(alpha)
+    own, learned = random_weights(model, alpha)
     assert [model.strides(index) for index in range(6)] == WINDOWED_STRIDES and model.windows == WINDOWED_SIDES
     settings = dict(windows=WINDOWED_SIDES, shows_padding=shows_padding)
     oracle = Oracle(own, [2, 4, 4, 8, 8, 8], WINDOWED_STRIDES, *learned, **settings)

@@ -324,9 +324,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize('case', BAD)
-def test_bad_arguments(case):
-    settings, message = BAD[case]
+@pytest.mark.parametrize('settings, message', BAD.values(), ids=BAD)
+def test_bad_arguments(settings, message):
     with pytest.raises(ValueError, match=message):
         t2t(**settings)
 

@@ -65,12 +65,6 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path / 'hub'))

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import timm
 import torch
-from cases import images, randomize, swin, vit
+from cases import TIMM_RELPOS, images, randomize, swin, vit
 from mmdet.models.backbones.swin import SwinTransformer as MMDetSwin
 from mmengine.registry import DefaultScope
 from mmpretrain.models import DistilledVisionTransformer as MMPretrainDistilled
@@ -25,15 +25,7 @@ SMALL_VIT = dict(embed_dim=24, depth=3, num_heads=3, img_size=32, patch_size=8, 
 SMALL_ARCH = dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels=96)
 SMALL_SWIN = dict(embed_dim=12, depths=(2, 2, 2), num_heads=(2, 4, 4), img_size=64, window_size=4, num_classes=5)
 VIT = dict(type='vitplug.VisionTransformer', arch=SMALL_ARCH, img_size=32, patch_size=8)
-RELPOS = dict(
-    with_cls_token=False,
-    use_abs_pos_embed=False,
-    qkv_bias=False,
-    layer_scale_init_value=1e-6,
-    out_type='avg_featmap',
-    final_norm=False,
-    plugs=[dict(type='RelPosMlp')],
-)
+RELPOS = dict(TIMM_RELPOS, plugs=[dict(type='RelPosMlp')])
 SWIN = dict(
     type='vitplug.SwinTransformer',
     arch=dict(embed_dims=12, depths=[2, 2, 2], num_heads=[2, 4, 4]),

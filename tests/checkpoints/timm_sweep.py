@@ -33,15 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cases import randomize
 
-from vitplug.backbones import (
-    DistilledVisionTransformer,
-    MlpMixer,
-    MViT,
-    PoolingVisionTransformer,
-    SwinTransformer,
-    SwinTransformerV2,
-    VisionTransformer,
-)
+from vitplug import backbones
 from vitplug.checkpoints import load_pretrained
 
 NARROW = 8  # channels of a head
@@ -52,7 +44,7 @@ ACTIVATIONS = {
     'QuickGELU': dict(type='mmpretrain.QuickGELU'),
     'GELUTanh': dict(type='GELU', approximate='tanh'),
 }
-HOSTS = {host.__name__: host for host in (VisionTransformer, DistilledVisionTransformer)}
+HOSTS = {host.__name__: host for host in (backbones.VisionTransformer, backbones.DistilledVisionTransformer)}
 VITS = ('vision_transformer', 'vision_transformer_hybrid', 'vision_transformer_relpos', 'vision_transformer_sam')
 VITS += ('deit', 'eva', 'beit')
 
@@ -76,6 +68,10 @@ def build_vit(name: str) -> nn.Module:
 def build_swin(name: str) -> nn.Module:
     stages = on_meta(name).layers
     return timm.create_model(name, num_classes=5, embed_dim=stages[0].blocks[0].attn.num_heads * NARROW)
+
+
+def build_pit(name: str) -> nn.Module:
+    return timm.create_model(name, num_classes=5, base_dims=(8, 8, 8))
 
 
 def build_mixer(name: str) -> nn.Module:
@@ -173,12 +169,16 @@ def image_of(model: nn.Module) -> int:
 
 # Modules of timm: how its networks are built, the host, and the host's settings.
 FAMILIES = {
-    **dict.fromkeys(VITS, (build_vit, VisionTransformer, vit)),
-    'swin_transformer': (build_swin, SwinTransformer, swin),
-    'swin_transformer_v2': (build_swin, SwinTransformerV2, partial(swin, version=2)),
-    'pit': (lambda name: timm.create_model(name, num_classes=5, base_dims=(8, 8, 8)), PoolingVisionTransformer, pit),
-    'mvitv2': (build_mvit, MViT, mvit),
-    'mlp_mixer': (build_mixer, MlpMixer, mixer),
+    **dict.fromkeys(VITS, (build_vit, backbones.VisionTransformer, vit)),
+    'swin_transformer': (build_swin, backbones.SwinTransformer, swin),
+    'swin_transformer_v2': (build_swin, backbones.SwinTransformerV2, partial(swin, version=2)),
+    'pit': (
+        lambda name: timm.create_model(name, num_classes=5, base_dims=(8, 8, 8)),
+        backbones.PoolingVisionTransformer,
+        pit,
+    ),
+    'mvitv2': (build_mvit, backbones.MViT, mvit),
+    'mlp_mixer': (build_mixer, backbones.MlpMixer, mixer),
 }
 
 
@@ -251,7 +251,7 @@ def output(host: nn.Module, x: Tensor) -> Tensor:
         return torch.cat(out, dim=-1)
     if out.ndim == 4:
         return out.mean(dim=(2, 3))
-    return out.mean(dim=-1) if isinstance(host, MlpMixer) else out
+    return out.mean(dim=-1) if isinstance(host, backbones.MlpMixer) else out
 
 
 def advice(answer: str) -> dict:

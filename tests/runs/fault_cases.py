@@ -14,7 +14,7 @@ from pathlib import Path
 import bad_inputs
 import pytest
 import torch
-from bad_inputs import Outcome, prepare, run, snapshot
+from bad_inputs import Outcome, run, snapshot
 
 from vitplug.files.atomic import AtomicBackend
 from vitplug.runs.hooks.interruption import SIGNALS
@@ -22,17 +22,6 @@ from vitplug.runs.hooks.interruption import SIGNALS
 ENDLESS = 'train.py tiny.py --cfg-options train_cfg.max_epochs=100000'
 WORKERS = 'train_dataloader.num_workers=1 train_dataloader.persistent_workers=True'
 WAIT = 60
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return prepare(tmp_path / 'row')
 
 
 class Training:
@@ -50,7 +39,7 @@ class Training:
         self.process.start()
 
     def _run(self, command, folder, first):
-        bad_inputs.SIGNALS = ()  # what a command leaves of them is to last until the process ends
+        bad_inputs.running.SIGNALS = ()  # what a command leaves of them is to last until the process ends
         # A shell starts what runs in its background with SIGINT ignored, nohup with SIGHUP; a training respects that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)

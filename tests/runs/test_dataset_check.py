@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mmcv.transforms import LoadImageFromFile
 from PIL import Image
+from small_models import small_digits
 
-from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.files.limits import check_image_size
 from vitplug.files.orientation import turned_formats
 from vitplug.runs.dataset_check import inspect_image, inspect_map, main
@@ -212,8 +212,7 @@ def test_label_lists_name_the_line(tmp_path):
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
     """A tiny digits data set."""
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(20, 10), num_scenes=(4, 2), log=lambda line: None)
+    return small_digits(tmp_path_factory, (20, 10), (4, 2))
 
 
 @pytest.fixture

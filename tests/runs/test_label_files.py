@@ -13,12 +13,6 @@ from vitplug.runs.data.stream import SkippingDataset
 STORED = 'train_dataloader.dataset.pipeline.0.color_type=color_ignore_orientation'
 
 
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
 def store(path, size, orientation):
     """An image whose EXIF data say how to turn it."""
     exif = Image.Exif()

@@ -426,7 +426,7 @@ def recategorized(folder):
     renamed(folder, '"nut"', '"screw"')
 
 
-# Others are rows of tests/bad_inputs.py.
+# Others are cases of tests/bad_inputs.
 REFUSED = {
     'no folder': ('detection', lambda folder: None, r'no such data folder: data'),
     'no splits': (

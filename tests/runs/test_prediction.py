@@ -1,6 +1,5 @@
 """tools/predict.py: the numbers of tools/test.py, pictures, and what becomes of inputs that cannot be used."""
 
-import copy
 import json
 import os
 import pickle
@@ -14,15 +13,13 @@ import cv2
 import mmcv
 import numpy as np
 import pytest
-import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from small_models import save_untrained, small_digits
 
 from vitplug.config.reading import read_config
-from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.files.pictures import Unreadable, find_sources, read_pictures
 from vitplug.files.record_list import RecordList
 from vitplug.runs.prediction import Predictor
@@ -36,8 +33,7 @@ IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_work
 
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
-    root = tmp_path_factory.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=(10, 10), num_scenes=(2, 3), log=lambda line: None)
+    return small_digits(tmp_path_factory, (10, 10), (2, 3))
 
 
 @pytest.fixture(autouse=True)
@@ -45,27 +41,8 @@ def _digits(digits, monkeypatch):
     monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
 
 
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
-def untrained(config, path):
-    """A checkpoint of a model with its initial weights, as a training writes it."""
-    cfg = Config.fromfile(config)
-    torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(copy.deepcopy(cfg.model))
-    model.init_weights()
-    meta = dict(cfg=cfg.pretty_text, dataset_meta=dict(classes=cfg.metainfo.classes, palette=cfg.metainfo.palette))
-    torch.save(dict(meta=meta, state_dict=model.state_dict()), path)
-
-
 def done(command, folder, status=0):
-    outcome = bad_inputs.run(command, folder)
-    assert outcome.status == status, outcome.text[-3000:]
-    return outcome
+    return bad_inputs.run_to(status, command, folder)
 
 
 def pictures_in(folder):
@@ -75,7 +52,7 @@ def pictures_in(folder):
 @pytest.mark.slow
 def test_detection_has_the_map_of_a_test(tmp_path, digits):
     """The truth is made of the model's own objects, moved a little, since that of an untrained model has a mAP of 0."""
-    untrained(DETECTION, tmp_path / 'a.pth')
+    save_untrained(DETECTION, tmp_path / 'a.pth')
     done(f'predict.py {DETECTION} a.pth {digits}/coco/val --out out --batch-size 2', tmp_path)
     found = {kind: json.loads((tmp_path / f'out/{kind}.json').read_text()) for kind in ('bbox', 'segm')}
     truth = json.loads((digits / 'coco/annotations/instances_val.json').read_text())
@@ -120,7 +97,7 @@ def video_of(path, colours, size=(24, 16), fourcc='mp4v'):
 
 @pytest.mark.slow
 def test_segmentation_has_the_label_maps_of_a_test_and_takes_videos(tmp_path, digits):
-    untrained(SEGMENTATION, tmp_path / 'a.pth')
+    save_untrained(SEGMENTATION, tmp_path / 'a.pth')
     video_of(tmp_path / 'clip.mp4', [(0, 0, 0), (0, 250, 0), (0, 0, 250)], size=(64, 48))
     folder = digits / 'ade/images/validation'
     done(f'predict.py {SEGMENTATION} a.pth {folder} clip.mp4 --out out', tmp_path)

@@ -8,27 +8,15 @@ import logging
 import os
 import shutil
 
-import bad_inputs
 import pytest
 import torch
-from bad_inputs import CLASSIFIER, prepare, run
+from bad_inputs import CLASSIFIER, run
 from mmengine.config import Config
 
 from vitplug.runs.saving.data_note import NOTE, compare_data, note_data
 
 MORE = '--cfg-options train_cfg.max_epochs=2'
 RESUME = f'train.py tiny.py --resume good.pth {MORE}'
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return prepare(tmp_path / 'row')
 
 
 CHANGES = {

@@ -3,25 +3,13 @@
 import os
 import shutil
 
-import bad_inputs
 import pytest
 import torch
-from bad_inputs import copied, prepare, recorded, run, snapshot
+from bad_inputs import copied, recorded, run, snapshot
 from mmengine.config import ConfigDict
 
 from vitplug.files.atomic import add_line, write_beside
 from vitplug.runs.saving.folders import check_last_checkpoint, check_run_folders, check_unused, run_folders
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _template():
-    yield
-    bad_inputs.clean()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return prepare(tmp_path / 'row')
 
 
 def write(path, content='x'):

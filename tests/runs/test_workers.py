@@ -30,7 +30,6 @@ def folder(tmp_path):
 
     yield prepare(tmp_path / 'row')
     del TRANSFORMS._module_dict['DyingOn']
-    bad_inputs.clean()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
+from vitplug.errors.one_line import converter_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -33,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
-    try:
+    with converter_errors(parser):
         make_digit_scenes(
             args.out,
             seed=args.seed,
@@ -41,10 +42,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             num_scenes=(args.num_train, args.num_val),
             overwrite=args.overwrite,
         )
-    except ValueError as error:
-        parser.error(str(error))
-    except (ImportError, OSError) as error:
-        parser.exit(1, f'{parser.prog}: error: {error}\n')
 
 
 if __name__ == '__main__':

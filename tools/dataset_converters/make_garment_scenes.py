@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from vitplug.datasets.fashion_mnist import DEBIAN_FOLDER
 from vitplug.datasets.garment_scenes import make_garment_scenes
+from vitplug.errors.one_line import converter_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -27,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
-    try:
+    with converter_errors(parser):
         make_garment_scenes(
             args.out,
             args.fashion_mnist,
@@ -35,10 +36,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             num_scenes=(args.num_train, args.num_val),
             overwrite=args.overwrite,
         )
-    except ValueError as error:
-        parser.error(str(error))
-    except OSError as error:
-        parser.exit(1, f'{parser.prog}: error: {error}\n')
 
 
 if __name__ == '__main__':

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from vitplug.datasets.pooled_splits import POOLS, write_pooled_lists
+from vitplug.errors.one_line import converter_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -21,12 +22,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
-    try:
+    with converter_errors(parser):
         counts = write_pooled_lists(args.name, args.root, args.seed, args.images, args.overwrite)
-    except ValueError as error:
-        parser.error(str(error))
-    except (ImportError, OSError) as error:
-        parser.exit(1, f'{parser.prog}: error: {error}\n')
     for name, count in counts.items():
         print(f'{args.root}/meta/{name}.txt: {count} images')
 

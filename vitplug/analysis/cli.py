@@ -1,4 +1,4 @@
-"""The commands behind `tools/misc/print_config.py`, `get_flops.py` and `model_table.py` in `tools/analysis_tools`."""
+"""The commands behind `tools/misc/print_config.py` and `tools/analysis_tools/get_flops.py`."""
 
 import argparse
 from collections.abc import Sequence

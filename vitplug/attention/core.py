@@ -10,6 +10,7 @@ Every host passes q as ``(B, W, H, Nq, d)``, k and v as ``(B, W, H, Nk, d)``, so
 attention is global or windowed.
 """
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ _fused_enabled = True
 
 
 @contextmanager
-def fused_attention(enabled: bool):
+def fused_attention(enabled: bool) -> Iterator[None]:
     """Allows (default) or forbids the fused forms of attention inside a ``with`` block.
 
     Both forms give the same result to rounding. Tests compare them, and gradients with respect to
@@ -106,7 +107,8 @@ def attend(
     if chosen.form is None or (record is not None and record.wants_maps):
         # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
         drop = dropout_p if chosen.form is None else 0.0
-        maps, next_carry = _maps(chosen, site, plugs, drop, record and _MapRecord(record, attention, k_BWHNd.shape[-2]))
+        kept = None if record is None else _MapRecord(record, attention, k_BWHNd.shape[-2])
+        maps, next_carry = _maps(chosen, site, plugs, drop, kept)
     if chosen.form is not None:
         out_BWHNd, next_carry = chosen.form(chosen.inputs, chosen.carry)
     elif extra:
@@ -173,10 +175,11 @@ def attend_bare(
         The output ``(B, W, H, Nq, width of v)``, and the probabilities ``(B, W, H, Nq, Nk)`` where they are
         wanted or had to be formed, None elsewhere. They lie on the way to the output only in the plain form.
     """
-    probs = _bare_probs(q_BWHNd, k_BWHNd, scale, valid_BWN) if wants_probs or not _fused_enabled else None
-    if _fused_enabled:
-        return fused(Attention(q_BWHNd, k_BWHNd, v_BWHNd, scale, valid=valid_BWN)), probs
-    return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
+    if not _fused_enabled:
+        probs = _bare_probs(q_BWHNd, k_BWHNd, scale, valid_BWN)
+        return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
+    out = fused(Attention(q_BWHNd, k_BWHNd, v_BWHNd, scale, valid=valid_BWN))
+    return out, _bare_probs(q_BWHNd, k_BWHNd, scale, valid_BWN) if wants_probs else None
 
 
 def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float, valid_BWN: Tensor | None) -> Tensor:

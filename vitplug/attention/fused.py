@@ -23,7 +23,7 @@ def fused(a: Attention) -> Tensor:
         ``(B, W, H, Nq, width of v)``.
     """
     if a.valid is not None:
-        return _call_with_valid_keys(a)
+        return _call_with_valid_keys(a, a.valid)
     a = a.folded(widen=False)
     if not on_cpu(a.q.device):
         return call_fused(a.folded())
@@ -50,7 +50,7 @@ def fused(a: Attention) -> Tensor:
 def _additives(a: Attention) -> list[Tensor]:
     """The tensors that are added to the scores."""
     bias = a.offset_bias
-    return [t for t in (bias and bias.table, a.mask) if t is not None]
+    return [t for t in (None if bias is None else bias.table, a.mask) if t is not None]
 
 
 def form_maps(a: Attention) -> Tensor:
@@ -71,8 +71,8 @@ def form_maps(a: Attention) -> Tensor:
 
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
-    a, bias = a.unpadded(), a.offset_bias
-    bias = bias and bias.expand()
+    a, offsets = a.unpadded(), a.offset_bias
+    bias = None if offsets is None else offsets.expand()
     if a.mask is None:
         return _call(a, (0, 1), bias)
     # Converted before it is repeated for images and heads, which would copy it as often.
@@ -91,8 +91,8 @@ def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tenso
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])
 
 
-def _call_with_valid_keys(a: Attention) -> Tensor:
+def _call_with_valid_keys(a: Attention, valid: Tensor) -> Tensor:
     """torch's fused call over the valid keys. On a CPU it forms all maps if v has another width than q."""
-    q, k, v, valid = (t.flatten(0, 1) for t in (a.q, a.k, a.v, a.valid))
+    q, k, v, valid = (t.flatten(0, 1) for t in (a.q, a.k, a.v, valid))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=valid[:, None, None], scale=a.scale)
     return out.unflatten(0, a.q.shape[:2])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +10,10 @@ from torch import Tensor
 
 from vitplug.compat import is_exporting
 
+Number = TypeVar('Number', int, Tensor)
 
-def ceil_div(number: int | Tensor, divisor: int) -> int | Tensor:
+
+def ceil_div(number: Number, divisor: int) -> Number:
     """``number / divisor`` rounded up, of numbers from 0 on.
 
     ``-(-number // divisor)`` is exported wrong: ONNX rounds the quotient of a negative number towards zero.
@@ -60,7 +63,8 @@ class GridPair:
     @property
     def table_size(self) -> tuple[int, int]:
         """Offsets along rows and columns: ``(qh + kh - 1, qw + kw - 1)``."""
-        return tuple(q + k - 1 for q, k in zip(self.queries.hw, self.keys.hw, strict=True))
+        (qh, qw), (kh, kw) = self.queries.hw, self.keys.hw
+        return qh + kh - 1, qw + kw - 1
 
     def offsets(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """All vertical offsets ``(qh + kh - 1,)`` and all horizontal ones ``(qw + kw - 1,)``, in float32 or wider."""

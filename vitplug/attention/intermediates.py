@@ -25,8 +25,9 @@ NAMES = {
     'site': 'where the tokens are: layout of the windows, mask, valid tokens (a Site, no tensor)',
 }
 
-#: Called with name, tensor and site as soon as an intermediate exists; its result is kept in place of the tensor.
-Reduce = Callable[[str, Tensor, Site], Any]
+#: Called with name, tensor and site (None in a block without attention) as soon as an intermediate exists. Its result
+#: is kept in place of the tensor.
+Reduce = Callable[[str, Tensor, Site | None], Any]
 
 
 class LayerRecord:

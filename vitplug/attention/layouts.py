@@ -5,7 +5,7 @@ attention has one window, the whole image.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -126,12 +126,14 @@ class WindowLayout:
     @property
     def padded(self) -> tuple[int, int]:
         """Rows and columns after padding to whole windows."""
-        return tuple(ceil_div(side, self.window) * self.window for side in (self.height, self.width))
+        window = self.window
+        return ceil_div(self.height, window) * window, ceil_div(self.width, window) * window
 
     @property
     def windows(self) -> tuple[int, int]:
         """Rows and columns of windows."""
-        return tuple(side // self.window for side in self.padded)
+        height, width = self.padded
+        return height // self.window, width // self.window
 
     @property
     def grid(self) -> TokenGrid:
@@ -236,7 +238,7 @@ class _Scatter(torch.autograd.Function):
     """Tokens to their slots, padding to the others. Its gradient is :class:`_Gather`; autograd's own would add up."""
 
     @staticmethod
-    def forward(ctx, x_BND, padding_1D, slots, pads):
+    def forward(ctx: Any, x_BND: Tensor, padding_1D: Tensor, slots: Tensor, pads: Tensor) -> Tensor:
         ctx.save_for_backward(slots, pads)
         windows_BSD = x_BND.new_empty(x_BND.shape[0], slots.shape[0] + pads.shape[0], x_BND.shape[2])
         windows_BSD.index_copy_(1, slots, x_BND)
@@ -245,7 +247,7 @@ class _Scatter(torch.autograd.Function):
         return windows_BSD
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple:
         slots, pads = ctx.saved_tensors
         grad_padding = grad.index_select(1, pads).sum((0, 1))[None] if ctx.needs_input_grad[1] else None
         return _Gather.apply(grad, slots, pads), grad_padding, None, None
@@ -255,10 +257,10 @@ class _Gather(torch.autograd.Function):
     """Tokens from their slots. Its gradient is :class:`_Scatter`."""
 
     @staticmethod
-    def forward(ctx, x_BSD, slots, pads):
+    def forward(ctx: Any, x_BSD: Tensor, slots: Tensor, pads: Tensor) -> Tensor:
         ctx.save_for_backward(slots, pads)
         return x_BSD.index_select(1, slots)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple:
         return _Scatter.apply(grad, grad.new_zeros(1, grad.shape[-1]), *ctx.saved_tensors), None, None

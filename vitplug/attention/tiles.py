@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -80,7 +81,7 @@ class TileGroup:
     num_keys: int
     heads: Sequence[slice]
     rows: Sequence[slice]
-    workspace: tuple[Tensor, Tensor]
+    workspace: tuple[Tensor, ...]
     bias: Tensor | None = None
     grad_bias: Tensor | None = None
     by_query: QueryTerms | None = None
@@ -229,7 +230,18 @@ class _ByTiles(torch.autograd.Function):
     """Attention of scaled q ``(G, H, Nq, d)``, k ``(G, H, keys, d)`` and v, with biases by offset and by query."""
 
     @staticmethod
-    def forward(ctx, q, k, v, row_table, pairs, rows, columns, grid, num_keys):
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        row_table: Tensor | None,
+        pairs: GridPair | None,
+        rows: Tensor | None,
+        columns: Tensor | None,
+        grid: tuple[int, int] | None,
+        num_keys: int,
+    ) -> Tensor:
         by_query = None if rows is None else QueryTerms(rows, columns, grid)
         with without_autocast(q.device):
             fuses = q.shape[3] == v.shape[3] and (row_table is not None or by_query is not None)
@@ -240,7 +252,7 @@ class _ByTiles(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_out):
+    def backward(ctx: Any, grad_out: Tensor) -> tuple:
         q, k, v, row_table, rows, columns, out = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_row_table = torch.zeros_like(row_table) if ctx.needs_input_grad[3] else None

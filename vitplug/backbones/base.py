@@ -23,7 +23,8 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
     Args:
         init_cfg: Weight initialisation.
-        unknown: Arguments that the host does not have.
+        unknown: Arguments that the host does not have; a constructor with
+            :func:`~vitplug.backbones.checks.checked` has none.
         frozen: ``'host'`` freezes all but the plugs.
         values: Arguments whose values are checked by name, see :data:`~vitplug.backbones.checks.CHECKS`.
 
@@ -36,7 +37,12 @@ class PluggedBackbone(PluggedModel, BaseModule):
     patch_embed: nn.Module
 
     def __init__(
-        self, init_cfg: Mapping | Sequence[Mapping] | None, unknown: Mapping, *, frozen: str | None = None, **values
+        self,
+        init_cfg: Mapping | Sequence[Mapping] | None,
+        unknown: Mapping = {},
+        *,
+        frozen: str | None = None,
+        **values,
     ):
         refuse_arguments(type(self), unknown)
         check_values(init_cfg=init_cfg, frozen=frozen, **values)

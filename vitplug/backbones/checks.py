@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -104,7 +104,6 @@ _FLAGS = (
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'in_channels': partial(check_integer, least=1),
     **dict.fromkeys(('embed_dims', 'num_layers'), partial(check_integer, least=1, most=MOST)),
-    'window_size': check_window,
     'qk_scale': check_scale,
     'drop_rate': partial(check_number, least=0.0, most=1.0),
     'attn_drop_rate': partial(check_number, least=0.0, most=1.0),
@@ -157,6 +156,25 @@ def _parameters(host: type) -> list[str]:
     parameters = inspect.signature(host.__init__).parameters.values() if '__init__' in vars(host) else ()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in parameters if p.kind in named and p.name not in ('self', 'unknown')]
+
+
+def checked(init: Callable[..., None]) -> Callable[..., None]:
+    """Makes a host's constructor check its arguments first: unknown ones, then values by name (:data:`CHECKS`)."""
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def check_and_build(self, *args: Any, **settings: Any) -> None:
+        known = signature.parameters
+        refuse_arguments(type(self), {name: value for name, value in settings.items() if name not in known})
+        try:
+            given = signature.bind(self, *args, **settings)
+        except TypeError:  # too many: Python's own message says how many there may be
+            return init(self, *args, **settings)
+        given.apply_defaults()
+        check_values(**{name: value for name, value in given.arguments.items() if name in CHECKS})
+        init(self, *args, **settings)
+
+    return check_and_build
 
 
 def check_images(images: Tensor, channels: int, dtype: torch.dtype) -> None:

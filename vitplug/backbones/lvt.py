@@ -23,6 +23,7 @@ from vitplug.plugs.checks import check_choice, check_integer, check_number
 from vitplug.registry import MODELS
 
 from .base import PluggedBackbone, freeze_module
+from .checks import checked
 from .ffn import layer_norm
 from .lvt_layers import (
     ClassBlock,
@@ -194,6 +195,7 @@ class LVT(PluggedBackbone):
     # Convolutions, and keys with a stride, have no place for further tokens.
     network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
 
+    @checked
     def __init__(
         self,
         arch: str | Mapping = 'lvt',
@@ -214,18 +216,8 @@ class LVT(PluggedBackbone):
         *,
         plugs: str | Sequence = (),
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
-            with_cp=with_cp,
-            norm_cfg=norm_cfg,
-        )
+        super().__init__(init_cfg, frozen=frozen)
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         self.num_features = self.embed_dims = list(self.arch_settings['embed_dims'])
         self.depths = self.arch_settings['depths']

@@ -17,6 +17,7 @@ from vitplug.plugs.checks import check_choice
 from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 from vitplug.registry import MODELS
 
+from .checks import checked
 from .columnar import ColumnarBackbone
 from .ffn import PluggedFFN, check_activation, layer_norm
 from .patch_embed import build_patch_embed
@@ -132,6 +133,7 @@ class MlpMixer(ColumnarBackbone):
     pos_embed = None
     network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
 
+    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -152,21 +154,8 @@ class MlpMixer(ColumnarBackbone):
         plugs: str | Sequence = (),
         with_cp: bool = False,
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
-            norm_cfg=norm_cfg,
-            act_cfg=act_cfg,
-            patch_cfg=patch_cfg,
-            layer_cfgs=layer_cfgs,
-            with_cp=with_cp,
-        )
+        super().__init__(init_cfg, frozen=frozen)
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']

@@ -28,6 +28,7 @@ from vitplug.registry import MODELS
 
 from .attention import SelfAttention
 from .base import PluggedBackbone, freeze_module
+from .checks import checked
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
@@ -353,6 +354,7 @@ class MViT(PluggedBackbone):
     }
     OUT_TYPES = ('featmap', 'cls_token')
 
+    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -385,31 +387,8 @@ class MViT(PluggedBackbone):
         with_cp: bool = False,
         plugs: str | Sequence = (),
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            drop_path_rate=drop_path_rate,
-            use_abs_pos_embed=use_abs_pos_embed,
-            interpolate_mode=interpolate_mode,
-            dim_mul=dim_mul,
-            head_mul=head_mul,
-            adaptive_kv_stride=adaptive_kv_stride,
-            rel_pos_spatial=rel_pos_spatial,
-            residual_pooling=residual_pooling,
-            dim_mul_in_attention=dim_mul_in_attention,
-            rel_pos_zero_init=rel_pos_zero_init,
-            mlp_ratio=mlp_ratio,
-            qkv_bias=qkv_bias,
-            norm_cfg=norm_cfg,
-            patch_cfg=patch_cfg,
-            with_cls_token=with_cls_token,
-            drop_rate=drop_rate,
-            with_cp=with_cp,
-        )
+        super().__init__(init_cfg, frozen=frozen)
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']

@@ -23,6 +23,7 @@ from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
 from .base import PluggedBackbone, freeze_module
+from .checks import checked
 from .ffn import layer_norm
 from .patch_embed import check_patches, is_size, pixels_of
 from .plug_configs import build_plugs
@@ -218,6 +219,7 @@ class PoolingVisionTransformer(PluggedBackbone):
     }
     OUT_TYPES = ('cls_token', 'featmap', 'avg_featmap', 'raw')
 
+    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -239,23 +241,8 @@ class PoolingVisionTransformer(PluggedBackbone):
         init_cfg: dict | list[dict] | None = None,
         *,
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            mlp_ratio=mlp_ratio,
-            distilled=distilled,
-            final_norm=final_norm,
-            drop_rate=drop_rate,
-            attn_drop_rate=attn_drop_rate,
-            drop_path_rate=drop_path_rate,
-            norm_cfg=norm_cfg,
-            interpolate_mode=interpolate_mode,
-            with_cp=with_cp,
-        )
+        super().__init__(init_cfg, frozen=frozen)
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         #: Width of the tokens in each stage.
         self.num_features = list(self.arch_settings['embed_dims'])

@@ -25,6 +25,7 @@ from vitplug.registry import MODELS
 
 from .attention import SelfAttention
 from .base import PluggedBackbone, freeze_module
+from .checks import check_window, checked
 from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
@@ -425,6 +426,7 @@ class SwinTransformer(SwinBackbone):
     # The version that mmpretrain writes into its checkpoints.
     _version = 3
 
+    @checked
     def __init__(
         self,
         arch: str | Mapping = 'tiny',
@@ -449,26 +451,9 @@ class SwinTransformer(SwinBackbone):
         *,
         plugs: str | Sequence = (),
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            window_size=window_size,
-            drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
-            out_after_downsample=out_after_downsample,
-            use_abs_pos_embed=use_abs_pos_embed,
-            interpolate_mode=interpolate_mode,
-            with_cp=with_cp,
-            norm_eval=norm_eval,
-            pad_small_map=pad_small_map,
-            norm_cfg=norm_cfg,
-            stage_cfgs=stage_cfgs,
-            patch_cfg=patch_cfg,
-        )
+        super().__init__(init_cfg, frozen=frozen)
+        check_window('window_size', window_size)
         self._choose(choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS)), out_indices, frozen_stages)
         self.out_after_downsample = out_after_downsample
         self.interpolate_mode = interpolate_mode

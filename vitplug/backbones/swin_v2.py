@@ -23,6 +23,7 @@ from vitplug.plugs import BlockShape, PlugSet
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
+from .checks import checked
 from .ffn import PluggedFFN, layer_norm
 from .patch_merging import PostNormPatchMerging
 from .plug_configs import build_plugs
@@ -299,6 +300,7 @@ class SwinTransformerV2(SwinBackbone):
     # The version that mmpretrain writes into its checkpoints.
     _version = 1
 
+    @checked
     def __init__(
         self,
         arch: str | Mapping = 'tiny',
@@ -323,24 +325,8 @@ class SwinTransformerV2(SwinBackbone):
         *,
         plugs: str | Sequence = (),
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
-            use_abs_pos_embed=use_abs_pos_embed,
-            interpolate_mode=interpolate_mode,
-            with_cp=with_cp,
-            norm_eval=norm_eval,
-            pad_small_map=pad_small_map,
-            norm_cfg=norm_cfg,
-            stage_cfgs=stage_cfgs,
-            patch_cfg=patch_cfg,
-        )
+        super().__init__(init_cfg, frozen=frozen)
         if isinstance(arch, Mapping):
             arch = {'extra_norm_every_n_blocks': 0, **arch}
         arch = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS), may_be_0=('extra_norm_every_n_blocks',))

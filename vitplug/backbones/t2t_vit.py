@@ -17,7 +17,7 @@ from vitplug.hosting import PixelGrid
 from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 
-from .checks import check_images
+from .checks import check_images, checked
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .plug_configs import build_plugs
@@ -79,6 +79,7 @@ class T2T_ViT(ColumnarBackbone):
 
     EMBED, BLOCKS, NORMS = 'tokens_to_token', 'encoder', ('norm',)
 
+    @checked
     def __init__(
         self,
         img_size: int | Sequence[int] = 224,
@@ -102,26 +103,8 @@ class T2T_ViT(ColumnarBackbone):
         plugs: str | Sequence = (),
         with_cp: bool = False,
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            embed_dims=embed_dims,
-            num_layers=num_layers,
-            drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
-            norm_cfg=norm_cfg,
-            final_norm=final_norm,
-            with_cls_token=with_cls_token,
-            interpolate_mode=interpolate_mode,
-            t2t_cfg=t2t_cfg,
-            layer_cfgs=layer_cfgs,
-            qk_scale=qk_scale,
-            with_cp=with_cp,
-        )
+        super().__init__(init_cfg, frozen=frozen)
         self.embed_dims = embed_dims
         self.num_layers = num_layers
         self.out_indices = choose_indices(out_indices, num_layers)

@@ -208,32 +208,16 @@ def _some(examples: Sequence[str]) -> str:
 
 
 POOLS = {
-    'pets': Pool(
-        archives='images.tar.gz of https://www.robots.ox.ac.uk/~vgg/data/pets',
-        folder='images',
-        find=find_by_name,
-        num_classes=37,
-        num_images=7390,
-    ),
+    'pets': Pool('images.tar.gz of https://www.robots.ox.ac.uk/~vgg/data/pets', 'images', find_by_name, 37, 7390),
     'caltech101': Pool(
-        archives='101_ObjectCategories.tar.gz of https://data.caltech.edu/records/mzrjq-6wc02',
-        folder='101_ObjectCategories',
-        find=find_by_folder,
-        num_classes=102,
-        num_images=9144,
+        *('101_ObjectCategories.tar.gz of https://data.caltech.edu/records/mzrjq-6wc02', '101_ObjectCategories'),
+        *(find_by_folder, 102, 9144),
     ),
     'cars': Pool(
-        archives='car_ims.tgz (all images in one folder) of https://ai.stanford.edu/~jkrause/cars/car_dataset.html',
-        folder='car_ims',
-        find=find_by_list,
-        num_classes=196,
-        num_images=16185,
+        'car_ims.tgz (all images in one folder) of https://ai.stanford.edu/~jkrause/cars/car_dataset.html',
+        *('car_ims', find_by_list, 196, 16185),
     ),
     'dogs': Pool(
-        archives='images.tar of http://vision.stanford.edu/aditya86/ImageNetDogs',
-        folder='Images',
-        find=find_by_folder,
-        num_classes=120,
-        num_images=20580,
+        'images.tar of http://vision.stanford.edu/aditya86/ImageNetDogs', 'Images', find_by_folder, 120, 20580
     ),
 }

@@ -5,7 +5,8 @@ ablations of its tables. Every token of a residual branch receives the mean of a
 attention, free of cost, so that softmax attention is spared the dense interactions it finds hard to learn.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +88,7 @@ class ContextBroadcast(Plug):
 class Broadcast(nn.Module):
     """One of the parameter-free modes of :class:`ContextBroadcast`, ``(B, N, D)`` to ``(B, N, D)``."""
 
-    def __init__(self, mode: str, class_token):
+    def __init__(self, mode: str, class_token: Callable[[Tensor, Tensor | None], Tensor]):
         super().__init__()
         self.mode = mode
         self.class_token = class_token
@@ -149,11 +150,11 @@ class _MeanBroadcast(torch.autograd.Function):
     """``(x_i + mean_j x_j) / 2``. The map is symmetric and so its own gradient, in half the passes of autograd's."""
 
     @staticmethod
-    def forward(ctx, x_BND):
+    def forward(ctx: Any, x_BND: Tensor) -> Tensor:
         return _average(x_BND, token_mean(x_BND, None))
 
     @staticmethod
-    def backward(ctx, grad_BND):
+    def backward(ctx: Any, grad_BND: Tensor) -> Tensor:
         return _MeanBroadcast.apply(grad_BND)
 
 

@@ -143,7 +143,8 @@ class Gaussian(nn.Module):
 
 def _finer(pairs: GridPair) -> tuple[int, int]:
     """Rows and columns of the finer one of two grids."""
-    return tuple(max(sides) for sides in zip(pairs.queries.hw, pairs.keys.hw, strict=True))
+    (qh, qw), (kh, kw) = pairs.queries.hw, pairs.keys.hw
+    return max(qh, kh), max(qw, kw)
 
 
 def _distances(pairs: GridPair, like: Tensor) -> list[Tensor]:

@@ -58,11 +58,12 @@ class OffsetTable(nn.Module):
         return OffsetBias(_resize_offsets(self.rel_pos_table, site.pairs.table_size), site.pairs)
 
 
-def _fit_offset_table(module: OffsetTable, state_dict, prefix, *_) -> None:
+def _fit_offset_table(module: OffsetTable, state_dict: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Resizes a checkpoint's table made for another grid."""
     key = f'{prefix}rel_pos_table'
     if key in state_dict and state_dict[key].ndim == 3:
-        state_dict[key] = _resize_offsets(state_dict[key], tuple(module.rel_pos_table.shape[1:]))
+        height, width = module.rel_pos_table.shape[1:]
+        state_dict[key] = _resize_offsets(state_dict[key], (height, width))
 
 
 def _resize_offsets(table_Hyx: Tensor, size: tuple[int, int]) -> Tensor:

@@ -1,4 +1,5 @@
 # ADE20K with crops of 512 x 512, two images per GPU. Tests use whole images with a short side of 512.
+_base_ = '../loaders.py'
 data_root = 'data/ade/ADEChallengeData2016'
 
 train_pipeline = [
@@ -20,8 +21,6 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=2,
     num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='ADE20KDataset',
         data_root=data_root,
@@ -33,11 +32,8 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=1,
     num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
-        type='ADE20KDataset',
-        data_root=data_root,
+        train_dataloader['dataset'],
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
         pipeline=test_pipeline,
         # Label maps keep the original size, which is the size of the results.

@@ -1,5 +1,5 @@
 # COCO instances with large-scale jitter (scale 0.1 to 2, then a crop of 1024 x 1024), four images per GPU.
-data_root = 'data/coco/'
+_base_ = 'coco_instance_ms-crop.py'
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
@@ -25,38 +25,6 @@ test_pipeline = [
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
-train_dataloader = dict(
-    batch_size=4,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
-    batch_sampler=dict(type='AspectRatioBatchSampler'),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        ann_file='annotations/instances_train2017.json',
-        data_prefix=dict(img='train2017/'),
-        filter_cfg=dict(filter_empty_gt=True, min_size=32),
-        pipeline=train_pipeline,
-    ),
-)
-val_dataloader = dict(
-    batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    drop_last=False,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        ann_file='annotations/instances_val2017.json',
-        data_prefix=dict(img='val2017/'),
-        test_mode=True,
-        pipeline=test_pipeline,
-    ),
-)
+train_dataloader = dict(batch_size=4, sampler=dict(type='InfiniteSampler'), dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
-val_evaluator = dict(
-    type='CocoMetric', ann_file=f'{data_root}annotations/instances_val2017.json', metric=['bbox', 'segm']
-)
-test_evaluator = val_evaluator

@@ -1,4 +1,5 @@
 # COCO instances, two images per GPU: short side 480 to 800, with a crop before the resize for half of the images.
+_base_ = '../loaders.py'
 data_root = 'data/coco/'
 
 train_pipeline = [
@@ -8,21 +9,11 @@ train_pipeline = [
     dict(
         type='RandomChoice',
         transforms=[
-            [
-                dict(
-                    type='RandomChoiceResize',
-                    scales=[(side, 1333) for side in range(480, 801, 32)],
-                    keep_ratio=True,
-                ),
-            ],
+            [dict(type='RandomChoiceResize', scales=[(side, 1333) for side in range(480, 801, 32)], keep_ratio=True)],
             [
                 dict(type='RandomChoiceResize', scales=[(400, 1333), (500, 1333), (600, 1333)], keep_ratio=True),
                 dict(type='RandomCrop', crop_type='absolute_range', crop_size=(384, 600), allow_negative_crop=True),
-                dict(
-                    type='RandomChoiceResize',
-                    scales=[(side, 1333) for side in range(480, 801, 32)],
-                    keep_ratio=True,
-                ),
+                dict(type='RandomChoiceResize', scales=[(side, 1333) for side in range(480, 801, 32)], keep_ratio=True),
             ],
         ],
     ),
@@ -38,8 +29,7 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=2,
     num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
+    sampler=dict(type='DefaultSampler'),
     batch_sampler=dict(type='AspectRatioBatchSampler'),
     dataset=dict(
         type='CocoDataset',
@@ -53,9 +43,7 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=1,
     num_workers=4,
-    persistent_workers=True,
     drop_last=False,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CocoDataset',
         data_root=data_root,

@@ -1,4 +1,5 @@
 # One handwritten digit per image, images of several sizes, in ImageNet's format (class folders).
+_base_ = '../classification_loaders.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/imagenet'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 classes = tuple('0123456789')
@@ -29,9 +30,7 @@ test_pipeline = [*to_grey, dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=32,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    collate_fn=dict(type='default_collate'),
+    sampler=dict(type='DefaultSampler'),
     dataset=dict(
         type='CustomDataset',
         data_root=data_root,
@@ -43,17 +42,6 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=100,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='val',
-        metainfo=dict(classes=classes),
-        pipeline=test_pipeline,
-    ),
+    dataset=dict(train_dataloader['dataset'], data_prefix='val', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator

@@ -1,4 +1,5 @@
 # Scenes of 3 to 7 handwritten digits with boxes and masks, in COCO's format.
+_base_ = '../loaders.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/coco'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 metainfo = dict(
@@ -34,8 +35,6 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=8,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='CocoDataset',
         data_root=data_root,
@@ -49,8 +48,6 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=4,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CocoDataset',
         data_root=data_root,

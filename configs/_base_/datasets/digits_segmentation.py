@@ -1,4 +1,5 @@
 # Scenes of 3 to 7 handwritten digits with label maps, in ADE20K's format.
+_base_ = '../loaders.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/ade'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 metainfo = dict(
@@ -19,17 +20,11 @@ to_grey = [
     dict(type='LoadAnnotations'),
 ]
 # No flips: a mirrored digit is not the same digit.
-train_pipeline = [
-    *to_grey,
-    dict(type='RandomCrop', crop_size=(128, 128)),
-    dict(type='PackSegInputs'),
-]
+train_pipeline = [*to_grey, dict(type='RandomCrop', crop_size=(128, 128)), dict(type='PackSegInputs')]
 test_pipeline = [*to_grey, dict(type='PackSegInputs')]
 train_dataloader = dict(
     batch_size=8,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='BaseSegDataset',
         data_root=data_root,
@@ -43,14 +38,9 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=1,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
+        train_dataloader['dataset'],
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        img_suffix='.png',
-        metainfo=metainfo,
         pipeline=test_pipeline,
     ),
 )

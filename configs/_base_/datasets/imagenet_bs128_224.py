@@ -1,5 +1,6 @@
 # ImageNet-1k at 224 with the augmentation of DeiT: RandAugment m9-mstd0.5-inc1 and random erasing. Mixup is in the
 # model's config, because it mixes whole batches.
+_base_ = '../classification_loaders.py'
 data_root = 'data/imagenet'
 data_preprocessor = dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
 bgr_mean = data_preprocessor['mean'][::-1]
@@ -38,19 +39,12 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=128,
     num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    collate_fn=dict(type='default_collate'),
+    sampler=dict(type='DefaultSampler'),
     dataset=dict(type='ImageNet', data_root=data_root, split='train', pipeline=train_pipeline),
 )
 val_dataloader = dict(
     batch_size=128,
     num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
     dataset=dict(type='ImageNet', data_root=data_root, split='val', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator

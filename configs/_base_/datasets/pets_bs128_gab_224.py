@@ -1,5 +1,6 @@
 # Oxford-IIIT Pet at 224, with the splits and transforms of the GAB paper's script: all images pooled and split
 # 70 : 15 : 15, torchvision's transforms with their default interpolation (bilinear, nearest for the rotation).
+_base_ = '../classification_loaders.py'
 data_root = 'data/oxford_pets'
 data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py pets data/oxford_pets')
 data_preprocessor = dict(num_classes=37, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
@@ -27,9 +28,7 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=128,
     num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    collate_fn=dict(type='default_collate'),
+    sampler=dict(type='DefaultSampler'),
     dataset=dict(
         type='CustomDataset',
         data_root=data_root,
@@ -41,32 +40,6 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=100,
     num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='images',
-        ann_file='meta/pooled_val.txt',
-        pipeline=test_pipeline,
-        test_mode=True,
-    ),
+    dataset=dict(train_dataloader['dataset'], ann_file='meta/pooled_val.txt', pipeline=test_pipeline, test_mode=True),
 )
-test_dataloader = dict(
-    batch_size=100,
-    num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='images',
-        ann_file='meta/pooled_test.txt',
-        pipeline=test_pipeline,
-        test_mode=True,
-    ),
-)
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator
+test_dataloader = dict(val_dataloader, dataset=dict(val_dataloader['dataset'], ann_file='meta/pooled_test.txt'))

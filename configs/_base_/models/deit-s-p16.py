@@ -1,7 +1,7 @@
 # DeiT-S: 12 blocks, width 384, 6 heads, a class token. Linear layers are initialised as in DeiT; mmpretrain's defaults
 # differ for MLPs (Xavier) and heads (zeros).
+_base_ = 'classifier.py'
 model = dict(
-    type='ImageClassifier',
     backbone=dict(
         type='vitplug.VisionTransformer',
         arch='deit-s',
@@ -10,17 +10,9 @@ model = dict(
         drop_path_rate=0.1,
         layer_cfgs=dict(init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0)),
     ),
-    neck=None,
-    head=dict(
-        type='VisionTransformerClsHead',
-        num_classes=1000,
-        in_channels=384,
-        loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
-        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
-    ),
+    head=dict(in_channels=384),
     init_cfg=[
         dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
         dict(type='Constant', layer='LayerNorm', val=1.0, bias=0.0),
     ],
-    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
 )

@@ -8,5 +8,5 @@ model = dict(
         img_size=128,
         in_channels=1,
         out_scales=(0, 1, 2),
-    ),
+    )
 )

@@ -11,5 +11,5 @@ model = dict(
         drop_path_rate=0.2,
         out_scales=(0, 1, 2, 3),
         init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/MViTv2_T_in1k.pyth'),
-    ),
+    )
 )

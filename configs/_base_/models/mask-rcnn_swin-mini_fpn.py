@@ -1,14 +1,11 @@
 # Mask R-CNN with FPN on a Swin Transformer of three stages, for images of about 128 pixels.
+_base_ = 'mask-rcnn_swin-s-p4-w7_fpn.py'
 model = dict(
-    type='MaskRCNN',
     data_preprocessor=dict(
-        type='DetDataPreprocessor',
-        mean=[127.5],
-        std=[64.0],
-        pad_mask=True,
-        pad_size_divisor=16,
+        _delete_=True, type='DetDataPreprocessor', mean=[127.5], std=[64.0], pad_mask=True, pad_size_divisor=16
     ),
     backbone=dict(
+        _delete_=True,
         type='vitplug.SwinTransformer',
         arch=dict(embed_dims=48, depths=[2, 2, 2], num_heads=[2, 4, 8]),
         img_size=128,
@@ -18,88 +15,24 @@ model = dict(
         out_indices=(0, 1, 2),
         pad_small_map=True,
     ),
-    neck=dict(type='FPN', in_channels=[48, 96, 192], out_channels=64, num_outs=3),
+    neck=dict(in_channels=[48, 96, 192], out_channels=64, num_outs=3),
     rpn_head=dict(
-        type='RPNHead',
-        in_channels=64,
-        feat_channels=64,
-        anchor_generator=dict(type='AnchorGenerator', scales=[4], ratios=[1.0, 1.5, 2.5], strides=[4, 8, 16]),
-        bbox_coder=dict(type='DeltaXYWHBBoxCoder', target_means=[0.0, 0.0, 0.0, 0.0], target_stds=[1.0, 1.0, 1.0, 1.0]),
-        loss_cls=dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0),
-        loss_bbox=dict(type='L1Loss', loss_weight=1.0),
+        in_channels=64, feat_channels=64, anchor_generator=dict(scales=[4], ratios=[1.0, 1.5, 2.5], strides=[4, 8, 16])
     ),
     roi_head=dict(
-        type='StandardRoIHead',
         bbox_roi_extractor=dict(
-            type='SingleRoIExtractor',
-            roi_layer=dict(type='RoIAlign', output_size=7, sampling_ratio=2),
-            out_channels=64,
-            featmap_strides=[4, 8],
-            finest_scale=28,
+            roi_layer=dict(sampling_ratio=2), out_channels=64, featmap_strides=[4, 8], finest_scale=28
         ),
-        bbox_head=dict(
-            type='Shared2FCBBoxHead',
-            in_channels=64,
-            fc_out_channels=256,
-            roi_feat_size=7,
-            num_classes=10,
-            bbox_coder=dict(
-                type='DeltaXYWHBBoxCoder', target_means=[0.0, 0.0, 0.0, 0.0], target_stds=[0.1, 0.1, 0.2, 0.2]
-            ),
-            reg_class_agnostic=True,
-            loss_cls=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
-            loss_bbox=dict(type='L1Loss', loss_weight=1.0),
-        ),
+        bbox_head=dict(in_channels=64, fc_out_channels=256, num_classes=10, reg_class_agnostic=True),
         mask_roi_extractor=dict(
-            type='SingleRoIExtractor',
-            roi_layer=dict(type='RoIAlign', output_size=14, sampling_ratio=2),
-            out_channels=64,
-            featmap_strides=[4, 8],
-            finest_scale=56,
+            roi_layer=dict(sampling_ratio=2), out_channels=64, featmap_strides=[4, 8], finest_scale=56
         ),
-        mask_head=dict(
-            type='FCNMaskHead',
-            num_convs=2,
-            in_channels=64,
-            conv_out_channels=64,
-            class_agnostic=True,
-            num_classes=10,
-            loss_mask=dict(type='CrossEntropyLoss', use_mask=True, loss_weight=1.0),
-        ),
+        mask_head=dict(num_convs=2, in_channels=64, conv_out_channels=64, class_agnostic=True, num_classes=10),
     ),
     train_cfg=dict(
-        rpn=dict(
-            assigner=dict(
-                type='MaxIoUAssigner',
-                pos_iou_thr=0.7,
-                neg_iou_thr=0.3,
-                min_pos_iou=0.3,
-                match_low_quality=True,
-                ignore_iof_thr=-1,
-            ),
-            sampler=dict(type='RandomSampler', num=128, pos_fraction=0.5, neg_pos_ub=-1, add_gt_as_proposals=False),
-            allowed_border=-1,
-            pos_weight=-1,
-            debug=False,
-        ),
-        rpn_proposal=dict(nms_pre=300, max_per_img=100, nms=dict(type='nms', iou_threshold=0.7), min_bbox_size=0),
-        rcnn=dict(
-            assigner=dict(
-                type='MaxIoUAssigner',
-                pos_iou_thr=0.5,
-                neg_iou_thr=0.5,
-                min_pos_iou=0.5,
-                match_low_quality=True,
-                ignore_iof_thr=-1,
-            ),
-            sampler=dict(type='RandomSampler', num=64, pos_fraction=0.25, neg_pos_ub=-1, add_gt_as_proposals=True),
-            mask_size=28,
-            pos_weight=-1,
-            debug=False,
-        ),
+        rpn=dict(sampler=dict(num=128)),
+        rpn_proposal=dict(nms_pre=300, max_per_img=100),
+        rcnn=dict(sampler=dict(num=64)),
     ),
-    test_cfg=dict(
-        rpn=dict(nms_pre=300, max_per_img=100, nms=dict(type='nms', iou_threshold=0.7), min_bbox_size=0),
-        rcnn=dict(score_thr=0.05, nms=dict(type='nms', iou_threshold=0.5), max_per_img=50, mask_thr_binary=0.5),
-    ),
+    test_cfg=dict(rpn=dict(nms_pre=300, max_per_img=100), rcnn=dict(max_per_img=50)),
 )

@@ -1,7 +1,6 @@
-# A Mixer of 4 blocks and width 96. Its classifier gets all 8 x 8 tokens, as that of the small ViT does.
+# A Mixer of 4 blocks and width 96 with 8 x 8 tokens.
+_base_ = 'mini_classifier.py'
 model = dict(
-    type='ImageClassifier',
-    data_preprocessor=dict(type='ClsDataPreprocessor', num_classes=10, mean=[127.5], std=[64.0]),
     backbone=dict(
         type='vitplug.MlpMixer',
         arch=dict(embed_dims=96, num_layers=4, tokens_mlp_dims=48, channels_mlp_dims=192),
@@ -11,8 +10,5 @@ model = dict(
         # Patches overlap by half.
         patch_cfg=dict(kernel_size=8, padding=2),
     ),
-    neck=dict(
-        type='LinearNeck', in_channels=96 * 8 * 8, out_channels=128, gap_dim=0, norm_cfg=None, act_cfg=dict(type='GELU')
-    ),
-    head=dict(type='LinearClsHead', num_classes=10, in_channels=128, loss=dict(type='CrossEntropyLoss')),
+    neck=dict(in_channels=96 * 8 * 8),
 )

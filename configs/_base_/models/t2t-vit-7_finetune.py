@@ -3,8 +3,7 @@
 _base_ = 't2t-vit-7.py'
 model = dict(
     backbone=dict(
-        drop_path_rate=0.0,
-        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/71.7_T2T_ViT_7.pth.tar'),
+        drop_path_rate=0.0, init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/71.7_T2T_ViT_7.pth.tar')
     ),
     head=dict(
         loss=dict(_delete_=True, type='CrossEntropyLoss'),

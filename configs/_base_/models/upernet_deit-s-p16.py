@@ -1,19 +1,10 @@
 # UPerNet on DeiT-S as in XCiT. Transposed convolutions and pooling turn the maps after blocks 4, 6, 8 and 12 into a
 # pyramid. For all sizes of DeiT the decoder has 512 channels, which gives the paper's parameter counts. Stochastic
 # depth is that of XCiT's small model with 12 blocks.
-norm_cfg = dict(type='BN', requires_grad=True)
+_base_ = 'upernet_swin-s-p4-w7.py'
 model = dict(
-    type='EncoderDecoder',
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=255,
-        size=(512, 512),
-    ),
     backbone=dict(
+        _delete_=True,
         type='vitplug.VisionTransformer',
         arch='deit-s',
         img_size=224,
@@ -24,32 +15,6 @@ model = dict(
         final_norm=False,
         init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/deit_small_patch16_224-cd65a155.pth'),
     ),
-    neck=dict(type='Feature2Pyramid', embed_dim=384, rescales=[4, 2, 1, 0.5], norm_cfg=norm_cfg),
-    decode_head=dict(
-        type='UPerHead',
-        in_channels=[384, 384, 384, 384],
-        in_index=[0, 1, 2, 3],
-        pool_scales=(1, 2, 3, 6),
-        channels=512,
-        dropout_ratio=0.1,
-        num_classes=150,
-        norm_cfg=norm_cfg,
-        align_corners=False,
-        loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
-    ),
-    auxiliary_head=dict(
-        type='FCNHead',
-        in_channels=384,
-        in_index=2,
-        channels=256,
-        num_convs=1,
-        concat_input=False,
-        dropout_ratio=0.1,
-        num_classes=150,
-        norm_cfg=norm_cfg,
-        align_corners=False,
-        loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=0.4),
-    ),
-    train_cfg=dict(),
-    test_cfg=dict(mode='whole'),
+    neck=dict(type='Feature2Pyramid', embed_dim=384, rescales=[4, 2, 1, 0.5], norm_cfg=_base_.norm_cfg),
+    decode_head=dict(in_channels=[384, 384, 384, 384]),
 )

@@ -1,16 +1,6 @@
-# UPerNet on Swin-S.
-norm_cfg = dict(type='BN', requires_grad=True)
+# UPerNet on Swin-S, with an auxiliary head on the third map.
+_base_ = 'upernet.py'
 model = dict(
-    type='EncoderDecoder',
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=255,
-        size=(512, 512),
-    ),
     backbone=dict(
         type='vitplug.SwinTransformer',
         arch='small',
@@ -19,18 +9,7 @@ model = dict(
         pad_small_map=True,
         init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/swin_small_patch4_window7_224.pth'),
     ),
-    decode_head=dict(
-        type='UPerHead',
-        in_channels=[96, 192, 384, 768],
-        in_index=[0, 1, 2, 3],
-        pool_scales=(1, 2, 3, 6),
-        channels=512,
-        dropout_ratio=0.1,
-        num_classes=150,
-        norm_cfg=norm_cfg,
-        align_corners=False,
-        loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
-    ),
+    decode_head=dict(in_channels=[96, 192, 384, 768]),
     auxiliary_head=dict(
         type='FCNHead',
         in_channels=384,
@@ -40,10 +19,8 @@ model = dict(
         concat_input=False,
         dropout_ratio=0.1,
         num_classes=150,
-        norm_cfg=norm_cfg,
+        norm_cfg=_base_.norm_cfg,
         align_corners=False,
         loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=0.4),
     ),
-    train_cfg=dict(),
-    test_cfg=dict(mode='whole'),
 )

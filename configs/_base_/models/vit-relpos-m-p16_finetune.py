@@ -1,15 +1,9 @@
 # ViT-M (R) from its ImageNet-1k weights, without Mixup, label smoothing and stochastic depth.
-_base_ = 'vit-relpos-m-p16.py'
+_base_ = 'vit-relpos-s-p16_finetune.py'
 model = dict(
     backbone=dict(
-        drop_path_rate=0.0,
-        init_cfg=dict(
-            type='vitplug.Pretrained',
-            checkpoint='checkpoints/vit_relpos_medium_patch16_224.safetensors',
-            # The paper trains a new position bias for every transfer.
-            reset=['rel_pos_mlp'],
-        ),
+        arch=dict(embed_dims=512, num_layers=12, num_heads=8, feedforward_channels=2048),
+        init_cfg=dict(checkpoint='checkpoints/vit_relpos_medium_patch16_224.safetensors'),
     ),
-    head=dict(loss=dict(_delete_=True, type='CrossEntropyLoss')),
-    train_cfg=None,
+    head=dict(in_channels=512),
 )

@@ -1,7 +1,7 @@
 # ViT-S (R): relative position biases from a small MLP, no absolute positions, no class token, norm after the average.
 # As in timm, layers have torch's default initialisation, but the blocks' MLPs have mmpretrain's.
+_base_ = 'classifier.py'
 model = dict(
-    type='ImageClassifier',
     backbone=dict(
         type='vitplug.VisionTransformer',
         arch=dict(embed_dims=384, num_layers=12, num_heads=6, feedforward_channels=1536),
@@ -16,13 +16,6 @@ model = dict(
         out_type='avg_featmap',
         plugs=[dict(type='RelPosMlp')],
     ),
-    neck=None,
-    head=dict(
-        type='LinearClsHead',
-        num_classes=1000,
-        in_channels=384,
-        loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
-        init_cfg=None,
-    ),
+    head=dict(type='LinearClsHead', in_channels=384, init_cfg=None),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.2), dict(type='CutMix', alpha=1.0)]),
 )

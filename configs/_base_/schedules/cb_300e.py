@@ -1,9 +1,6 @@
 # 300 epochs of AdamW with DeiT's recipe: 5 epochs of warm-up, a cosine schedule, no gradient clipping.
 _base_ = 'no_decay.py'
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05),
-)
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05))
 train_cfg = dict(by_epoch=True, max_epochs=300, val_interval=10)
 val_cfg = dict()
 test_cfg = dict()

@@ -16,5 +16,5 @@ optim_wrapper = dict(
             'gab_sigma': dict(decay_mult=0.0),
             'residual_alpha': dict(decay_mult=0.0),
         },
-    ),
+    )
 )

@@ -1,16 +1,8 @@
 # 300 epochs of AdamW with Swin's recipe, which ReSwin-T uses. The minimum learning rate, Swin's 5e-6 for 512 images, is
 # scaled to 1024 images like the maximum.
-_base_ = 'no_decay.py'
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05),
-    clip_grad=dict(max_norm=5.0),
-)
-train_cfg = dict(by_epoch=True, max_epochs=300, val_interval=10)
-val_cfg = dict()
-test_cfg = dict()
+_base_ = 'cb_300e.py'
+optim_wrapper = dict(clip_grad=dict(max_norm=5.0))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=20, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=20, end=300, convert_to_iter_based=True),
 ]
-auto_scale_lr = dict(base_batch_size=1024)

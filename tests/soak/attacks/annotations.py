@@ -2,12 +2,12 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from .images import Spoilt, read
 from .images import another_kind_of_file as special_file
-from .trials import REGISTRY, Accept, Scene, Trial
+from .trials import REGISTRY, Accept, Scene, Trial, flip_bits, places_in, value_at
 
 SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
@@ -71,39 +71,26 @@ def _told(entry: dict) -> tuple[str, ...]:
 # --- values ---
 
 
-def _places(node, path: tuple = ()) -> Iterator[tuple]:
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-        yield (*path, key)
-        if isinstance(value, dict | list):
-            yield from _places(value, (*path, key))
-
-
-def _at(node, path: tuple):
-    for key in path:
-        node = node[key]
-    return node
-
-
 @coco
 def any_value(content: dict, draw: random.Random) -> Spoilt:
     """One value anywhere becomes another one."""
-    place = draw.choice(list(_places(content)))
+    place = draw.choice(list(places_in(content)))
     value = draw.choice(ODD)
-    _at(content, place[:-1])[place[-1]] = value
+    value_at(content, place[:-1])[place[-1]] = value
     return Spoilt(ANY, f'{".".join(map(str, place))} = {str(value)[:40]!r}', names=('.png', *map(str, place[:1])))
 
 
 @coco
 def value_removed(content: dict, draw: random.Random) -> Spoilt:
-    place = draw.choice(list(_places(content)))
-    del _at(content, place[:-1])[place[-1]]
+    place = draw.choice(list(places_in(content)))
+    del value_at(content, place[:-1])[place[-1]]
     return Spoilt(ANY, f'{".".join(map(str, place))} removed', names=('.png', str(place[-1])))
 
 
 @coco
 def key_renamed(content: dict, draw: random.Random) -> Spoilt:
-    place = draw.choice([place for place in _places(content) if isinstance(place[-1], str)])
-    owner = _at(content, place[:-1])
+    place = draw.choice([place for place in places_in(content) if isinstance(place[-1], str)])
+    owner = value_at(content, place[:-1])
     owner[draw.choice([place[-1].upper(), place[-1] + ' ', 'x'])] = owner.pop(place[-1])
     return Spoilt(ANY, f'{".".join(map(str, place))} renamed', names=('.png', str(place[-1])))
 
@@ -277,11 +264,8 @@ def truncated(data: bytes, draw: random.Random) -> tuple[bytes, Spoilt]:
 @coco_bytes
 def flipped_bits(data: bytes, draw: random.Random) -> tuple[bytes, Spoilt]:
     """JSON has no checksum: a changed digit is as good as any other."""
-    changed = bytearray(data)
-    for _ in range(draw.choice([1, 3, 10])):
-        place = draw.randrange(8 * len(data))
-        changed[place // 8] ^= 1 << place % 8
-    return bytes(changed), Spoilt(ANY, 'flipped bits', names=('.png',))
+    changed, _ = flip_bits(data, draw, [1, 3, 10])
+    return changed, Spoilt(ANY, 'flipped bits', names=('.png',))
 
 
 @coco_bytes

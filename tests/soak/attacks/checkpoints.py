@@ -27,7 +27,7 @@ from bad_inputs import fetched_code
 from mmengine.config import Config
 
 from .sandbox import CLASSIFIERS, TRAINED
-from .trials import REGISTRY, Accept, Scene, Trial, one
+from .trials import REGISTRY, Accept, Scene, Trial, draw_content, flip_bits, one
 
 SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
@@ -128,21 +128,15 @@ def truncated(path: Path, draw: random.Random) -> Change:
 
 @checkpoint
 def flipped_bits(path: Path, draw: random.Random) -> Change:
-    data = bytearray(path.read_bytes())
-    places = [draw.randrange(8 * len(data)) for _ in range(draw.choice([1, 1, 3, 20]))]
-    for place in places:
-        data[place // 8] ^= 1 << place % 8
+    data, places = flip_bits(path.read_bytes(), draw, [1, 1, 3, 20])
     path.write_bytes(data)
     return Change(SAME, f'bits {places[:5]} of {8 * len(data)} flipped')
 
 
 @checkpoint
 def flipped_bits_in_the_pickle(path: Path, draw: random.Random) -> Change:
-    program = bytearray(_program(path))
-    places = [draw.randrange(8 * len(program)) for _ in range(draw.choice([1, 2, 8]))]
-    for place in places:
-        program[place // 8] ^= 1 << place % 8
-    _with_program(path, bytes(program))
+    program, places = flip_bits(_program(path), draw, [1, 2, 8])
+    _with_program(path, program)
     # With a checksum that fits, a changed number or name is as good as any other.
     return Change(ANY, f'bits {places[:5]} of the pickle flipped, its checksum made anew')
 
@@ -195,9 +189,7 @@ def another_file(path: Path, draw: random.Random) -> Change:
         'a numpy file': _saved_by(lambda file: np.save(file, np.zeros(3))),
         'a pointer of git lfs': b'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n',
     }
-    kind = draw.choice(list(kinds))
-    path.write_bytes(kinds[kind])
-    return Change(REFUSED, kind)
+    return Change(REFUSED, draw_content(kinds, path, draw))
 
 
 @checkpoint

@@ -5,13 +5,13 @@ import os
 import pickle
 import random
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from mmengine.config import Config
 
 from .checkpoints import Call
-from .trials import REGISTRY, Accept, Scene, Trial, one
+from .trials import REGISTRY, Accept, Scene, Trial, one, places_in, value_at
 
 SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
@@ -36,20 +36,6 @@ LONG = ('max_epochs', 'max_iters', 'num_workers', 'interval', 'val_interval', 'T
 def _full(folder: Path, config: str) -> dict:
     """The config with everything it inherits, as JSON has it."""
     return json.loads(json.dumps(Config.fromfile(folder / f'{config}.py').to_dict()))
-
-
-def _leaves(node, path: tuple = ()) -> Iterator[tuple]:
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-        if not str(key).startswith('_'):
-            yield (*path, key)
-            if isinstance(value, dict | list):
-                yield from _leaves(value, (*path, key))
-
-
-def _at(node, path: tuple):
-    for key in path:
-        node = node[key]
-    return node
 
 
 def _dotted(path: tuple) -> str:
@@ -87,8 +73,8 @@ def config_file(damage: Callable[[dict, random.Random], tuple[str, tuple[str, ..
 @config_file
 def any_value(settings: dict, draw: random.Random):
     """One value becomes another one; a valid one is legitimate, however odd."""
-    path = draw.choice(list(_leaves(settings)))
-    owner = _at(settings, path[:-1])
+    path = draw.choice(list(places_in(settings)))
+    owner = value_at(settings, path[:-1])
     values = ODD if path[-1] in LONG else ODD + HUGE
     value = draw.choice([value for value in values if not (path[-1] in LONG and value in (3, '3', True))])
     names = _names(path, value, owner)
@@ -99,8 +85,8 @@ def any_value(settings: dict, draw: random.Random):
 @config_file
 def model_value(settings: dict, draw: random.Random):
     """The same in the backbone alone."""
-    path = draw.choice([path for path in _leaves(settings) if path[:2] == ('model', 'backbone') and len(path) > 2])
-    owner = _at(settings, path[:-1])
+    path = draw.choice([path for path in places_in(settings) if path[:2] == ('model', 'backbone') and len(path) > 2])
+    owner = value_at(settings, path[:-1])
     value = draw.choice(ODD + HUGE)
     names = _names(path, value, owner)
     owner[path[-1]] = value
@@ -111,19 +97,21 @@ def model_value(settings: dict, draw: random.Random):
 def large_number(settings: dict, draw: random.Random):
     """Sizes for which no machine has the memory."""
     numbers = [
-        path for path in _leaves(settings) if isinstance(_at(settings, path), int | float) and path[-1] not in LONG
+        path
+        for path in places_in(settings)
+        if isinstance(value_at(settings, path), int | float) and path[-1] not in LONG
     ]
-    path = draw.choice([path for path in numbers if not isinstance(_at(settings, path), bool)])
+    path = draw.choice([path for path in numbers if not isinstance(value_at(settings, path), bool)])
     value = draw.choice([*HUGE, 10**7])
-    names = _names(path, value, _at(settings, path[:-1]))
-    _at(settings, path[:-1])[path[-1]] = value
+    names = _names(path, value, value_at(settings, path[:-1]))
+    value_at(settings, path[:-1])[path[-1]] = value
     return f'{_dotted(path)} = {value!r}', (*names, 'memory'), ANY
 
 
 @config_file
 def value_removed(settings: dict, draw: random.Random):
-    path = draw.choice(list(_leaves(settings)))
-    owner = _at(settings, path[:-1])
+    path = draw.choice(list(places_in(settings)))
+    owner = value_at(settings, path[:-1])
     names = _names(path, None, owner)
     del owner[path[-1]]
     return f'{_dotted(path)} removed', names, ANY
@@ -133,20 +121,20 @@ def value_removed(settings: dict, draw: random.Random):
 def unknown_argument(settings: dict, draw: random.Random):
     """An argument that a class has not, in what a training builds."""
     owners = [
-        path[:-1] for path in _leaves(settings) if path[-1] == 'type' and path[0] in ('model', 'train_dataloader')
+        path[:-1] for path in places_in(settings) if path[-1] == 'type' and path[0] in ('model', 'train_dataloader')
     ]
     owner = draw.choice([path for path in owners if 'test_cfg' not in path and 'train_cfg' not in path])
     key = draw.choice(['nothing', 'embed_dim', 'plug', 'lr'])
-    names = (key, str(_at(settings, owner)['type']))
-    _at(settings, owner)[key] = draw.choice([1, None, 'x', {}])
+    names = (key, str(value_at(settings, owner)['type']))
+    value_at(settings, owner)[key] = draw.choice([1, None, 'x', {}])
     return f'{_dotted(owner)}.{key} added', names, REFUSED
 
 
 @config_file
 def class_misspelt(settings: dict, draw: random.Random):
     parts = ('model', 'train_dataloader', 'optim_wrapper', 'default_hooks', 'val_evaluator')
-    path = draw.choice([path for path in _leaves(settings) if path[-1] == 'type' and path[0] in parts])
-    owner = _at(settings, path[:-1])
+    path = draw.choice([path for path in places_in(settings) if path[-1] == 'type' and path[0] in parts])
+    owner = value_at(settings, path[:-1])
     kind = owner['type']
     wrong = draw.choice([kind.lower(), kind + 's', kind[1:], kind[::-1], f'vitplug.{kind}x', ' ' + kind])
     owner['type'] = wrong
@@ -281,7 +269,7 @@ def named_code(scene: Scene) -> Trial:
     place = scene.draw.choice(places)
     settings = _full(folder, 'classify')
     settings['custom_hooks'] = [{}]
-    _at(settings, place[:-1])[place[-1]] = values[kind]
+    value_at(settings, place[:-1])[place[-1]] = values[kind]
     (folder / 'bad.json').write_text(json.dumps(settings))
     line = READERS[scene.draw.choice(['train', 'test', 'flops', 'print', 'check'])]
     names = ('bad.json', values[kind]['type'], 'type', *map(str, place))
@@ -359,17 +347,17 @@ def option(damage: Callable[[dict, random.Random], tuple[list[str], tuple[str, .
 
 @option
 def odd_values(settings: dict, draw: random.Random):
-    path = draw.choice([path for path in _leaves(settings) if path[-1] not in LONG])
+    path = draw.choice([path for path in places_in(settings) if path[-1] not in LONG])
     value = draw.choice(['', '[', '(', '[1,2', '"', "'", '1e999', '-', 'None', 'nan', '__import__("os").mkdir("harm")',
                          '[[[]]]', '[' * 3000, 'x' * 20_000, '\x1b[31m', 'a=b', '(1,2),(3,4)', '{}', '[None]', '1_0',
                          '0x10', '\u0661', '{{$HOME}}'])  # fmt: skip
-    names = _names(path, value, _at(settings, path[:-1]))
+    names = _names(path, value, value_at(settings, path[:-1]))
     return [f'{_dotted(path)}={value}'], names, ANY
 
 
 @option
 def odd_keys(settings: dict, draw: random.Random):
-    path = _dotted(draw.choice(list(_leaves(settings))))
+    path = _dotted(draw.choice(list(places_in(settings))))
     key = draw.choice([f'{path}.', f'.{path}', path.replace('.', '..', 1), f'{path}.0', f'{path}.-1', f'{path}.x.y', '',
                        '.', '0', f'{path} ', path.upper(), '__class__', f'{path}.__class__', '_delete_',
                        f'{path}._delete_', '_base_', 'filename', '_cfg_dict', 'text', 'env_variables',
@@ -417,8 +405,8 @@ def misspelt_in_a_child(scene: Scene) -> Trial:
     """A config that inherits from another, with a letter less or twice in a name on any level."""
     config, folder = scene.draw.choice(CONFIGS), scene.make()
     settings = json.loads(json.dumps(CHILD))
-    path = scene.draw.choice(list(_leaves(settings)))
-    owner = _at(settings, path[:-1])
+    path = scene.draw.choice(list(places_in(settings)))
+    owner = value_at(settings, path[:-1])
     wrong = _slip(path[-1], scene.draw)
     owner[wrong] = owner.pop(path[-1])
     part = path[0] if len(path) > 1 else wrong

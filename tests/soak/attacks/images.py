@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from .trials import REGISTRY, Accept, Scene, Trial, one
+from .trials import REGISTRY, Accept, Scene, Trial, draw_content, flip_bits, one
 
 SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
@@ -127,11 +127,7 @@ def truncated(path: Path, draw: random.Random) -> Spoilt:
 @image
 def flipped_bits(path: Path, draw: random.Random) -> Spoilt:
     before = path.read_bytes()
-    data = bytearray(before)
-    for _ in range(draw.choice([1, 3, 20])):
-        place = draw.randrange(8 * len(data))
-        data[place // 8] ^= 1 << place % 8
-    path.write_bytes(data)
+    path.write_bytes(flip_bits(before, draw, [1, 3, 20])[0])
     return _by_pixels(path, before, 'flipped bits')
 
 
@@ -160,9 +156,7 @@ def another_file(path: Path, draw: random.Random) -> Spoilt:
         'SVG': b'<svg xmlns="http://www.w3.org/2000/svg" width="30000" height="30000"/>',
         'EPS': b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(harm) (w) file\n',
     }
-    kind = draw.choice(list(kinds))
-    path.write_bytes(kinds[kind])
-    return Spoilt(TOLD, kind)
+    return Spoilt(TOLD, draw_content(kinds, path, draw))
 
 
 @image

@@ -2,7 +2,7 @@
 
 import enum
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,6 +130,36 @@ class Registry:
 
 
 REGISTRY = Registry()
+
+
+def places_in(node, path: tuple = ()) -> Iterator[tuple]:
+    """The keys to every value of nested dicts and lists, without those of names that begin with ``_``."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if not str(key).startswith('_'):
+            yield (*path, key)
+            if isinstance(value, dict | list):
+                yield from places_in(value, (*path, key))
+
+
+def value_at(node, path: tuple):
+    for key in path:
+        node = node[key]
+    return node
+
+
+def flip_bits(data: bytes, draw: random.Random, counts: Sequence[int]) -> tuple[bytes, list[int]]:
+    """Flips one of these numbers of bits; also returns where."""
+    changed, places = bytearray(data), [draw.randrange(8 * len(data)) for _ in range(draw.choice(counts))]
+    for place in places:
+        changed[place // 8] ^= 1 << place % 8
+    return bytes(changed), places
+
+
+def draw_content(kinds: dict[str, bytes], path: Path, draw: random.Random) -> str:
+    """Writes one of these contents into a file; returns its name."""
+    kind = draw.choice(list(kinds))
+    path.write_bytes(kinds[kind])
+    return kind
 
 
 def one(line: str, **settings) -> list[list[Command]]:

@@ -7,7 +7,9 @@ move it to another machine, or requeue it by itself, at any time.
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 from vitplug.errors.stops import Interrupted, PeerLost, WorkerDied
@@ -72,3 +74,17 @@ def module_command(name: str) -> list[str]:
 def goes_on(status: int) -> bool:
     """Whether a cell that ended with a status goes on by itself, from its checkpoint."""
     return status < 0 or status in GOES_ON
+
+
+def import_extra(option: str, package: str, requirement: str) -> ModuleType:
+    """The package of an engine.
+
+    Raises:
+        ModuleNotFoundError: With the command that installs it.
+    """
+    try:
+        return import_module(package.lower())
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{option} needs {package}, which is not installed: pip install {requirement!r}', name=error.name
+        ) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitplug.errors.stops import Interrupted
 
-from .engine import LOST, Job
+from .engine import LOST, Job, import_extra
 from .launch import Share, node_command, run_worker
 
 LOCAL = 'local'
@@ -40,7 +40,7 @@ class RayEngine:
         address = address or os.environ.get('RAY_ADDRESS') or LOCAL
         if address == LOCAL:  # Ray runs whatever code is sent to its ports
             os.environ.update(ONE_MACHINE)
-        self.ray = import_ray()
+        self.ray = import_extra('--engine ray', 'Ray', 'ray>=2.9')
         if jobs is not None and jobs < 1:
             raise ValueError(f'--jobs {jobs}: expected at least 1')
         if share.nodes > 1:
@@ -75,21 +75,6 @@ class RayEngine:
     def close(self) -> None:
         """Leaves the cluster."""
         self.ray.shutdown()
-
-
-def import_ray():
-    """The package.
-
-    Raises:
-        ModuleNotFoundError: With the command that installs it.
-    """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "--engine ray needs Ray, which is not installed: pip install 'ray>=2.9'", name=error.name
-        ) from error
-    return ray
 
 
 class RayJob:

@@ -16,7 +16,7 @@ from pathlib import Path
 from vitplug.errors.stops import Interrupted
 from vitplug.runs.launch import first_host
 
-from .engine import LOST
+from .engine import LOST, import_extra
 from .launch import Share, node_command, run_worker
 
 FOLDER = 'slurm'
@@ -56,7 +56,7 @@ class SlurmEngine:
         minutes: int = DEFAULT_MINUTES,
         options: Sequence[str] = (),
     ):
-        self.submitit, self.cell = import_submitit(), CellOnNodes
+        self.submitit, self.cell = import_extra('--engine slurm', 'submitit', 'submitit>=1.5'), CellOnNodes
         if jobs is not None and jobs < 1:
             raise ValueError(f'--jobs {jobs}: expected at least 1')
         if self.submitit.SlurmExecutor.affinity() < 0:
@@ -113,21 +113,6 @@ class SlurmEngine:
 
     def close(self) -> None:
         """Nothing is left to be ended."""
-
-
-def import_submitit():
-    """The package.
-
-    Raises:
-        ModuleNotFoundError: With the command that installs it.
-    """
-    try:
-        import submitit
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "--engine slurm needs submitit, which is not installed: pip install 'submitit>=1.5'", name=error.name
-        ) from error
-    return submitit
 
 
 class Queue:

@@ -15,7 +15,7 @@ from ...attention.inputs import Attention
 from ...attention.site import Site
 from ..sockets import FastForm
 from .tiles import attend_to_blend
-from .transitions import keep, resize
+from .transitions import Align, keep, resize
 
 # From a learned parameter to alpha. The bounds have its type: ONNX's exporter cannot convert others.
 CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
@@ -77,7 +77,7 @@ class Blend(nn.Module):
         sum_from: Queries from which on the scores are written out as a sum.
     """
 
-    def __init__(self, stream: str, bias_mode: str, align, alpha: Alpha | str, sum_from: float = inf):
+    def __init__(self, stream: str, bias_mode: str, align: Align | None, alpha: Alpha | str, sum_from: float = inf):
         super().__init__()
         self.stream = stream
         self.bias_mode = bias_mode

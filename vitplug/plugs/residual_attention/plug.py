@@ -1,6 +1,6 @@
 """The plug as configured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 
@@ -10,7 +10,7 @@ from ...attention.site import Site
 from ..checks import check_choice, check_flag, check_number
 from ..plug import LayerPlan, Plug
 from .blend import CONSTRAINTS, Alpha, Blend, SharedAlpha
-from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, keep, resize, resize_flat, with_heads
+from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, Align, keep, resize, resize_flat, with_heads
 
 # Tokens from which on the scores are written out as a sum, by ``low_memory``; 'auto': so that memory grows with N.
 SUM_FROM = {'auto': 2048, True: 0, False: inf}
@@ -135,7 +135,7 @@ class ResidualAttention(Plug):
         """Key of the network's alpha in the carry."""
         return f'{self.name}.alpha'
 
-    def _sum_from(self, pairs) -> float:
+    def _sum_from(self, pairs: Iterable[tuple[LayerPlan, LayerPlan | None]]) -> float:
         """Tokens from which on the scores are written out.
 
         Raises:
@@ -162,7 +162,7 @@ class ResidualAttention(Plug):
         align = source and self._align(plan, source)
         return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
 
-    def _align(self, plan: LayerPlan, source: LayerPlan):
+    def _align(self, plan: LayerPlan, source: LayerPlan) -> Align:
         """The function that maps the source's scores to this block's windows, grids and heads."""
         align = self._align_pairs(plan, source)
         # A block that reuses a map, or lacks attention, has no heads; the plug set refuses it.
@@ -176,7 +176,7 @@ class ResidualAttention(Plug):
             )
         return partial(with_heads, align, HEAD_TRANSITIONS[self.head_transition])
 
-    def _align_pairs(self, plan: LayerPlan, source: LayerPlan):
+    def _align_pairs(self, plan: LayerPlan, source: LayerPlan) -> Align:
         """The same without heads."""
         same_stage = source.stage == plan.stage
         is_windowed = plan.site.layout.is_windowed

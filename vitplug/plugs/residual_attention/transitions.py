@@ -4,6 +4,8 @@ Each function takes the scores ``(B, W, H, Nq, Nk)``, their site, the new site a
 the scores for the new block, and a mask of the pairs whose scores are known (None: all).
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +16,9 @@ from ...attention.cache import cached
 from ...attention.grids import TokenGrid, ceil_div
 from ...attention.layouts import Layout
 from ...attention.site import Site
+
+#: Scores, their site, the new site and its number of heads -> the scores there, and the pairs that are known.
+Align = Callable[[Tensor, Site, Site, int], tuple[Tensor, Tensor | None]]
 
 
 def keep(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
@@ -107,7 +112,14 @@ def resize_flat(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[T
     return scores.flatten(1, 2)[:, nearest].unflatten(1, (rows * cols, heads)), None
 
 
-def with_heads(align, match_heads, scores: Tensor, source: Site, site: Site, heads: int):
+def with_heads(
+    align: Align,
+    match_heads: Callable[[Tensor, int], Tensor],
+    scores: Tensor,
+    source: Site,
+    site: Site,
+    heads: int,
+) -> tuple[Tensor, Tensor | None]:
     """Aligned scores, then as many heads as the new block has."""
     aligned, known = align(scores, source, site, heads)
     return match_heads(aligned, heads), known

@@ -136,6 +136,8 @@ class TolerantDataset(DatasetProxy):
         num_workers: Number of workers of the loader.
     """
 
+    check = staticmethod(check_sample)
+
     def __init__(self, dataset, bad_samples: BadSamples, num_workers: int = 0):
         super().__init__(dataset, bad_samples=bad_samples, in_hand=InHand(num_workers))
 
@@ -156,7 +158,7 @@ class TolerantDataset(DatasetProxy):
         try:
             with self.in_hand.holding(index):
                 sample = self.dataset[index]
-            check_sample(sample, _num_classes(self.dataset))
+            self.check(sample, _num_classes(self.dataset))
         except WrongLabels:
             raise
         # Any file may pass through any transform. A mistake in the code or the config makes every sample fail, and
@@ -170,17 +172,10 @@ class TolerantDataset(DatasetProxy):
 class SkippingDataset(TolerantDataset):
     """A data set for validation, in which a sample that cannot be read is noted and None: nothing can replace it."""
 
+    check = staticmethod(check_evaluated_sample)
+
     def __getitem__(self, index: int):
-        try:
-            with self.in_hand.holding(index):
-                sample = self.dataset[index]
-            check_evaluated_sample(sample, _num_classes(self.dataset))
-        except WrongLabels:
-            raise
-        except Exception as error:
-            self.bad_samples.note(self.dataset, index, error)
-            return None
-        return sample
+        return self._sample(index)
 
 
 class SkippingLoader(DataLoader):

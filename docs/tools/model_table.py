@@ -13,15 +13,14 @@ from typing import Any
 
 from mmengine.config import Config
 
+from vitplug.analysis.costs import Costs, build_model, count_costs
+from vitplug.analysis.image_size import read_image_size
+from vitplug.analysis.tables import markdown_table
 from vitplug.config.paths import configs_folder
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.atomic import AtomicBackend
 
-from .costs import Costs, build_model, count_costs
-from .image_size import read_image_size
-from .tables import markdown_table
-
-COMMAND = 'python tools/analysis_tools/model_table.py --out docs/models.md'
+COMMAND = 'python docs/tools/model_table.py --out docs/models.md'
 TITLE = '# Models: counted and reference figures'
 HEADINGS = (
     *('model', 'config', 'image', 'parameters', 'reference', 'paper', 'G MACs', 'reference', 'paper', 'equal?'),
@@ -311,7 +310,7 @@ include its fixed position table and random features, as its official code count
 *Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for T2T-ViT, LVT,
 ReViT-B, ReSwin-T and the official form of Refined-ViT. All other references are computed from the
 layers that the paper describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and
-reference. "Changed" configs have other settings, listed in [model_table.py](../vitplug/analysis/model_table.py)."""
+reference. "Changed" configs have other settings, listed in [model_table.py](tools/model_table.py)."""
 
 NOTES = """## Not in the tables
 
@@ -364,3 +363,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.out:
             AtomicBackend().put_text(text, args.out)
             print(f'written to {args.out}')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,323 @@
+"""Bad arguments of commands."""
+
+from bad_inputs.folder import PIPELINE
+from bad_inputs.making import backbone, both, changed, child, cut, plugs, trained_with, write
+from bad_inputs.table import rows
+
+# fmt: off
+ROWS = rows({
+    'train.py': {
+        'no config': r'arguments are required: config',
+    },
+    'train.py {}': {
+        'unknown option': ('tiny.py --epochs 3', r'unrecognized arguments: --epochs 3'),
+        'mixed precision without a GPU': ('tiny.py --amp', r'--amp.*needs an accelerator, but the device here is cpu'),
+        '--auto-scale-lr without a base':
+            ('tiny.py --auto-scale-lr', r'--auto-scale-lr needs auto_scale_lr\.base_batch_size'),
+        'launcher that did not start the process':
+            ('tiny.py --launcher slurm', r'--launcher slurm needs the environment variables SLURM'),
+        'work dir with checkpoints':
+            ('tiny.py', r'work already holds checkpoints.*--resume', write('work/epoch_1.pth', 'precious')),
+        'work dir that is a file': ('tiny.py --work-dir good.pth', r'--work-dir: .*good\.pth is a file'),
+        'resume in a folder that was moved':
+            ('tiny.py --resume', r'work/last_checkpoint names a missing file, old/epoch_1\.pth',
+             write('work/last_checkpoint', 'old/epoch_1.pth')),
+        'residual attention on one block':
+            ('child.py',
+             r'ResidualAttention: layers=\[1\] changes nothing: no block of \[1\] has scores of an earlier one',
+             plugs("dict(type='ResidualAttention', layers=[1])")),
+        'missing config of a library': ('mmdet::swin/nothing.py', r'no such config: .*swin/nothing\.py'),
+        'resume from a missing checkpoint':
+            ('tiny.py --resume god.pth', r'--resume: no such checkpoint: god\.pth .*good\.pth'),
+    },
+    'train.py tiny.py --cfg-options {}': {
+        'setting without a value': ('lr', r'KEY=VALUE pairs of plain values, but got lr'),
+        'plugs given as dicts by a setting':
+            ('"model.backbone.plugs=[dict(type=\'ContextBroadcast\')]"',
+             r"plugs=\[dict.*'\)\]: a dict is no value.*plugs\.0\.type=ContextBroadcast, if.*plugs as a "
+             r"text.*plugs='gab\+"),
+        'setting below a word':
+            ('default_scope.name=a', r"default_scope\.name: default_scope = 'mmpretrain' has no settings of its own"),
+        'setting with a slip in its name':
+            ('train_dataloder.batch_size=2', r"train_dataloder.*did you mean 'train_dataloader'"),
+    },
+    'get_flops.py tiny.py --cfg-options {}': {
+        'setting that is no plain value':
+            ("'model.backbone.out_indices=range(0,2)'",
+             r'pairs of plain values, but got model\.backbone\.out_indices=range'),
+        'setting with an open bracket': ("'model.backbone.out_indices=[0,(1]'", r'values, but got .*=\[0,\(1\]'),
+        'setting whose value is a dict':
+            ("'model.backbone.init_cfg=dict(type=Pretrained,checkpoint=a.pth)'",
+             r'one by one, model\.backbone\.init_cfg\.type=Pretrained model\.backbone\.init_cfg\.checkpoint=a\.pth'),
+    },
+    'test.py {}': {
+        'test of a missing checkpoint': ('tiny.py god.pth', r'CHECKPOINT: no such checkpoint: god\.pth .*good\.pth'),
+        'pictures without the hook for them':
+            ('child.py good.pth --show-dir a', r'--show-dir need default_hooks\.visualization',
+             child("default_hooks = dict(_delete_=True, timer=dict(type='IterTimerHook'))")),
+        'augmented test of data that loads no image':
+            ('child.py good.pth --tta',
+             r'--tta: no step of the test pipeline loads an image \(PackInputs\): set tta_pipeline',
+             child("test_dataloader = dict(dataset=dict(pipeline=[dict(type='PackInputs')]))")),
+    },
+    'test.py tiny.py good.pth {}': {
+        'results into a file of another kind': ('--out a.json', r'--out: a\.json must end in \.pkl'),
+        'pictures of an augmented test':
+            ('--tta --show-dir pictures', r'--show-dir: mmpretrain cannot draw what --tta merges'),
+    },
+    'predict.py tiny.py good.pth {}': {
+        'prediction of no picture': ('nowhere.jpg --out a', r'no such image, .*nowhere\.jpg'),
+        'prediction of a folder without pictures':
+            ('empty --out a', r'empty has no image or video in it, of \.jpg',
+             lambda folder: (folder / 'empty').mkdir()),
+        'prediction into a folder with files': ('data/val --out data', r'--out: data must be a new or an empty folder'),
+        'prediction on a device that is not there':
+            ('data/val --out a --device nowhere', r'--device nowhere: cannot be used .*expected cpu'),
+        'prediction with a score above 1': ('data/val --out a --score-thr 50', r'--score-thr 50\.0: expected 0 to 1'),
+        'prediction without pictures in a batch':
+            ('data/val --out a --batch-size 0', r'--batch-size 0: expected at least 1'),
+    },
+    ('predict.py {}', 65): {
+        'prediction of a broken picture':
+            ('tiny.py good.pth data/val --out a',
+             r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 inputs cannot be used',
+             write('data/val/cat/0.png', 'no image')),
+    },
+    ('predict.py {}', 66): {
+        'prediction by a broken checkpoint':
+            ('tiny.py bad.pth data/val --out a', r'bad\.pth is truncated or no checkpoint',
+             both(changed(lambda content: None), cut('bad.pth', 1000))),
+        'prediction by a model with other heads':
+            ('child.py good.pth data/val --out a',
+             r'good\.pth was trained with other settings .*num_heads was 2, is 4',
+             backbone('arch=dict(num_heads=4)')),
+    },
+    'predict.py {}': {
+        'prediction without a test pipeline':
+            ('child.py good.pth data/val --out a', r'child\.py: no test_dataloader',
+             child('test_dataloader = test_cfg = test_evaluator = None')),
+    },
+    'microscope.py tiny.py good.pth data/val/cat/0.png {}': {
+        'report over a file':
+            ('--out a.html', r'--out: a\.html exists and is not overwritten: choose another name', write('a.html', '')),
+        'report with another ending': ('--out a.pdf', r'--out: a\.pdf must end in \.html'),
+        'report of a broken image':
+            ('--out a.html --device cpu', r'data/val/cat/0\.png: ', cut('data/val/cat/0.png', 60)),
+        'report without a baseline checkpoint':
+            ('--baseline tiny.py god.pth --out a.html',
+             r'--baseline: no such checkpoint: god\.pth \(did you mean good\.pth\?\)'),
+        'report against a baseline of another task':
+            ('--baseline mask.py good.pth --out a.html',
+             r'--baseline: its task is detection and that of the model classification: expected one task'),
+        'report against a baseline of another image size':
+            ('--baseline child.py good.pth --out a.html --device cpu --allow-changes',
+             r'--baseline: .*0\.png becomes an image of 24x24 and 16x16 in the two test pipelines',
+             child(f'test_dataloader = dict(dataset=dict(pipeline={PIPELINE.replace("(16, 16)", "(24, 24)")}))')),
+        'report of no size': ('--max-mb inf --out a.html', r'--max-mb inf: expected a number above 0'),
+        'report that cannot be so small':
+            ('--max-mb 0.03 --out a.html --device cpu',
+             r'--max-mb leaves 0 bytes for maps, too few even for .*: name fewer images, or raise --max-mb'),
+    },
+    'microscope.py tiny.py good.pth {}': {
+        'report of no images': ('data/val --out a.html', r'IMAGE: data/val is a folder: name a few images in it'),
+        'report of an image that is not there':
+            ('data/val/cat/7.png --out a.html', r'IMAGE: no such file: data/val/cat/7\.png'),
+        'report of a file that is no image': ('tiny.py --out a.html', r'IMAGE: tiny\.py is no image, of \.jpg'),
+    },
+    'analyze.py tiny.py good.pth --out a {}': {
+        'analysis by an unknown measure':
+            ('--measures entropi', r"--measures entropi: there is no 'entropi': did you mean entropy\?"),
+        'analysis by a measure that does not apply':
+            ('--measures cka_baseline --device cpu',
+             r'--measures cka_baseline: does not apply to the model: .* name one with --baseline'),
+        'analysis by an unknown estimator of CKA': ('--cka paper', r"argument --cka: invalid choice: 'paper'"),
+        "a paper's estimator of CKA without its images":
+            ('--cka paper-bvit --device cpu',
+             r'--cka paper-bvit: does not apply: it needs 1000 images of one size, there are \d+; --num sets how '
+             r'many'),
+        'estimator of CKA without CKA':
+            ('--measures entropy --cka paper-refiner',
+             r'--cka paper-refiner: none of --measures entropy is of CKA: add one of cka, cka_baseline, '
+             r'evolving_speed'),
+        'analysis of no images': ('--num 0', r'--num 0: expected at least 1'),
+        'analysis of a folder without images':
+            ('--images empty', r'--images: empty has no image in it, of \.jpg',
+             lambda folder: (folder / 'empty').mkdir()),
+        'analysis of images that are not there':
+            ('--images vall', r'--images: no such file or folder: vall; or name a split, val or test'),
+        'analysis into the folder of another analysis':
+            ('--measures token_norms --device cpu',
+             r'--out: a is of another analysis \(vitplug: .*: choose another folder',
+             both(lambda folder: (folder / 'a').mkdir(), write('a/study.json', '{"vitplug": "0"}'))),
+        'analysis against a baseline without checkpoint':
+            ('--baseline tiny.py nowhere.pth', r'--baseline: no such checkpoint: nowhere\.pth'),
+    },
+    'analyze.py {}': {
+        'analysis of a split that the config does not have':
+            ('child.py good.pth --out a', r'--images val: child\.py has no val_dataloader; name a folder',
+             child('val_dataloader = val_cfg = val_evaluator = None')),
+        'analysis into a folder with files':
+            ('tiny.py good.pth --out data', r'--out: data holds other files, or is one'),
+        "analysis of another library's backbone":
+            ('child.py good.pth --out a --allow-changes --device cpu',
+             r"child\.py: model\.backbone is a VisionTransformer, .*: expected one of vitplug's",
+             backbone("type='mmpretrain.VisionTransformer'")),
+    },
+    ('analyze.py {}', 65): {
+        'analysis of a broken image':
+            ('tiny.py good.pth --out a --measures token_norms --device cpu',
+             r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 images cannot be used',
+             write('data/val/cat/0.png', 'no image')),
+    },
+    'erf.py {}': {
+        'receptive field of no model':
+            ('--out a', r'no model: name CONFIG and CHECKPOINT, or a model of timm by --timm NAME'),
+    },
+    'erf.py tiny.py good.pth {}': {
+        'receptive field of two models':
+            ('--timm test_vit --out a', r'--timm test_vit is the model: leave CONFIG and CHECKPOINT out'),
+        'receptive field with a checkpoint for timm alone':
+            ('--checkpoint good.pth --out a', r'--checkpoint is that of --timm'),
+        'receptive field without what the model does not have':
+            ('--reset table --out a --device cpu',
+             r"reset 'table': VisionTransformer has no parameters for it .*it has some for: ape, ape-random"),
+        'receptive field over images of no size':
+            ('--size 0 16 --out a', r'--size 0 16: expected height and width in pixels'),
+        'receptive field over no images': ('--num 0 --out a', r'--num 0: expected at least 1'),
+        'receptive field into a folder with files': ('--out data', r'--out: data holds other files, or is one'),
+    },
+    'erf.py --timm {}': {
+        'receptive field of an unknown model of timm':
+            ('vit_smal_patch16_224 --images data/val --out a',
+             r'--timm vit_smal_patch16_224: timm has no such model; close: .*vit_small_patch16_224'),
+        'receptive field of a model of timm over a split':
+            ('test_vit --out a', r'--images val: --timm has no data set: name a folder of images'),
+        'receptive field of a model of timm with weights of another':
+            ('test_vit --checkpoint good.pth --images data/val --out a',
+             r'--checkpoint: good\.pth does not fit the model: '),
+    },
+    ('erf.py {}', 65): {
+        'receptive field over a broken image':
+            ('tiny.py good.pth --out a --device cpu',
+             r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 images cannot be used',
+             write('data/val/cat/0.png', 'no image')),
+    },
+    'plug_values.py {}': {
+        'values of plugs where there are none': ('good.pth', r'good\.pth has 0 backbones with plugs in its config'),
+        'values of plugs that learn nothing':
+            ('good.pth --config child.py', r"its plugs, \['cb'\], have no learned alpha",
+             plugs("dict(type='ContextBroadcast')")),
+        'values of a plug that is not known':
+            ('bad.pth', r"type='os\.system'.*name its module|plugs\.0\.type = 'os\.system': no class of",
+             trained_with(
+                 "type='vitplug.VisionTransformer'", "plugs=[dict(type='os.system')], type='vitplug.VisionTransformer'"
+             )),
+        'plot of values over a file':
+            ('good.pth --out a.png', r'--out: a\.png exists and is not overwritten', write('a.png', 'precious')),
+    },
+    'convert.py good.pth {}': {
+        'unknown keys to convert to': ('a.pth --to keras', r"--to: invalid choice: 'keras'"),
+        'conversion into a file that exists':
+            ('tiny.pth', r'tiny\.pth exists and is not overwritten', write('tiny.pth', 'precious')),
+        'conversion into a file of another kind': ('a.npz', r"a\.npz: unknown suffix '\.npz'; choose from"),
+        'conversion into a missing folder': ('nowhere/a.pth', r'there is no folder nowhere'),
+        'conversion of keys that are not there': ('a.pth --prefix nothing.', r"good\.pth: .*'?nothing\."),
+    },
+    'publish_model.py {}': {
+        'publishing into a file that exists':
+            ('good.pth a.pth', r'a\.pth exists and is not overwritten', write('a.pth', 'precious')),
+        'publishing plain weights that are not there': ('good.pth a.pth --no-ema', r'good\.pth has no plain weights'),
+    },
+    'check_dataset.py tiny.py --splits train {}': {
+        'report into a file that exists': ('--report tiny.py', r'--report: tiny\.py exists and is not overwritten'),
+        'report into a missing folder': ('--report nowhere/a', r'--report: .*no folder nowhere'),
+        'check with no thread': ('--workers 0', r'--workers 0: expected at least 1'),
+    },
+    'check_dataset.py {}': {
+        'check of an unknown split': ('tiny.py --splits dev', r"--splits: invalid choice: 'dev'"),
+    },
+    'get_flops.py {}': {
+        'images of size 0': ('tiny.py --shape 0', r'--shape 0: expected height and width'),
+        'batch of 0': ('tiny.py --batch 0', r'--batch 0: expected at least 1'),
+        'config of an unknown library': ('mmpose::a/b.py', r"mmpose::a/b\.py: .*'mmpose' are not known"),
+        'costs of a detector with queries':
+            ('mmdet::detr/detr_r50_8xb2-150e_coco.py',
+             r'the DETR cannot be run on images of 800x1333: .*; supported are classifiers'),
+    },
+    'print_config.py': {
+        'neither a config nor two to compare': r'expected a config file or --diff BASE CHILD',
+    },
+    'print_config.py {}': {
+        'comparison with a missing config': ('--diff tiny.py tinny.py', r'no such config: tinny\.py'),
+    },
+    'model_table.py {}': {
+        'table into another document':
+            ('--out notes.md', r'notes\.md: exists and is not a table of models', write('notes.md', 'mine')),
+    },
+    'demo.py {}': {
+        'demo of a misspelt task': ('--task detction', r"'detction' is no task: .*did you mean 'detection'\?"),
+        'demo of no task': ("--task ''", r"'' names no task: expected classification, segmentation, detection"),
+    },
+    'benchmark.py {}': {
+        'measuring no rounds': ('--rounds 0', r'--rounds 0 .*expected positive numbers'),
+    },
+    'make_digit_scenes.py {}': {
+        'digits with fewer images than classes': ('--out digits --num-cls-train 3', r'3'),
+        'digits into a folder with other files': ('--out data', r'data.* must be new, empty or'),
+    },
+    ('fashion_mnist.py {}', 1): {
+        "Fashion-MNIST's files in another folder":
+            ('--source data --out fashion',
+             r'no train-images-idx3-ubyte\.gz in .*data: they are in the package dataset-fashion-mnist'),
+    },
+    ('make_garment_scenes.py {}', 1): {
+        'garments without photographs':
+            ('--fashion-mnist data --out garments',
+             r'no train-images-idx3-ubyte\.gz, nor train-images-idx3-ubyte, in .*data'),
+    },
+    'make_garment_scenes.py {}': {
+        'garments with no scenes': ('--num-val 0', r'num_scenes \(val\) = 0: must be .* >= 1'),
+    },
+    ('pooled_splits.py {}', 1): {
+        'lists of a missing data set': ('dogs nowhere', r'no such folder: .*nowhere/Images; unpack images'),
+    },
+    'pooled_splits.py {}': {
+        'lists of an unknown data set': ('birds nowhere', r"invalid choice: 'birds'"),
+    },
+    'new_experiment.py --task classification --base tiny.py --out my.py --data data {}': {
+        'experiment with a plug of another name':
+            ('--plugs gap',
+             r"--plugs: 'gap' in 'gap' is unknown: choose from none, .*, broad, .*did you mean gab\?"),
+        'experiment with a plug twice': ('--plugs gab,gab', r'GaussianAttentionBias.*more than once'),
+        'experiment of no epochs': ('--epochs 0', r'--epochs 0: expected at least 1'),
+        'experiment with a batch of all images and more':
+            ('--batch-size 1000', r'--batch-size 1000: expected 1 to \d+, the number of training images'),
+        'experiment at no rate': ('--lr nan', r'--lr nan: expected a number above 0'),
+        'experiment with names for named classes': ('--classes a,b', r'only label maps have no names'),
+        'experiment on weights that are missing':
+            ('--pretrained god.pth', r'--pretrained: no such checkpoint: god\.pth \(did you mean good\.pth'),
+        'experiment on a config that a library lacks':
+            ('--base mmdet::swin/nothing.py', r'no such config: .*swin/nothing\.py'),
+        'experiment on a config of an unknown library':
+            ('--base nothing::swin/a.py',
+             r"nothing::swin/a\.py: configs of 'nothing' are not known by name; known are mmpretrain, mmdet, "
+             r"mmseg, vitplug"),
+        'experiment on a backbone without sockets':
+            ('--base mmpretrain::resnet/resnet18_8xb32_in1k.py',
+             r"its backbone 'ResNet' takes no plugs: choose a config with a ViT or Swin"),
+        'experiment on a config of another task':
+            ('--base mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py',
+             r'is a config of mmdet; the task needs one of mmpretrain'),
+        'experiment on a part of a config':
+            ('--base vitplug::_base_/default_runtime_mmpretrain.py',
+             r'has no model, train_dataloader, .*name the config of a whole training'),
+        'experiment into a missing folder': ('--out no/my.py', r'there is no folder no; make it'),
+        'experiment into a file of another kind': ('--out my.yml', r'my\.yml must end in \.py'),
+    },
+    'new_experiment.py {}': {
+        'experiment into a config that exists':
+            ('--task classification --base tiny.py --out my.py --data data',
+             r'--out: my\.py exists and is not overwritten', write('my.py', 'precious')),
+    },
+})
+# fmt: on

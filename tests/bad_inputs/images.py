@@ -1,0 +1,251 @@
+"""Bad images, label maps, annotations, and lists of them."""
+
+import json
+import pickle
+
+import numpy as np
+
+from bad_inputs.folder import IMAGES, coco_file
+from bad_inputs.harmful import Malicious
+from bad_inputs.making import (
+    annotation,
+    both,
+    child,
+    class_weight,
+    coco_image,
+    cut,
+    empty,
+    huge_image,
+    link,
+    many_ways,
+    picture,
+    pipe,
+    remove,
+    splits_of_coco,
+    splits_of_maps,
+    write,
+)
+from bad_inputs.table import rows
+
+SMALL = np.zeros((4, 4), np.uint8)
+FAR = [1, 1, 1e9, 1, 9, 9]
+
+# fmt: off
+ROWS = rows({
+    'train.py tiny.py': {
+        'image folder is missing': (r'no such data folder: .*data/train', remove('data/train')),
+        'image folder is empty': (r'the data folder is empty: .*data/train', empty('data/train')),
+        'folder that contains itself':
+            (r'data/train/cat/again leads to .*data/train again: remove links', link('data/train/cat/again', '..')),
+    },
+    ('check_dataset.py tiny.py --splits train', 1): {
+        'image of 0 bytes': (r'image is empty\n.*data/train/cat/0\.png', cut('data/train/cat/0.png', 0)),
+        'image cut short': (r'image is damaged\n.*data/train/cat/0\.png', cut('data/train/cat/0.png', 300)),
+        'text with the name of an image':
+            (r'of no known format\n.*cat/0\.png', write('data/train/cat/0.png', '<html>404</html>')),
+        'small file with an image of 900 million pixels':
+            (r'image is too large\n.*cat/0\.png \(has 900,000,000 pixels: allowed are 89,478,485.*max_pixels',
+             huge_image),
+        'folders with ever more ways through them': (r'the data set cannot be built\n.*leads to .*again', many_ways),
+    },
+    ('check_dataset.py tiny.py --splits train', 0): {
+        'grey image': (r'1 x image with grey.*\n.*cat/0\.png', picture('data/train/cat/0.png', SMALL)),
+        'image of 16 bit':
+            (r'1 x image with 16 bit.*\n.*cat/0\.png', picture('data/train/cat/0.png', np.zeros((4, 4), np.uint16))),
+    },
+    ('check_dataset.py segment.py --splits train', 1): {
+        'label map is missing': (r'2 images \*\.png in .*1 without a partner, e\.g\. 1', remove('ade/maps/1.png')),
+        'label map of another size':
+            (r'another size than its image\n.*ade/maps/1\.png \(20 x 16 as loaded, annotated as 4 x 4',
+             picture('ade/maps/1.png', SMALL)),
+        'label map with labels that are no classes':
+            (r'labels outside of the 2 classes\n.*maps/1\.png \(\[9\]\)',
+             picture('ade/maps/1.png', np.full((16, 20), 9, np.uint8))),
+    },
+    ('check_dataset.py detect.py --splits train', 1): {
+        'COCO file is missing': (r'no such annotation file: .*coco/train\.json', remove('coco/train.json')),
+        'COCO file of 0 bytes': (r'annotation file is empty: .*coco/train\.json', cut('coco/train.json', 0)),
+        'COCO file cut short': (r'not valid JSON: .*coco/train\.json', cut('coco/train.json', 90)),
+        'COCO file with a list in it':
+            (r'another form than expected\n.*coco/train\.json', write('coco/train.json', '[1, 2]')),
+        'COCO file without annotations':
+            (r'has no annotations: .*coco/train\.json',
+             write('coco/train.json', json.dumps(coco_file() | dict(annotations=[])))),
+        'box of three numbers': (r'four finite numbers\n.*annotation 1 \(\[1, 1, 4\]', annotation(bbox=[1, 1, 4])),
+        'box that is not finite': (r'four finite numbers\n.*annotation 1', annotation(bbox=[1, 1, float('nan'), 4])),
+        'annotation of an unknown class':
+            (r'unknown category\n.*annotation 1 \(category_id 7', annotation(category_id=7)),
+        'annotation of an unknown image': (r'not in the file\n.*annotation 1 \(image_id 7', annotation(image_id=7)),
+        'two annotations of one id': (r'more than once\n.*train\.json, annotations \(0\)', annotation(id=0)),
+        'COCO file of lists in lists without an end':
+            (r'nested too deeply: .*coco/train\.json', write('coco/train.json', '[' * 100_000)),
+        'polygon with a coordinate of 1e9':
+            (r'outside of the limits\n.*annotation 1 \(coordinate 1e\+09 in an image of 20 x 16: allowed are -20 '
+             r'to 40', annotation(segmentation=[FAR])),
+        'polygon that runs to and fro':
+            (r'annotation 1 \(polygon with an outline of \d+ pixels in an image of 20 x 16: allowed are 464',
+             annotation(segmentation=[[0, 0, 20, 16] * 500])),
+        'box with a coordinate of 1e9': (r'annotation 1 \(coordinate 1e\+09', annotation(bbox=[1, 1, 1e9, 8])),
+        'RLE of another size than its image':
+            (r'annotation 1 \(RLE of size \[100000, 100000\]: expected that of its image, \[16, 20\]',
+             annotation(segmentation=dict(size=[100_000, 100_000], counts=[10**10]))),
+        'RLE of more pixels than its image has':
+            (r'annotation 1 \(RLE of size \[16, 20\]: its counts are no 320 pixels',
+             annotation(segmentation=dict(size=[16, 20], counts=[0, 10**9]))),
+        'packed RLE of more pixels than its image has':
+            (r'annotation 1 \(RLE of size \[16, 20\]: its counts are no 320 pixels',
+             annotation(segmentation=dict(size=[16, 20], counts='0oooo1'))),
+        'COCO file with an image of 10 billion pixels':
+            (r'image 1 \(size 100000 x 100000 pixels: allowed are 89,478,485',
+             coco_image(width=100_000, height=100_000)),
+    },
+    ('check_dataset.py detect.py --splits train', 0): {
+        'box without width': (r'narrower than a pixel: left out.*\n.*annotation 1', annotation(bbox=[1, 1, 0, 4])),
+        'box outside of its image':
+            (r'outside of its image: left out.*\n.*annotation 1', annotation(bbox=[90, 1, 4, 4])),
+    },
+    'train.py tiny.py --cfg-options {}': {
+        'annotations in a pickle':
+            ('train_dataloader.dataset.ann_file=list.pkl', r"ann_file = 'list\.pkl'.*pickle.*--unsafe-unpickle",
+             write('data/list.pkl', pickle.dumps(Malicious()))),
+        'image that is a device':
+            ('default_hooks.bad_samples.strict=True train_dataloader.dataset.ann_file=list.txt',
+             r'data/train/cat/2\.png is a character device: expected a regular file',
+             both(link('data/train/cat/2.png', '/dev/zero'), write('data/list.txt', 'cat/2.png 0\n'))),
+    },
+    ('check_dataset.py tiny.py --splits train --cfg-options train_dataloader.dataset.ann_file=list.txt', 1): {
+        'line of an image list without a label':
+            (r'not a path and a label\n.*data/list\.txt, line 2', write('data/list.txt', 'cat/0.png 0\ncat/1.png\n')),
+        'label of an image list that is no class':
+            (r'outside of the 2 classes\n.*data/list\.txt, line 2',
+             write('data/list.txt', 'cat/0.png 0\ncat/1.png 7\n')),
+        'image list in another encoding':
+            (r'another form than expected\n.*data/list\.txt', write('data/list.txt', b'\xff\xfe\xfa 0\n')),
+        'image that is a pipe':
+            (r'image is no regular file\n.*train/cat/2\.png \(pipe',
+             both(pipe('data/train/cat/2.png'), write('data/list.txt', 'cat/0.png 0\ncat/2.png 0\n'))),
+    },
+    'train.py tiny.py --cfg-options train_dataloader.dataset.ann_file=list.txt': {
+        'line of an image list without a label, in a training':
+            (r'data/list\.txt cannot be read by CustomDataset: not enough values',
+             write('data/list.txt', 'cat/0.png 0\ncat/1.png\n')),
+        'image that is a pipe, in a training':
+            (r'data/train/cat/2\.png is a pipe: expected a regular file',
+             both(pipe('data/train/cat/2.png'), write('data/list.txt', 'cat/0.png 0\ncat/2.png 0\n'))),
+        'image list that is a pipe':
+            (r'dataset\.ann_file: data/list\.txt is a pipe: expected a regular file', pipe('data/list.txt')),
+    },
+    ('train.py {}', 0): {
+        'label of a validation list that is no class':
+            ('tiny.py --cfg-options val_dataloader.dataset.ann_file=list.txt',
+             r'1 of 2 validation images cannot be read', write('data/list.txt', 'cat/0.png 0\ncat/1.png -1\n')),
+        'polygon with a coordinate of 1e9, in a training':
+            ('mask.py', r'[1-9] samples replaced so far', annotation(segmentation=[FAR])),
+    },
+    ('train.py tiny.py', 0): {
+        'damaged image in a training':
+            (r'\d samples replaced so far that cannot be used: .*work/bad_samples\.jsonl',
+             cut('data/train/cat/0.png', 0)),
+        'damaged image in a validation':
+            (r'1 of 4 validation images cannot be read.*bad_samples\.jsonl', cut('data/val/cat/0.png', 0)),
+    },
+    ('train.py tiny.py --cfg-options default_hooks.bad_samples.strict=True', 65): {
+        'damaged image where none is allowed':
+            (r'cannot use data/train/cat/0\.png: .*repair or remove it', cut('data/train/cat/0.png', 0)),
+        'small file with an image of 900 million pixels, in a training':
+            (r'cannot use data/train/cat/0\.png: .* has 900,000,000 pixels: allowed are 89,478,485', huge_image),
+    },
+    ('train.py tiny.py', 65): {
+        'nothing but damaged images':
+            (r'20 samples drawn in a row cannot be used, the last is data/train/',
+             both(*(cut(name, 0) for name in IMAGES if 'data/train' in name))),
+        'nothing but damaged images in a validation':
+            (r'none of the 4 val images can be read.*work/bad_samples\.jsonl',
+             both(*(cut(name, 0) for name in IMAGES if 'data/val' in name))),
+    },
+    ('test.py {}', 65): {
+        'damaged image in a test':
+            ('tiny.py good.pth', r'cannot use data/val/cat/0\.png: .*test on a list without it',
+             cut('data/val/cat/0.png', 0)),
+    },
+    ('check_dataset.py tiny.py --splits train {}', 1): {
+        'image larger than the config allows':
+            ('--cfg-options default_hooks.bad_samples.max_pixels=300',
+             r'4 x image is too large\n.*has 320 pixels: allowed are 300'),
+        'list of classes that is a device':
+            ('--cfg-options train_dataloader.dataset.metainfo.classes=classes.txt',
+             r'the data set cannot be built\n.*metainfo\.classes: classes\.txt is a character device',
+             link('classes.txt', '/dev/zero')),
+    },
+    'check_dataset.py {}': {
+        'limit of pixels that is a word':
+            ('tiny.py --splits train --cfg-options default_hooks.bad_samples.max_pixels=many',
+             r"default_hooks\.bad_samples\.max_pixels = 'many': expected a number of pixels"),
+    },
+    'train.py {}': {
+        'polygon with a coordinate of 1e9 in what a metric reads':
+            ('detect.py --cfg-options val_evaluator.type=CocoMetric val_evaluator.ann_file=coco/train.json',
+             r'coco/train\.json, annotation 1: coordinate 1e\+09', annotation(segmentation=[FAR])),
+    },
+    'train.py child.py': {
+        'class weights in a pickle':
+            (r"class_weight = 'w\.pkl': a pickle or YAML file can run code.*--unsafe-unpickle",
+             both(write('w.pkl', pickle.dumps(Malicious())), class_weight('w.pkl'))),
+        'class weights in pickled objects of numpy':
+            (r'w\.npy is or holds a pickle, which can run code.*--unsafe-unpickle',
+             both(lambda folder: np.save(folder / 'w.npy', np.array([Malicious()])), class_weight('w.npy'))),
+        'images in pickles':
+            (r"decode_backend = 'pickle': read as a pickle, which can run code",
+             child(
+                 "train_dataloader = dict(dataset=dict(pipeline=[dict(type='mmseg.LoadBiomedicalImageFromFile', "
+                 "decode_backend='pickle')]))"
+             )),
+    },
+    'get_flops.py {}': {
+        'class weights in a pickle, counted':
+            ('child.py', r"class_weight = 'w\.pkl': a pickle or YAML file can run code",
+             both(write('w.pkl', pickle.dumps(Malicious())), class_weight('w.pkl'))),
+    },
+    ('train.py {}', 70): {
+        'loss that is not finite':
+            ('tiny.py --cfg-options optim_wrapper.optimizer.lr=1e30 default_hooks.non_finite.max_consecutive=1',
+             r'loss or gradients of iteration 2 are not finite.*loss = nan; images: data/train/'),
+    },
+    'new_experiment.py {}': {
+        'own data without folders of splits':
+            ('--task classification --base tiny.py --out my.py --data data/train',
+             r'data/train has no folder for train and val: .*found cat, dog'),
+    },
+    'new_experiment.py --task classification --base tiny.py --out my.py --data data': {
+        'own class folder without images': (r'class folders without images in data/val: dog', empty('data/val/dog')),
+        'own classes that val lacks':
+            (r'data/val and data/train differ in the class folders dog', remove('data/val/dog')),
+    },
+    'new_experiment.py --task detection --data coco --base detect.py --out my.py': {
+        'own images without annotations':
+            (r'no annotations for val: expected a COCO file such as coco/annotations/instances_val\.json',
+             both(splits_of_coco, remove('coco/val.json'))),
+        'own images with two COCO files':
+            (r'two COCO files for val: coco/person_val\.json and coco/val\.json',
+             both(splits_of_coco, write('coco/person_val.json', '{}'))),
+        'own annotations that are no COCO file':
+            (r'coco/val\.json is no COCO file: expected lists of images, annotations and categories',
+             both(splits_of_coco, write('coco/val.json', '[1]'))),
+    },
+    'new_experiment.py --task segmentation --data town --base segment.py --out my.py': {
+        'own masks with colours':
+            (r'town/masks/val/0\.png has colours \(RGB\): expected a label map',
+             both(splits_of_maps, picture('town/masks/val/0.png', np.zeros((16, 20, 3), np.uint8)))),
+        'own masks of 0 and 255':
+            (r'masks have the labels 0 \(255 is ignored\).*number the classes 0, 1, 2',
+             both(
+                 splits_of_maps,
+                 *(
+                     picture(f'town/masks/{split}/{name}.png', np.full((16, 20), 255 * int(name), np.uint8))
+                     for split in ('train', 'val')
+                     for name in '01'
+                 ),
+             )),
+    },
+})
+# fmt: on

@@ -1,0 +1,45 @@
+"""Small data, and checkpoints of models that nobody has trained."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+from torch import nn
+
+from vitplug.datasets.digit_scenes import make_digit_scenes
+
+
+def small_digits(folders, images: tuple[int, int], scenes: tuple[int, int]) -> Path:
+    """A digits data set.
+
+    Args:
+        folders: pytest's ``tmp_path_factory``.
+        images: Number of images for classification, of training and validation.
+        scenes: The same of scenes.
+    """
+    root = folders.mktemp('data') / 'digits'
+    return make_digit_scenes(root, num_classification=images, num_scenes=scenes, log=lambda line: None)
+
+
+def save_untrained(config: Path, path: Path, change: Callable[[nn.Module], object] = lambda module: None) -> None:
+    """A checkpoint of a config's model with its initial weights, as a training writes it.
+
+    Args:
+        config: The config.
+        path: The checkpoint.
+        change: Called with each module of the model, without gradients.
+    """
+    cfg = Config.fromfile(config)
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(copy.deepcopy(cfg.model))
+    model.init_weights()
+    with torch.no_grad():
+        model.apply(change)
+    meta = dict(cfg=cfg.pretty_text)
+    if 'metainfo' in cfg:
+        meta |= dict(dataset_meta=dict(classes=cfg.metainfo.classes, palette=cfg.metainfo.palette))
+    torch.save(dict(meta=meta, state_dict=model.state_dict()), path)
