@@ -173,7 +173,17 @@ def test_masks_are_cached_and_the_cache_is_bounded():
     assert WindowLayout(8, 8, 4, 2).mask(cpu) is WindowLayout(7, 6, 4, 2).mask(cpu)
     for side in range(4, 200):
         WindowLayout(side, 4, 4, 2).mask(cpu)
-    assert _cached_shift_mask.cache_info().currsize <= 16
+    assert _cached_shift_mask.__wrapped__.cache_info().currsize <= 16
+
+
+def test_tables_of_fake_tensors_are_not_kept():
+    """They would meet the tensors of a later forward, and kept ones fake tensors."""
+    fake_tensor = pytest.importorskip('torch._subclasses.fake_tensor')
+    layout, cpu = WindowLayout(9, 11, 4, 2), torch.device('cpu')
+    for _ in range(2):
+        with fake_tensor.FakeTensorMode():
+            assert type(layout.mask(cpu)) is type(layout.slots(cpu)[0]) is fake_tensor.FakeTensor
+        assert type(layout.mask(cpu)) is type(layout.slots(cpu)[0]) is torch.Tensor
 
 
 @given(height=st.integers(1, 5), width=st.integers(1, 5))

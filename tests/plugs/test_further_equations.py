@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import images, mvit, randomize, swin, vit
+from cases import images, mvit, randomize, swin, vit, vit_with_windows
 from timm.layers.diff_attention import DiffAttention
 from timm.layers.pos_embed_sincos import (
     RotaryEmbeddingCat,
@@ -106,6 +106,26 @@ def test_sink(host, start, learnable):
     assert b.model.plug_summary.endswith('attention: fused')
 
 
+@pytest.mark.parametrize('beside', ['', '+gab'])
+def test_gradients_of_a_learned_sink_without_maps(beside, monkeypatch):
+    """Fused and plain are twins; alone, the logit is a channel of the keys, and one call without mask serves."""
+    model = randomize(vit(plugs='sink' + beside)).double()
+    x, calls = images(32, 40), []
+    leaves = [p for p in model.parameters() if p.requires_grad]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(q, k, v, attn_mask=None, **settings):
+        calls.append((q.shape[-1], v.shape[-1], attn_mask))
+        return sdpa(q, k, v, attn_mask=attn_mask, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, 'scaled_dot_product_attention', counted)
+    got = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
+    assert beside or calls == [(9, 9, None)] * 4
+    with fused_attention(False):
+        expected = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
+    assert_close(got, expected)
+
+
 def test_a_low_sink_is_the_host():
     model, plain = vit(plugs=[AttentionSink(start=-500)]), vit()
     plain.load_state_dict(model.state_dict(), strict=False)
@@ -150,6 +170,33 @@ def test_entmax(host, alpha):
         expected = torch.stack([row.softmax(0) if alpha == 1 else sums_to_one(row, alpha) for row in rows])
         assert_close(found['probs'][index].detach().flatten(0, -2)[::97], expected)
     assert alpha == 1 or (found['probs'][1] == 0).any()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ('alpha', 'is_learned'), [*((a, False) for a in (1.01, 1.2, 1.5, 1.8, 2, 3)), (1.01, True), (1.5, True), (2, True)]
+)
+def test_thresholds_of_entmax_are_exact(alpha, is_learned, dtype):
+    """Rows of many nearly equal, of few large and of hidden logits, against the halving of an interval in float64."""
+    from vitplug.plugs.entmax_attention import _Entmax
+
+    draw = torch.Generator().manual_seed(0)
+    rows = [torch.randn(4096, generator=draw) * scale for scale in (0.01, 1, 5)] + [torch.zeros(4096)]
+    rows += [-torch.arange(4096) * 0.02, torch.where(torch.arange(4096) % 2 == 0, 0.0, -1e4), torch.zeros(1)]
+    for row in rows:
+        z = row.to(dtype)[None, None, None, None]
+        got = _Entmax.apply(z, torch.full((1,), alpha, dtype=dtype) if is_learned else alpha).squeeze((0, 1, 2, 3))
+        assert_close(got.double(), sums_to_one(row.to(dtype).double(), alpha), rtol=2e-4, atol=2e-6, check_dtype=False)
+        if dtype == torch.float64:
+            assert_close(got, sums_to_one(row.double(), alpha), rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize('alpha', [1.0, 1.2, 1.5, 2.0, 3.0])
+def test_gradients_of_a_constant_entmax(alpha):
+    from vitplug.plugs.entmax_attention import _Entmax
+
+    z = torch.tensor([[3.0, 1.0, 0.2, -0.5], [0.1, 0.0, -0.1, 0.3]], dtype=torch.float64)[None, None, None]
+    torch.autograd.gradcheck(lambda z: _Entmax.apply(z, alpha), z.requires_grad_())
 
 
 @pytest.mark.parametrize('alpha', [1.0, 1.2, 1.5, 2.0])
@@ -377,10 +424,51 @@ def test_moved_coordinates_in_training_alone():
     x = images(32, 40)
     assert_close(moved.eval()(x), plain.eval()(x))
     part, site = moved.layers[0].plugs['rotary_position']['qkv'], moved._plans()[0].site
-    y, x_ = part.train()._places(site, torch.float64, torch.device('cpu'))
+    y, x_ = (places[1:] for places in part.train()._places(site, torch.float64, torch.device('cpu')))
     assert y.unique().numel() == site.layout.hw[0] and x_.unique().numel() == site.layout.hw[1]
     spread = (y.max() - y.min()) / (2 - 2 / site.layout.hw[0])
     assert 1 / 3 <= spread <= 3 and spread != 1
+
+
+@pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])
+def test_places_move_once_a_forward(mode):
+    first, second = (block.plugs['rotary_position']['qkv'].train() for block in rope(mode, jitter=1.5).layers[:2])
+    if mode == 'mixed':
+        second.load_state_dict(first.state_dict())
+    site = Site(GlobalLayout(3, 5, 1))
+    q = torch.randn(1, 1, 2, 16, 12, dtype=torch.float64)
+    rotated, _, _, carry = first(q, q, q, site, {})
+    assert_close(second(q, q, q, site, carry)[0], rotated)
+    assert (second(q, q, q, site, {})[0] - rotated).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize('build', [vit, vit_with_windows, lambda **s: swin(arch=EVEN_SWIN, **s)])
+@pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])
+def test_blocks_share_only_what_is_theirs(build, mode):
+    """Blocks of one stage, with windows and without, at another size: as if each made its own table."""
+    model = randomize(build(plugs=[dict(type='RotaryPosition', mode=mode)])).double()
+    x = images(48, 40)
+    got = model(x)
+    for index, block in enumerate(model.plugged_blocks()):
+        block.plugs['rotary_position']['qkv'].key = str(index)
+    assert_close(got, model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('mode', ['axial', 'dinov3', 'mixed'])
+def test_rotations_of_neighbours_are_the_same_in_a_graph(mode, monkeypatch):
+    """As complex numbers, and in the real operations of compiled graphs; in half precision with angles of float32."""
+    model = rope(mode)
+    x = images(32, 40).requires_grad_()
+    weights = torch.linspace(-1, 2, model(x)[0].numel(), dtype=x.dtype).view_as(model(x)[0])
+    leaves = [x, *(p for p in model.parameters() if p.requires_grad)]
+    expected = torch.autograd.grad(model(x)[0], leaves, weights, allow_unused=True)
+    part, site = model.layers[0].plugs['rotary_position']['qkv'], model._plans()[0].site
+    q = torch.randn(1, 1, 2, 21, 12, dtype=torch.float64)
+    half = part(*3 * [q.bfloat16()], site, {})[0]
+    assert half.dtype == torch.bfloat16
+    assert_close(half, part(*3 * [q.bfloat16().double()], site, {})[0].bfloat16(), rtol=0.01, atol=0.01)
+    monkeypatch.setattr('vitplug.plugs.rotary_position.is_compiling', lambda: True)
+    assert_close(torch.autograd.grad(model(x)[0], leaves, weights, allow_unused=True), expected)
 
 
 EVEN_SWIN = dict(embed_dims=16, depths=[2, 2], num_heads=[2, 4])

@@ -5,16 +5,16 @@ attention has one window, the whole image.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling, is_exporting
+from vitplug.compat import is_exporting
 
 from .grids import TokenGrid, ceil_div
+from .tables import cached
 
 # Logit of pairs from different regions of a shifted window; the host's value, large enough for softmax.
 MASKED = -100.0
@@ -145,8 +145,7 @@ class WindowLayout:
 
     def slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Index into the tokens of all shifted windows: of every map token ``(h * w,)``, and of the padding."""
-        build = _slots if is_compiling() else _cached_slots
-        return build(self, device)
+        return _cached_slots(self, device)
 
     def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
         """Tokens ``(B, h * w, D)`` to windows ``(B, W, N, D)`` in one copy, padded with zeros or the given token."""
@@ -191,8 +190,7 @@ class WindowLayout:
         """
         if not self.shift:
             return None
-        build = _shift_mask if is_compiling() else _cached_shift_mask
-        return build(*self.padded, self.window, self.shift, device)
+        return _cached_shift_mask(*self.padded, self.window, self.shift, device)
 
     def hidden_keys(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N)`` of the padding; None where there is none, or the softmax sees it."""
@@ -239,7 +237,7 @@ def _window_and_place(padded: int, layout: WindowLayout, device: torch.device) -
     return position // layout.window, position % layout.window
 
 
-_cached_slots = lru_cache(maxsize=64)(_slots)
+_cached_slots = cached(maxsize=64)(_slots)
 
 
 class _Scatter(torch.autograd.Function):
@@ -275,4 +273,4 @@ class _Gather(torch.autograd.Function):
 
 
 # Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
-_cached_shift_mask = lru_cache(maxsize=16)(_shift_mask)
+_cached_shift_mask = cached(maxsize=16)(_shift_mask)

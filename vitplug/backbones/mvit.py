@@ -6,7 +6,7 @@ checkpointing are added.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from math import lcm, prod
 
@@ -19,7 +19,8 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
-from vitplug.compat import is_compiling, register_load_state_dict_pre_hook
+from vitplug.attention.tables import cached
+from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
@@ -194,8 +195,7 @@ def relative_positions(table: Tensor, queries: int, keys: int) -> Tensor:
         ``(queries, keys, d)``.
     """
     length = 2 * max(queries, keys) - 1
-    find = _offsets if is_compiling() else _cached_offsets
-    return _resized(table, length)[find(queries, keys, table.device)]
+    return _resized(table, length)[_offsets(queries, keys, table.device)]
 
 
 def _resized(table: Tensor, length: int) -> Tensor:
@@ -204,6 +204,7 @@ def _resized(table: Tensor, length: int) -> Tensor:
     return F.interpolate(table.T[None], size=length, mode='linear', align_corners=False)[0].T
 
 
+@cached(maxsize=128)
 def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
     """The offset of every pair as an index into a table, ``(queries, keys)``."""
     # In float32 and in this order, as mmpretrain and timm have it: where one side is no multiple of the other,
@@ -213,9 +214,6 @@ def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         q, k = (torch.arange(n, dtype=torch.float32, device=device) for n in (queries, keys))
         return ((q * per_query)[:, None] - k * per_key + (keys - 1) * per_key).long()
-
-
-_cached_offsets = lru_cache(maxsize=128)(_offsets)
 
 
 class MultiScaleBlock(BaseModule):

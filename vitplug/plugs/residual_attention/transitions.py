@@ -4,17 +4,16 @@ Each function takes the scores ``(B, W, H, Nq, Nk)``, their site, the new site a
 the scores for the new block, and a mask of the pairs whose scores are known (None: all).
 """
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling, replace
+from vitplug.compat import replace
 
 from ...attention.grids import TokenGrid, ceil_div
 from ...attention.layouts import Layout
 from ...attention.site import Site
+from ...attention.tables import cached
 
 
 def keep(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
@@ -70,14 +69,14 @@ def align_tokens(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[
     """Token by token: every pair that shared a window before keeps its score."""
     if source.layout.shift == site.layout.shift:
         return scores, None
-    find = _find_tokens if is_compiling() else _cached_find_tokens
-    window_WN, place_WN = find(source.layout, site.layout, scores.device)
+    window_WN, place_WN = _find_tokens(source.layout, site.layout, scores.device)
     # Advanced indices around the slice of heads: B W N N H.
     found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]
     known_WNN = window_WN[:, :, None] == window_WN[:, None, :]
     return found.movedim(-1, 2), known_WNN[:, None]
 
 
+@cached(maxsize=16)
 def _find_tokens(source: Layout, layout: Layout, device: torch.device) -> tuple[Tensor, Tensor]:
     """For every place of every new window the window and the place its token had before, ``(W, N)`` each."""
     # Inference tensors could not be used by a later training forward.
@@ -89,9 +88,6 @@ def _find_tokens(source: Layout, layout: Layout, device: torch.device) -> tuple[
         )
         slots_WN = torch.empty_like(now).scatter_(0, now, before).view(-1, area)
         return slots_WN // area, slots_WN % area
-
-
-_cached_find_tokens = lru_cache(maxsize=16)(_find_tokens)
 
 
 def pool_windows(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, None]:
