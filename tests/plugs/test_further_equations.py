@@ -133,22 +133,40 @@ def test_a_low_sink_is_the_host():
     assert_close(model(x), plain(x))
 
 
-def test_locality(host):
-    b = Branch(host, [LocalitySelfAttention()])
-    _, found = b.model.forward_intermediates(b.x, ('q', 'probs'))
-    # Recorded after the temperature.
-    logits = b.logits.masked_fill(torch.eye(b.logits.shape[-1], dtype=torch.bool), -torch.inf)
-    assert not found['probs'][1].diagonal(dim1=-2, dim2=-1).any()
-    heads = b.project(logits.softmax(-1) @ b.v)
-    assert_close(b.attn, heads)
-    tokens, _ = b.model.embed(b.x) if host == 'vit' else (None, None)
-    if host == 'vit':
-        first = b.model.layers[0]
-        q, *_ = b.attention.split_heads(first.attn.qkv(first.ln1(tokens)))
-        own = first.plugs['locality_self_attention']['qkv'].temperature[:, None, None]
-        assert_close(b.found['q'][0].squeeze(1), own * q.transpose(1, 2))
-    (gradient,) = torch.autograd.grad(b.attn.square().sum(), b.part['qkv'].temperature)
-    assert gradient.abs().sum() > 0
+def own_q_and_k(branch):
+    """q and k before the plugs change them, with the parameters on their way."""
+    inner, block = branch.attention, branch.block
+    norm = block.ln1 if hasattr(block, 'ln1') else block.norm1
+    tokens = norm(branch.found['block'][0])
+    q, k, _ = inner.split_heads(inner.project(tokens, branch.site.layout))
+    return q.transpose(2, 3), k.transpose(2, 3)
+
+
+def assert_gradients(branch, expected):
+    """As :meth:`Branch.assert_is`, of the branch's weights, where q and k are recorded after the plug."""
+    assert_close(branch.attn, expected)
+    weights = torch.linspace(-1, 2, expected.numel(), dtype=expected.dtype).view_as(expected)
+    leaves = [*branch.attention.parameters(), *branch.part.parameters()]
+    got, wanted = (
+        torch.autograd.grad(out, leaves, weights, allow_unused=True, retain_graph=True)
+        for out in (branch.attn, expected)
+    )
+    assert_close(got, wanted)
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in got[-len(list(branch.part.parameters())) :])
+
+
+@pytest.mark.parametrize('diagonal', [False, True])
+def test_locality(host, diagonal):
+    b = Branch(host, [LocalitySelfAttention(diagonal=diagonal)])
+    q, k = own_q_and_k(b)
+    q = b.part['qkv'].temperature[:, None, None] * q
+    logits = q @ k.mT * b.attention.scale + b.bias + b.hidden.unsqueeze(2)
+    if not diagonal:
+        logits = logits.masked_fill(torch.eye(logits.shape[-1], dtype=torch.bool), -torch.inf)
+    assert_gradients(b, b.project(logits.softmax(-1) @ b.v))
+    assert b.model.plug_summary.endswith('attention: fused')
+    _, found = b.model.forward_intermediates(b.x, 'probs')
+    assert found['probs'][1].diagonal(dim1=-2, dim2=-1).any() == diagonal
 
 
 def sums_to_one(z, alpha):
@@ -240,11 +258,12 @@ def test_re_attention(host):
 
 def test_qk_norm(host):
     b = Branch(host, 'qk-norm')
-    for t, norm in ((b.q, b.part['qkv'].q), (b.k, b.part['qkv'].k)):
-        plain = (t - norm.bias) / norm.weight
-        assert_close(plain.mean(-1), torch.zeros_like(plain[..., 0]))
-        assert_close(plain.var(-1, unbiased=False), torch.ones_like(plain[..., 0]), rtol=1e-2, atol=1e-2)
-    assert_close(b.attn, b.project(b.logits.softmax(-1) @ b.v))
+    normed = []
+    for t, norm in zip(own_q_and_k(b), (b.part['qkv'].q, b.part['qkv'].k), strict=True):
+        centred = t - t.mean(-1, keepdim=True)
+        normed.append(centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight + norm.bias)
+    logits = normed[0] @ normed[1].mT * b.attention.scale + b.bias + b.hidden.unsqueeze(2)
+    assert_gradients(b, b.project(logits.softmax(-1) @ b.v))
 
 
 def test_head_scale(host):
@@ -318,10 +337,38 @@ def test_conditional_positions(build):
     padded = torch.nn.functional.pad(tokens[:, prefix:].unflatten(1, hw), (0, 0, 1, 1, 1, 1))
     added = sum(padded[:, i : i + hw[0], j : j + hw[1]] * conv.weight[:, 0, i, j] for i in range(3) for j in range(3))
     expected = torch.cat((tokens[:, :prefix], tokens[:, prefix:] + (added + conv.bias).flatten(1, 2)), 1)
-    assert_close(found['block'][0], expected)
+    got = found['block'][0]
+    assert_close(got, expected)
+    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
+    leaves = [(conv.weight, conv.bias, next(m.parameters())) for m in (model, plain)]
+    assert_close(*(torch.autograd.grad(out, of, weights) for out, of in zip((got, expected), leaves, strict=True)))
     stages = [plan.stage for plan in model._plans()]
     have = [bool(block.plugs) for block in model.plugged_blocks()]
     assert have == [stage not in stages[:i] for i, stage in enumerate(stages)]
+
+
+ANY_SIZE = [
+    *('gate', 'registers', 'attn-scale', 'feat-scale', 'value-residual(learnable=True)', 'neutreno', 'lsa', 'rope'),
+    *('rope(mode="mixed")', 'rope(mode="dinov3")', 'peg(start="paper")', 'sink', 'entmax', 'sigmoid', 'talking-heads'),
+    *('re-attention', 'qk-norm', 'head-scale', 'xsa', 'diff'),
+]
+
+
+@pytest.mark.parametrize(
+    ('plugs', 'build'), [(p, host) for p in ANY_SIZE for host in HOSTS if (p, host) != ('registers', 'swin')]
+)
+def test_bfloat16_on_a_map_that_is_not_square(plugs, build):
+    """Under autocast near float32, with finite gradients for every parameter of the plug."""
+    settings = dict(layer_cfgs=dict(num_heads=2)) if build == 'vit' else dict(arch=EVEN_SWIN)
+    model = randomize(HOSTS[build](plugs=plugs, **settings)).eval()
+    x = images(48, 40, dtype=torch.float32)
+    expected = model(x)[-1]
+    with torch.autocast('cpu', torch.bfloat16):
+        got = model(x)[-1]
+    assert (got.float() - expected).abs().mean() < 0.05 * expected.abs().mean()
+    got.float().square().sum().backward()
+    grads = {name: p.grad for name, p in model.named_parameters() if 'plugs' in name.split('.')}
+    assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
 
 
 REFUSED = {
