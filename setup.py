@@ -42,6 +42,7 @@ OPENMMLAB = [
     'regex',
 ]
 TEST = [
+    'entmax',
     'hypothesis',
     'onnx',
     'onnxruntime',

@@ -209,6 +209,31 @@ def test_thresholds_of_entmax_are_exact(alpha, is_learned, dtype):
             assert_close(got, sums_to_one(row.double(), alpha), rtol=1e-9, atol=1e-13)
 
 
+@pytest.mark.parametrize('alpha', [1.3, 1.5, 2.0])
+def test_entmax_is_that_of_its_authors(alpha):
+    """Values and gradients of the package entmax, of alpha too."""
+    from vitplug.plugs.entmax_attention import _Entmax
+
+    theirs = pytest.importorskip('entmax')
+    z = 3 * torch.randn(2, 1, 3, 5, 50, dtype=torch.float64)
+    z.requires_grad_()
+    weights = torch.linspace(-1, 2, z.numel(), dtype=z.dtype).view_as(z)
+    exact = {1.5: theirs.entmax15, 2.0: theirs.sparsemax}.get(alpha)
+    if exact is not None:
+        ours, expected = _Entmax.apply(z, alpha), exact(z, dim=-1)
+        assert_close(ours, expected)
+        assert_close(*(torch.autograd.grad(out, z, weights) for out in (ours, expected)))
+    ours, expected = torch.full((1,), alpha).double().requires_grad_(), torch.tensor(alpha).double().requires_grad_()
+    of_ours, of_theirs = _Entmax.apply(z, ours), theirs.entmax_bisect(z, expected, dim=-1, n_iter=60)
+    assert_close(of_ours, of_theirs)
+    got, wanted = (
+        torch.autograd.grad(of_ours, (z, ours), weights),
+        torch.autograd.grad(of_theirs, (z, expected), weights),
+    )
+    assert_close(got[0], wanted[0])
+    assert_close(got[1].squeeze(), wanted[1], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize('alpha', [1.0, 1.2, 1.5, 2.0, 3.0])
 def test_gradients_of_a_constant_entmax(alpha):
     from vitplug.plugs.entmax_attention import _Entmax
