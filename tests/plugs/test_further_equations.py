@@ -444,7 +444,14 @@ def rotated_by_timm(model, embed, half):
         torch.cat((t[:, :, :1], apply_rot_embed_cat(t[:, :, 1:], embed.to(t.dtype), half=half)), 2) for t in (q, k)
     ]
     _, found = model.forward_intermediates(x, ('q', 'k'), layers=[0])
-    return [found[name][0].squeeze(1) for name in 'qk'], rotated
+    return [found[name][0].squeeze(1) for name in 'qk'], rotated, block.attn.qkv.weight
+
+
+def assert_rotated(got, expected, weight, rtol=1e-5, atol=1e-6):
+    """Values, and the gradient of the projection's weight: timm's tables are in float32."""
+    assert_close(got, expected, rtol=rtol, atol=atol)
+    grads = [torch.autograd.grad([t.square().sum() + t.sum() for t in both], weight) for both in (got, expected)]
+    assert_close(*grads, rtol=10 * rtol, atol=100 * atol)
 
 
 def rope(mode, **settings):
@@ -454,12 +461,12 @@ def rope(mode, **settings):
 
 def test_axial_rotation_is_timms():
     embed = RotaryEmbeddingCat(12, in_pixels=False, temperature=100.0, grid_indexing='xy').get_embed([4, 5])
-    assert_close(*rotated_by_timm(rope('axial'), embed, half=False), rtol=1e-5, atol=1e-6)
+    assert_rotated(*rotated_by_timm(rope('axial'), embed, half=False))
 
 
 def test_rotation_of_dinov3_is_timms():
     embed = RotaryEmbeddingDinoV3(12).get_embed([4, 5])
-    assert_close(*rotated_by_timm(rope('dinov3'), embed, half=True), rtol=1e-5, atol=1e-6)
+    assert_rotated(*rotated_by_timm(rope('dinov3'), embed, half=True))
 
 
 def test_mixed_rotation_is_timms():
@@ -467,7 +474,7 @@ def test_mixed_rotation_is_timms():
     for index, block in enumerate(model.layers):
         theirs.freqs.data[:, index] = block.plugs['rotary_position']['qkv'].frequencies.float()
     embed = theirs.get_embed([4, 5])[0]
-    assert_close(*rotated_by_timm(model, embed, half=False), rtol=1e-5, atol=1e-5)
+    assert_rotated(*rotated_by_timm(model, embed, half=False), atol=1e-5)
     torch.manual_seed(0)
     fresh = vit(plugs='rope(mode="mixed")', layer_cfgs=dict(num_heads=2)).layers[0].plugs['rotary_position']['qkv']
     lengths = (fresh.frequencies**2).sum(0).sqrt()
