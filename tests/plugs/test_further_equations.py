@@ -396,6 +396,33 @@ def test_bfloat16_on_a_map_that_is_not_square(plugs, build):
     assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
 
 
+LEARNED = {
+    'gate': ('gated_attention.gate', lambda part: part['heads'].gate.bias.sigmoid()),
+    'gate(start="identity")': ('gated_attention.gate', lambda part: 2 * part['heads'].gate.bias.sigmoid()),
+    'diff': ('differential_attention.lambda-l0', lambda part: part['map'].share - part['map'].start),
+    'entmax(learnable=True)': ('entmax_attention.alpha', lambda part: part['normalise'].entmax_alpha.clamp(1, 2)),
+    'lsa': ('locality_self_attention.t', lambda part: part['qkv'].temperature),
+    'sink': ('attention_sink.s', lambda part: part['extra_keys'].sink_logit),
+    'head-scale': ('head_scale.g', lambda part: part['heads'].head_scale),
+    'rope(mode="mixed")': ('rotary_position.f', lambda part: part['qkv'].frequencies),
+    'value-residual(learnable=True)': ('value_residual.lambda', lambda part: part['qkv'].value_lambda),
+}
+
+
+@pytest.mark.parametrize('plugs', LEARNED)
+def test_values_that_are_watched(plugs):
+    """As they act, whatever training has made of them."""
+    model = vit(plugs=plugs, layer_cfgs=dict(num_heads=2))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(0.5, 2.5)
+    name, expected = LEARNED[plugs]
+    found = model.learned_values()
+    assert list(found) == [name] and len(found[name]) == 4 - plugs.startswith('value')
+    part = next(iter(model.layers[1].plugs.values()))
+    assert_close(found[name][1], expected(part).detach())
+
+
 REFUSED = {
     'gate(granularity="row")': "granularity='row': expected one of",
     'value-residual(start="identity")': "start='identity' changes nothing without learnable=True",

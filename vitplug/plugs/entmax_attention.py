@@ -47,6 +47,10 @@ class EntmaxAttention(Plug):
         if learnable and alpha > 2:
             raise ValueError(f'alpha={alpha}: a learned alpha stays between 1 and 2')
 
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """alpha as it acts, between 1 and 2."""
+        return {symbol: value.clamp(1, 2) for symbol, value in super().learned_values(tensors).items()}
+
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'normalise': Entmax(plan.num_heads if self.learnable else 0, self.alpha)}
 
