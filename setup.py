@@ -33,6 +33,7 @@ OPENMMLAB = [
     'regex',
 ]
 TEST = [
+    'entmax',
     'hypothesis',
     'mypy',
     'onnx',

@@ -217,6 +217,8 @@ MAPS, FITS = (
     for measure in ('measures.attention import', 'measures.gaussian_fit import')
 )
 
+NEURONS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'find_register_neurons(' in code]
+
 
 def modules_of(page: Path) -> list[str]:
     """The modules an example page defines."""
@@ -261,7 +263,7 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MAPS, FITS, examples)
+    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MAPS, FITS, NEURONS, examples)
     assert sum(map(len, kinds)) == len(CODE)
     assert len(examples) == 3 and SNIPPETS and PROGRAMS and FROM_PYTHON
     assert {code for _, _, code in CODE if "'mmseg::" in code}
@@ -298,6 +300,14 @@ def test_python_without_configs_runs(code, tmp_path):
     weights = scope['backbone'].state_dict()
     assert len(weights) > len(plain.state_dict())
     assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
+
+
+@pytest.mark.parametrize('code', NEURONS)
+def test_found_neurons_make_a_plug(code):
+    scope = {}
+    exec(code, scope)
+    assert len(scope['plugs'][0]['neurons']) == 3
+    assert type(scope['vit'])(scope['arch'], img_size=32, patch_size=8, plugs=scope['plugs']).plug_summary
 
 
 @pytest.mark.parametrize('code', MAPS)

@@ -13,7 +13,7 @@ import torch
 from torch.testing import assert_close
 
 from vitplug.analysis.costs import LinspaceOnCpu
-from vitplug.backbones import SwinTransformer, SwinTransformerV2
+from vitplug.backbones import SwinTransformer, SwinTransformerV2, VisionTransformer
 from vitplug.benchmark import attention, cli, compilation, growth, hosts, measure, models, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.compilation import Compiled
@@ -174,6 +174,28 @@ def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):
     cli.main([*QUICK[:-1], 'growth', '--out', str(tmp_path)])
     assert '| CB | 1.0 s' in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ['bench.json']
+
+
+def test_plugs_of_a_command_are_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(models, 'in_own_process', lambda job: job())
+    monkeypatch.setattr(models, 'deit', lambda size, plugs=(): tiny_vit(plugs))
+    texts = ['gate', 'rope(mode="mixed")']
+    cli.main([*QUICK[:-1], 'plugs', '--plugs', *texts, '--out', str(tmp_path)])
+    tables = json.loads((tmp_path / 'bench.json').read_text())['tables']
+    assert [[row['name'] for row in table['rows']] for table in tables] == [['plain', *texts]] * 2
+    monkeypatch.setattr(growth, 'in_own_process', lambda job: (job.args[1], job.args[1] ** 2))
+    found = list(growth.run('cpu', lambda text: None, texts))
+    assert [(one.name, one.target, one.slope(one.gigabytes)) for one in found] == [
+        (name, None, 1.0) for name in ('plain', *texts)
+    ]
+    with pytest.raises(SystemExit):
+        cli.main(['--plugs', 'gat', '--out', str(tmp_path)])
+    assert 'did you mean gate?' in capsys.readouterr().err
+
+
+def tiny_vit(plugs):
+    arch = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=8)
+    return VisionTransformer(arch=arch, img_size=224, plugs=plugs)
 
 
 def tiny_swin(plugs):

@@ -15,6 +15,7 @@ from mmpretrain.models import VisionTransformer as MMPretrainViT
 from mmpretrain.registry import MODELS
 from mmseg.models.backbones.swin import SwinTransformer as MMSegSwin
 from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
+from timm.layers.attention import Attention as TimmAttention
 from torch.nn import functional as F
 
 from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
@@ -26,6 +27,7 @@ SMALL_ARCH = dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels
 SMALL_SWIN = dict(embed_dim=12, depths=(2, 2, 2), num_heads=(2, 4, 4), img_size=64, window_size=4, num_classes=5)
 VIT = dict(type='vitplug.VisionTransformer', arch=SMALL_ARCH, img_size=32, patch_size=8)
 RELPOS = dict(TIMM_RELPOS, plugs=[dict(type='RelPosMlp')])
+WITHOUT_CLASS_TOKEN = dict(with_cls_token=False, layer_scale_init_value=1e-5, out_type='avg_featmap', final_norm=False)
 SWIN = dict(
     type='vitplug.SwinTransformer',
     arch=dict(embed_dims=12, depths=[2, 2, 2], num_heads=[2, 4, 4]),
@@ -34,6 +36,12 @@ SWIN = dict(
 )
 VIT_HEAD = dict(type='VisionTransformerClsHead')
 LINEAR_HEAD = dict(type='LinearClsHead')
+
+
+class Gated(TimmAttention):
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings, gated=True)
+
 
 # timm's model and its settings, vitplug's backbone, mmpretrain's head, image size, batch
 TIMM = {
@@ -55,6 +63,33 @@ TIMM = {
         32,
     ),
     'relpos': ('vit_relpos_small_patch16_224', SMALL_VIT, {**VIT, **RELPOS}, LINEAR_HEAD, 32),
+    'gated': (
+        'vit_small_patch16_224',
+        {**SMALL_VIT, 'attn_layer': Gated},
+        {**VIT, 'plugs': 'gate'},
+        VIT_HEAD,
+        32,
+    ),
+    'registers': (
+        'vit_little_patch16_reg4_gap_256',
+        {**SMALL_VIT, 'mlp_ratio': 4},
+        {**VIT, **WITHOUT_CLASS_TOKEN, 'plugs': 'registers'},
+        LINEAR_HEAD,
+        32,
+    ),
+    # Its heads are pairs.
+    'differential': (
+        'vit_dlittle_patch16_reg1_gap_256',
+        {**SMALL_VIT, 'mlp_ratio': 4},
+        {
+            **VIT,
+            **WITHOUT_CLASS_TOKEN,
+            'plugs': 'registers(num_registers=1)+diff',
+            'arch': {**SMALL_ARCH, 'num_heads': 6},
+        },
+        LINEAR_HEAD,
+        32,
+    ),
     'swin': ('swin_tiny_patch4_window7_224', SMALL_SWIN, {**SWIN, 'out_indices': (2,)}, LINEAR_HEAD, 64),
 }
 DEIT_SMALL = {**VIT, 'arch': 'deit-small', 'img_size': 224, 'patch_size': 16}
@@ -114,6 +149,26 @@ def test_timm(case, tmp_path):
     if case != 'deit3':  # Its table has got an entry for the class token.
         assert_same_bits(convert(ours.state_dict(), 'timm')[0], stock)
     assert_same_bits(convert(to_vitplug(stock)[0], 'timm')[0], stock)
+
+
+@pytest.mark.parametrize(
+    ('name', 'mode', 'table'),
+    [('rope', 'axial', False), ('rope_mixed', 'mixed', False), ('rope_ape', 'axial', True)],
+)
+def test_rotary_positions_of_timm(name, mode, table, tmp_path):
+    theirs = timm_model(f'vit_small_patch16_{name}_224', SMALL_VIT)
+    path = tmp_path / 'timm.pth'
+    torch.save(theirs.state_dict(), path)
+    assert f"mode='{mode}'" in to_vitplug(theirs.state_dict()).notes[0]
+    plugs = [dict(type='RotaryPosition', mode=mode)]
+    backbone = {**VIT, 'plugs': plugs, 'layer_scale_init_value': 1e-5, 'use_abs_pos_embed': table}
+    init_cfg = dict(type='vitplug.Pretrained', checkpoint=str(path))
+    ours = classifier(backbone, VIT_HEAD, theirs.num_features, theirs.num_classes, init_cfg=init_cfg)
+    ours.init_weights()
+    x = images(32, 32, batch=1, dtype=torch.float32)
+    with torch.no_grad():
+        expected = theirs(x)
+    assert (logits(ours.eval(), x) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def original_names(state, window_tokens=16):

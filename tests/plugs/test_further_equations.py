@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import images, mvit, randomize, swin, vit
+from cases import images, mvit, randomize, swin, vit, vit_with_windows
 from timm.layers.diff_attention import DiffAttention
 from timm.layers.pos_embed_sincos import (
     RotaryEmbeddingCat,
@@ -106,6 +106,26 @@ def test_sink(host, start, learnable):
     assert b.model.plug_summary.endswith('attention: fused')
 
 
+@pytest.mark.parametrize('beside', ['', '+gab'])
+def test_gradients_of_a_learned_sink_without_maps(beside, monkeypatch):
+    """Fused and plain are twins; alone, the logit is a channel of the keys, and one call without mask serves."""
+    model = randomize(vit(plugs='sink' + beside)).double()
+    x, calls = images(32, 40), []
+    leaves = [p for p in model.parameters() if p.requires_grad]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(q, k, v, attn_mask=None, **settings):
+        calls.append((q.shape[-1], v.shape[-1], attn_mask))
+        return sdpa(q, k, v, attn_mask=attn_mask, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, 'scaled_dot_product_attention', counted)
+    got = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
+    assert beside or calls == [(9, 9, None)] * 4
+    with fused_attention(False):
+        expected = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
+    assert_close(got, expected)
+
+
 def test_a_low_sink_is_the_host():
     model, plain = vit(plugs=[AttentionSink(start=-500)]), vit()
     plain.load_state_dict(model.state_dict(), strict=False)
@@ -113,22 +133,40 @@ def test_a_low_sink_is_the_host():
     assert_close(model(x), plain(x))
 
 
-def test_locality(host):
-    b = Branch(host, [LocalitySelfAttention()])
-    _, found = b.model.forward_intermediates(b.x, ('q', 'probs'))
-    # Recorded after the temperature.
-    logits = b.logits.masked_fill(torch.eye(b.logits.shape[-1], dtype=torch.bool), -torch.inf)
-    assert not found['probs'][1].diagonal(dim1=-2, dim2=-1).any()
-    heads = b.project(logits.softmax(-1) @ b.v)
-    assert_close(b.attn, heads)
-    tokens, _ = b.model.embed(b.x) if host == 'vit' else (None, None)
-    if host == 'vit':
-        first = b.model.layers[0]
-        q, *_ = b.attention.split_heads(first.attn.qkv(first.ln1(tokens)))
-        own = first.plugs['locality_self_attention']['qkv'].temperature[:, None, None]
-        assert_close(b.found['q'][0].squeeze(1), own * q.transpose(1, 2))
-    (gradient,) = torch.autograd.grad(b.attn.square().sum(), b.part['qkv'].temperature)
-    assert gradient.abs().sum() > 0
+def own_q_and_k(branch):
+    """q and k before the plugs change them, with the parameters on their way."""
+    inner, block = branch.attention, branch.block
+    norm = block.ln1 if hasattr(block, 'ln1') else block.norm1
+    tokens = norm(branch.found['block'][0])
+    q, k, _ = inner.split_heads(inner.project(tokens, branch.site.layout))
+    return q.transpose(2, 3), k.transpose(2, 3)
+
+
+def assert_gradients(branch, expected):
+    """As :meth:`Branch.assert_is`, of the branch's weights, where q and k are recorded after the plug."""
+    assert_close(branch.attn, expected)
+    weights = torch.linspace(-1, 2, expected.numel(), dtype=expected.dtype).view_as(expected)
+    leaves = [*branch.attention.parameters(), *branch.part.parameters()]
+    got, wanted = (
+        torch.autograd.grad(out, leaves, weights, allow_unused=True, retain_graph=True)
+        for out in (branch.attn, expected)
+    )
+    assert_close(got, wanted)
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in got[-len(list(branch.part.parameters())) :])
+
+
+@pytest.mark.parametrize('diagonal', [False, True])
+def test_locality(host, diagonal):
+    b = Branch(host, [LocalitySelfAttention(diagonal=diagonal)])
+    q, k = own_q_and_k(b)
+    q = b.part['qkv'].temperature[:, None, None] * q
+    logits = q @ k.mT * b.attention.scale + b.bias + b.hidden.unsqueeze(2)
+    if not diagonal:
+        logits = logits.masked_fill(torch.eye(logits.shape[-1], dtype=torch.bool), -torch.inf)
+    assert_gradients(b, b.project(logits.softmax(-1) @ b.v))
+    assert b.model.plug_summary.endswith('attention: fused')
+    _, found = b.model.forward_intermediates(b.x, 'probs')
+    assert found['probs'][1].diagonal(dim1=-2, dim2=-1).any() == diagonal
 
 
 def sums_to_one(z, alpha):
@@ -150,6 +188,58 @@ def test_entmax(host, alpha):
         expected = torch.stack([row.softmax(0) if alpha == 1 else sums_to_one(row, alpha) for row in rows])
         assert_close(found['probs'][index].detach().flatten(0, -2)[::97], expected)
     assert alpha == 1 or (found['probs'][1] == 0).any()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ('alpha', 'is_learned'), [*((a, False) for a in (1.01, 1.2, 1.5, 1.8, 2, 3)), (1.01, True), (1.5, True), (2, True)]
+)
+def test_thresholds_of_entmax_are_exact(alpha, is_learned, dtype):
+    """Rows of many nearly equal, of few large and of hidden logits, against the halving of an interval in float64."""
+    from vitplug.plugs.entmax_attention import _Entmax
+
+    draw = torch.Generator().manual_seed(0)
+    rows = [torch.randn(4096, generator=draw) * scale for scale in (0.01, 1, 5)] + [torch.zeros(4096)]
+    rows += [-torch.arange(4096) * 0.02, torch.where(torch.arange(4096) % 2 == 0, 0.0, -1e4), torch.zeros(1)]
+    for row in rows:
+        z = row.to(dtype)[None, None, None, None]
+        got = _Entmax.apply(z, torch.full((1,), alpha, dtype=dtype) if is_learned else alpha).squeeze((0, 1, 2, 3))
+        assert_close(got.double(), sums_to_one(row.to(dtype).double(), alpha), rtol=2e-4, atol=2e-6, check_dtype=False)
+        if dtype == torch.float64:
+            assert_close(got, sums_to_one(row.double(), alpha), rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize('alpha', [1.3, 1.5, 2.0])
+def test_entmax_is_that_of_its_authors(alpha):
+    """Values and gradients of the package entmax, of alpha too."""
+    from vitplug.plugs.entmax_attention import _Entmax
+
+    theirs = pytest.importorskip('entmax')
+    z = 3 * torch.randn(2, 1, 3, 5, 50, dtype=torch.float64)
+    z.requires_grad_()
+    weights = torch.linspace(-1, 2, z.numel(), dtype=z.dtype).view_as(z)
+    exact = {1.5: theirs.entmax15, 2.0: theirs.sparsemax}.get(alpha)
+    if exact is not None:
+        ours, expected = _Entmax.apply(z, alpha), exact(z, dim=-1)
+        assert_close(ours, expected)
+        assert_close(*(torch.autograd.grad(out, z, weights) for out in (ours, expected)))
+    ours, expected = torch.full((1,), alpha).double().requires_grad_(), torch.tensor(alpha).double().requires_grad_()
+    of_ours, of_theirs = _Entmax.apply(z, ours), theirs.entmax_bisect(z, expected, dim=-1, n_iter=60)
+    assert_close(of_ours, of_theirs)
+    got, wanted = (
+        torch.autograd.grad(of_ours, (z, ours), weights),
+        torch.autograd.grad(of_theirs, (z, expected), weights),
+    )
+    assert_close(got[0], wanted[0])
+    assert_close(got[1].squeeze(), wanted[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize('alpha', [1.0, 1.2, 1.5, 2.0, 3.0])
+def test_gradients_of_a_constant_entmax(alpha):
+    from vitplug.plugs.entmax_attention import _Entmax
+
+    z = torch.tensor([[3.0, 1.0, 0.2, -0.5], [0.1, 0.0, -0.1, 0.3]], dtype=torch.float64)[None, None, None]
+    torch.autograd.gradcheck(lambda z: _Entmax.apply(z, alpha), z.requires_grad_())
 
 
 @pytest.mark.parametrize('alpha', [1.0, 1.2, 1.5, 2.0])
@@ -193,11 +283,12 @@ def test_re_attention(host):
 
 def test_qk_norm(host):
     b = Branch(host, 'qk-norm')
-    for t, norm in ((b.q, b.part['qkv'].q), (b.k, b.part['qkv'].k)):
-        plain = (t - norm.bias) / norm.weight
-        assert_close(plain.mean(-1), torch.zeros_like(plain[..., 0]))
-        assert_close(plain.var(-1, unbiased=False), torch.ones_like(plain[..., 0]), rtol=1e-2, atol=1e-2)
-    assert_close(b.attn, b.project(b.logits.softmax(-1) @ b.v))
+    normed = []
+    for t, norm in zip(own_q_and_k(b), (b.part['qkv'].q, b.part['qkv'].k), strict=True):
+        centred = t - t.mean(-1, keepdim=True)
+        normed.append(centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight + norm.bias)
+    logits = normed[0] @ normed[1].mT * b.attention.scale + b.bias + b.hidden.unsqueeze(2)
+    assert_gradients(b, b.project(logits.softmax(-1) @ b.v))
 
 
 def test_head_scale(host):
@@ -271,10 +362,65 @@ def test_conditional_positions(build):
     padded = torch.nn.functional.pad(tokens[:, prefix:].unflatten(1, hw), (0, 0, 1, 1, 1, 1))
     added = sum(padded[:, i : i + hw[0], j : j + hw[1]] * conv.weight[:, 0, i, j] for i in range(3) for j in range(3))
     expected = torch.cat((tokens[:, :prefix], tokens[:, prefix:] + (added + conv.bias).flatten(1, 2)), 1)
-    assert_close(found['block'][0], expected)
+    got = found['block'][0]
+    assert_close(got, expected)
+    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
+    leaves = [(conv.weight, conv.bias, next(m.parameters())) for m in (model, plain)]
+    assert_close(*(torch.autograd.grad(out, of, weights) for out, of in zip((got, expected), leaves, strict=True)))
     stages = [plan.stage for plan in model._plans()]
     have = [bool(block.plugs) for block in model.plugged_blocks()]
     assert have == [stage not in stages[:i] for i, stage in enumerate(stages)]
+
+
+ANY_SIZE = [
+    *('gate', 'registers', 'attn-scale', 'feat-scale', 'value-residual(learnable=True)', 'neutreno', 'lsa', 'rope'),
+    *('rope(mode="mixed")', 'rope(mode="dinov3")', 'peg(start="paper")', 'sink', 'entmax', 'sigmoid', 'talking-heads'),
+    *('re-attention', 'qk-norm', 'head-scale', 'xsa', 'diff'),
+]
+
+
+@pytest.mark.parametrize(
+    ('plugs', 'build'), [(p, host) for p in ANY_SIZE for host in HOSTS if (p, host) != ('registers', 'swin')]
+)
+def test_bfloat16_on_a_map_that_is_not_square(plugs, build):
+    """Under autocast near float32, with finite gradients for every parameter of the plug."""
+    settings = dict(layer_cfgs=dict(num_heads=2)) if build == 'vit' else dict(arch=EVEN_SWIN)
+    model = randomize(HOSTS[build](plugs=plugs, **settings)).eval()
+    x = images(48, 40, dtype=torch.float32)
+    expected = model(x)[-1]
+    with torch.autocast('cpu', torch.bfloat16):
+        got = model(x)[-1]
+    assert (got.float() - expected).abs().mean() < 0.05 * expected.abs().mean()
+    got.float().square().sum().backward()
+    grads = {name: p.grad for name, p in model.named_parameters() if 'plugs' in name.split('.')}
+    assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
+
+
+LEARNED = {
+    'gate': ('gated_attention.gate', lambda part: part['heads'].gate.bias.sigmoid()),
+    'gate(start="identity")': ('gated_attention.gate', lambda part: 2 * part['heads'].gate.bias.sigmoid()),
+    'diff': ('differential_attention.lambda-l0', lambda part: part['map'].share - part['map'].start),
+    'entmax(learnable=True)': ('entmax_attention.alpha', lambda part: part['normalise'].entmax_alpha.clamp(1, 2)),
+    'lsa': ('locality_self_attention.t', lambda part: part['qkv'].temperature),
+    'sink': ('attention_sink.s', lambda part: part['extra_keys'].sink_logit),
+    'head-scale': ('head_scale.g', lambda part: part['heads'].head_scale),
+    'rope(mode="mixed")': ('rotary_position.f', lambda part: part['qkv'].frequencies),
+    'value-residual(learnable=True)': ('value_residual.lambda', lambda part: part['qkv'].value_lambda),
+}
+
+
+@pytest.mark.parametrize('plugs', LEARNED)
+def test_values_that_are_watched(plugs):
+    """As they act, whatever training has made of them."""
+    model = vit(plugs=plugs, layer_cfgs=dict(num_heads=2))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(0.5, 2.5)
+    name, expected = LEARNED[plugs]
+    found = model.learned_values()
+    assert list(found) == [name] and len(found[name]) == 4 - plugs.startswith('value')
+    part = next(iter(model.layers[1].plugs.values()))
+    assert_close(found[name][1], expected(part).detach())
 
 
 REFUSED = {
@@ -325,7 +471,14 @@ def rotated_by_timm(model, embed, half):
         torch.cat((t[:, :, :1], apply_rot_embed_cat(t[:, :, 1:], embed.to(t.dtype), half=half)), 2) for t in (q, k)
     ]
     _, found = model.forward_intermediates(x, ('q', 'k'), layers=[0])
-    return [found[name][0].squeeze(1) for name in 'qk'], rotated
+    return [found[name][0].squeeze(1) for name in 'qk'], rotated, block.attn.qkv.weight
+
+
+def assert_rotated(got, expected, weight, rtol=1e-5, atol=1e-6):
+    """Values, and the gradient of the projection's weight: timm's tables are in float32."""
+    assert_close(got, expected, rtol=rtol, atol=atol)
+    grads = [torch.autograd.grad([t.square().sum() + t.sum() for t in both], weight) for both in (got, expected)]
+    assert_close(*grads, rtol=10 * rtol, atol=100 * atol)
 
 
 def rope(mode, **settings):
@@ -335,12 +488,12 @@ def rope(mode, **settings):
 
 def test_axial_rotation_is_timms():
     embed = RotaryEmbeddingCat(12, in_pixels=False, temperature=100.0, grid_indexing='xy').get_embed([4, 5])
-    assert_close(*rotated_by_timm(rope('axial'), embed, half=False), rtol=1e-5, atol=1e-6)
+    assert_rotated(*rotated_by_timm(rope('axial'), embed, half=False))
 
 
 def test_rotation_of_dinov3_is_timms():
     embed = RotaryEmbeddingDinoV3(12).get_embed([4, 5])
-    assert_close(*rotated_by_timm(rope('dinov3'), embed, half=True), rtol=1e-5, atol=1e-6)
+    assert_rotated(*rotated_by_timm(rope('dinov3'), embed, half=True))
 
 
 def test_mixed_rotation_is_timms():
@@ -348,7 +501,7 @@ def test_mixed_rotation_is_timms():
     for index, block in enumerate(model.layers):
         theirs.freqs.data[:, index] = block.plugs['rotary_position']['qkv'].frequencies.float()
     embed = theirs.get_embed([4, 5])[0]
-    assert_close(*rotated_by_timm(model, embed, half=False), rtol=1e-5, atol=1e-5)
+    assert_rotated(*rotated_by_timm(model, embed, half=False), atol=1e-5)
     torch.manual_seed(0)
     fresh = vit(plugs='rope(mode="mixed")', layer_cfgs=dict(num_heads=2)).layers[0].plugs['rotary_position']['qkv']
     lengths = (fresh.frequencies**2).sum(0).sqrt()
@@ -377,10 +530,51 @@ def test_moved_coordinates_in_training_alone():
     x = images(32, 40)
     assert_close(moved.eval()(x), plain.eval()(x))
     part, site = moved.layers[0].plugs['rotary_position']['qkv'], moved._plans()[0].site
-    y, x_ = part.train()._places(site, torch.float64, torch.device('cpu'))
+    y, x_ = (places[1:] for places in part.train()._places(site, torch.float64, torch.device('cpu')))
     assert y.unique().numel() == site.layout.hw[0] and x_.unique().numel() == site.layout.hw[1]
     spread = (y.max() - y.min()) / (2 - 2 / site.layout.hw[0])
     assert 1 / 3 <= spread <= 3 and spread != 1
+
+
+@pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])
+def test_places_move_once_a_forward(mode):
+    first, second = (block.plugs['rotary_position']['qkv'].train() for block in rope(mode, jitter=1.5).layers[:2])
+    if mode == 'mixed':
+        second.load_state_dict(first.state_dict())
+    site = Site(GlobalLayout(3, 5, 1))
+    q = torch.randn(1, 1, 2, 16, 12, dtype=torch.float64)
+    rotated, _, _, carry = first(q, q, q, site, {})
+    assert_close(second(q, q, q, site, carry)[0], rotated)
+    assert (second(q, q, q, site, {})[0] - rotated).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize('build', [vit, vit_with_windows, lambda **s: swin(arch=EVEN_SWIN, **s)])
+@pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])
+def test_blocks_share_only_what_is_theirs(build, mode):
+    """Blocks of one stage, with windows and without, at another size: as if each made its own table."""
+    model = randomize(build(plugs=[dict(type='RotaryPosition', mode=mode)])).double()
+    x = images(48, 40)
+    got = model(x)
+    for index, block in enumerate(model.plugged_blocks()):
+        block.plugs['rotary_position']['qkv'].key = str(index)
+    assert_close(got, model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('mode', ['axial', 'dinov3', 'mixed'])
+def test_rotations_of_neighbours_are_the_same_in_a_graph(mode, monkeypatch):
+    """As complex numbers, and in the real operations of compiled graphs; in half precision with angles of float32."""
+    model = rope(mode)
+    x = images(32, 40).requires_grad_()
+    weights = torch.linspace(-1, 2, model(x)[0].numel(), dtype=x.dtype).view_as(model(x)[0])
+    leaves = [x, *(p for p in model.parameters() if p.requires_grad)]
+    expected = torch.autograd.grad(model(x)[0], leaves, weights, allow_unused=True)
+    part, site = model.layers[0].plugs['rotary_position']['qkv'], model._plans()[0].site
+    q = torch.randn(1, 1, 2, 21, 12, dtype=torch.float64)
+    half = part(*3 * [q.bfloat16()], site, {})[0]
+    assert half.dtype == torch.bfloat16
+    assert_close(half, part(*3 * [q.bfloat16().double()], site, {})[0].bfloat16(), rtol=0.01, atol=0.01)
+    monkeypatch.setattr('vitplug.plugs.rotary_position.is_compiling', lambda: True)
+    assert_close(torch.autograd.grad(model(x)[0], leaves, weights, allow_unused=True), expected)
 
 
 EVEN_SWIN = dict(embed_dims=16, depths=[2, 2], num_heads=[2, 4])

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling
+from vitplug.compat import is_compiling, replace
 
 from . import tuning
 from .inputs import Attention, scores_of
@@ -25,6 +25,10 @@ def fused(a: Attention) -> Tensor:
     if a.valid is not None:
         return _call_with_valid_keys(a, a.valid)
     a = a.folded(widen=False)
+    width, more = a.v.shape[-1], a.q.shape[-1] - a.v.shape[-1]
+    if 0 < more <= tuning.PADDED_VALUES:
+        # Values as wide as q, so that one call serves.
+        return fused(replace(a, v=F.pad(a.v, (0, more))))[..., :width]
     if not on_cpu(a.q.device):
         return call_fused(a.folded())
     # On a CPU torch's fused call forms the maps if widths differ or the bias needs a gradient. Wide queries make

@@ -59,7 +59,17 @@ class Attention:
         return self.k.shape[-2] - self.num_padded
 
     def with_extra(self, extra: ExtraKeys) -> 'Attention':
-        """The same with keys and values after the tokens'. Biases become one of all pairs where there are any."""
+        """The same with keys and values after the tokens'. Biases become one of all pairs where there are any.
+
+        Logits that need a gradient are products where there is no bias beside them: a bias with a gradient would form
+        maps. Queries then have one more channel, of 1, and keys one of the logits.
+        """
+        if extra.logits is not None and torch.is_grad_enabled() and extra.logits.requires_grad and not self.biases:
+            more = 1 if tuning.on_cpu(self.q.device) else tuning.WIDTH_OF_CALL
+            of_keys = extra.logits.to(extra.k.dtype)[:, :, None].expand(*extra.k.shape[:4], 1) / self.scale
+            k = torch.cat((extra.k, F.pad(of_keys, (0, more - 1))), dim=-1)
+            q = torch.cat((self.q, F.pad(torch.ones_like(self.q[..., :1]), (0, more - 1))), dim=-1)
+            return replace(self, q=q, k=F.pad(self.k, (0, more))).with_extra(ExtraKeys(k, extra.v))
         k, v = (
             torch.cat((t, more.to(t.dtype).expand(*t.shape[:2], -1, -1, -1)), dim=-2)
             for t, more in ((self.k, extra.k), (self.v, extra.v))

@@ -11,13 +11,14 @@ from pathlib import Path
 import torch
 
 from vitplug.commands import example
+from vitplug.plugs.text import SHORT_NAMES, parse_plugs
 
 from . import attention
 from .measure import Timer, machine
 from .report import as_text, compiled_as_text, draw, growth_as_text, save
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
-PARTS = ('attention', 'models', 'hosts', 'profile', 'growth', 'tasks', 'compile')
+PARTS = ('attention', 'models', 'plugs', 'hosts', 'profile', 'growth', 'tasks', 'compile')
 # Parts with one table at the end; each result of the other parts is a table.
 SUMMARIES = {'growth': growth_as_text, 'compile': compiled_as_text}
 
@@ -28,6 +29,12 @@ def parser() -> argparse.ArgumentParser:
         description='Measure the cost of plugs. Needs an idle machine.', epilog=example('benchmark')
     )
     options.add_argument('--parts', nargs='+', choices=PARTS, help='default: all; without OpenMMLab only attention')
+    options.add_argument(
+        '--plugs',
+        nargs='+',
+        metavar='TEXT',
+        help="plugs of the parts plugs (default: all) and growth (the five papers')",
+    )
     options.add_argument(
         '--device',
         choices=('cpu', 'cuda'),
@@ -53,6 +60,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.error(f'--rounds {args.rounds} --batch {args.batch}: expected positive numbers')
     if not 0 <= args.seconds < inf:
         options.error(f'--seconds {args.seconds}: expected a number of at least 0')
+    for text in args.plugs or ():
+        try:
+            parse_plugs(text, '--plugs')
+        except ValueError as error:
+            options.error(str(error))
     if args.device == 'cuda' and not torch.cuda.is_available():
         options.error('--device cuda: torch finds no GPU; use --device cpu')
     has_openmmlab = all(find_spec(name) for name in ('mmengine', 'mmcv', 'mmpretrain', 'mmdet', 'mmseg'))
@@ -115,6 +127,12 @@ def _models(args) -> Iterator:
     return Suite(_timer(args), DTYPES[args.dtype], args.batch).run()
 
 
+def _plugs(args) -> Iterator:
+    from .models import Suite
+
+    return Suite(_timer(args), DTYPES[args.dtype], args.batch).of_texts(args.plugs or list(SHORT_NAMES))
+
+
 def _hosts(args) -> Iterator:
     from .hosts import run
 
@@ -130,7 +148,7 @@ def _profile(args) -> Iterator:
 def _growth(args) -> Iterator:
     from .growth import run
 
-    return run(args.device, _say)
+    return run(args.device, _say, args.plugs)
 
 
 def _tasks(args) -> Iterator:
@@ -145,4 +163,4 @@ def _compile(args) -> Iterator:
     return run(_timer(args), DTYPES[args.dtype], Path('configs'), args.out.absolute() / 'digits')
 
 
-RUNNERS = dict(zip(PARTS, (_attention, _models, _hosts, _profile, _growth, _tasks, _compile), strict=True))
+RUNNERS = dict(zip(PARTS, (_attention, _models, _plugs, _hosts, _profile, _growth, _tasks, _compile), strict=True))

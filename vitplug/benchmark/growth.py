@@ -6,7 +6,7 @@ Every size runs in a new process; the peak memory of the process is the memory o
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -51,19 +51,26 @@ class Growth:
         return {**asdict(self), **slopes}
 
 
-def run(device: str, say) -> Iterator[Growth]:
-    """Growth of DeiT-S at batch 1 for every plug, residual attention in its low-memory form."""
+def run(device: str, say, texts: Sequence[str] | None = None) -> Iterator[Growth]:
+    """Growth of DeiT-S at batch 1 for every plug of the five papers, residual attention in its low-memory form.
+
+    Args:
+        device: ``'cpu'`` or ``'cuda'``.
+        say: Receives lines of progress.
+        texts: Texts of plugs to measure in place of these, beside plain.
+    """
     tokens = [side * side for side in SIDES]
-    for name, target in SLOPES.items():
+    plugs = LEAN if texts is None else {'plain': [], **{text: text for text in texts}}
+    for name in SLOPES if texts is None else plugs:
         say(f'growth: {name}')
-        results = [in_own_process(partial(measure, name, side, device)) for side in SIDES]
-        yield Growth(name, tokens, *map(list, zip(*results, strict=True)), target)
+        results = [in_own_process(partial(measure, plugs[name], side, device)) for side in SIDES]
+        yield Growth(name, tokens, *map(list, zip(*results, strict=True)), SLOPES.get(name))
 
 
-def measure(name: str, side: int, device: str) -> tuple[float, float]:
-    """Seconds and gigabytes of one training step with a plug, images of ``side`` x ``side`` tokens."""
+def measure(plugs: str | Sequence[Mapping], side: int, device: str) -> tuple[float, float]:
+    """Seconds and gigabytes of one training step with plugs, images of ``side`` x ``side`` tokens."""
     size = 16 * side
-    model = VisionTransformer(arch='deit-small', img_size=size, plugs=LEAN[name])
+    model = VisionTransformer(arch='deit-small', img_size=size, plugs=plugs)
     # Warm-up: a small step loads libraries and kernels.
     training(model, (1, 3, 64, 64), device, torch.float32)()
     step = training(model, (1, 3, size, size), device, torch.float32)

@@ -29,8 +29,8 @@ TARGETS = {
 NARROW = dict(embed_dims=384, num_layers=16, num_heads=12, feedforward_channels=1152)
 
 
-def deit(size: int, plugs: Sequence[Mapping] = (), arch='deit-small') -> nn.Module:
-    return VisionTransformer(arch=arch, img_size=size, plugs=list(plugs))
+def deit(size: int, plugs: str | Sequence[Mapping] = (), arch='deit-small') -> nn.Module:
+    return VisionTransformer(arch=arch, img_size=size, plugs=plugs)
 
 
 def swin(**settings) -> nn.Module:
@@ -152,6 +152,14 @@ class Suite:
         batch = self.batch if size == 224 else max(1, self.batch // 4)
         targets = TARGETS[size] if mode == 'training' else {}
         return self.table('DeiT-S', mode, models, (batch, 3, size, size), ['plain'], targets)
+
+    def of_texts(self, texts: Sequence[str]) -> Iterator[Table]:
+        """DeiT-S at 224 x 224 with each of some plugs, as texts, against plain."""
+        return (in_own_process(partial(self.chosen, tuple(texts), mode)) for mode in MODES)
+
+    def chosen(self, texts: Sequence[str], mode: str) -> Table:
+        models = {'plain': deit(224), **{text: deit(224, text) for text in texts}}
+        return self.table('DeiT-S', mode, models, (self.batch, 3, 224, 224), ['plain'], {})
 
     def revit(self) -> Table:
         models = {'ViT-B': deit(224, arch='deit-base'), 'ReViT-B': deit(224, PLUGS['Residual'], 'deit-base')}

@@ -63,7 +63,7 @@ class ScaledMaps(nn.Module):
     def _of_outputs(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         out_BWHNd = fused(inputs)
         scale_H11 = self.attention_scale.to(out_BWHNd.dtype)[:, None, None]
-        return out_BWHNd + scale_H11 * (out_BWHNd - uniform_attention(inputs.v, site)), carry
+        return out_BWHNd * (1 + scale_H11) - scale_H11 * uniform_attention(inputs.v, site), carry
 
 
 class FeatureScale(Plug):

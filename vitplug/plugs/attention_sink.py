@@ -15,8 +15,8 @@ class AttentionSink(Plug):
 
         A_ij = exp(z_ij) / (exp(s_h) + sum_j exp(z_ij))
 
-    It is a key of zeros with a value of zeros, so attention stays fused. A learned ``s_h`` with a gradient forms maps
-    on a CPU. The lower ``s_h``, the nearer to the host.
+    It is a key of zeros with a value of zeros, so attention stays fused; beside a position bias, a learned ``s_h``
+    forms maps in training on a CPU. The lower ``s_h``, the nearer to the host.
 
     Args:
         learnable: Whether ``s_h`` is learned; otherwise it is ``start`` for all heads.

@@ -41,6 +41,11 @@ class DifferentialAttention(Plug):
     def __init__(self, layers: str | Sequence[int] = 'all'):
         super().__init__(layers)
 
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """How far l has come from l0."""
+        q1, k1, q2, k2 = (tensors[f'map.lambda_{name}'].detach() for name in ('q1', 'k1', 'q2', 'k2'))
+        return {'lambda-l0': (q1 * k1).sum().exp() - (q2 * k2).sum().exp()}
+
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         shape = plan.shape
         if shape.map_heads % 2 or not shape.map_heads or shape.out_heads != shape.value_heads:

@@ -27,11 +27,17 @@ class GatedAttention(Plug):
 
     name = 'gated_attention'
     short_name = 'gate'
+    watched = {'bias': 'gate'}
 
     def __init__(self, granularity: str = 'element', start: str = 'paper', layers: str | Sequence[int] = 'all'):
         super().__init__(layers)
         self.granularity = check_choice('granularity', granularity, ('element', 'head'))
         self.start = check_choice('start', start, ('paper', 'identity'))
+
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The gates where ``X W_g`` is 0, as it is on average for normalised tokens."""
+        most = 2 if self.start == 'identity' else 1
+        return {symbol: most * bias.sigmoid() for symbol, bias in super().learned_values(tensors).items()}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         heads, width = plan.shape.out_heads, plan.shape.head_dims if self.granularity == 'element' else 1

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.bias import DenseBias
+from ..attention.cache import cached
 from ..attention.carry import Carry
 from ..attention.layouts import HIDDEN
 from ..attention.site import Site
@@ -77,6 +78,13 @@ class HiddenSelf(nn.Module):
         nn.init.constant_(self.hidden, HIDDEN)
 
     def forward(self, site: Site) -> DenseBias:
-        tokens = site.layout.grid.num_tokens
-        alone = torch.eye(tokens, dtype=self.hidden.dtype, device=self.hidden.device)
-        return DenseBias((self.hidden * alone)[None, None, None])
+        return DenseBias(_diagonal(site.layout.grid.num_tokens, self.hidden.dtype, self.hidden.device))
+
+
+# That of 4096 tokens takes 64 MB: all blocks have one and the same.
+@cached(maxsize=4)
+def _diagonal(tokens: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """``(1, 1, 1, N, N)``, HIDDEN for a token and itself."""
+    # Inference tensors could not be used by a later training forward.
+    with torch.inference_mode(False):
+        return (HIDDEN * torch.eye(tokens, dtype=dtype, device=device))[None, None, None]

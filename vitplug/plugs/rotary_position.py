@@ -5,9 +5,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention.carry import Carry
+from vitplug.compat import is_compiling
+
+from ..attention.carry import Carry, carrying
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from .checks import check_choice, check_number
@@ -75,13 +78,17 @@ class RotaryPosition(Plug):
 
 
 class Rotation(nn.Module):
-    """Rotates q and k; the modes differ in :meth:`coordinates`, :meth:`angles` and in which channels are pairs."""
+    """Rotates q and k; the modes differ in :meth:`coordinates`, :meth:`angles` and in which channels are pairs.
+
+    The first block of a stage makes what others can use and puts it into the carry (:meth:`shared`).
+    """
 
     #: Whether a pair is of channels next to each other; otherwise of one in each half.
     interleaved = True
 
     def __init__(self, plan: LayerPlan, settings: RotaryPosition):
         super().__init__()
+        self.key = f'{settings.name}.{plan.stage}'
         self.dims, self.heads = plan.shape.head_dims, plan.num_heads
         self.temperature = settings.temperature or TEMPERATURES[settings.mode]
         self.rescale, self.jitter, self.shift = settings.rescale, settings.jitter, settings.shift
@@ -94,16 +101,34 @@ class Rotation(nn.Module):
         """``(H or 1, N, d / 2)``."""
         raise NotImplementedError
 
+    def shared(self, y_N: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor]:
+        """What the blocks of a stage share: cosines and sines ``(1, N, d / 2)``, or the places."""
+        return self._turns(y_N, x_N)
+
+    def turns(self, shared: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Cosines and sines ``(H or 1, N, d / 2)``."""
+        return shared
+
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
     ) -> tuple[Tensor, Tensor, Tensor, Carry]:
-        angles = self.angles(*self._places(site, at_least_float32(q.dtype), q.device))
-        prefix = angles.new_zeros(angles.shape[0], site.layout.grid.num_prefix, angles.shape[2])
-        angles = torch.cat((prefix, angles), dim=1)
-        sin, cos = angles.sin(), angles.cos()
-        return self._rotated(q, sin, cos), self._rotated(k, sin, cos), v, carry
+        dtype = at_least_float32(q.dtype)
+        # Blocks with windows and blocks without lie on different grids.
+        key = f'{self.key}.{"windows" if site.layout.is_windowed else "map"}'
+        made_for = (site.layout.grid.hw, site.layout.hw, dtype, q.device)
+        before, shared = carry.get(key, (None, None))
+        if before != made_for:
+            shared = self.shared(*self._places(site, dtype, q.device))
+            carry = carrying(carry, key, (made_for, shared))
+        cos, sin = self.turns(shared)
+        return self._rotated(q, cos, sin), self._rotated(k, cos, sin), v, carry
+
+    def _turns(self, y_N: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor]:
+        angles = self.angles(y_N, x_N)
+        return angles.cos(), angles.sin()
 
     def _places(self, site: Site, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Row and column of every token; prefix tokens are at 0, where nothing turns."""
         grid, hw = site.layout.grid, site.layout.hw
         axes = [
             self.coordinates(torch.arange(side, device=device, dtype=dtype), of_map)
@@ -112,7 +137,7 @@ class Rotation(nn.Module):
         if self.training:
             axes = self._moved(axes)
         y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
-        return y_hw.flatten(), x_hw.flatten()
+        return tuple(F.pad(places.flatten(), (grid.num_prefix, 0)) for places in (y_hw, x_hw))
 
     def _moved(self, axes: Sequence[Tensor]) -> list[Tensor]:
         """The axes, shifted and scaled at random."""
@@ -126,12 +151,9 @@ class Rotation(nn.Module):
             moved.append(axis * scale)
         return moved
 
-    def _rotated(self, t_BWHNd: Tensor, sin_HNp: Tensor, cos_HNp: Tensor) -> Tensor:
-        wide = t_BWHNd.to(sin_HNp.dtype)
-        first, second = wide.unflatten(-1, (-1, 2)).unbind(-1) if self.interleaved else wide.chunk(2, dim=-1)
-        turned = first * cos_HNp - second * sin_HNp, second * cos_HNp + first * sin_HNp
-        both = torch.stack(turned, -1).flatten(-2) if self.interleaved else torch.cat(turned, -1)
-        return both.to(t_BWHNd.dtype)
+    def _rotated(self, t_BWHNd: Tensor, cos_HNp: Tensor, sin_HNp: Tensor) -> Tensor:
+        turn = (_turned_halves, _turned_neighbours)[self.interleaved]
+        return turn(t_BWHNd.to(cos_HNp.dtype), cos_HNp, sin_HNp).to(t_BWHNd.dtype)
 
     def _exponents(self, like: Tensor) -> Tensor:
         """``4 t / d`` for each of the d / 4 frequencies."""
@@ -166,6 +188,12 @@ class MixedRotation(Rotation):
         of_x, of_y = self.frequencies.to(x_N.dtype).unsqueeze(-2)
         return x_N[:, None] * of_x + y_N[:, None] * of_y
 
+    def shared(self, y_N: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor]:
+        return y_N, x_N
+
+    def turns(self, shared: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return self._turns(*shared)
+
 
 class CentredRotation(Rotation):
     """By places from -1 to 1; a pair has a channel in each half."""
@@ -178,6 +206,22 @@ class CentredRotation(Rotation):
     def angles(self, y_N: Tensor, x_N: Tensor) -> Tensor:
         frequencies = 2 * math.pi * self.temperature ** -self._exponents(x_N)
         return torch.cat((y_N[:, None] * frequencies, x_N[:, None] * frequencies), dim=1)[None]
+
+
+def _turned_neighbours(t: Tensor, cos_HNp: Tensor, sin_HNp: Tensor) -> Tensor:
+    """Channels 2 i and 2 i + 1 turned. As complex numbers in one pass, which no compiler or exporter takes."""
+    pairs = t.unflatten(-1, (-1, 2))
+    if not is_compiling():
+        return torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos_HNp, sin_HNp)).flatten(-2)
+    first, second = pairs.unbind(-1)
+    return torch.stack((first * cos_HNp - second * sin_HNp, second * cos_HNp + first * sin_HNp), -1).flatten(-2)
+
+
+def _turned_halves(t: Tensor, cos_HNp: Tensor, sin_HNp: Tensor) -> Tensor:
+    """Channels i and d / 2 + i turned."""
+    first, second = t.chunk(2, dim=-1)
+    turned = torch.addcmul(first * cos_HNp, second, sin_HNp, value=-1), torch.addcmul(second * cos_HNp, first, sin_HNp)
+    return torch.cat(turned, dim=-1)
 
 
 MODES = {'axial': AxialRotation, 'mixed': MixedRotation, 'dinov3': CentredRotation}

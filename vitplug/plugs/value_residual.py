@@ -109,5 +109,8 @@ class MixedValues(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Carry]:
         heads = v_BWHNd.shape[2]
         first = site.key_layout.to_windows(carry[self.key].to(v_BWHNd.dtype)).unflatten(-1, (heads, -1))
-        of_first, of_own = self.value_lambda.to(v_BWHNd.dtype) if self.learnable else self.shares
-        return q, k, of_first * first.transpose(2, 3) + of_own * v_BWHNd, carry
+        first_BWHNd = first.transpose(2, 3)
+        if not self.learnable:  # shares of 1 in all: one pass
+            return q, k, torch.lerp(v_BWHNd, first_BWHNd, self.shares[0]), carry
+        of_first, of_own = self.value_lambda.to(v_BWHNd.dtype)
+        return q, k, torch.addcmul(of_first * first_BWHNd, v_BWHNd, of_own), carry

@@ -38,6 +38,7 @@ FORMATS = (
     mixer.TIMM_MIXER,
     vit.MM_VIT,
     vit.MMSEG_VIT,
+    vit.TIMM_ROPE_VIT,
     vit.TIMM_VIT,
 )
 #: The networks that timm has.

@@ -1,0 +1,157 @@
+"""Registers without training: neurons found and moved as the paper's equations say, token by token, in float64."""
+
+import pytest
+import torch
+from cases import images, randomize, swin, vit, vit_without_class_token
+from torch.testing import assert_close
+
+from vitplug.analysis.register_neurons import find_register_neurons
+from vitplug.attention import GlobalLayout, Site
+from vitplug.hosting import mark_padding
+from vitplug.plugs import Registers
+
+NEURONS = [(0, 3), (2, 7), (2, 30)]
+HOSTS = {'cls': vit, 'no-cls': vit_without_class_token}
+
+
+def moved_by_hand(own, number):
+    """A hook on the hidden layer of a block: channel by channel and image by image."""
+
+    def hook(block, channels):
+        def move(module, inputs, hidden):
+            hidden = hidden.clone()
+            for image in range(len(hidden)):
+                for channel in channels:
+                    most = max(hidden[image, :, channel].unbind())
+                    hidden[image, own : own + number, channel] = most
+                    hidden[image, own + number :, channel] = 0
+            return hidden
+
+        return block.ffn.layers[0].register_forward_hook(move)
+
+    return hook
+
+
+@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('number', [1, 2])
+def test_activations_move_to_tokens_of_zeros(host, number):
+    model = randomize(HOSTS[host](plugs=[dict(type=Registers, num_registers=number, neurons=NEURONS)])).double()
+    plain = HOSTS[host]().double()
+    plain.load_state_dict(model.state_dict())  # nothing is learned: the keys are the host's
+    own, x = model.num_extra_tokens, images(24, 16).requires_grad_()
+    hook = moved_by_hand(own, number)
+    hooks = [hook(plain.layers[block], [c for b, c in NEURONS if b == block]) for block in (0, 2)]
+    tokens, hw = plain.embed(x)
+    tokens = torch.cat((tokens[:, :own], tokens.new_zeros(2, number, tokens.shape[2]), tokens[:, own:]), 1)
+    for index, block in enumerate(plain.layers):
+        tokens, _ = block(tokens, Site(GlobalLayout(*hw, own + number), index=index), {})
+    tokens = torch.cat((tokens[:, :own], tokens[:, own + number :]), 1)
+    expected = plain.format_output(len(plain.layers) - 1, tokens, hw)
+    (got,) = model(x)
+    assert_close(got, expected)
+    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
+    names = [name for name, _ in model.named_parameters()]
+    leaves = [[x, *(dict(m.named_parameters())[name] for name in names)] for m in (model, plain)]
+    grads = [
+        torch.autograd.grad(o, ls, weights, allow_unused=True) for o, ls in zip((got, expected), leaves, strict=True)
+    ]
+    assert_close(*grads)
+    for hook in hooks:
+        hook.remove()
+
+
+def test_padding_holds_no_activation():
+    """The largest activation of an image is that of its own tokens."""
+    model = randomize(vit(plugs=[dict(type=Registers, num_registers=1, neurons=[(0, 3)])])).double()
+    module = model.layers[0].plugs['registers']['mlp_mid']
+    hidden = torch.randn(2, 1 + 1 + 20, 40, dtype=torch.float64)
+    hidden[0, -1, 3] = 100
+    _, found = model.forward_intermediates(mark_padding(images(32, 40), [(16, 40), (32, 40)]), ('site',), layers=[0])
+    got = module(hidden, found['site'][0])
+    assert got[0, 1, 3] == hidden[0, :12, 3].max() and got[1, 1, 3] == hidden[1, :, 3].max()
+    untouched = torch.arange(40) != 3
+    assert_close(got[..., untouched], hidden[..., untouched], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('layer', [-1, 2])
+def test_neurons_are_found_at_outliers(layer):
+    model = randomize(vit()).double().train()
+    batches = [images(32, 40), images(24, 16)]
+    hidden = {}
+    hooks = [
+        block.ffn.layers[0].register_forward_hook(lambda m, i, out, index=index: hidden.update({index: out.detach()}))
+        for index, block in enumerate(model.layers)
+    ]
+    norms = [model.forward_intermediates(x, 'block')[1]['block'][layer % 4].detach().norm(dim=-1) for x in batches]
+    norm = torch.cat([n[:, 1:].flatten() for n in norms]).quantile(0.9).item()
+    last, scores = layer % 4 + 1, []
+    for x in batches:
+        _, found = model.forward_intermediates(x, 'block')
+        for image in range(len(x)):
+            outliers = [i for i, t in enumerate(found['block'][layer % 4][image]) if i > 0 and t.norm() > norm]
+            if outliers:
+                scores.append(torch.stack([hidden[b][image, outliers].abs().mean(0) for b in range(last)]))
+    expected = torch.stack(scores).mean(0)
+    for hook in hooks:
+        hook.remove()
+    keys = list(model.state_dict())
+    got = find_register_neurons(model, batches, norm, layer, number=5)
+    assert [expected[n.block, n.channel].item() for n in got] == pytest.approx([n.score for n in got])
+    assert [n.score for n in got] == pytest.approx(expected.flatten().sort(descending=True).values[:5].tolist())
+    assert model.training and list(model.state_dict()) == keys and not model.layers[0].plugs
+
+
+def test_outliers_leave_the_image():
+    """One channel writes a large vector at bright patches: found, and moved to the register."""
+    model = randomize(vit(out_type='raw', final_norm=False)).double()
+    first, second = model.layers[1].ffn.layers[0][0], model.layers[1].ffn.layers[1]
+    with torch.no_grad():
+        first.weight[5] *= 30
+        second.weight[:, 5] = 20
+    x = images(32, 40)
+    tokens = model(x)[0][:, 1:]
+    norm = tokens.norm(dim=-1).quantile(0.9).item()
+    (neuron,) = find_register_neurons(model, [x], norm, number=1)
+    assert neuron[:2] == (1, 5)
+    moved = vit(
+        out_type='raw', final_norm=False, plugs=[dict(type=Registers, num_registers=1, keep=True, neurons=[neuron[:2]])]
+    ).double()
+    moved.load_state_dict(model.state_dict())
+    (out,) = moved.eval()(x)
+    assert out[:, 2:].norm(dim=-1).max() < norm / 2 < out[:, 1].norm(dim=-1).min()
+
+
+REFUSED = {
+    'registers(neurons=[])': r'neurons=\[\]: expected pairs of a block and a channel',
+    'registers(neurons=[3, 4])': r'neurons=\[3, 4\]: expected pairs',
+    'registers(neurons=[[0, -1]])': 'expected pairs of a block and a channel',
+    'registers(neurons=[[0, 40]])': r'neurons has \(0, 40\), and block 0 has 40 hidden channels',
+    'registers(neurons=[[9, 0]])': 'expected different block indices from 0 to 3',
+}
+
+
+@pytest.mark.parametrize('plugs', REFUSED)
+def test_refused(plugs):
+    with pytest.raises(ValueError, match=REFUSED[plugs]):
+        vit(plugs=plugs)
+
+
+def test_refused_beside_other_tokens_and_on_windows():
+    class Others(Registers):
+        name = 'others'
+
+    with pytest.raises(ValueError, match='another plug adds tokens beside those to which neurons move'):
+        vit(plugs=[dict(type=Registers, neurons=[(0, 1)]), dict(type=Others)])
+    with pytest.raises(ValueError, match="registers takes the socket 'prefix'"):
+        swin(plugs=[dict(type=Registers, neurons=[(0, 1)])])
+
+
+def test_searches_without_a_result_are_refused():
+    model = randomize(vit())
+    x = images(32, 40, dtype=torch.float32)
+    with pytest.raises(ValueError, match=r'norm=1000000\.0: no token is larger after block 3; the largest has'):
+        find_register_neurons(model, [x], 1e6)
+    with pytest.raises(ValueError, match='layer=4: expected a block from -4 to 3'):
+        find_register_neurons(model, [x], 1.0, layer=4)
+    with pytest.raises(ValueError, match=r'the MLPs of SwinTransformer are \[48, 96\] wide'):
+        find_register_neurons(swin(), [images(32, 32, dtype=torch.float32)], 1.0)

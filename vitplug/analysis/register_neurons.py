@@ -1,0 +1,109 @@
+"""Register neurons of a trained model: the hidden channels that make outliers of some patches.
+
+*Vision Transformers Don't Need Trained Registers* (Jiang et al., NeurIPS 2025), its first algorithm.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention import Site
+from vitplug.hosting import PluggedModel
+from vitplug.plugs import Plug
+from vitplug.plugs.plug_set import PlugPart
+
+
+class Neuron(NamedTuple):
+    """A hidden channel of an MLP.
+
+    Attributes:
+        block: Block index.
+        channel: The channel.
+        score: Its mean absolute activation at outliers.
+    """
+
+    block: int
+    channel: int
+    score: float
+
+
+@torch.no_grad()
+def find_register_neurons(
+    backbone: PluggedModel, images: Iterable[Tensor], norm: float, layer: int = -1, number: int = 10
+) -> list[Neuron]:
+    """The hidden channels that are most active where tokens of the grid have large norms.
+
+    The score of a channel is its mean absolute activation at the outliers of an image, averaged over the images that
+    have outliers. ``Registers(neurons=[(n.block, n.channel) for n in found])`` moves their activations away.
+
+    Args:
+        backbone: The trained model; it is left as it was.
+        images: Batches ``(B, C, H, W)``, normalised as for the model.
+        norm: Tokens of a larger norm are outliers; it depends on the model.
+        layer: Block after which the norms are taken.
+        number: How many channels to give.
+
+    Returns:
+        The channels of the largest scores, in this order.
+
+    Raises:
+        ValueError: If no token has such a norm, the model has no such block, or MLPs of several widths.
+    """
+    blocks = backbone.plugged_blocks()
+    if not -len(blocks) <= layer < len(blocks):
+        raise ValueError(f'layer={layer}: expected a block from {-len(blocks)} to {len(blocks) - 1}')
+    layer %= len(blocks)
+    widths = sorted({block.shape.hidden_dims for block in blocks[: layer + 1]})
+    if len(widths) > 1 or not widths[0]:
+        raise ValueError(f'the MLPs of {type(backbone).__name__} are {widths} wide: expected one width, as of a ViT')
+    total, counted, largest, was_training = 0, 0, 0.0, backbone.training
+    try:
+        with _recording(backbone.eval(), layer + 1) as hidden:
+            for batch in images:
+                _, found = backbone.forward_intermediates(batch, ('block', 'site'), layers=[layer])
+                norms_BN = found['block'][layer].norm(dim=-1)
+                norms_BN[:, : found['site'][layer].layout.num_prefix] = 0
+                largest = max(largest, norms_BN.max().item())
+                outliers_BN = norms_BN > norm
+                counts_B = outliers_BN.sum(1).clamp(min=1)
+                sums = [(h.abs() * outliers_BN[:, :, None]).sum(1) / counts_B[:, None] for h in hidden]
+                total += torch.stack([of_block.double().sum(0) for of_block in sums])
+                counted += int(outliers_BN.any(1).sum())
+                hidden.clear()
+    finally:
+        backbone.train(was_training)
+    if not counted:
+        raise ValueError(f'norm={norm}: no token is larger after block {layer}; the largest has {largest:.4g}')
+    scores = (total / counted).flatten()
+    order = scores.argsort(descending=True)[:number].tolist()
+    channels = len(scores) // (layer + 1)
+    return [Neuron(*divmod(index, channels), scores[index].item()) for index in order]
+
+
+class _Recorded(nn.Module):
+    """Keeps the hidden tokens that it sees."""
+
+    def __init__(self, found: list[Tensor]):
+        super().__init__()
+        self.found = found
+
+    def forward(self, hidden_BND: Tensor, site: Site) -> Tensor:
+        self.found.append(hidden_BND)
+        return hidden_BND
+
+
+@contextmanager
+def _recording(backbone: PluggedModel, number: int) -> Iterator[list[Tensor]]:
+    """The hidden tokens of the first ``number`` blocks, one after another, by a module in their socket ``mlp_mid``."""
+    found: list[Tensor] = []
+    blocks, plug = backbone.plugged_blocks()[:number], Plug()
+    for block in blocks:
+        block.plugs['recorded_hidden'] = PlugPart(plug, {'mlp_mid': _Recorded(found)})
+    try:
+        yield found
+    finally:
+        for block in blocks:
+            del block.plugs['recorded_hidden']
