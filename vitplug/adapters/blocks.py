@@ -60,7 +60,7 @@ class PluggedBlock(Plugged):
                 'iterate over the list of blocks, or call the model; vitplug.unplug gives the plain model back'
             )
         named = dict(zip(self.maps[0].arguments, args, strict=False))
-        return step._walk.host.pass_block(step, self, x, {**named, **extras})
+        return step.walk.host.pass_block(step, self, x, {**named, **extras})
 
     def run(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None, extras: Extras
@@ -112,8 +112,8 @@ class PluggedStage(Plugged):
     def forward(self, x: Tensor, step: Step) -> Tensor:
         """Tokens ``(B, h, w, D)``, in and out."""
         before, blocks = self.maps[0].stage
-        x, walk = before(self, x), step._walk
-        first = walk.host.first_block(step._index)
+        x, walk = before(self, x), step.walk
+        first = walk.host.first_block(step.index)
         for index, block in enumerate(find(self, blocks), first):
             inner = Step(walk, block, index)
             saves = getattr(self, 'grad_checkpointing', False) and torch.is_grad_enabled()

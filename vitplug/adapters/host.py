@@ -1,6 +1,6 @@
 """A model that vitplug does not own, as the analyses see it: a :class:`~vitplug.hosting.PluggedModel`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder
 from vitplug.attention.layouts import HIDDEN
 from vitplug.compat import replace
 from vitplug.hosting import PixelGrid, PluggedModel, Section, build_plugs
-from vitplug.plugs import NETWORK_SOCKETS, LayerPlugs, PlugSet
+from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
 from .blocks import PluggedBlock
 from .maps import Extras, ModelMap, find
@@ -109,7 +109,7 @@ class AdaptedModel(PluggedModel):
             ValueError: If it is asked for something that plugs do not do, or the grid of the tokens is unknown.
         """
         _check_extras(block, extras)
-        walk, index = step._walk, step._index
+        walk, index = step.walk, step.index
         own, hw = self.num_extra_tokens, self._grid(x, walk)
         carry, added = walk.enter(index)
         x_BND = x.flatten(1, 2) if x.ndim == 4 else x
@@ -159,20 +159,16 @@ class HalfGrid:
         return pixels.merged(2)
 
 
-@dataclass(frozen=True)
 class _Bound:
     """A block with the further arguments of this call, as :meth:`PluggedModel.run_block` takes it.
 
-    Checkpointing is the library's.
+    Not a dataclass, whose attributes the compiler does not find. Checkpointing is the library's.
     """
 
-    block: PluggedBlock
-    extras: Mapping[str, Any]
     with_cp = False
 
-    @property
-    def plugs(self) -> LayerPlugs:
-        return self.block.plugs
+    def __init__(self, block: PluggedBlock, extras: Extras):
+        self.block, self.extras, self.plugs = block, extras, block.plugs
 
     def __call__(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
         return self.block.run(x_BND, site, carry, record, self.extras)
@@ -205,14 +201,17 @@ def _with_mask(site: Site, extras: Extras) -> Site:
     Raises:
         ValueError: If the mask is of another kind.
     """
-    mask = next((m for m in (extras.get('attention_mask'), extras.get('attn_mask')) if m is not None), None)
+    of_keys, of_pairs = extras.get('attention_mask'), extras.get('attn_mask')
+    if isinstance(of_pairs, Tensor) and of_pairs.ndim == 2:
+        of_pairs = of_pairs[None, None]
+    mask = of_keys if of_pairs is None else of_pairs
     if mask is None:
         return site
     if not isinstance(mask, Tensor) or mask.ndim not in (2, 4) or (mask.ndim == 4 and mask.shape[1] != 1):
         what = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise ValueError(
-            f'attention mask {what}: plugs take masks (B, N) and (B, 1, N, N); '
-            "use attn_implementation='sdpa' or 'eager' (transformers), or a mask with a batch axis (timm)"
+            f'attention mask {what}: plugs take one for all heads, of keys (B, N) or of pairs (B, 1, N, N); '
+            "transformers makes it with attn_implementation='sdpa' or 'eager'"
         )
     is_additive = mask.is_floating_point() and mask.ndim == 4
     sees = mask > torch.finfo(mask.dtype).min / 2 if is_additive else mask.bool()

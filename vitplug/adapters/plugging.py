@@ -158,14 +158,23 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
         ValueError: If the file lacks a weight of the plugs, has others, or there is no such file.
     """
     host_of(model)
-    found = {key: value for key, value in _read(Path(path)).items() if is_plug(key)}
-    own = [key for key in model.state_dict() if is_plug(key)]
-    wrong = {'lacks': sorted(set(own) - found.keys()), 'has besides': sorted(found.keys() - set(own))}
-    if any(wrong.values()):
-        told = ' and '.join(f'{what} {keys}' for what, keys in wrong.items() if keys)
-        raise ValueError(f'load_plugs: {path} {told}; plug in the plugs with which it was saved: {model.plug_summary}')
-    model.load_state_dict(found, strict=False)
+    found = {_place(key): value for key, value in _read(Path(path)).items() if is_plug(key)}
+    own = {_place(key): key for key in model.state_dict() if is_plug(key)}
+    lacking, others = sorted(own[place] for place in own.keys() - found.keys()), sorted(found.keys() - own.keys())
+    if lacking or others:
+        told = [f'{what} {keys}' for what, keys in (('lacks', lacking), ('has besides', others)) if keys]
+        raise ValueError(
+            f'load_plugs: {path} {" and ".join(told)}; plug in the plugs with which it was saved, not '
+            f'{model.plug_summary}'
+        )
+    model.load_state_dict({own[place]: value for place, value in found.items()}, strict=False)
     return model
+
+
+def _place(key: str) -> tuple[str, ...]:
+    """Numbers of stage and block, and the name below the plugs: transformers saves blocks under older names."""
+    before, _, name = f'.{key}'.partition('.plugs.')
+    return *(part for part in before.split('.') if part.isdigit()), name
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:

@@ -92,22 +92,38 @@ class Walk:
 
 
 class Step:
-    """One block in one walk, called as the block. Attributes are the block's."""
+    """One block in one walk, called as the block.
 
-    __slots__ = ('_block', '_index', '_walk')
+    Args:
+        walk: The forward.
+        block: The block, or a stage.
+        index: Its place in the list.
+    """
 
     def __init__(self, walk: Walk, block: nn.Module, index: int):
-        for name, value in (('_walk', walk), ('_block', block), ('_index', index)):
-            object.__setattr__(self, name, value)
+        self.walk = walk
+        self.block = block
+        self.index = index
 
     def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self._block(x, *args, step=self, **kwargs)
+        return self.block(x, *args, step=self, **kwargs)
+
+
+class OpenStep(Step):
+    """A step that other code may take for the block: further attributes are the block's."""
+
+    _OWN = ('walk', 'block', 'index')
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._block, name)
+        if name in self._OWN:  # not there yet
+            raise AttributeError(name)
+        return getattr(self.block, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._block, name, value)
+        if name in self._OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.block, name, value)
 
 
 class PluggedBlocks(nn.ModuleList):
@@ -126,8 +142,9 @@ class PluggedBlocks(nn.ModuleList):
         self.__dict__['host'] = host
 
     def __iter__(self) -> Iterator[Step]:
-        walk = Walk(self.host)
-        return iter([Step(walk, block, index) for index, block in enumerate(self._modules.values())])
+        # The compiler cannot follow attributes that are the block's.
+        walk, kind = Walk(self.host), Step if is_compiling() else OpenStep
+        return iter([kind(walk, block, index) for index, block in enumerate(self._modules.values())])
 
     def __getitem__(self, index: int | slice) -> nn.Module:
         found = list(self._modules.values())[index]
