@@ -10,7 +10,7 @@ import vitplug
 from vitplug.plugs import PLUG_TYPES
 from vitplug.plugs.plug_set import is_plug
 
-SIZES = dict(img_size=32, num_classes=5, patch_size=8, embed_dim=24, num_heads=3, depth=3)
+SIZES = dict(img_size=32, num_classes=5, patch_size=8, embed_dim=32, num_heads=4, depth=3)
 #: timm's names, and what makes them tiny.
 TIMM = {
     'vit_tiny_patch16_224': SIZES,
@@ -29,7 +29,7 @@ TIMM = {
         img_size=32, num_classes=5, embed_dim=16, depths=(2, 2), num_heads=(2, 4), window_size=4, drop_path_rate=0.0
     ),
 }
-_SIZES = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48)
+_SIZES = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
 _IMAGES = dict(_SIZES, image_size=32, patch_size=8)
 _WORDS = dict(_SIZES, vocab_size=50, max_position_embeddings=40)
 #: Classes of transformers, of their configs, and settings.
@@ -38,7 +38,7 @@ HUGGING_FACE = {
     'DeiTForImageClassification': ('DeiTConfig', _IMAGES),
     'Dinov2ForImageClassification': ('Dinov2Config', dict(_IMAGES, use_swiglu_ffn=True)),
     'Dinov2WithRegistersForImageClassification': ('Dinov2WithRegistersConfig', _IMAGES),
-    'DINOv3ViTModel': ('DINOv3ViTConfig', dict(_IMAGES, num_attention_heads=2, num_register_tokens=2)),
+    'DINOv3ViTModel': ('DINOv3ViTConfig', dict(_IMAGES, num_register_tokens=2)),
     'BeitForImageClassification': ('BeitConfig', dict(_IMAGES, use_relative_position_bias=True)),
     'CLIPVisionModel': ('CLIPVisionConfig', _IMAGES),
     'SiglipVisionModel': ('SiglipVisionConfig', _IMAGES),
@@ -97,6 +97,7 @@ def inputs_of(name: str) -> Mapping[str, Tensor]:
 def gradients(model: nn.Module, run: Callable[[], Tensor]) -> dict[str, Tensor]:
     """Gradients of a sum of squares, by parameter."""
     model.zero_grad()
+    torch.manual_seed(0)
     run().square().sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 

@@ -24,7 +24,6 @@ from adapters.foreign import (  # noqa: E402
 )
 
 import vitplug  # noqa: E402
-from vitplug.adapters import host_of  # noqa: E402
 from vitplug.plugs.plug_set import is_plug  # noqa: E402
 
 NO_PREFIX = TOGETHER.replace('+registers', '')
@@ -66,8 +65,8 @@ def test_unplug_gives_the_model_back_bit_for_bit(name):
     assert model.config.to_dict() == config
 
 
-# Plugs whose table is resized to the length, and Refiner, whose convolution sees the masked columns.
-LENGTH = ('RelPosBias', 'Refiner')
+# The table of RelPosBias is resized to the length, and SigmoidAttention counts all keys.
+LENGTH = ('RelPosBias', 'SigmoidAttention')
 PLACED = [plug for plug in PLUGS if plug not in (*LENGTH, 'Registers', 'UniformHead')]
 
 
@@ -122,7 +121,7 @@ def test_save_pretrained_and_from_pretrained(name, tmp_path):
 def test_hidden_states_are_the_library_s():
     model, inputs = plugged(hugging_face_model(VIT)), inputs_of(VIT)
     found = model(**inputs, output_hidden_states=True).hidden_states
-    assert [tuple(t.shape) for t in found] == [(2, 17, 24)] * 4
+    assert [tuple(t.shape) for t in found] == [(2, 17, 32)] * 4
     _, recorded = vitplug.intermediates(model, inputs, names=('block', 'probs'))
     assert torch.equal(recorded['block'][0][:, :1], found[1][:, :1])
     assert sorted(recorded['probs']) == [0, 1, 2]
@@ -151,7 +150,9 @@ def test_lora_beside_a_plug(tmp_path):
     assert all(is_plug(key) or 'lora_' in key for key in learned) and any(map(is_plug, learned))
     scatter(model, only_plugs=True)
     grads = gradients(model, lambda: model(**inputs)[0])
-    assert grads.keys() == learned and all(grad.abs().sum() > 0 for grad in grads.values())
+    assert grads.keys() == learned
+    assert all(grads[key].any() for key in learned if 'lora_' in key)
+    assert any(grads[key].any() for key in learned if is_plug(key))
     vitplug.unplug(model)
     assert torch.equal(model(**inputs)[0], before)
     merged = model.merge_and_unload()
@@ -174,7 +175,6 @@ def test_trainer_trains_saves_and_resumes(tmp_path, monkeypatch):
             report_to=[],
             use_cpu=True,
             disable_tqdm=True,
-            bf16=True,
             gradient_checkpointing=True,
             gradient_checkpointing_kwargs=dict(use_reentrant=False),
         )
@@ -186,6 +186,8 @@ def test_trainer_trains_saves_and_resumes(tmp_path, monkeypatch):
     start = plugged(hugging_face_model(VIT)).float().state_dict()
     assert all(not torch.equal(whole[key], start[key]) for key in whole if is_plug(key))
     resumed = train(2, str(tmp_path / 'checkpoint-2'))
+    # A bias of all keys changes nothing: its gradient is rounding, which AdamW scales up.
+    resumed, whole = ({k: v for k, v in state.items() if 'k_proj.bias' not in k} for state in (resumed, whole))
     assert_same(resumed, whole, atol=1e-6)
 
 

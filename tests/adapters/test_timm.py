@@ -78,7 +78,7 @@ def test_equals_the_own_host_with_the_same_weights(name, plugs, tmp_path):
     model, path, norm = timm_model(name), tmp_path / 'timm.pth', dict(type='LN')
     torch.save(model.state_dict(), path)
     if name == VIT:
-        arch = dict(num_layers=3, num_heads=3, embed_dims=24, feedforward_channels=96)
+        arch = dict(num_layers=3, num_heads=4, embed_dims=32, feedforward_channels=128)
         norm |= dict(eps=model.norm.eps)
         host = VisionTransformer(arch, img_size=32, patch_size=8, norm_cfg=norm, out_type='raw', plugs=plugs)
     else:
@@ -140,7 +140,7 @@ def test_two_forwards_before_one_backward(name, saves):
 def test_a_block_alone_is_refused():
     model = vitplug.plug_in(timm_model(VIT), 'residual')
     with pytest.raises(RuntimeError, match='called alone'):
-        model.blocks[1](torch.zeros(1, 17, 24, dtype=torch.float64))
+        model.blocks[1](torch.zeros(1, 17, 32, dtype=torch.float64))
 
 
 def test_steps_are_their_blocks_to_other_code():
@@ -245,7 +245,7 @@ def test_attention_maps_by_name_under_fused_attention():
     output, found = vitplug.intermediates(model, x, names=('probs', 'block'))
     torch.testing.assert_close(output, expected, atol=1e-12, rtol=0)
     for index in range(3):
-        q, k, _ = logits[index].unflatten(-1, (3, 3, 8)).permute(2, 0, 3, 1, 4)
+        q, k, _ = logits[index].unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
         maps = (q @ k.transpose(-2, -1) * 8**-0.5).softmax(-1)
         torch.testing.assert_close(found['probs'][index][:, 0], maps, atol=1e-12, rtol=0)
     with pytest.raises(ValueError, match='no such intermediates'):
@@ -257,7 +257,7 @@ def test_forward_intermediates_of_timm():
     model, x = plugged(timm_model(VIT)), images()
     _, found = vitplug.intermediates(model, x, names=('block',))
     last, maps = model.forward_intermediates(x)
-    assert len(maps) == 3 and maps[0].shape == (2, 24, 4, 4)
+    assert len(maps) == 3 and maps[0].shape == (2, 32, 4, 4)
     torch.testing.assert_close(last, model.forward_features(x), atol=0, rtol=0)
     # Recorded tokens have the registers after the class token, timm's have not.
     registers = found['block'][0].shape[1] - 17
