@@ -11,6 +11,8 @@ from vitplug.plugs import PLUG_TYPES
 from vitplug.plugs.plug_set import is_plug
 
 SIZES = dict(img_size=32, num_classes=5, patch_size=8, embed_dim=32, num_heads=4, depth=3)
+WINDOWS = dict(img_size=32, num_classes=5, embed_dim=16, depths=(2, 2), num_heads=(2, 4), window_size=4)
+WINDOWS |= dict(drop_path_rate=0.0)
 #: timm's names, and what makes them tiny.
 TIMM = {
     'vit_tiny_patch16_224': SIZES,
@@ -25,9 +27,8 @@ TIMM = {
     'vit_small_patch16_dinov3': SIZES,
     'vit_small_patch16_rope_mixed_224': SIZES,
     'beit_base_patch16_224': SIZES,
-    'swin_tiny_patch4_window7_224': dict(
-        img_size=32, num_classes=5, embed_dim=16, depths=(2, 2), num_heads=(2, 4), window_size=4, drop_path_rate=0.0
-    ),
+    'swin_tiny_patch4_window7_224': WINDOWS,
+    'swinv2_tiny_window8_256': WINDOWS,
 }
 _SIZES = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
 _IMAGES = dict(_SIZES, image_size=32, patch_size=8)
@@ -113,4 +114,5 @@ def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], ato
 
 def plugged(model: nn.Module, plugs=TOGETHER) -> nn.Module:
     """The model with plugs away from their start."""
+    torch.manual_seed(0)  # some plugs start at random
     return scatter(vitplug.plug_in(model, plugs), only_plugs=True)

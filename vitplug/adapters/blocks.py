@@ -82,13 +82,13 @@ class PluggedBlock(Plugged):
         names, module, plugs = self.maps[1], find(self, self.maps[0].attention), self.plugs
         q, k, v = (t.transpose(2, 3) for t in _project(names, module, site.layout.to_windows(x_BND)))
         q, k = chain(f'{names.q_norm}?')(module, q), chain(f'{names.k_norm}?')(module, k)
-        if names.rotate is not None:
-            q, k = names.rotate(module, q, k, site.layout.num_prefix, extras)
+        if names.change_qk is not None:
+            q, k = names.change_qk(module, q, k, site.layout.num_prefix, extras)
         out, carry = attend(
             q,
             k,
             v,
-            scale=find(module, names.scale),
+            scale=find(module, names.scale) if isinstance(names.scale, str) else names.scale,
             site=site.in_windows(x_BND.device),
             plugs=plugs,
             carry=carry,

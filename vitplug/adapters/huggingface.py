@@ -191,7 +191,7 @@ _register(
 _register(
     'dinov3_vit',
     'DINOv3ViT',
-    AttentionMap(**{**_TOWER, 'scale': 'scaling', 'proj': 'o_proj'}, rotate=_rotate),
+    AttentionMap(**{**_TOWER, 'scale': 'scaling', 'proj': 'o_proj'}, change_qk=_rotate),
     _DINO,
     {'MLP': _PLAIN_UP, 'GatedMLP': _GATED},
     blocks='model.layer',

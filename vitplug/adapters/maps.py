@@ -81,7 +81,7 @@ class AttentionMap:
     Args:
         projections: One projection to q, k and v side by side, or three.
         heads: The number of heads.
-        scale: The factor of the dot products.
+        scale: The factor of the dot products, or its name.
         proj: The projection of the heads.
         dropout: The drop rate of the probabilities, or the dropout that has it.
         q_norm: Norm of the queries, by head.
@@ -91,13 +91,14 @@ class AttentionMap:
         after_proj: What follows the projection.
         project: Makes q, k and v, side by side, of tokens, where the projections alone do not.
         biases: The model's own position biases, of the block, the site and the further arguments.
-        rotate: Rotates q and k ``(B, W, H, N, d)``, of the attention, both, the prefix tokens, and further arguments.
+        change_qk: Rotates or scales q and k ``(B, W, H, N, d)``, of the attention, both, the number of prefix tokens,
+            and the further arguments.
         lacks: Why a module of this class takes no plugs; None if it takes them.
     """
 
     projections: tuple[str, ...]
     heads: str
-    scale: str
+    scale: str | float
     proj: str
     dropout: str
     q_norm: str = 'q_norm'
@@ -107,7 +108,7 @@ class AttentionMap:
     after_proj: Chain = Chain()
     project: Callable[[nn.Module, Tensor], Tensor] | None = None
     biases: Callable[[nn.Module, Site, Extras], tuple[PairBias, ...]] | None = None
-    rotate: Callable[[nn.Module, Tensor, Tensor, int, Extras], tuple[Tensor, Tensor]] | None = None
+    change_qk: Callable[[nn.Module, Tensor, Tensor, int, Extras], tuple[Tensor, Tensor]] | None = None
     lacks: Callable[[nn.Module], str | None] | None = None
 
 
@@ -200,8 +201,16 @@ def known_models() -> list[str]:
 
 def required(names: AttentionMap) -> tuple[str, ...]:
     """Names that an attention of this map must have; those with ``?`` may be missing."""
-    parts = names.heads, names.scale, names.proj, names.dropout
-    return (*parts, *names.projections, *names.before_proj.names, *names.after_proj.names)
+    scale = (names.scale,) if isinstance(names.scale, str) else ()
+    return (
+        names.heads,
+        *scale,
+        names.proj,
+        names.dropout,
+        *names.projections,
+        *names.before_proj.names,
+        *names.after_proj.names,
+    )
 
 
 def _full_name(kind: type) -> str:

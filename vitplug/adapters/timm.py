@@ -1,7 +1,10 @@
 """Names in models of timm. timm is imported only where a part calls its functions."""
 
+from math import log
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from vitplug.attention import DenseBias, OffsetBias, PairBias, Site
 
@@ -29,12 +32,14 @@ def _rotate(module: nn.Module, q: Tensor, k: Tensor, num_prefix: int, extras: Ex
     return turned(q), turned(k)
 
 
-def _eva_qkv(module: nn.Module, x: Tensor) -> Tensor:
-    """q, k and v side by side: biases of their own for q and v, or three projections."""
-    if module.qkv is None:
-        return torch.cat((module.q_proj(x), module.k_proj(x), module.v_proj(x)), dim=-1)
+def _biased_qkv(module: nn.Module, x: Tensor) -> Tensor:
+    """q, k and v side by side, with biases of their own for q and v."""
     qkv = module.qkv(x)
     return qkv if module.q_bias is None else qkv + torch.cat((module.q_bias, module.k_bias, module.v_bias))
+
+
+def _eva_qkv(module: nn.Module, x: Tensor) -> Tensor:
+    return _rope_qkv(module, x) if module.qkv is None else _biased_qkv(module, x)
 
 
 def _rope_qkv(module: nn.Module, x: Tensor) -> Tensor:
@@ -66,9 +71,15 @@ def _beit_bias(block: nn.Module, site: Site, extras: Extras) -> tuple[PairBias, 
     return tuple(DenseBias(bias.unsqueeze(0)) for bias in found)
 
 
-def _beit_qkv(module: nn.Module, x: Tensor) -> Tensor:
-    qkv = module.qkv(x)
-    return qkv if module.q_bias is None else qkv + torch.cat((module.q_bias, module.k_bias, module.v_bias))
+def _cosines(module: nn.Module, q: Tensor, k: Tensor, num_prefix: int, extras: Extras) -> tuple[Tensor, Tensor]:
+    """q and k of length 1, q times the scale of its head, so that their products are the scores of Swin V2."""
+    scale_H11 = module.logit_scale.clamp(max=log(100)).exp()
+    return normalize(q, dim=-1) * scale_H11, normalize(k, dim=-1)
+
+
+def _continuous_bias(block: nn.Module, site: Site, extras: Extras) -> tuple[PairBias, ...]:
+    table = block.attn.cpb_mlp(block.attn.relative_coords_table)[0].permute(2, 0, 1)
+    return (OffsetBias(16 * table.sigmoid(), site.pairs),)
 
 
 _ATTENTION = dict(
@@ -80,13 +91,17 @@ _ATTENTION = dict(
     before_proj=chain('norm?'),
     after_proj=chain('proj_drop'),
 )
-_ROTATED = dict(_ATTENTION, projections=(), rotate=_rotate)
+_ROTATED = dict(_ATTENTION, projections=(), change_qk=_rotate)
 register(f'{_LAYERS}.attention.Attention', AttentionMap(**_ATTENTION))
 register(f'{_LAYERS}.attention.AttentionRope', AttentionMap(**_ROTATED, project=_rope_qkv, lacks=_grouped))
 register(f'{_MODELS}.eva.EvaAttention', AttentionMap(**_ROTATED, project=_eva_qkv))
 register(f'{_MODELS}.vision_transformer_relpos.RelPosAttention', AttentionMap(**_ATTENTION, biases=_pair_bias))
 register(f'{_MODELS}.swin_transformer.WindowAttention', AttentionMap(**_ATTENTION, biases=_window_bias))
-register(f'{_MODELS}.beit.Attention', AttentionMap(**_ATTENTION, biases=_beit_bias, project=_beit_qkv))
+register(
+    f'{_MODELS}.swin_transformer_v2.WindowAttention',
+    AttentionMap(**{**_ATTENTION, 'scale': 1.0}, project=_biased_qkv, change_qk=_cosines, biases=_continuous_bias),
+)
+register(f'{_MODELS}.beit.Attention', AttentionMap(**_ATTENTION, biases=_beit_bias, project=_biased_qkv))
 
 # --- MLP ---
 
@@ -134,6 +149,11 @@ register(
     BlockMap(**_SCALED, window=('window_size', 'shift_size')),
 )
 
+register(
+    f'{_MODELS}.swin_transformer_v2.SwinTransformerV2Block',
+    BlockMap(**_POST, window=('window_size', 'shift_size')),
+)
+
 # --- models ---
 
 
@@ -171,11 +191,6 @@ register(f'{_MODELS}.vision_transformer.VisionTransformer', ModelMap(**_COLUMNAR
 register(f'{_MODELS}.eva.Eva', ModelMap(**_COLUMNAR))
 register(f'{_MODELS}.vision_transformer_relpos.VisionTransformerRelPos', ModelMap(**_COLUMNAR, keeps_prefix=False))
 register(f'{_MODELS}.beit.Beit', ModelMap(**_COLUMNAR, keeps_prefix=False))
-register(
-    f'{_MODELS}.swin_transformer.SwinTransformer',
-    ModelMap(
-        **{**_COLUMNAR, 'blocks': 'layers', 'lacks': None},
-        stage=(chain('downsample'), 'blocks'),
-        keeps_prefix=False,
-    ),
-)
+_STAGED = {**_COLUMNAR, 'blocks': 'layers', 'lacks': None, 'keeps_prefix': False}
+for _name in ('swin_transformer.SwinTransformer', 'swin_transformer_v2.SwinTransformerV2'):
+    register(f'{_MODELS}.{_name}', ModelMap(**_STAGED, stage=(chain('downsample'), 'blocks')))
