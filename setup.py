@@ -93,6 +93,9 @@ setup(
         'onedl': ONEDL,
         'openmmlab': OPENMMLAB,
         'test': TEST,
+        'timm': ['timm>=1.0.31'],
+        # Not beside onedl or openmmlab: mmpretrain cannot be imported with transformers 5.
+        'huggingface': ['transformers>=5.24,<6', 'safetensors'],
         'slurm': ['submitit>=1.5'],
         'ray': ['ray>=2.9'],
     },

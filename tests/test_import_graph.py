@@ -21,7 +21,7 @@ ROWS = (
     ('attention', 'setup_step'),
     ('plugs',),
     ('config', 'hosting'),
-    ('errors',),
+    ('adapters', 'errors'),
     ('checkpoints',),
     ('backbones', 'classifiers', 'datasets', 'detectors', 'losses', 'necks'),
     ('data_preprocessors', 'tasks'),

@@ -5,6 +5,7 @@ Five papers, one attention core, N backbones:
 - ``vitplug.plugs``      a file or a folder per paper (torch only)
 - ``vitplug.attention``  the one place that computes attention (torch only)
 - ``vitplug.hosting``    plugs on any model of torch: the loop over blocks, branches, maps (torch only)
+- ``vitplug.adapters``   plugs in models of timm, of Hugging Face, of your own (torch only)
 - ``vitplug.backbones``  the registered hosts, built by configs as ``type='vitplug.<Name>'``
 
 The names in ``__all__`` are imported when they are first used: ``import vitplug`` alone imports the standard library
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
+    from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
     from .attention import attend, fused_attention
     from .backbones import (
         LVT,
@@ -65,7 +67,12 @@ __all__ = [
     'VisionTransformer',
     'attend',
     'fused_attention',
+    'host_of',
+    'intermediates',
+    'load_plugs',
     'load_pretrained',
+    'plug_in',
+    'unplug',
 ]
 
 # Where the names are found; all others are plugs.
@@ -82,6 +89,7 @@ _PACKAGES = {
     'attend': 'vitplug.attention',
     'fused_attention': 'vitplug.attention',
     'load_pretrained': 'vitplug.checkpoints',
+    **dict.fromkeys(('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'), 'vitplug.adapters'),
 }
 
 

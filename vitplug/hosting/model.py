@@ -300,13 +300,27 @@ class PluggedModel(nn.Module):
         Raises:
             ValueError: If a name or a layer is unknown.
         """
-        num_layers = len(self.plugged_blocks())
-        names = (names,) if isinstance(names, str) else tuple(names)
-        layers = range(num_layers) if layers == 'all' else tuple(layers)
-        recorder = Recorder(names, layers, num_layers, reduce, with_grad, further=INTERMEDIATES)
+        recorder = self.recorder(names, layers, reduce, with_grad)
         self.check_images(x)
         with fused_attention(False) if with_grad else nullcontext():
             return self.forward_features(x, recorder, **settings), recorder.collect()
+
+    def recorder(
+        self,
+        names: Iterable[str],
+        layers: str | Sequence[int] = 'all',
+        reduce: Reduce | None = None,
+        with_grad: bool = False,
+    ) -> Recorder:
+        """Takes the intermediates of one forward; see :meth:`forward_intermediates`.
+
+        Raises:
+            ValueError: If a name or a layer is unknown.
+        """
+        num_layers = len(self.plugged_blocks())
+        names = (names,) if isinstance(names, str) else tuple(names)
+        layers = range(num_layers) if layers == 'all' else tuple(layers)
+        return Recorder(names, layers, num_layers, reduce, with_grad, further=INTERMEDIATES)
 
     def forward_features(self, images: Tensor, recorder: Recorder | None, **settings) -> tuple[Tensor, ...]:
         """Outputs of images ``(B, C, H, W)``; intermediates go to the recorder."""

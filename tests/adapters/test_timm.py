@@ -1,0 +1,378 @@
+"""Plugs in models of timm: nothing changes without plugs, vitplug's own hosts with them, and timm's tools go on."""
+
+import copy
+import importlib.util
+import io
+import pickle
+import socket
+
+import pytest
+import torch
+from adapters.foreign import (
+    TIMM,
+    TOGETHER,
+    assert_same,
+    gradients,
+    images,
+    plugged,
+    scatter,
+    timm_model,
+)
+
+import vitplug
+from vitplug.adapters import host_of
+from vitplug.attention import fused_attention
+from vitplug.plugs.plug_set import is_plug
+
+VIT, SWIN, SWIN_V2 = 'vit_tiny_patch16_224', 'swin_tiny_patch4_window7_224', 'swinv2_tiny_window8_256'
+NO_PREFIX = TOGETHER.replace('+registers', '')
+
+
+def plugs_of(name):
+    return NO_PREFIX if name.startswith(('swin', 'beit', 'vit_relpos', 'vit_srelpos')) else TOGETHER
+
+
+@pytest.mark.parametrize('name', TIMM)
+def test_without_plugs_nothing_changes(name):
+    model, x = timm_model(name), images()
+    expected, keys, kinds = model(x), list(model.state_dict()), {n: type(m) for n, m in model.named_modules()}
+    grads = gradients(model, lambda: model(x))
+    assert vitplug.plug_in(model, []) is model
+    torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=0)
+    assert_same(gradients(model, lambda: model(x)), grads)
+    assert list(model.state_dict()) == keys
+    lists = {host_of(model).names.blocks}
+    assert all(isinstance(m, kinds[n]) for n, m in model.named_modules() if n in kinds and n not in lists)
+    assert 'plugs: none' in model.plug_summary
+
+
+@pytest.mark.parametrize('name', TIMM)
+def test_unplug_gives_the_model_back_bit_for_bit(name):
+    model, x = timm_model(name), images()
+    expected, state = model(x), copy.deepcopy(model.state_dict())
+    before = [(type(m), sorted(vars(m)), sorted(m._modules), len(m._forward_hooks)) for m in model.modules()]
+    plugged(model, plugs_of(name))
+    keys = [key for key in model.state_dict() if not is_plug(key)]
+    assert keys == list(state) and any(map(is_plug, model.state_dict()))
+    assert not torch.allclose(model(x), expected)
+    assert vitplug.unplug(model) is model
+    assert [(type(m), sorted(vars(m)), sorted(m._modules), len(m._forward_hooks)) for m in model.modules()] == before
+    assert torch.equal(model(x), expected)
+    assert model.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize('plugs', ['cb(scaled=True)', 'residual(alpha=1.)', 'peg'])
+def test_identity_starts_change_nothing(plugs):
+    model, x = timm_model(VIT), images()
+    expected = model(x)
+    torch.testing.assert_close(vitplug.plug_in(model, plugs)(x), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize('name', [VIT, SWIN, SWIN_V2])
+@pytest.mark.parametrize('plugs', ['gab', 'residual', 'broad', 'refiner', 'cb', 'value-residual', NO_PREFIX])
+def test_equals_the_own_host_with_the_same_weights(name, plugs, tmp_path):
+    if importlib.util.find_spec('transformers'):
+        pytest.skip('mmpretrain cannot be imported beside transformers 5')
+    from vitplug import SwinTransformer, SwinTransformerV2, VisionTransformer, load_pretrained
+
+    model, path, norm = timm_model(name), tmp_path / 'timm.pth', dict(type='LN')
+    torch.save(model.state_dict(), path)
+    if name == VIT:
+        arch = dict(num_layers=3, num_heads=4, embed_dims=32, feedforward_channels=128)
+        norm |= dict(eps=model.norm.eps)
+        host = VisionTransformer(arch, img_size=32, patch_size=8, norm_cfg=norm, out_type='raw', plugs=plugs)
+    else:
+        arch = dict(depths=[2, 2], num_heads=[2, 4], embed_dims=16)
+        arch |= {} if name == SWIN else dict(extra_norm_every_n_blocks=0)
+        kind = SwinTransformer if name == SWIN else SwinTransformerV2
+        host = kind(arch, img_size=32, window_size=4, out_indices=1, drop_path_rate=0.0, plugs=plugs)
+    host = host.double().eval()
+    load_pretrained(host, str(path))
+    plugged(model, plugs)
+    own = [p for key, p in host.named_parameters() if is_plug(key)]
+    foreign = {key: p for key, p in model.named_parameters() if is_plug(key)}
+    named = {key.replace('blocks.', '').replace('layers.', ''): p for key, p in foreign.items()}
+    assert len(own) == len(foreign)
+    with torch.no_grad():
+        for key, p in host.named_parameters():
+            if is_plug(key):
+                p.copy_(named[key.replace('blocks.', '').replace('layers.', '').replace('stages.', '')])
+    x, (expected,) = images(), host(images())
+    found = model.forward_features(x)
+    found = found if name == VIT else found.permute(0, 3, 1, 2)
+    # Swin V2 computes the logarithms of offsets in single precision.
+    tolerance = 1e-6 if name == SWIN_V2 else 1e-10
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+
+
+# --- one forward, one carry ---
+
+
+@pytest.mark.parametrize('name', [VIT, SWIN, 'eva02_tiny_patch14_224', 'vit_small_patch16_rope_mixed_224'])
+def test_activation_checkpointing_has_the_same_gradients(name):
+    model, x = plugged(timm_model(name), plugs_of(name)).train(), images()
+    expected = gradients(model, lambda: model(x))
+    model.set_grad_checkpointing(True)
+    assert_same(gradients(model, lambda: model(x)), expected)
+    assert any(is_plug(key) for key in expected)
+
+
+def test_reentrant_checkpointing_is_refused():
+    from timm.layers import set_reentrant_ckpt
+
+    model = plugged(timm_model(VIT), 'residual').train()
+    model.set_grad_checkpointing(True)
+    set_reentrant_ckpt(True)
+    try:
+        with pytest.raises(RuntimeError, match='use_reentrant=False'):
+            model(images().requires_grad_())
+    finally:
+        set_reentrant_ckpt(False)
+
+
+@pytest.mark.parametrize('name', [VIT, SWIN])
+@pytest.mark.parametrize('saves', [False, True])
+def test_two_forwards_before_one_backward(name, saves):
+    model, x = plugged(timm_model(name), plugs_of(name)).train(), images(4)
+    model.set_grad_checkpointing(saves)
+    first, second = (gradients(model, lambda part=part: model(part)) for part in x.chunk(2))
+    both = gradients(model, lambda: torch.cat([model(part) for part in x.chunk(2)]))
+    assert_same(both, {key: first[key] + second[key] for key in first})
+
+
+def test_a_block_alone_is_refused():
+    model = vitplug.plug_in(timm_model(VIT), 'residual')
+    with pytest.raises(RuntimeError, match='called alone'):
+        model.blocks[1](torch.zeros(1, 17, 32, dtype=torch.float64))
+
+
+def test_steps_are_their_blocks_to_other_code():
+    model = vitplug.plug_in(timm_model(VIT), 'residual')
+    for block in model.blocks:
+        block.attn.fused_attn, block.note = False, 'kept'
+    assert [block.note for block in model.blocks] == ['kept'] * 3 and model.blocks[2].note == 'kept'
+    assert len(model.blocks) == 3
+
+
+@pytest.mark.parametrize('fused', [True, False])
+@pytest.mark.parametrize('name', [VIT, SWIN, 'vit_relpos_small_patch16_224', 'eva02_tiny_patch14_224'])
+def test_fused_and_plain_attention_agree(name, fused):
+    model, x = plugged(timm_model(name), plugs_of(name)), images()
+    expected = model(x)
+    with fused_attention(fused):
+        torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=1e-9)
+
+
+def test_dropout_is_drawn_as_without_plugs():
+    drops = dict(drop_path_rate=0.5, proj_drop_rate=0.3, pos_drop_rate=0.2)
+    plain, model, x = timm_model(VIT, **drops).train(), timm_model(VIT, **drops).train(), images()
+    vitplug.plug_in(model, [])
+    torch.manual_seed(3)
+    expected = plain(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=0)
+    model.eval(), plain.eval()
+    torch.testing.assert_close(model(x), plain(x), atol=1e-12, rtol=0)
+
+
+# --- copies, files, precision ---
+
+
+@pytest.mark.parametrize('name', [VIT, SWIN])
+def test_copies_are_models_of_their_own(name):
+    model, x = plugged(timm_model(name), plugs_of(name)), images()
+    expected = model(x)
+    twins = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    for twin in twins:
+        assert torch.equal(twin(x), expected)
+        assert host_of(twin).model is twin
+        vitplug.unplug(twin)
+        torch.testing.assert_close(twin(x), timm_model(name)(x), atol=0, rtol=0)
+
+
+def test_saved_and_loaded(tmp_path):
+    from timm.models import load_checkpoint
+
+    model, x, path = plugged(timm_model(VIT)), images(), tmp_path / 'model.pth'
+    torch.save(model.state_dict(), path)
+    new = vitplug.plug_in(timm_model(VIT, global_pool='token'), TOGETHER)
+    load_checkpoint(new, str(path))
+    assert torch.equal(new(x), model(x))
+    only = vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), TOGETHER), path)
+    assert torch.equal(only(x), model(x))
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.load(buffer, weights_only=False)(x), model(x))
+    with pytest.raises(ValueError, match=r'load_plugs: .*lacks .*has besides .*plug in the plugs'):
+        vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), 'rel-pos-bias'), path)
+
+
+def test_bfloat16_is_near():
+    model, x = plugged(timm_model(VIT)).float(), images().float()
+    with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
+        found = model(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), model(x), atol=0.05, rtol=0.05)
+
+
+def test_plugs_take_precision_and_mode_of_the_model():
+    model = vitplug.plug_in(timm_model(VIT).half().eval(), TOGETHER)
+    assert {p.dtype for p in model.parameters()} == {torch.float16}
+    assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', [VIT, SWIN])
+def test_compiled(name):
+    model, x = plugged(timm_model(name), plugs_of(name)).float(), images().float()
+    expected = model(x)
+    torch.testing.assert_close(
+        torch.compile(model, fullgraph=True, backend='aot_eager')(x), expected, atol=1e-4, rtol=1e-4
+    )
+
+
+# --- intermediates, analysis ---
+
+
+def test_attention_maps_by_name_under_fused_attention():
+    model, x = timm_model(VIT), images()
+    expected, logits = model(x), []
+    for block in model.blocks:
+        block.attn.qkv.register_forward_hook(lambda module, args, out: logits.append(out))
+    model(x)
+    vitplug.plug_in(model, [])
+    output, found = vitplug.intermediates(model, x, names=('probs', 'block'))
+    torch.testing.assert_close(output, expected, atol=1e-12, rtol=0)
+    for index in range(3):
+        q, k, _ = logits[index].unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        maps = (q @ k.transpose(-2, -1) * 8**-0.5).softmax(-1)
+        torch.testing.assert_close(found['probs'][index][:, 0], maps, atol=1e-12, rtol=0)
+    with pytest.raises(ValueError, match='no such intermediates'):
+        vitplug.intermediates(model, x, names=('map',))
+    assert list(vitplug.intermediates(model, x, layers=[1])[1]['probs']) == [1]
+
+
+def test_forward_intermediates_of_timm():
+    model, x = plugged(timm_model(VIT)), images()
+    _, found = vitplug.intermediates(model, x, names=('block',))
+    last, maps = model.forward_intermediates(x)
+    assert len(maps) == 3 and maps[0].shape == (2, 32, 4, 4)
+    torch.testing.assert_close(last, model.forward_features(x), atol=0, rtol=0)
+    # Recorded tokens have the registers after the class token, timm's have not.
+    registers = found['block'][0].shape[1] - 17
+    torch.testing.assert_close(found['block'][0][:, 1 + registers :], maps[0].flatten(2).transpose(1, 2))
+    (second,) = model.forward_intermediates(x, indices=[1], stop_early=True, intermediates_only=True)
+    assert torch.equal(second, maps[1])
+
+
+def test_analyses_take_it():
+    pytest.importorskip('mmengine')
+    model, x = plugged(timm_model(SWIN), 'gab+residual'), images()
+    host = host_of(model)
+    (features,), found = host.forward_intermediates(x, names=('probs', 'site'))
+    torch.testing.assert_close(features, model.forward_features(x).permute(0, 3, 1, 2))
+    assert len(found['probs']) == 4
+    received = host.maps_to_image(found, 1, (32, 32))
+    assert received.shape == (2, 2, 32, 32)
+    # Every query gives one unit of attention, and every key covers the pixels of its patch.
+    torch.testing.assert_close(received.sum((2, 3)), torch.full((2, 2), 64.0 * 16, dtype=torch.float64))
+    assert host.grid_of(3) == (4, 4)
+    with torch.no_grad():
+        assert {'gab.sigma', 'gab.A'} <= host.learned_values().keys()
+
+
+# --- timm's optimisers ---
+
+
+def test_layer_decay_of_timm_knows_plugs():
+    from timm.optim import create_optimizer_v2
+
+    model = vitplug.plug_in(timm_model(VIT), 'residual+gab+gate')
+    optimizer = create_optimizer_v2(model, opt='adamw', lr=1e-3, weight_decay=0.05, layer_decay=0.5)
+    groups = {id(p): group for group in optimizer.param_groups for p in group['params']}
+    assert set(groups) == {id(p) for p in model.parameters()}
+    for index, block in enumerate(model.blocks):
+        stock, own = groups[id(block.attn.qkv.weight)], groups[id(next(block.plugs.parameters()))]
+        assert stock['lr_scale'] == own['lr_scale'] == 0.5 ** (3 - index)
+    scalars = [p for key, p in model.named_parameters() if is_plug(key) and p.shape == (1,)]
+    assert scalars and all(groups[id(p)]['weight_decay'] == 0 for p in scalars)
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ('build', 'plugs', 'message'),
+    [
+        (lambda: torch.nn.Linear(2, 2), 'gab', 'Linear has no map of names. Known are .*adapters.register'),
+        (lambda: timm_model(VIT, patch_drop_rate=0.5), 'gab', 'drops patches'),
+        (lambda: timm_model(VIT, attn_layer='diff'), 'gab', 'no map of names for attn of Block, a DiffAttention'),
+        (lambda: timm_model(VIT), 'uniform', 'change the heads of block 0.*own backbones'),
+        (lambda: timm_model(VIT), 'gab+gab', 'more than once'),
+        (lambda: timm_model(SWIN), 'registers', "does not offer; it offers \\['start', 'finish'\\]"),
+        (lambda: vitplug.plug_in(timm_model(VIT), 'gab'), 'cb', r'has plugs \(plugs: Gauss.*unplug\(model\) first'),
+        (
+            lambda: torch.nn.ModuleList([timm_model(VIT), timm_model(SWIN)]),
+            'gab',
+            r"several parts that take plugs, \['0', '1'\]",
+        ),
+    ],
+)
+def test_refused_by_name(build, plugs, message):
+    model = build()
+    kinds = [type(module) for module in model.modules()]
+    with pytest.raises(ValueError, match=message):
+        vitplug.plug_in(model, plugs)
+    assert [type(module) for module in model.modules()] == kinds
+
+
+def test_what_plugs_do_not_do_is_refused():
+    model, x = vitplug.plug_in(timm_model(VIT), 'gab'), images()
+    with pytest.raises(ValueError, match='causal attention'):
+        model(x, is_causal=True)
+    with pytest.raises(ValueError, match='attention mask'):
+        model(x, attn_mask=torch.zeros(3, 17, 17))
+    with pytest.raises(ValueError, match='has no plugs'):
+        vitplug.unplug(timm_model(VIT))
+    swin = vitplug.plug_in(timm_model(SWIN, strict_img_size=False, always_partition=True), 'gab')
+    with pytest.raises(ValueError, match='windows of 4 x 4 tokens shifted by 2 and 2 on a map of 10 x 10'):
+        swin(images(size=40))
+
+
+@pytest.mark.parametrize('batched', [True, False])
+def test_masks_of_tokens(batched):
+    model, x = timm_model(VIT), images()
+    mask = torch.ones(2, 1, 17, 17, dtype=torch.bool) if batched else torch.ones(17, 17, dtype=torch.bool)
+    mask[..., 9:] = False
+    expected = model(x, attn_mask=mask)
+    assert not torch.allclose(expected[1], model(x)[1])
+    torch.testing.assert_close(vitplug.plug_in(model, [])(x, attn_mask=mask), expected, atol=1e-12, rtol=0)
+
+
+def test_images_of_other_sizes():
+    model = timm_model(VIT, dynamic_img_size=True)
+    x = torch.cat((images(), images()), dim=2)[:, :, :48]
+    expected = model(x)
+    vitplug.plug_in(model, [])
+    torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=0)
+    scatter(vitplug.plug_in(vitplug.unplug(model), 'gab'), only_plugs=True)
+    _, found = vitplug.intermediates(model, x, names=('site',))
+    assert found['site'][0].layout.hw == (6, 4)
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_with_twice_the_batch(tmp_path):
+    from adapters.in_two_processes import half_step
+
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(half_step, args=(port, str(tmp_path / 'grads.pth')), nprocs=2)
+    model, x = plugged(timm_model(VIT)).train(), images(4)
+    expected = gradients(model, lambda: model(x))
+    assert_same({key: 2 * grad for key, grad in torch.load(tmp_path / 'grads.pth').items()}, expected, atol=1e-10)

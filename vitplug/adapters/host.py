@@ -1,0 +1,220 @@
+"""A model that vitplug does not own, as the analyses see it: a :class:`~vitplug.hosting.PluggedModel`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, WindowLayout
+from vitplug.attention.layouts import HIDDEN
+from vitplug.compat import replace
+from vitplug.hosting import PixelGrid, PluggedModel, Section, build_plugs
+from vitplug.plugs import NETWORK_SOCKETS, PlugSet
+
+from .blocks import PluggedBlock
+from .maps import Extras, ModelMap, find
+from .walk import Step, Walk, recording
+
+#: Arguments of blocks that ask for what plugs do not do, and what to do.
+_REFUSED = {
+    'is_causal': 'causal attention',
+    'cache': 'a cache of keys and values',
+    'past_key_values': 'a cache of keys and values',
+    'encoder_hidden_states': 'cross-attention',
+    'output_attentions': "output_attentions: vitplug.intermediates(model, inputs, names=('probs',)) gives the maps",
+}
+
+
+class AdaptedModel(PluggedModel):
+    """A model of another library with plugs.
+
+    Its blocks run in the library's own forward, which it calls; :class:`~vitplug.adapters.walk.PluggedBlocks` leads
+    them here (:meth:`pass_block`).
+
+    Args:
+        model: The model that has the list of blocks. Its blocks are :class:`PluggedBlock`.
+        names: The map of its names.
+        plugs: The plugs, see :func:`vitplug.plug_in`.
+
+    Raises:
+        ValueError: If the plugs cannot work together here, or would change the model's own weights.
+    """
+
+    def __init__(self, model: nn.Module, names: ModelMap, plugs: str | Sequence):
+        super().__init__()
+        self.model, self.names = model, names
+        self.prefix_names = names.prefix(model)
+        self.patch_resolution = tuple(names.resolution(model))
+        patch = None if names.patch is None else find(model, names.patch)
+        self.image_stride = (1, 1) if patch is None else tuple(patch.stride)
+        self.network_sockets = tuple(s for s in NETWORK_SOCKETS if names.keeps_prefix or s != 'prefix')
+        self.out_indices = (len(self.sections()) - 1,)
+        blocks = self.plugged_blocks()
+        plug_set = PlugSet(build_plugs(plugs), len(blocks))
+        for index, block in enumerate(blocks):
+            _check_shape(plug_set, block, index)
+        self.attach(plug_set)
+
+    # --- what PluggedModel asks for ---
+
+    def sections(self) -> list[Section]:
+        parts = list(find(self.model, self.names.blocks)._modules.values())
+        if self.names.stage is None:
+            return [Section(parts, parts[0].embed_dims)]
+        stages = [list(find(part, self.names.stage[1])) for part in parts]
+        merges = [*(HalfGrid() for _ in stages[1:]), None]
+        return [Section(blocks, blocks[0].embed_dims, i, merges[i]) for i, blocks in enumerate(stages)]
+
+    def first_block(self, stage: int) -> int:
+        """Index of the first block of a stage."""
+        return sum(len(section.blocks) for section in self.sections()[:stage])
+
+    def layout(self, index: int, hw: tuple[int, int]) -> Layout:
+        block = self.plugged_blocks()[index]
+        window = block.maps[0].window
+        if window is None:
+            return GlobalLayout(*hw, self.num_prefix)
+        (side, other), (shift, along) = (find(block, name) for name in window)
+        layout = WindowLayout(*hw, side, shift)
+        if side != other or shift != along or (shift and layout.is_padded):
+            raise ValueError(
+                f'block {index}: windows of {side} x {other} tokens shifted by {shift} and {along} on a map of '
+                f'{hw[0]} x {hw[1]}: plugs need square windows, and whole ones where they are shifted; '
+                'choose a size of images that is a multiple of windows in every stage'
+            )
+        return layout
+
+    def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
+        if self.names.patch is None:
+            raise ValueError(f'{type(self.model).__name__} takes text: its tokens lie in no image')
+        return PixelGrid(tuple(image_size)).after(find(self.model, self.names.patch))
+
+    def forward_features(self, images: Tensor, recorder: Recorder | None, **settings: Any) -> tuple[Tensor, ...]:
+        """The last tokens as a map ``(B, D, h, w)``; intermediates go to the recorder."""
+        with recording(recorder):
+            x = self.names.features(self.model, images, **settings)
+        if x.ndim == 4:
+            return (x.permute(0, 3, 1, 2),)
+        hw = self.pixels(tuple(images.shape[-2:])).hw
+        return (x[:, self.num_extra_tokens :].transpose(1, 2).unflatten(2, hw),)
+
+    # --- blocks ---
+
+    def pass_block(self, step: Step, block: PluggedBlock, x: Tensor, extras: Extras) -> Tensor:
+        """One block of a walk: tokens of the library, in and out.
+
+        Raises:
+            ValueError: If it is asked for something that plugs do not do, or the grid of the tokens is unknown.
+        """
+        _check_extras(block, extras)
+        walk, index = step.walk, step.index
+        own, hw = self.num_extra_tokens, self._grid(x, walk)
+        carry, added = walk.enter(index)
+        x_BND = x.flatten(1, 2) if x.ndim == 4 else x
+        if index == 0:
+            x_BND = self.plugs.add_prefix(x_BND, own)
+        elif added is not None:
+            x_BND = torch.cat((x_BND[:, :own], added, x_BND[:, own:]), dim=1)
+        site = _with_mask(self._site(self.layout, index, hw), extras)
+        x_BND, carry = self.run_block(_Bound(block, extras), x_BND, site, carry, walk.recorder)
+        if index == len(self.plugged_blocks()) - 1:
+            x_BND = self._finish(x_BND, site, carry, walk)
+        extra = self.num_prefix - own
+        added = x_BND[:, own : own + extra] if extra else None
+        walk.leave(index, carry, added)
+        x_BND = torch.cat((x_BND[:, :own], x_BND[:, own + extra :]), dim=1) if extra else x_BND
+        return x_BND.unflatten(1, hw) if x.ndim == 4 else x_BND
+
+    def _finish(self, x_BND: Tensor, site: Site, carry: Carry, walk: Walk) -> Tensor:
+        site = Site(GlobalLayout(*site.layout.hw, self.num_prefix), index=site.index, valid=site.valid)
+        record = walk.recorder.at(site.index) if walk.recorder else None
+        if record is not None:
+            record.site = site
+        return self.plugs.finish(x_BND, site, carry, record)
+
+    def _grid(self, x: Tensor, walk: Walk) -> tuple[int, int]:
+        """Rows and columns of the tokens that enter a block."""
+        if x.ndim == 4:
+            return tuple(x.shape[1:3])
+        count = x.shape[1] - self.num_extra_tokens
+        hw = (1, count) if self.names.patch is None else walk.hw
+        if hw is None or hw[0] * hw[1] != count:
+            raise ValueError(
+                f'{count} tokens on an unknown grid (the patch embedding made {hw}): plugs need all tokens of an '
+                'image, so leave out dropping of patches, and call the model on images'
+            )
+        return hw
+
+
+@dataclass(frozen=True)
+class HalfGrid:
+    """Merging of 2 x 2 tokens, as the library does it before the next stage."""
+
+    stride: tuple[int, int] = (2, 2)
+
+    def place(self, pixels: PixelGrid) -> PixelGrid:
+        """Where the merged tokens lie in the image."""
+        return pixels.merged(2)
+
+
+class _Bound:
+    """A block with the further arguments of this call, as :meth:`PluggedModel.run_block` takes it.
+
+    Not a dataclass, whose attributes the compiler does not find. Checkpointing is the library's.
+    """
+
+    with_cp = False
+
+    def __init__(self, block: PluggedBlock, extras: Extras):
+        self.block, self.extras, self.plugs = block, extras, block.plugs
+
+    def __call__(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
+        return self.block.run(x_BND, site, carry, record, self.extras)
+
+
+def _check_shape(plug_set: PlugSet, block: PluggedBlock, index: int) -> None:
+    """Refuses plugs that need other heads: the weights are the model's."""
+    if plug_set.shape_block(block.shape, index) == block.shape:
+        return
+    changing = [
+        plug.describe()
+        for plug in plug_set.indices
+        if plug.shape_block(block.shape, index, plug_set.num_layers) != block.shape
+    ]
+    raise ValueError(
+        f'plugs: {changing} change the heads of block {index}, and so the shapes of weights that the model owns; '
+        "use vitplug's own backbones for them, or other settings"
+    )
+
+
+def _check_extras(block: PluggedBlock, extras: Extras) -> None:
+    asked = [what for name, what in _REFUSED.items() if extras.get(name) not in (None, False)]
+    if asked:
+        raise ValueError(f'a {type(block).__name__} with plugs does not do this: {asked[0]}')
+
+
+def _with_mask(site: Site, extras: Extras) -> Site:
+    """The site with the mask of a block's arguments: of keys that count, or of pairs, True or 0 for visible ones.
+
+    Raises:
+        ValueError: If the mask is of another kind.
+    """
+    of_keys, of_pairs = extras.get('attention_mask'), extras.get('attn_mask')
+    if isinstance(of_pairs, Tensor) and of_pairs.ndim == 2:
+        of_pairs = of_pairs[None, None]
+    mask = of_keys if of_pairs is None else of_pairs
+    if mask is None:
+        return site
+    if not isinstance(mask, Tensor) or mask.ndim not in (2, 4) or (mask.ndim == 4 and mask.shape[1] != 1):
+        what = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(
+            f'attention mask {what}: plugs take one for all heads, of keys (B, N) or of pairs (B, 1, N, N); '
+            "transformers makes it with attn_implementation='sdpa' or 'eager'"
+        )
+    is_additive = mask.is_floating_point() and mask.ndim == 4
+    sees = mask > torch.finfo(mask.dtype).min / 2 if is_additive else mask.bool()
+    if mask.ndim == 2:
+        return replace(site, valid=sees, attends_padding=False)
+    return replace(site, mask=torch.where(sees, 0.0, HIDDEN), valid=sees.squeeze(1).any(-2), attends_padding=False)

@@ -1,0 +1,217 @@
+"""Maps of names: where a model of another library keeps the parts that plugs need.
+
+A map belongs to a class. It is found by the class's name, so no library is imported to look for it::
+
+    ModelMap       where the blocks are, which tokens come before the grid, the grid at the configured size
+    BlockMap       where a block has its two branches, and what comes before, after and between them
+    AttentionMap   projections to q, k and v, norms, position bias, rotation, projection of the heads
+    MlpMap         the two halves of an MLP
+
+A library's new family is an entry of each kind that it changes; most share all but the first.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from vitplug.attention import PairBias, Site
+
+Map = TypeVar('Map')
+
+#: Further arguments of a block, by name: masks, rotations, shared biases.
+Extras = Mapping[str, Any]
+
+
+def find(module: nn.Module, name: str) -> Any:
+    """The attribute at a dotted name, the module itself for ``''``; None if there is none."""
+    found = module
+    for part in name.split('.') if name else ():
+        found = getattr(found, part, None)
+    return found
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Parts that act one after the other: modules are called, parameters multiply.
+
+    Args:
+        names: Dotted names. One that ends with ``?`` may be missing or None, and then does nothing.
+    """
+
+    names: tuple[str, ...] = ()
+
+    def __call__(self, module: nn.Module, x: Tensor) -> Tensor:
+        for name in self.names:
+            part = find(module, name.removesuffix('?'))
+            if part is not None:
+                x = part(x) if callable(part) else part * x
+        return x
+
+    def missing(self, module: nn.Module) -> list[str]:
+        """Names that the module must have and lacks."""
+        return [name for name in self.names if not name.endswith('?') and find(module, name) is None]
+
+
+def chain(*names: str) -> Chain:
+    """A :class:`Chain` of names."""
+    return Chain(names)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What surrounds a branch: ``x = sum(x + after(branch(before(x))))``.
+
+    Args:
+        before: The norm of a pre-norm block.
+        after: Dropout, norm of a post-norm branch, LayerScale, stochastic depth.
+        sum: The norm after the sum, as in BERT.
+    """
+
+    before: Chain = Chain()
+    after: Chain = Chain()
+    sum: Chain = Chain()
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """Parts of an attention module, by dotted names in it.
+
+    Args:
+        projections: One projection to q, k and v side by side, or three.
+        heads: The number of heads.
+        scale: The factor of the dot products, or its name.
+        proj: The projection of the heads.
+        dropout: The drop rate of the probabilities, or the dropout that has it.
+        q_norm: Norm of the queries, by head.
+        k_norm: Norm of the keys, by head.
+        before_proj: What happens to the heads before the projection.
+        gate: A linear layer whose sigmoid gates the heads.
+        after_proj: What follows the projection.
+        project: Makes q, k and v, side by side, of tokens, where the projections alone do not.
+        biases: The model's own position biases, of the block, the site and the further arguments.
+        change_qk: Rotates or scales q and k ``(B, W, H, N, d)``, of the attention, both, the number of prefix tokens,
+            and the further arguments.
+        lacks: Why a module of this class takes no plugs; None if it takes them.
+    """
+
+    projections: tuple[str, ...]
+    heads: str
+    scale: str | float
+    proj: str
+    dropout: str
+    q_norm: str = 'q_norm'
+    k_norm: str = 'k_norm'
+    before_proj: Chain = Chain()
+    gate: str = 'gate'
+    after_proj: Chain = Chain()
+    project: Callable[[nn.Module, Tensor], Tensor] | None = None
+    biases: Callable[[nn.Module, Site, Extras], tuple[PairBias, ...]] | None = None
+    change_qk: Callable[[nn.Module, Tensor, Tensor, int, Extras], tuple[Tensor, Tensor]] | None = None
+    lacks: Callable[[nn.Module], str | None] | None = None
+
+
+@dataclass(frozen=True)
+class MlpMap:
+    """The halves of an MLP.
+
+    Args:
+        hidden: Tokens to hidden tokens, called with the module.
+        out: Hidden tokens to tokens.
+        last: Name of the last linear layer.
+    """
+
+    hidden: Callable[[nn.Module, Tensor], Tensor]
+    out: Chain
+    last: str
+
+
+@dataclass(frozen=True)
+class BlockMap:
+    """Parts of a block, by dotted names in it.
+
+    Args:
+        attention: The attention module.
+        mlp: The MLP; ``''`` if the block holds its layers itself.
+        msa: What surrounds the attention branch.
+        ffn: What surrounds the MLP branch.
+        arguments: Names of the positional arguments after the tokens.
+        window: Names of the side of the windows and of their shift, each a pair; None for global attention.
+        lacks: Why a block of this class takes no plugs; None if it takes them.
+    """
+
+    attention: str
+    mlp: str
+    msa: Branch
+    ffn: Branch
+    arguments: tuple[str, ...] = ()
+    window: tuple[str, str] | None = None
+    lacks: Callable[[nn.Module], str | None] | None = None
+
+
+@dataclass(frozen=True)
+class ModelMap:
+    """Where a model has its blocks, and which tokens it has.
+
+    Args:
+        blocks: The list of blocks; of stages, where ``stage`` is given.
+        prefix: Names of the tokens before those of the grid.
+        resolution: Rows and columns of tokens at the configured size.
+        patch: The convolution that makes tokens of images; None for text.
+        features: The last tokens of a batch of images, as analyses want them.
+        stage: For models in stages: names, in a stage, of what comes before its blocks, and of the blocks.
+        keeps_prefix: Whether plugs may add tokens. They may not where the model has a bias of all pairs or windows.
+        lacks: Why a model of this class takes no plugs; None if it takes them.
+    """
+
+    blocks: str
+    prefix: Callable[[nn.Module], tuple[str, ...]]
+    resolution: Callable[[nn.Module], tuple[int, int]]
+    patch: str | None
+    features: Callable[[nn.Module, Tensor], Tensor]
+    stage: tuple[Chain, str] | None = None
+    keeps_prefix: bool = True
+    lacks: Callable[[nn.Module], str | None] | None = None
+
+
+_MAPS: dict[type, dict[str, Any]] = {kind: {} for kind in (ModelMap, BlockMap, AttentionMap, MlpMap)}
+
+
+def register(name: str | type, *maps: ModelMap | BlockMap | AttentionMap | MlpMap) -> None:
+    """Registers maps of a class.
+
+    Args:
+        name: The class, or its module and name, such as ``'timm.models.vision_transformer.Block'``.
+        maps: Its maps, at most one of each kind; they replace earlier ones.
+    """
+    for found in maps:
+        _MAPS[type(found)][name if isinstance(name, str) else _full_name(name)] = found
+
+
+def map_of(module: nn.Module, kind: type[Map]) -> Map | None:
+    """The map of a module's class, or of the nearest base that has one; None if there is none."""
+    return next((_MAPS[kind][name] for name in map(_full_name, type(module).__mro__) if name in _MAPS[kind]), None)
+
+
+def known_models() -> list[str]:
+    """The classes of models that have a map."""
+    return sorted(_MAPS[ModelMap])
+
+
+def required(names: AttentionMap) -> tuple[str, ...]:
+    """Names that an attention of this map must have; those with ``?`` may be missing."""
+    scale = (names.scale,) if isinstance(names.scale, str) else ()
+    return (
+        names.heads,
+        *scale,
+        names.proj,
+        names.dropout,
+        *names.projections,
+        *names.before_proj.names,
+        *names.after_proj.names,
+    )
+
+
+def _full_name(kind: type) -> str:
+    return f'{kind.__module__}.{kind.__qualname__}'

@@ -1,0 +1,253 @@
+"""Plugs into a model that vitplug does not own, and out of it."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention.intermediates import Reduce
+from vitplug.hosting import plugs_text
+from vitplug.plugs.plug_set import is_plug
+
+from .blocks import PluggedBlock, PluggedStage, describe_block, give_class, take_class
+from .host import AdaptedModel
+from .maps import ModelMap, find, known_models, map_of
+from .walk import PluggedBlocks, note_grid, recording
+
+
+def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
+    """Gives a model of timm, Hugging Face or your own plugs, in place.
+
+    The model keeps its weights, their names and its methods; those of the plugs are added, as ``blocks.3.plugs...`` and
+    ``plugs...`` beside the blocks' list. Without plugs, and with plugs at an identity start, the model computes what it
+    did before::
+
+        model = vitplug.plug_in(timm.create_model('deit_small_patch16_224'), 'gab+residual')
+        print(model.plug_summary)
+
+    Args:
+        model: The model, or one that holds exactly one of a known class. Other classes are made known by
+            :func:`vitplug.adapters.register`.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts with a ``type``, and plugs.
+
+    Returns:
+        The same model, with ``plug_summary``: which plugs, on which blocks.
+
+    Raises:
+        ValueError: If the model has plugs, has no map of names, or lacks what a plug needs.
+    """
+    inner, names = _inner(model)
+    if isinstance(find(inner, names.blocks), PluggedBlocks):
+        raise ValueError(f'plug_in: the model has plugs ({inner.plug_summary}); call vitplug.unplug(model) first')
+    changed: list[nn.Module] = []
+    try:
+        _give_classes(inner, names, changed)
+        host = AdaptedModel(inner, names, plugs)
+    except Exception:
+        for module in changed:
+            take_class(module)
+        raise
+    stock = find(inner, names.blocks)
+    _set(inner, names.blocks, PluggedBlocks(stock.children(), host).train(stock.training))
+    inner.plugs = host.plugs.train(inner.training)
+    # In the dict: the host holds the model, so it is no part of it. The stock list is kept for `unplug`.
+    inner.__dict__['plug_host'], inner.__dict__['stock_blocks'] = host, stock
+    if names.patch is not None:
+        find(inner, names.patch).register_forward_hook(note_grid)
+    _to_device_of_host(inner, host)
+    for block in host.plugged_blocks():
+        block.plugs.train(block.training)
+    inner.plug_summary = model.plug_summary = host.plug_summary
+    _note_in_config(inner, plugs)
+    return model
+
+
+def unplug(model: nn.Module) -> nn.Module:
+    """Undoes :func:`plug_in`, in place: the model's own modules with their present weights, and nothing of the plugs.
+
+    Args:
+        model: A model with plugs.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    host = host_of(model)
+    inner, names, blocks = host.model, host.names, host.plugged_blocks()
+    stock, present = inner.__dict__.pop('stock_blocks'), find(inner, names.blocks)
+    stages = [] if names.stage is None else list(present._modules.values())
+    stock._modules, stock.training = present._modules, present.training
+    _set(inner, names.blocks, stock)
+    for block in blocks:
+        del block.plugs
+    for module in (*blocks, *stages):
+        take_class(module)
+    del inner.plugs, inner.__dict__['plug_host']
+    if names.patch is not None:
+        hooks = find(inner, names.patch)._forward_hooks
+        for key in [key for key, hook in hooks.items() if hook is note_grid]:
+            del hooks[key]
+    for part in (inner, model):
+        part.__dict__.pop('plug_summary', None)
+    config = getattr(inner, 'config', None)
+    if hasattr(config, 'plugs'):
+        del config.plugs
+    return model
+
+
+def host_of(model: nn.Module) -> AdaptedModel:
+    """The model with plugs as the analyses of vitplug take it, a :class:`~vitplug.hosting.PluggedModel`.
+
+    Raises:
+        ValueError: If the model has no plugs.
+    """
+    for module in model.modules():
+        if 'plug_host' in module.__dict__:
+            return module.__dict__['plug_host']
+    raise ValueError(f'{type(model).__name__} has no plugs; call vitplug.plug_in(model, plugs) first')
+
+
+def intermediates(
+    model: nn.Module,
+    inputs: Tensor | Mapping[str, Any],
+    names: Iterable[str] = ('probs',),
+    layers: str | Sequence[int] = 'all',
+    reduce: Reduce | None = None,
+) -> tuple[Any, dict[str, dict[int, Any]]]:
+    """The model's output, and intermediates by name and block, also where attention is fused.
+
+    Args:
+        model: A model with plugs; ``plug_in(model, [])`` will do.
+        inputs: Its input, or its inputs by name.
+        names: Names of :data:`vitplug.attention.intermediates.NAMES`, such as ``'probs'`` ``(B, W, H, Nq, Nk)``.
+        layers: Block indices through all stages, or ``'all'``.
+        reduce: Called as ``reduce(name, tensor, site)``; its result is kept in place of the tensor.
+
+    Returns:
+        What the model returns, and ``{name: {block index: tensor}}``.
+
+    Raises:
+        ValueError: If the model has no plugs, or a name or a layer is unknown.
+    """
+    recorder = host_of(model).recorder(names, layers, reduce)
+    with recording(recorder):
+        output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+    return output, recorder.collect()
+
+
+def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
+    """Loads the plugs' weights of a saved model, for libraries whose loading knows no plugs::
+
+        model = ViTForImageClassification.from_pretrained(folder)
+        vitplug.load_plugs(vitplug.plug_in(model, model.config.plugs), folder)
+
+    Args:
+        model: The model with the same plugs.
+        path: A file of ``torch.save`` or safetensors, or a folder of ``save_pretrained``.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If the file lacks a weight of the plugs, has others, or there is no such file.
+    """
+    host_of(model)
+    found = {_place(key): value for key, value in _read(Path(path)).items() if is_plug(key)}
+    own = {_place(key): key for key in model.state_dict() if is_plug(key)}
+    lacking, others = sorted(own[place] for place in own.keys() - found.keys()), sorted(found.keys() - own.keys())
+    if lacking or others:
+        told = [f'{what} {keys}' for what, keys in (('lacks', lacking), ('has besides', others)) if keys]
+        raise ValueError(
+            f'load_plugs: {path} {" and ".join(told)}; plug in the plugs with which it was saved, not '
+            f'{model.plug_summary}'
+        )
+    model.load_state_dict({own[place]: value for place, value in found.items()}, strict=False)
+    return model
+
+
+def _place(key: str) -> tuple[str, ...]:
+    """Numbers of stage and block, and the name below the plugs: transformers saves blocks under older names."""
+    before, _, name = f'.{key}'.partition('.plugs.')
+    return *(part for part in before.split('.') if part.isdigit()), name
+
+
+def _read(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a file, or of all files of a folder of ``save_pretrained``."""
+    if path.is_dir():
+        index = path / 'model.safetensors.index.json'
+        names = set(json.loads(index.read_text())['weight_map'].values()) if index.exists() else {'model.safetensors'}
+        return {key: value for name in sorted(names) for key, value in _read(path / name).items()}
+    if not path.is_file():
+        raise ValueError(f'load_plugs: {path} is no file; expected a checkpoint, or a folder of save_pretrained')
+    if path.suffix == '.safetensors':
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    found = torch.load(path, map_location='cpu', weights_only=True)
+    return found.get('state_dict', found)
+
+
+def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
+    """The one part of a model that has a map, and the map.
+
+    Raises:
+        ValueError: If there is none, or there are several, or it takes no plugs.
+    """
+    found = [(name, part) for name, part in model.named_modules() if map_of(part, ModelMap) is not None]
+    names = [name for name, _ in found]
+    if not found:
+        raise ValueError(
+            f'plug_in: {type(model).__name__} has no map of names. Known are {known_models()}; for a class of your '
+            'own, vitplug.adapters.register takes one'
+        )
+    if len(found) > 1:
+        raise ValueError(
+            f'plug_in: {type(model).__name__} has several parts that take plugs, {names}; give one of them, such as '
+            f'plug_in(model.{names[-1]}, plugs)'
+        )
+    inner = found[0][1]
+    named = map_of(inner, ModelMap)
+    lacks = None if named.lacks is None else named.lacks(inner)
+    if lacks:
+        raise ValueError(f'plug_in: {type(inner).__name__} takes no plugs: {lacks}')
+    return inner, named
+
+
+def _give_classes(inner: nn.Module, names: ModelMap, changed: list[nn.Module]) -> None:
+    """Gives blocks and stages their classes, and notes them as soon as they have them."""
+    parts = list(find(inner, names.blocks))
+    blocks = parts if names.stage is None else [block for part in parts for block in find(part, names.stage[1])]
+    described = [(block, PluggedBlock, describe_block(block)) for block in blocks]
+    described += [(part, PluggedStage, (names,)) for part in parts if names.stage is not None]
+    for module, kind, maps in described:
+        give_class(module, kind, *maps)
+        changed.append(module)
+
+
+def _set(module: nn.Module, name: str, value: nn.Module) -> None:
+    parent, _, last = name.rpartition('.')
+    setattr(find(module, parent), last, value)
+
+
+def _to_device_of_host(inner: nn.Module, host: AdaptedModel) -> None:
+    """Puts the plugs where the model is, in its precision; those of a block where the block is."""
+    for part in (inner, *host.plugged_blocks()):
+        like = next(p for p in part.parameters() if p.is_floating_point())
+        part.plugs.to(device=like.device, dtype=like.dtype)
+
+
+def _note_in_config(inner: nn.Module, plugs: str | Sequence) -> None:
+    """Names the plugs in a model's config, which ``save_pretrained`` saves, where they can be written as a text."""
+    config = getattr(inner, 'config', None)
+    if config is None or not hasattr(config, 'to_json_string'):
+        return
+    try:
+        config.plugs = plugs_text(plugs)
+    except ValueError:
+        return

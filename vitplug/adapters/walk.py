@@ -1,0 +1,161 @@
+"""One forward through the blocks of a model that vitplug does not own: how the carry gets from block to block.
+
+The libraries' loops, ``for block in self.blocks: x = block(x, ...)``, pass tokens and nothing else. So the list of
+blocks is replaced by :class:`PluggedBlocks`, and iterating over it begins a :class:`Walk`: it gives steps, one for each
+block, which share the carry of this walk::
+
+    for step in blocks:         a new walk, with its own carry
+        x = step(x, ...)        block(x, ..., step=step): takes the carry that the step before left
+
+A walk belongs to its loop and to the graph of autograd, not to a module: two forwards before one backward have two
+walks. It keeps the carry with which each step began, so activation checkpointing, which calls a step again in backward,
+repeats the same computation. Tokens that plugs add travel with the carry, and the library's code never sees them.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, Recorder
+from vitplug.compat import is_compiling
+
+# Written by the hook of the patch embedding and read by the first block of the same forward, by each thread for itself.
+_grid: ContextVar[tuple[int, int] | None] = ContextVar('grid', default=None)
+# The same for compiled code, in which torch cannot follow context variables.
+_compiled_grid: tuple[int, int] | None = None
+_recorder: ContextVar[Recorder | None] = ContextVar('recorder', default=None)
+
+
+def note_grid(module: nn.Module, args: Any, tokens_BDhw: Tensor) -> None:
+    """Forward hook of a patch embedding's convolution: notes the rows and columns of tokens."""
+    global _compiled_grid
+    if is_compiling():
+        _compiled_grid = tuple(tokens_BDhw.shape[-2:])
+    else:
+        _grid.set(tuple(tokens_BDhw.shape[-2:]))
+
+
+def noted_grid() -> tuple[int, int] | None:
+    """Rows and columns of tokens of the present forward."""
+    return _compiled_grid if is_compiling() else _grid.get()
+
+
+@contextmanager
+def recording(recorder: Recorder | None) -> Iterator[None]:
+    """Gives the intermediates of forwards inside a ``with`` block to a recorder."""
+    token = _recorder.set(recorder)
+    try:
+        yield
+    finally:
+        _recorder.reset(token)
+
+
+class Walk:
+    """The state of one forward: what the last step has left.
+
+    Args:
+        host: The :class:`~vitplug.adapters.host.AdaptedModel` of the blocks.
+    """
+
+    def __init__(self, host: Any):
+        self.host = host
+        self.recorder = None if is_compiling() else _recorder.get()
+        self.has_grad = torch.is_grad_enabled()
+        self.hw = noted_grid()
+        self.left: tuple[Carry, Tensor | None] = (host.plugs.start(), None)
+        self.entered: dict[int, tuple[Carry, Tensor | None]] = {}
+
+    def enter(self, index: int) -> tuple[Carry, Tensor | None]:
+        """The carry, and the tokens of plugs, that block ``index`` takes; the same when it is called again."""
+        if index not in self.entered:
+            self.entered[index] = self.left
+        return self.entered[index]
+
+    def leave(self, index: int, carry: Carry, prefix: Tensor | None) -> None:
+        """Takes what block ``index`` hands on; nothing of a repetition.
+
+        Raises:
+            RuntimeError: If reentrant activation checkpointing would cut the gradient of what is handed on.
+        """
+        if index + 1 in self.entered:
+            return
+        if self.has_grad and not torch.is_grad_enabled() and (carry or prefix is not None):
+            raise RuntimeError(
+                'plugs hand tensors from block to block, and reentrant activation checkpointing gives these no '
+                'gradient; use use_reentrant=False (gradient_checkpointing_kwargs of transformers)'
+            )
+        self.left = carry, prefix
+
+
+class Step:
+    """One block in one walk, called as the block.
+
+    Args:
+        walk: The forward.
+        block: The block, or a stage.
+        index: Its place in the list.
+    """
+
+    def __init__(self, walk: Walk, block: nn.Module, index: int):
+        self.walk = walk
+        self.block = block
+        self.index = index
+
+    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.block(x, *args, step=self, **kwargs)
+
+
+class OpenStep(Step):
+    """A step that other code may take for the block: further attributes are the block's."""
+
+    _OWN = ('walk', 'block', 'index')
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._OWN:  # not there yet
+            raise AttributeError(name)
+        return getattr(self.block, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.block, name, value)
+
+
+class PluggedBlocks(nn.ModuleList):
+    """The blocks or stages of a model, in place of the library's list; keys of the state dict stay.
+
+    Not an ``nn.Sequential``: timm takes the children of those, and iterates over others.
+
+    Args:
+        modules: The blocks.
+        host: The model with plugs that they belong to.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], host: Any):
+        super().__init__(modules)
+        # In the dict: not a part of this list, which is a part of the model.
+        self.__dict__['host'] = host
+
+    def __iter__(self) -> Iterator[Step]:
+        # The compiler cannot follow attributes that are the block's.
+        walk, kind = Walk(self.host), Step if is_compiling() else OpenStep
+        return iter([kind(walk, block, index) for index, block in enumerate(self._modules.values())])
+
+    def __getitem__(self, index: int | slice) -> nn.Module:
+        found = list(self._modules.values())[index]
+        if not isinstance(index, slice):
+            return found
+        if found and found[0] is not self[0]:
+            raise ValueError(f'blocks[{index.start}:{index.stop}]: plugs need all blocks from the first on')
+        return PluggedBlocks(found, self.host)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The blocks one after the other, as ``nn.Sequential`` does."""
+        for step in self:
+            x = step(x)
+        return x
