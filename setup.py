@@ -42,6 +42,7 @@ OPENMMLAB = [
     'regex',
 ]
 TEST = [
+    'foolbox>=3.3.4',
     'hypothesis',
     'onnx',
     'onnxruntime',

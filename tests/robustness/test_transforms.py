@@ -40,7 +40,9 @@ def test_strengths_of_revit_in_pixels_of_224(percent, step, side):
 
 def test_shifts_in_four_directions():
     image = np.arange(1, 21, dtype=np.uint8).reshape(4, 5)
-    moved = {way: change('Shift', image, fraction=0.5, direction=way, fill=-1.0)[..., 0] for way in transforms.DIRECTIONS}
+    moved = {
+        way: change('Shift', image, fraction=0.5, direction=way, fill=-1.0)[..., 0] for way in transforms.DIRECTIONS
+    }
     assert (moved['right'][:, :3] == -1).all() and (moved['right'][:, 3:] == image[:, :2]).all()
     assert (moved['left'][:, 2:] == -1).all() and (moved['left'][:, :2] == image[:, 3:]).all()
     assert (moved['down'][:2] == -1).all() and (moved['down'][2:] == image[:2]).all()
@@ -82,7 +84,9 @@ def test_calibrated_field_is_torchvisions(ratio, shape):
 
 def test_calibrated_field_is_timms_evaluation():
     timm_data = pytest.importorskip('timm.data')
-    transform = timm_data.create_transform((3, 44, 44), crop_pct=1.13, interpolation='bicubic', mean=(0,) * 3, std=(1,) * 3)
+    transform = timm_data.create_transform(
+        (3, 44, 44), crop_pct=1.13, interpolation='bicubic', mean=(0,) * 3, std=(1,) * 3
+    )
     expected = transform(Image.fromarray(PHOTO)).permute(1, 2, 0) * 255
     found = change('CalibrateReceptiveField', PHOTO, ratio=1.13, size=44)
     np.testing.assert_allclose(found, expected, atol=1e-4)

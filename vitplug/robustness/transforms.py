@@ -357,7 +357,9 @@ class Corruption(Random):
         if self.severity == 0:
             return image
         if min(image.shape[:2]) < 32:
-            raise ValueError(f'{self.name}: the image is {image.shape[0]} x {image.shape[1]}: expected 32 pixels a side')
+            raise ValueError(
+                f'{self.name}: the image is {image.shape[0]} x {image.shape[1]}: expected 32 pixels a side'
+            )
         order = slice(None, None, -1 if self._is_bgr else 1)
         state = int(self.sequence(results).generate_state(1)[0] >> 1)
         # These two draw from generators of their own, whatever numpy's seed is.
