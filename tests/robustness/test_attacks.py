@@ -1,4 +1,4 @@
-"""Attacks: closed forms on a linear model, foolbox as a second opinion, the checks, and gradients through fast forms."""
+"""Attacks: closed forms on a linear model, foolbox as a second opinion, checks, gradients through fast forms."""
 
 import cases
 import numpy as np
