@@ -10,11 +10,12 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset, Compose
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Subset
 
 from vitplug.analysis import timm_models
 from vitplug.analysis.image_size import read_image_size
@@ -64,23 +65,25 @@ class Column:
         return copy.deepcopy(list(self.cfg.test_dataloader.dataset.pipeline))
 
     @cached_property
-    def dataset(self) -> Dataset:
+    def dataset(self) -> BaseDataset:
         """Its test data set."""
-        return self.data(self.pipeline)
+        return self._built(dict(self.cfg.test_dataloader.dataset))
 
-    def data(self, pipeline: Sequence[Mapping], folder: Path | None = None) -> Dataset:
-        """A data set behind a pipeline.
+    def in_folder(self, folder: Path) -> BaseDataset:
+        """Other images, in a folder for each class."""
+        return self._built(dict(type='mmpretrain.CustomDataset', data_root=str(folder)))
 
-        Args:
-            pipeline: The steps.
-            folder: With a folder of images for each class; None for the config's data set.
-        """
-        own = copy.deepcopy(dict(self.cfg.test_dataloader.dataset))
-        if folder is not None:
-            own = dict(type='mmpretrain.CustomDataset', data_root=str(folder))
-        return DATASETS.build(own | dict(pipeline=copy.deepcopy(list(pipeline)), lazy_init=False, test_mode=True))
+    def _built(self, settings: dict) -> BaseDataset:
+        settings = copy.deepcopy(settings) | dict(pipeline=self.pipeline, lazy_init=False, test_mode=True)
+        return DATASETS.build(settings)
 
-    def batches(self, dataset: Dataset, images: Sequence[int]) -> Iterator[dict]:
+    def changed(self, pipeline: Sequence[dict]) -> BaseDataset:
+        """Its test data set behind another pipeline; the list of images is shared."""
+        dataset = copy.copy(self.dataset)
+        dataset.pipeline = Compose(pipeline)
+        return dataset
+
+    def batches(self, dataset: BaseDataset, images: Sequence[int]) -> Iterator[dict]:
         """Batches of some images, in their order."""
         loader = copy.deepcopy(dict(self.cfg.test_dataloader))
         loader.pop('batch_sampler', None)

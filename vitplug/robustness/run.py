@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from torch.utils.data import Dataset
+from mmengine.dataset import BaseDataset
 from tqdm import tqdm
 
 from vitplug.analysis.study.store import Store
@@ -115,12 +115,13 @@ def evaluate(column: Column, condition: Condition, images: Sequence[int], seed: 
     return scorer.arrays()
 
 
-def data_of(column: Column, condition: Condition, seed: int) -> Dataset:
+def data_of(column: Column, condition: Condition, seed: int) -> BaseDataset:
     """The images of a condition, as a model gets them before an attack."""
-    if condition.edit is None and condition.folder is None:
-        return column.dataset
-    pipeline = condition.edit(column.pipeline, column, seed) if condition.edit else column.pipeline
-    return column.data(pipeline, condition.folder)
+    if condition.folder is not None:
+        return column.in_folder(condition.folder)
+    if condition.edit is not None:
+        return column.changed(condition.edit(column.pipeline, column, seed))
+    return column.dataset
 
 
 def check_attacks(columns: Sequence[Column], conditions: Sequence[Condition], images: Sequence[int]) -> list[str]:
