@@ -321,8 +321,6 @@ def test_folders_that_are_not_imagenets_are_named(thousand, tmp_path):
     made_folders(tmp_path / 'v2', ['999', 'extra'], [])
     with pytest.raises(ValueError, match='v2 has 1 folders that are no classes, such as extra'):
         conditions('cb-table6', column, imagenet_v2=[tmp_path / 'v2'])
-    with pytest.raises(FileNotFoundError, match='cb-table6: name the folders of ImageNet-V2'):
-        conditions('cb-table6', column)
     with pytest.raises(FileNotFoundError, match='--imagenet-c: no such folder'):
         conditions('corruptions', column, imagenet_c=tmp_path)
 
@@ -424,7 +422,9 @@ def test_bad_input_is_refused_before_an_image_is_read(folder, tmp_path, argument
 def test_suite_of_another_task_is_named(folder, monkeypatch):
     [column] = read_columns([('tiny.py', 'trained.pth')], [], None, 'cpu', False)
     monkeypatch.setattr(type(column), 'library', 'mmseg')
-    with pytest.raises(ValueError, match='--suite revit-table4: is for classifiers.* here cb-table12, corruptions can'):
+    with pytest.raises(
+        ValueError, match=r'--suite revit-table4: is for classifiers.* here cb-table12, corruptions can'
+    ):
         suites.choose_suites(['revit-table4'], [column], Options())
     found = suites.choose_suites(['all'], [column], Options(severities=[1]))
     assert list(found) == ['clean', 'cb-table12', 'corruptions']
