@@ -107,7 +107,7 @@ def test_mean_iou_is_mmsegs_and_its_interval_the_jackknifes():
         assert left_out == pytest.approx(mmsegs([samples[i] for i in range(20) if i not in group]), abs=0.0051)
     found = estimates([arrays])['mIoU']
     error = np.sqrt(15 / 16 * ((arrays['left_out/mIoU'] - arrays['left_out/mIoU'].mean()) ** 2).sum())
-    assert (found.high - found.low) / 2 == pytest.approx(2.131 * error, rel=1e-3)
+    assert (found.high - found.low) / 2 == pytest.approx(2.131 * error, rel=1e-3) and found.n == 20
 
 
 @pytest.fixture

@@ -59,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             suites = choose_suites(args.suite, columns, options)
             conditions = [condition for found in suites.values() for condition in found]
             remarks += check_attacks(columns, conditions, images)
-            print('\n'.join(remarks))
+            for remark in remarks:
+                print(remark)
             run(columns, conditions, images, args.seed, args.repeats, store)
             numbers = results.numbers_of(suites, columns, store, args.repeats)
             about = dict(

@@ -238,7 +238,7 @@ def _timm_column(label: str, name: str, weights: str, data: Config, device: str)
     if data.default_scope != 'mmpretrain':
         raise ValueError(f'--timm {name}: timm classifies, and {data.filename} is of {TASKS[data.default_scope].name}')
     init_default_scope('mmpretrain')
-    classes = data.model.head.get('num_classes', 1000)
+    classes = (data.model.get('head') or {}).get('num_classes', 1000)
     timm_models.build(name, classes)  # names what is wrong with the name
     from timm.data import resolve_data_config
     from timm.models import get_pretrained_cfg

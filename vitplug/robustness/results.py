@@ -12,6 +12,7 @@ import numpy as np
 from vitplug.analysis.study.results import versions
 from vitplug.analysis.study.store import Store
 from vitplug.files.atomic import AtomicBackend
+from vitplug.stacks import installed
 from vitplug.statistics.images import LEVEL, Estimate, exact, paired
 from vitplug.tables import format_table
 
@@ -181,7 +182,7 @@ def table(suite: str, numbers: Sequence[Number], columns: Sequence[Column], opti
     used = [i for i, column in enumerate(zip(*lines, strict=True)) if any(column[1:])]
     last = headings[used[-1]] == FIGURES
     shown = format_table([[line[i] for i in used] for line in lines], numeric=range(2, len(used) - last))
-    choices = ''.join(f'  open in the paper: {choice}\n' for choice in SUITES[suite].choices)
+    choices = ''.join(f'  choice: {choice}\n' for choice in SUITES[suite].choices)
     return f'{title_of(suite, options)}\n{choices}{shown}'
 
 
@@ -215,7 +216,7 @@ def write(
     """
     content = {
         **about,
-        'versions': versions(),
+        'versions': versions() | installed(('timm', 'imagecorruptions-imaug')),
         'models': {
             c.label: dict(
                 config=str(c.cfg.filename or c.about), checkpoint=c.checkpoint, sha256=c.sha256, model=c.about

@@ -22,8 +22,8 @@ from vitplug.statistics.images import Arrays, Estimate, jackknife, student, with
 
 from .columns import Column
 
-# Beginnings of the names of arrays: values of each image; of all images; of all but each group.
-IMAGES, WHOLE, LEFT_OUT = 'images/', 'whole/', 'left_out/'
+# Beginnings of the names of arrays: values of each image; of all images; of all but each group; number of images.
+IMAGES, WHOLE, LEFT_OUT, COUNT = 'images/', 'whole/', 'left_out/', 'count/'
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class MapScorer(Scorer):
     def arrays(self) -> Arrays:
         counts = np.array([[area.numpy() for area in result[:2]] for result in self.counter.results])
         left_out = [mean_iou(counts[kept].sum(0)) for kept in without_groups(range(len(counts)))]
-        return {f'{WHOLE}mIoU': mean_iou(counts.sum(0)), f'{LEFT_OUT}mIoU': np.array(left_out)}
+        return _of_groups('mIoU', mean_iou(counts.sum(0)), left_out, len(counts))
 
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
@@ -105,6 +105,11 @@ def mean_iou(counts: np.ndarray) -> np.ndarray:
     intersections, unions = counts
     there = unions > 0
     return 100 * np.mean(intersections[there] / unions[there])
+
+
+def _of_groups(value: str, whole: np.ndarray, left_out: Sequence[np.ndarray], images: int) -> Arrays:
+    """What is kept of a value of all images together."""
+    return {f'{WHOLE}{value}': whole, f'{LEFT_OUT}{value}': np.array(left_out), f'{COUNT}{value}': np.array(images)}
 
 
 class BoxScorer(Scorer):
@@ -135,8 +140,7 @@ class BoxScorer(Scorer):
                     evaluation.evalImgs = [m if m is None or m['image_id'] in chosen else None for m in matches]
                     left_out.append(average_precision(evaluation))
                 evaluation.evalImgs = matches
-                found[f'{WHOLE}{kind} AP'] = average_precision(evaluation)
-                found[f'{LEFT_OUT}{kind} AP'] = np.array(left_out)
+                found |= _of_groups(f'{kind} AP', average_precision(evaluation), left_out, len(images))
         return found
 
     def _evaluated(self, file: str, kind: str, images: Sequence[int]):
@@ -213,7 +217,7 @@ def estimates(repeats: Sequence[Arrays]) -> dict[str, Estimate]:
         if name.startswith(WHOLE):
             value = name.removeprefix(WHOLE)
             left_out = [{value: one} for one in mean[f'{LEFT_OUT}{value}']]
-            found |= jackknife({value: whole}, left_out, len(left_out))
+            found |= jackknife({value: whole}, left_out, int(mean[f'{COUNT}{value}']))
     return found
 
 
@@ -231,4 +235,4 @@ def mean_of(found: Sequence[Estimate]) -> Estimate:
         return student(np.mean([one.images for one in found], axis=0))
     left_out = np.mean([one.left_out for one in found], axis=0)
     whole = {'': np.mean([one.mean for one in found], axis=0)}
-    return jackknife(whole, [{'': one} for one in left_out], len(left_out))['']
+    return jackknife(whole, [{'': one} for one in left_out], int(found[0].n))['']
