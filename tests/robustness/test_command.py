@@ -274,7 +274,9 @@ def thousand(folder):
     (folder / 'in1k/val.txt').write_text('\n'.join(lines))
     data = "data_root='in1k', data_prefix='', ann_file='val.txt', metainfo=dict(classes=[str(i) for i in range(1000)])"
     text = f'test_dataloader = dict(dataset=dict({data}))\n'
-    bad_inputs.child(text + 'model = dict(head=dict(num_classes=1000))', 'thousand.py')(folder)
+    bad_inputs.child(
+        text + 'model = dict(data_preprocessor=dict(num_classes=1000), head=dict(num_classes=1000))', 'thousand.py'
+    )(folder)
     cfg = Config.fromfile('thousand.py')
     from mmengine.registry import MODELS, init_default_scope
 
