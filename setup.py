@@ -34,6 +34,7 @@ OPENMMLAB = [
 ]
 TEST = [
     'entmax',
+    'foolbox>=3.3.4',
     'hypothesis',
     'mypy',
     'onnx',

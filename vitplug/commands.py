@@ -51,6 +51,9 @@ COMMANDS = {
     'erf': Command(
         'vitplug.analysis.erf.cli', 'main', 'analysis_tools/erf.py', 'draw effective receptive fields, fit Gaussians'
     ),
+    'robustness': Command(
+        'vitplug.robustness.cli', 'main', 'analysis_tools/robustness.py', 'test how robust models are, side by side'
+    ),
     'values': Command(
         'vitplug.analysis.plug_values', 'main', 'analysis_tools/plug_values.py', 'plot what the plugs have learned'
     ),
@@ -88,6 +91,7 @@ EXAMPLES = {
     'analyze': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out measures --format pdf',
     'microscope': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out report.html',
     'erf': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out fields --reset ape',
+    'robustness': 'my_flowers.py work_dirs/flowers/epoch_50.pth --suite revit-table4 cb-table12 --out robust',
     'values': 'work_dirs/flowers/epoch_50.pth --out values.png',
     'config': 'my_flowers.py --cfg-options train_dataloader.batch_size=32',
     'diff': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py my_flowers.py',

@@ -39,7 +39,10 @@ WEIGHT_INITIALIZERS = Registry(
     locations=['vitplug.checkpoints'],
 )
 TRANSFORMS = Registry(
-    'transform', parent=MMENGINE_TRANSFORMS, scope='vitplug', locations=['vitplug.datasets.token_labels']
+    'transform',
+    parent=MMENGINE_TRANSFORMS,
+    scope='vitplug',
+    locations=['vitplug.datasets.token_labels', 'vitplug.robustness.transforms'],
 )
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.runs.hooks'])
 

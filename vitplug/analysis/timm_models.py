@@ -89,8 +89,12 @@ class TimmSubject:
         return dict(timm=self.name, checkpoint=self.checkpoint, sha256=self.sha256, backbone=self.about)
 
 
-def build(name: str) -> nn.Module:
-    """A model without its head, in evaluation mode, with the same random weights in every call.
+def build(name: str, num_classes: int = 0) -> nn.Module:
+    """A model in evaluation mode, with the same random weights in every call.
+
+    Args:
+        name: As timm calls it.
+        num_classes: Of its head; 0 for no head.
 
     Raises:
         ImportError: If timm is not installed.
@@ -107,17 +111,23 @@ def build(name: str) -> nn.Module:
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        return timm.create_model(name, num_classes=0).eval()
+        return timm.create_model(name, num_classes=num_classes).eval()
 
 
-def load(model: nn.Module, path: Path) -> None:
-    """Loads all weights of a model from a file with timm's names; those of heads are left out.
+def load(model: nn.Module, path: Path, option: str = '--checkpoint', with_head: bool = False) -> None:
+    """Loads all weights of a model from a file with timm's names.
+
+    Args:
+        model: The model.
+        path: The file.
+        option: The option that names it, for errors.
+        with_head: Whether the model has a head; otherwise weights of heads are left out.
 
     Raises:
         ValueError: If some are missing, left over or of another shape.
     """
     state, _ = find_weights(read_checkpoint(path), path)
-    heads = model.default_cfg.get('classifier') or ()
+    heads = () if with_head else model.default_cfg.get('classifier') or ()
     heads = tuple(f'{head}.' for head in ((heads,) if isinstance(heads, str) else heads))
     state = {key: value for key, value in state.items() if not (heads and key.startswith(heads))}
     own = model.state_dict()
@@ -126,7 +136,7 @@ def load(model: nn.Module, path: Path) -> None:
     ]
     if wrong:
         raise ValueError(
-            f'--checkpoint: {path} does not fit the model: missing, left over or of another shape: {some_of(wrong)}'
+            f'{option}: {path} does not fit the model: missing, left over or of another shape: {some_of(wrong)}'
         )
     model.load_state_dict(state)
 
