@@ -107,7 +107,8 @@ class Frozen(Extractor):
         self.backbone = _built(self.settings, layers, dense, self.config)
         if checkpoint is not None:
             _load(self.backbone, checkpoint)
-        self.backbone.eval().requires_grad_(False).to(device)
+        self.backbone.eval()  # mmpretrain's returns None
+        self.backbone.requires_grad_(False).to(device)
 
     @property
     def about(self):
