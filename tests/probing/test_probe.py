@@ -132,7 +132,12 @@ def models_in(folder):
 
 
 @pytest.mark.parametrize(
-    ('name', 'options'), [('knn', '--k 1 5'), ('logistic', ''), ('linear', '--iterations 20 --layers 2')]
+    ('name', 'options'),
+    [
+        ('knn', '--k 1 5'),
+        pytest.param('logistic', '', marks=pytest.mark.slow),
+        pytest.param('linear', '--iterations 20 --layers 2', marks=pytest.mark.slow),
+    ],
 )
 def test_models_are_compared_over_seeds(folder, name, options):
     command = f'first.pth --probe {name} {options} --seeds 3 --baseline tiny.py second.pth --controls random pixels'
@@ -202,7 +207,14 @@ def test_no_test_image_is_seen_and_a_tenth_is_held_out(folder):
     assert [seed for *_, seed in Spy.seen] == [0, 1] and held[0] != held[1]
 
 
-@pytest.mark.parametrize(('name', 'options'), [('knn', '--k 1 3 9'), ('logistic', ''), ('linear', '--iterations 15')])
+@pytest.mark.parametrize(
+    ('name', 'options'),
+    [
+        ('knn', '--k 1 3 9'),
+        pytest.param('logistic', '', marks=pytest.mark.slow),
+        ('linear', '--iterations 15'),
+    ],
+)
 def test_choices_do_not_depend_on_the_test_set(folder, name, options):
     """With the test classes swapped, the same heads are chosen: right predictions become wrong."""
     command = f'first.pth --probe {name} {options} --seeds 3'

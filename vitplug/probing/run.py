@@ -1,7 +1,7 @@
 """Features of a model, then a probe for each seed."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
+from torch import Tensor
 from tqdm import tqdm
 
 from vitplug.analysis.study.store import Store
@@ -18,10 +19,12 @@ from .cache import Cache, Record
 from .extractors import Extractor, batches, preprocessor
 from .images import SPLITS, Images
 from .kinds import Kind
-from .probes import Probe, Samples
+from .probes import Head, Probe, Samples
 
 # Images of one forward pass.
 BATCH = 64
+# Rows of features that are scored at a time.
+ROWS = 512
 # Share of the training images that settings are chosen on.
 HELD_OUT = 0.1
 PICTURES = 6
@@ -162,15 +165,33 @@ def cell(subject: Subject, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     scorer = subject.kind.scorer(subject.classes)
     shown = set(pictured(len(subject.images['test'])))
     found: dict[str, np.ndarray] = {}
-    with torch.no_grad():
-        for index, record in enumerate(subject.records('test')):
-            scores = head.scores(torch.from_numpy(record.features).to(subject.device))
-            predicted = scorer.add(scores, record)
-            if index in shown:
-                found[f'{PICTURE} {index}'] = predicted
+    for index, (record, scores_TC) in enumerate(_scored(subject.records('test'), head, subject.device)):
+        predicted = scorer.add(scores_TC, record)
+        if index in shown:
+            found[f'{PICTURE} {index}'] = predicted
     found |= {name: np.asarray(value) for name, value in scorer.values().items()}
     extra = {CHOSEN: head.chosen, HELD: 100 * head.held_out, SECONDS: time.monotonic() - start}
     return found | {name: np.asarray(value) for name, value in extra.items()}
+
+
+@torch.no_grad()
+def _scored(records: Iterable[Record], head: Head, device: str) -> Iterator[tuple[Record, Tensor]]:
+    """Records with the scores ``(T, C)`` of their features, computed for several at a time."""
+    for group in _groups(records):
+        features = torch.from_numpy(np.concatenate([record.features for record in group])).to(device)
+        yield from zip(group, head.scores(features).split([len(record.features) for record in group]), strict=True)
+
+
+def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Neighbours with about :data:`ROWS` rows of features in all."""
+    group: list[Record] = []
+    for record in records:
+        group.append(record)
+        if sum(len(one.features) for one in group) >= ROWS:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def pictured(count: int) -> list[int]:
