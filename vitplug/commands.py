@@ -45,6 +45,7 @@ COMMANDS = {
     'analyze': Command(
         'vitplug.analysis.study.cli', 'main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
     ),
+    'probe': Command('vitplug.probing.cli', 'main', 'probe.py', 'probe frozen backbones by simple classifiers'),
     'microscope': Command(
         'vitplug.analysis.microscope.cli', 'main', 'analysis_tools/microscope.py', 'write a page of what a model sees'
     ),
@@ -89,6 +90,7 @@ EXAMPLES = {
     'predict': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out predictions',
     'ablate': 'my_flowers.py --plugs none cb gab cb+gab --seeds 5',
     'analyze': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out measures --format pdf',
+    'probe': 'my_flowers.py work_dirs/flowers/epoch_50.pth --task classification --controls random --out probes',
     'microscope': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out report.html',
     'erf': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out fields --reset ape',
     'robustness': 'my_flowers.py work_dirs/flowers/epoch_50.pth --suite revit-table4 cb-table12 --out robust',

@@ -118,7 +118,7 @@ def load_image(predictor: Predictor, path: Path, max_pixels: int) -> Loaded:
         inputs = predictor.model.data_preprocessor(batch, training=False)['inputs']
     except Exception as error:  # transforms of any kind
         raise Unreadable(f'{type(error).__name__}: {" ".join(str(error).split())}') from error
-    return Loaded(path, inputs, _as_picture(before, tuple(inputs.shape[-2:])))
+    return Loaded(path, inputs, as_picture(before, tuple(inputs.shape[-2:])))
 
 
 def load_images(
@@ -139,7 +139,7 @@ def load_images(
             skipped(path, str(error))
 
 
-def _as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> np.ndarray:
+def as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> np.ndarray:
     """Pixels, blue first, as a picture ``(height, width, 3)`` of a size, red first."""
     pixels_CHW = pixels_CHW.detach().cpu()
     if pixels_CHW.is_floating_point():  # a pipeline that normalises: only contrasts are left

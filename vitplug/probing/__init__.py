@@ -1,0 +1,1 @@
+"""Probes of frozen backbones: what simple classifiers read from their features."""
