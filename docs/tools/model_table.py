@@ -310,7 +310,7 @@ include its fixed position table and random features, as its official code count
 *Reference* is a count with other code: timm 1.0.31 for the hosts, and the official code for T2T-ViT, LVT,
 ReViT-B, ReSwin-T and the official form of Refined-ViT. All other references are computed from the
 layers that the paper describes. *Paper* is the figure printed in the paper. *Equal?* compares all digits of count and
-reference. "Changed" configs have other settings, listed in [model_table.py](tools/model_table.py)."""
+reference. "Changed" configs have other settings, listed in `docs/tools/model_table.py`."""
 
 NOTES = """## Not in the tables
 

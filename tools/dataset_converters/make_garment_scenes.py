@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from vitplug.datasets.converting import converter_errors
 from vitplug.datasets.fashion_mnist import DEBIAN_FOLDER
 from vitplug.datasets.garment_scenes import make_garment_scenes
-from vitplug.errors.one_line import converter_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from vitplug.datasets.converting import converter_errors
 from vitplug.datasets.pooled_splits import POOLS, write_pooled_lists
-from vitplug.errors.one_line import converter_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

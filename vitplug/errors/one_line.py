@@ -3,7 +3,6 @@
 import logging
 import os
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pickle import UnpicklingError
@@ -40,17 +39,6 @@ def one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         fail(error)
-
-
-@contextmanager
-def converter_errors(parser: ArgumentParser) -> Iterator[None]:
-    """Ends a converter of data sets in one line: exit status 2 for a wrong setting, 1 for missing or bad files."""
-    try:
-        yield
-    except ValueError as error:
-        parser.error(str(error))
-    except (ImportError, OSError) as error:
-        parser.exit(1, f'{parser.prog}: error: {error}\n')
 
 
 @contextmanager
