@@ -115,7 +115,7 @@ class Rotation(nn.Module):
         dtype = at_least_float32(q.dtype)
         # Blocks with windows and blocks without lie on different grids.
         key = f'{self.key}.{"windows" if site.layout.is_windowed else "map"}'
-        made_for = (site.layout.grid.hw, site.layout.hw, dtype, q.device)
+        made_for = (site.layout.grid.hw, site.layout.num_prefix, site.layout.hw, dtype, q.device)
         before, shared = carry.get(key, (None, None))
         if before != made_for:
             shared = self.shared(*self._places(site, dtype, q.device))
