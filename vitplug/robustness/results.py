@@ -27,8 +27,8 @@ JSON, CSV = 'results.json', 'results.csv'
 SCORE, DROP, DIFFERENCE, OF_DROPS, REPEATS = 'score', 'drop', 'difference', 'difference of drops', 'score over repeats'
 HEADINGS = ('suite', 'condition', 'strength', 'value', 'model', 'quantity', 'mean', 'low', 'high', 'n')
 INTERVALS = (
-    f"{LEVEL:.0%} over images: Student's t of top-1, whose differences are paired by image; the jackknife over 16 "
-    f"groups of images of mIoU and AP, paired by group. Scores over repeats: Student's t over repeats"
+    f"{LEVEL:.0%} over images: Student's t of top-1, whose differences are paired by image; the jackknife over "
+    f"at most 16 groups of images of mIoU and AP, paired by group. Scores over repeats: Student's t over repeats"
 )
 
 
