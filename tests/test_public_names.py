@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import vitplug
-from vitplug import attention, backbones, checkpoints, plugs
+from vitplug import adapters, attention, backbones, checkpoints, plugs
 
 
 def test_import_alone_imports_nothing():
@@ -29,6 +29,7 @@ def test_every_name_is_that_of_its_package():
         **{name: backbones for name in backbones.__all__},
         **{name: plugs for name in vitplug.__all__ if hasattr(plugs, name)},
         **dict.fromkeys(('attend', 'fused_attention'), attention),
+        **dict.fromkeys(('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'), adapters),
         'load_pretrained': checkpoints,
     }
     assert sorted(homes) == sorted(vitplug.__all__)
