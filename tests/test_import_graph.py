@@ -27,7 +27,7 @@ ROWS = (
     ('data_preprocessors', 'tasks'),
     ('runs',),
     ('analysis',),
-    ('ablation', 'benchmark', 'demo', 'doctor'),
+    ('ablation', 'benchmark', 'demo', 'doctor', 'export'),
     ('vitplug',),  # the names that `import vitplug` gives
     ('cli',),
     ('__main__',),  # `python -m vitplug`
