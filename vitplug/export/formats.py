@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from vitplug.runs.prediction.exported import KEY
+from vitplug.runs.exported import KEY
 
 from .trace import quiet
 

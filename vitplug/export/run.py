@@ -20,8 +20,8 @@ from vitplug.checkpoints.files import local_file
 from vitplug.files.pictures import Source, read_pictures
 from vitplug.hosting import PluggedModel
 from vitplug.runs.checks.data import max_pixels
+from vitplug.runs.exported import ExportedFile, notes_path
 from vitplug.runs.prediction import Predictor
-from vitplug.runs.prediction.exported import ExportedFile, notes_path
 from vitplug.tasks import TASKS
 
 from .folding import folded
@@ -299,6 +299,10 @@ def _log(request: Request, notes: dict[str, Any], differences: Sequence[Differen
     ]
     if notes['smallest']:
         lines.append(f'sizes: from {notes["smallest"]} x {notes["smallest"]} pixels on; smaller images are refused')
-    lines += map(str, differences)
+    own = len(differences) - len(request.images)
+    lines += map(str, differences[:own])
+    if request.images:
+        worst = max(differences[own:], key=lambda one: one.relative)
+        lines.append(f'{len(request.images)} real images; worst: {worst}')
     lines.append(f'largest difference from PyTorch: {max(one.largest for one in differences):.2e}')
     return [line for line in lines if line]

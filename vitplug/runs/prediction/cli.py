@@ -27,7 +27,7 @@ from vitplug.files.readers import refuse_code_in_files
 from vitplug.tasks import check_scope
 
 from ..checks.data import max_pixels
-from .exported import read_notes
+from ..exported import read_notes
 from .predictor import Predictor
 
 PICTURES = 'pictures'

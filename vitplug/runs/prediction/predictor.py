@@ -14,14 +14,12 @@ from mmengine.registry import DATASETS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
-from vitplug.checkpoints.downloads import file_hash
-from vitplug.checkpoints.files import local_file
 from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.config.parts import loader_leaves
-from vitplug.tasks import TASKS, Task
+from vitplug.tasks import TASKS
 
+from ..exported import run_exported
 from ..saving.fit import load_for_inference
-from .exported import ExportedFile
 
 
 class Predictor:
@@ -56,7 +54,7 @@ class Predictor:
         self.model, meta = load_model(cfg, str(checkpoint), allow_changes)
         self.model.to(device)
         if exported is not None:
-            run_exported(self.model, ExportedFile(exported), TASKS[cfg.default_scope], str(checkpoint))
+            run_exported(self.model, exported, TASKS[cfg.default_scope], str(checkpoint))
         classes, palette = _names_and_colours(meta, dataset)
         self._reader = TRANSFORMS.build(_loader_of(dataset))
         own = copy.deepcopy(cfg)
@@ -100,34 +98,6 @@ def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tup
     load_for_inference(checkpoint, model, content, cfg, allow_changes)
     meta = content.get('meta')
     return model.eval(), meta if isinstance(meta, Mapping) else {}
-
-
-def run_exported(model: nn.Module, file: ExportedFile, task: Task, checkpoint: str) -> None:
-    """Has a model run an exported file in place of the part that the file holds.
-
-    Args:
-        model: The model with its weights.
-        file: The file.
-        task: The task of the model.
-        checkpoint: The checkpoint that the weights are from.
-
-    Raises:
-        ValueError: If the file is of another checkpoint, or no predictions can be made from its part.
-    """
-    name, weights = file.notes['part'], file_hash(Path(local_file(checkpoint)))
-    if file.notes['weights'] != weights:
-        raise ValueError(
-            f'--exported {file.path}: exported from another checkpoint (SHA-256 {file.notes["weights"][:8]}) than '
-            f'{checkpoint} ({weights[:8]}): name the one that it is from'
-        )
-    part = task.parts.get(name)
-    if part is None or part.replace is None:
-        usable = [other for other, part in task.parts.items() if part.replace]
-        raise ValueError(
-            f'--exported {file.path}: holds {name!r}, from which {task.library} makes no predictions: export one of '
-            f'{usable} with --part'
-        )
-    part.replace(model, file)
 
 
 def check_device(device: str | None) -> str:

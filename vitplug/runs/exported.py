@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitplug.checkpoints.downloads import file_hash
+from vitplug.checkpoints.files import local_file
 from vitplug.hosting.padding import valid_sizes
+from vitplug.tasks import Task
 from vitplug.threads import cores
 
 #: The side file of an exported file: its name with this at the end.
@@ -155,3 +157,33 @@ def read_notes(path: Path) -> dict[str, Any]:
     if notes['sha256'] != file_hash(path):
         raise ValueError(f'{side}: belongs to another file than {path}: copy the two together')
     return notes
+
+
+def run_exported(model: nn.Module, path: str | Path, task: Task, checkpoint: str) -> None:
+    """Has a model run an exported file in place of the part that the file holds.
+
+    Args:
+        model: The model with its weights.
+        path: The file.
+        task: The task of the model.
+        checkpoint: The checkpoint that the weights are from.
+
+    Raises:
+        ValueError: If the file is of another checkpoint, or no predictions can be made from its part.
+        Exception: As :class:`ExportedFile`.
+    """
+    file = ExportedFile(path)
+    name, weights = file.notes['part'], file_hash(Path(local_file(checkpoint)))
+    if file.notes['weights'] != weights:
+        raise ValueError(
+            f'--exported {file.path}: exported from another checkpoint (SHA-256 {file.notes["weights"][:8]}) than '
+            f'{checkpoint} ({weights[:8]}): name the one that it is from'
+        )
+    part = task.parts.get(name)
+    if part is None or part.replace is None:
+        usable = [other for other, part in task.parts.items() if part.replace]
+        raise ValueError(
+            f'--exported {file.path}: holds {name!r}, from which {task.library} makes no predictions: export one of '
+            f'{usable} with --part'
+        )
+    part.replace(model, file)
