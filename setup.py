@@ -41,6 +41,12 @@ OPENMMLAB = [
     'ftfy',
     'regex',
 ]
+EXPORT = [
+    'onnx',
+    'onnxruntime',
+    'onnxscript',
+    'openvino',
+]
 TEST = [
     'hypothesis',
     'onnx',
@@ -98,6 +104,7 @@ setup(
     extras_require={
         'onedl': ONEDL,
         'openmmlab': OPENMMLAB,
+        'export': EXPORT,
         'test': TEST,
         'slurm': ['submitit>=1.5'],
         'ray': ['ray>=2.9'],

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -233,8 +232,10 @@ def _write_and_check(
     _write_notes(request.out, notes)
     shapes = untraced_shapes((size.height, size.width), tuple(notes['traced']), request.dynamic, notes['smallest'])
     made = ((_named(shape, size.channels), made_images(shape, size.channels)) for shape in shapes)
-    differences = compare(network, ExportedFile(request.out), chain(made, real))
-    for line in _log(request, notes, differences):
+    file = ExportedFile(request.out)
+    on_noise, on_images = compare(network, file, made), compare(network, file, real)
+    differences = [*on_noise, *on_images]
+    for line in _log(request, notes, on_noise, on_images):
         say(line)
     check(differences, request.tolerance)
     notes['checked'] = [dict(images=one.images, largest=one.largest, relative=one.relative) for one in differences]
@@ -286,7 +287,9 @@ def _preprocessing(preprocessor: nn.Module) -> dict[str, Any]:
     )
 
 
-def _log(request: Request, notes: dict[str, Any], differences: Sequence[Difference]) -> list[str]:
+def _log(
+    request: Request, notes: dict[str, Any], on_noise: Sequence[Difference], on_images: Sequence[Difference]
+) -> list[str]:
     shown = ', '.join(f'{name} {count}' for name, count in list(notes['operators'].items())[:12])
     megabytes = sum(path.stat().st_size for path in files_of(request.out)) / 1e6
     open_axes = ', '.join(request.dynamic) or 'none'
@@ -299,10 +302,9 @@ def _log(request: Request, notes: dict[str, Any], differences: Sequence[Differen
     ]
     if notes['smallest']:
         lines.append(f'sizes: from {notes["smallest"]} x {notes["smallest"]} pixels on; smaller images are refused')
-    own = len(differences) - len(request.images)
-    lines += map(str, differences[:own])
-    if request.images:
-        worst = max(differences[own:], key=lambda one: one.relative)
-        lines.append(f'{len(request.images)} real images; worst: {worst}')
-    lines.append(f'largest difference from PyTorch: {max(one.largest for one in differences):.2e}')
+    lines += map(str, on_noise)
+    if on_images:
+        worst = max(on_images, key=lambda one: one.relative)
+        lines.append(f'{len(on_images)} real images; worst: {worst}')
+    lines.append(f'largest difference from PyTorch: {max(one.largest for one in (*on_noise, *on_images)):.2e}')
     return [line for line in lines if line]
