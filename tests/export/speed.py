@@ -1,7 +1,7 @@
 """Milliseconds of a forward: eager, compiled, and in onnxruntime, at equal output, in one process.
 
-`PYTHONPATH=.:tests python tests/export/speed.py --threads 2` measures DeiT-S at 224, Swin-T at 512, and UPerNet on ViT-S
-at 512, batch 1, with initial weights. The three are run in turn, and the median of each is printed.
+`PYTHONPATH=.:tests python tests/export/speed.py --threads 2` measures DeiT-S at 224, Swin-T at 512, and UPerNet on ViT-S at
+512, batch 1, with initial weights. The three are run in turn, and the median of each is printed.
 """
 
 import argparse
@@ -110,7 +110,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     plugs = args.plugs or []
-    print('| model | eager ms | compiled ms | onnxruntime ms | onnxruntime / eager |\n|---|---|---|---|---|', flush=True)
+    print(
+        '| model | eager ms | compiled ms | onnxruntime ms | onnxruntime / eager |\n|---|---|---|---|---|', flush=True
+    )
     for name, (build, size) in CASES.items():
         network, images = build(plugs).eval(), made_images((1, size, size), 3)
         with tempfile.TemporaryDirectory() as folder:

@@ -24,6 +24,7 @@ if not hasattr(torch.compiler, 'is_exporting'):
 from vitplug.export import Request, WrongFile, export_model
 from vitplug.export.folding import folded
 from vitplug.export.formats import FORMATS, Format
+from vitplug.export.trace import open_sizes, trace
 from vitplug.export.verify import Difference, check, traced_shape, untraced_shapes
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
@@ -203,7 +204,17 @@ def test_bins_of_any_size_are_pooled_as_torch_does(side, bins):
 
 def test_compared_sizes_are_not_the_traced_one():
     traced = traced_shape((224, 224), ('batch', 'height', 'width'))
-    shapes = untraced_shapes((224, 224), traced, ('batch', 'height', 'width'), 100)
+    shapes = untraced_shapes((224, 224), traced, ('batch', 'height', 'width'), (100, 4))
     assert len({shape[1:] for shape in shapes}) == 3 and len({shape[0] for shape in shapes}) == 2
     assert not any(shape[0] == traced[0] or shape[1:] == traced[1:] for shape in shapes)
     assert {shape[1:] for shape in untraced_shapes((224, 224), (3, 224, 224), ('batch',), None)} == {(224, 224)}
+
+
+@pytest.mark.parametrize(('host', 'sizes'), [('vit', 1), ('swin', 33)])
+def test_sizes_that_break_a_condition_are_found(host, sizes):
+    """Swin's windows of 4 are shifted where the map of its last stage, strides of 8, is larger than one."""
+    x = images(64, 96, 3)
+    model = randomize(HOSTS[host](plugs=[])).double().eval()
+    smallest, divisor = open_sizes(trace(model, x, ('batch', 'height', 'width')), x, ('batch', 'height', 'width'))
+    assert divisor == 1 and smallest >= sizes
+    assert host == 'vit' or smallest == sizes

@@ -25,7 +25,7 @@ from vitplug.tasks import TASKS
 
 from .folding import folded
 from .formats import FORMATS, INPUT, files_of, quantise
-from .trace import AXES, SHOWN, NotExported, quiet, smallest_side, trace
+from .trace import AXES, SHOWN, NotExported, open_sizes, quiet, trace
 from .verify import (
     HALF_TOLERANCE,
     TOLERANCE,
@@ -172,8 +172,8 @@ def export_model(request: Request, say: Say = print) -> list[Difference]:
     exported = Half(exported).eval() if request.half else exported
     traced = traced_shape((size.height, size.width), request.dynamic)
     program = trace(exported, made_images(traced, size.channels), request.dynamic)
-    smallest = smallest_side(program, made_images(traced, size.channels), request.dynamic)
-    notes = _notes(request, predictor, traced, smallest)
+    sizes = open_sizes(program, made_images(traced, size.channels), request.dynamic)
+    notes = _notes(request, predictor, traced, sizes)
     try:
         differences = _write_and_check(request, network, program, notes, real, size, say)
     except BaseException:
@@ -230,7 +230,7 @@ def _write_and_check(
         quantise(request.out)
     notes |= about | dict(sha256=file_hash(request.out))
     _write_notes(request.out, notes)
-    shapes = untraced_shapes((size.height, size.width), tuple(notes['traced']), request.dynamic, notes['smallest'])
+    shapes = untraced_shapes((size.height, size.width), tuple(notes['traced']), request.dynamic, notes['sizes'])
     made = ((_named(shape, size.channels), made_images(shape, size.channels)) for shape in shapes)
     file = ExportedFile(request.out)
     on_noise, on_images = compare(network, file, made), compare(network, file, real)
@@ -252,7 +252,9 @@ def _write_notes(out: Path, notes: dict[str, Any]) -> None:
     notes_path(out).write_text(json.dumps(notes, indent=1) + '\n', encoding='utf-8')
 
 
-def _notes(request: Request, predictor: Predictor, traced: Sequence[int], smallest: int | None) -> dict[str, Any]:
+def _notes(
+    request: Request, predictor: Predictor, traced: Sequence[int], sizes: tuple[int, int] | None
+) -> dict[str, Any]:
     """What stands in the side file, and in the file itself."""
     model, task = predictor.model, TASKS[request.cfg.default_scope]
     backbone = model.backbone
@@ -266,7 +268,7 @@ def _notes(request: Request, predictor: Predictor, traced: Sequence[int], smalle
         input=INPUT,
         dynamic=list(request.dynamic),
         traced=list(traced),
-        smallest=smallest,
+        sizes=sizes,
         counts_padding=isinstance(backbone, PluggedModel) and bool(backbone.plug_names),
         preprocessing=_preprocessing(model.data_preprocessor),
         classes=predictor.task.classes,
@@ -300,8 +302,9 @@ def _log(
         f'operators: {len(notes["operators"])} kinds: {shown}',
         f'dynamic: {open_axes}; traced with {" x ".join(map(str, notes["traced"]))} (batch, height, width)',
     ]
-    if notes['smallest']:
-        lines.append(f'sizes: from {notes["smallest"]} x {notes["smallest"]} pixels on; smaller images are refused')
+    if notes['sizes']:
+        smallest, divisor = notes['sizes']
+        lines.append(f'sizes: from {smallest} pixels on, multiples of {divisor}; others are refused')
     lines += map(str, on_noise)
     if on_images:
         worst = max(on_images, key=lambda one: one.relative)

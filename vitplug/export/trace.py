@@ -4,6 +4,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from torch.export import Dim, ExportedProgram, export
 
 #: Axes of the images that may stay open, and their positions.
 AXES = dict(batch=0, height=2, width=3)
+# Divisors of sides that are tried.
+DIVISORS = (1, 2, 4, 8, 16, 32, 64)
 # Characters of torch's reason in an error.
 SHOWN = 400
 
@@ -54,27 +57,39 @@ def trace(network: nn.Module, images: Tensor, dynamic: Sequence[str]) -> Exporte
         raise NotExported(f'cannot be exported {wish}: {reason}; {advice}') from error
 
 
-def smallest_side(program: ExportedProgram, images: Tensor, dynamic: Sequence[str]) -> int | None:
-    """The side of the smallest square images from which on a graph holds; None if height or width are not open.
+def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str]) -> tuple[int, int] | None:
+    """The smallest side of square images, and the divisor of sides, for which a graph holds; None for one size.
 
-    A graph has conditions on sizes: windows are not larger than the map, say. ONNX drops them, and a file would be
-    wrong in silence, so the conditions are tried from the traced size down.
+    A graph has conditions on sizes: windows are not larger than the map, or pooling divides it. ONNX drops them, and a
+    file would be wrong in silence, so the conditions are tried from the traced size down, in steps of a divisor.
 
     Args:
         program: The graph.
         images: The images that it was traced with.
         dynamic: Its open axes.
+
+    Raises:
+        NotExported: If it holds for no divisor up to 64.
     """
     if not {'height', 'width'} <= set(dynamic):
         return None
     module = program.module()
     # torch has no public name for the conditions alone, and a run of the network for each size would take hours.
-    holds = getattr(module, '_guards_fn', None) or module
-    smallest = min(images.shape[-2:])
-    for side in range(smallest, 0, -1):
+    conditions = getattr(module, '_guards_fn', None) or module
+
+    def holds(side: int) -> bool:
         try:
-            holds(images.new_empty(*images.shape[:2], side, side))
+            conditions(images.new_empty(*images.shape[:2], side, side))
         except Exception:  # torch raises AssertionError or RuntimeError, by the kind of the condition
-            break
-        smallest = side
-    return smallest
+            return False
+        return True
+
+    for divisor in DIVISORS:
+        most = max(images.shape[-2:]) // divisor * divisor
+        if all(holds(most + step * divisor) for step in (0, 1, 2, 3)):
+            below = takewhile(holds, range(most, 0, -divisor))
+            return min(below), divisor
+    raise NotExported(
+        f'cannot be exported with dynamic {", ".join(dynamic)}: the graph holds for traced sizes only; leave '
+        'height and width out'
+    )

@@ -53,20 +53,31 @@ def traced_shape(own: tuple[int, int], dynamic: Sequence[str]) -> Shape:
     )
 
 
-def untraced_shapes(own: tuple[int, int], traced: Shape, dynamic: Sequence[str], smallest: int | None) -> list[Shape]:
-    """Batches and sizes to compare: two batches of three sizes, none of them traced, as far as axes are open."""
+def untraced_shapes(
+    own: tuple[int, int], traced: Shape, dynamic: Sequence[str], sizes: tuple[int, int] | None
+) -> list[Shape]:
+    """Batches and sizes to compare: two batches of three sizes, none of them traced, as far as axes are open.
+
+    Args:
+        own: Height and width that the model is for.
+        traced: What was traced.
+        dynamic: The open axes.
+        sizes: Smallest side and divisor, see :func:`~vitplug.export.trace.open_sizes`.
+    """
     batch, height, width = traced
-    least = smallest or 1
-    heights = (max(own[0], least), height + STEP, _up(height * 3 // 4)) if 'height' in dynamic else (height,) * 3
-    widths = (max(own[1], least), _up(width * 3 // 4), width + 2 * STEP) if 'width' in dynamic else (width,) * 3
+    least, divisor = sizes or (1, 1)
+    heights = (own[0], height + STEP, _up(height * 3 // 4)) if 'height' in dynamic else (height,) * 3
+    widths = (own[1], _up(width * 3 // 4), width + 2 * STEP) if 'width' in dynamic else (width,) * 3
     batches = (1, batch + 2) if 'batch' in dynamic else (batch,)
-    sizes = dict.fromkeys((max(h, least), max(w, least)) for h, w in zip(heights, widths, strict=True))
-    return [(b, *size) for size in sizes for b in batches]
+    found = dict.fromkeys(zip(heights, widths, strict=True))
+    if sizes:
+        found = dict.fromkeys(tuple(_up(max(side, least), divisor) for side in size) for size in found)
+    return [(b, *size) for size in found for b in batches]
 
 
-def _up(side: int) -> int:
-    """A side rounded up to a multiple of :data:`STEP`."""
-    return (side + STEP - 1) // STEP * STEP
+def _up(side: int, step: int = STEP) -> int:
+    """A side rounded up to a multiple."""
+    return (side + step - 1) // step * step
 
 
 def made_images(shape: Shape, channels: int) -> Tensor:

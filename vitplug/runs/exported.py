@@ -20,7 +20,7 @@ NOTES = '.json'
 #: Key of the notes inside of files that can hold them.
 KEY = 'vitplug'
 # Entries of a side file that a prediction uses.
-NEEDED = {'format', 'part', 'weights', 'sha256', 'dynamic', 'traced', 'smallest', 'counts_padding'}
+NEEDED = {'format', 'part', 'weights', 'sha256', 'dynamic', 'traced', 'sizes', 'counts_padding'}
 
 Outputs = Sequence[Any]
 
@@ -113,11 +113,11 @@ class ExportedFile:
                 raise ValueError(
                     f'{self.path}: takes a {axis} of {traced} only, not {given}: export it with --dynamic {axis}'
                 )
-        smallest = self.notes['smallest']
-        if smallest and min(images.shape[-2:]) < smallest:
+        smallest, divisor = self.notes['sizes'] or (1, 1)
+        if any(side < smallest or side % divisor for side in images.shape[-2:]):
             raise ValueError(
-                f'{self.path}: takes images from {smallest} x {smallest} pixels on, not '
-                f'{images.shape[-2]} x {images.shape[-1]}: export the model for this size, without --dynamic'
+                f'{self.path}: takes sides from {smallest} pixels on that are multiples of {divisor}, not '
+                f'{images.shape[-2]} x {images.shape[-1]}: resize the image, or export the model without --dynamic'
             )
         if valid_sizes(images) is not None and self.notes['counts_padding']:
             raise ValueError(
