@@ -1,7 +1,7 @@
 """Milliseconds of a forward: eager, compiled, and in onnxruntime, at equal output, in one process.
 
-`PYTHONPATH=.:tests python tests/export/speed.py --threads 2` measures DeiT-S at 224, Swin-T at 512, and UPerNet on ViT-S at
-512, batch 1, with initial weights. The three are run in turn, and the median of each is printed.
+`PYTHONPATH=.:tests python tests/export/speed.py --threads 2` measures DeiT-S at 224, Swin-T at 512, and UPerNet with
+ViT-S at 512, batch 1, with initial weights. The three are run in turn, and the median of each is printed.
 """
 
 import argparse

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from mmengine.config import Config
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-import vitplug
 from vitplug.analysis.image_size import ImageSize, read_image_size
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
@@ -272,7 +272,7 @@ def _notes(
         counts_padding=isinstance(backbone, PluggedModel) and bool(backbone.plug_names),
         preprocessing=_preprocessing(model.data_preprocessor),
         classes=predictor.task.classes,
-        versions={'vitplug': vitplug.__version__, 'torch': torch.__version__},
+        versions={'vitplug': version('vitplug'), 'torch': torch.__version__},
         config=request.cfg.pretty_text,
     )
 

@@ -86,7 +86,7 @@ def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str])
 
     for divisor in DIVISORS:
         most = max(images.shape[-2:]) // divisor * divisor
-        if all(holds(most + step * divisor) for step in (0, 1, 2, 3)):
+        if all(holds(side) for side in range(most, most + DIVISORS[-1] + 1, divisor)):
             below = takewhile(holds, range(most, 0, -divisor))
             return min(below), divisor
     raise NotExported(

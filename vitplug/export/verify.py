@@ -49,7 +49,7 @@ def traced_shape(own: tuple[int, int], dynamic: Sequence[str]) -> Shape:
     return (
         batch,
         _up(height * 3 // 2) if 'height' in dynamic else height,
-        _up(width * 5 // 4) + STEP if 'width' in dynamic else width,
+        _up(width * 5 // 4) + 3 * STEP if 'width' in dynamic else width,
     )
 
 
