@@ -32,6 +32,12 @@ OPENMMLAB = [
     'ftfy',
     'regex',
 ]
+EXPORT = [
+    'onnx',
+    'onnxruntime',
+    'onnxscript',
+    'openvino',
+]
 TEST = [
     'entmax',
     'foolbox>=3.3.4',
@@ -93,6 +99,7 @@ setup(
     extras_require={
         'onedl': ONEDL,
         'openmmlab': OPENMMLAB,
+        'export': EXPORT,
         'test': TEST,
         'timm': ['timm>=1.0.31'],
         # Not beside onedl or openmmlab: mmpretrain cannot be imported with transformers 5.

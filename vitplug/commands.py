@@ -41,6 +41,9 @@ COMMANDS = {
     'train': Command('vitplug.runs.cli', 'train', 'train.py', 'train the model of a config'),
     'test': Command('vitplug.runs.cli', 'test', 'test.py', 'evaluate a checkpoint'),
     'predict': Command('vitplug.runs.prediction.cli', 'main', 'predict.py', 'predict on images, folders and videos'),
+    'export': Command(
+        'vitplug.export.cli', 'main', 'export.py', 'write a checkpoint as ONNX, torch.export or OpenVINO'
+    ),
     'ablate': Command('vitplug.ablation.cli', 'main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
     'analyze': Command(
         'vitplug.analysis.study.cli', 'main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
@@ -88,6 +91,7 @@ EXAMPLES = {
     'train': 'my_flowers.py --work-dir work_dirs/flowers --resume',
     'test': 'my_flowers.py work_dirs/flowers/epoch_50.pth',
     'predict': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out predictions',
+    'export': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out flowers.onnx --dynamic batch,height,width',
     'ablate': 'my_flowers.py --plugs none cb gab cb+gab --seeds 5',
     'analyze': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out measures --format pdf',
     'probe': 'my_flowers.py work_dirs/flowers/epoch_50.pth --task classification --controls random --out probes',

@@ -239,22 +239,30 @@ def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) ->
     if valid_Bhw1 is not None:
         t_BhwC = t_BhwC.masked_fill(~valid_Bhw1, -torch.inf)
     image, sizes = t_BhwC.permute(0, 3, 1, 2), list(zip(t_BhwC.shape[1:3], hw, strict=True))
-    # Bins of equal size need no adaptive pooling, which ONNX lacks and which fixes the size of an exported graph.
-    if not any(side % bins for side, bins in sizes):
+    is_symbolic = is_exporting() and not all(isinstance(side, int) for pair in sizes for side in pair)
+    # Bins of equal size need no adaptive pooling. Sizes that a graph leaves open are not compared: it would fix them.
+    if not is_symbolic and not any(side % bins for side, bins in sizes):
         pooled = F.max_pool2d(image, [side // bins for side, bins in sizes])
-    elif is_exporting() and not any(bins % side for side, bins in sizes):
+    elif is_exporting():
         pooled = image
         for dim, (side, bins) in zip((2, 3), sizes, strict=True):
-            pooled = pooled.index_select(dim, torch.arange(bins, device=image.device) // (bins // side))
-    elif is_exporting() and not all(isinstance(side, int) for pair in sizes for side in pair):
-        raise ValueError(
-            'BroadAttention: cannot be exported for any image size on this host: the map of one stage is no multiple '
-            "of the last one's, and torch pools such maps to fixed sizes only; export it for one size"
-        )
+            pooled = _pool_along(pooled, dim, side, bins)
     else:
         pooled = F.adaptive_max_pool2d(image, hw)
     pooled = pooled.permute(0, 2, 3, 1)
     return pooled if valid_Bhw1 is None else pooled.masked_fill(pooled == -torch.inf, 0.0)
+
+
+def _pool_along(image: Tensor, dim: int, side: int, bins: int) -> Tensor:
+    """``adaptive_max_pool`` of one axis by indices: ONNX has none, and torch exports it for fixed sizes only.
+
+    Bin ``i`` has the entries from ``floor(i * side / bins)`` to before ``ceil((i + 1) * side / bins)``. All bins get
+    as many entries as the largest one can have; the last entry is repeated where a bin has fewer.
+    """
+    bin_, entry = (torch.arange(n, device=image.device) for n in (bins, (side + bins - 1) // bins + 1))
+    last = ((bin_ + 1) * side + bins - 1) // bins - 1
+    entries = torch.minimum((bin_ * side // bins)[:, None] + entry, last[:, None])
+    return image.index_select(dim, entries.flatten()).unflatten(dim, entries.shape).amax(dim + 1)
 
 
 def _average_channels(t_BHNC: Tensor, dims: int) -> Tensor:

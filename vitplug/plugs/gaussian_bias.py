@@ -120,9 +120,9 @@ class Gaussian(nn.Module):
         """The bias: by offset where queries and keys lie on one grid, of all pairs elsewhere."""
         pairs = site.pairs
         if pairs.queries.hw == pairs.keys.hw:
-            column_Hy, row_Hx = self._along(pairs.offsets(self.gab_sigma), pairs.queries.hw)
+            column_Hy, row_Hx = self._along(pairs.offsets(self._peak()), pairs.queries.hw)
             return OffsetBias(self._peak()[:, None, None] * column_Hy[:, :, None] * row_Hx[:, None, :], pairs)
-        column_Hyy, row_Hxx = self._along(_distances(pairs, self.gab_sigma), _finer(pairs))
+        column_Hyy, row_Hxx = self._along(_distances(pairs, self._peak()), _finer(pairs))
         peak = self._peak()[:, None, None, None, None]
         values = peak * column_Hyy[:, :, None, :, None] * row_Hxx[:, None, :, None, :]
         values, prefixes = values.flatten(3).flatten(1, 2), (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
@@ -136,9 +136,40 @@ class Gaussian(nn.Module):
         """``exp(-d^2 / (2 sigma^2))``, ``(H or 1, ...)``, of distances along both axes in tokens of a grid ``hw``."""
         if self.reference is not None:
             distances = [d * (of / side) for d, of, side in zip(distances, self.reference, hw, strict=True)]
-        # The guard keeps the exponent finite should sigma be trained towards zero.
-        width_H = 2 * self.gab_sigma.to(distances[0].dtype).square().clamp(min=1e-4)
+        width_H = self._width()
         return [torch.exp(-(d.square()) / width_H.view(-1, *[1] * d.ndim)) for d in distances]
+
+    def _width(self) -> Tensor:
+        """``2 sigma^2``; the guard keeps the exponent finite should sigma be trained towards zero."""
+        wide = torch.promote_types(self.gab_sigma.dtype, torch.float32)
+        return 2 * self.gab_sigma.to(wide).square().clamp(min=1e-4)
+
+    def folded(self) -> 'ConstantGaussian':
+        """The same with ``A^2`` and ``2 sigma^2`` as constants."""
+        return ConstantGaussian(self)
+
+
+class ConstantGaussian(Gaussian):
+    """A Gaussian that is not trained any more.
+
+    Args:
+        gaussian: The trained one.
+    """
+
+    def __init__(self, gaussian: Gaussian):
+        nn.Module.__init__(self)
+        self.reference = gaussian.reference
+        self.register_buffer('peak_H', gaussian._peak().detach())
+        self.register_buffer('width_H', gaussian._width().detach())
+
+    def _peak(self) -> Tensor:
+        return self.peak_H.to(torch.promote_types(self.peak_H.dtype, torch.float32))
+
+    def _width(self) -> Tensor:
+        return self.width_H.to(torch.promote_types(self.width_H.dtype, torch.float32))
+
+    def folded(self) -> 'ConstantGaussian':
+        return self
 
 
 def _finer(pairs: GridPair) -> tuple[int, int]:
@@ -169,3 +200,6 @@ class SharedGaussian(nn.Module):
 
     def forward(self, site: Site) -> OffsetBias | DenseBias:
         return self.owned[0](site)
+
+    def folded(self) -> ConstantGaussian:
+        return self.owned[0].folded()

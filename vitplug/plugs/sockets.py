@@ -40,7 +40,7 @@ batch, the tokens that count.
 
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..attention.bias import PairBias
 from ..attention.carry import Carry
@@ -208,3 +208,11 @@ class WeighsValues(Protocol):
 
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
         """The output ``(B, W, heads, Nq, d)``, and the value heads beyond the maps."""
+
+
+@runtime_checkable
+class Folds(Protocol):
+    """A module of a plug, or a part of one, whose work on its parameters alone an exported model need not repeat."""
+
+    def folded(self) -> nn.Module:
+        """A module that takes its place: the same outputs in evaluation, from constants."""

@@ -5,6 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.hooks import Hook
@@ -22,15 +23,18 @@ from vitplug.errors.traceback_part import failing_part
 from vitplug.errors.unknown_types import explained_types
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.files.web import name_addresses
+from vitplug.tasks import TASKS
 
 from .checks import check_testing, check_training
 from .data.workers import deaths_of_workers
+from .exported import read_notes, run_exported
 from .hooks.checkpoint_fit import CheckpointFitHook
 from .hooks.compilation import CompileHook
 from .hooks.hook_states import HookStatesHook
 from .hooks.validation_loss import ValidationLossHook
 from .launch import is_first_process, start_cpu_processes
 from .options import test_config, test_parser, train_config, train_parser
+from .saving.fit import bare_model
 from .saving.folders import check_run_folders, choose_start, older_checkpoint_named, run_folders
 from .saving.lock import only_training
 
@@ -79,7 +83,12 @@ def test(argv: Sequence[str] | None = None) -> None:
             cfg = test_config(args)
             remarks = check_testing(cfg)
             choose_readers(cfg, args.unsafe_unpickle)
+            if args.exported is not None:
+                read_notes(Path(args.exported))
         runner = build_runner(cfg, args.allow_changes, remarks)
+        if args.exported is not None:
+            with one_line_errors(*SETTINGS):
+                run_exported(bare_model(runner.model), args.exported, TASKS[cfg.default_scope], args.checkpoint)
         with reported(runner):
             runner.test()
         leave_process_group()

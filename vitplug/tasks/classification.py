@@ -5,6 +5,7 @@ from .class_counts import ENTRIES, METRICS_OF_IMAGES, UP_TO, ClassCounts, Place
 from .experiments.hosts import Host
 from .experiments.own_data import read_classification, without_names
 from .labels import Label, check_class, check_token_labels
+from .networks import BACKBONE, SCORES
 from .targets import ClassLogit
 from .task import AnnotationFile, Experiment, Task
 
@@ -46,6 +47,7 @@ class Classification(Task):
         for name in ('VisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'MlpMixer')
     }
     target = ClassLogit
+    parts = dict(scores=SCORES, backbone=BACKBONE)
 
     def show_predictions(self, cfg, hook, folder) -> None:
         if 'module' in cfg.get('model', {}):

@@ -16,6 +16,7 @@ from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCount
 from .experiments.hosts import Host, convert_swin
 from .experiments.own_data import OwnData, Split, read_detection, without_names
 from .labels import Label, check_instances
+from .networks import BACKBONE, FEATURES, OBJECTS
 from .targets import BoxScore
 from .task import AnnotationFile, Experiment, Task, heads_of
 
@@ -114,6 +115,7 @@ class Detection(Task):
     )
     hosts = dict(SwinTransformer=Host('vitplug.SwinTransformer', convert_swin))
     target = BoxScore
+    parts = dict(features=FEATURES, backbone=BACKBONE, objects=OBJECTS)
 
     def show_predictions(self, cfg, hook, folder) -> None:
         cfg.default_hooks.visualization.update(hook, draw=True, test_out_dir=folder)

@@ -9,6 +9,7 @@ from .class_counts import COLOURS, ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, C
 from .experiments.hosts import Host, convert_swin, convert_vit
 from .experiments.own_data import OwnData, read_segmentation
 from .labels import Label, check_map
+from .networks import ARGMAX, BACKBONE, LOGITS
 from .targets import PixelClass
 from .task import Experiment, Task, heads_of
 
@@ -60,6 +61,7 @@ class Segmentation(Task):
         VisionTransformer=Host('vitplug.VisionTransformer', convert_vit),
     )
     target = PixelClass
+    parts = dict(logits=LOGITS, argmax=ARGMAX, backbone=BACKBONE)
 
     def show_predictions(self, cfg, hook, folder) -> None:
         # Upstream's mmseg applies the interval in tests, too.

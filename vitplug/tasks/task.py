@@ -16,6 +16,7 @@ from .class_counts import ClassCounts
 from .experiments.hosts import Host
 from .experiments.own_data import OwnData, Split
 from .labels import Label
+from .networks import Part
 from .targets import Target
 
 if TYPE_CHECKING:  # matplotlib and mmcv, which most commands do without
@@ -78,6 +79,7 @@ class Task(ABC):
         experiment: Settings of experiments on one's own data.
         hosts: vitplug's hosts for the library's backbones, by the type of the backbone.
         target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
+        parts: Parts of a model that an exported file can hold, by name; the first is the usual one.
     """
 
     library: str
@@ -91,6 +93,7 @@ class Task(ABC):
     experiment: Experiment
     hosts: Mapping[str, Host] = {}
     target: Callable[..., Target]
+    parts: Mapping[str, Part]
 
     @abstractmethod
     def show_predictions(self, cfg: Config, hook: Mapping[str, Any], folder: str | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitplug.compat import is_compiling, replace
 
@@ -141,7 +141,14 @@ class LinearRefine(Refine):
         return fused(replace(inputs, v=torch.cat((prefix, image), dim=-2))), carry
 
     def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
-        kernel = self.fold(self.dla())
+        return self.convolve(maps_BHNN, pairs, self.fold(self.dla()), self._mixing())
+
+    def _mixing(self) -> Tensor | None:
+        """Expansion and reduction as one kernel ``(maps, H or 1, 1, 1)``, for keys without a place in the image."""
+        return self.fold(torch.ones_like(self.local[..., :1, :1])) if self.constraint == 'spatial' else None
+
+    def convolve(self, maps_BHNN: Tensor, pairs: GridPair, kernel: Tensor, mixing: Tensor | None) -> Tensor:
+        """Maps convolved with one kernel; those of prefix keys, where the plane is the image, mixed over heads only."""
         maps_BHNN = maps_BHNN.to(kernel.dtype)
         if self.constraint != 'spatial':
             return convolve(channels_last(maps_BHNN), kernel).contiguous()
@@ -150,8 +157,36 @@ class LinearRefine(Refine):
         refined = convolve(keys_BHNhw, kernel[:, :, None]).flatten(-2)
         if not grid.num_prefix:
             return refined
-        mixing = self.fold(torch.ones_like(self.local[..., :1, :1]))
         return torch.cat((convolve(maps_BHNN[..., : grid.num_prefix], mixing), refined), dim=-1)
+
+    def folded(self) -> LinearRefine:
+        """The same with one kernel; itself where its parameters are one kernel."""
+        return self if self.expand is None and self.constraint != 'rowcol' else OneKernel(self)
+
+
+class OneKernel(LinearRefine):
+    """Expansion, DLA and reduction that are not trained any more, as one kernel; maps are always formed.
+
+    Args:
+        refine: The trained ones.
+    """
+
+    def __init__(self, refine: LinearRefine):
+        nn.Module.__init__(self)
+        self.key, self.copies, self.split = refine.key, refine.copies, refine.split
+        self.hands_over, self.constraint = refine.hands_over, refine.constraint
+        with torch.no_grad():
+            self.register_buffer('kernel', refine.fold(refine.dla()))
+            self.register_buffer('mixing', refine._mixing())
+
+    def fast_form(self, inputs: Attention, site: Site) -> None:
+        """None."""
+
+    def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
+        return self.convolve(maps_BHNN, pairs, self.kernel, self.mixing)
+
+    def folded(self) -> OneKernel:
+        return self
 
 
 def _pays_by_images(inputs: Attention) -> bool:

@@ -53,6 +53,14 @@ class Alpha(nn.Module):
         self.residual_alpha.data.clamp_(0, 1)
         return self.residual_alpha
 
+    def folded(self) -> 'Alpha':
+        """The same as a constant."""
+        return (
+            self
+            if self.constraint == 'fixed'
+            else Alpha(CONSTRAINTS[self.constraint](self.residual_alpha).item(), 'fixed')
+        )
+
 
 class SharedAlpha(nn.Module):
     """Puts the network's alpha into the carry of a new forward, under ``key``."""

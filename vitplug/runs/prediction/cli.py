@@ -27,6 +27,7 @@ from vitplug.files.readers import refuse_code_in_files
 from vitplug.tasks import check_scope
 
 from ..checks.data import max_pixels
+from ..exported import read_notes
 from .predictor import Predictor
 
 PICTURES = 'pictures'
@@ -53,8 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_weights(args.checkpoint, option='CHECKPOINT')
         check_no_pickles(cfg)
         refuse_code_in_files()
+        if args.exported is not None:
+            read_notes(Path(args.exported))
         Path(args.out).mkdir(parents=True, exist_ok=True)
-        predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
+        predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes, args.exported)
         failed = predict(predictor, sources, Path(args.out), args.batch_size, max_pixels(cfg))
     print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
     if not failed:
@@ -218,6 +221,9 @@ def _parser() -> argparse.ArgumentParser:
         help='least score of what is drawn (default 0.3 for boxes, 0 for classes)',
     )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
+    parser.add_argument(
+        '--exported', metavar='FILE', help='file of tools/export.py of this checkpoint: run it in place of PyTorch'
+    )
     add_options(parser)
     parser.add_argument(
         '--allow-changes',

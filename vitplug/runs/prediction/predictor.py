@@ -18,6 +18,7 @@ from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.config.parts import loader_leaves
 from vitplug.tasks import TASKS
 
+from ..exported import run_exported
 from ..saving.fit import load_for_inference
 
 
@@ -30,10 +31,11 @@ class Predictor:
         device: Such as ``'cuda:0'`` or ``'cpu'``; None for an accelerator where there is one.
         score_thr: Lowest score that is drawn; None for the task's own.
         allow_changes: Whether the checkpoint may have been trained with other settings; they are logged.
+        exported: A file of `tools/export.py` of this checkpoint, which is run in place of the part that it holds.
 
     Raises:
-        ValueError: If the config has no test pipeline that loads image files, the device is unknown, or the task has no
-            scores for ``score_thr``.
+        ValueError: If the config has no test pipeline that loads image files, the device is unknown, the task has no
+            scores for ``score_thr``, or the exported file is of another checkpoint.
         CheckpointNotRead: If the checkpoint is missing, broken or of another model.
     """
 
@@ -44,12 +46,15 @@ class Predictor:
         device: str | None = None,
         score_thr: float | None = None,
         allow_changes: bool = False,
+        exported: str | Path | None = None,
     ):
         init_default_scope(cfg.default_scope)
         dataset = _test_dataset(cfg)
         device = check_device(device)
         self.model, meta = load_model(cfg, str(checkpoint), allow_changes)
         self.model.to(device)
+        if exported is not None:
+            run_exported(self.model, exported, TASKS[cfg.default_scope], str(checkpoint))
         classes, palette = _names_and_colours(meta, dataset)
         self._reader = TRANSFORMS.build(_loader_of(dataset))
         own = copy.deepcopy(cfg)

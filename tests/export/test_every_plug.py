@@ -1,0 +1,122 @@
+"""Every host with every plug through ONNX: right at sizes and batches that were not traced, or refused by name.
+
+`PYTHONPATH=.:tests python tests/export/test_every_plug.py [HOST...] [--plugs NAME...]` prints the table of all as
+Markdown, one row as soon as it is known; about a minute each. Models are of :mod:`cases`, in float32.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from cases import EVEN_HOSTS, HOSTS, PLUGS, REFUSED, TOKEN_HOSTS, images, randomize
+
+from vitplug.export import NotExported, WrongFile
+from vitplug.export.folding import folded
+from vitplug.export.formats import FORMATS
+from vitplug.export.trace import quiet, trace
+from vitplug.export.verify import TOLERANCE, Difference, check, compare
+
+if not hasattr(torch.compiler, 'is_exporting'):
+    pytest.skip('this torch cannot say that it exports', allow_module_level=True)
+onnxruntime = pytest.importorskip('onnxruntime')
+pytest.importorskip('onnxscript')
+
+ALL_HOSTS = {**HOSTS, **EVEN_HOSTS, **TOKEN_HOSTS}
+TRACED = (3, 64, 96)
+# Three sizes, two batches. The last one makes one window of the last map of Swin.
+OTHERS = ((2, 96, 64), (5, 160, 128), (2, 32, 32))
+# The Mixer takes one size.
+FIXED = {'mixer': (32, 48)}
+
+
+def export_case(host: str, plugs: str, folder: Path, dynamic=('batch', 'height', 'width')) -> tuple[Difference, int]:
+    """Exports a host with plugs, and gives the largest difference and the size of the file.
+
+    Raises:
+        NotExported or WrongFile: If it cannot be exported, or is wrong.
+    """
+    model = randomize(ALL_HOSTS[host](plugs=PLUGS[plugs])).float().eval()
+    network, _ = folded(model)
+    batch, *size = TRACED if 'batch' in dynamic else (2, *TRACED[1:])
+    size = FIXED.get(host, size)
+    program, path = trace(network, images(*size, batch).float(), dynamic), folder / 'model.onnx'
+    names = [f'out{i}' for i in range(len(program.graph_signature.user_outputs))]
+    try:
+        with quiet():
+            FORMATS['onnx'].write(program, path, names, {})
+    except Exception as error:  # whatever torch's exporter raises
+        raise NotExported(' '.join(str(error).split())[:300]) from error
+    session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+
+    def run(x):
+        return [torch.from_numpy(out) for out in session.run(None, {'images': x.numpy()})]
+
+    shapes = [(b if 'batch' in dynamic else batch, *((h, w) if 'height' in dynamic else size)) for b, h, w in OTHERS]
+    batches = [(str(shape), images(*shape[1:], shape[0], seed=5).float()) for shape in shapes]
+    differences = compare(model, run, batches)
+    check(differences, TOLERANCE)
+    return max(differences, key=lambda one: one.largest), path.stat().st_size
+
+
+@pytest.mark.parametrize(('host', 'plugs'), [('vit', 'gab')])
+def test_any_size(host, plugs, tmp_path):
+    export_case(host, plugs, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('host', ['swin', 'mvit', 'lvt', 't2t', 'pit', 'swin-v2'])
+def test_plugs_on_other_hosts(host, tmp_path):
+    export_case(host, 'gab' if host != 'lvt' else 'cb', tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('plugs', ['broad', 'residual', 'refiner', 'talking-heads'])
+@pytest.mark.parametrize('host', ['vit', 'swin'])
+def test_maps_and_values_of_all_blocks(host, plugs, tmp_path):
+    export_case(host, plugs, tmp_path)
+
+
+@pytest.mark.slow
+def test_maps_that_are_no_multiples_are_pooled(tmp_path):
+    export_case('pit', 'broad', tmp_path)
+
+
+@pytest.mark.slow
+def test_one_size_is_kept(tmp_path):
+    export_case('mixer', 'cb', tmp_path, dynamic=('batch',))
+    with pytest.raises(NotExported):
+        export_case('mixer', 'cb', tmp_path)
+
+
+def outcome(host: str, plugs: str, dynamic: tuple[str, ...]) -> tuple[str, str, str]:
+    """What one export came to, its largest difference, and the kilobytes of the file."""
+    if plugs in REFUSED.get(host, {}):
+        return 'refused by the host', '', ''
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            difference, size = export_case(host, plugs, Path(folder), dynamic)
+        except (NotExported, WrongFile, ValueError) as error:
+            return f'refused: {str(error)[:160]}', '', ''
+    return 'yes', f'{difference.largest:.1e}', f'{size / 1000:.0f}'
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('hosts', nargs='*', default=[*HOSTS, *TOKEN_HOSTS])
+    parser.add_argument('--plugs', nargs='+', default=[*PLUGS], choices=[*PLUGS])
+    parser.add_argument('--static', action='store_true', help='export for one size, too')
+    args = parser.parse_args()
+    print('| host | plugs | one size | any size | largest difference | kB |\n|---|---|---|---|---|---|', flush=True)
+    for host in args.hosts:
+        for plugs in args.plugs:
+            any_size, difference, size = outcome(host, plugs, ('batch', 'height', 'width'))
+            one_size = outcome(host, plugs, ())[0] if args.static else ''
+            print(f'| {host} | {plugs} | {one_size} | {any_size} | {difference} | {size} |', flush=True)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

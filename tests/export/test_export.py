@@ -1,0 +1,220 @@
+"""Exported files: the same outputs and predictions as PyTorch's, or no file; folded plugs; refused requests."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import HOSTS, PLUGS, images, randomize
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+from torch.testing import assert_close
+
+from vitplug.plugs.broad_attention import _pool_along
+from vitplug.runs.exported import ExportedFile, notes_path, run_exported
+from vitplug.runs.prediction import Predictor
+from vitplug.tasks import TASKS
+
+if not hasattr(torch.compiler, 'is_exporting'):
+    pytest.skip('this torch cannot say that it exports', allow_module_level=True)
+
+from vitplug.export import Request, WrongFile, export_model
+from vitplug.export.folding import folded
+from vitplug.export.formats import FORMATS, Format
+from vitplug.export.trace import open_sizes, trace
+from vitplug.export.verify import Difference, check, traced_shape, untraced_shapes
+
+CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+CLASSIFIER = CONFIGS / 'vit-mini-p4-gab_1xb32-14e_digits-32x32.py'
+DETECTOR = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
+SEGMENTOR = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
+CLASSES = tuple('0123456789')
+PICTURE = np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+
+
+def checkpoint(cfg: Config, path: Path, seed: int = 0) -> Path:
+    """A checkpoint of a model with its initial weights, as a training writes it."""
+    torch.manual_seed(seed)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(copy.deepcopy(cfg.model))
+    model.init_weights()
+    meta = dict(cfg=cfg.pretty_text, dataset_meta=dict(classes=CLASSES))
+    torch.save(dict(meta=meta, state_dict=model.state_dict()), path)
+    return path
+
+
+@pytest.fixture(scope='module')
+def classifier(tmp_path_factory) -> tuple[Config, Path]:
+    """A ViT of one block with Gaussian Attention Bias, and a checkpoint of it."""
+    cfg = Config.fromfile(CLASSIFIER)
+    cfg.model.backbone.arch.num_layers = 1
+    return cfg, checkpoint(cfg, tmp_path_factory.mktemp('model') / 'a.pth')
+
+
+def request(classifier, out: Path, **settings) -> Request:
+    cfg, weights = classifier
+    return Request(copy.deepcopy(cfg), str(weights), out, **{'format': 'torch', 'dynamic': ('batch',), **settings})
+
+
+@pytest.fixture(scope='module')
+def exported(classifier, tmp_path_factory) -> tuple[Path, list[str]]:
+    """The classifier as a file of torch.export, and the lines of the log."""
+    out, lines = tmp_path_factory.mktemp('file') / 'a.pt2', []
+    export_model(request(classifier, out), lines.append)
+    return out, lines
+
+
+def test_predictions_are_those_of_pytorch(classifier, exported):
+    cfg, weights = classifier
+    predictors = [Predictor(copy.deepcopy(cfg), weights, 'cpu', exported=file) for file in (None, exported[0])]
+    wanted, given = ([sample.pred_score for sample in predictor([PICTURE, PICTURE[::-1]])] for predictor in predictors)
+    assert_close(given, wanted, rtol=0, atol=0)
+    assert not torch.equal(wanted[0], wanted[1])
+
+
+def test_side_file_describes_the_file(classifier, exported):
+    out, lines = exported
+    notes = json.loads(notes_path(out).read_text())
+    cfg, _ = classifier
+    normalised = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
+    assert notes['preprocessing']['mean'] == [float(n) for n in normalised['mean']]
+    assert notes['classes'] == list(CLASSES)
+    assert notes['part'] == 'scores' and notes['outputs'] == ['scores'] and notes['traced'][1:] == [32, 32]
+    assert any(line.startswith('largest difference from PyTorch') for line in lines)
+    assert any('folded' in line for line in lines)
+
+
+def test_other_batches_and_sizes_are_refused_where_axes_are_not_open(exported):
+    file = ExportedFile(exported[0])
+    channels = 1
+    assert file(torch.zeros(4, channels, 32, 32))[0].shape == (4, 10)
+    with pytest.raises(ValueError, match='takes a height of 32 only, not 64: export it with --dynamic height'):
+        file(torch.zeros(1, channels, 64, 32))
+
+
+def test_file_of_another_checkpoint_is_refused(classifier, exported, tmp_path):
+    cfg, _ = classifier
+    other = checkpoint(cfg, tmp_path / 'other.pth', seed=1)
+    with pytest.raises(ValueError, match='exported from another checkpoint'):
+        Predictor(copy.deepcopy(cfg), other, 'cpu', exported=exported[0])
+
+
+def test_side_file_of_another_file_is_refused(exported, tmp_path):
+    path = tmp_path / 'b.pt2'
+    path.write_bytes(exported[0].read_bytes() + b' ')
+    with pytest.raises(FileNotFoundError, match='its side file'):
+        ExportedFile(path)
+    notes_path(path).write_text(notes_path(exported[0]).read_text())
+    with pytest.raises(ValueError, match='belongs to another file'):
+        ExportedFile(path)
+
+
+def test_wrong_file_is_removed(classifier, tmp_path, monkeypatch):
+    write = FORMATS['torch'].write
+
+    def write_wrong(program, path, outputs, notes):
+        name = [name for name in program.state_dict if name.endswith('weight')][-1]
+        with torch.no_grad():
+            program.state_dict[name].mul_(1.01)
+        return write(program, path, outputs, notes)
+
+    monkeypatch.setitem(FORMATS, 'torch', Format('.pt2', (), write_wrong))
+    with pytest.raises(WrongFile, match=r'differs from PyTorch: .* of the largest output\); at most 1e-04 is allowed'):
+        export_model(request(classifier, tmp_path / 'a.pt2'), lambda line: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_that_are_none_are_wrong():
+    with pytest.raises(WrongFile):
+        check([Difference('a', 0.0, 0.0), Difference('b', float('inf'), float('inf'))], 1e-4)
+    with pytest.raises(WrongFile):
+        check([Difference('a', float('nan'), float('nan'))], 1e-4)
+
+
+@pytest.mark.parametrize(
+    ('settings', 'error', 'message'),
+    [
+        (dict(format='tflite'), ValueError, '--format tflite: unknown; choose from torch, onnx, openvino'),
+        (dict(dynamic=('depth',)), ValueError, '--dynamic depth: unknown; choose from batch, height, width'),
+        (dict(part='boxes'), ValueError, '--part boxes: unknown; choose from scores, backbone'),
+        (dict(int8=True), ValueError, '--int8: is for --format onnx, not torch'),
+        (dict(int8=True, half=True, format='onnx'), ValueError, '--int8 and --half exclude each other'),
+        (dict(out='.'), ValueError, 'is a folder: name a file in it'),
+        (dict(out='a.onnx'), ValueError, r'must end in \.pt2'),
+        (dict(out='there.pt2'), FileExistsError, 'exists and is not overwritten'),
+        (dict(out='no/a.pt2'), FileNotFoundError, 'there is no folder'),
+    ],
+)
+def test_bad_requests_are_refused_before_work(classifier, tmp_path, settings, error, message):
+    (tmp_path / 'there.pt2').touch()
+    out = tmp_path / settings.pop('out', 'a.pt2') if 'out' in settings else tmp_path / 'a.pt2'
+    with pytest.raises(error, match=message):
+        request(classifier, out, **settings).check()
+
+
+def test_whole_detector_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match='--part objects: cannot be exported: how many boxes an image has depends'):
+        Request(Config.fromfile(DETECTOR), 'a.pth', tmp_path / 'a.onnx', 'onnx', part='objects').check()
+
+
+def test_classes_alone_make_no_predictions(tmp_path, monkeypatch):
+    file = tmp_path / 'a.pt2'
+    weights = tmp_path / 'a.pth'
+    weights.touch()
+
+    class Argmax:
+        path = file
+        notes = dict(part='argmax', weights='e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855')
+
+    monkeypatch.setattr('vitplug.runs.exported.ExportedFile', lambda path: Argmax())
+    with pytest.raises(ValueError, match=r"holds 'argmax', .* export one of \['logits', 'backbone'\]"):
+        run_exported(torch.nn.Identity(), file, TASKS['mmseg'], str(weights))
+
+
+@pytest.mark.parametrize('host', ['vit', 'swin', 'mvit'])
+@pytest.mark.parametrize(
+    'plugs', ['gab', 'gab-shared', 'residual', 'residual-per-layer', 'refiner', 'refiner-rowcol', 'dla-spatial']
+)
+def test_folded_plugs_give_the_same(host, plugs):
+    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]))).double().eval()
+    constant, count = folded(model)
+    x = images(64, 96)
+    assert_close(constant(x), model(x))
+    learned = {name for name, _ in constant.named_parameters() if 'plugs' in name}
+    assert count or plugs == 'dla-spatial'  # one kernel already
+    assert not learned or plugs == 'dla-spatial'
+
+
+def test_folding_leaves_the_model_alone():
+    model = randomize(HOSTS['vit'](plugs=[dict(type='Refiner')])).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    folded(model)
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(('side', 'bins'), [(9, 4), (8, 4), (5, 5), (3, 7), (4, 8), (7, 1), (13, 6)])
+def test_bins_of_any_size_are_pooled_as_torch_does(side, bins):
+    image = torch.randn(2, 3, side, 4, dtype=torch.float64)
+    wanted = F.adaptive_max_pool2d(image, (bins, 4))
+    assert_close(_pool_along(image, 2, side, bins), wanted, rtol=0, atol=0)
+
+
+def test_compared_sizes_are_not_the_traced_one():
+    traced = traced_shape((224, 224), ('batch', 'height', 'width'))
+    shapes = untraced_shapes((224, 224), traced, ('batch', 'height', 'width'), (100, 4))
+    assert len({shape[1:] for shape in shapes}) == 3 and len({shape[0] for shape in shapes}) == 2
+    assert not any(shape[0] == traced[0] or shape[1:] == traced[1:] for shape in shapes)
+    assert {shape[1:] for shape in untraced_shapes((224, 224), (3, 224, 224), ('batch',), None)} == {(224, 224)}
+
+
+@pytest.mark.parametrize(('host', 'sizes'), [('vit', 1), ('swin', 33)])
+def test_sizes_that_break_a_condition_are_found(host, sizes):
+    """Swin's windows of 4 are shifted where the map of its last stage, strides of 8, is larger than one."""
+    x = images(64, 96, 3)
+    model = randomize(HOSTS[host](plugs=[])).double().eval()
+    smallest, divisor = open_sizes(trace(model, x, ('batch', 'height', 'width')), x, ('batch', 'height', 'width'))
+    assert divisor == 1 and smallest >= sizes
+    assert host == 'vit' or smallest == sizes

@@ -1,0 +1,77 @@
+"""The command behind `tools/export.py`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitplug.commands import example
+from vitplug.config.checks import check_no_pickles
+from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.errors.full_disks import explained_writes
+from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.files.named import check_weights
+from vitplug.files.pictures import find_sources
+from vitplug.files.readers import refuse_code_in_files
+from vitplug.tasks import check_scope
+
+from .formats import FORMATS
+from .run import Request, export_model
+from .trace import AXES
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Exports a trained model, and removes the file if it differs from PyTorch.
+
+    A wrong setting, a model that cannot be exported and a wrong file end in one line and exit status 2.
+    """
+    args = _parser().parse_args(argv)
+    with one_line_errors(*SETTINGS), explained_writes(str(args.out.parent)):
+        cfg = read_config(args.config, args.cfg_options)
+        check_scope(cfg)
+        check_weights(args.checkpoint, option='CHECKPOINT')
+        check_no_pickles(cfg)
+        refuse_code_in_files()
+        request = Request(
+            cfg,
+            args.checkpoint,
+            args.out,
+            args.format,
+            args.part,
+            [axis for axis in (args.dynamic or '').split(',') if axis],
+            args.shape,
+            args.half,
+            args.int8,
+            args.keep_plugs,
+            find_sources(args.verify) if args.verify else (),
+            args.allow_changes,
+        )
+        export_model(request)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description='Export a trained model as one file, compare it with PyTorch, and remove it if it differs.',
+        epilog=example('export'),
+    )
+    parser.add_argument('config', help=CONFIG_HELP)
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('--out', required=True, type=Path, metavar='FILE', help='new file; FILE.json is written, too')
+    parser.add_argument('--format', default='onnx', help=f'one of {", ".join(FORMATS)} (default onnx)')
+    parser.add_argument(
+        '--part',
+        metavar='NAME',
+        help='part of the model: scores (classifiers); logits or argmax (segmentors); features (detectors); backbone',
+    )
+    parser.add_argument('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
+    parser.add_argument('--shape', type=int, nargs='+', metavar='N', help='height and width (default: of the config)')
+    parser.add_argument('--half', action='store_true', help='weights and computation in half precision')
+    parser.add_argument('--int8', action='store_true', help='weights of matrix products as int8 (onnx)')
+    parser.add_argument('--keep-plugs', action='store_true', help='do not fold what plugs compute from parameters')
+    parser.add_argument('--verify', nargs='+', metavar='PATH', help='images or folders to compare on, too')
+    add_options(parser)
+    parser.add_argument(
+        '--allow-changes',
+        action='store_true',
+        help='take a checkpoint that was trained with other settings than those of the config; they are listed',
+    )
+    return parser

@@ -1,0 +1,126 @@
+"""The formats of exported files, and how a graph is written in each."""
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from vitplug.runs.exported import KEY
+
+from .trace import quiet
+
+INPUT = 'images'
+# Of opset 20 on, ONNX's grid sampling, GELU and reductions are those of torch.
+OPSET = 20
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of files.
+
+    Attributes:
+        suffix: End of the file's name.
+        packages: Packages that writing and checking need.
+        write: Writes a graph with names of its outputs and notes, and gives what the log says of the file.
+    """
+
+    suffix: str
+    packages: tuple[str, ...]
+    write: Callable[[ExportedProgram, Path, Sequence[str], Mapping[str, Any]], dict[str, Any]]
+
+    def check_packages(self) -> None:
+        """Checks that all packages are installed.
+
+        Raises:
+            ImportError: names the missing one, and the command that installs it.
+        """
+        for package in self.packages:
+            try:
+                importlib.import_module(package)
+            except ImportError as error:
+                raise ImportError(f'needs {package}, which cannot be imported: pip install vitplug[export]') from error
+
+
+def _write_torch(
+    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
+) -> dict[str, Any]:
+    torch.export.save(program, path, extra_files={f'{KEY}.json': json.dumps(notes)})
+    targets = (str(node.target) for node in program.graph.nodes if node.op == 'call_function')
+    return dict(operators=dict(Counter(targets).most_common()))
+
+
+def _to_onnx(program: ExportedProgram, outputs: Sequence[str]) -> Any:
+    """torch's own ONNX program of a graph."""
+    return torch.onnx.export(
+        program,
+        dynamo=True,
+        verbose=False,
+        opset_version=OPSET,
+        input_names=[INPUT],
+        output_names=list(outputs),
+        external_data=False,
+    )
+
+
+def _write_onnx(
+    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
+) -> dict[str, Any]:
+    import onnx
+
+    written = _to_onnx(program, outputs)
+    written.model.metadata_props[KEY] = json.dumps(notes)
+    written.save(path, external_data=False)
+    model = onnx.load(path, load_external_data=False)
+    onnx.checker.check_model(path)
+    return dict(
+        opset={entry.domain or 'ai.onnx': entry.version for entry in model.opset_import},
+        operators=dict(Counter(node.op_type for node in model.graph.node).most_common()),
+    )
+
+
+def _write_openvino(
+    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
+) -> dict[str, Any]:
+    import openvino
+
+    # By ONNX: OpenVINO's own reader of graphs of torch drops what is open in sizes of windows.
+    buffer = path.with_name(f'.{path.name}.onnx')
+    try:
+        _to_onnx(program, outputs).save(buffer, external_data=False)
+        model = openvino.convert_model(str(buffer))
+    finally:
+        buffer.unlink(missing_ok=True)
+    model.set_rt_info(json.dumps(notes), [KEY])
+    openvino.save_model(model, str(path), compress_to_fp16=False)
+    return dict(operators=dict(Counter(node.get_type_name() for node in model.get_ops()).most_common()))
+
+
+FORMATS: dict[str, Format] = dict(
+    torch=Format('.pt2', (), _write_torch),
+    onnx=Format('.onnx', ('onnx', 'onnxscript', 'onnxruntime'), _write_onnx),
+    openvino=Format('.xml', ('onnx', 'onnxscript', 'openvino'), _write_openvino),
+)
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files that an export writes, without its side file."""
+    return [path, path.with_suffix('.bin')] if path.suffix == FORMATS['openvino'].suffix else [path]
+
+
+def quantise(path: Path) -> None:
+    """Stores the weights of matrix products of an ONNX file as int8; activations are quantised when it runs."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    whole = path.with_name(f'.{path.name}.float')
+    path.rename(whole)
+    try:
+        with quiet():  # it advises to prepare a model in a way that fixes open sizes
+            quantize_dynamic(whole, path, weight_type=QuantType.QInt8, op_types_to_quantize=['MatMul', 'Gemm'])
+    finally:
+        whole.unlink()

@@ -1,0 +1,313 @@
+"""An export from beginning to end: fold, trace, write, check, and remove what is wrong."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from vitplug.analysis.image_size import ImageSize, read_image_size
+from vitplug.checkpoints.downloads import file_hash
+from vitplug.checkpoints.files import local_file
+from vitplug.files.pictures import Source, read_pictures
+from vitplug.hosting import PluggedModel
+from vitplug.runs.checks.data import max_pixels
+from vitplug.runs.exported import ExportedFile, notes_path
+from vitplug.runs.prediction import Predictor
+from vitplug.tasks import TASKS
+
+from .folding import folded
+from .formats import FORMATS, INPUT, files_of, quantise
+from .trace import AXES, SHOWN, NotExported, open_sizes, quiet, trace
+from .verify import (
+    HALF_TOLERANCE,
+    TOLERANCE,
+    Difference,
+    Shape,
+    check,
+    compare,
+    made_images,
+    traced_shape,
+    untraced_shapes,
+)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is exported, and how.
+
+    Attributes:
+        cfg: Config of the training.
+        checkpoint: Path or address of the checkpoint.
+        out: The new file.
+        format: Name of the format, of :data:`~vitplug.export.formats.FORMATS`.
+        part: Name of the part, of the task's `parts`; None for the usual one.
+        dynamic: Axes that stay open, of :data:`~vitplug.export.trace.AXES`.
+        shape: Height and width that the model is for; None for those of the config.
+        half: Whether weights and computation are in half precision; inputs and outputs stay float32.
+        int8: Whether the weights of matrix products are stored as int8.
+        keep_plugs: Whether plugs stay unfolded.
+        images: Real images to compare on, too.
+        allow_changes: Whether the checkpoint may be of other settings.
+    """
+
+    cfg: Config
+    checkpoint: str
+    out: Path
+    format: str
+    part: str | None = None
+    dynamic: Sequence[str] = ()
+    shape: Sequence[int] | None = None
+    half: bool = False
+    int8: bool = False
+    keep_plugs: bool = False
+    images: Sequence[Source] = ()
+    allow_changes: bool = False
+
+    def check(self) -> None:
+        """Checks the request, before a model is built.
+
+        Raises:
+            ValueError: If the format, an axis or the part is unknown, or two options exclude each other.
+            FileExistsError: If a file of the export exists.
+            FileNotFoundError: If there is no folder for it.
+            ImportError: If a package is missing.
+        """
+        _check_known('--format', self.format, FORMATS)
+        for axis in self.dynamic:
+            _check_known('--dynamic', axis, AXES)
+        task = TASKS[self.cfg.default_scope]
+        part = task.parts[_check_known('--part', self.part or next(iter(task.parts)), task.parts)]
+        if part.refused:
+            raise ValueError(f'--part {self.part}: cannot be exported: {part.refused}')
+        if self.int8 and self.format != 'onnx':
+            raise ValueError(f'--int8: is for --format onnx, not {self.format}: leave it out')
+        if self.int8 and self.half:
+            raise ValueError('--int8 and --half exclude each other: choose one')
+        check_target(self.out, FORMATS[self.format].suffix)
+        FORMATS[self.format].check_packages()
+
+    @property
+    def part_name(self) -> str:
+        """Name of the part."""
+        return self.part or next(iter(TASKS[self.cfg.default_scope].parts))
+
+    @property
+    def tolerance(self) -> float:
+        """Largest difference from PyTorch, as a share of the largest output."""
+        if self.int8:
+            return float('inf')  # it is measured as a loss of accuracy
+        return HALF_TOLERANCE if self.half else TOLERANCE
+
+
+def _check_known(option: str, value: str, known: Any) -> str:
+    if value not in known:
+        raise ValueError(f'{option} {value}: unknown; choose from {", ".join(known)}')
+    return value
+
+
+def check_target(out: Path, suffix: str) -> None:
+    """Checks the name of the file that is to be written.
+
+    Raises:
+        ValueError: If it is a folder, or has another suffix.
+        FileExistsError: If a file of the export exists.
+        FileNotFoundError: If there is no folder for it.
+    """
+    if out.is_dir():
+        raise ValueError(f'--out {out}: is a folder: name a file in it, such as {out / f"model{suffix}"}')
+    if out.suffix != suffix:
+        raise ValueError(f'--out {out}: must end in {suffix} for this --format')
+    for path in (*files_of(out), notes_path(out)):
+        if os.path.lexists(path):
+            raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f'--out {out}: there is no folder {out.parent}: create it first')
+
+
+class Half(nn.Module):
+    """A network in half precision between images and outputs in float32."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network.half()
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.network(images.half())
+        return tuple(output.float() if output.is_floating_point() else output for output in outputs)
+
+
+def export_model(request: Request, say: Say = print) -> list[Difference]:
+    """Exports a trained model.
+
+    Args:
+        request: What is exported.
+        say: Called with each line of the log.
+
+    Returns:
+        The differences from PyTorch at all images that were compared.
+
+    Raises:
+        NotExported: If the model cannot be exported as it was asked for.
+        WrongFile: If the file differs from PyTorch; it is removed.
+        Exception: As :meth:`Request.check` and :class:`~vitplug.runs.prediction.Predictor`.
+    """
+    request.check()
+    predictor = Predictor(request.cfg, request.checkpoint, 'cpu', allow_changes=request.allow_changes)
+    size = read_image_size(request.cfg, request.shape)
+    _check_size(predictor.model, request.dynamic)
+    real = list(_read(request, predictor))
+    network = TASKS[request.cfg.default_scope].parts[request.part_name].network(predictor.model).eval()
+    exported, count = (network, 0) if request.keep_plugs else folded(network)
+    say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
+    exported = Half(exported).eval() if request.half else exported
+    traced = traced_shape((size.height, size.width), request.dynamic)
+    program = trace(exported, made_images(traced, size.channels), request.dynamic)
+    sizes = open_sizes(program, made_images(traced, size.channels), request.dynamic)
+    notes = _notes(request, predictor, traced, sizes)
+    try:
+        differences = _write_and_check(request, network, program, notes, real, size, say)
+    except BaseException:
+        for path in (*files_of(request.out), notes_path(request.out)):
+            path.unlink(missing_ok=True)
+        raise
+    return differences
+
+
+def _read(request: Request, predictor: Predictor) -> Iterator[tuple[str, Tensor]]:
+    """The real images as the network gets them, one by one.
+
+    Raises:
+        Unreadable: If one cannot be read.
+    """
+    for source in request.images:
+        for picture in read_pictures(source, predictor.read, max_pixels(request.cfg)):
+            # A copy, without the size before padding: a file cannot know it.
+            yield str(picture), predictor.images([picture.pixels]).clone()
+
+
+def _check_size(model: nn.Module, dynamic: Sequence[str]) -> None:
+    """Checks that a host takes other sizes.
+
+    Raises:
+        ValueError: If it takes one size only.
+    """
+    fixed = getattr(model.backbone, 'fixed_size', None)
+    if fixed is not None and {'height', 'width'} & set(dynamic):
+        raise ValueError(
+            f'--dynamic: {type(model.backbone).__name__} takes images of {fixed[0]} x {fixed[1]} pixels only: leave '
+            'height and width out'
+        )
+
+
+def _write_and_check(
+    request: Request,
+    network: nn.Module,
+    program: ExportedProgram,
+    notes: dict[str, Any],
+    real: Sequence[tuple[str, Tensor]],
+    size: ImageSize,
+    say: Say,
+) -> list[Difference]:
+    count = len(program.graph_signature.user_outputs)
+    notes['outputs'] = [request.part_name] if count == 1 else [f'{request.part_name}{i}' for i in range(count)]
+    try:
+        with quiet():
+            about = FORMATS[request.format].write(program, request.out, notes['outputs'], notes)
+    except Exception as error:  # whatever an exporter raises
+        reason = ' '.join(str(error).split())[:SHOWN]
+        raise NotExported(f'cannot be written as {request.format}: {reason}; choose another --format') from error
+    if request.int8:
+        quantise(request.out)
+    notes |= about | dict(sha256=file_hash(request.out))
+    _write_notes(request.out, notes)
+    shapes = untraced_shapes((size.height, size.width), tuple(notes['traced']), request.dynamic, notes['sizes'])
+    made = ((_named(shape, size.channels), made_images(shape, size.channels)) for shape in shapes)
+    file = ExportedFile(request.out)
+    on_noise, on_images = compare(network, file, made), compare(network, file, real)
+    differences = [*on_noise, *on_images]
+    for line in _log(request, notes, on_noise, on_images):
+        say(line)
+    check(differences, request.tolerance)
+    notes['checked'] = [dict(images=one.images, largest=one.largest, relative=one.relative) for one in differences]
+    _write_notes(request.out, notes)
+    return differences
+
+
+def _named(shape: Shape, channels: int) -> str:
+    batch, height, width = shape
+    return f'{batch} x {channels} x {height} x {width}'
+
+
+def _write_notes(out: Path, notes: dict[str, Any]) -> None:
+    notes_path(out).write_text(json.dumps(notes, indent=1) + '\n', encoding='utf-8')
+
+
+def _notes(
+    request: Request, predictor: Predictor, traced: Sequence[int], sizes: tuple[int, int] | None
+) -> dict[str, Any]:
+    """What stands in the side file, and in the file itself."""
+    model, task = predictor.model, TASKS[request.cfg.default_scope]
+    backbone = model.backbone
+    return dict(
+        format=request.format,
+        task=task.name,
+        part=request.part_name,
+        about=task.parts[request.part_name].about,
+        precision='half' if request.half else 'int8 weights' if request.int8 else 'float32',
+        weights=file_hash(Path(local_file(request.checkpoint))),
+        input=INPUT,
+        dynamic=list(request.dynamic),
+        traced=list(traced),
+        sizes=sizes,
+        counts_padding=isinstance(backbone, PluggedModel) and bool(backbone.plug_names),
+        preprocessing=_preprocessing(model.data_preprocessor),
+        classes=predictor.task.classes,
+        versions={'vitplug': version('vitplug'), 'torch': torch.__version__},
+        config=request.cfg.pretty_text,
+    )
+
+
+def _preprocessing(preprocessor: nn.Module) -> dict[str, Any]:
+    """What happens to the pixels between the test pipeline, which loads and resizes, and the file."""
+    mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
+    turns = any(getattr(preprocessor, name, False) for name in ('_channel_conversion', 'channel_conversion', 'to_rgb'))
+    return dict(
+        mean=None if mean is None else mean.flatten().tolist(),
+        std=None if std is None else std.flatten().tolist(),
+        channel_order='RGB' if turns else 'BGR, as OpenCV reads',
+        pad_size_divisor=getattr(preprocessor, 'pad_size_divisor', 1),
+    )
+
+
+def _log(
+    request: Request, notes: dict[str, Any], on_noise: Sequence[Difference], on_images: Sequence[Difference]
+) -> list[str]:
+    shown = ', '.join(f'{name} {count}' for name, count in list(notes['operators'].items())[:12])
+    megabytes = sum(path.stat().st_size for path in files_of(request.out)) / 1e6
+    open_axes = ', '.join(request.dynamic) or 'none'
+    lines = [
+        f'file: {request.out}, {megabytes:.1f} MB, {request.format}, {notes["precision"]}',
+        f'input: {notes["input"]}; outputs: {", ".join(notes["outputs"])} ({notes["about"]})',
+        f'opset: {notes["opset"]}' if 'opset' in notes else '',
+        f'operators: {len(notes["operators"])} kinds: {shown}',
+        f'dynamic: {open_axes}; traced with {" x ".join(map(str, notes["traced"]))} (batch, height, width)',
+    ]
+    if notes['sizes']:
+        smallest, divisor = notes['sizes']
+        lines.append(f'sizes: from {smallest} pixels on, multiples of {divisor}; others are refused')
+    lines += map(str, on_noise)
+    if on_images:
+        worst = max(on_images, key=lambda one: one.relative)
+        lines.append(f'{len(on_images)} real images; worst: {worst}')
+    lines.append(f'largest difference from PyTorch: {max(one.largest for one in (*on_noise, *on_images)):.2e}')
+    return [line for line in lines if line]

@@ -1,0 +1,95 @@
+"""One graph of a network for all images that it is to take."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+
+#: Axes of the images that may stay open, and their positions.
+AXES = dict(batch=0, height=2, width=3)
+# Divisors of sides that are tried.
+DIVISORS = (1, 2, 4, 8, 16, 32, 64)
+# Characters of torch's reason in an error.
+SHOWN = 400
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No log lines and warnings of torch's exporter and onnxruntime: errors say what is needed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        logging.disable(before)
+
+
+class NotExported(ValueError):
+    """A model cannot be exported as it was asked for."""
+
+
+def trace(network: nn.Module, images: Tensor, dynamic: Sequence[str]) -> ExportedProgram:
+    """The graph of a network.
+
+    Args:
+        network: From images to a tuple of tensors, in evaluation mode.
+        images: Example images ``(B, C, H, W)``; open axes are traced with a size of 2 or more.
+        dynamic: Axes that stay open, of :data:`AXES`.
+
+    Raises:
+        NotExported: If torch cannot trace the network, or only for these sizes; has the reason.
+    """
+    shapes = ({AXES[axis]: Dim.DYNAMIC for axis in dynamic},) if dynamic else None
+    try:
+        with torch.no_grad(), quiet():
+            return export(network, (images,), dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # whatever torch, a host or a plug raises
+        reason = ' '.join(str(error).split())[:SHOWN]
+        wish = f'with dynamic {", ".join(dynamic)}' if dynamic else f'for images of {tuple(images.shape)}'
+        advice = 'leave --dynamic out, or leave axes out of it' if dynamic else 'choose another --part'
+        raise NotExported(f'cannot be exported {wish}: {reason}; {advice}') from error
+
+
+def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str]) -> tuple[int, int] | None:
+    """The smallest side of square images, and the divisor of sides, for which a graph holds; None for one size.
+
+    A graph has conditions on sizes: windows are not larger than the map, or pooling divides it. ONNX drops them, and a
+    file would be wrong in silence, so the conditions are tried from the traced size down, in steps of a divisor.
+
+    Args:
+        program: The graph.
+        images: The images that it was traced with.
+        dynamic: Its open axes.
+
+    Raises:
+        NotExported: If it holds for no divisor up to 64.
+    """
+    if not {'height', 'width'} <= set(dynamic):
+        return None
+    module = program.module()
+    # torch has no public name for the conditions alone, and a run of the network for each size would take hours.
+    conditions = getattr(module, '_guards_fn', None) or module
+
+    def holds(side: int) -> bool:
+        try:
+            conditions(images.new_empty(*images.shape[:2], side, side))
+        except Exception:  # torch raises AssertionError or RuntimeError, by the kind of the condition
+            return False
+        return True
+
+    for divisor in DIVISORS:
+        most = max(images.shape[-2:]) // divisor * divisor
+        if all(holds(side) for side in range(most, most + DIVISORS[-1] + 1, divisor)):
+            below = takewhile(holds, range(most, 0, -divisor))
+            return min(below), divisor
+    raise NotExported(
+        f'cannot be exported with dynamic {", ".join(dynamic)}: the graph holds for traced sizes only; leave '
+        'height and width out'
+    )
