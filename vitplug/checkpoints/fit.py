@@ -17,7 +17,7 @@ BACKBONE = 'backbone.'
 _AFTER_BLOCKS = re.compile(r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.')
 _STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
 # What pre-training leaves in a file beside the network.
-_OF_PRETRAINING = re.compile(r'(?:mask_token|decoder_\w+)(?:\.|$)')
+_OF_PRETRAINING = re.compile(r'(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)')
 _BLOCK = re.compile(r'((?:stages\.\d+\.|transformers\.\d+\.)?(?:layers|blocks|encoder))\.(\d+)\.')
 # A tensor's name, and the argument of a host that makes its network with it, and without it.
 _ARGUMENTS = [
@@ -31,6 +31,11 @@ _ARGUMENTS = [
     (r'(?:ln1|norm)\..*', 'final_norm=True', 'final_norm=False'),
     (r'ln2\..*', "out_type='avg_featmap'", "out_type='cls_token' or 'featmap'"),
     (r'.*\.plugs\.rel_pos_mlp\..*', "plugs=[dict(type='RelPosMlp')]", 'plugs=[]'),
+    (r'storage_tokens', 'num_storage_tokens=4', 'num_storage_tokens=0'),
+    (r'prefix_norm\..*', 'untied_norms=True', 'untied_norms=False'),
+    (r'rotary\..*', "rotary='dinov3'", 'rotary=None'),
+    (r'.*\.ffn\.w12\..*', "layer_cfgs=dict(ffn_type='swiglu')", "layer_cfgs=dict(ffn_type='origin')"),
+    (r'.*\.ffn\.norm\..*', 'layer_cfgs=dict(ffn_norm=True)', 'layer_cfgs=dict(ffn_norm=False)'),
     (r'dist_token', "type='vitplug.DistilledVisionTransformer'", "type='vitplug.VisionTransformer'"),
 ]
 
@@ -184,11 +189,12 @@ def _count(keys: Collection[str]) -> str:
 
 
 def describe_unseen(backbone: nn.Module) -> dict[str, object]:
-    """Settings that change a network's outputs and not its tensors: heads, activation, epsilon of the norms."""
+    """Settings that change a network's outputs and not its tensors: heads, activation, epsilon of norms, rotations."""
     arch = getattr(backbone, 'arch_settings', {})
     norms = sorted({module.eps for module in backbone.modules() if isinstance(module, nn.LayerNorm)})
     activations = sorted({type(m).__name__ for m in backbone.modules() if type(m).__name__.endswith(('GELU', 'ReLU'))})
-    found = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms)
+    rotary = getattr(getattr(backbone, 'rotary', None), 'mode', None)
+    found = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms, rotary=rotary)
     return {key: value for key, value in found.items() if value}
 
 

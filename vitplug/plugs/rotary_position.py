@@ -101,7 +101,7 @@ class Rotation(nn.Module):
         prefix = angles.new_zeros(angles.shape[0], site.layout.grid.num_prefix, angles.shape[2])
         angles = torch.cat((prefix, angles), dim=1)
         sin, cos = angles.sin(), angles.cos()
-        return self._rotated(q, sin, cos), self._rotated(k, sin, cos), v, carry
+        return *(rotate(t, sin, cos, self.interleaved) for t in (q, k)), v, carry
 
     def _places(self, site: Site, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         grid, hw = site.layout.grid, site.layout.hw
@@ -110,32 +110,42 @@ class Rotation(nn.Module):
             for side, of_map in zip(grid.hw, hw, strict=True)
         ]
         if self.training:
-            axes = self._moved(axes)
+            axes = move(axes, self.rescale, self.jitter, self.shift)
         y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
         return y_hw.flatten(), x_hw.flatten()
-
-    def _moved(self, axes: Sequence[Tensor]) -> list[Tensor]:
-        """The axes, shifted and scaled at random."""
-        scale = self.rescale ** torch.empty(1, device=axes[0].device).uniform_(-1, 1) if self.rescale > 1 else 1.0
-        moved = []
-        for axis in axes:
-            if self.shift:
-                axis = axis + torch.empty(1, device=axis.device).uniform_(-self.shift, self.shift)
-            if self.jitter > 1:
-                axis = axis * self.jitter ** torch.empty(1, device=axis.device).uniform_(-1, 1)
-            moved.append(axis * scale)
-        return moved
-
-    def _rotated(self, t_BWHNd: Tensor, sin_HNp: Tensor, cos_HNp: Tensor) -> Tensor:
-        wide = t_BWHNd.to(sin_HNp.dtype)
-        first, second = wide.unflatten(-1, (-1, 2)).unbind(-1) if self.interleaved else wide.chunk(2, dim=-1)
-        turned = first * cos_HNp - second * sin_HNp, second * cos_HNp + first * sin_HNp
-        both = torch.stack(turned, -1).flatten(-2) if self.interleaved else torch.cat(turned, -1)
-        return both.to(t_BWHNd.dtype)
 
     def _exponents(self, like: Tensor) -> Tensor:
         """``4 t / d`` for each of the d / 4 frequencies."""
         return torch.arange(0, self.dims, 4, device=like.device, dtype=like.dtype) / self.dims
+
+
+def move(axes: Sequence[Tensor], rescale: float, jitter: float, shift: float) -> list[Tensor]:
+    """Coordinates along the axes, shifted and scaled at random, see :class:`RotaryPosition`."""
+    scale = rescale ** torch.empty(1, device=axes[0].device).uniform_(-1, 1) if rescale > 1 else 1.0
+    moved = []
+    for axis in axes:
+        if shift:
+            axis = axis + torch.empty(1, device=axis.device).uniform_(-shift, shift)
+        if jitter > 1:
+            axis = axis * jitter ** torch.empty(1, device=axis.device).uniform_(-1, 1)
+        moved.append(axis * scale)
+    return moved
+
+
+def rotate(t_BWHNd: Tensor, sin_HNp: Tensor, cos_HNp: Tensor, interleaved: bool) -> Tensor:
+    """Pairs of channels turned by angles.
+
+    Args:
+        t_BWHNd: q or k.
+        sin_HNp: Sines of the angles, ``(H or 1, N, d / 2)``.
+        cos_HNp: Their cosines.
+        interleaved: Whether a pair is of channels next to each other; otherwise of one in each half.
+    """
+    wide = t_BWHNd.to(sin_HNp.dtype)
+    first, second = wide.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else wide.chunk(2, dim=-1)
+    turned = first * cos_HNp - second * sin_HNp, second * cos_HNp + first * sin_HNp
+    both = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
+    return both.to(t_BWHNd.dtype)
 
 
 class AxialRotation(Rotation):

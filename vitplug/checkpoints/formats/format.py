@@ -29,7 +29,8 @@ class Format:
         network: The architecture, such as ``'ViT'``.
         anchors: Regular expressions of keys. A checkpoint of this format has a key for each of them.
         names: The first matching pair is used, in both directions.
-        without_bias: Biases, by the backbone's names, that its network may be built without: missing ones are 0.
+        without_bias: Regular expressions of biases, by the backbone's names, that its network may be built without:
+            missing ones are 0.
     """
 
     name: str

@@ -1,6 +1,11 @@
 """ViT and DeiT of timm, mmpretrain and mmseg."""
 
-from .format import Format, OpenMMLab, below
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .format import OpenMMLab, State, below
+from .joined import JoinedFormat
 
 NETWORK = 'ViT'
 
@@ -12,9 +17,8 @@ _BLOCK = [
     ('attn.proj', 'attn.proj'),
     ('ls1.gamma', 'attn.gamma1.weight'),
     ('ls2.gamma', 'ffn.gamma2.weight'),
-    ('mlp.fc1', 'ffn.layers.0.0'),
-    ('mlp.fc2', 'ffn.layers.1'),
 ]
+_MLP = [('mlp.fc1', 'ffn.layers.0.0'), ('mlp.fc2', 'ffn.layers.1')]
 _MMSEG_BLOCK = [
     ('attn.attn.in_proj_weight', 'attn.qkv.weight'),
     ('attn.attn.in_proj_bias', 'attn.qkv.bias'),
@@ -27,7 +31,7 @@ NAMES = [
     *((name, f'backbone.{name}') for name in ('cls_token', 'dist_token', 'pos_embed')),
     ('patch_embed.proj', 'backbone.patch_embed.projection'),
     ('norm_pre', 'backbone.pre_norm'),
-    *below('blocks.{}', 'backbone.layers.{}', _BLOCK),
+    *below('blocks.{}', 'backbone.layers.{}', [*_BLOCK, *_MLP]),
     ('norm', 'backbone.ln1'),
     ('fc_norm', 'backbone.ln2'),
     ('pre_logits.fc', 'head.layers.pre_logits'),
@@ -36,7 +40,29 @@ NAMES = [
     ('head', 'head.fc'),
 ]
 
-TIMM_VIT = Format('timm ViT', NETWORK, (QKV,), NAMES)
+
+@dataclass(frozen=True)
+class TimmViT(JoinedFormat):
+    """timm's ViT, in which the position of the class token is part of the token where there are registers."""
+
+    def from_vitplug(self, state: State) -> dict[str, Tensor]:
+        theirs = super().from_vitplug(state)
+        if 'reg_token' in theirs and 'pos_embed' in theirs and 'cls_token' in theirs:
+            table = theirs['pos_embed']
+            theirs |= dict(cls_token=theirs['cls_token'] + table[:, :1], pos_embed=table[:, 1:])
+        return theirs
+
+
+TIMM_VIT = TimmViT(
+    'timm ViT',
+    NETWORK,
+    (QKV,),
+    # SigLIP pools by attention, which no backbone does.
+    [('reg_token', 'backbone.storage_tokens'), ('attn_pool', 'attention_pool'), *NAMES],
+    inside=_BLOCK,
+    plain=_MLP,
+    gated=[('mlp.fc1', 'ffn.w12'), ('mlp.fc2', 'ffn.w3')],
+)
 MM_VIT = OpenMMLab('OpenMMLab ViT', NETWORK, (r'layers\.\d+\.attn\.qkv\.weight',))
 MMSEG_VIT = OpenMMLab(
     'mmseg ViT',
