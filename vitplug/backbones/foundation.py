@@ -38,7 +38,11 @@ _CLIP = dict(
     norm_cfg=dict(type='LN', eps=1e-5),
     layer_cfgs=dict(act_cfg=dict(type='mmpretrain.QuickGELU')),
 )
-_SIGLIP = dict(with_cls_token=False, out_type='avg_featmap')
+_SIGLIP = dict(
+    with_cls_token=False,
+    out_type='avg_featmap',
+    layer_cfgs=dict(act_cfg=dict(type='GELU', approximate='tanh')),
+)
 
 # Names, and the arguments of the network. Of several rows that match a name, later ones count.
 _NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -22,7 +22,8 @@ _EMBEDDING = [
     ('patch_embed.proj', 'backbone.patch_embed.projection'),
     ('norm', 'backbone.ln1'),
 ]
-_PERIODS, _STORAGE = r'backbone\.rotary\.periods', r'backbone\.storage_tokens'
+_STORAGE, _PRE_NORM = r'backbone\.storage_tokens', r'backbone\.pre_norm\.weight'
+_SCALE, _SWIGLU = (rf'backbone\.layers\.\d+\.{name}\.weight' for name in (r'attn\.gamma1', r'ffn\.w12'))
 _CLASS, _TABLE = r'backbone\.cls_token', r'backbone\.pos_embed'
 
 # --- Meta ---
@@ -105,7 +106,8 @@ TIMM_DINOV3 = JoinedFormat(
     joins=[_Q_V, _HALVES],
     keyless='attn.k_bias',
     zero_free=True,
-    marks=(_PERIODS, _STORAGE),
+    marks=(_STORAGE,),
+    lacks=(_TABLE,),
 )
 TIMM_EVA02 = JoinedFormat(
     'timm EVA',
@@ -117,7 +119,8 @@ TIMM_EVA02 = JoinedFormat(
     gated=[('mlp.fc1', 'ffn.w12'), ('mlp.fc2', 'ffn.w3')],
     joins=[_Q_V],
     keyless='attn.k_bias',
-    marks=(_PERIODS, _TABLE),
+    marks=(_TABLE, _SWIGLU),
+    lacks=(_SCALE,),
 )
 TIMM_EVA02_LARGE = JoinedFormat(
     'timm EVA-02-B or L',
@@ -129,7 +132,7 @@ TIMM_EVA02_LARGE = JoinedFormat(
     gated=_TIMM_GATED,
     joins=[_Q_K_V, _HALVES],
     keyless='attn.k_proj.bias',
-    marks=(_PERIODS, _TABLE, r'backbone\.layers\.\d+\.ffn\.norm\.weight'),
+    marks=(_TABLE, r'backbone\.layers\.\d+\.ffn\.norm\.weight'),
 )
 ORIGINAL_EVA02 = JoinedFormat(
     'original EVA-02',
@@ -168,6 +171,7 @@ HF_VIT = JoinedFormat(
     plain=[('intermediate.dense', 'ffn.layers.0.0'), ('output.dense', 'ffn.layers.1')],
     joins=_HF_JOINS,
     marks=(_CLASS, _TABLE),
+    lacks=(_PRE_NORM, _SCALE, _SWIGLU),
 )
 HF_DINOV2 = JoinedFormat(
     'Hugging Face DINOv2',
@@ -179,7 +183,7 @@ HF_DINOV2 = JoinedFormat(
     plain=_MLP,
     gated=[('mlp.weights_in', 'ffn.w12'), ('mlp.weights_out', 'ffn.w3')],
     joins=_HF_JOINS,
-    marks=(_CLASS, _TABLE, r'backbone\.layers\.\d+\.attn\.gamma1\.weight'),
+    marks=(_CLASS, _TABLE, _SCALE),
 )
 HF_DINOV3 = JoinedFormat(
     'Hugging Face DINOv3',
@@ -200,7 +204,8 @@ HF_DINOV3 = JoinedFormat(
         (('mlp.gate_proj', 'mlp.up_proj'), 'mlp.gate_up_proj'),
     ],
     keyless='attention.k_proj.bias',
-    marks=(_PERIODS, _STORAGE),
+    marks=(_STORAGE,),
+    lacks=(_TABLE,),
 )
 
 # --- CLIP and SigLIP ---
@@ -235,7 +240,7 @@ HF_CLIP = JoinedFormat(
         ('pre_layrnorm', 'backbone.pre_norm'),
     ],
     dimensions={**_POSITIONS, 'embeddings.class_embedding': 1},
-    marks=(_CLASS, _TABLE, r'backbone\.pre_norm\.weight'),
+    marks=(_CLASS, _TABLE, _PRE_NORM),
     **_TOWER,
 )
 HF_SIGLIP = JoinedFormat(
@@ -246,6 +251,7 @@ HF_SIGLIP = JoinedFormat(
     [*_TOWER_NAMES, ('head', 'attention_pool')],
     dimensions=_POSITIONS,
     marks=(_TABLE,),
+    lacks=(_CLASS, _STORAGE),
     **_TOWER,
 )
 OPENAI_CLIP = JoinedFormat(

@@ -12,7 +12,7 @@ from .format import Format, Names, State, below
 #: The parts of a tensor, by their names inside a block, and the name of the whole.
 Join = tuple[tuple[str, ...], str]
 # vitplug's names of the two feed-forwards.
-_GATED = re.compile(r'(?:.*\.)?(?:ffn\.w12|mlp\.(?:w12|w1|fc1_g|weights_in|gate_proj))\..*')
+_GATED = re.compile(r'(?:.*\.)?(?:ffn\.w12|mlp\.(?:w12|w1|fc1_g|weights_in|gate_up_proj))\..*')
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class JoinedFormat(Format):
         dimensions: Keys whose tensors have so many axes, where vitplug's have leading axes of size 1.
         keyless: Names of key biases that the format lacks. They have to be 0.
         zero_free: Whether biases of q and v that are all 0 are left out, too.
-        marks: Regular expressions of vitplug's keys that show that a network belongs to this format.
+        marks: Regular expressions of vitplug's keys; a network of this format has a key for each of them.
+        lacks: The same of keys that it has not.
     """
 
     block: str = 'blocks.{}'
@@ -40,10 +41,12 @@ class JoinedFormat(Format):
     keyless: str = ''
     zero_free: bool = False
     marks: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
     def fits(self, ours: State) -> bool:
         """True for a network, by vitplug's keys, that belongs to this format."""
-        return all(any(re.fullmatch(mark, key) for key in ours) for mark in self.marks)
+        has = [mark for mark in (*self.marks, *self.lacks) if any(re.fullmatch(mark, key) for key in ours)]
+        return has == list(self.marks)
 
     def all_names(self, state: State) -> Names:
         mlp = self.gated if self._is_gated(state) else self.plain

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from .format import OpenMMLab, State, below
@@ -26,12 +27,10 @@ _MMSEG_BLOCK = [
 ]
 #: The key by which timm's ViT and its descendants are recognised.
 QKV = r'blocks\.\d+\.attn\.qkv\.weight'
-#: timm's names, which most code of the papers has, too.
-NAMES = [
+_OUTSIDE = [
     *((name, f'backbone.{name}') for name in ('cls_token', 'dist_token', 'pos_embed')),
     ('patch_embed.proj', 'backbone.patch_embed.projection'),
     ('norm_pre', 'backbone.pre_norm'),
-    *below('blocks.{}', 'backbone.layers.{}', [*_BLOCK, *_MLP]),
     ('norm', 'backbone.ln1'),
     ('fc_norm', 'backbone.ln2'),
     ('pre_logits.fc', 'head.layers.pre_logits'),
@@ -39,11 +38,19 @@ NAMES = [
     ('head', 'head.layers.head'),
     ('head', 'head.fc'),
 ]
+#: timm's names, which most code of the papers has, too.
+NAMES = [*_OUTSIDE, *below('blocks.{}', 'backbone.layers.{}', [*_BLOCK, *_MLP])]
 
 
 @dataclass(frozen=True)
 class TimmViT(JoinedFormat):
     """timm's ViT, in which the position of the class token is part of the token where there are registers."""
+
+    def to_vitplug(self, state: State) -> dict[str, Tensor]:
+        ours = super().to_vitplug(state)
+        if all(f'backbone.{name}' in ours for name in ('storage_tokens', 'cls_token', 'pos_embed')):
+            ours['backbone.pos_embed'] = F.pad(ours['backbone.pos_embed'], (0, 0, 1, 0))
+        return ours
 
     def from_vitplug(self, state: State) -> dict[str, Tensor]:
         theirs = super().from_vitplug(state)
@@ -58,7 +65,7 @@ TIMM_VIT = TimmViT(
     NETWORK,
     (QKV,),
     # SigLIP pools by attention, which no backbone does.
-    [('reg_token', 'backbone.storage_tokens'), ('attn_pool', 'attention_pool'), *NAMES],
+    [('reg_token', 'backbone.storage_tokens'), ('attn_pool', 'attention_pool'), *_OUTSIDE],
     inside=_BLOCK,
     plain=_MLP,
     gated=[('mlp.fc1', 'ffn.w12'), ('mlp.fc2', 'ffn.w3')],
