@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .backbones import (
         LVT,
         DistilledVisionTransformer,
+        FoundationTransformer,
         MlpMixer,
         MViT,
         PoolingVisionTransformer,
@@ -49,6 +50,7 @@ __all__ = [
     'BroadAttention',
     'ContextBroadcast',
     'DistilledVisionTransformer',
+    'FoundationTransformer',
     'GaussianAttentionBias',
     'MViT',
     'MlpMixer',
@@ -72,6 +74,7 @@ __all__ = [
 _PACKAGES = {
     'LVT': 'vitplug.backbones',
     'DistilledVisionTransformer': 'vitplug.backbones',
+    'FoundationTransformer': 'vitplug.backbones',
     'MlpMixer': 'vitplug.backbones',
     'PoolingVisionTransformer': 'vitplug.backbones',
     'MViT': 'vitplug.backbones',
