@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from foundation_models import HUGGING_FACE, MODELS, TRAINED, images, transformers
+from foundation_models import HUGGING_FACE, MODELS, ODD, TRAINED, images, transformers
 from safetensors.torch import save_file
 
 from vitplug.checkpoints import convert, load_pretrained
@@ -48,23 +48,84 @@ def test_tokens_are_those_of_the_other_library(loaded):
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
         for index, block in enumerate(blocks):
             torch.testing.assert_close(found['block'][index], block, rtol=1e-9, atol=1e-9)
+    if model.is_rotary:  # timm rounds coordinates of such grids to float32
+        batch = images(ODD[0], host)
+        torch.testing.assert_close(host(batch)[0], theirs(batch)[0], rtol=1e-5, atol=1e-5)
 
 
-@torch.no_grad()
-def test_rotary_positions_of_odd_grids(loaded):
-    """timm rounds coordinates of these grids to float32."""
-    model, _, theirs, host, _ = loaded
-    if not model.is_rotary:
-        pytest.skip('the other grids of this network are compared to 1e-9')
-    batch = images((5, 7), host)
-    torch.testing.assert_close(host(batch)[0], theirs(batch)[0], rtol=1e-5, atol=1e-5)
-
-
+@pytest.mark.parametrize('loaded', [name for name, model in ALL.items() if model.target], indirect=True)
 def test_back(loaded):
     model, state, _, _, _ = loaded
-    if model.target is None:
-        pytest.skip('no format to convert to')
     back, _, _ = convert(state, model.target)
     assert back.keys() == state.keys()
     for key, value in back.items():
         assert torch.equal(value, state[key]), key
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ['timm EVA-02-S', 'timm EVA-02-B'])
+def test_mean_of_patches_behind_their_norm(name, tmp_path):
+    """EVA-02's only norm comes after the mean."""
+    host = ALL[name].host(out_type='avg_featmap')
+    state, tokens = ALL[name].build(host)
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    coverage = load_pretrained(host, tmp_path / 'weights.safetensors')
+    assert coverage.unused == []
+    batch = images((8, 2), host)
+    mean = tokens(batch)[0][:, 1:].mean(1)
+    weights = state['fc_norm.weight'], state['fc_norm.bias']
+    torch.testing.assert_close(host(batch)[0], torch.nn.functional.layer_norm(mean, (32,), *weights, eps=1e-6))
+
+
+def vitplug_state(name: str) -> dict[str, torch.Tensor]:
+    return {f'backbone.{key}': value for key, value in ALL[name].host().state_dict().items()}
+
+
+@pytest.mark.parametrize('target', ['timm', 'huggingface'])
+def test_key_bias_has_no_place_in_other_libraries(target):
+    state = vitplug_state('timm DINOv3')
+    with pytest.raises(ValueError, match=r'has no bias of keys, and .*k_.* is not 0'):
+        convert(state, target)
+    for key, value in state.items():
+        if key.endswith('qkv.bias'):
+            value[32:64] = 0
+    back = convert(state, target)
+    assert f'left out rotary.periods, which {target} computes' in back.notes
+    assert not any('k_bias' in key or 'k_proj.bias' in key or 'periods' in key for key in back.state)
+    again = convert(back.state).state
+    expected = {key: value for key, value in state.items() if 'periods' not in key and 'prefix_norm' not in key}
+    assert again.keys() == expected.keys()
+    assert all(torch.equal(value, expected[key]) for key, value in again.items())
+
+
+def test_networks_that_a_library_has_not():
+    with pytest.raises(ValueError, match='Hugging Face has no ViT with these tensors'):
+        convert(vitplug_state('timm EVA-02-S'), 'huggingface')
+
+
+def test_half_of_the_projections(tmp_path):
+    state = {'layer.0.attention.q_proj.weight': torch.ones(4, 4), 'layer.0.layer_scale1.lambda1': torch.ones(4)}
+    with pytest.raises(
+        ValueError, match=r'the file has layer\.0\.attention\.q_proj\.weight and lacks .*k_proj\.weight'
+    ):
+        convert(state)
+
+
+def test_arguments_that_make_the_network(tmp_path):
+    model = ALL['Meta DINOv3-S+']
+    state, _ = model.build(model.host())
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    host = model.host(rotary=None, num_storage_tokens=0, layer_cfgs=dict())
+    advice = "num_storage_tokens=4; rotary='dinov3'; layer_cfgs=dict\\(ffn_type='swiglu'\\)"
+    with pytest.raises(ValueError, match=f'is of another network: .*set {advice}'):
+        load_pretrained(host, tmp_path / 'weights.safetensors')
+
+
+def test_line_says_which_rotation(tmp_path):
+    """No tensor of timm's and Hugging Face's files shows rotary positions."""
+    model = ALL['timm DINOv3']
+    host = model.host()
+    state, _ = model.build(host)
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    coverage = load_pretrained(host, tmp_path / 'weights.safetensors')
+    assert 'rotary dinov3' in str(coverage) and '3 (layers.0.attn.qkv.bias, ' in str(coverage)
