@@ -50,6 +50,7 @@ class Model:
         build: Builds its weights, as they lie in its files, and the function from images to tokens.
         settings: Arguments of the host that its file shows beside those of the network.
         target: Where it can be converted back to.
+        tolerance: Largest difference on other grids than the table's.
         is_rotary: Whether it has coordinates in float32, which cannot be changed.
     """
 
@@ -59,6 +60,7 @@ class Model:
     settings: Mapping[str, Any] = field(default_factory=dict)
     target: str | None = None
     is_rotary: bool = False
+    tolerance: float = 1e-9
 
     def host(self, **settings) -> VisionTransformer:
         """The host of the same network, in double precision, with narrow blocks."""
@@ -104,6 +106,23 @@ def of_timm(name: str, host: VisionTransformer, **settings) -> tuple[State, Call
         return model.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in pairs]
 
     return model.state_dict(), tokens
+
+
+def of_beit(name: str, host: VisionTransformer) -> tuple[State, Callable[[Tensor], Features]]:
+    """A BEiT of timm, which takes other sizes after `set_input_size`."""
+    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH, img_size=SIDE * 16)
+    state = randomize(timm.create_model(name, **sizes)).double().state_dict()
+
+    def tokens(images: Tensor) -> Features:
+        model = timm.create_model(name, **sizes).double().eval()
+        model.load_state_dict(state)
+        model.set_input_size(images.shape[-2:])
+        found = model.forward_intermediates(
+            images, output_fmt='NLC', return_prefix_tokens=True, intermediates_only=True
+        )
+        return model.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in found]
+
+    return state, tokens
 
 
 def of_hugging_face(name: str, host: VisionTransformer, **settings) -> tuple[State, Callable[[Tensor], Features]]:
@@ -189,6 +208,13 @@ MODELS: dict[str, Model] = {
     'timm EVA-02-B': Model(
         'timm EVA-02-B or L', 'eva02-b', partial(of_timm, 'eva02_base_patch14_224'), {}, 'timm', True
     ),
+    'timm BEiT': Model(
+        'timm BEiT',
+        'beit-b',
+        partial(of_beit, 'beit_base_patch16_224'),
+        target='timm',
+        tolerance=1e-7,  # timm places and weighs entries in float32
+    ),
     'timm CLIP': Model(
         'timm ViT',
         'clip-b',
@@ -245,6 +271,20 @@ HUGGING_FACE: dict[str, Model] = {
         'Hugging Face ViT',
         'mae-b',
         partial(of_hugging_face, 'ViT', layer_norm_eps=1e-6),
+        target='huggingface',
+    ),
+    'Hugging Face BEiT': Model(
+        'Hugging Face BEiT',
+        'beit-b',
+        partial(
+            of_hugging_face,
+            'Beit',
+            use_relative_position_bias=True,
+            use_mask_token=True,
+            layer_norm_eps=1e-6,
+            use_mean_pooling=True,
+        ),
+        dict(interpolate_mode='bilinear'),
         target='huggingface',
     ),
     'Hugging Face CLIP': Model(

@@ -9,6 +9,7 @@ from cases import PLUGS, PREFIX_PLUGS, VIT_ARCH, images, randomize
 from vitplug.attention import GlobalLayout, WindowLayout, fused_attention
 from vitplug.backbones import FoundationTransformer, VisionTransformer
 from vitplug.backbones.foundation import network_names
+from vitplug.backbones.relative import resize_offsets
 from vitplug.backbones.rotary import build_rotary
 from vitplug.hosting import materialise
 
@@ -148,6 +149,53 @@ def test_storage_tokens_start_apart():
     assert host.storage_tokens.std().item() == pytest.approx(0.02, rel=0.5)
 
 
+def beit(**settings) -> VisionTransformer:
+    defaults = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8, out_type='raw', use_rel_pos_bias=True)
+    defaults |= dict(use_abs_pos_embed=False, interpolate_mode='geometric')
+    return randomize(VisionTransformer(**{**defaults, **settings})).double().eval()
+
+
+@pytest.mark.parametrize('plugs', [[], PREFIX_PLUGS['registers']], ids=['none', 'registers'])
+@pytest.mark.parametrize('has_class_token', [True, False])
+def test_relative_positions_of_all_pairs(plugs, has_class_token):
+    """By a loop over pairs; tokens of plugs have no bias."""
+    host = beit(plugs=plugs, with_cls_token=has_class_token)
+    _, found = host.forward_intermediates(images(32, 40), ('bias',), [1])
+    table = host.layers[1].attn.relative.relative_position_bias_table
+    places = [('plug', 0, 0)] * (3 if plugs else 0)
+    places += [('patch', row, column) for row in range(4) for column in range(5)]
+    places = [('class', 0, 0)] * has_class_token + places
+    expected = torch.zeros(3, len(places), len(places), dtype=torch.float64)
+    of_class = {('class', 'patch'): -3, ('patch', 'class'): -2, ('class', 'class'): -1}
+    for i, (query, y, x) in enumerate(places):
+        for j, (key, v, u) in enumerate(places):
+            if query == key == 'patch':
+                expected[:, i, j] = table[(y - v + 3) * 9 + x - u + 4]
+            elif (query, key) in of_class:
+                expected[:, i, j] = table[of_class[query, key]]
+    torch.testing.assert_close(found['bias'][1].squeeze(), expected, check_dtype=False)
+
+
+def test_geometric_resizing_keeps_the_middle_and_reaches_the_ends():
+    table = torch.arange(7, dtype=torch.float64)[None, :, None].expand(1, 7, 3).contiguous()
+    larger = resize_offsets(table, (15, 3), 'geometric')[0, :, 1]
+    assert larger[7] == 3 and larger[0] == pytest.approx(0, abs=1e-3) and larger[-1] == pytest.approx(6, abs=1e-3)
+    steps = larger.diff()
+    assert steps[7] == pytest.approx(1) and steps[-1] < steps[7] / 2
+
+
+def test_relative_tables_of_checkpoints():
+    source, target = beit(img_size=32), beit()
+    state = source.state_dict()
+    target.load_state_dict(state)
+    assert target.layers[0].attn.relative.relative_position_bias_table.shape == (7 * 9 + 3, 3)
+    kept = target.layers[0].attn.relative.relative_position_bias_table[-3:]
+    torch.testing.assert_close(kept, state['layers.0.attn.relative.relative_position_bias_table'][-3:])
+    state['layers.0.attn.relative.relative_position_bias_table'] = torch.zeros(40, 3)
+    with pytest.raises(ValueError, match='has 40 entries, which belong to no square grid'):
+        target.load_state_dict(state)
+
+
 @pytest.mark.slow
 def test_names_of_networks():
     with torch.device('meta'):
@@ -175,8 +223,13 @@ def test_names_of_networks():
         (dict(with_cls_token=False, window_size=3), 'window_size=3: storage tokens lie in no window'),
         (dict(layer_cfgs=dict(ffn_norm=True)), "ffn_norm=True: ffn_type='origin' has no norm of its hidden tokens"),
         (dict(layer_cfgs=dict(ffn_type='glu')), "ffn_type='glu': expected one of"),
+        (dict(interpolate_mode='geometric'), "interpolate_mode='geometric' resizes relative positions alone"),
+        (dict(interpolate_mode='lanczos'), "interpolate_mode='lanczos': expected one of"),
+        (
+            dict(use_rel_pos_bias=True),
+            'use_rel_pos_bias=True: the table is of a whole image .* num_storage_tokens=2 have',
+        ),
         (dict(layer_cfgs=dict(key_bias=0)), 'key_bias=0: expected True or False'),
-        (dict(interpolate_mode='geometric'), "interpolate_mode='geometric': expected one of"),
     ],
 )
 def test_wrong_settings(settings, message):

@@ -98,7 +98,7 @@ def check_ratio(name: str, value: Any) -> None:
 _FLAGS = (
     *('qkv_bias', 'final_norm', 'with_cls_token', 'pre_norm', 'use_abs_pos_embed', 'with_cp'),
     *('out_after_downsample', 'norm_eval', 'pad_small_map', 'distilled'),
-    'untied_norms',
+    *('untied_norms', 'use_rel_pos_bias'),
     *('rel_pos_spatial', 'residual_pooling', 'dim_mul_in_attention', 'rel_pos_zero_init'),
 )
 

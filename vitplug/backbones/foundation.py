@@ -1,7 +1,8 @@
 """Foundation models by name: the arguments of :class:`VisionTransformer` that make the network of published weights.
 
 Sources: *DINOv2* (2023), *Vision Transformers Need Registers* (2024), *DINOv3* (2025), *EVA-02* (2023), *Masked
-Autoencoders* (2022), *CLIP* (2021) and *Sigmoid Loss for Language Image Pre-Training* (SigLIP, 2023), and their code.
+Autoencoders* (2022), *CLIP* (2021), *BEiT* (2022) and *Sigmoid Loss for Language Image Pre-Training*
+(SigLIP, 2023), and their code.
 """
 
 import re
@@ -44,6 +45,17 @@ _SIGLIP = dict(
     layer_cfgs=dict(act_cfg=dict(type='GELU', approximate='tanh')),
 )
 
+_BEIT = dict(
+    use_rel_pos_bias=True,
+    use_abs_pos_embed=False,
+    interpolate_mode='geometric',
+    layer_scale_init_value=0.1,
+    # As EVA-02's.
+    out_type='avg_featmap',
+    final_norm=False,
+    layer_cfgs=dict(key_bias=False),
+)
+
 # Names, and the arguments of the network. Of several rows that match a name, later ones count.
 _NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r'dinov2-.*', _DINOV2),
@@ -59,9 +71,10 @@ _NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r'clip-.*', _CLIP),
     (r'clip-(?:l|large)', dict(patch_size=14)),
     (r'siglip-.*', _SIGLIP),
+    (r'beit-.*', _BEIT),
 )
 # Names whose sizes are those of another architecture of :class:`VisionTransformer`.
-_SIZES = re.compile(r'(?:mae|clip|siglip)-(.*)|(dinov2-.*)-reg')
+_SIZES = re.compile(r'(?:mae|clip|siglip|beit)-(.*)|(dinov2-.*)-reg')
 
 
 def network_settings(arch: str) -> dict[str, Any]:
@@ -84,7 +97,12 @@ def network_names() -> list[str]:
     named = [name for name in zoo if re.fullmatch(r'(?:dinov[23]|eva02)-(?:.\+?|7b)', name)]
     registers = [f'{name}-reg' for name in named if name.startswith('dinov2')]
     return sorted(
-        [*named, *registers, *(f'{kind}-{size}' for kind in ('mae', 'clip', 'siglip') for size in 'bl'), 'mae-h']
+        [
+            *named,
+            *registers,
+            *(f'{kind}-{size}' for kind in ('mae', 'clip', 'siglip', 'beit') for size in 'bl'),
+            'mae-h',
+        ]
     )
 
 
@@ -102,6 +120,7 @@ class FoundationTransformer(VisionTransformer):
     ``mae-{b,l,h}``                 MAE
     ``clip-{b,l}``                  OpenAI's CLIP, with a norm before the blocks and the quick GELU
     ``siglip-{b,l}``                SigLIP, without class token
+    ``beit-{b,l}``                  BEiT, with relative positions, LayerScale
     ==============================  ==================================================================================
 
     Args:

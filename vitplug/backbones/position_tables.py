@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from vitplug.compat import is_exporting
 
-#: How tables are resized, see :func:`resize_position_map`.
-INTERPOLATE_MODES = ('bicubic', 'bilinear', 'bicubic-antialias', 'bicubic-offset')
+#: How tables are resized, see :func:`resize_position_map`; ``'geometric'`` is of relative positions alone.
+INTERPOLATE_MODES = ('bicubic', 'bilinear', 'bicubic-antialias', 'bicubic-offset', 'geometric')
 
 
 def is_same(source: Sequence[int], target: Sequence[int]) -> bool:

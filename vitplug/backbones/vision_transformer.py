@@ -5,222 +5,27 @@ of mmpretrain's class of the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
-import torch.nn.functional as F
-from mmcv.cnn.bricks.drop import build_dropout
-from mmengine.model import BaseModule
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, WindowLayout, carrying
-from vitplug.compat import register_load_state_dict_pre_hook, replace
-from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_choice, check_flag
+from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, WindowLayout, carrying
+from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 from vitplug.registry import MODELS
 
-from .attention import SelfAttention
 from .base import freeze_module
-from .checks import check_scale
 from .columnar import ColumnarBackbone
-from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
+from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
+from .relative import RelativeTable, check_relative
 from .rotary import Turn, build_rotary
 from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
-
-
-class ScaledAttention(SelfAttention):
-    """The attention branch of a block, with LayerScale and stochastic depth.
-
-    Args:
-        embed_dims: Width of a token, ``D``.
-        shape: The heads.
-        drop_path: Drop rate of the whole branch, per image.
-        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
-        key_bias: Whether keys have a bias. Without, their part of the parameter keeps its place and does nothing.
-        settings: Further arguments of :class:`SelfAttention`.
-    """
-
-    def __init__(
-        self,
-        embed_dims: int,
-        shape: BlockShape,
-        drop_path: float,
-        layer_scale_init_value: float,
-        key_bias: bool = True,
-        **settings,
-    ):
-        super().__init__(embed_dims, shape, **settings)
-        self.key_bias = key_bias
-        self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
-        self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
-
-    def to_qkv(self, tokens: Tensor) -> Tensor:
-        return super().to_qkv(tokens) if self.key_bias else F.linear(tokens, self.qkv.weight, self.qkv_bias)
-
-    @property
-    def qkv_bias(self) -> Tensor | None:
-        bias = self.qkv.bias
-        if self.key_bias or bias is None:
-            return bias
-        heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
-        of_q, of_k, of_v = bias.split([number * self.shape.head_dims for number in heads])
-        return torch.cat((of_q, 0 * of_k, of_v))
-
-    def place(
-        self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, carry: Carry, site: Site
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        turn = carry.get(Turn.key(site.layout))
-        return (q_BWHNd, k_BWHNd, v_BWHNd) if turn is None else (turn.of(q_BWHNd), turn.of(k_BWHNd), v_BWHNd)
-
-    def forward(
-        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
-    ) -> tuple[Tensor, Carry]:
-        """Tokens ``(B, N, D)`` and carry, in and out."""
-        x_BND, carry = super().forward(x_BND, site, plugs, carry, record)
-        return self.out_drop(self.gamma1(x_BND)), carry
-
-
-class TransformerLayer(BaseModule):
-    """One pre-norm block: attention, then MLP.
-
-    It takes the arguments of mmpretrain's encoder layer, so that its ``layer_cfgs`` work, and these:
-
-    Args:
-        with_attn: Whether there is an attention branch.
-        with_ffn: Whether there is an MLP branch.
-        qk_scale: Factor of the dot products, ``d ** -0.5`` for None, with ``d`` the width of a head.
-        key_bias: Whether keys have a bias, see :class:`ScaledAttention`.
-        ffn_norm: Whether a SwiGLU normalises its hidden tokens.
-        reshape: Changes of the block's shape by the plugs.
-        init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
-            the network's ``init_cfg``.
-
-    Raises:
-        ValueError: If the width is no multiple of the heads, ``qk_scale`` is not positive, ``ffn_type`` is unknown, or
-            no branch is left.
-    """
-
-    #: The sockets that the block offers.
-    sockets = BLOCK_SOCKETS
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        feedforward_channels: int,
-        layer_scale_init_value: float = 0.0,
-        drop_rate: float = 0.0,
-        attn_drop_rate: float = 0.0,
-        drop_path_rate: float = 0.0,
-        num_fcs: int = 2,
-        qkv_bias: bool = True,
-        ffn_type: str = 'origin',
-        act_cfg: dict = dict(type='GELU'),
-        norm_cfg: dict = dict(type='LN'),
-        init_cfg: dict | list[dict] | None = None,
-        *,
-        with_cp: bool = False,
-        with_attn: bool = True,
-        with_ffn: bool = True,
-        qk_scale: float | None = None,
-        key_bias: bool = True,
-        ffn_norm: bool = False,
-        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
-    ):
-        super().__init__(init_cfg)
-        self.embed_dims = embed_dims
-        self.with_cp = with_cp
-        shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
-        shape = reshape(_with_branches(shape, with_attn, with_ffn))
-        self.ln1 = self.attn = self.ln2 = self.ffn = None
-        if with_attn:
-            self.ln1 = layer_norm(norm_cfg, embed_dims)
-            self.attn = ScaledAttention(
-                embed_dims,
-                shape,
-                drop_path_rate,
-                layer_scale_init_value,
-                qkv_bias=qkv_bias,
-                qk_scale=check_scale('qk_scale', qk_scale),
-                key_bias=check_flag('key_bias', key_bias),
-                attn_drop=attn_drop_rate,
-                proj_drop=drop_rate,
-            )
-        if with_ffn:
-            self.ln2 = layer_norm(norm_cfg, embed_dims)
-            self.ffn = _build_ffn(
-                ffn_type,
-                embed_dims,
-                shape.hidden_dims,
-                layer_scale_init_value,
-                drop_path_rate,
-                norm_cfg if check_flag('ffn_norm', ffn_norm) else None,
-                num_fcs=num_fcs,
-                ffn_drop=drop_rate,
-                act_cfg=act_cfg,
-            )
-            shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
-        self.shape = shape
-        self.plugs = LayerPlugs()
-
-    def init_weights(self):
-        super().init_weights()
-        if self.init_cfg or self.ffn is None:
-            return
-        for module in self.ffn.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.normal_(module.bias, std=1e-6)
-
-    def forward(
-        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
-    ) -> tuple[Tensor, Carry]:
-        """Tokens ``(B, N, D)`` and carry, in and out."""
-        if self.attn is not None:
-            branch, carry = self.attn(self.ln1(x_BND), site, self.plugs, carry, record)
-            x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
-        if self.ffn is not None:
-            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, site, record)
-        return x_BND, carry
-
-
-def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockShape:
-    """The shape of a block that has these branches only.
-
-    Raises:
-        ValueError: If it has none.
-    """
-    branches = [check_flag('with_attn', with_attn), check_flag('with_ffn', with_ffn)]
-    if not any(branches):
-        raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
-    if not with_attn:
-        shape = replace(shape, map_heads=0, value_heads=0, out_heads=0)
-    return shape if with_ffn else replace(shape, hidden_dims=0)
-
-
-def _build_ffn(
-    ffn_type: str,
-    embed_dims: int,
-    hidden_dims: int,
-    layer_scale_init_value: float,
-    drop_path: float,
-    norm_cfg: dict | None,
-    **of_origin,
-) -> PluggedFFN | PluggedSwiGLU:
-    check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
-    if ffn_type == 'swiglu':
-        return PluggedSwiGLU(embed_dims, hidden_dims, layer_scale_init_value, norm_cfg, drop_path)
-    if norm_cfg is not None:
-        raise ValueError(f"ffn_norm=True: ffn_type={ffn_type!r} has no norm of its hidden tokens; 'swiglu' has one")
-    if ffn_type == 'swiglu_fused':
-        return PluggedSwiGLU(embed_dims, PluggedSwiGLU.fused_width(hidden_dims), layer_scale_init_value)
-    dropout_layer = dict(type='DropPath', drop_prob=drop_path)
-    scale = dict(layer_scale_init_value=layer_scale_init_value)
-    return PluggedFFN(embed_dims, hidden_dims, dropout_layer=dropout_layer, **scale, **of_origin)
-
+from .vision_layers import TransformerLayer
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
 
@@ -263,6 +68,8 @@ class VisionTransformer(ColumnarBackbone):
             ``RelPosMlp`` tells the blocks where tokens lie.
         rotary: Rotary positions: ``'dinov3'``, ``'eva02'``, or a dict with this ``mode`` and arguments of
             :class:`~vitplug.backbones.rotary.RotaryTable`; None for none.
+        use_rel_pos_bias: Whether each block has BEiT's table of relative positions. It is resized by
+            ``interpolate_mode``, which may be ``'geometric'`` then.
         num_storage_tokens: Learned tokens without a position behind the class token: the registers of DINOv2 and
             DINOv3. They are part of the weights and of ``'raw'`` outputs; the plug ``Registers`` adds others.
         untied_norms: Whether class and storage tokens have a final norm of their own.
@@ -324,6 +131,7 @@ class VisionTransformer(ColumnarBackbone):
         *,
         use_abs_pos_embed: bool = True,
         rotary: str | Mapping | None = None,
+        use_rel_pos_bias: bool = False,
         num_storage_tokens: int = 0,
         untied_norms: bool = False,
         stem: str = 'patch',
@@ -351,6 +159,7 @@ class VisionTransformer(ColumnarBackbone):
             layer_cfgs=layer_cfgs,
             pre_norm=pre_norm,
             use_abs_pos_embed=use_abs_pos_embed,
+            use_rel_pos_bias=use_rel_pos_bias,
             num_storage_tokens=num_storage_tokens,
             untied_norms=untied_norms,
             with_cp=with_cp,
@@ -368,6 +177,7 @@ class VisionTransformer(ColumnarBackbone):
         )
         if self.window_size is not None:
             self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+        check_relative(use_rel_pos_bias, interpolate_mode, use_abs_pos_embed, window_size, num_storage_tokens)
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
         self.interpolate_mode = interpolate_mode
         self.final_norm = final_norm
@@ -395,6 +205,9 @@ class VisionTransformer(ColumnarBackbone):
             rising_rates(drop_path_rate, self.num_layers),
             layer_cfgs,
             **self._layer_settings(),
+            relative=partial(RelativeTable, self.patch_resolution, interpolate_mode, with_cls_token)
+            if use_rel_pos_bias
+            else None,
             layer_scale_init_value=layer_scale_init_value,
             drop_rate=drop_rate,
             qkv_bias=qkv_bias,

@@ -19,7 +19,8 @@ _STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
 # What pre-training leaves in a file beside the network.
 _OF_PRETRAINING = re.compile(r'(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)')
 _BLOCK = re.compile(r'((?:stages\.\d+\.|transformers\.\d+\.)?(?:layers|blocks|encoder))\.(\d+)\.')
-# A tensor's name, and the argument of a host that makes its network with it, and without it.
+# A tensor's name, and the argument of a host that makes its network with it, and without it. Of rows with one argument,
+# the first counts.
 _ARGUMENTS = [
     (r'.*\.gamma[12]\.weight', 'layer_scale_init_value=1e-5', 'layer_scale_init_value=0.0'),
     (r'pre_norm\..*', 'pre_norm=True', 'pre_norm=False'),
@@ -32,10 +33,11 @@ _ARGUMENTS = [
     (r'ln2\..*', "out_type='avg_featmap'", "out_type='cls_token' or 'featmap'"),
     (r'.*\.plugs\.rel_pos_mlp\..*', "plugs=[dict(type='RelPosMlp')]", 'plugs=[]'),
     (r'storage_tokens', 'num_storage_tokens=4', 'num_storage_tokens=0'),
+    (r'.*\.relative\..*', 'use_rel_pos_bias=True', 'use_rel_pos_bias=False'),
     (r'prefix_norm\..*', 'untied_norms=True', 'untied_norms=False'),
     (r'rotary\..*', "rotary='dinov3'", 'rotary=None'),
+    (r'.*\.ffn\.norm\..*', "layer_cfgs=dict(ffn_type='swiglu', ffn_norm=True)", 'layer_cfgs=dict(ffn_norm=False)'),
     (r'.*\.ffn\.w12\..*', "layer_cfgs=dict(ffn_type='swiglu')", "layer_cfgs=dict(ffn_type='origin')"),
-    (r'.*\.ffn\.norm\..*', 'layer_cfgs=dict(ffn_norm=True)', 'layer_cfgs=dict(ffn_norm=False)'),
     (r'dist_token', "type='vitplug.DistilledVisionTransformer'", "type='vitplug.VisionTransformer'"),
 ]
 
@@ -144,10 +146,12 @@ def _is_further_output(key: str, stages: Collection[str]) -> bool:
 
 def _advise(keys: Collection[str], backbone: nn.Module, column: int) -> Iterator[str]:
     """The arguments that give the backbone these tensors (column 1), or take them from it (column 2)."""
+    named = set()
     for row in _ARGUMENTS:
         argument = row[column].partition('=')[0]
         is_known = argument == 'type' or find_default(type(backbone), argument) is not ABSENT
-        if is_known and any(re.fullmatch(row[0], key) for key in keys):
+        if is_known and argument not in named and any(re.fullmatch(row[0], key) for key in keys):
+            named.add(argument)
             yield row[column]
     if column == 1 and any(is_plug(key) and '.rel_pos_mlp.' not in key for key in keys):
         yield 'the plugs of the checkpoint'

@@ -1,4 +1,4 @@
-"""Foundation models of their authors, timm and Hugging Face: DINOv2, DINOv3, EVA-02, MAE, CLIP's tower, SigLIP.
+"""Foundation models of their authors, timm and Hugging Face: DINOv2, DINOv3, EVA-02, BEiT, MAE, CLIP's tower, SigLIP.
 
 All are plain ViTs, of the network of :mod:`.vit`; a format differs in names and in which tensors are apart.
 """
@@ -109,6 +109,19 @@ TIMM_DINOV3 = JoinedFormat(
     marks=(_STORAGE,),
     lacks=(_TABLE,),
 )
+_RELATIVE = 'relative.relative_position_bias_table'
+_HAS_RELATIVE = rf'backbone\.layers\.\d+\.attn\.{re.escape(_RELATIVE)}'
+TIMM_BEIT = JoinedFormat(
+    'timm BEiT',
+    NETWORK,
+    (QKV, r'blocks\.\d+\.attn\.relative_position_bias_table'),
+    [*_TIMM_EVA, ('mask_token', 'backbone.mask_token')],
+    inside=[('attn.relative_position_bias_table', f'attn.{_RELATIVE}'), *_ATTENTION, *_GAMMAS],
+    plain=_MLP,
+    joins=[_Q_V],
+    keyless='attn.k_bias',
+    marks=(_HAS_RELATIVE,),
+)
 TIMM_EVA02 = JoinedFormat(
     'timm EVA',
     NETWORK,
@@ -208,6 +221,23 @@ HF_DINOV3 = JoinedFormat(
     lacks=(_TABLE,),
 )
 
+HF_BEIT = JoinedFormat(
+    'Hugging Face BEiT',
+    NETWORK,
+    (_QUERY, r'encoder\.layer\.\d+\.lambda_1'),
+    [*_HF_EMBEDDING, ('pooler.layernorm', 'backbone.ln2')],
+    block='encoder.layer.{}',
+    inside=[
+        (f'{_OF_BERT}relative_position_bias.relative_position_bias_table', f'attn.{_RELATIVE}'),
+        *[('lambda_1', 'attn.gamma1.weight'), ('lambda_2', 'ffn.gamma2.weight')],
+        *HF_VIT.inside,
+    ],
+    plain=HF_VIT.plain,
+    joins=_HF_JOINS,
+    keyless=f'{_OF_BERT}key.bias',
+    marks=(_HAS_RELATIVE,),
+)
+
 # --- CLIP and SigLIP ---
 
 _TOWER = dict(
@@ -280,8 +310,8 @@ OPENAI_CLIP = JoinedFormat(
 
 #: In the order in which they are tried, the more special first.
 FORMATS = (
-    *(META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02_LARGE, TIMM_EVA02, TIMM_DINOV3),
-    *(HF_DINOV3, HF_DINOV2, HF_VIT, HF_CLIP, HF_SIGLIP, OPENAI_CLIP),
+    *(META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02_LARGE, TIMM_BEIT, TIMM_EVA02, TIMM_DINOV3),
+    *(HF_DINOV3, HF_DINOV2, HF_BEIT, HF_VIT, HF_CLIP, HF_SIGLIP, OPENAI_CLIP),
 )
-TIMM = (TIMM_EVA02_LARGE, TIMM_EVA02, TIMM_DINOV3)
-HUGGING_FACE = (HF_DINOV3, HF_CLIP, HF_DINOV2, HF_VIT, HF_SIGLIP)
+TIMM = (TIMM_BEIT, TIMM_EVA02_LARGE, TIMM_EVA02, TIMM_DINOV3)
+HUGGING_FACE = (HF_BEIT, HF_DINOV3, HF_CLIP, HF_DINOV2, HF_VIT, HF_SIGLIP)
