@@ -204,7 +204,9 @@ MODELS: dict[str, Model] = {
     'timm DINOv3-S+': Model(
         'timm DINOv3', 'dinov3-s+', partial(of_timm, 'vit_small_plus_patch16_dinov3'), {}, 'timm', True
     ),
-    'timm EVA-02-S': Model('timm EVA', 'eva02-s', partial(of_timm, 'eva02_small_patch14_224'), {}, 'timm', True),
+    'timm EVA-02-S': Model(
+        'timm EVA-02-T or S', 'eva02-s', partial(of_timm, 'eva02_small_patch14_224'), {}, 'timm', True
+    ),
     'timm EVA-02-B': Model(
         'timm EVA-02-B or L', 'eva02-b', partial(of_timm, 'eva02_base_patch14_224'), {}, 'timm', True
     ),

@@ -1,6 +1,7 @@
 """Files of foundation models: every tensor is used or named, outputs are those of the other library, and back."""
 
 import pytest
+import timm
 import torch
 from foundation_models import HUGGING_FACE, MODELS, ODD, TRAINED, images, transformers
 from safetensors.torch import save_file
@@ -117,7 +118,7 @@ def test_arguments_that_make_the_network(tmp_path):
     state, _ = model.build(model.host())
     save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
     host = model.host(rotary=None, num_storage_tokens=0, layer_cfgs=dict())
-    advice = "num_storage_tokens=4; rotary='dinov3'; layer_cfgs=dict\\(ffn_type='swiglu'\\)"
+    advice = "num_storage_tokens=4; layer_cfgs=dict\\(ffn_type='swiglu'\\); rotary='dinov3'"
     with pytest.raises(ValueError, match=f'is of another network: .*set {advice}'):
         load_pretrained(host, tmp_path / 'weights.safetensors')
 
@@ -130,3 +131,20 @@ def test_line_says_which_rotation(tmp_path):
     save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
     coverage = load_pretrained(host, tmp_path / 'weights.safetensors')
     assert 'rotary dinov3' in str(coverage) and '3 (layers.0.attn.qkv.bias, ' in str(coverage)
+
+
+@pytest.mark.parametrize(('name', 'rotary'), [('timm DINOv3', 'dinov3'), ('timm EVA-02-S', 'eva02')])
+def test_rotations_that_no_tensor_shows(name, rotary, tmp_path):
+    """A host without them would load every tensor and give other outputs."""
+    model = ALL[name]
+    state, _ = model.build(model.host())
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    message = f"its positions are rotated as '{rotary}', .* For the same network, set rotary='{rotary}'"
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(model.host(rotary=None), tmp_path / 'weights.safetensors')
+
+
+def test_eva_without_swiglu():
+    theirs = timm.create_model('eva_giant_patch14_224', embed_dim=32, num_heads=2, depth=1, img_size=56)
+    with pytest.raises(ValueError, match='timm EVA has no SwiGLU'):
+        convert(theirs.state_dict())

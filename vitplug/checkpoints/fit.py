@@ -35,7 +35,6 @@ _ARGUMENTS = [
     (r'storage_tokens', 'num_storage_tokens=4', 'num_storage_tokens=0'),
     (r'.*\.relative\..*', 'use_rel_pos_bias=True', 'use_rel_pos_bias=False'),
     (r'prefix_norm\..*', 'untied_norms=True', 'untied_norms=False'),
-    (r'rotary\..*', "rotary='dinov3'", 'rotary=None'),
     (r'.*\.ffn\.norm\..*', "layer_cfgs=dict(ffn_type='swiglu', ffn_norm=True)", 'layer_cfgs=dict(ffn_norm=False)'),
     (r'.*\.ffn\.w12\..*', "layer_cfgs=dict(ffn_type='swiglu')", "layer_cfgs=dict(ffn_type='origin')"),
     (r'dist_token', "type='vitplug.DistilledVisionTransformer'", "type='vitplug.VisionTransformer'"),
@@ -80,7 +79,7 @@ class Coverage:
         )
 
 
-def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Collection[str]) -> None:
+def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Collection[str], rotary: str = '') -> None:
     """Refuses a checkpoint of another network than the backbone's.
 
     Free are plugs, heads, what only pre-training has, the norms after the blocks that the model's outputs do not need,
@@ -91,35 +90,46 @@ def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Colle
         backbone: The backbone.
         prefix: Prefix of its keys in the coverage.
         reset: Names of tensors that start anew, see :func:`is_named`.
+        rotary: The kind of rotary positions of the file's network; '' for none or unknown.
 
     Raises:
-        ValueError: If a tensor of the backbone is missing or unused; names the arguments that avoid it.
+        ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise; names the
+            arguments that avoid it.
     """
     loaded, missing, unused = (_below(prefix, k) for k in (coverage.loaded, coverage.missing, coverage.unused))
     stages = {match[1] for key in loaded if (match := _STAGE_NORM.match(key))}
     missing = [key for key in missing if not is_named(key, reset) and not _is_further_output(key, stages)]
     unused = [key for key in unused if not _is_free(key)]
-    if not missing and not unused:
+    own_rotary = getattr(getattr(backbone, 'rotary', None), 'mode', '')
+    turned = rotary and rotary != own_rotary
+    if not missing and not unused and not turned:
         return
     problems = []
     if missing:
         problems.append(f'it lacks {_tensors(missing)} that the backbone needs: {some_of(missing)}')
     if unused:
         problems.append(f'the backbone has no place for {_tensors(unused)} of it: {some_of(unused)}')
+    if turned:
+        problems.append(f'its positions are rotated as {rotary!r}, which no tensor needs to show')
     own, theirs = _count_blocks(loaded + missing), _count_blocks(loaded + unused)
     arguments = [
         *_advise(_in_both(unused, own, theirs), backbone, 1),
         *_advise(_in_both(missing, own, theirs), backbone, 2),
     ]
+    if turned and not any(argument.startswith('rotary=') for argument in arguments):
+        arguments.append(f'rotary={rotary!r}')
     arguments += [
         f'an arch with {theirs[place]} blocks in {place}, not {own[place]}'
         for place in own
         if place in theirs and own[place] != theirs[place]
     ]
     advice = f'set {"; ".join(dict.fromkeys(arguments))}' if arguments else 'use a checkpoint of the same architecture'
+    restart = ''
+    if missing or unused:
+        name = _part((missing or unused)[0])
+        restart = f' To start from the rest all the same, list parts of these names: reset=[{name!r}, ...]'
     raise ValueError(
-        f'{coverage.source} is of another network: {"; ".join(problems)}. For the same network, {advice}. To start '
-        f'from the rest all the same, list parts of these names: reset=[{_part((missing or unused)[0])!r}, ...]'
+        f'{coverage.source} is of another network: {"; ".join(problems)}. For the same network, {advice}.{restart}'
     )
 
 

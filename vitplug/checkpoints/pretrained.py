@@ -125,7 +125,7 @@ def load_pretrained(
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
         raise ValueError(message) from error
     coverage = _cover(source, given, wanted, missing, unused, others, zeros, backbone)
-    check_fit(coverage, backbone, own, reset)
+    check_fit(coverage, backbone, own, reset, known.rotary)
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage

@@ -31,6 +31,7 @@ class Format:
         names: The first matching pair is used, in both directions.
         without_bias: Regular expressions of biases, by the backbone's names, that its network may be built without:
             missing ones are 0.
+        rotary: The kind of rotary positions of its networks, which no key may show; '' for none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Format:
     anchors: tuple[str, ...]
     names: Names = ()
     without_bias: tuple[str, ...] = ()
+    rotary: str = ''
 
     def recognise(self, keys: Iterable[str]) -> set[str]:
         """The prefixes of this format's weights; empty if there are none."""

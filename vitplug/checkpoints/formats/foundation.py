@@ -71,6 +71,7 @@ META_DINOV3 = MetaDino(
         ('mask_token', 'backbone.mask_token'),
     ],
     without_bias=(r'layers\.\d+\.attn\.qkv\.bias',),
+    rotary='dinov3',
     inside=[*_ATTENTION, *_SCALES],
     plain=_MLP,
     gated=[('mlp.w12', 'ffn.w12'), ('mlp.w3', 'ffn.w3')],
@@ -96,10 +97,12 @@ _BIAS_OF_QKV = (r'layers\.\d+\.attn\.qkv\.bias',)
 TIMM_DINOV3 = JoinedFormat(
     'timm DINOv3',
     NETWORK,
-    (QKV, r'blocks\.\d+\.gamma_1', 'reg_token'),
+    # Others of timm with rotary positions have no such norm.
+    (QKV, r'blocks\.\d+\.gamma_1', 'reg_token', r'norm\.weight'),
     _TIMM_EVA,
     # timm leaves biases out where those of the released weights are 0.
     without_bias=_BIAS_OF_QKV,
+    rotary='dinov3',
     inside=[*_ATTENTION, *_GAMMAS],
     plain=_MLP,
     gated=_TIMM_GATED,
@@ -122,11 +125,27 @@ TIMM_BEIT = JoinedFormat(
     keyless='attn.k_bias',
     marks=(_HAS_RELATIVE,),
 )
-TIMM_EVA02 = JoinedFormat(
-    'timm EVA',
+
+
+@dataclass(frozen=True)
+class TimmEva02(JoinedFormat):
+    """EVA-02-T and S of timm; their SwiGLU has the names of an MLP."""
+
+    def to_vitplug(self, state: State) -> dict[str, Tensor]:
+        if not self._is_gated(state):
+            raise ValueError(
+                'timm EVA has no SwiGLU: EVA and EVA-02-E have the same keys, and norms in other places; vitplug has '
+                'EVA-02-T, S, B and L'
+            )
+        return super().to_vitplug(state)
+
+
+TIMM_EVA02 = TimmEva02(
+    'timm EVA-02-T or S',
     NETWORK,
     (QKV, r'blocks\.\d+\.attn\.q_bias', 'pos_embed'),
     _TIMM_EVA,
+    rotary='eva02',
     inside=_ATTENTION,
     plain=_MLP,
     gated=[('mlp.fc1', 'ffn.w12'), ('mlp.fc2', 'ffn.w3')],
@@ -140,6 +159,7 @@ TIMM_EVA02_LARGE = JoinedFormat(
     NETWORK,
     (r'blocks\.\d+\.attn\.q_proj\.weight', r'blocks\.\d+\.mlp\.fc1_g\.weight'),
     _TIMM_EVA,
+    rotary='eva02',
     inside=_ATTENTION,
     plain=_MLP,
     gated=_TIMM_GATED,
@@ -152,6 +172,7 @@ ORIGINAL_EVA02 = JoinedFormat(
     NETWORK,
     (r'blocks\.\d+\.attn\.q_proj\.weight', r'blocks\.\d+\.attn\.q_bias'),
     [*_TIMM_EVA, ('mask_token', 'backbone.mask_token')],
+    rotary='eva02',
     inside=_ATTENTION,
     plain=_MLP,
     gated=[('mlp.w12', 'ffn.w12'), ('mlp.ffn_ln', 'ffn.norm'), ('mlp.w3', 'ffn.w3')],
@@ -208,6 +229,7 @@ HF_DINOV3 = JoinedFormat(
         ('norm', 'backbone.ln1'),
     ],
     without_bias=_BIAS_OF_QKV,
+    rotary='dinov3',
     block='layer.{}',
     inside=[('attention.qkv', 'attn.qkv'), ('attention.o_proj', 'attn.proj'), *_LAMBDAS, *_ATTENTION[2:]],
     plain=[('mlp.up_proj', 'ffn.layers.0.0'), ('mlp.down_proj', 'ffn.layers.1')],
