@@ -7,6 +7,7 @@ and name that in VITPLUG_TRANSFORMERS::
     pip install --target DIR --no-deps transformers tokenizers
 """
 
+import argparse
 import importlib
 import os
 import sys
@@ -326,6 +327,7 @@ def differences(model: Model) -> tuple[int, int, float, float]:
 
 def main() -> None:
     """Prints a row for each model."""
+    argparse.ArgumentParser(description=__doc__.partition('\n')[0]).parse_args()
     models = MODELS | (HUGGING_FACE if transformers() else {})
     print('| weights | recognised as | tensors used | largest difference, grid of the table | other grids |')
     print('|---|---|---:|---:|---:|')

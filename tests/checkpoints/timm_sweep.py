@@ -116,7 +116,8 @@ def vit(model: nn.Module) -> dict:
     activation = type(getattr(mlp, 'act', None)).__name__
     if activation in ACTIVATIONS:
         settings['layer_cfgs'] = dict(act_cfg=ACTIVATIONS[activation])
-    return dict(settings, out_type='avg_featmap' if getattr(model, 'global_pool', '') == 'avg' else 'cls_token')
+    out_types = dict(avg='avg_featmap', map='featmap')
+    return dict(settings, out_type=out_types.get(getattr(model, 'global_pool', ''), 'cls_token'))
 
 
 def swin(model: nn.Module, version: int = 1) -> dict:
@@ -241,6 +242,8 @@ def features(model: nn.Module, x: Tensor) -> Tensor:
         return torch.cat(found, dim=-1)
     if getattr(model, 'head_dist', None) is not None:
         return found[:, :2].flatten(1)
+    if getattr(model, 'attn_pool', None) is not None:  # a head, which pools by attention, and is not used
+        return found[:, model.num_prefix_tokens :].mean(dim=1)
     return model.forward_head(found, pre_logits=True).flatten(1)
 
 
