@@ -28,6 +28,7 @@ from torchvision import transforms
 
 from vitplug.analysis.measures.grad_cam import grad_cams
 from vitplug.backbones import LVT, MlpMixer, MViT, PoolingVisionTransformer, SwinTransformer, VisionTransformer
+from vitplug.backbones.foundation import network_settings
 from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
@@ -88,7 +89,8 @@ def walk(node, key=''):
 def test_there_are_configs_and_ablations_of_every_paper():
     assert len(DIGITS) >= 6 and len(ABLATIONS) >= 100
     papers = {'broad_attention', 'context_broadcast', 'gaussian_bias', 'refiner', 'residual_attention'}
-    assert {folder.name for folder in FOLDERS} == papers | {'further', 'vitdet'}
+    papers |= {'vitdet', 'foundation', 'further'}
+    assert {folder.name for folder in FOLDERS} == papers
 
 
 @pytest.mark.parametrize('path', ALL, ids=names(ALL))
@@ -441,7 +443,7 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
     groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
     decayed = {id(p) for group in groups if group['weight_decay'] for p in group['params']}
     spared = {name for name, p in parameters.items() if id(p) not in decayed}
-    of_tables = 'pos_embed|cls_token|dist_token|bias_table|rel_pos_(table|h|w)'
+    of_tables = 'pos_embed|cls_token|dist_token|storage_tokens|bias_table|rel_pos_(table|h|w)'
     tables = {name for name in parameters if re.search(of_tables, name)}
     if path in SMALL_DATA:
         # Neck and head of the segmentation are spared as a whole.
@@ -585,6 +587,13 @@ def small_vit(backbone: ConfigDict) -> dict[int, int]:
     return {arch['embed_dims']: width}
 
 
+def small_foundation(backbone: ConfigDict) -> dict[int, int]:
+    """The arguments of its network, with another arch."""
+    network = network_settings(backbone.pop('arch'))
+    backbone.update({**network, **backbone, 'type': 'vitplug.VisionTransformer'})
+    return small_vit(backbone)
+
+
 def small_t2t(backbone: ConfigDict) -> dict[int, int]:
     before, after = backbone.embed_dims, 4 * backbone.layer_cfgs.num_heads
     backbone.update(embed_dims=after, num_layers=4)
@@ -616,6 +625,7 @@ def small_mvit(backbone: ConfigDict) -> dict[int, int]:
 
 
 SMALL = {
+    'vitplug.FoundationTransformer': small_foundation,
     'vitplug.LVT': small_lvt,
     'vitplug.MViT': small_mvit,
     'vitplug.MlpMixer': small_mixer,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
-from vitplug.backbones.vision_transformer import TransformerLayer
+from vitplug.backbones.vision_layers import TransformerLayer
 from vitplug.plugs import PLUG_TYPES
 
 HOSTS = {'vit': (vit, VisionTransformer), 'swin': (swin, SwinTransformer)}

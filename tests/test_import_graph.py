@@ -23,7 +23,7 @@ ROWS = (
     ('config', 'hosting'),
     ('adapters', 'errors'),
     ('checkpoints',),
-    ('backbones', 'classifiers', 'datasets', 'detectors', 'losses', 'necks'),
+    ('backbones', 'classifiers', 'datasets', 'detectors', 'losses', 'necks', 'segmentors'),
     ('data_preprocessors', 'tasks'),
     ('runs',),
     ('analysis',),

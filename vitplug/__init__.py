@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .backbones import (
         LVT,
         DistilledVisionTransformer,
+        FoundationTransformer,
         MlpMixer,
         MViT,
         PoolingVisionTransformer,
@@ -51,6 +52,7 @@ __all__ = [
     'BroadAttention',
     'ContextBroadcast',
     'DistilledVisionTransformer',
+    'FoundationTransformer',
     'GaussianAttentionBias',
     'MViT',
     'MlpMixer',
@@ -79,6 +81,7 @@ __all__ = [
 _PACKAGES = {
     'LVT': 'vitplug.backbones',
     'DistilledVisionTransformer': 'vitplug.backbones',
+    'FoundationTransformer': 'vitplug.backbones',
     'MlpMixer': 'vitplug.backbones',
     'PoolingVisionTransformer': 'vitplug.backbones',
     'MViT': 'vitplug.backbones',

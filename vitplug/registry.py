@@ -21,6 +21,7 @@ MODELS = Registry(
         'vitplug.necks',
         'vitplug.classifiers',
         'vitplug.detectors',
+        'vitplug.segmentors',
         'vitplug.data_preprocessors',
         'vitplug.losses',
     ],

@@ -73,7 +73,7 @@ TIMM = {
     'registers': (
         'vit_little_patch16_reg4_gap_256',
         {**SMALL_VIT, 'mlp_ratio': 4},
-        {**VIT, **WITHOUT_CLASS_TOKEN, 'plugs': 'registers'},
+        {**VIT, **WITHOUT_CLASS_TOKEN, 'num_storage_tokens': 4},
         LINEAR_HEAD,
         32,
     ),
@@ -84,7 +84,8 @@ TIMM = {
         {
             **VIT,
             **WITHOUT_CLASS_TOKEN,
-            'plugs': 'registers(num_registers=1)+diff',
+            'num_storage_tokens': 1,
+            'plugs': 'diff',
             'arch': {**SMALL_ARCH, 'num_heads': 6},
         },
         LINEAR_HEAD,

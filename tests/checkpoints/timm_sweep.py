@@ -105,14 +105,15 @@ def heads_of(model: nn.Module) -> int:
 
 def vit(model: nn.Module) -> dict:
     mlp = model.blocks[0].mlp if hasattr(model.blocks[0], 'mlp') else None
-    hidden = mlp.fc1.out_features if isinstance(getattr(mlp, 'fc1', None), nn.Linear) else 4 * model.embed_dim
+    hidden = mlp.fc2.in_features if isinstance(getattr(mlp, 'fc2', None), nn.Linear) else 4 * model.embed_dim
     arch = dict(num_layers=len(model.blocks), num_heads=heads_of(model), feedforward_channels=hidden)
     settings = dict(arch=dict(arch, embed_dims=model.embed_dim), norm_cfg=norm_of(model))
     settings |= dict(img_size=image_of(model), patch_size=model.patch_embed.patch_size[0])
     activation = type(getattr(mlp, 'act', None)).__name__
     if activation in ACTIVATIONS:
         settings['layer_cfgs'] = dict(act_cfg=ACTIVATIONS[activation])
-    return dict(settings, out_type='avg_featmap' if getattr(model, 'global_pool', '') == 'avg' else 'cls_token')
+    out_types = dict(avg='avg_featmap', map='featmap')
+    return dict(settings, out_type=out_types.get(getattr(model, 'global_pool', ''), 'cls_token'))
 
 
 def swin(model: nn.Module, version: int = 1) -> dict:
@@ -241,6 +242,8 @@ def features(model: nn.Module, x: Tensor) -> Tensor:
         return torch.cat(found, dim=-1)
     if getattr(model, 'head_dist', None) is not None:
         return found[:, :2].flatten(1)
+    if getattr(model, 'attn_pool', None) is not None:  # a head, which pools by attention, and is not used
+        return found[:, model.num_prefix_tokens :].mean(dim=1)
     return model.forward_head(found, pre_logits=True).flatten(1)
 
 
@@ -256,7 +259,7 @@ def output(host: nn.Module, x: Tensor) -> Tensor:
 
 def advice(answer: str) -> dict:
     """The arguments that a refusal names."""
-    found = re.search(r'For the same network, set (.*?)\. To start', answer)
+    found = re.search(r'For the same network, set (.*?)\.(?: To start|$)', answer)
     pairs = (item.partition('=') for item in found[1].split('; ')) if found else ()
     values = {key: value.partition(' or ')[2] or value for key, mark, value in pairs if mark and key.isidentifier()}
     return {key: eval(value, {'dict': dict}) for key, value in values.items()}

@@ -1,5 +1,6 @@
 """The registered hosts."""
 
+from .foundation import FoundationTransformer
 from .lvt import LVT
 from .mlp_mixer import MlpMixer
 from .mvit import MViT
@@ -12,6 +13,7 @@ from .vision_transformer import DistilledVisionTransformer, VisionTransformer
 __all__ = [
     'LVT',
     'DistilledVisionTransformer',
+    'FoundationTransformer',
     'MViT',
     'MlpMixer',
     'PoolingVisionTransformer',

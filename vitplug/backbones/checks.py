@@ -11,6 +11,7 @@ from torch import Tensor
 from vitplug.compat import is_autocast_available, is_autocast_enabled
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
 
+from .position_tables import INTERPOLATE_MODES
 from .settings import MOST
 
 #: The errors that wrong settings raise inside of mmcv, mmengine and torch.
@@ -97,6 +98,7 @@ def check_ratio(name: str, value: Any) -> None:
 _FLAGS = (
     *('qkv_bias', 'final_norm', 'with_cls_token', 'pre_norm', 'use_abs_pos_embed', 'with_cp'),
     *('out_after_downsample', 'norm_eval', 'pad_small_map', 'distilled'),
+    *('untied_norms', 'use_rel_pos_bias'),
     *('rel_pos_spatial', 'residual_pooling', 'dim_mul_in_attention', 'rel_pos_zero_init'),
 )
 
@@ -111,7 +113,8 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     'drop_path_rate': partial(check_number, least=0.0, below=1.0),
     'mlp_ratio': check_ratio,
     'layer_scale_init_value': partial(check_number, least=0.0),
-    'interpolate_mode': partial(check_choice, allowed=('bicubic', 'bilinear')),
+    'num_storage_tokens': partial(check_integer, least=0, most=MOST),
+    'interpolate_mode': partial(check_choice, allowed=INTERPOLATE_MODES),
     'norm_cfg': check_norm,
     'frozen': check_frozen,
     'act_cfg': check_settings,

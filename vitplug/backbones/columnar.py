@@ -42,12 +42,17 @@ class ColumnarBackbone(PluggedBackbone):
     pos_embed: Tensor | None
     drop_after_pos: nn.Dropout
 
+    @property
+    def placed_names(self) -> tuple[str, ...]:
+        """Parameters of the prefix tokens that have a position."""
+        return self.prefix_names[: self.num_placed_tokens]
+
     # --- construction ---
 
     def add_prefix_tokens(self) -> None:
-        """Adds a parameter for each of :attr:`prefix_names`; ``cls_token`` is None where there is none."""
+        """Adds a parameter for each prefix token with a position; ``cls_token`` is None where there is none."""
         self.cls_token = None
-        for name in self.prefix_names:
+        for name in self.placed_names:
             setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
 
     def build_layers(
@@ -97,18 +102,18 @@ class ColumnarBackbone(PluggedBackbone):
         x_BND, hw = getattr(self, self.EMBED)(images)
         if mix is not None:
             x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
-        if self.prefix_names:
-            prefix = [getattr(self, name).expand(x_BND.shape[0], -1, -1) for name in self.prefix_names]
+        if self.num_placed_tokens:
+            prefix = [getattr(self, name).expand(x_BND.shape[0], -1, -1) for name in self.placed_names]
             x_BND = torch.cat((*prefix, x_BND), dim=1)
         if self.pos_embed is not None:
             x_BND = x_BND + resize_position_table(
-                self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
+                self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_placed_tokens
             )
         return self.drop_after_pos(x_BND), hw
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
         if section == self.num_layers - 1 and self.final_norm:
-            x_BND = getattr(self, self.NORMS[0])(x_BND)
+            x_BND = self.normalise(x_BND, hw)
         if self.out_type == 'raw':
             return x_BND
         if self.out_type == 'cls_token':
@@ -118,6 +123,10 @@ class ColumnarBackbone(PluggedBackbone):
             return patches.transpose(1, 2).unflatten(2, hw)
         return patches.mean(dim=1)
 
+    def normalise(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        """The last block's output after the final norm."""
+        return getattr(self, self.NORMS[0])(x_BND)
+
     def _format_prefix(self, x_BND: Tensor):
         return x_BND[:, 0]
 
@@ -126,7 +135,10 @@ class ColumnarBackbone(PluggedBackbone):
     def freeze(self) -> None:
         if self.frozen_stages < 1:
             return
-        for parameter in (self.pos_embed, *(getattr(self, name) for name in self.prefix_names)):
+        for parameter in (
+            self.pos_embed,
+            *(getattr(self, name) for name in self.placed_names),
+        ):
             if parameter is not None:
                 parameter.requires_grad_(False)
         frozen = [self.drop_after_pos, getattr(self, self.EMBED), *self.plugs.at('prefix')]

@@ -2,6 +2,7 @@
 
 import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
+from mmcv.cnn.bricks.drop import build_dropout
 from mmcv.cnn.bricks.scale import LayerScale as MmcvLayerScale
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
@@ -45,29 +46,46 @@ class PluggedFFN(FFN):
 
 
 class PluggedSwiGLU(BaseModule):
-    """The SwiGLU feed-forward of mmpretrain's ``ffn_type='swiglu_fused'``, with the same sockets and keys.
+    """The SwiGLU feed-forward, ``w3(norm(silu(a) * b))`` with ``(a, b) = w12(x)``, with the same sockets.
 
-    ``w3(silu(a) * b)`` with ``(a, b) = w12(x)``; the hidden width is two thirds of the given one,
-    rounded up to a multiple of 8.
+    Its keys are those of mmpretrain's class.
+
+    Args:
+        embed_dims: Width of a token.
+        hidden_dims: Width of the tokens at ``mlp_mid``.
+        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
+        norm_cfg: The norm of the hidden tokens, as EVA-02-B and L have it; None for none.
+        drop_path: Drop rate of the whole branch, per image.
     """
 
-    def __init__(self, embed_dims: int, feedforward_channels: int, layer_scale_init_value: float = 0.0):
+    def __init__(
+        self,
+        embed_dims: int,
+        hidden_dims: int,
+        layer_scale_init_value: float = 0.0,
+        norm_cfg: dict | None = None,
+        drop_path: float = 0.0,
+    ):
         super().__init__()
         self.embed_dims = embed_dims
-        #: Width of the tokens at ``mlp_mid``.
-        self.hidden_dims = (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
-        # As :class:`PluggedFFN` and other people's tools name it.
-        self.feedforward_channels = self.hidden_dims
-        self.w12 = nn.Linear(embed_dims, 2 * self.hidden_dims)
-        self.norm = nn.Identity()
-        self.w3 = nn.Linear(self.hidden_dims, embed_dims)
+        # The second is the name of :class:`PluggedFFN` and of other people's tools.
+        self.hidden_dims = self.feedforward_channels = hidden_dims
+        self.w12 = nn.Linear(embed_dims, 2 * hidden_dims)
+        self.norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, hidden_dims)
+        self.w3 = nn.Linear(hidden_dims, embed_dims)
         self.gamma2 = layer_scale(embed_dims, layer_scale_init_value)
+        self.dropout_layer = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+
+    @staticmethod
+    def fused_width(feedforward_channels: int) -> int:
+        """Hidden width of mmpretrain's ``ffn_type='swiglu_fused'``: two thirds, rounded up to a multiple of 8."""
+        return (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
 
     def forward(
         self, x: Tensor, identity: Tensor, plugs: LayerPlugs, site: Site, record: LayerRecord | None = None
     ) -> Tensor:
         """As :meth:`PluggedFFN.forward`."""
-        x = self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs, site))
+        x = self.dropout_layer(self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs, site)))
         return identity + plugs.residual('mlp', x, site, record)
 
     def _hidden(self, x: Tensor) -> Tensor:

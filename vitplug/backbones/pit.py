@@ -29,7 +29,7 @@ from .patch_embed import check_patches, is_size, pixels_of
 from .plug_configs import build_plugs
 from .position_tables import resize_position_map
 from .settings import choose_arch, choose_frozen, choose_indices, rising_rates
-from .vision_transformer import ScaledAttention
+from .vision_layers import ScaledAttention
 
 
 class ConvEmbedding(BaseModule):

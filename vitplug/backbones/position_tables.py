@@ -1,6 +1,7 @@
 """Position tables of checkpoints and of the model, resized to another grid or window."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +9,9 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from vitplug.compat import is_exporting
+
+#: How tables are resized, see :func:`resize_position_map`; ``'geometric'`` is of relative positions alone.
+INTERPOLATE_MODES = ('bicubic', 'bilinear', 'bicubic-antialias', 'bicubic-offset', 'geometric')
 
 
 def is_same(source: Sequence[int], target: Sequence[int]) -> bool:
@@ -40,10 +44,25 @@ def resize_position_table(
 
 
 def resize_position_map(table: Tensor, target: tuple[int, int], mode: str) -> Tensor:
-    """The same of a table ``(1, D, h, w)``; gives ``(1, D, target h, target w)``."""
+    """The same of a table ``(1, D, h, w)``; gives ``(1, D, target h, target w)``.
+
+    Args:
+        table: The table.
+        target: The wanted grid.
+        mode: ``'bicubic'`` or ``'bilinear'``; ``'bicubic-antialias'``, which averages where the table shrinks, as timm
+            and DINOv2 with registers; or ``'bicubic-offset'``, whose scale is that of a grid larger by 0.1, as DINOv2
+            without registers and DINO.
+    """
     if is_same(table.shape[2:], target):
         return table
-    return F.interpolate(table.float(), size=tuple(target), mode=mode, align_corners=False).to(table.dtype)
+    method, _, variant = mode.partition('-')
+    settings: dict[str, Any] = dict(size=tuple(target))
+    if variant == 'antialias':
+        settings['antialias'] = True
+    if variant == 'offset':
+        sides = zip(target, table.shape[2:], strict=True)
+        settings = dict(scale_factor=tuple(float((wanted + 0.1) / side) for wanted, side in sides))
+    return F.interpolate(table.float(), mode=method, align_corners=False, **settings).to(table.dtype)
 
 
 def fit_position_table(
@@ -122,7 +141,7 @@ def fit_stored_positions(
     """A hook of loading: makes a checkpoint's ``pos_embed`` fit the backbone's tokens and grid.
 
     Args:
-        backbone: Has ``pos_embed``, ``patch_resolution``, ``interpolate_mode`` and ``num_extra_tokens``.
+        backbone: Has ``pos_embed``, ``patch_resolution``, ``interpolate_mode`` and ``num_placed_tokens``.
         state_dict: The checkpoint; changed.
         prefix: Prefix of the backbone's keys.
         other_prefixes: Numbers of prefix tokens that the checkpoint may have instead: DeiT III has no position for
@@ -134,7 +153,7 @@ def fit_stored_positions(
             state_dict[key],
             backbone.patch_resolution,
             backbone.interpolate_mode,
-            backbone.num_extra_tokens,
+            backbone.num_placed_tokens,
             key,
             other_prefixes,
         )

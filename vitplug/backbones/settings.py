@@ -124,16 +124,19 @@ def rising_rates(last: float, count: int) -> list[float]:
     return np.linspace(0, last, count).tolist()
 
 
-def choose_window(window_size: int | None, with_cls_token: bool, out_types: str) -> int | None:
+def choose_window(
+    window_size: int | None, with_cls_token: bool, out_types: str, num_storage_tokens: int = 0
+) -> int | None:
     """Side of the windows in tokens.
 
     Args:
         window_size: None for global attention.
         with_cls_token: Whether there is a class token.
         out_types: Those that need none, as the error says it.
+        num_storage_tokens: How many storage tokens there are.
 
     Raises:
-        ValueError: If it is no positive integer, or there is a class token.
+        ValueError: If it is no positive integer, or there is a class token or a storage token.
     """
     is_size = isinstance(window_size, int) and not isinstance(window_size, bool) and window_size > 0
     if window_size is not None and not is_size:
@@ -143,4 +146,6 @@ def choose_window(window_size: int | None, with_cls_token: bool, out_types: str)
             f'window_size={window_size}: a class token lies in no window; set with_cls_token=False and choose '
             f'out_type {out_types}'
         )
+    if is_size and num_storage_tokens:
+        raise ValueError(f'window_size={window_size}: storage tokens lie in no window; set num_storage_tokens=0')
     return window_size

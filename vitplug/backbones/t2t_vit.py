@@ -24,7 +24,7 @@ from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
 from .settings import choose_frozen, choose_indices, choose_out_type, rising_rates
 from .tokens_to_token import TokensToToken
-from .vision_transformer import TransformerLayer
+from .vision_layers import TransformerLayer
 
 # The official start; mmpretrain's configs have the same.
 _START = [

@@ -5,175 +5,27 @@ of mmpretrain's class of the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
-from mmcv.cnn.bricks.drop import build_dropout
-from mmengine.model import BaseModule
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Site, WindowLayout
-from vitplug.compat import register_load_state_dict_pre_hook, replace
-from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_flag
+from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, WindowLayout, carrying
+from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 from vitplug.registry import MODELS
 
-from .attention import SelfAttention
 from .base import freeze_module
-from .checks import check_scale
 from .columnar import ColumnarBackbone
-from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
+from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
+from .relative import RelativeTable, check_relative
+from .rotary import Turn, build_rotary
 from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
-
-
-class ScaledAttention(SelfAttention):
-    """The attention branch of a block, with LayerScale and stochastic depth.
-
-    Args:
-        embed_dims: Width of a token, ``D``.
-        shape: The heads.
-        drop_path: Drop rate of the whole branch, per image.
-        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
-        settings: Further arguments of :class:`SelfAttention`.
-    """
-
-    def __init__(self, embed_dims: int, shape: BlockShape, drop_path: float, layer_scale_init_value: float, **settings):
-        super().__init__(embed_dims, shape, **settings)
-        self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
-        self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
-
-    def forward(
-        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
-    ) -> tuple[Tensor, Carry]:
-        """Tokens ``(B, N, D)`` and carry, in and out."""
-        x_BND, carry = super().forward(x_BND, site, plugs, carry, record)
-        return self.out_drop(self.gamma1(x_BND)), carry
-
-
-class TransformerLayer(BaseModule):
-    """One pre-norm block: attention, then MLP.
-
-    It takes the arguments of mmpretrain's encoder layer, so that its ``layer_cfgs`` work, and these:
-
-    Args:
-        with_attn: Whether there is an attention branch.
-        with_ffn: Whether there is an MLP branch.
-        qk_scale: Factor of the dot products, ``d ** -0.5`` for None, with ``d`` the width of a head.
-        reshape: Changes of the block's shape by the plugs.
-        init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
-            the network's ``init_cfg``.
-
-    Raises:
-        ValueError: If the width is no multiple of the heads, ``qk_scale`` is not positive, ``ffn_type`` is unknown, or
-            no branch is left.
-    """
-
-    #: The sockets that the block offers.
-    sockets = BLOCK_SOCKETS
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        feedforward_channels: int,
-        layer_scale_init_value: float = 0.0,
-        drop_rate: float = 0.0,
-        attn_drop_rate: float = 0.0,
-        drop_path_rate: float = 0.0,
-        num_fcs: int = 2,
-        qkv_bias: bool = True,
-        ffn_type: str = 'origin',
-        act_cfg: dict = dict(type='GELU'),
-        norm_cfg: dict = dict(type='LN'),
-        init_cfg: dict | list[dict] | None = None,
-        *,
-        with_cp: bool = False,
-        with_attn: bool = True,
-        with_ffn: bool = True,
-        qk_scale: float | None = None,
-        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
-    ):
-        super().__init__(init_cfg)
-        self.embed_dims = embed_dims
-        self.with_cp = with_cp
-        shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
-        shape = reshape(_with_branches(shape, with_attn, with_ffn))
-        self.ln1 = self.attn = self.ln2 = self.ffn = None
-        if with_attn:
-            self.ln1 = layer_norm(norm_cfg, embed_dims)
-            self.attn = ScaledAttention(
-                embed_dims,
-                shape,
-                drop_path_rate,
-                layer_scale_init_value,
-                qkv_bias=qkv_bias,
-                qk_scale=check_scale('qk_scale', qk_scale),
-                attn_drop=attn_drop_rate,
-                proj_drop=drop_rate,
-            )
-        if with_ffn:
-            self.ln2 = layer_norm(norm_cfg, embed_dims)
-            self.ffn = _build_ffn(
-                ffn_type,
-                embed_dims,
-                shape.hidden_dims,
-                layer_scale_init_value,
-                num_fcs=num_fcs,
-                ffn_drop=drop_rate,
-                dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate),
-                act_cfg=act_cfg,
-            )
-            shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
-        self.shape = shape
-        self.plugs = LayerPlugs()
-
-    def init_weights(self):
-        super().init_weights()
-        if self.init_cfg or self.ffn is None:
-            return
-        for module in self.ffn.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.normal_(module.bias, std=1e-6)
-
-    def forward(
-        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
-    ) -> tuple[Tensor, Carry]:
-        """Tokens ``(B, N, D)`` and carry, in and out."""
-        if self.attn is not None:
-            branch, carry = self.attn(self.ln1(x_BND), site, self.plugs, carry, record)
-            x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
-        if self.ffn is not None:
-            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, site, record)
-        return x_BND, carry
-
-
-def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockShape:
-    """The shape of a block that has these branches only.
-
-    Raises:
-        ValueError: If it has none.
-    """
-    branches = [check_flag('with_attn', with_attn), check_flag('with_ffn', with_ffn)]
-    if not any(branches):
-        raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
-    if not with_attn:
-        shape = replace(shape, map_heads=0, value_heads=0, out_heads=0)
-    return shape if with_ffn else replace(shape, hidden_dims=0)
-
-
-def _build_ffn(
-    ffn_type: str, embed_dims: int, hidden_dims: int, layer_scale_init_value: float, **settings
-) -> PluggedFFN | PluggedSwiGLU:
-    if ffn_type == 'origin':
-        return PluggedFFN(embed_dims, hidden_dims, layer_scale_init_value=layer_scale_init_value, **settings)
-    if ffn_type == 'swiglu_fused':
-        return PluggedSwiGLU(embed_dims, hidden_dims, layer_scale_init_value)
-    raise ValueError(f"ffn_type={ffn_type!r}: expected 'origin' or 'swiglu_fused'")
-
+from .vision_layers import TransformerLayer
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
 
@@ -205,7 +57,8 @@ class VisionTransformer(ColumnarBackbone):
         with_cls_token: Whether there is a class token.
         frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
         frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
-        interpolate_mode: How the position table is resized.
+        interpolate_mode: How the position table is resized, see
+            :func:`~vitplug.backbones.position_tables.resize_position_map`.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
         layer_cfgs: More settings of the blocks (:class:`TransformerLayer`): one dict for all or a list with one for
@@ -213,6 +66,13 @@ class VisionTransformer(ColumnarBackbone):
         pre_norm: Whether the tokens are normalised before the first block.
         use_abs_pos_embed: Whether there is a table of absolute positions. Without one, a plug such as
             ``RelPosMlp`` tells the blocks where tokens lie.
+        rotary: Rotary positions: ``'dinov3'``, ``'eva02'``, or a dict with this ``mode`` and arguments of
+            :class:`~vitplug.backbones.rotary.RotaryTable`; None for none.
+        use_rel_pos_bias: Whether each block has BEiT's table of relative positions. It is resized by
+            ``interpolate_mode``, which may be ``'geometric'`` then.
+        num_storage_tokens: Learned tokens without a position behind the class token: the registers of DINOv2 and
+            DINOv3. They are part of the weights and of ``'raw'`` outputs; the plug ``Registers`` adds others.
+        untied_norms: Whether class and storage tokens have a final norm of their own.
         stem: From image to tokens: ``'patch'``, one convolution, or ``'conv'``, three small ones
             before it (the stem of Refined-ViT-S/M/L).
         window_size: Side in tokens of the windows that blocks attend in, as dense tasks at high resolution
@@ -235,7 +95,16 @@ class VisionTransformer(ColumnarBackbone):
         **_archs('eva-g eva-giant', 1408, 40, 16, 6144),
         **_archs('deit-t deit-tiny', 192, 12, 3, 192 * 4),
         **_archs('deit-s deit-small dinov2-s dinov2-small', 384, 12, 6, 384 * 4),
+        **_archs('dinov3-s dinov3-small dinov3-s+ dinov3-small+', 384, 12, 6, 384 * 4),
+        **_archs('dinov2-b dinov2-base dinov3-b dinov3-base', 768, 12, 12, 768 * 4),
+        **_archs('dinov2-l dinov2-large dinov3-l dinov3-large', 1024, 24, 16, 1024 * 4),
         **_archs('dinov2-g dinov2-giant', 1536, 40, 24, 6144),
+        **_archs('dinov3-h+ dinov3-huge+', 1280, 32, 20, 5120),
+        **_archs('dinov3-7b', 4096, 40, 32, 8192),
+        **_archs('eva02-t eva02-tiny', 192, 12, 3, 512),
+        **_archs('eva02-s eva02-small', 384, 12, 6, 1024),
+        **_archs('eva02-b eva02-base', 768, 12, 12, 2048),
+        **_archs('eva02-l eva02-large', 1024, 24, 16, 2730),
     }
 
     def __init__(
@@ -261,6 +130,10 @@ class VisionTransformer(ColumnarBackbone):
         init_cfg: dict | list[dict] | None = None,
         *,
         use_abs_pos_embed: bool = True,
+        rotary: str | Mapping | None = None,
+        use_rel_pos_bias: bool = False,
+        num_storage_tokens: int = 0,
+        untied_norms: bool = False,
         stem: str = 'patch',
         window_size: int | None = None,
         global_blocks: int | Sequence[int] = (),
@@ -286,6 +159,9 @@ class VisionTransformer(ColumnarBackbone):
             layer_cfgs=layer_cfgs,
             pre_norm=pre_norm,
             use_abs_pos_embed=use_abs_pos_embed,
+            use_rel_pos_bias=use_rel_pos_bias,
+            num_storage_tokens=num_storage_tokens,
+            untied_norms=untied_norms,
             with_cp=with_cp,
         )
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
@@ -293,10 +169,15 @@ class VisionTransformer(ColumnarBackbone):
         self.num_layers = self.arch_settings['num_layers']
         self.out_indices = choose_indices(out_indices, self.num_layers)
         self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
-        self.prefix_names = self.PREFIX if with_cls_token else ()
-        self.window_size = choose_window(window_size, with_cls_token, "'featmap', 'avg_featmap' or 'raw'")
+        storage_names = tuple(f'storage_token_{index}' for index in range(num_storage_tokens))
+        self.num_storage_tokens = num_storage_tokens
+        self.prefix_names = (self.PREFIX if with_cls_token else ()) + storage_names
+        self.window_size = choose_window(
+            window_size, with_cls_token, "'featmap', 'avg_featmap' or 'raw'", num_storage_tokens
+        )
         if self.window_size is not None:
             self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+        check_relative(use_rel_pos_bias, interpolate_mode, use_abs_pos_embed, window_size, num_storage_tokens)
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
         self.interpolate_mode = interpolate_mode
         self.final_norm = final_norm
@@ -307,8 +188,12 @@ class VisionTransformer(ColumnarBackbone):
         patch_settings |= dict(stride=patch_size, bias=not pre_norm)
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
         self.patch_resolution = self.patch_embed.init_out_size
-        num_tokens = self.num_extra_tokens + self.patch_resolution[0] * self.patch_resolution[1]
+        num_tokens = self.num_placed_tokens + self.patch_resolution[0] * self.patch_resolution[1]
         self.add_prefix_tokens()
+        self.storage_tokens = None
+        if num_storage_tokens:
+            self.storage_tokens = nn.Parameter(torch.zeros(1, num_storage_tokens, self.embed_dims))
+        self.rotary = build_rotary(rotary, self.embed_dims // self.arch_settings['num_heads'])
         self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
         register_load_state_dict_pre_hook(self, fit_stored_positions)
         self.drop_after_pos = nn.Dropout(drop_rate)
@@ -320,6 +205,9 @@ class VisionTransformer(ColumnarBackbone):
             rising_rates(drop_path_rate, self.num_layers),
             layer_cfgs,
             **self._layer_settings(),
+            relative=partial(RelativeTable, self.patch_resolution, interpolate_mode, with_cls_token)
+            if use_rel_pos_bias
+            else None,
             layer_scale_init_value=layer_scale_init_value,
             drop_rate=drop_rate,
             qkv_bias=qkv_bias,
@@ -329,6 +217,7 @@ class VisionTransformer(ColumnarBackbone):
         self.pre_norm = layer_norm(norm_cfg, self.embed_dims) if pre_norm else nn.Identity()
         if final_norm:
             self.ln1 = layer_norm(norm_cfg, self.embed_dims)
+        self.prefix_norm = layer_norm(norm_cfg, self.embed_dims) if untied_norms else None
         if out_type == 'avg_featmap':
             self.ln2 = layer_norm(norm_cfg, self.embed_dims)
         self.attach(plug_set)
@@ -336,6 +225,10 @@ class VisionTransformer(ColumnarBackbone):
 
     def _layer_settings(self) -> dict:
         return {key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')}
+
+    @property
+    def num_placed_tokens(self) -> int:
+        return self.num_extra_tokens - self.num_storage_tokens
 
     def layout(self, index: int, hw: tuple[int, int]) -> Layout:
         if self.window_size is None or index in self.global_blocks:
@@ -346,10 +239,29 @@ class VisionTransformer(ColumnarBackbone):
         super().init_weights()
         if self.pos_embed is not None and not self.is_pretrained:
             trunc_normal_(self.pos_embed, std=0.02)
+        if self.storage_tokens is not None and not self.is_pretrained:
+            trunc_normal_(self.storage_tokens, std=0.02)
 
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
         x_BND, hw = super().embed(images, mix)
+        if self.storage_tokens is not None:
+            placed, storage = self.num_placed_tokens, self.storage_tokens.expand(x_BND.shape[0], -1, -1)
+            x_BND = torch.cat((x_BND[:, :placed], storage, x_BND[:, placed:]), dim=1)
         return self.pre_norm(x_BND), hw
+
+    def run_block(
+        self, block: nn.Module, x_BND: Tensor, site: Site, carry: Carry, recorder: Recorder | None
+    ) -> tuple[Tensor, Carry]:
+        key = Turn.key(site.layout)
+        if self.rotary is not None and key not in carry:
+            carry = carrying(carry, key, self.rotary(site.layout, x_BND.dtype))
+        return super().run_block(block, x_BND, site, carry, recorder)
+
+    def normalise(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        if self.prefix_norm is None:
+            return super().normalise(x_BND, hw)
+        prefix = x_BND.shape[1] - hw[0] * hw[1]
+        return torch.cat((self.prefix_norm(x_BND[:, :prefix]), self.ln1(x_BND[:, prefix:])), dim=1)
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
         out = super().format_output(section, x_BND, hw)
@@ -357,8 +269,16 @@ class VisionTransformer(ColumnarBackbone):
 
     def freeze(self) -> None:
         super().freeze()
-        if self.frozen_stages >= 1:
-            freeze_module(self.pre_norm)
+        if self.frozen_stages < 1:
+            return
+        freeze_module(self.pre_norm)
+        if self.storage_tokens is not None:
+            self.storage_tokens.requires_grad_(False)
+        if self.frozen_stages == self.num_layers and self.prefix_norm is not None:
+            freeze_module(self.prefix_norm)
+
+    def depth_of(self, name: str) -> int | None:
+        return 0 if name == 'storage_tokens' else super().depth_of(name)
 
 
 @MODELS.register_module()

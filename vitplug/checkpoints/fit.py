@@ -17,9 +17,10 @@ BACKBONE = 'backbone.'
 _AFTER_BLOCKS = re.compile(r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.')
 _STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
 # What pre-training leaves in a file beside the network.
-_OF_PRETRAINING = re.compile(r'(?:mask_token|decoder_\w+)(?:\.|$)')
+_OF_PRETRAINING = re.compile(r'(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)')
 _BLOCK = re.compile(r'((?:stages\.\d+\.|transformers\.\d+\.)?(?:layers|blocks|encoder))\.(\d+)\.')
-# A tensor's name, and the argument of a host that makes its network with it, and without it.
+# A tensor's name, and the argument of a host that makes its network with it, and without it. Of rows with one argument,
+# the first counts.
 _ARGUMENTS = [
     (r'.*\.gamma[12]\.weight', 'layer_scale_init_value=1e-5', 'layer_scale_init_value=0.0'),
     (r'pre_norm\..*', 'pre_norm=True', 'pre_norm=False'),
@@ -31,6 +32,11 @@ _ARGUMENTS = [
     (r'(?:ln1|norm)\..*', 'final_norm=True', 'final_norm=False'),
     (r'ln2\..*', "out_type='avg_featmap'", "out_type='cls_token' or 'featmap'"),
     (r'.*\.plugs\.rel_pos_mlp\..*', "plugs=[dict(type='RelPosMlp')]", 'plugs=[]'),
+    (r'storage_tokens', 'num_storage_tokens=4', 'num_storage_tokens=0'),
+    (r'.*\.relative\..*', 'use_rel_pos_bias=True', 'use_rel_pos_bias=False'),
+    (r'prefix_norm\..*', 'untied_norms=True', 'untied_norms=False'),
+    (r'.*\.ffn\.norm\..*', "layer_cfgs=dict(ffn_type='swiglu', ffn_norm=True)", 'layer_cfgs=dict(ffn_norm=False)'),
+    (r'.*\.ffn\.w12\..*', "layer_cfgs=dict(ffn_type='swiglu')", "layer_cfgs=dict(ffn_type='origin')"),
     (r'dist_token', "type='vitplug.DistilledVisionTransformer'", "type='vitplug.VisionTransformer'"),
 ]
 
@@ -73,7 +79,7 @@ class Coverage:
         )
 
 
-def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Collection[str]) -> None:
+def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Collection[str], rotary: str = '') -> None:
     """Refuses a checkpoint of another network than the backbone's.
 
     Free are plugs, heads, what only pre-training has, the norms after the blocks that the model's outputs do not need,
@@ -84,35 +90,46 @@ def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Colle
         backbone: The backbone.
         prefix: Prefix of its keys in the coverage.
         reset: Names of tensors that start anew, see :func:`is_named`.
+        rotary: The kind of rotary positions of the file's network; '' for none or unknown.
 
     Raises:
-        ValueError: If a tensor of the backbone is missing or unused; names the arguments that avoid it.
+        ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise; names the
+            arguments that avoid it.
     """
     loaded, missing, unused = (_below(prefix, k) for k in (coverage.loaded, coverage.missing, coverage.unused))
     stages = {match[1] for key in loaded if (match := _STAGE_NORM.match(key))}
     missing = [key for key in missing if not is_named(key, reset) and not _is_further_output(key, stages)]
     unused = [key for key in unused if not _is_free(key)]
-    if not missing and not unused:
+    own_rotary = getattr(getattr(backbone, 'rotary', None), 'mode', '')
+    turned = rotary and rotary != own_rotary
+    if not missing and not unused and not turned:
         return
     problems = []
     if missing:
         problems.append(f'it lacks {_tensors(missing)} that the backbone needs: {some_of(missing)}')
     if unused:
         problems.append(f'the backbone has no place for {_tensors(unused)} of it: {some_of(unused)}')
+    if turned:
+        problems.append(f'its positions are rotated as {rotary!r}, which no tensor needs to show')
     own, theirs = _count_blocks(loaded + missing), _count_blocks(loaded + unused)
     arguments = [
         *_advise(_in_both(unused, own, theirs), backbone, 1),
         *_advise(_in_both(missing, own, theirs), backbone, 2),
     ]
+    if turned and not any(argument.startswith('rotary=') for argument in arguments):
+        arguments.append(f'rotary={rotary!r}')
     arguments += [
         f'an arch with {theirs[place]} blocks in {place}, not {own[place]}'
         for place in own
         if place in theirs and own[place] != theirs[place]
     ]
     advice = f'set {"; ".join(dict.fromkeys(arguments))}' if arguments else 'use a checkpoint of the same architecture'
+    restart = ''
+    if missing or unused:
+        name = _part((missing or unused)[0])
+        restart = f' To start from the rest all the same, list parts of these names: reset=[{name!r}, ...]'
     raise ValueError(
-        f'{coverage.source} is of another network: {"; ".join(problems)}. For the same network, {advice}. To start '
-        f'from the rest all the same, list parts of these names: reset=[{_part((missing or unused)[0])!r}, ...]'
+        f'{coverage.source} is of another network: {"; ".join(problems)}. For the same network, {advice}.{restart}'
     )
 
 
@@ -139,10 +156,12 @@ def _is_further_output(key: str, stages: Collection[str]) -> bool:
 
 def _advise(keys: Collection[str], backbone: nn.Module, column: int) -> Iterator[str]:
     """The arguments that give the backbone these tensors (column 1), or take them from it (column 2)."""
+    named = set()
     for row in _ARGUMENTS:
         argument = row[column].partition('=')[0]
         is_known = argument == 'type' or find_default(type(backbone), argument) is not ABSENT
-        if is_known and any(re.fullmatch(row[0], key) for key in keys):
+        if is_known and argument not in named and any(re.fullmatch(row[0], key) for key in keys):
+            named.add(argument)
             yield row[column]
     if column == 1 and any(is_plug(key) and '.rel_pos_mlp.' not in key for key in keys):
         yield 'the plugs of the checkpoint'
@@ -184,11 +203,12 @@ def _count(keys: Collection[str]) -> str:
 
 
 def describe_unseen(backbone: nn.Module) -> dict[str, object]:
-    """Settings that change a network's outputs and not its tensors: heads, activation, epsilon of the norms."""
+    """Settings that change a network's outputs and not its tensors: heads, activation, epsilon of norms, rotations."""
     arch = getattr(backbone, 'arch_settings', {})
     norms = sorted({module.eps for module in backbone.modules() if isinstance(module, nn.LayerNorm)})
     activations = sorted({type(m).__name__ for m in backbone.modules() if type(m).__name__.endswith(('GELU', 'ReLU'))})
-    found = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms)
+    rotary = getattr(getattr(backbone, 'rotary', None), 'mode', None)
+    found = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms, rotary=rotary)
     return {key: value for key, value in found.items() if value}
 
 

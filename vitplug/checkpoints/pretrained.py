@@ -117,7 +117,7 @@ def load_pretrained(
         given = _without(given, reset, wanted)
         check_numbers(given, wanted, path)
         check_grid(module, given, settings, path)
-        zeros = [key for name in known.without_bias if (key := own + name) in wanted and key not in given]
+        zeros = [key for key in wanted if key not in given and _is_without(key.removeprefix(own), known.without_bias)]
         given |= {key: torch.zeros_like(wanted[key]) for key in zeros}
         # What remains after the hosts' hooks, which rename and leave out what plugs have made of no use.
         missing, unused = module.load_state_dict(given, strict=False)
@@ -125,7 +125,7 @@ def load_pretrained(
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
         raise ValueError(message) from error
     coverage = _cover(source, given, wanted, missing, unused, others, zeros, backbone)
-    check_fit(coverage, backbone, own, reset)
+    check_fit(coverage, backbone, own, reset, known.rotary)
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
@@ -134,6 +134,11 @@ def load_pretrained(
 def _is_whole(wanted: Mapping[str, Tensor]) -> bool:
     """True for the tensors of a model with a backbone."""
     return any(key.startswith(BACKBONE) for key in wanted)
+
+
+def _is_without(key: str, without_bias: Collection[str]) -> bool:
+    """True for a bias that the network of a file may lack."""
+    return any(re.fullmatch(name, key) for name in without_bias)
 
 
 def _without(given: dict[str, Tensor], reset: Collection[str], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

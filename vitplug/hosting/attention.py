@@ -88,7 +88,7 @@ class SelfAttention(nn.Module):
     def _attend(self, qkv, site: Site, plugs, carry, record=None) -> tuple[Tensor, Carry]:
         """The same from q, k and v of windows, side by side."""
         out_BWHNd, carry = attend(
-            *(t.transpose(2, 3) for t in self.split_heads(qkv)),
+            *self.place(*(t.transpose(2, 3) for t in self.split_heads(qkv)), carry, site),
             scale=self.scale,
             site=site,
             plugs=plugs,
@@ -98,6 +98,12 @@ class SelfAttention(nn.Module):
             record=record,
         )
         return out_BWHNd.transpose(2, 3).flatten(3), carry
+
+    def place(
+        self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, carry: Carry, site: Site
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v with the host's own rotary positions."""
+        return q_BWHNd, k_BWHNd, v_BWHNd
 
     def biases(self, site: Site) -> tuple[PairBias, ...]:
         """The host's own position biases."""

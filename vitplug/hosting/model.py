@@ -137,6 +137,11 @@ class PluggedModel(nn.Module):
         """The host's own tokens before those of the grid."""
         return len(self.prefix_names)
 
+    @property
+    def num_placed_tokens(self) -> int:
+        """How many of them, the first ones, have a position in the host's table."""
+        return self.num_extra_tokens
+
     #: Tokens before those of the grid, those of plugs included.
     num_prefix = 0
 

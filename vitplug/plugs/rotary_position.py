@@ -121,7 +121,7 @@ class Rotation(nn.Module):
             shared = self.shared(*self._places(site, dtype, q.device))
             carry = carrying(carry, key, (made_for, shared))
         cos, sin = self.turns(shared)
-        return self._rotated(q, cos, sin), self._rotated(k, cos, sin), v, carry
+        return *(rotate(t, sin, cos, self.interleaved) for t in (q, k)), v, carry
 
     def _turns(self, y_N: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor]:
         angles = self.angles(y_N, x_N)
@@ -135,29 +135,39 @@ class Rotation(nn.Module):
             for side, of_map in zip(grid.hw, hw, strict=True)
         ]
         if self.training:
-            axes = self._moved(axes)
+            axes = move(axes, self.rescale, self.jitter, self.shift)
         y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
         return tuple(F.pad(places.flatten(), (grid.num_prefix, 0)) for places in (y_hw, x_hw))
-
-    def _moved(self, axes: Sequence[Tensor]) -> list[Tensor]:
-        """The axes, shifted and scaled at random."""
-        scale = self.rescale ** torch.empty(1, device=axes[0].device).uniform_(-1, 1) if self.rescale > 1 else 1.0
-        moved = []
-        for axis in axes:
-            if self.shift:
-                axis = axis + torch.empty(1, device=axis.device).uniform_(-self.shift, self.shift)
-            if self.jitter > 1:
-                axis = axis * self.jitter ** torch.empty(1, device=axis.device).uniform_(-1, 1)
-            moved.append(axis * scale)
-        return moved
-
-    def _rotated(self, t_BWHNd: Tensor, cos_HNp: Tensor, sin_HNp: Tensor) -> Tensor:
-        turn = (_turned_halves, _turned_neighbours)[self.interleaved]
-        return turn(t_BWHNd.to(cos_HNp.dtype), cos_HNp, sin_HNp).to(t_BWHNd.dtype)
 
     def _exponents(self, like: Tensor) -> Tensor:
         """``4 t / d`` for each of the d / 4 frequencies."""
         return torch.arange(0, self.dims, 4, device=like.device, dtype=like.dtype) / self.dims
+
+
+def move(axes: Sequence[Tensor], rescale: float, jitter: float, shift: float) -> list[Tensor]:
+    """Coordinates along the axes, shifted and scaled at random, see :class:`RotaryPosition`."""
+    scale = rescale ** torch.empty(1, device=axes[0].device).uniform_(-1, 1) if rescale > 1 else 1.0
+    moved = []
+    for axis in axes:
+        if shift:
+            axis = axis + torch.empty(1, device=axis.device).uniform_(-shift, shift)
+        if jitter > 1:
+            axis = axis * jitter ** torch.empty(1, device=axis.device).uniform_(-1, 1)
+        moved.append(axis * scale)
+    return moved
+
+
+def rotate(t_BWHNd: Tensor, sin_HNp: Tensor, cos_HNp: Tensor, interleaved: bool) -> Tensor:
+    """Pairs of channels turned by angles.
+
+    Args:
+        t_BWHNd: q or k.
+        sin_HNp: Sines of the angles, ``(H or 1, N, d / 2)``.
+        cos_HNp: Their cosines.
+        interleaved: Whether a pair is of channels next to each other; otherwise of one in each half.
+    """
+    turn = _turned_neighbours if interleaved else _turned_halves
+    return turn(t_BWHNd.to(cos_HNp.dtype), cos_HNp, sin_HNp).to(t_BWHNd.dtype)
 
 
 class AxialRotation(Rotation):

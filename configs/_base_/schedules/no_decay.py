@@ -7,6 +7,7 @@ optim_wrapper = dict(
             'pos_embed': dict(decay_mult=0.0),
             'cls_token': dict(decay_mult=0.0),
             'dist_token': dict(decay_mult=0.0),
+            'storage_tokens': dict(decay_mult=0.0),
             'relative_position_bias_table': dict(decay_mult=0.0),
             'rel_pos_table': dict(decay_mult=0.0),
             'rel_pos_h': dict(decay_mult=0.0),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..files import shown, some_of
-from . import broad, lvt, mixer, mvit, pit, refiner, residual, swin, t2t, vit
+from . import broad, foundation, lvt, mixer, mvit, pit, refiner, residual, swin, t2t, vit
 from .format import Format, State, refuse_nameless
 
 #: All formats. Where a checkpoint has the keys of several, the first is taken: the more special one.
@@ -38,6 +38,7 @@ FORMATS = (
     mixer.TIMM_MIXER,
     vit.MM_VIT,
     vit.MMSEG_VIT,
+    *foundation.FORMATS,
     vit.TIMM_ROPE_VIT,
     vit.TIMM_VIT,
 )
@@ -54,7 +55,9 @@ _NOT_MMPRETRAIN = re.compile(
     r'backbone\.tokens_to_token\.attention\d\.attn\.(?:kqv|random_features)\b.*'
 )
 # Tables that every model computes from its shapes.
-_DERIVED = re.compile(r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table)')
+_DERIVED = re.compile(
+    r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table|rope\.freqs_(?:cos|sin))'
+)
 
 
 class SeveralNetworks(ValueError):
@@ -139,7 +142,7 @@ def to_vitplug(state: State, prefix: str | None = None) -> Converted:
 
 
 def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> Converted:
-    """Converts a state dict of any known format to the keys of vitplug, timm or mmpretrain.
+    """Converts a state dict of any known format to the keys of vitplug, timm, Hugging Face or mmpretrain.
 
     Args:
         state: The tensors by their keys.
@@ -153,13 +156,34 @@ def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> Con
         ValueError: If the format is not recognised, or the target has no such network or no name for a key.
     """
     ours, source, notes = to_vitplug(state, prefix)
-    return Converted(TARGETS[to](ours, source.network), source, notes)
+    converted = TARGETS[to](ours, source.network)
+    if to in ('timm', 'huggingface') and len(_without_periods(ours)) < len(ours):
+        notes = [*notes, f'left out rotary.periods, which {to} computes']
+    return Converted(converted, source, notes)
 
 
 def _to_timm(ours: State, network: str) -> dict[str, Tensor]:
     if network not in TIMM:
         raise ValueError(f'timm has no {network}: expected one of {", ".join(TIMM)}')
-    return TIMM[network].from_vitplug(ours)
+    kept = _without_periods(ours)
+    if network == vit.NETWORK:
+        for known in foundation.TIMM:
+            if known.fits(ours):
+                return known.from_vitplug(kept)
+    return TIMM[network].from_vitplug(kept)
+
+
+def _to_hugging_face(ours: State, network: str) -> dict[str, Tensor]:
+    known = [known for known in foundation.HUGGING_FACE if network == vit.NETWORK and known.fits(ours)]
+    if not known:
+        names = ', '.join(known.name for known in foundation.HUGGING_FACE)
+        raise ValueError(f'Hugging Face has no {network} with these tensors: expected one of {names}')
+    return known[0].from_vitplug(_without_periods(ours))
+
+
+def _without_periods(ours: State) -> dict[str, Tensor]:
+    """The tensors, without the periods of rotary positions, which timm and Hugging Face compute."""
+    return {key: value for key, value in ours.items() if not key.endswith('rotary.periods')}
 
 
 def _to_mmpretrain(ours: State, network: str) -> dict[str, Tensor]:
@@ -173,5 +197,6 @@ def _to_mmpretrain(ours: State, network: str) -> dict[str, Tensor]:
 TARGETS: dict[str, Callable[[State, str], State]] = {
     'vitplug': lambda ours, network: ours,
     'timm': _to_timm,
+    'huggingface': _to_hugging_face,
     'mmpretrain': _to_mmpretrain,
 }

@@ -29,7 +29,9 @@ class Format:
         network: The architecture, such as ``'ViT'``.
         anchors: Regular expressions of keys. A checkpoint of this format has a key for each of them.
         names: The first matching pair is used, in both directions.
-        without_bias: Biases, by the backbone's names, that its network may be built without: missing ones are 0.
+        without_bias: Regular expressions of biases, by the backbone's names, that its network may be built without:
+            missing ones are 0.
+        rotary: The kind of rotary positions of its networks, which no key may show; '' for none.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Format:
     anchors: tuple[str, ...]
     names: Names = ()
     without_bias: tuple[str, ...] = ()
+    rotary: str = ''
 
     def recognise(self, keys: Iterable[str]) -> set[str]:
         """The prefixes of this format's weights; empty if there are none."""

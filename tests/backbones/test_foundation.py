@@ -1,0 +1,242 @@
+"""Hosts of foundation models: rotary positions, storage tokens, key biases without effect, untied norms, and plugs."""
+
+import math
+
+import pytest
+import torch
+from cases import PLUGS, PREFIX_PLUGS, VIT_ARCH, images, randomize
+
+from vitplug.attention import GlobalLayout, WindowLayout, fused_attention
+from vitplug.backbones import FoundationTransformer, VisionTransformer
+from vitplug.backbones.foundation import network_names
+from vitplug.backbones.relative import resize_offsets
+from vitplug.backbones.rotary import build_rotary
+from vitplug.hosting import materialise
+
+ALL_PLUGS = {**PLUGS, **PREFIX_PLUGS}
+
+
+def dinov3(**settings) -> VisionTransformer:
+    """All parts at once, narrow."""
+    defaults = dict(arch={**VIT_ARCH, 'embed_dims': 24}, img_size=(32, 40), patch_size=8, out_type='raw')
+    defaults |= dict(rotary=dict(mode='dinov3', rescale=2.0), num_storage_tokens=2, untied_norms=True)
+    defaults |= dict(
+        use_abs_pos_embed=False, layer_scale_init_value=0.1, layer_cfgs=dict(key_bias=False, ffn_type='swiglu')
+    )
+    return randomize(VisionTransformer(**{**defaults, **settings})).double().eval()
+
+
+@pytest.mark.parametrize('plugs', ALL_PLUGS)
+def test_every_plug(plugs):
+    """Fused and explicit attention agree, in value and gradient, on another grid than the configured one."""
+    host = dinov3(plugs=ALL_PLUGS[plugs])
+    batch = images(48, 32)
+    results = []
+    for enabled in (True, False):
+        host.zero_grad()
+        with fused_attention(enabled):
+            (out,) = host(batch)
+            out.square().mean().backward()
+        results.append((out.detach(), host.layers[0].attn.qkv.weight.grad.clone()))
+    for got, expected in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+    with_cp = dinov3(plugs=ALL_PLUGS[plugs], with_cp=True)
+    torch.testing.assert_close(with_cp(batch)[0], results[0][0])
+
+
+def test_key_bias_has_no_effect_and_no_gradient():
+    host = dinov3()
+    batch = images(32, 40)
+    (before,) = host(batch)
+    before.sum().backward()
+    qkv, keys = host.layers[1].attn.qkv, slice(24, 48)
+    assert not qkv.bias.grad[keys].any() and qkv.bias.grad[:24].any()
+    with torch.no_grad():
+        qkv.bias[keys] += 3
+    assert torch.equal(host(batch)[0], before)
+    with_bias = dinov3(layer_cfgs=dict(ffn_type='swiglu'))
+    with torch.no_grad():
+        with_bias.layers[1].attn.qkv.bias[keys] += 3
+    assert not torch.allclose(with_bias(batch)[0], before)
+
+
+def test_key_bias_of_padded_windows():
+    """A zero token projects to the bias, which the padding of windows takes without projecting."""
+    settings = dict(with_cls_token=False, num_storage_tokens=0, window_size=3, global_blocks=[3], untied_norms=False)
+    host = dinov3(**settings)
+    (before,) = host(images(32, 40))
+    with torch.no_grad():
+        host.layers[0].attn.qkv.bias[24:48] += 3
+    assert torch.equal(host(images(32, 40))[0], before)
+
+
+def test_storage_tokens_lie_behind_the_class_token_without_position():
+    host = dinov3(use_abs_pos_embed=True, rotary=None)
+    assert host.prefix_names == ('cls_token', 'storage_token_0', 'storage_token_1')
+    assert host.pos_embed.shape[1] == 1 + 4 * 5
+    tokens, hw = host.embed(images(32, 40))
+    assert hw == (4, 5) and tokens.shape[1] == 3 + 20
+    assert torch.equal(tokens[:, 1:3], host.storage_tokens.expand(2, -1, -1))
+    assert torch.equal(tokens[0, 0], host.cls_token[0, 0] + host.pos_embed[0, 0])
+
+
+def test_prefix_tokens_have_their_own_norm():
+    host = dinov3()
+    with torch.no_grad():
+        host.prefix_norm.weight.zero_()
+        host.prefix_norm.bias.fill_(5)
+    (out,) = host(images(32, 40))
+    assert (out[:, :3] == 5).all() and not (out[:, 3:] == 5).any()
+
+
+def test_maps_of_a_storage_token_on_the_image():
+    host = dinov3()
+    _, found = host.forward_intermediates(images(32, 40), ('maps',), [2])
+    of_token = host.maps_to_image(found, 2, (32, 40), query='storage_token_1', name='maps')
+    expected = found['maps'][2][:, 0, :, 2, 3:].unflatten(2, (4, 5))
+    torch.testing.assert_close(of_token[:, :, 4::8, 4::8], expected)
+
+
+@pytest.mark.parametrize('mode', ['dinov3', 'eva02'])
+def test_angles_of_windows_differ_from_those_of_the_map_by_a_shift(mode):
+    """Scores depend on offsets alone, so a window needs no place of its own."""
+    table = build_rotary(mode, head_dims=8)
+    whole, part = (table(layout, torch.float64) for layout in (GlobalLayout(6, 4), WindowLayout(6, 4, 2)))
+    angles = [torch.atan2(turn.sin, turn.cos)[0] for turn in (whole, part)]
+    rows_and_columns = [0, 1, 4, 5], [0, 1, 2, 3]
+    steps = [of[list(places)] - of[places[0]] for of, places in zip(angles, rows_and_columns, strict=True)]
+    torch.testing.assert_close(torch.exp(1j * steps[0]), torch.exp(1j * steps[1]))
+
+
+def test_augmentation_moves_angles_in_training_only():
+    table = build_rotary(dict(mode='dinov3', shift=0.5), head_dims=8)
+    layout = GlobalLayout(3, 3, 1)
+    table.eval()
+    assert torch.equal(table(layout, torch.float32).sin, table(layout, torch.float32).sin)
+    table.train()
+    first, second = (table(layout, torch.float32).sin for _ in range(2))
+    assert not torch.equal(first, second)
+    assert (first[:, 0] == 0).all()
+
+
+def test_periods_keep_their_precision():
+    table = build_rotary('dinov3', head_dims=32)
+    before = table.periods.clone()
+    assert torch.equal(table.half().periods, before) and torch.equal(table.double().periods, before)
+    assert before[-1].item() == pytest.approx(100 ** (7 / 8))
+    with torch.device('meta'):
+        host = dinov3_on_meta()
+    assert torch.equal(materialise(host).rotary.periods, dinov3().rotary.periods)
+
+
+def dinov3_on_meta() -> VisionTransformer:
+    return VisionTransformer(VIT_ARCH, img_size=(32, 40), patch_size=8, rotary='dinov3', num_storage_tokens=2)
+
+
+def test_freezing_and_depths():
+    host = dinov3(frozen_stages=4)
+    assert not any(parameter.requires_grad for parameter in host.parameters())
+    partly = dinov3(frozen_stages=1)
+    assert not partly.storage_tokens.requires_grad and partly.prefix_norm.weight.requires_grad
+    assert partly.get_layer_depth('storage_tokens') == (0, 6)
+    assert partly.get_layer_depth('prefix_norm.weight') == (5, 6)
+
+
+def test_storage_tokens_start_apart():
+    host = VisionTransformer(VIT_ARCH, img_size=32, patch_size=8, num_storage_tokens=3)
+    host.init_weights()
+    assert not torch.equal(host.storage_tokens[0, 0], host.storage_tokens[0, 1])
+    assert host.storage_tokens.std().item() == pytest.approx(0.02, rel=0.5)
+
+
+def beit(**settings) -> VisionTransformer:
+    defaults = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8, out_type='raw', use_rel_pos_bias=True)
+    defaults |= dict(use_abs_pos_embed=False, interpolate_mode='geometric')
+    return randomize(VisionTransformer(**{**defaults, **settings})).double().eval()
+
+
+@pytest.mark.parametrize('plugs', [[], PREFIX_PLUGS['registers']], ids=['none', 'registers'])
+@pytest.mark.parametrize('has_class_token', [True, False])
+def test_relative_positions_of_all_pairs(plugs, has_class_token):
+    """By a loop over pairs; tokens of plugs have no bias."""
+    host = beit(plugs=plugs, with_cls_token=has_class_token)
+    _, found = host.forward_intermediates(images(32, 40), ('bias',), [1])
+    table = host.layers[1].attn.relative.relative_position_bias_table
+    places = [('plug', 0, 0)] * (3 if plugs else 0)
+    places += [('patch', row, column) for row in range(4) for column in range(5)]
+    places = [('class', 0, 0)] * has_class_token + places
+    expected = torch.zeros(3, len(places), len(places), dtype=torch.float64)
+    of_class = {('class', 'patch'): -3, ('patch', 'class'): -2, ('class', 'class'): -1}
+    for i, (query, y, x) in enumerate(places):
+        for j, (key, v, u) in enumerate(places):
+            if query == key == 'patch':
+                expected[:, i, j] = table[(y - v + 3) * 9 + x - u + 4]
+            elif (query, key) in of_class:
+                expected[:, i, j] = table[of_class[query, key]]
+    torch.testing.assert_close(found['bias'][1].squeeze(), expected, check_dtype=False)
+
+
+def test_geometric_resizing_keeps_the_middle_and_reaches_the_ends():
+    table = torch.arange(7, dtype=torch.float64)[None, :, None].expand(1, 7, 3).contiguous()
+    larger = resize_offsets(table, (15, 3), 'geometric')[0, :, 1]
+    assert larger[7] == 3 and larger[0] == pytest.approx(0, abs=1e-3) and larger[-1] == pytest.approx(6, abs=1e-3)
+    steps = larger.diff()
+    assert steps[7] == pytest.approx(1) and steps[-1] < steps[7] / 2
+
+
+def test_relative_tables_of_checkpoints():
+    source, target = beit(img_size=32), beit()
+    state = source.state_dict()
+    target.load_state_dict(state)
+    assert target.layers[0].attn.relative.relative_position_bias_table.shape == (7 * 9 + 3, 3)
+    kept = target.layers[0].attn.relative.relative_position_bias_table[-3:]
+    torch.testing.assert_close(kept, state['layers.0.attn.relative.relative_position_bias_table'][-3:])
+    state['layers.0.attn.relative.relative_position_bias_table'] = torch.zeros(40, 3)
+    with pytest.raises(ValueError, match='has 40 entries, which belong to no square grid'):
+        target.load_state_dict(state)
+
+
+@pytest.mark.slow
+def test_names_of_networks():
+    with torch.device('meta'):
+        sizes = {name: sum(p.numel() for p in FoundationTransformer(name).parameters()) for name in network_names()}
+    # The papers and model cards: parameters in millions.
+    cards = {'dinov2-s': 22, 'dinov2-b': 86, 'dinov2-l': 304, 'dinov2-g': 1136, 'dinov3-s': 21, 'dinov3-s+': 29}
+    cards |= {'dinov3-b': 86, 'dinov3-l': 303, 'dinov3-h+': 840, 'dinov3-7b': 6716, 'eva02-l': 303}
+    for name, millions in cards.items():
+        assert math.isclose(sizes[name] / 1e6, millions, rel_tol=0.03), (name, sizes[name])
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (dict(rotary='axial'), r"rotary: mode='axial': expected one of \['dinov3', 'eva02'\]"),
+        (dict(rotary=dict(mode='dinov3', base=3)), r"rotary=\{.*'base': 3\}: .*unexpected keyword argument 'base'"),
+        (dict(rotary=dict(mode='dinov3', rescale=0.5)), 'rotary: rescale=0.5: expected a number at least 1.0'),
+        (dict(rotary=dict(mode='eva02', reference=0)), 'rotary: reference=0: expected an integer of at least 1'),
+        (
+            dict(rotary='dinov3', arch={**VIT_ARCH, 'num_heads': 4}),
+            'rotary: heads are 6 wide: expected a multiple of 4',
+        ),
+        (dict(num_storage_tokens=-1), 'num_storage_tokens=-1: expected an integer of at least 0'),
+        (dict(untied_norms=1), 'untied_norms=1: expected True or False'),
+        (dict(with_cls_token=False, window_size=3), 'window_size=3: storage tokens lie in no window'),
+        (dict(layer_cfgs=dict(ffn_norm=True)), "ffn_norm=True: ffn_type='origin' has no norm of its hidden tokens"),
+        (dict(layer_cfgs=dict(ffn_type='glu')), "ffn_type='glu': expected one of"),
+        (dict(interpolate_mode='geometric'), "interpolate_mode='geometric' resizes relative positions alone"),
+        (dict(interpolate_mode='lanczos'), "interpolate_mode='lanczos': expected one of"),
+        (
+            dict(use_rel_pos_bias=True),
+            'use_rel_pos_bias=True: the table is of a whole image .* num_storage_tokens=2 have',
+        ),
+        (dict(layer_cfgs=dict(key_bias=0)), 'key_bias=0: expected True or False'),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        dinov3(**settings)
+
+
+def test_unknown_network():
+    with pytest.raises(ValueError, match=r"arch='dinov4-b': unknown; choose from .*'dinov3-b'"):
+        FoundationTransformer('dinov4-b')

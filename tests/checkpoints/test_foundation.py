@@ -1,0 +1,150 @@
+"""Files of foundation models: every tensor is used or named, outputs are those of the other library, and back."""
+
+import pytest
+import timm
+import torch
+from foundation_models import HUGGING_FACE, MODELS, ODD, TRAINED, images, transformers
+from safetensors.torch import save_file
+
+from vitplug.checkpoints import convert, load_pretrained
+
+ALL = {**MODELS, **HUGGING_FACE}
+
+
+def skip_without_library(name: str) -> None:
+    if name in HUGGING_FACE and transformers() is None:
+        pytest.skip('transformers is not installed: see tests/foundation_models.py')
+
+
+@pytest.fixture(scope='module', params=ALL)
+def loaded(request, tmp_path_factory):
+    """A model of others, its tensors, its function and the host that its file was loaded into."""
+    skip_without_library(request.param)
+    model = ALL[request.param]
+    host = model.host()
+    state, tokens = model.build(host)
+    path = tmp_path_factory.mktemp('files') / 'weights.safetensors'
+    save_file({key: value.contiguous() for key, value in state.items()}, path)
+    return model, state, tokens, host, load_pretrained(host, path)
+
+
+def test_every_tensor_is_used_or_named(loaded):
+    model, _, _, host, coverage = loaded
+    assert f'({model.source},' in coverage.source
+    assert coverage.missing == [] and coverage.resized == []
+    # What a backbone has no place for: the tokens and norms of pre-training, heads, pooling by attention.
+    free = ('mask_token', 'local_cls_norm', 'fc_norm', 'ln2', 'head', 'attention_pool', 'pooler')
+    unused = [*coverage.unused, *coverage.beside]
+    assert all(any(name in key for name in free) for key in unused), unused
+    assert len(coverage.loaded) == len(host.state_dict()) - len(coverage.zeros)
+
+
+@torch.no_grad()
+def test_tokens_are_those_of_the_other_library(loaded):
+    model, _, theirs, host, _ = loaded
+    for grid in (TRAINED, *model.grids()):
+        batch = images(grid, host)
+        expected, blocks = theirs(batch)
+        (got,), found = host.forward_intermediates(batch, ('block',))
+        tolerance = 1e-9 if grid == TRAINED else model.tolerance
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+        for index, block in enumerate(blocks):
+            torch.testing.assert_close(found['block'][index], block, rtol=tolerance, atol=tolerance)
+    if model.is_rotary:  # timm rounds coordinates of such grids to float32
+        batch = images(ODD[0], host)
+        torch.testing.assert_close(host(batch)[0], theirs(batch)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('loaded', [name for name, model in ALL.items() if model.target], indirect=True)
+def test_back(loaded):
+    model, state, _, _, _ = loaded
+    back, _, _ = convert(state, model.target)
+    assert back.keys() == state.keys()
+    for key, value in back.items():
+        assert torch.equal(value, state[key]), key
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ['timm EVA-02-S', 'timm EVA-02-B'])
+def test_mean_of_patches_behind_their_norm(name, tmp_path):
+    """EVA-02's only norm comes after the mean."""
+    host = ALL[name].host(out_type='avg_featmap')
+    state, tokens = ALL[name].build(host)
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    coverage = load_pretrained(host, tmp_path / 'weights.safetensors')
+    assert coverage.unused == []
+    batch = images((8, 2), host)
+    mean = tokens(batch)[0][:, 1:].mean(1)
+    weights = state['fc_norm.weight'], state['fc_norm.bias']
+    torch.testing.assert_close(host(batch)[0], torch.nn.functional.layer_norm(mean, (32,), *weights, eps=1e-6))
+
+
+def vitplug_state(name: str) -> dict[str, torch.Tensor]:
+    return {f'backbone.{key}': value for key, value in ALL[name].host().state_dict().items()}
+
+
+@pytest.mark.parametrize('target', ['timm', 'huggingface'])
+def test_key_bias_has_no_place_in_other_libraries(target):
+    state = vitplug_state('timm DINOv3')
+    with pytest.raises(ValueError, match=r'has no bias of keys, and .*k_.* is not 0'):
+        convert(state, target)
+    for key, value in state.items():
+        if key.endswith('qkv.bias'):
+            value[32:64] = 0
+    back = convert(state, target)
+    assert f'left out rotary.periods, which {target} computes' in back.notes
+    assert not any('k_bias' in key or 'k_proj.bias' in key or 'periods' in key for key in back.state)
+    again = convert(back.state).state
+    expected = {key: value for key, value in state.items() if 'periods' not in key and 'prefix_norm' not in key}
+    assert again.keys() == expected.keys()
+    assert all(torch.equal(value, expected[key]) for key, value in again.items())
+
+
+def test_networks_that_a_library_has_not():
+    with pytest.raises(ValueError, match='Hugging Face has no ViT with these tensors'):
+        convert(vitplug_state('timm EVA-02-S'), 'huggingface')
+
+
+def test_half_of_the_projections(tmp_path):
+    state = {'layer.0.attention.q_proj.weight': torch.ones(4, 4), 'layer.0.layer_scale1.lambda1': torch.ones(4)}
+    with pytest.raises(
+        ValueError, match=r'the file has layer\.0\.attention\.q_proj\.weight and lacks .*k_proj\.weight'
+    ):
+        convert(state)
+
+
+def test_arguments_that_make_the_network(tmp_path):
+    model = ALL['Meta DINOv3-S+']
+    state, _ = model.build(model.host())
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    host = model.host(rotary=None, num_storage_tokens=0, layer_cfgs=dict())
+    advice = "num_storage_tokens=4; layer_cfgs=dict\\(ffn_type='swiglu'\\); rotary='dinov3'"
+    with pytest.raises(ValueError, match=f'is of another network: .*set {advice}'):
+        load_pretrained(host, tmp_path / 'weights.safetensors')
+
+
+def test_line_says_which_rotation(tmp_path):
+    """No tensor of timm's and Hugging Face's files shows rotary positions."""
+    model = ALL['timm DINOv3']
+    host = model.host()
+    state, _ = model.build(host)
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    coverage = load_pretrained(host, tmp_path / 'weights.safetensors')
+    assert 'rotary dinov3' in str(coverage) and '3 (layers.0.attn.qkv.bias, ' in str(coverage)
+
+
+@pytest.mark.parametrize(('name', 'rotary'), [('timm DINOv3', 'dinov3'), ('timm EVA-02-S', 'eva02')])
+def test_rotations_that_no_tensor_shows(name, rotary, tmp_path):
+    """A host without them would load every tensor and give other outputs."""
+    model = ALL[name]
+    state, _ = model.build(model.host())
+    save_file({key: value.contiguous() for key, value in state.items()}, tmp_path / 'weights.safetensors')
+    message = f"its positions are rotated as '{rotary}', .* For the same network, set rotary='{rotary}'"
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(model.host(rotary=None), tmp_path / 'weights.safetensors')
+
+
+def test_eva_without_swiglu():
+    theirs = timm.create_model('eva_giant_patch14_224', embed_dim=32, num_heads=2, depth=1, img_size=56)
+    with pytest.raises(ValueError, match='timm EVA has no SwiGLU'):
+        convert(theirs.state_dict())

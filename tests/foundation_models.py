@@ -1,0 +1,340 @@
+"""Foundation models of timm, Hugging Face and Meta with random weights, narrow, and the host of the same network.
+
+`python tests/foundation_models.py` prints the table of docs/foundation.md. Hugging Face's classes need `transformers`,
+which makes mmpretrain import its multimodal models, and those fail on transformers 5: install it in a folder of its own
+and name that in VITPLUG_TRANSFORMERS::
+
+    pip install --target DIR --no-deps transformers tokenizers
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import meta_dino
+import timm
+import torch
+import torch.nn.functional as F
+from cases import randomize
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from vitplug.backbones import VisionTransformer
+from vitplug.backbones.foundation import network_settings
+from vitplug.checkpoints import load_pretrained
+
+WIDTH, HEADS, HIDDEN, DEPTH, SIDE = 32, 2, 64, 3, 4
+#: Grids of tokens: that of the table, and others. Coordinates on grids of powers of 2 are exact in float32, in which
+#: timm computes those of rotary positions.
+TRAINED, OTHERS = (SIDE, SIDE), [(8, 8), (8, 2), (2, 4)]
+ODD = [(5, 7), (3, 3)]
+
+State = dict[str, Tensor]
+#: Tokens of images: after the final norm, and after each block.
+Features = tuple[Tensor, list[Tensor]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of others.
+
+    Args:
+        source: Name of the format that has to be recognised.
+        arch: Name of the network.
+        build: Builds its weights, as they lie in its files, and the function from images to tokens.
+        settings: Arguments of the host that its file shows beside those of the network.
+        target: Where it can be converted back to.
+        tolerance: Largest difference on other grids than the table's.
+        is_rotary: Whether it has coordinates in float32, which cannot be changed.
+    """
+
+    source: str
+    arch: str
+    build: Callable[[VisionTransformer], tuple[State, Callable[[Tensor], Features]]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    target: str | None = None
+    is_rotary: bool = False
+    tolerance: float = 1e-9
+
+    def host(self, **settings) -> VisionTransformer:
+        """The host of the same network, in double precision, with narrow blocks."""
+        network = network_settings(self.arch)
+        arch = dict(embed_dims=WIDTH, num_layers=DEPTH, num_heads=HEADS, feedforward_channels=HIDDEN)
+        if network.get('layer_cfgs', {}).get('ffn_type') == 'swiglu_fused':
+            arch['feedforward_channels'] = HIDDEN * 3 // 2
+        network |= dict(arch=arch, img_size=SIDE * network.get('patch_size', 16), out_type='raw')
+        return randomize(VisionTransformer(**{**network, **self.settings, **settings})).double().eval()
+
+    def grids(self) -> list[tuple[int, int]]:
+        """Other grids than that of the table."""
+        return OTHERS if self.is_rotary else [*OTHERS, *ODD]
+
+
+def transformers() -> Any:
+    """The package; None if it is not installed."""
+    importlib.import_module('mmpretrain.models')  # before transformers can be seen, see above
+    folder = os.environ.get('VITPLUG_TRANSFORMERS')
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        return importlib.import_module('transformers')
+    except ImportError:
+        return None
+
+
+def of_timm(name: str, host: VisionTransformer, **settings) -> tuple[State, Callable[[Tensor], Features]]:
+    """A model of timm."""
+    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH, dynamic_img_size=True)
+    img_size = SIDE * host.patch_embed.projection.kernel_size[0]
+    model = randomize(timm.create_model(name, img_size=img_size, **{**sizes, **settings})).double().eval()
+    rope = getattr(model, 'rope', None)
+    if hasattr(rope, 'bands'):
+        rope.bands = 1 / host.rotary.periods.double()
+        rope.get_embed = partial(rope.get_embed, dtype=torch.float64)
+
+    def tokens(images: Tensor) -> Features:
+        found = model.forward_intermediates(
+            images, output_fmt='NLC', return_prefix_tokens=True, intermediates_only=True
+        )
+        pairs = [pair if isinstance(pair, tuple) else (pair, pair[:, :0]) for pair in found]
+        return model.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in pairs]
+
+    return model.state_dict(), tokens
+
+
+def of_beit(name: str, host: VisionTransformer) -> tuple[State, Callable[[Tensor], Features]]:
+    """A BEiT of timm, which takes other sizes after `set_input_size`."""
+    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH, img_size=SIDE * 16)
+    state = randomize(timm.create_model(name, **sizes)).double().state_dict()
+
+    def tokens(images: Tensor) -> Features:
+        model = timm.create_model(name, **sizes).double().eval()
+        model.load_state_dict(state)
+        model.set_input_size(images.shape[-2:])
+        found = model.forward_intermediates(
+            images, output_fmt='NLC', return_prefix_tokens=True, intermediates_only=True
+        )
+        return model.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in found]
+
+    return state, tokens
+
+
+def of_hugging_face(name: str, host: VisionTransformer, **settings) -> tuple[State, Callable[[Tensor], Features]]:
+    """A model of Hugging Face; its weights as `save_pretrained` writes them."""
+    library = transformers()
+    patch = host.patch_embed.projection.kernel_size[0]
+    sizes = dict(hidden_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=DEPTH, intermediate_size=HIDDEN)
+    sizes |= dict(mlp_ratio=HIDDEN // WIDTH, image_size=SIDE * patch, patch_size=patch, num_register_tokens=4)
+    config = getattr(library, f'{name}Config')(**{**sizes, **settings})
+    kind = getattr(library, f'{name}Model')
+    model = randomize(kind(config)).double().eval()
+    if hasattr(model, 'rope_embeddings'):
+        model.rope_embeddings.inv_freq = 1 / host.rotary.periods.double()
+        code = sys.modules[kind.__module__]
+        code.get_patches_center_coordinates = partial(_in_double, code.get_patches_center_coordinates)
+    further = dict(interpolate_pos_encoding=True) if name in ('ViT', 'CLIPVision', 'SiglipVision') else {}
+
+    def tokens(images: Tensor) -> Features:
+        with mock.patch.object(F, 'interpolate', partial(_in_float32, F.interpolate)):
+            out = model(images, output_hidden_states=True, **further)
+        last = out.last_hidden_state
+        if name == 'CLIPVision':
+            last = model.post_layernorm(last)
+        blocks = list(out.hidden_states[1:])
+        return last, blocks
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return load_file(os.path.join(folder, 'model.safetensors')), tokens
+
+
+def _in_double(coordinates: Callable[..., Tensor], rows: int, columns: int, dtype: torch.dtype, device: Any) -> Tensor:
+    """Coordinates of tokens in double precision, which that library takes in float32."""
+    return coordinates(rows, columns, torch.float64, device)
+
+
+def _in_float32(interpolate: Callable[..., Tensor], table: Tensor, **settings) -> Tensor:
+    """A resized table of positions: ViT, CLIP and SigLIP alone resize in the precision of the weights."""
+    return interpolate(table.float(), **settings).to(table.dtype)
+
+
+def of_meta(host: VisionTransformer, **settings) -> tuple[State, Callable[[Tensor], Features]]:
+    """DINOv2 or DINOv3 by the keys of its authors."""
+    state = meta_dino.random_state(
+        WIDTH, HEADS, HIDDEN, DEPTH, SIDE, host.patch_embed.projection.kernel_size[0], **settings
+    )
+    return state, partial(meta_dino.tokens, state, HEADS)
+
+
+_DINOV3_TIMM = partial(of_timm, 'vit_small_patch16_dinov3_qkvb')
+MODELS: dict[str, Model] = {
+    'Meta DINOv2': Model('Meta DINOv2', 'dinov2-s', of_meta),
+    'Meta DINOv2, registers': Model('Meta DINOv2', 'dinov2-s-reg', partial(of_meta, registers=4)),
+    'Meta DINOv2-g, in chunks': Model('Meta DINOv2', 'dinov2-g', partial(of_meta, gated='w12', chunks=2)),
+    'Meta DINOv3': Model('Meta DINOv3', 'dinov3-s', partial(of_meta, registers=4, version=3)),
+    'Meta DINOv3-S+': Model('Meta DINOv3', 'dinov3-s+', partial(of_meta, registers=4, version=3, gated='w1')),
+    'Meta DINOv3, untied norms': Model(
+        'Meta DINOv3', 'dinov3-s', partial(of_meta, registers=4, version=3, untied=True), dict(untied_norms=True)
+    ),
+    'timm DINOv2': Model(
+        'timm ViT',
+        'dinov2-s',
+        partial(of_timm, 'vit_small_patch14_dinov2'),
+        dict(interpolate_mode='bicubic-antialias'),
+        'timm',
+    ),
+    'timm DINOv2, registers': Model(
+        'timm ViT', 'dinov2-s-reg', partial(of_timm, 'vit_small_patch14_reg4_dinov2'), target='timm'
+    ),
+    'timm DINOv2-g': Model(
+        'timm ViT',
+        'dinov2-g',
+        partial(of_timm, 'vit_giant_patch14_dinov2', mlp_ratio=2 * HIDDEN / WIDTH),
+        dict(interpolate_mode='bicubic-antialias'),
+        'timm',
+    ),
+    'timm DINOv3': Model('timm DINOv3', 'dinov3-s', partial(of_timm, 'vit_small_patch16_dinov3'), {}, 'timm', True),
+    'timm DINOv3, biases': Model('timm DINOv3', 'dinov3-s', _DINOV3_TIMM, {}, 'timm', True),
+    'timm DINOv3-S+': Model(
+        'timm DINOv3', 'dinov3-s+', partial(of_timm, 'vit_small_plus_patch16_dinov3'), {}, 'timm', True
+    ),
+    'timm EVA-02-S': Model(
+        'timm EVA-02-T or S', 'eva02-s', partial(of_timm, 'eva02_small_patch14_224'), {}, 'timm', True
+    ),
+    'timm EVA-02-B': Model(
+        'timm EVA-02-B or L', 'eva02-b', partial(of_timm, 'eva02_base_patch14_224'), {}, 'timm', True
+    ),
+    'timm BEiT': Model(
+        'timm BEiT',
+        'beit-b',
+        partial(of_beit, 'beit_base_patch16_224'),
+        target='timm',
+        tolerance=1e-7,  # timm places and weighs entries in float32
+    ),
+    'timm CLIP': Model(
+        'timm ViT',
+        'clip-b',
+        partial(of_timm, 'vit_base_patch16_clip_quickgelu_224'),
+        dict(interpolate_mode='bicubic-antialias'),
+        'timm',
+    ),
+    'timm SigLIP': Model(
+        'timm ViT',
+        'siglip-b',
+        partial(of_timm, 'vit_base_patch16_siglip_224', act_layer='gelu_tanh'),
+        dict(interpolate_mode='bicubic-antialias'),
+        'timm',
+    ),
+    'timm MAE': Model(
+        'timm ViT',
+        'mae-b',
+        partial(of_timm, 'vit_base_patch16_224'),
+        dict(interpolate_mode='bicubic-antialias'),
+        'timm',
+    ),
+}
+HUGGING_FACE: dict[str, Model] = {
+    'Hugging Face DINOv2': Model(
+        'Hugging Face DINOv2',
+        'dinov2-s',
+        partial(of_hugging_face, 'Dinov2'),
+        dict(interpolate_mode='bicubic'),
+        'huggingface',
+    ),
+    'Hugging Face DINOv2-g': Model(
+        'Hugging Face DINOv2',
+        'dinov2-g',
+        partial(of_hugging_face, 'Dinov2', use_swiglu_ffn=True, mlp_ratio=3),
+        dict(interpolate_mode='bicubic'),
+        'huggingface',
+    ),
+    'Hugging Face DINOv2, registers': Model(
+        'Hugging Face DINOv2',
+        'dinov2-s-reg',
+        partial(of_hugging_face, 'Dinov2WithRegisters'),
+        target='huggingface',
+    ),
+    'Hugging Face DINOv3': Model(
+        'Hugging Face DINOv3', 'dinov3-s', partial(of_hugging_face, 'DINOv3ViT'), target='huggingface'
+    ),
+    'Hugging Face DINOv3-S+': Model(
+        'Hugging Face DINOv3',
+        'dinov3-s+',
+        partial(of_hugging_face, 'DINOv3ViT', use_gated_mlp=True, hidden_act='silu'),
+        target='huggingface',
+    ),
+    'Hugging Face ViT, MAE': Model(
+        'Hugging Face ViT',
+        'mae-b',
+        partial(of_hugging_face, 'ViT', layer_norm_eps=1e-6),
+        target='huggingface',
+    ),
+    'Hugging Face BEiT': Model(
+        'Hugging Face BEiT',
+        'beit-b',
+        partial(
+            of_hugging_face,
+            'Beit',
+            use_relative_position_bias=True,
+            use_mask_token=True,
+            layer_norm_eps=1e-6,
+            use_mean_pooling=True,
+        ),
+        dict(interpolate_mode='bilinear'),
+        target='huggingface',
+    ),
+    'Hugging Face CLIP': Model(
+        'Hugging Face CLIP', 'clip-b', partial(of_hugging_face, 'CLIPVision'), target='huggingface'
+    ),
+    'Hugging Face SigLIP': Model(
+        'Hugging Face SigLIP', 'siglip-b', partial(of_hugging_face, 'SiglipVision'), target='huggingface'
+    ),
+}
+
+
+def images(grid: Sequence[int], host: nn.Module) -> Tensor:
+    """Random images with so many tokens."""
+    sides = [rows * patch for rows, patch in zip(grid, host.patch_embed.projection.kernel_size, strict=True)]
+    return torch.randn(2, 3, *sides, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+@torch.no_grad()
+def differences(model: Model) -> tuple[int, int, float, float]:
+    """Tensors of the file, those that the host uses, and the largest differences on the table's grid and on others."""
+    host = model.host()
+    state, tokens = model.build(host)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'weights.safetensors')
+        save_file({key: value.contiguous() for key, value in state.items()}, path)
+        coverage = load_pretrained(host, path)
+    unused = len(coverage.unused) + len(coverage.beside)
+    found = []
+    for grid in (TRAINED, *model.grids()):
+        batch = images(grid, host)
+        expected, blocks = tokens(batch)
+        (got,), recorded = host.forward_intermediates(batch, ('block',))
+        pairs = [(got, expected), *((recorded['block'][index], block) for index, block in enumerate(blocks))]
+        found.append(max((ours - theirs).abs().max().item() for ours, theirs in pairs))
+    return len(state), len(state) - unused, found[0], max(found[1:])
+
+
+def main() -> None:
+    """Prints a row for each model."""
+    argparse.ArgumentParser(description=__doc__.partition('\n')[0]).parse_args()
+    models = MODELS | (HUGGING_FACE if transformers() else {})
+    print('| weights | recognised as | tensors used | largest difference, grid of the table | other grids |')
+    print('|---|---|---:|---:|---:|')
+    for name, model in models.items():
+        count, used, trained, others = differences(model)
+        print(f'| {name} | {model.source} | {used} of {count} | {trained:.0e} | {others:.0e} |', flush=True)
+
+
+if __name__ == '__main__':
+    main()

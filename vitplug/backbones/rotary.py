@@ -1,0 +1,167 @@
+"""Rotary positions of the host itself: those of *DINOv3* (2025) and *EVA-02* (2023).
+
+Queries and keys of patch tokens are turned in pairs of channels by angles of their place; prefix tokens are not. Unlike
+the plug ``RotaryPosition``, the periods are part of the weights: released DINOv3 files hold them rounded to bfloat16.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.attention import Layout
+from vitplug.attention.precision import at_least_float32
+from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.plugs.checks import check_choice, check_integer, check_number
+from vitplug.plugs.rotary_position import move, rotate
+
+
+class Turn(NamedTuple):
+    """By which angles the pairs of channels of some tokens are turned.
+
+    Attributes:
+        sin: Their sines, ``(1, N, d / 2)``.
+        cos: Their cosines.
+        interleaved: Whether a pair is of channels next to each other; otherwise of one in each half.
+    """
+
+    sin: Tensor
+    cos: Tensor
+    interleaved: bool
+
+    def of(self, t_BWHNd: Tensor) -> Tensor:
+        """q or k, turned."""
+        return rotate(t_BWHNd, self.sin, self.cos, self.interleaved)
+
+    @staticmethod
+    def key(layout: Layout) -> str:
+        """Where the carry holds it for blocks with windows, and for those without."""
+        return 'rotary-windows' if layout.is_windowed else 'rotary'
+
+
+class RotaryTable(nn.Module):
+    """Angles of the tokens of a map, for d / 4 frequencies of each axis, those of y first::
+
+        dinov3    2 pi y' / p_t     y' = 2 (row + 1/2) / rows - 1    p_t = 100^(4 t / d)     pairs: t and t + d / 2
+        eva02     y'' / p_t         y'' = reference row / rows       p_t = 10000^(4 t / d)   pairs: 2 t and 2 t + 1
+
+    Args:
+        head_dims: Width of a head, ``d``.
+        rescale: In training, both axes are scaled by up to this factor, or its inverse; 1 for none.
+        jitter: The same of each axis by itself.
+        shift: In training, each axis is moved by up to this much.
+
+    Raises:
+        ValueError: If an argument is out of range, or the width of a head is no multiple of 4.
+    """
+
+    mode: str
+    TEMPERATURE: float
+    interleaved: bool
+
+    def __init__(self, head_dims: int, rescale: float = 1.0, jitter: float = 1.0, shift: float = 0.0):
+        super().__init__()
+        if head_dims % 4:
+            raise ValueError(f'rotary: heads are {head_dims} wide: expected a multiple of 4')
+        self.rescale = check_number('rotary: rescale', rescale, least=1.0)
+        self.jitter = check_number('rotary: jitter', jitter, least=1.0)
+        self.shift = check_number('rotary: shift', shift, least=0.0)
+        self.register_buffer('periods', torch.empty(head_dims // 4, dtype=torch.float32))
+        register_load_state_dict_pre_hook(self, _keep_periods)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Computes the periods."""
+        count = len(self.periods)
+        self.periods = self.TEMPERATURE ** (torch.arange(count, device=self.periods.device) / count)
+
+    def _apply(self, fn, *args, **kwargs):
+        """Moves the periods, and leaves their precision: half of it would turn far tokens by other angles."""
+        before = self.periods
+        super()._apply(fn, *args, **kwargs)
+        if self.periods.dtype != before.dtype:
+            self.periods = before.to(self.periods.device)
+        return self
+
+    def coordinates(self, place: Tensor, side: int) -> Tensor:
+        """Of tokens along one axis, with all factors but the period, from their row or column and the map's side."""
+        raise NotImplementedError
+
+    def forward(self, layout: Layout, dtype: torch.dtype) -> Turn:
+        """The angles of the tokens of one window, or of a whole map, and its prefix tokens.
+
+        Args:
+            layout: How the tokens lie in windows.
+            dtype: Type of q and k; half precision gets angles in float32.
+        """
+        dtype, device = at_least_float32(dtype), self.periods.device
+        axes = [
+            self.coordinates(torch.arange(side, device=device, dtype=dtype), of_map)
+            for side, of_map in zip(layout.grid.hw, layout.hw, strict=True)
+        ]
+        if self.training:
+            axes = move(axes, self.rescale, self.jitter, self.shift)
+        y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
+        places_N21 = torch.stack((y_hw.flatten(), x_hw.flatten()), dim=1).unsqueeze(-1)
+        angles_Np = (places_N21 / self.periods.to(dtype)).flatten(1)
+        prefix = angles_Np.new_zeros(layout.grid.num_prefix, angles_Np.shape[1])
+        angles = torch.cat((prefix, angles_Np))[None]
+        return Turn(angles.sin(), angles.cos(), self.interleaved)
+
+
+class CentredTable(RotaryTable):
+    """DINOv3's: places from -1 to 1 at the middles of tokens, for a map of any size."""
+
+    mode, TEMPERATURE, interleaved = 'dinov3', 100.0, False
+
+    def coordinates(self, place: Tensor, side: int) -> Tensor:
+        return 2 * math.pi * (2 * (place + 0.5) / side - 1)
+
+
+class ReferenceTable(RotaryTable):
+    """EVA-02's: places from 0 to the side of the map of pre-training, for a map of any size.
+
+    Args:
+        head_dims: As in :class:`RotaryTable`.
+        reference: Rows and columns of tokens in pre-training.
+        settings: Further arguments of :class:`RotaryTable`.
+    """
+
+    mode, TEMPERATURE, interleaved = 'eva02', 10_000.0, True
+
+    def __init__(self, head_dims: int, reference: int = 16, **settings):
+        super().__init__(head_dims, **settings)
+        self.reference = check_integer('rotary: reference', reference, least=1)
+
+    def coordinates(self, place: Tensor, side: int) -> Tensor:
+        return place / side * self.reference
+
+
+MODES = {table.mode: table for table in (CentredTable, ReferenceTable)}
+
+
+def build_rotary(rotary: str | Mapping | None, head_dims: int) -> RotaryTable | None:
+    """The rotary positions of a host.
+
+    Args:
+        rotary: A mode, a dict with ``mode`` and further arguments of its table, or None.
+        head_dims: Width of a head.
+
+    Raises:
+        ValueError: If the mode is unknown, or an argument is.
+    """
+    if rotary is None:
+        return None
+    settings = dict(rotary) if isinstance(rotary, Mapping) else dict(mode=rotary)
+    mode = check_choice('rotary: mode', settings.pop('mode', None), tuple(MODES))
+    try:
+        return MODES[mode](head_dims, **settings)
+    except TypeError as error:
+        raise ValueError(f'rotary={rotary!r}: {error}') from error
+
+
+def _keep_periods(table: RotaryTable, state_dict, prefix, *_) -> None:
+    """A file without periods, as most are, leaves those of the constructor."""
+    state_dict.setdefault(f'{prefix}periods', table.periods)

@@ -1,0 +1,219 @@
+"""The blocks of :mod:`.vision_transformer`."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn.bricks.drop import build_dropout
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, LayerRecord, PairBias, Site
+from vitplug.compat import replace
+from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
+from vitplug.plugs.checks import check_choice, check_flag
+
+from .attention import SelfAttention
+from .checks import check_scale
+from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
+from .rotary import Turn
+
+
+class ScaledAttention(SelfAttention):
+    """The attention branch of a block, with LayerScale and stochastic depth.
+
+    Args:
+        embed_dims: Width of a token, ``D``.
+        shape: The heads.
+        drop_path: Drop rate of the whole branch, per image.
+        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
+        key_bias: Whether keys have a bias. Without, their part of the parameter keeps its place and does nothing.
+        relative: Makes the relative positions, of the number of heads; None for none.
+        settings: Further arguments of :class:`SelfAttention`.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        shape: BlockShape,
+        drop_path: float,
+        layer_scale_init_value: float,
+        key_bias: bool = True,
+        relative: Callable[[int], nn.Module] | None = None,
+        **settings,
+    ):
+        super().__init__(embed_dims, shape, **settings)
+        self.key_bias = key_bias
+        self.relative = None if relative is None else relative(shape.map_heads)
+        self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+        self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
+
+    def to_qkv(self, tokens: Tensor) -> Tensor:
+        return super().to_qkv(tokens) if self.key_bias else F.linear(tokens, self.qkv.weight, self.qkv_bias)
+
+    @property
+    def qkv_bias(self) -> Tensor | None:
+        bias = self.qkv.bias
+        if self.key_bias or bias is None:
+            return bias
+        heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
+        of_q, of_k, of_v = bias.split([number * self.shape.head_dims for number in heads])
+        return torch.cat((of_q, 0 * of_k, of_v))
+
+    def biases(self, site: Site) -> tuple[PairBias, ...]:
+        return () if self.relative is None else self.relative(site)
+
+    def place(
+        self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, carry: Carry, site: Site
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        turn = carry.get(Turn.key(site.layout))
+        return (q_BWHNd, k_BWHNd, v_BWHNd) if turn is None else (turn.of(q_BWHNd), turn.of(k_BWHNd), v_BWHNd)
+
+    def forward(
+        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        x_BND, carry = super().forward(x_BND, site, plugs, carry, record)
+        return self.out_drop(self.gamma1(x_BND)), carry
+
+
+class TransformerLayer(BaseModule):
+    """One pre-norm block: attention, then MLP.
+
+    It takes the arguments of mmpretrain's encoder layer, so that its ``layer_cfgs`` work, and these:
+
+    Args:
+        with_attn: Whether there is an attention branch.
+        with_ffn: Whether there is an MLP branch.
+        qk_scale: Factor of the dot products, ``d ** -0.5`` for None, with ``d`` the width of a head.
+        key_bias: Whether keys have a bias, see :class:`ScaledAttention`.
+        ffn_norm: Whether a SwiGLU normalises its hidden tokens.
+        relative: Relative positions, see :class:`ScaledAttention`.
+        reshape: Changes of the block's shape by the plugs.
+        init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
+            the network's ``init_cfg``.
+
+    Raises:
+        ValueError: If the width is no multiple of the heads, ``qk_scale`` is not positive, ``ffn_type`` is unknown, or
+            no branch is left.
+    """
+
+    #: The sockets that the block offers.
+    sockets = BLOCK_SOCKETS
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        feedforward_channels: int,
+        layer_scale_init_value: float = 0.0,
+        drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        num_fcs: int = 2,
+        qkv_bias: bool = True,
+        ffn_type: str = 'origin',
+        act_cfg: dict = dict(type='GELU'),
+        norm_cfg: dict = dict(type='LN'),
+        init_cfg: dict | list[dict] | None = None,
+        *,
+        with_cp: bool = False,
+        with_attn: bool = True,
+        with_ffn: bool = True,
+        qk_scale: float | None = None,
+        key_bias: bool = True,
+        ffn_norm: bool = False,
+        relative: Callable[[int], nn.Module] | None = None,
+        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
+    ):
+        super().__init__(init_cfg)
+        self.embed_dims = embed_dims
+        self.with_cp = with_cp
+        shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
+        shape = reshape(_with_branches(shape, with_attn, with_ffn))
+        self.ln1 = self.attn = self.ln2 = self.ffn = None
+        if with_attn:
+            self.ln1 = layer_norm(norm_cfg, embed_dims)
+            self.attn = ScaledAttention(
+                embed_dims,
+                shape,
+                drop_path_rate,
+                layer_scale_init_value,
+                qkv_bias=qkv_bias,
+                qk_scale=check_scale('qk_scale', qk_scale),
+                key_bias=check_flag('key_bias', key_bias),
+                relative=relative,
+                attn_drop=attn_drop_rate,
+                proj_drop=drop_rate,
+            )
+        if with_ffn:
+            self.ln2 = layer_norm(norm_cfg, embed_dims)
+            self.ffn = _build_ffn(
+                ffn_type,
+                embed_dims,
+                shape.hidden_dims,
+                layer_scale_init_value,
+                drop_path_rate,
+                norm_cfg if check_flag('ffn_norm', ffn_norm) else None,
+                num_fcs=num_fcs,
+                ffn_drop=drop_rate,
+                act_cfg=act_cfg,
+            )
+            shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
+        self.shape = shape
+        self.plugs = LayerPlugs()
+
+    def init_weights(self):
+        super().init_weights()
+        if self.init_cfg or self.ffn is None:
+            return
+        for module in self.ffn.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.normal_(module.bias, std=1e-6)
+
+    def forward(
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        if self.attn is not None:
+            branch, carry = self.attn(self.ln1(x_BND), site, self.plugs, carry, record)
+            x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
+        if self.ffn is not None:
+            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, site, record)
+        return x_BND, carry
+
+
+def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockShape:
+    """The shape of a block that has these branches only.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    branches = [check_flag('with_attn', with_attn), check_flag('with_ffn', with_ffn)]
+    if not any(branches):
+        raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
+    if not with_attn:
+        shape = replace(shape, map_heads=0, value_heads=0, out_heads=0)
+    return shape if with_ffn else replace(shape, hidden_dims=0)
+
+
+def _build_ffn(
+    ffn_type: str,
+    embed_dims: int,
+    hidden_dims: int,
+    layer_scale_init_value: float,
+    drop_path: float,
+    norm_cfg: dict | None,
+    **of_origin,
+) -> PluggedFFN | PluggedSwiGLU:
+    check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
+    if ffn_type == 'swiglu':
+        return PluggedSwiGLU(embed_dims, hidden_dims, layer_scale_init_value, norm_cfg, drop_path)
+    if norm_cfg is not None:
+        raise ValueError(f"ffn_norm=True: ffn_type={ffn_type!r} has no norm of its hidden tokens; 'swiglu' has one")
+    if ffn_type == 'swiglu_fused':
+        return PluggedSwiGLU(embed_dims, PluggedSwiGLU.fused_width(hidden_dims), layer_scale_init_value)
+    dropout_layer = dict(type='DropPath', drop_prob=drop_path)
+    scale = dict(layer_scale_init_value=layer_scale_init_value)
+    return PluggedFFN(embed_dims, hidden_dims, dropout_layer=dropout_layer, **scale, **of_origin)

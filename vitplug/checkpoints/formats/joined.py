@@ -1,0 +1,118 @@
+"""Formats with several tensors where vitplug has one: q, k and v apart, the two halves of a SwiGLU apart."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .format import Format, Names, State, below
+
+#: The parts of a tensor, by their names inside a block, and the name of the whole.
+Join = tuple[tuple[str, ...], str]
+# vitplug's names of the two feed-forwards.
+_GATED = re.compile(r'(?:.*\.)?(?:ffn\.w12|mlp\.(?:w12|w1|fc1_g|weights_in|gate_up_proj))\..*')
+
+
+@dataclass(frozen=True)
+class JoinedFormat(Format):
+    """ViTs whose blocks have other tensors than vitplug's.
+
+    Args:
+        block: Path of a block, with ``{}`` for its number.
+        inside: Names inside a block, but for the MLP.
+        plain: Names of an MLP of two layers.
+        gated: Names of a SwiGLU.
+        joins: Tensors that are one in vitplug; by names inside a block. A bias that is missing is 0.
+        dimensions: Keys whose tensors have so many axes, where vitplug's have leading axes of size 1.
+        keyless: Names of key biases that the format lacks. They have to be 0.
+        zero_free: Whether biases of q and v that are all 0 are left out, too.
+        marks: Regular expressions of vitplug's keys; a network of this format has a key for each of them.
+        lacks: The same of keys that it has not.
+    """
+
+    block: str = 'blocks.{}'
+    inside: Names = ()
+    plain: Names = ()
+    gated: Names = ()
+    joins: Sequence[Join] = ()
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    keyless: str = ''
+    zero_free: bool = False
+    marks: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+    def fits(self, ours: State) -> bool:
+        """True for a network, by vitplug's keys, that belongs to this format."""
+        has = [mark for mark in (*self.marks, *self.lacks) if any(re.fullmatch(mark, key) for key in ours)]
+        return has == list(self.marks)
+
+    def all_names(self, state: State) -> Names:
+        mlp = self.gated if self._is_gated(state) else self.plain
+        blocks = below(self.block, 'backbone.layers.{}', [*self.inside, *mlp])
+        return [*self.names, *blocks]
+
+    def to_vitplug(self, state: State) -> dict[str, Tensor]:
+        ours = super().to_vitplug(_join(state, self.joins))
+        theirs = {new: old for old, new in self.names}
+        return {
+            key: value.reshape((1,) * (3 - value.ndim) + value.shape) if theirs.get(key) in self.dimensions else value
+            for key, value in ours.items()
+        }
+
+    def from_vitplug(self, state: State) -> dict[str, Tensor]:
+        theirs = self._split(super().from_vitplug(state))
+        return {
+            key: value.reshape(value.shape[value.ndim - self.dimensions.get(key, value.ndim) :])
+            for key, value in theirs.items()
+        }
+
+    def _is_gated(self, state: State) -> bool:
+        """True for a SwiGLU, also where both halves are one tensor under the name of an MLP's first layer."""
+        if any(_GATED.fullmatch(key) for key in state):
+            return True
+        first = next((key for key in state if re.fullmatch(r'.*\.mlp\.fc1\.weight', key)), None)
+        second = first and state.get(first.replace('fc1', 'fc2'))
+        return second is not None and state[first].shape[0] == 2 * second.shape[1]
+
+    def _split(self, state: State) -> dict[str, Tensor]:
+        found = dict(state)
+        for parts, whole in self.joins:
+            for key in [key for key in found if _match(whole, key)]:
+                before, after = _match(whole, key).groups(default='')
+                pieces = found.pop(key).chunk(len(parts))
+                named = {f'{before}{part}{after}': piece for part, piece in zip(parts, pieces, strict=True)}
+                found |= {name: piece for name, piece in named.items() if not self._is_left_out(name, piece, named)}
+        return found
+
+    def _is_left_out(self, name: str, piece: Tensor, pieces: State) -> bool:
+        if piece.ndim > 1 or not self.keyless or not any(other.endswith(self.keyless) for other in pieces):
+            return False
+        if self.zero_free and not any(other.any() for other in pieces.values()):
+            return True
+        if not name.endswith(self.keyless):
+            return False
+        if piece.any():
+            raise ValueError(
+                f'{self.name} has no bias of keys, and {name} is not 0: train with layer_cfgs=dict(key_bias=False)'
+            )
+        return True
+
+
+def _match(name: str, key: str) -> re.Match | None:
+    """What comes before and after a name inside a block in a key."""
+    return re.fullmatch(rf'(.*\.)?{re.escape(name)}(\.\w+)?', key)
+
+
+def _join(state: State, joins: Sequence[Join]) -> dict[str, Tensor]:
+    found = dict(state)
+    for parts, whole in joins:
+        for key in [key for key in found if _match(parts[0], key)]:
+            before, after = _match(parts[0], key).groups(default='')
+            pieces = [found.pop(f'{before}{part}{after}', None) for part in parts]
+            missing = [f'{before}{part}{after}' for part, piece in zip(parts, pieces, strict=True) if piece is None]
+            if missing and pieces[0].ndim > 1:
+                raise ValueError(f'the file has {key} and lacks {", ".join(missing)}')
+            found[f'{before}{whole}{after}'] = torch.cat([pieces[0] * 0 if p is None else p for p in pieces])
+    return found

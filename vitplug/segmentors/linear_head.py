@@ -1,0 +1,55 @@
+"""The linear head of segmentation on frozen features, as *DINOv2* and *DINOv3* evaluate them."""
+
+from collections.abc import Sequence
+
+import torch
+from mmcv.cnn import build_norm_layer
+from mmseg.models.decode_heads.decode_head import BaseDecodeHead
+from mmseg.models.utils import resize
+from torch import Tensor
+
+
+class LinearSegHead(BaseDecodeHead):
+    """Batch norm, dropout and a 1 x 1 convolution on maps side by side; the loss resizes the logits.
+
+    Args:
+        in_channels: Channels of the maps.
+        in_index: Which of the backbone's outputs they are, in the same order.
+        norm_cfg: The norm; None for none.
+        settings: Further arguments of mmseg's ``BaseDecodeHead``, ``num_classes`` among them.
+
+    Raises:
+        ValueError: If there is not one number of channels for each output.
+    """
+
+    def __init__(
+        self,
+        in_channels: Sequence[int] = (768,),
+        in_index: Sequence[int] = (0,),
+        norm_cfg: dict | None = dict(type='BN'),
+        **settings,
+    ):
+        if not isinstance(in_channels, Sequence) or not isinstance(in_index, Sequence):
+            raise ValueError(
+                f'in_channels={in_channels!r}, in_index={in_index!r}: expected lists, one entry for each map'
+            )
+        if len(in_channels) != len(in_index):
+            raise ValueError(f'in_channels={in_channels!r} and in_index={in_index!r} differ in length')
+        channels = sum(in_channels)
+        super().__init__(
+            in_channels=list(in_channels),
+            in_index=list(in_index),
+            channels=channels,
+            input_transform='multiple_select',
+            norm_cfg=norm_cfg,
+            **settings,
+        )
+        self.norm = None if norm_cfg is None else build_norm_layer(norm_cfg, channels)[1]
+
+    def forward(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Maps ``(B, D, h, w)`` to logits ``(B, classes, h, w)``; further maps are resized to the first."""
+        maps = self._transform_inputs(inputs)
+        size = maps[0].shape[2:]
+        same = [resize(each, size, mode='bilinear', align_corners=self.align_corners) for each in maps[1:]]
+        x_BDhw = torch.cat((maps[0], *same), dim=1)
+        return self.cls_seg(x_BDhw if self.norm is None else self.norm(x_BDhw))
