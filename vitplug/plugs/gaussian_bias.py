@@ -156,6 +156,9 @@ class ConstantGaussian(Gaussian):
         gaussian: The trained one.
     """
 
+    peak_H: Tensor
+    width_H: Tensor
+
     def __init__(self, gaussian: Gaussian):
         nn.Module.__init__(self)
         self.reference = gaussian.reference

@@ -38,7 +38,7 @@ class Registers(Plug):
 
     def __init__(self, num_registers: int = 4, keep: bool = False, neurons: Sequence[Sequence[int]] | None = None):
         self.neurons = None if neurons is None else _pairs(neurons)
-        super().__init__('all' if neurons is None else sorted({block for block, _ in self.neurons}))
+        super().__init__('all' if self.neurons is None else sorted({block for block, _ in self.neurons}))
         self.num_registers = self.num_prefix = check_integer('num_registers', num_registers, least=1, most=10_000)
         self.keep = self.keeps_prefix = check_flag('keep', keep)
 
@@ -73,11 +73,13 @@ def _pairs(neurons: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     is_pairs = isinstance(neurons, lists) and all(isinstance(pair, lists) and len(pair) == 2 for pair in neurons)
     if not is_pairs or not neurons or not all(type(i) is int and i >= 0 for pair in neurons for i in pair):
         raise ValueError(f'neurons={neurons!r}: expected pairs of a block and a channel, such as [(5, 120), (6, 7)]')
-    return sorted({tuple(pair) for pair in neurons})
+    return sorted({(block, channel) for block, channel in neurons})
 
 
 class RegisterTokens(nn.Module):
     """``register_tokens`` of shape ``(1, R, D)``: learned, or zeros that no file holds."""
+
+    register_tokens: Tensor
 
     def __init__(self, number: int, dims: int, is_learned: bool = True):
         super().__init__()
@@ -110,6 +112,8 @@ class MovedNeurons(nn.Module):
         first: Tokens before the new ones.
         number: New tokens.
     """
+
+    channels: Tensor
 
     def __init__(self, channels: Sequence[int], first: int, number: int):
         super().__init__()

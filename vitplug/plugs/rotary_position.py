@@ -121,7 +121,7 @@ class Rotation(nn.Module):
             shared = self.shared(*self._places(site, dtype, q.device))
             carry = carrying(carry, key, (made_for, shared))
         cos, sin = self.turns(shared)
-        return *(rotate(t, sin, cos, self.interleaved) for t in (q, k)), v, carry
+        return rotate(q, sin, cos, self.interleaved), rotate(k, sin, cos, self.interleaved), v, carry
 
     def _turns(self, y_N: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor]:
         angles = self.angles(y_N, x_N)
@@ -137,7 +137,8 @@ class Rotation(nn.Module):
         if self.training:
             axes = move(axes, self.rescale, self.jitter, self.shift)
         y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
-        return tuple(F.pad(places.flatten(), (grid.num_prefix, 0)) for places in (y_hw, x_hw))
+        before = (grid.num_prefix, 0)
+        return F.pad(y_hw.flatten(), before), F.pad(x_hw.flatten(), before)
 
     def _exponents(self, like: Tensor) -> Tensor:
         """``4 t / d`` for each of the d / 4 frequencies."""

@@ -72,7 +72,7 @@ class Comparison:
     @property
     def effect(self) -> float | None:
         """Effect size of the pairs: mean of the differences by their standard deviation (Cohen's d_z)."""
-        return None if self.sd is None else self.difference / self.sd
+        return None if self.sd is None or self.difference is None else self.difference / self.sd
 
     @property
     def is_decided(self) -> bool:
@@ -220,13 +220,14 @@ def compare(
     reference = values[baseline]
     pairs = {label: _paired(by_seed, reference) for label, by_seed in values.items() if label != baseline}
     tests = {label: _test(*paired, level, margin) for label, paired in pairs.items()}
-    adjusted = _adjusted(tests, 'p'), _adjusted(tests, 'p_equal')
+    p_holm, p_equal_holm = _adjusted(tests, 'p'), _adjusted(tests, 'p_equal')
     return {
         label: _comparison(
             seeds,
             differences,
             tests[label],
-            *(p[label] for p in adjusted),
+            p_holm[label],
+            p_equal_holm[label],
             greater_is_better,
             1 - level,
         )
@@ -271,10 +272,11 @@ def _comparison(
     greater_is_better: bool,
     alpha: float,
 ) -> Comparison:
-    difference = float(differences.mean()) if seeds else None
     if test.interval is None:
         verdict = Verdict.TOO_FEW if len(seeds) < MIN_SEEDS else Verdict.NO_SPREAD
-        return Comparison(seeds, difference, None, None, None, None, verdict)
+        mean = float(differences.mean()) if seeds else None
+        return Comparison(seeds, mean, None, None, None, None, verdict)
+    difference = float(differences.mean())
     within = test.p_equal is not None and p_equal_holm <= alpha
     verdict = Verdict.EQUAL if within else Verdict.OPEN
     if p_holm <= alpha:

@@ -150,7 +150,7 @@ class LinearRefine(Refine):
     def convolve(self, maps_BHNN: Tensor, pairs: GridPair, kernel: Tensor, mixing: Tensor | None) -> Tensor:
         """Maps convolved with one kernel; those of prefix keys, where the plane is the image, mixed over heads only."""
         maps_BHNN = maps_BHNN.to(kernel.dtype)
-        if self.constraint != 'spatial':
+        if mixing is None:
             return convolve(channels_last(maps_BHNN), kernel).contiguous()
         grid = pairs.keys
         keys_BHNhw = maps_BHNN[..., grid.num_prefix :].unflatten(-1, grid.hw)
@@ -170,6 +170,9 @@ class OneKernel(LinearRefine):
     Args:
         refine: The trained ones.
     """
+
+    kernel: Tensor
+    mixing: Tensor | None
 
     def __init__(self, refine: LinearRefine):
         nn.Module.__init__(self)
