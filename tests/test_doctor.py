@@ -43,7 +43,7 @@ def test_this_stack_is_in_order(capsys):
     lines = [line.split() for line in out.splitlines()]
     [plugs] = [line[2:] for line in lines if line[:2] == ['plugs', 'in']]
     assert [PLUG_NAMES.get(plug, plug) for plug in plugs] == [plug.__name__ for plug in PLUG_TYPES]
-    for backbone in vitplug.backbones.__all__:
+    for backbone in set(vitplug.backbones.__all__) - {*doctor.NAMED}:
         [cells] = [line[1:] for line in lines if line[:1] == [backbone]]
         taken = TAKEN.get(backbone, PLUG_TYPES)
         assert cells == ['ok' if plug in taken else '-' for plug in PLUG_TYPES], backbone

@@ -15,8 +15,9 @@ from vitplug.adapters import host_of
 from vitplug.adapters.maps import _MAPS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / 'docs' / 'plug_in.md').read_text()
+PAGE, README = (ROOT / 'docs' / 'plug_in.md').read_text(), (ROOT / 'README.md').read_text()
 CODES = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
+OF_README = [code for code in re.findall(r'```python\n(.*?)```', README, re.DOTALL) if 'plug_in(' in code]
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def only_here():
         _MAPS[kind].update(found)
 
 
-@pytest.mark.parametrize('code', CODES, ids=['timm', 'transformers', 'torch'])
+@pytest.mark.parametrize('code', [*CODES, *OF_README], ids=['timm', 'transformers', 'torch', 'readme'])
 def test_program_runs(code):
     if 'transformers' in code:
         pytest.importorskip('transformers')

@@ -19,7 +19,10 @@ BAD_VIT = {
     'frozen twice': (dict(frozen='host', frozen_stages=1), r"frozen_stages=1 beside frozen='host': .*keep one"),
     'frozen_stages': (dict(frozen_stages=5), r'frozen_stages=5: expected an integer from -1 \(none\) to 4'),
     'layer_cfgs': (dict(layer_cfgs=[dict()]), r'layer_cfgs has 1 entries: expected one dict, or a list of 4'),
-    'ffn_type': (dict(layer_cfgs=dict(ffn_type='moe')), r"ffn_type='moe': expected 'origin' or 'swiglu_fused'"),
+    'ffn_type': (
+        dict(layer_cfgs=dict(ffn_type='moe')),
+        r"ffn_type='moe': expected one of \['origin', 'swiglu_fused', 'swiglu'\]",
+    ),
     'patch_size': (dict(patch_size=0), r'img_size=\(32, 40\), patch size 0, .* expected positive integers'),
     'img_size': (dict(img_size='224'), r"img_size='224'.* expected positive integers"),
     'image below one patch': (

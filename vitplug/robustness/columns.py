@@ -235,8 +235,9 @@ def _timm_column(label: str, name: str, weights: str, data: Config, device: str)
         ValueError: If the data are of another task, timm has no such model, tests it in another way, or the file does
             not fit.
     """
-    if data.default_scope != 'mmpretrain':
-        raise ValueError(f'--timm {name}: timm classifies, and {data.filename} is of {TASKS[data.default_scope].name}')
+    task = TASKS[data.default_scope].name
+    if task != 'classification':
+        raise ValueError(f'--timm {name}: timm classifies, and {data.filename} is of {task}')
     init_default_scope('mmpretrain')
     classes = (data.model.get('head') or {}).get('num_classes', 1000)
     timm_models.build(name, classes)  # names what is wrong with the name
