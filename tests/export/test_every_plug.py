@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import EVEN_HOSTS, HOSTS, PLUGS, REFUSED, TOKEN_HOSTS, images, randomize
+from torch.testing import assert_close
 
 from vitplug.export import NotExported, WrongFile
 from vitplug.export.folding import folded
@@ -69,6 +70,19 @@ def export_case(host: str, plugs: str, folder: Path, dynamic=AXES) -> tuple[Diff
 @pytest.mark.parametrize(('host', 'plugs'), [('vit', 'gab')])
 def test_any_size(host, plugs, tmp_path):
     export_case(host, plugs, tmp_path)
+
+
+def test_bins_of_any_size_are_pooled(tmp_path):
+    class Pool(torch.nn.Module):
+        def forward(self, images):
+            return (torch.nn.functional.adaptive_avg_pool2d(images, (3, 2)),)
+
+    path, pool = tmp_path / 'model.onnx', Pool()
+    FORMATS['onnx'].write(trace(pool, images(16, 24, 3).float(), AXES), path, ['pooled'], {})
+    session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+    for batch, height, width in ((2, 24, 16), (1, 17, 23)):
+        x = images(height, width, batch).float()
+        assert_close(torch.from_numpy(session.run(None, {'images': x.numpy()})[0]), *pool(x))
 
 
 @pytest.mark.slow

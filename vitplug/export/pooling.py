@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vitplug.attention.grids import ceil_div
+from vitplug.attention.grids import ceil_div, means_of_ranges
 
 
 def mean_of_bins(maps: Tensor, output_size: Sequence[int]) -> Tensor:
@@ -24,7 +24,5 @@ def mean_of_bins(maps: Tensor, output_size: Sequence[int]) -> Tensor:
 
 def _weights(side: int, bins: int, like: Tensor) -> Tensor:
     """The share ``(bins, side)`` that every position has in the mean of a bin; bins may overlap."""
-    bin_ = torch.arange(bins, device=like.device)[:, None]
-    start, end = bin_ * side // bins, ceil_div((bin_ + 1) * side, bins)
-    position = torch.arange(side, device=like.device)
-    return ((position >= start) & (position < end)).to(like.dtype) / (end - start).to(like.dtype)
+    number = torch.arange(bins, device=like.device)
+    return means_of_ranges(number * side // bins, ceil_div((number + 1) * side, bins), side, like.dtype)
