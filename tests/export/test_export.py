@@ -24,6 +24,7 @@ if not hasattr(torch.compiler, 'is_exporting'):
 from vitplug.export import Request, WrongFile, export_model
 from vitplug.export.folding import folded
 from vitplug.export.formats import FORMATS, Format
+from vitplug.export.pooling import mean_of_bins
 from vitplug.export.trace import open_sizes, trace
 from vitplug.export.verify import Difference, check, traced_shape, untraced_shapes
 
@@ -35,13 +36,13 @@ CLASSES = tuple('0123456789')
 PICTURE = np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8)
 
 
-def checkpoint(cfg: Config, path: Path, seed: int = 0) -> Path:
+def checkpoint(cfg: Config, path: Path, seed: int = 0, classes: tuple[str, ...] = CLASSES) -> Path:
     """A checkpoint of a model with its initial weights, as a training writes it."""
     torch.manual_seed(seed)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(copy.deepcopy(cfg.model))
     model.init_weights()
-    meta = dict(cfg=cfg.pretty_text, dataset_meta=dict(classes=CLASSES))
+    meta = dict(cfg=cfg.pretty_text, dataset_meta=dict(classes=classes))
     torch.save(dict(meta=meta, state_dict=model.state_dict()), path)
     return path
 
@@ -200,6 +201,22 @@ def test_bins_of_any_size_are_pooled_as_torch_does(side, bins):
     image = torch.randn(2, 3, side, 4, dtype=torch.float64)
     wanted = F.adaptive_max_pool2d(image, (bins, 4))
     assert_close(_pool_along(image, 2, side, bins), wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('bins', [(1, 1), (3, 2), (6, 6), (9, 11), (5, 14)])
+def test_means_of_bins_are_torchs(bins):
+    maps = torch.randn(2, 3, 9, 7, dtype=torch.float64)
+    assert_close(mean_of_bins(maps, bins), F.adaptive_avg_pool2d(maps, bins))
+
+
+@pytest.mark.slow
+def test_segmentor_with_pyramid_pooling_takes_any_size(tmp_path):
+    pytest.importorskip('onnxruntime')
+    cfg = Config.fromfile(SEGMENTOR)
+    model = cfg, checkpoint(cfg, tmp_path / 'a.pth', classes=('background', *CLASSES))
+    axes = ('batch', 'height', 'width')
+    differences = export_model(request(model, tmp_path / 'a.onnx', format='onnx', dynamic=axes), lambda line: None)
+    assert len(differences) == 6
 
 
 def test_compared_sizes_are_not_the_traced_one():

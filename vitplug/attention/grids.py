@@ -21,6 +21,20 @@ def ceil_div(number: Number, divisor: int) -> Number:
     return (number + divisor - 1) // divisor
 
 
+def means_of_ranges(start: Tensor, end: Tensor, side: int, dtype: torch.dtype) -> Tensor:
+    """The matrix ``(N, side)`` whose product with ``side`` entries is the mean of the entries in each of N ranges.
+
+    Args:
+        start: First entry of each range ``(N,)``.
+        end: One after its last entry ``(N,)``; no range is empty.
+        side: Number of entries.
+        dtype: Of the matrix.
+    """
+    entry = torch.arange(side, device=start.device)
+    inside = ((entry >= start[:, None]) & (entry < end[:, None])).to(dtype)
+    return inside / inside.sum(1, keepdim=True)
+
+
 @dataclass(frozen=True)
 class TokenGrid:
     """How the N tokens of one window, or of a whole image, lie in the image.

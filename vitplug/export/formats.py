@@ -13,11 +13,14 @@ from torch.export import ExportedProgram
 
 from vitplug.runs.exported import KEY
 
+from .pooling import mean_of_bins
 from .trace import quiet
 
 INPUT = 'images'
 # Of opset 20 on, ONNX's grid sampling, GELU and reductions are those of torch.
 OPSET = 20
+# ONNX has no adaptive average pooling, and torch's replacement takes the traced size for all sizes without a word.
+WITHOUT_ONNX = {torch.ops.aten.adaptive_avg_pool2d.default: mean_of_bins}
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,12 @@ def _write_torch(
     return dict(operators=dict(Counter(targets).most_common()))
 
 
+# With gradients, torch splits fused attention into other operations, which fail for open sizes of windows.
+@torch.no_grad()
 def _to_onnx(program: ExportedProgram, outputs: Sequence[str]) -> Any:
     """torch's own ONNX program of a graph."""
     return torch.onnx.export(
-        program,
+        program.run_decompositions(WITHOUT_ONNX),
         dynamo=True,
         verbose=False,
         opset_version=OPSET,

@@ -48,8 +48,8 @@ def traced_shape(own: tuple[int, int], dynamic: Sequence[str]) -> Shape:
     batch = 3 if 'batch' in dynamic else 1
     return (
         batch,
-        _up(height * 3 // 2) if 'height' in dynamic else height,
-        _up(width * 5 // 4) + 3 * STEP if 'width' in dynamic else width,
+        round_up(height * 3 // 2) if 'height' in dynamic else height,
+        round_up(width * 5 // 4) + 3 * STEP if 'width' in dynamic else width,
     )
 
 
@@ -66,16 +66,16 @@ def untraced_shapes(
     """
     batch, height, width = traced
     least, divisor = sizes or (1, 1)
-    heights = (own[0], height + STEP, _up(height * 3 // 4)) if 'height' in dynamic else (height,) * 3
-    widths = (own[1], _up(width * 3 // 4), width + 2 * STEP) if 'width' in dynamic else (width,) * 3
+    heights = (own[0], height + STEP, round_up(height * 3 // 4)) if 'height' in dynamic else (height,) * 3
+    widths = (own[1], round_up(width * 3 // 4), width + 2 * STEP) if 'width' in dynamic else (width,) * 3
     batches = (1, batch + 2) if 'batch' in dynamic else (batch,)
     found = dict.fromkeys(zip(heights, widths, strict=True))
     if sizes:
-        found = dict.fromkeys(tuple(_up(max(side, least), divisor) for side in size) for size in found)
+        found = dict.fromkeys(tuple(round_up(max(side, least), divisor) for side in size) for size in found)
     return [(b, *size) for size in found for b in batches]
 
 
-def _up(side: int, step: int = STEP) -> int:
+def round_up(side: int, step: int = STEP) -> int:
     """A side rounded up to a multiple."""
     return (side + step - 1) // step * step
 

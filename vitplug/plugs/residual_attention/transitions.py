@@ -13,7 +13,7 @@ from torch import Tensor
 from vitplug.compat import replace
 
 from ...attention.cache import cached
-from ...attention.grids import TokenGrid, ceil_div
+from ...attention.grids import TokenGrid, ceil_div, means_of_ranges
 from ...attention.layouts import Layout
 from ...attention.site import Site
 
@@ -63,11 +63,10 @@ def _resize_side(scores: Tensor, dim: int, size: int) -> Tensor:
 
 def _shares(before: int, size: int, like: Tensor) -> Tensor:
     """What each of ``size`` rows takes of each of ``before``, ``(size, before)``: a mean of some, or the nearest."""
-    new, old = torch.arange(size, device=like.device)[:, None], torch.arange(before, device=like.device)
-    first = new * before // size
-    last = first if size > before else ceil_div((new + 1) * before, size) - 1
-    covered = ((old >= first) & (old <= last)).to(like.dtype)
-    return covered / covered.sum(1, keepdim=True)
+    row = torch.arange(size, device=like.device)
+    start = row * before // size
+    end = start + 1 if size > before else ceil_div((row + 1) * before, size)
+    return means_of_ranges(start, end, before, like.dtype)
 
 
 def align_tokens(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, Tensor | None]:
