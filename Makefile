@@ -1,5 +1,5 @@
 # make demo   train and evaluate three small models on real images, write a table and pictures (one: TASK=detection)
-# make test   lint and run the quick tests; make test-all runs every test
+# make test   lint and run the quick tests; make test-all runs every test, make test-huggingface those that need transformers
 # make bench  measure the cost of every plug (half an hour or more, needs an idle machine)
 # Each target sets up $(VENV) first and skips finished steps.
 # make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it
@@ -36,7 +36,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-tasks test test-all bench lint format docs docs-serve
+.PHONY: help setup demo demo-tasks test test-all test-huggingface bench lint format docs docs-serve
 
 help:
 	@sed -n '1,6s/^# //p' Makefile
@@ -109,6 +109,18 @@ test: setup lint
 
 test-all: setup lint
 	@$(PY) -m pytest -n auto --dist worksteal
+
+# mmpretrain cannot be imported beside transformers 5, so that lies in a folder of its own.
+HUGGINGFACE := $(VENV)/huggingface
+
+$(DONE)/huggingface: $(DONE)/vitplug requirements/huggingface.txt
+	@$(STEP) "      transformers, for tests of Hugging Face's models" $(LOGS)/huggingface.log $(PY) -m pip install \
+	  --disable-pip-version-check --no-deps --upgrade --target $(HUGGINGFACE) -r requirements/huggingface.txt
+	@touch $@
+
+test-huggingface: $(DONE)/huggingface
+	@VITPLUG_TRANSFORMERS=$(abspath $(HUGGINGFACE)) $(PY) -m pytest --quick tests/checkpoints/test_foundation.py
+	@PYTHONPATH=$(abspath $(HUGGINGFACE)) $(PY) -m pytest --quick tests/adapters/test_hugging_face.py
 
 bench: setup
 	@$(PY) tools/analysis_tools/benchmark.py $(BENCH)
