@@ -337,6 +337,8 @@ def test_what_plugs_do_not_do_is_refused():
         model(x, is_causal=True)
     with pytest.raises(ValueError, match='attention mask'):
         model(x, attn_mask=torch.zeros(3, 17, 17))
+    with pytest.raises(ValueError, match='a position bias in a mask'):
+        model(x, attn_mask=torch.full((17, 17), -0.5, dtype=x.dtype))
     with pytest.raises(ValueError, match='has no plugs'):
         vitplug.unplug(timm_model(VIT))
     swin = vitplug.plug_in(timm_model(SWIN, strict_img_size=False, always_partition=True), 'gab')
@@ -344,11 +346,14 @@ def test_what_plugs_do_not_do_is_refused():
         swin(images(size=40))
 
 
+@pytest.mark.parametrize('additive', [True, False])
 @pytest.mark.parametrize('batched', [True, False])
-def test_masks_of_tokens(batched):
+def test_masks_of_tokens(batched, additive):
     model, x = timm_model(VIT), images()
     mask = torch.ones(2, 1, 17, 17, dtype=torch.bool) if batched else torch.ones(17, 17, dtype=torch.bool)
     mask[..., 9:] = False
+    if additive:
+        mask = torch.zeros(mask.shape, dtype=x.dtype).masked_fill(~mask, -torch.inf)
     expected = model(x, attn_mask=mask)
     assert not torch.allclose(expected[1], model(x)[1])
     torch.testing.assert_close(vitplug.plug_in(model, [])(x, attn_mask=mask), expected, atol=1e-12, rtol=0)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, WindowLayout
 from vitplug.attention.layouts import HIDDEN
-from vitplug.compat import replace
+from vitplug.compat import is_compiling, replace
 from vitplug.hosting import PixelGrid, PluggedModel, Section, build_plugs
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
@@ -215,6 +215,12 @@ def _with_mask(site: Site, extras: Extras) -> Site:
         )
     is_additive = mask.is_floating_point() and mask.ndim == 4
     sees = mask > torch.finfo(mask.dtype).min / 2 if is_additive else mask.bool()
+    # Once a forward: reading a value waits for a GPU, and cannot be compiled.
+    if is_additive and site.index == 0 and not is_compiling() and (mask != 0)[sees].any():
+        raise ValueError(
+            'attention mask: has other values than 0 and the lowest one, as a position bias in a mask does, which plugs '
+            'would not see: mask tokens alone, and give the bias to the model in another way'
+        )
     if mask.ndim == 2:
         return replace(site, valid=sees, attends_padding=False)
     return replace(site, mask=torch.where(sees, 0.0, HIDDEN), valid=sees.squeeze(1).any(-2), attends_padding=False)
