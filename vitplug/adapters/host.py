@@ -218,8 +218,8 @@ def _with_mask(site: Site, extras: Extras) -> Site:
     # Once a forward: reading a value waits for a GPU, and cannot be compiled.
     if is_additive and site.index == 0 and not is_compiling() and (mask != 0)[sees].any():
         raise ValueError(
-            'attention mask: has other values than 0 and the lowest one, as a position bias in a mask does, which plugs '
-            'would not see: mask tokens alone, and give the bias to the model in another way'
+            'attention mask: has other values than 0 and the lowest one, as a position bias in a mask does; plugs would '
+            'not see them: mask tokens alone, and give the bias to the model in another way'
         )
     if mask.ndim == 2:
         return replace(site, valid=sees, attends_padding=False)
