@@ -218,7 +218,7 @@ def _with_mask(site: Site, extras: Extras) -> Site:
     # Once a forward: reading a value waits for a GPU, and cannot be compiled.
     if is_additive and site.index == 0 and not is_compiling() and (mask != 0)[sees].any():
         raise ValueError(
-            'attention mask: has other values than 0 and the lowest one, as a position bias in a mask does; plugs would '
+            'attention mask: has other values than 0 and the lowest one, such as those of a position bias. Plugs would '
             'not see them: mask tokens alone, and give the bias to the model in another way'
         )
     if mask.ndim == 2:
