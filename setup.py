@@ -47,6 +47,7 @@ TEST = [
     'onnxruntime',
     'onnxscript',
     'psutil',
+    'pyautoattack>=0.2',
     'pytest',
     'pytest-xdist',
     'pyyaml',
@@ -104,6 +105,7 @@ setup(
         'timm': ['timm>=1.0.31'],
         # Not beside onedl or openmmlab: mmpretrain cannot be imported with transformers 5.
         'huggingface': ['transformers>=5.24,<6', 'safetensors'],
+        'autoattack': ['pyautoattack>=0.2'],
         'slurm': ['submitit>=1.5'],
         'ray': ['ray>=2.9'],
     },

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vitplug.attention import fused_attention, tuning
-from vitplug.robustness.attacks import FGSM, PGD, black_box_wins, check_model, gradient
+from vitplug.robustness.attacks import FGSM, PGD, StandardAutoAttack, black_box_wins, check_model, gradient
 
 SIZE = (3, 4, 5)
 IMAGES = [4, 9, 2]
@@ -153,6 +153,29 @@ def test_wrong_sizes_are_named(epsilon):
             attack(epsilon)
     with pytest.raises(ValueError, match='steps = 0'):
         PGD(0.1, steps=0)
+
+
+@pytest.mark.slow
+def test_autoattack_is_at_least_as_strong_as_pgd_and_depends_on_the_image_alone():
+    pytest.importorskip('pyautoattack')
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(60, 32), nn.Tanh(), nn.Linear(32, 10)).eval()
+    pixels = torch.rand(4, *SIZE)
+    labels = model(pixels).argmax(1)
+    attack = StandardAutoAttack(0.03)
+    found = attack(model, pixels, labels, range(4))
+    assert (found - pixels).abs().max() <= 0.03 + 1e-6 and found.min() >= 0 and found.max() <= 1
+    by_pgd = PGD(0.03)(model, pixels, labels, range(4))
+    kept, kept_by_pgd = (model(x).argmax(1) == labels for x in (found, by_pgd))
+    assert (kept <= kept_by_pgd).all()
+    torch.testing.assert_close(attack(model, pixels[2:3], labels[2:3], [2]), found[2:3])
+
+
+def test_autoattack_of_few_classes_is_refused(problem):
+    pytest.importorskip('pyautoattack')
+    model, pixels, labels, _ = problem
+    with pytest.raises(ValueError, match='need 10 classes, and the model has 2'):
+        StandardAutoAttack(0.1)(model, pixels, labels, IMAGES)
 
 
 # --- gradients through fast forms ---

@@ -395,7 +395,7 @@ def test_other_runs_do_not_share_a_folder(folder, tmp_path):
         (f'{BOTH} --suite all', 'the paper does not state the size of its FGSM: give --epsilon'),
         (f'{BOTH} --suite cb-table8 --epsilon 4', 'epsilon = 4.0: expected above 0 and at most 1, such as 4/255'),
         (f'{BOTH} --suite cb-table8 --epsilon a/b', '--epsilon a/b: expected a number or a fraction'),
-        (f'{BOTH} --suite revit-table4 --epsilon 1/255', 'are for cb-table8, and --suite is revit-table4'),
+        (f'{BOTH} --suite revit-table4 --epsilon 1/255', 'are for cb-table8, not --suite revit-table4'),
         (f'{BOTH} --suite cb-table8 --calibrate 0.3e3', '--calibrate 300: expected a top-1 accuracy in points'),
         (f'{BOTH} --suite corruptions --severities 6', r'--severities = 6: expected 0 \(the image as it is\) to 5'),
         (f'{BOTH} --suite cb-table12 --repeats 1', '--repeats 1: expected at least 2'),

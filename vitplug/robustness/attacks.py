@@ -7,6 +7,7 @@ white-box, untargeted, and bounded in the maximum norm.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Protocol
 from unittest import mock
 
@@ -18,6 +19,8 @@ from torch import Tensor
 Logits = Callable[[Tensor], Tensor]
 # Random images of the black box that a white box has to beat.
 GUESSES = 4
+# One class and the nine others that AutoAttack's targeted attacks aim at.
+LEAST_CLASSES = 10
 
 
 class Attack(Protocol):
@@ -82,6 +85,47 @@ class PGD:
             found = found.clamp(low, high)
             found = found + step * gradient(logits, found, labels).sign()
         return found.clamp(low, high)
+
+
+@dataclass(frozen=True)
+class StandardAutoAttack:
+    """AutoAttack's standard version: APGD-CE, targeted APGD-DLR, targeted FAB, Square (Croce and Hein, ICML 2020).
+
+    Each image is attacked alone, so that what is drawn depends on the seed and its number. Needs ``pyautoattack``.
+
+    Attributes:
+        epsilon: Radius of the ball, above 0, at most 1.
+        seed: Of what is drawn.
+
+    Raises:
+        ImportError: If the package is missing.
+        ValueError: In the call, if there are fewer classes than its targeted attacks need.
+    """
+
+    epsilon: float
+    seed: int = 0
+
+    def __post_init__(self):
+        check_epsilon(self.epsilon)
+        if find_spec('pyautoattack') is None:
+            raise ImportError("AutoAttack needs pyautoattack: pip install 'vitplug[autoattack]'")
+
+    def __call__(self, logits: Logits, pixels: Tensor, labels: Tensor, images: Sequence[int]) -> Tensor:
+        from pyautoattack import AutoAttack
+
+        with torch.no_grad():
+            classes = logits(pixels[:1]).shape[1]
+        if classes < LEAST_CLASSES:
+            raise ValueError(
+                f'AutoAttack: its targeted attacks need {LEAST_CLASSES} classes, and the model has {classes}'
+            )
+        found = []
+        for image, x, label in zip(images, pixels.detach().split(1), labels.split(1), strict=True):
+            attack = AutoAttack(logits, eps=self.epsilon, seed=self.seed + image, device=pixels.device)
+            attack.verbose = False
+            with torch.enable_grad():
+                found.append(attack.run_standard_evaluation(x, label, batch_size=1)[0])
+        return torch.cat(found).detach().to(pixels).clamp(pixels - self.epsilon, pixels + self.epsilon)
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -104,9 +104,9 @@ def _options(args: argparse.Namespace) -> Options:
     if args.calibrate is not None and not 0 < args.calibrate < 100:
         raise ValueError(f'--calibrate {args.calibrate:g}: expected a top-1 accuracy in points, above 0 and below 100')
     attacking = {CALIBRATED, ALL} & set(args.suite)
-    if not attacking and (args.epsilon or args.pgd or args.calibrate is not None):
+    if not attacking and (args.epsilon or args.pgd or args.autoattack or args.calibrate is not None):
         raise ValueError(
-            f'--epsilon, --calibrate and --pgd are for {CALIBRATED}, and --suite is {" ".join(args.suite)}'
+            f'--epsilon, --calibrate, --pgd and --autoattack are for {CALIBRATED}, not --suite {" ".join(args.suite)}'
         )
     if not args.photons > 0:
         raise ValueError(f'--photons {args.photons}: expected a number above 0')
@@ -115,6 +115,7 @@ def _options(args: argparse.Namespace) -> Options:
     return Options(
         sorted({_epsilon(text) for text in args.epsilon}),
         args.pgd,
+        args.autoattack,
         args.directions,
         args.photons,
         sorted(set(args.severities) - {0}),
@@ -169,6 +170,9 @@ def _parser() -> argparse.ArgumentParser:
         help='find the epsilon at which the first model has this top-1 accuracy, in points',
     )
     attacks.add_argument('--pgd', type=int, default=0, metavar='STEPS', help='attack with PGD, too (default: no)')
+    attacks.add_argument(
+        '--autoattack', action='store_true', help='attack with AutoAttack, too: thousands of forwards for each image'
+    )
     attacks.add_argument(
         '--imagenet-a', type=Path, metavar='DIR', help='ImageNet-A, a folder for each of its 200 classes'
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from .attacks import FGSM, PGD
+from .attacks import FGSM, PGD, StandardAutoAttack
 from .columns import Column
 from .conditions import CLEAN, ZERO, Condition, after_loading, at_input, calibrated, check_resizes
 from .scores import Truth
@@ -57,6 +57,7 @@ class Options:
     Attributes:
         epsilons: Sizes of the attacks, of pixels from 0 to 1.
         pgd_steps: Steps of PGD; 0 for no PGD.
+        autoattack: Whether to attack with AutoAttack, too.
         directions: Of the shifts: ``'first'`` for right and down, ``'both'`` for left and up, too.
         photons: Of the shot noise, for one grey level.
         severities: Of the corruptions.
@@ -67,6 +68,7 @@ class Options:
 
     epsilons: Sequence[float] = ()
     pgd_steps: int = 0
+    autoattack: bool = False
     directions: str = 'first'
     photons: float = 1.0
     severities: Sequence[int] = SEVERITIES
@@ -116,6 +118,9 @@ def _cb_table8(columns: Sequence[Column], options: Options) -> Iterator[Conditio
         if options.pgd_steps:
             name = f'PGD, {options.pgd_steps} steps'
             yield Condition(f'{name}, {size}', name, attack=PGD(epsilon, options.pgd_steps), **attacked)
+        if options.autoattack:
+            name = 'AutoAttack'
+            yield Condition(f'{name}, {size}', name, attack=StandardAutoAttack(epsilon), **attacked)
     if options.imagenet_a:
         classes = [int(index) for index in _timm_list('imagenet_a_indices.txt')]
         _check_imagenet(columns, 'ImageNet-A')
@@ -338,7 +343,7 @@ SUITES: Mapping[str, Suite] = {
             'FGSM: one step of the sign of the gradient, pixels from 0 to 1, clipped, normalisation inside the model; '
             'the paper states neither epsilon nor its domain',
             'ImageNet-A: the best of its 200 classes; the paper does not say so. The row is there with --imagenet-a',
-            'PGD is in none of the papers',
+            'PGD and AutoAttack are in none of the papers',
         ),
     ),
     'cb-table12': Suite(
