@@ -24,7 +24,7 @@ if not hasattr(torch.compiler, 'is_exporting'):
 from vitplug.export import Request, WrongFile, export_model
 from vitplug.export.folding import folded
 from vitplug.export.formats import FORMATS, Format
-from vitplug.export.pooling import mean_of_bins
+from vitplug.export.operators import mean_of_bins, repeat_entries
 from vitplug.export.trace import open_sizes, trace
 from vitplug.export.verify import Difference, check, traced_shape, untraced_shapes
 
@@ -207,6 +207,12 @@ def test_bins_of_any_size_are_pooled_as_torch_does(side, bins):
 def test_means_of_bins_are_torchs(bins):
     maps = torch.randn(2, 3, 9, 7, dtype=torch.float64)
     assert_close(mean_of_bins(maps, bins), F.adaptive_avg_pool2d(maps, bins))
+
+
+@pytest.mark.parametrize('dim', [None, 0, 1, -1])
+def test_repeated_entries_are_torchs(dim):
+    x = torch.arange(24.0).view(2, 3, 4)
+    assert_close(repeat_entries(x, 3, dim), x.repeat_interleave(3, dim), rtol=0, atol=0)
 
 
 @pytest.mark.slow

@@ -13,14 +13,12 @@ from torch.export import ExportedProgram
 
 from vitplug.runs.exported import KEY
 
-from .pooling import mean_of_bins
+from .operators import REPLACED
 from .trace import quiet
 
 INPUT = 'images'
 # Of opset 20 on, ONNX's grid sampling, GELU and reductions are those of torch.
 OPSET = 20
-# ONNX has no adaptive average pooling, and torch's replacement takes the traced size for all sizes without a word.
-WITHOUT_ONNX = {torch.ops.aten.adaptive_avg_pool2d.default: mean_of_bins}
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def _write_torch(
 def _to_onnx(program: ExportedProgram, outputs: Sequence[str]) -> Any:
     """torch's own ONNX program of a graph."""
     return torch.onnx.export(
-        program.run_decompositions(WITHOUT_ONNX),
+        program.run_decompositions(dict(REPLACED)),
         dynamo=True,
         verbose=False,
         opset_version=OPSET,
