@@ -250,7 +250,7 @@ def _plain(comparison: Comparison) -> dict:
 
 
 def ranks_picture(ranks: Ranks) -> bytes:
-    """PNG of mean ranks on a line, with the critical difference: bars join variants that are not shown to differ."""
+    """PNG of mean ranks, each with a bar of the critical difference: a rank beyond its end differs."""
     ordered = sorted(ranks.mean.items(), key=lambda item: item[1])
     figure = Figure(figsize=(6, 1.2 + 0.3 * len(ordered)), layout='constrained')
     ax = figure.subplots()
