@@ -1,4 +1,4 @@
-"""Writes the results of docs/evidence from the reports beside its page: python docs/tools/evidence.py [GRIDS]
+"""Writes the results of docs/evidence from the reports beside its page: python docs/tools/evidence.py [GRIDS] [--page DIR]
 
 GRIDS is a folder that holds those of grids, such as work_dirs/evidence. Its reports are taken over first; nothing is
 written there, and cells may be running. The page's own table names the grids. What is generated stands between markers;
@@ -98,11 +98,12 @@ class Result:
 def main(argv: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description='Write the results of docs/evidence from the reports beside it.')
     options.add_argument('grids', nargs='?', type=Path, help='folder with those of the grids: take their reports over')
+    options.add_argument('--page', type=Path, default=EVIDENCE, metavar='DIR', help='folder of another page like it')
     args = options.parse_args(argv)
     with one_line_errors(*SETTINGS):
         if args.grids:
-            take_over(args.grids, EVIDENCE)
-        write(EVIDENCE)
+            take_over(args.grids, args.page)
+        write(args.page)
 
 
 def take_over(grids: Path, evidence: Path) -> None:

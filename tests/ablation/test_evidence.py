@@ -19,8 +19,10 @@ from vitplug.ablation.report import read_report, write_report
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / 'docs' / 'evidence'
-GRIDS = sorted(EVIDENCE.glob('*.py'))
-REPORTS = sorted(EVIDENCE.glob('*.json'))
+STUDY = EVIDENCE / 'cb'
+PAGES = [EVIDENCE, STUDY]
+GRIDS = [path for page in PAGES for path in sorted(page.glob('*.py'))]
+REPORTS = [path for page in PAGES for path in sorted(page.glob('*.json'))]
 TOOL = runpy.run_path(str(ROOT / 'docs' / 'tools' / 'evidence.py'))
 
 
@@ -28,18 +30,20 @@ TOOL = runpy.run_path(str(ROOT / 'docs' / 'tools' / 'evidence.py'))
 
 
 @pytest.mark.parametrize('path', GRIDS, ids=lambda path: path.stem)
-def test_grid_is_the_one_of_the_page(path):
+def test_grid_is_the_one_of_the_page(path, monkeypatch):
+    monkeypatch.syspath_prepend(str(STUDY / 'settings'))
     grid = read_grid_file(path)
     variants = make_variants(grid)
     assert variants[0].label == 'none' and choose_metric(variants[0].cfg, grid.metric) == grid.metric
-    text = (EVIDENCE / 'README.md').read_text()
+    text = (path.parent / 'README.md').read_text()
     [row] = re.findall(rf'^\| \[{path.stem}\]\({path.name}\) \|.*$', text, re.MULTILINE)
     seeds, cells = (int(number) for number in row.split('|')[-4:-2])
     assert (seeds, cells) == (len(grid.seeds), len(grid.seeds) * len(variants))
     [costs] = re.findall(rf'^\| {path.stem} \| ([\d,]+) \|', text, re.MULTILINE)
     assert int(costs.replace(',', '')) == variants[0].cfg.train_cfg.max_iters
-    command = f'python tools/ablate.py docs/evidence/{path.name} --out work_dirs/evidence/{path.stem}'
-    assert command in text and f'# {command}\n' in path.read_text()
+    name = path.relative_to(EVIDENCE).with_suffix('').as_posix()
+    command = f'python tools/ablate.py docs/evidence/{name}.py --out work_dirs/evidence/{name}'
+    assert command in text and f'{command}\n' in path.read_text()
 
 
 def test_checkpoint_is_that_of_the_training_before():
@@ -55,9 +59,10 @@ def test_checkpoint_is_that_of_the_training_before():
 # --- the page of the repository ---
 
 
-def test_page_is_what_the_reports_give():
-    page = (EVIDENCE / 'README.md').read_text()
-    assert TOOL['fill'](page, TOOL['parts'](TOOL['read_results'](EVIDENCE))) == page, 'python docs/tools/evidence.py'
+@pytest.mark.parametrize('folder', PAGES, ids=lambda path: path.name)
+def test_page_is_what_the_reports_give(folder):
+    page = (folder / 'README.md').read_text()
+    assert TOOL['fill'](page, TOOL['parts'](TOOL['read_results'](folder))) == page, 'python docs/tools/evidence.py'
 
 
 @pytest.mark.parametrize('report', REPORTS, ids=lambda path: path.stem)
@@ -72,15 +77,16 @@ def test_report_is_of_a_grid_and_names_no_machine(report):
         assert (variant['label'], stored) == (row.label, pytest.approx(found))
 
 
-def test_pictures_are_those_of_the_reports():
+@pytest.mark.parametrize('folder', PAGES, ids=lambda path: path.name)
+def test_pictures_are_those_of_the_reports(folder):
     drawn = {
         picture.name: picture.draw(result.summary)
-        for result in TOOL['read_results'](EVIDENCE)
+        for result in TOOL['read_results'](folder)
         for picture in TOOL['pictures'](result)
     }
-    assert {path.name for path in EVIDENCE.glob('*.png')} == {*drawn}, 'python docs/tools/evidence.py'
+    assert {path.name for path in folder.glob('*.png')} == {*drawn}, 'python docs/tools/evidence.py'
     for name, png in drawn.items():
-        committed, ours = Image.open(EVIDENCE / name), Image.open(BytesIO(png))
+        committed, ours = Image.open(folder / name), Image.open(BytesIO(png))
         assert committed.size == ours.size
         if f'version{matplotlib.__version__},' in committed.info['Software']:  # others may draw text otherwise
             assert np.array_equal(np.asarray(committed), np.asarray(ours)), f'{name}: python docs/tools/evidence.py'
