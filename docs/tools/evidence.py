@@ -1,4 +1,4 @@
-"""Writes the results of docs/evidence from the reports beside its page: python docs/tools/evidence.py [GRIDS] [--page DIR]
+"""Writes a page of results from the reports beside it: python docs/tools/evidence.py [GRIDS] [--page DIR]
 
 GRIDS is a folder that holds those of grids, such as work_dirs/evidence. Its reports are taken over first; nothing is
 written there, and cells may be running. The page's own table names the grids. What is generated stands between markers;

@@ -1,5 +1,6 @@
 # Which part of Context Broadcasting costs accuracy: the halving, the mean, its scale, its place or its depth.
-# PYTHONPATH=docs/evidence/cb/settings python tools/ablate.py docs/evidence/cb/variants.py --out work_dirs/evidence/cb/variants
+# PYTHONPATH=docs/evidence/cb/settings \
+# python tools/ablate.py docs/evidence/cb/variants.py --out work_dirs/evidence/cb/variants
 base = 'settings/variants.py'
 plugs = [
     'none',
