@@ -18,7 +18,7 @@ from timm.layers.pos_embed_sincos import (
 )
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, Site, fused_attention
+from vitplug.attention import GlobalLayout, Site, fused_attention, tuning
 from vitplug.hosting import SelfAttention
 from vitplug.plugs import (
     AttentionScale,
@@ -106,9 +106,12 @@ def test_sink(host, start, learnable):
     assert b.model.plug_summary.endswith('attention: fused')
 
 
-@pytest.mark.parametrize('beside', ['', '+gab'])
-def test_gradients_of_a_learned_sink_without_maps(beside, monkeypatch):
-    """Fused and plain are twins; alone, the logit is a channel of the keys, and one call without mask serves."""
+@pytest.mark.parametrize(
+    ('beside', 'tiles_from', 'widths'), [('', 4, (9, 9, None)), ('', 512, None), ('+gab', 4, None)]
+)
+def test_gradients_of_a_learned_sink_without_maps(beside, tiles_from, widths, monkeypatch):
+    """Fused and plain are twins; alone and with many tokens, the logit is a channel of the keys and one call serves."""
+    monkeypatch.setattr(tuning, 'TILES_FROM', tiles_from)
     model = randomize(vit(plugs='sink' + beside)).double()
     x, calls = images(32, 40), []
     leaves = [p for p in model.parameters() if p.requires_grad]
@@ -120,7 +123,7 @@ def test_gradients_of_a_learned_sink_without_maps(beside, monkeypatch):
 
     monkeypatch.setattr(torch.nn.functional, 'scaled_dot_product_attention', counted)
     got = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
-    assert beside or calls == [(9, 9, None)] * 4
+    assert calls == [widths] * 4 if widths else (9, 9, None) not in calls
     with fused_attention(False):
         expected = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
     assert_close(got, expected)

@@ -62,10 +62,13 @@ class Attention:
         """The same with keys and values after the tokens'. Biases become one of all pairs where there are any.
 
         Logits that need a gradient are products where there is no bias beside them: a bias with a gradient would form
-        maps. Queries then have one more channel, of 1, and keys one of the logits.
+        maps, which is faster only for the few tokens of small images on a CPU. Queries then have one more channel, of
+        1, and keys one of the logits.
         """
-        if extra.logits is not None and torch.is_grad_enabled() and extra.logits.requires_grad and not self.biases:
-            more = 1 if tuning.on_cpu(self.q.device) else tuning.WIDTH_OF_CALL
+        on_cpu = tuning.on_cpu(self.q.device)
+        learned = extra.logits is not None and torch.is_grad_enabled() and extra.logits.requires_grad
+        if learned and not self.biases and not (on_cpu and self.q.shape[-2] * self.num_keys < tuning.TILES_FROM**2):
+            more = 1 if on_cpu else tuning.WIDTH_OF_CALL
             of_keys = extra.logits.to(extra.k.dtype)[:, :, None].expand(*extra.k.shape[:4], 1) / self.scale
             k = torch.cat((extra.k, F.pad(of_keys, (0, more - 1))), dim=-1)
             q = torch.cat((self.q, F.pad(torch.ones_like(self.q[..., :1]), (0, more - 1))), dim=-1)

@@ -63,7 +63,8 @@ class ScaledMaps(nn.Module):
     def _of_outputs(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         out_BWHNd = fused(inputs)
         scale_H11 = self.attention_scale.to(out_BWHNd.dtype)[:, None, None]
-        return out_BWHNd * (1 + scale_H11) - scale_H11 * uniform_attention(inputs.v, site), carry
+        shift = -scale_H11 * uniform_attention(inputs.v, site)
+        return torch.addcmul(shift, out_BWHNd, 1 + scale_H11), carry
 
 
 class FeatureScale(Plug):
@@ -104,4 +105,6 @@ class ScaledFeatures(nn.Module):
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         mean_B1D = token_mean(x_BND, site.valid)
-        return x_BND + (self.of_mean * mean_B1D + self.of_rest * (x_BND - mean_B1D)).to(x_BND.dtype)
+        # As (1 + l2) x + (l1 - l2) mean: one pass over the tokens.
+        shift_B1D = (self.of_mean - self.of_rest) * mean_B1D
+        return torch.addcmul(shift_B1D, x_BND, 1 + self.of_rest).to(x_BND.dtype)

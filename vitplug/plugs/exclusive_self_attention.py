@@ -55,4 +55,4 @@ class WithoutOwn(nn.Module):
         own_BNHd = carry[self.key].view_as(heads_BNHd)
         along = (heads_BNHd * own_BNHd).sum(-1, keepdim=True)
         length = own_BNHd.square().sum(-1, keepdim=True).clamp(min=torch.finfo(own_BNHd.dtype).tiny)
-        return heads_BNHd - along / length * own_BNHd
+        return torch.addcmul(heads_BNHd, along / length, own_BNHd, value=-1)

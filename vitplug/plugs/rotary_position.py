@@ -230,9 +230,8 @@ def _turned_neighbours(t: Tensor, cos_HNp: Tensor, sin_HNp: Tensor) -> Tensor:
 
 def _turned_halves(t: Tensor, cos_HNp: Tensor, sin_HNp: Tensor) -> Tensor:
     """Channels i and d / 2 + i turned."""
-    first, second = t.chunk(2, dim=-1)
-    turned = torch.addcmul(first * cos_HNp, second, sin_HNp, value=-1), torch.addcmul(second * cos_HNp, first, sin_HNp)
-    return torch.cat(turned, dim=-1)
+    cos, sin = torch.cat((cos_HNp, cos_HNp), dim=-1), torch.cat((-sin_HNp, sin_HNp), dim=-1)
+    return torch.addcmul(t * cos, t.roll(t.shape[-1] // 2, dims=-1), sin)
 
 
 MODES = {'axial': AxialRotation, 'mixed': MixedRotation, 'dinov3': CentredRotation}
