@@ -1,5 +1,6 @@
 # CamVid: 367, 101 and 233 road scenes of 480 x 360 pixels for training, validation and test; 11 classes. Label 255 is
 # void. Images are halved; results are compared at the original size.
+_base_ = '../loaders.py'
 data_root = '{{$VITPLUG_CAMVID:data/camvid}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/camvid.py FOLDER')
 metainfo = dict(
@@ -30,8 +31,6 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=8,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='BaseSegDataset',
         data_root=data_root,
@@ -41,36 +40,21 @@ train_dataloader = dict(
         pipeline=train_pipeline,
     ),
 )
-# One image per batch: images are tested at their original, often non-square, size.
+# One image per batch: images are tested at their original, often non-square, size, which is that of the label maps.
 val_dataloader = dict(
     batch_size=1,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
+        train_dataloader['dataset'],
         data_prefix=dict(img_path='images/val', seg_map_path='annotations/val'),
-        img_suffix='.png',
-        metainfo=metainfo,
         pipeline=test_pipeline,
-        # Label maps keep the original size, which is the size of the results.
         test_mode=True,
     ),
 )
 test_dataloader = dict(
-    batch_size=1,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
+    val_dataloader,
     dataset=dict(
-        type='BaseSegDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/test', seg_map_path='annotations/test'),
-        img_suffix='.png',
-        metainfo=metainfo,
-        pipeline=test_pipeline,
-        test_mode=True,
+        val_dataloader['dataset'], data_prefix=dict(img_path='images/test', seg_map_path='annotations/test')
     ),
 )
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])

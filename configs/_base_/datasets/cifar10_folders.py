@@ -1,4 +1,5 @@
 # CIFAR-10 as JPEG or PNG files in class folders, train/CLASS and test/CLASS, at its own 32 x 32 pixels.
+_base_ = '../classification_loaders.py'
 data_root = '{{$VITPLUG_CIFAR10:data/cifar10_folders}}'
 classes = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 
@@ -12,9 +13,6 @@ test_pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=64,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
-    collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='CustomDataset',
         data_root=data_root,
@@ -26,16 +24,7 @@ train_dataloader = dict(
 val_dataloader = dict(
     batch_size=250,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='test',
-        metainfo=dict(classes=classes),
-        pipeline=test_pipeline,
-    ),
+    dataset=dict(train_dataloader['dataset'], data_prefix='test', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(type='Accuracy', topk=(1,))

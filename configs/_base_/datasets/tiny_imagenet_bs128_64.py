@@ -17,9 +17,7 @@ train_dataloader = dict(
 )
 val_dataloader = dict(
     dataset=dict(
-        _delete_=True,
-        type='CustomDataset',
-        data_root='data/tiny-imagenet',
+        train_dataloader['dataset'],
         data_prefix='val',
         pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')],
     )
