@@ -65,10 +65,8 @@ class Attention:
         maps, which is faster only for the few tokens of small images on a CPU. Queries then have one more channel, of
         1, and keys one of the logits.
         """
-        on_cpu = tuning.on_cpu(self.q.device)
-        learned = extra.logits is not None and torch.is_grad_enabled() and extra.logits.requires_grad
-        if learned and not self.biases and not (on_cpu and self.q.shape[-2] * self.num_keys < tuning.TILES_FROM**2):
-            more = 1 if on_cpu else tuning.WIDTH_OF_CALL
+        if extra.logits is not None and self._multiplies(extra.logits):
+            more = 1 if tuning.on_cpu(self.q.device) else tuning.WIDTH_OF_CALL
             of_keys = extra.logits.to(extra.k.dtype)[:, :, None].expand(*extra.k.shape[:4], 1) / self.scale
             k = torch.cat((extra.k, F.pad(of_keys, (0, more - 1))), dim=-1)
             q = torch.cat((self.q, F.pad(torch.ones_like(self.q[..., :1]), (0, more - 1))), dim=-1)
@@ -94,6 +92,11 @@ class Attention:
             biases=() if bias is None else (DenseBias(bias[(None,) * (5 - bias.ndim)]),),
             mask=None if mask is None else F.pad(mask, (0, count)),
         )
+
+    def _multiplies(self, logits: Tensor) -> bool:
+        """Whether logits of extra keys become a channel of q and k."""
+        are_few = tuning.on_cpu(self.q.device) and self.q.shape[-2] * self.num_keys < tuning.TILES_FROM**2
+        return torch.is_grad_enabled() and logits.requires_grad and not self.biases and not are_few
 
     @property
     def offset_bias(self) -> OffsetBias | None:

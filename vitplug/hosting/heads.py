@@ -1,19 +1,22 @@
 """Stock projections in a block whose heads plugs have changed."""
 
+from collections.abc import MutableMapping
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitplug.plugs import BlockShape
 
 
-def fit_heads(attention: nn.Module, state_dict, prefix, *_) -> None:
+def fit_heads(attention: Any, state_dict: MutableMapping[str, Any], prefix: str, *_: Any) -> None:
     """Makes a stock checkpoint's projections fit the heads that plugs have made of the host's.
 
     q, k and v rows of removed heads are left out; heads that the checkpoint lacks keep their present
     weights; where a head has several outputs, its columns in the projection are divided among them.
 
     Args:
-        attention: Has ``shape``, ``embed_dims``, ``projected_heads`` and ``proj``. A projection may be None.
+        attention: A module with ``shape``, ``embed_dims``, ``projected_heads`` and ``proj``. A projection may be None.
         state_dict: The checkpoint; changed.
         prefix: Prefix of the attention's keys.
     """

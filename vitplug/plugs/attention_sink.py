@@ -55,7 +55,7 @@ class NullKey(nn.Module):
 
     def forward(self, q_BWHNd: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor | None]:
         zeros = q_BWHNd.new_zeros(1, 1, q_BWHNd.shape[2], 1, q_BWHNd.shape[4])
-        logit = self.sink_logit
+        logit: Tensor | None = self.sink_logit
         if logit is None and self.start:
             logit = q_BWHNd.new_full((1, 1), self.start)
         return zeros, zeros, logit

@@ -1,6 +1,7 @@
 """Sparse attention: *Adaptively Sparse Transformers* (Correia et al., EMNLP 2019)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,22 +91,21 @@ class _Entmax(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, z: Tensor, alpha: Tensor | float) -> Tensor:
-        is_learned = isinstance(alpha, Tensor)
-        ctx.alpha = None if is_learned else alpha
-        if is_learned:
+    def forward(ctx: Any, z: Tensor, alpha: Tensor | float) -> Tensor:
+        ctx.alpha = None if isinstance(alpha, Tensor) else alpha
+        if isinstance(alpha, Tensor):
             rest = alpha.detach().view(1, 1, -1, 1, 1) - 1
             p = torch.where(rest < NEAR, z.softmax(-1), _by_newton(z, rest.clamp(min=NEAR)))
         elif alpha - 1 < NEAR:
             p = z.softmax(-1)
         else:
             p = (_by_newton if alpha <= 2 else _by_halving)(z, alpha - 1)
-        ctx.save_for_backward(p, *([alpha] if is_learned else []))
+        ctx.save_for_backward(p, *([alpha] if isinstance(alpha, Tensor) else []))
         return p
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         p, *learned = ctx.saved_tensors
         alpha = learned[0].view(1, 1, -1, 1, 1) if learned else ctx.alpha
         slope = _power(p, 2 - alpha)

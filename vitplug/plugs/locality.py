@@ -68,7 +68,9 @@ class Temperature(nn.Module):
 class HiddenSelf(nn.Module):
     """Far below all other logits for a token and itself. A token that is alone still sees itself."""
 
-    def __init__(self):
+    hidden: Tensor
+
+    def __init__(self) -> None:
         super().__init__()
         self.register_buffer('hidden', torch.empty(1), persistent=False)
         self.reset_parameters()

@@ -104,7 +104,7 @@ def _plug(node: ast.expr, text: str) -> dict:
             f'{ast.unparse(node)!r} in {text} is no plug: expected a name such as gab, or a name with arguments such '
             'as residual(alpha=0.25)'
         )
-    settings: dict[str, Any] = dict(type=_type(call.func.id, text))
+    settings: dict = dict(type=_type(call.func.id, text))
     for keyword in call.keywords:
         if keyword.arg == 'type':
             raise ValueError(

@@ -24,6 +24,8 @@ class BottleneckRefine(Refine):
     Batch statistics cover all images, windows and token pairs, masked ones included.
     """
 
+    reference_tokens: Tensor
+
     def __init__(self, heads: int, num_tokens: int, settings: Refiner):
         super().__init__(settings)
         maps, side = heads * settings.expansion, settings.kernel_size

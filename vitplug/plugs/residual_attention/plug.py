@@ -88,7 +88,8 @@ class ResidualAttention(Plug):
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
         sources = self._sources(plans)
         sum_from = self._sum_from(zip(plans, sources, strict=True))
-        blends = {plan.index for pair in zip(plans, sources, strict=True) if pair[1] for plan in pair}
+        pairs = zip(plans, sources, strict=True)
+        blends = {index for plan, source in pairs if source for index in (plan.index, source.index)}
         return [
             # Where nothing is blended or handed on, attention stays as it is, fused.
             {'scores': self._blend(plan, source, sum_from)} if plan.index in blends else {}
@@ -159,7 +160,7 @@ class ResidualAttention(Plug):
 
     def _blend(self, plan: LayerPlan, source: LayerPlan | None, sum_from: float) -> Blend:
         alpha = self._alpha() if self.per_layer and source else self._alpha_key
-        align = source and self._align(plan, source)
+        align = self._align(plan, source) if source else None
         return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
 
     def _align(self, plan: LayerPlan, source: LayerPlan) -> Align:
