@@ -104,6 +104,19 @@ def test_bins_of_any_size_are_pooled(tmp_path):
         assert_close(torch.from_numpy(session.run(None, {'images': x.numpy()})[0]), *pool(x))
 
 
+def test_tiny_numbers_are_added(tmp_path):
+    class Tiny(torch.nn.Module):
+        def forward(self, images):
+            small = images.abs() * 1e-9
+            return small / (small + 1e-8), small - 1e-9, torch.add(small, 0.5, alpha=1e-8), small.sum() + 1e-8
+
+    path, tiny, x = tmp_path / 'model.onnx', Tiny(), images(4, 4).float()
+    FORMATS['onnx'].write(trace(tiny, x, ()), path, ['a', 'b', 'c', 'd'], {})
+    given = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider']).run(None, {'images': x.numpy()})
+    for one, other in zip(given, tiny(x), strict=True):
+        assert_close(torch.from_numpy(one), other, atol=0, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('host', ['swin', 'mvit', 'lvt', 'pit', 'swin-v2', 't2t'])
 def test_plugs_on_other_hosts(host, tmp_path):
