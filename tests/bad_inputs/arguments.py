@@ -77,6 +77,30 @@ ROWS = rows({
         'prediction without pictures in a batch':
             ('data/val --out a --batch-size 0', r'--batch-size 0: expected at least 1'),
     },
+    'predict.py tiny.py good.pth data/val --out a --exported {}': {
+        'prediction with a missing file': ('a.onnx', r'--exported: no such file: a\.onnx'),
+        'prediction with a checkpoint as the file':
+            ('good.pth', r"--exported good\.pth: unknown suffix '\.pth'; choose from \['\.pt2', '\.onnx', '\.xml'\]"),
+        'prediction with a file without its side file':
+            ('a.onnx', r'--exported a\.onnx: its side file a\.onnx\.json is missing: copy it', write('a.onnx', '')),
+        'prediction with a side file that is none':
+            ('a.onnx', r'a\.onnx\.json: no side file of an exported model: export it with tools/export\.py',
+             both(write('a.onnx', ''), write('a.onnx.json', '{}'))),
+    },
+    'export.py tiny.py good.pth {}': {
+        'export in an unknown format':
+            ('--out a.onnx --format tflite', r'--format tflite: unknown; choose from torch, onnx, openvino'),
+        'export of an unknown part':
+            ('--out a.onnx --part boxes', r'--part boxes: unknown; choose from scores, backbone'),
+        'export with an unknown axis':
+            ('--out a.onnx --dynamic depth', r'--dynamic depth: unknown; choose from batch, height, width'),
+        'export under another ending': ('--out a.pt2', r'--out a\.pt2: must end in \.onnx'),
+        'export over a file':
+            ('--out a.onnx', r'--out: a\.onnx exists and is not overwritten: choose another name', write('a.onnx', '')),
+        'export in two precisions': ('--out a.onnx --int8 --half', r'--int8 and --half exclude each other: choose one'),
+        'export with small weights of another format':
+            ('--out a.pt2 --format torch --int8', r'--int8: is for --format onnx, not torch: leave it out'),
+    },
     ('predict.py {}', 65): {
         'prediction of a broken picture':
             ('tiny.py good.pth data/val --out a',

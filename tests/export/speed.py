@@ -1,10 +1,12 @@
 """Milliseconds of a forward: eager, compiled, and in onnxruntime, at equal output, in one process.
 
 `PYTHONPATH=.:tests python tests/export/speed.py --threads 2` measures DeiT-S at 224, Swin-T at 512, and UPerNet with
-ViT-S at 512, batch 1, with initial weights. The three are run in turn, and the median of each is printed.
+ViT-S at 512, batch 1, with initial weights. The runs take turns, and the median of each is printed.
 """
 
 import argparse
+import itertools
+import shutil
 import statistics
 import tempfile
 import time
@@ -17,13 +19,14 @@ from torch import Tensor, nn
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.export.folding import folded
-from vitplug.export.formats import FORMATS
+from vitplug.export.formats import FORMATS, quantise
 from vitplug.export.trace import quiet, trace
 from vitplug.export.verify import TOLERANCE, check, compare, made_images
 from vitplug.registry import MODELS
 from vitplug.tasks.networks import MapLogits
 
 Run = Callable[[Tensor], object]
+INT8 = 'int8.onnx'
 
 
 class Maps(nn.Module):
@@ -67,24 +70,25 @@ CASES: Mapping[str, tuple[Callable[[str | list], nn.Module], int]] = {
 }
 
 
-def in_onnxruntime(network: nn.Module, images: Tensor, threads: int, folder: Path) -> Run:
-    """A network in onnxruntime, at equal output."""
-    import onnxruntime
-
+def write(network: nn.Module, images: Tensor, path: Path) -> None:
+    """Writes a network as ONNX, and beside it with int8 weights."""
     constant, _ = folded(network)
-    program, path = trace(constant, images, ()), folder / 'model.onnx'
+    program = trace(constant, images, ())
     names = [f'out{i}' for i in range(len(program.graph_signature.user_outputs))]
     with quiet():
         FORMATS['onnx'].write(program, path, names, {})
+    shutil.copyfile(path, path.with_name(INT8))
+    quantise(path.with_name(INT8))
+
+
+def in_onnxruntime(path: Path, threads: int) -> Run:
+    """A file in onnxruntime."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
-
-    def run(x: Tensor) -> list[Tensor]:
-        return [torch.from_numpy(out) for out in session.run(None, {'images': x.numpy()})]
-
-    check(compare(network, run, [('the images', images)]), TOLERANCE)
-    return run
+    return lambda images: [torch.from_numpy(out) for out in session.run(None, {'images': images.numpy()})]
 
 
 @torch.inference_mode()
@@ -104,23 +108,34 @@ def measure(runs: Mapping[str, Run], images: Tensor, rounds: int) -> dict[str, f
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('models', nargs='*', default=[*CASES], metavar='MODEL', help=f'of {", ".join(CASES)}')
     parser.add_argument('--threads', type=int, default=2)
     parser.add_argument('--rounds', type=int, default=15)
-    parser.add_argument('--plugs', default='', help="such as 'cb+gab'")
+    parser.add_argument('--plugs', nargs='+', default=[''], help="such as 'cb+gab'; '' for none")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    plugs = args.plugs or []
-    print(
-        '| model | eager ms | compiled ms | onnxruntime ms | onnxruntime / eager |\n|---|---|---|---|---|', flush=True
-    )
-    for name, (build, size) in CASES.items():
-        network, images = build(plugs).eval(), made_images((1, size, size), 3)
-        with tempfile.TemporaryDirectory() as folder:
-            exported = in_onnxruntime(network, images, args.threads, Path(folder))
-            runs = {'eager': network, 'compiled': torch.compile(network), 'onnxruntime': exported}
-            found = measure(runs, images, args.rounds)
-        numbers = ' | '.join(f'{ms:.1f}' for ms in found.values())
-        print(f'| {name} | {numbers} | {found["onnxruntime"] / found["eager"]:.2f} |', flush=True)
+    print('| model | plugs | MB | difference | eager ms | compiled | onnxruntime | int8 | onnxruntime / eager |')
+    print('|---|---|---|---|---|---|---|---|---|', flush=True)
+    for name, plugs in itertools.product(args.models, args.plugs):
+        print(f'| {name} | {plugs or "none"} | {row(name, plugs, args.threads, args.rounds)} |', flush=True)
+
+
+def row(name: str, plugs: str, threads: int, rounds: int) -> str:
+    """Size of the file, largest difference, milliseconds, and their ratio."""
+    build, size = CASES[name]
+    network, images = build(plugs or []).eval(), made_images((1, size, size), 3)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'model.onnx'
+        write(network, images, path)
+        exported = in_onnxruntime(path, threads)
+        (difference,) = compare(network, exported, [('the images', images)])
+        check([difference], TOLERANCE)
+        runs = {'eager': network, 'compiled': torch.compile(network), 'onnxruntime': exported}
+        runs['int8'] = in_onnxruntime(path.with_name(INT8), threads)
+        found = measure(runs, images, rounds)
+        megabytes = path.stat().st_size / 1e6
+    numbers = ' | '.join(f'{ms:.1f}' for ms in found.values())
+    return f'{megabytes:.1f} | {difference.relative:.0e} | {numbers} | {found["onnxruntime"] / found["eager"]:.2f}'
 
 
 if __name__ == '__main__':

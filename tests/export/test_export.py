@@ -30,7 +30,6 @@ from vitplug.export.verify import Difference, check, traced_shape, untraced_shap
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 CLASSIFIER = CONFIGS / 'vit-mini-p4-gab_1xb32-14e_digits-32x32.py'
-DETECTOR = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
 SEGMENTOR = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 CLASSES = tuple('0123456789')
 PICTURE = np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8)
@@ -156,11 +155,6 @@ def test_bad_requests_are_refused_before_work(classifier, tmp_path, settings, er
         request(classifier, out, **settings).check()
 
 
-def test_whole_detector_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match='--part objects: cannot be exported: how many boxes an image has depends'):
-        Request(Config.fromfile(DETECTOR), 'a.pth', tmp_path / 'a.onnx', 'onnx', part='objects').check()
-
-
 def test_classes_alone_make_no_predictions(tmp_path, monkeypatch):
     file = tmp_path / 'a.pt2'
     weights = tmp_path / 'a.pth'
@@ -233,7 +227,7 @@ def test_compared_sizes_are_not_the_traced_one():
     assert {shape[1:] for shape in untraced_shapes((224, 224), (3, 224, 224), ('batch',), None)} == {(224, 224)}
 
 
-@pytest.mark.parametrize(('host', 'sizes'), [('vit', 1), ('swin', 33)])
+@pytest.mark.parametrize(('host', 'sizes'), [('vit', 1), pytest.param('swin', 33, marks=pytest.mark.slow)])
 def test_sizes_that_break_a_condition_are_found(host, sizes):
     """Swin's windows of 4 are shifted where the map of its last stage, strides of 8, is larger than one."""
     x = images(64, 96, 3)

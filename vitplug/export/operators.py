@@ -7,6 +7,9 @@ from torch import Tensor
 
 from vitplug.attention.grids import ceil_div, means_of_ranges
 
+# Largest scalar that onnxscript's rewriter takes for 0 when it removes additions.
+DROPPED = 1e-8
+
 
 def mean_of_bins(maps: Tensor, output_size: Sequence[int]) -> Tensor:
     """:func:`torch.nn.functional.adaptive_avg_pool2d` as two matrix products.
@@ -34,9 +37,27 @@ def repeat_entries(x: Tensor, repeats: int, dim: int | None = None, *, output_si
     return x.unsqueeze(dim + 1).expand(*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :]).flatten(dim, dim + 1)
 
 
+def add_tiny(x: Tensor, other: Tensor | float, *, alpha: float = 1) -> Tensor:
+    """:func:`torch.add`, with a tiny number as a tensor of one entry: the writer drops scalars up to 1e-8 as zeros.
+
+    A Performer's denominator, for example, may be smaller than the 1e-8 that is added to it.
+    """
+    if isinstance(other, Tensor) or not 0 < abs(alpha * other) <= DROPPED:
+        return NotImplemented
+    tiny = torch.full((1,), alpha * other, dtype=torch.result_type(x, other), device=x.device)
+    return x + tiny if x.ndim else (x[None] + tiny)[0]
+
+
+def subtract_tiny(x: Tensor, other: Tensor | float, *, alpha: float = 1) -> Tensor:
+    """:func:`torch.sub` in the same way."""
+    return NotImplemented if isinstance(other, Tensor) else add_tiny(x, -other, alpha=alpha)
+
+
 #: Operators, and what is written in place of each. The writer's own pooling has the bins of the traced size, without
-#: a word, and its repetition fails where the number of repeats is open.
+#: a word, its repetition fails where the number of repeats is open, and it takes tiny numbers for zeros.
 REPLACED: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
+    torch.ops.aten.add.Tensor: add_tiny,
+    torch.ops.aten.sub.Tensor: subtract_tiny,
     torch.ops.aten.adaptive_avg_pool2d.default: mean_of_bins,
     torch.ops.aten.repeat_interleave.self_int: repeat_entries,
 }

@@ -87,8 +87,8 @@ class Request:
             _check_known('--dynamic', axis, AXES)
         task = TASKS[self.cfg.default_scope]
         part = task.parts[_check_known('--part', self.part or next(iter(task.parts)), task.parts)]
-        if part.refused:
-            raise ValueError(f'--part {self.part}: cannot be exported: {part.refused}')
+        if part.one_image and 'batch' in self.dynamic:
+            raise ValueError(f'--dynamic batch: --part {self.part} takes one image at a time: leave batch out')
         if self.int8 and self.format != 'onnx':
             raise ValueError(f'--int8: is for --format onnx, not {self.format}: leave it out')
         if self.int8 and self.half:

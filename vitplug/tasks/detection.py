@@ -16,7 +16,8 @@ from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCount
 from .experiments.hosts import Host, convert_swin
 from .experiments.own_data import OwnData, Split, read_detection, without_names
 from .labels import Label, check_instances
-from .networks import BACKBONE, FEATURES, OBJECTS
+from .networks import BACKBONE, FEATURES
+from .objects import OBJECTS
 from .targets import BoxScore
 from .task import AnnotationFile, Experiment, Task, heads_of
 

@@ -23,13 +23,13 @@ class Part:
         about: What its outputs are.
         network: Makes the part of a model; a module from images to a tuple of tensors.
         replace: Has a model run something else in place of the part; None where the library cannot go on from it.
-        refused: Why no file can hold it; empty where one can.
+        one_image: Whether it takes batches of one image alone.
     """
 
     about: str
-    network: Callable[[nn.Module], nn.Module] | None = None
+    network: Callable[[nn.Module], nn.Module]
     replace: Callable[[nn.Module, Run], None] | None = None
-    refused: str = ''
+    one_image: bool = False
 
 
 class Network(nn.Module):
@@ -123,8 +123,3 @@ FEATURES = Part('maps of backbone and neck', Features, _replace_features)
 SCORES = Part('scores of the classes, before the softmax', ClassScores, _replace_scores)
 LOGITS = Part('logits of the classes at the size of the image', MapLogits, _replace_logits)
 ARGMAX = Part('the most likely class of each pixel', MapClasses)
-OBJECTS = Part(
-    'boxes, scores and labels',
-    refused='how many boxes an image has depends on its pixels, and mmdet selects and suppresses them by Python code '
-    'that torch.export cannot trace; export the features, and `tools/predict.py --exported` runs the heads in PyTorch',
-)
