@@ -46,8 +46,9 @@ def tokenizer(folder):
 
 
 def run_pretrain(folder, out, plugs='refiner', steps=24, more=''):
-    options = f'--model {folder}/tiny --vocab {folder}/vocab.txt --plugs {plugs} --steps {steps} --save-every 8 {PRETRAIN} {more}'
-    return pretrain.main([str(folder / 'text'), '--out', str(out), *options.split()])
+    files = f'{folder}/text --model {folder}/tiny --vocab {folder}/vocab.txt --out {out}'
+    options = f'--plugs {plugs} --steps {steps} --save-every 8 {PRETRAIN} {more}'
+    return pretrain.main([*files.split(), *options.split()])
 
 
 @pytest.fixture(scope='module')
@@ -137,11 +138,11 @@ def test_masks(tokenizer):
 
 
 def test_two_segments(tokenizer):
-    """Half of the sequences; the second has token type 1, and padding no attention."""
+    """Nine of ten sequences have two; the second has token type 1, and padding no attention."""
     torch.manual_seed(0)
     batch = make_batch([[7, 8, 9, 10]] * 300 + [[7]], tokenizer)
     ends, lengths = (batch['input_ids'] == tokenizer.sep_token_id).sum(1), batch['attention_mask'].sum(1)
-    assert set(ends.tolist()) == {1, 2} and 100 < (ends[:300] == 2).sum() < 200
+    assert set(ends.tolist()) == {1, 2} and 250 < (ends[:300] == 2).sum() < 290
     assert torch.equal(lengths[:300] - ends[:300], torch.full((300,), 5))
     two = batch['token_type_ids'][:300][ends[:300] == 2]
     assert (two == torch.tensor([0, 0, 0, 0, 1, 1, 1])).all()

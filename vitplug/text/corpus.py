@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NUM_SPECIAL, MASKED, REPLACED = 3, 0.15, 0.85
+NUM_SPECIAL, TWO_SEGMENTS, MASKED, REPLACED = 3, 0.9, 0.15, 0.85
 
 
 def find_files(paths: Iterable[str]) -> list[Path]:
@@ -71,10 +71,10 @@ class Corpus:
 
 
 def make_batch(sequences: Sequence[list[int]], tokenizer: Any) -> dict[str, Tensor]:
-    """Sequences with special tokens, padded ``(B, N)``; half of them, at random, in two segments, as in ELECTRA."""
+    """Sequences with special tokens, padded ``(B, N)``; nine of ten are in two segments, as in ELECTRA."""
     start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
     rows = dict(input_ids=[], token_type_ids=[])
-    for ids, is_cut in zip(sequences, torch.rand(len(sequences)) < 0.5, strict=True):
+    for ids, is_cut in zip(sequences, torch.rand(len(sequences)) < TWO_SEGMENTS, strict=True):
         middle = len(ids) // 2 if is_cut else len(ids)
         first, second = [start, *ids[:middle], end], [*ids[middle:], end] * int(is_cut)
         rows['input_ids'].append(first + second)
