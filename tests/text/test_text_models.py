@@ -213,7 +213,7 @@ def run_glue(trained, out, task='all', plugs='refiner', seeds=1, more=''):
 def test_all_eight_tasks(trained, tmp_path, capsys):
     """Plain and with Refiner: results, their comparison, and a second call that trains nothing."""
     for plugs in ('none', 'refiner'):
-        assert run_glue(trained, tmp_path, plugs=plugs, seeds=3, more='--epochs 1') == 0
+        assert run_glue(trained, tmp_path, plugs=plugs, seeds=3, more='--epochs 1 --batch 64') == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [re.split(r'\s{2,}', line.strip()) for line in lines[-26:]]
     assert [row[0] for row in rows] == [
@@ -232,7 +232,7 @@ def test_all_eight_tasks(trained, tmp_path, capsys):
     ends = [] if expected.low is None else [f'{expected.low:+.1f} to {expected.high:+.1f}']
     assert rows[-1][:5] == ['all eight', 'mean', 'refiner', '3', f'{mean:.1f}']
     assert rows[-1][6:] == [f'{expected.difference:+.1f}', *ends, expected.verdict.value]
-    run_glue(trained, tmp_path, seeds=3, more='--epochs 1')
+    run_glue(trained, tmp_path, seeds=3, more='--epochs 1 --batch 64')
     assert capsys.readouterr().out.splitlines() == lines[-28:]
 
 
