@@ -104,7 +104,7 @@ setup(
         'test': TEST,
         'timm': ['timm>=1.0.31'],
         # Not beside onedl or openmmlab: mmpretrain cannot be imported with transformers 5.
-        'huggingface': ['transformers>=5.24,<6', 'safetensors'],
+        'huggingface': ['transformers>=5.24,<6', 'safetensors', 'scipy'],
         'autoattack': ['pyautoattack>=0.2'],
         'slurm': ['submitit>=1.5'],
         'ray': ['ray>=2.9'],

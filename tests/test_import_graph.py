@@ -22,7 +22,7 @@ ROWS = (
     ('plugs',),
     ('config', 'hosting'),
     ('adapters', 'errors'),
-    ('checkpoints',),
+    ('checkpoints', 'text'),
     ('backbones', 'classifiers', 'datasets', 'detectors', 'losses', 'necks', 'segmentors'),
     ('data_preprocessors', 'tasks'),
     ('runs',),

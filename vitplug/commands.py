@@ -49,6 +49,10 @@ COMMANDS = {
         'vitplug.analysis.study.cli', 'main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
     ),
     'probe': Command('vitplug.probing.cli', 'main', 'probe.py', 'probe frozen backbones by simple classifiers'),
+    'pretrain': Command(
+        'vitplug.text.pretrain', 'main', 'text/pretrain.py', 'pre-train a language model on masked words'
+    ),
+    'glue': Command('vitplug.text.glue', 'main', 'text/glue.py', 'fine-tune a language model on GLUE'),
     'microscope': Command(
         'vitplug.analysis.microscope.cli', 'main', 'analysis_tools/microscope.py', 'write a page of what a model sees'
     ),
@@ -95,6 +99,8 @@ EXAMPLES = {
     'ablate': 'my_flowers.py --plugs none cb gab cb+gab --seeds 5',
     'analyze': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out measures --format pdf',
     'probe': 'my_flowers.py work_dirs/flowers/epoch_50.pth --task classification --controls random --out probes',
+    'pretrain': 'texts --plugs refiner --out work_dirs/bert-small-refiner',
+    'glue': 'CoLA --data glue --model work_dirs/bert-small-refiner --out work_dirs/glue',
     'microscope': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out report.html',
     'erf': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out fields --reset ape',
     'robustness': 'my_flowers.py work_dirs/flowers/epoch_50.pth --suite revit-table4 cb-table12 --out robust',

@@ -45,8 +45,9 @@ HUGGING_FACE = {
     'SiglipVisionModel': ('SiglipVisionConfig', _IMAGES),
     'BertForSequenceClassification': ('BertConfig', _WORDS),
     'RobertaForSequenceClassification': ('RobertaConfig', _WORDS),
+    'ElectraForSequenceClassification': ('ElectraConfig', dict(_WORDS, embedding_size=16)),
 }
-TEXT = [name for name in HUGGING_FACE if name.startswith(('Bert', 'Roberta'))]
+TEXT = [name for name in HUGGING_FACE if name.startswith(('Bert', 'Roberta', 'Electra'))]
 #: All plugs; settings that suit the tiny models where the defaults do not.
 PLUGS = {plug.__name__: dict(type=plug.__name__) for plug in PLUG_TYPES}
 PLUGS['SqueezeExcite']['reduction'] = 4

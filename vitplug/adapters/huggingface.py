@@ -211,7 +211,7 @@ _register(
     patch=_PATCH,
     **{**_IMAGES, 'prefix': _names()},
 )
-for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta')):
+for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'Electra')):
     _register(
         _family,
         _name,
