@@ -10,9 +10,11 @@ ended otherwise.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +31,8 @@ COMPARED = ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
 RECORDS = 'trainings.jsonl'
 # A training that hangs after a kill is a fault.
 LIMIT = 600
+# Most steps, validations and checkpoints between two kills; an undisturbed training has 14.
+MOST_LINES = 9
 
 
 def start(work_dir: Path, processes: int, restarts: int) -> subprocess.Popen:
@@ -44,50 +48,55 @@ def start(work_dir: Path, processes: int, restarts: int) -> subprocess.Popen:
 
 
 def kill_below(torchrun: subprocess.Popen, draw: random.Random) -> str | None:
-    """Kills a process below torchrun; says which, or None if there is none."""
+    """Kills a training, or one time in four a worker of its loader; says which, or None if there is none."""
+    wants_worker = draw.random() < 0.25
     below = psutil.Process(torchrun.pid).children(recursive=True) if torchrun.poll() is None else []
-    if not below:
+    kinds = {process: process.ppid() != torchrun.pid for process in below if process.is_running()}
+    found = [process for process, is_worker in kinds.items() if is_worker == wants_worker]
+    if not found:
         return None
-    victim = draw.choice(below)
-    kind = 'training' if victim.ppid() == torchrun.pid else 'loader worker'
-    try:
-        victim.kill()
-    except psutil.NoSuchProcess:
-        return None
-    return kind
+    draw.choice(found).kill()
+    return 'loader worker' if wants_worker else 'training'
 
 
-def disturb(torchrun: subprocess.Popen, seconds: float, kills: int, draw: random.Random) -> Iterator[str]:
-    """Kills so many times while torchrun runs, each some time after the kill before; says what was killed.
+def progress(work_dir: Path) -> int:
+    """How many steps, validations and checkpoints the log has: seconds mean little on a shared machine."""
+    return len(re.findall(r'Epoch\((?:train|val)\)|Saving checkpoint', (work_dir / 'train.log').read_text()))
 
-    Raises:
-        subprocess.TimeoutExpired: If the rest of the training does not end.
-    """
+
+def disturb(torchrun: subprocess.Popen, work_dir: Path, kills: int, draw: random.Random) -> Iterator[str]:
+    """Kills so many times while torchrun runs, each some progress after the kill before; says what was killed."""
     done = 0
-    while done < kills and torchrun.poll() is None:
-        try:
-            torchrun.wait(draw.uniform(0.3, 0.9) * seconds)
-        except subprocess.TimeoutExpired:
+    while done < kills:
+        until = progress(work_dir) + draw.randrange(MOST_LINES)
+        while torchrun.poll() is None and progress(work_dir) < until:
+            time.sleep(0.05)
+        time.sleep(draw.uniform(0, 2))
+        if torchrun.poll() is not None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
             killed = kill_below(torchrun, draw)
             if killed:
                 done += 1
                 yield killed
-    torchrun.wait(LIMIT)
 
 
-def train(work_dir: Path, processes: int, kills: int, seconds: float, draw: random.Random) -> dict:
+def train(work_dir: Path, processes: int, kills: int, draw: random.Random) -> dict:
     """Trains with kills; gives its exit status, its time in seconds and what was killed."""
     shutil.rmtree(work_dir, ignore_errors=True)
     begin = time.monotonic()
     torchrun = start(work_dir, processes, kills)
+    killed = []
     try:
-        killed = list(disturb(torchrun, seconds, kills, draw))
+        for one in disturb(torchrun, work_dir, kills, draw):
+            killed.append(one)
+        status = torchrun.wait(LIMIT)
     except subprocess.TimeoutExpired:
-        killed = ['hangs']
+        status = 'hangs'
     finally:
         torchrun.terminate()
         torchrun.wait()
-    return dict(killed=killed, seconds=round(time.monotonic() - begin, 1), status=torchrun.returncode)
+    return dict(killed=killed, seconds=round(time.monotonic() - begin, 1), status=status)
 
 
 def compare(work_dir: Path, reference: Path) -> list[str]:
@@ -104,18 +113,16 @@ def run(folder: Path, kills: int, per_training: int, processes: int, seed: int) 
     data = make_digit_scenes(folder / 'digits', num_classification=(100, 20), num_scenes=(1, 1), overwrite=True)
     os.environ['VITPLUG_DIGITS'] = str(data)
     os.environ.setdefault('OMP_NUM_THREADS', '1')
-    reference, noted = folder / 'undisturbed', folder / 'undisturbed.json'
-    if not noted.is_file():
-        undisturbed = train(reference, processes, 0, 0.0, random.Random())
+    reference = folder / 'undisturbed'
+    if not done:
+        undisturbed = train(reference, processes, 0, random.Random())
+        print(f'undisturbed: {json.dumps(undisturbed)}', flush=True)
         if undisturbed['status']:
             raise RuntimeError(f'the undisturbed training failed: {reference / "train.log"}')
-        noted.write_text(json.dumps(undisturbed))
-    seconds = json.loads(noted.read_text())['seconds']
-    print(f'{seconds} s undisturbed', flush=True)
     while sum(len(one['killed']) for one in done) < kills:
         draw = random.Random(f'{seed} {len(done)}')
         work_dir = folder / 'killed'
-        result = train(work_dir, processes, per_training, seconds, draw)
+        result = train(work_dir, processes, per_training, draw)
         differs = ['no end'] if result['status'] else compare(work_dir, reference)
         done.append(result | dict(equal=not differs, differences=differs[:5]))
         if differs:

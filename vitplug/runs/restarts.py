@@ -176,4 +176,3 @@ def start_alike(runner) -> None:
     chosen: list[object] = [runner._resume, runner._load_from]
     dist.broadcast_object_list(chosen)
     runner._resume, runner._load_from = chosen
-
