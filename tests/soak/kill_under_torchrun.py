@@ -23,14 +23,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-from kill_and_resume import CONFIGS, ROOT, SHARED, TASKS, WORKERS, differences, last_checkpoint, metrics
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from soak.kill_and_resume import CONFIGS, ROOT, SHARED, TASKS, WORKERS, differences, last_checkpoint, metrics
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
 
 COMPARED = ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
 RECORDS = 'trainings.jsonl'
-# A training that hangs after a kill is a fault.
-LIMIT = 600
+# A training that hangs after a kill is a fault: so many looks at it, half a second apart. Seconds would count while this
+# machine, and this program with it, is suspended.
+LIMIT = 1200
 # Most steps, validations and checkpoints between two kills; an undisturbed training has 14.
 MOST_LINES = 9
 
@@ -81,6 +85,15 @@ def disturb(torchrun: subprocess.Popen, work_dir: Path, kills: int, draw: random
                 yield killed
 
 
+def wait(torchrun: subprocess.Popen) -> int | str:
+    """The exit status, or 'hangs'."""
+    for _ in range(LIMIT):
+        if torchrun.poll() is not None:
+            return torchrun.returncode
+        time.sleep(0.5)
+    return 'hangs'
+
+
 def train(work_dir: Path, processes: int, kills: int, draw: random.Random) -> dict:
     """Trains with kills; gives its exit status, its time in seconds and what was killed."""
     shutil.rmtree(work_dir, ignore_errors=True)
@@ -90,9 +103,7 @@ def train(work_dir: Path, processes: int, kills: int, draw: random.Random) -> di
     try:
         for one in disturb(torchrun, work_dir, kills, draw):
             killed.append(one)
-        status = torchrun.wait(LIMIT)
-    except subprocess.TimeoutExpired:
-        status = 'hangs'
+        status = wait(torchrun)
     finally:
         torchrun.terminate()
         torchrun.wait()

@@ -22,8 +22,9 @@ from vitplug.errors.stops import SETTLED, NotStartedAgain, PeerLost
 
 from .saving.folders import AUTO, announced_checkpoint, run_folders
 
-WAITS = 1800.0
-"""Seconds until a process that does not come is given up, as in torch."""
+WAITS = 600.0
+"""Seconds until a process that does not come is given up, as torchrun waits for a machine."""
+CONNECTS = timedelta(seconds=60)
 INTERVAL = 0.1
 """Seconds between two looks at the store."""
 
@@ -80,12 +81,13 @@ def _torchrun_store() -> distributed.Store:
     serves = os.environ['TORCHELASTIC_USE_AGENT_STORE'] != 'True' and os.environ['RANK'] == '0'
     try:
         return distributed.TCPStore(
-            address, port, is_master=serves, timeout=timedelta(seconds=WAITS), wait_for_workers=False, multi_tenant=True
+            address, port, is_master=serves, timeout=CONNECTS, wait_for_workers=False, multi_tenant=True
         )
     except RuntimeError as error:
         raise PeerLost(
-            f'cannot reach the store of the launcher at {address}:{port} ({str(error).splitlines()[0]}): '
-            'look at the network with python -m vitplug.doctor --nodes'
+            f'cannot reach the store of the first machine at {address}:{port} ({str(error).splitlines()[0]}): if that '
+            'machine is lost, start all machines again with --resume; else python -m vitplug.doctor --nodes checks the '
+            'network'
         ) from error
 
 
