@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from launcher_programs import write_programs
 from mmdet.structures import DetDataSample
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, init_default_scope
@@ -157,10 +158,7 @@ def parse_pip(args: list[str]) -> None:
 
 def parse_launcher(args: list[str], monkeypatch, tmp_path) -> None:
     """Runs a shell script beside programs that print what they are called with, then parses the tool's own part."""
-    for program in ('python', 'srun'):
-        (tmp_path / program).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-        (tmp_path / program).chmod(0o755)
-    env = {**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'}
+    env = {**os.environ, 'PATH': write_programs(tmp_path)}
     done = subprocess.run(args, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     words = done.stdout.splitlines()

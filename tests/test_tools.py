@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from launcher_programs import write_programs
 from small_models import small_digits
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,17 +113,81 @@ def test_scripts_say_how_to_use_them(run, script):
     assert done.returncode == 2 and 'usage:' in done.stderr
 
 
-def test_slurm_script_passes_everything_on(run, tmp_path):
-    srun = tmp_path / 'bin' / 'srun'
-    srun.parent.mkdir()
-    srun.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    srun.chmod(0o755)
-    path = f'{srun.parent}:{os.environ["PATH"]}'
-    command = ('bash', ROOT / 'tools' / 'slurm_train.sh', 'part', 'job', 'config.py', '--cfg-options', 'a=b c')
-    words = run(*command, PATH=path, GPUS='16', SRUN_ARGS='--quiet --mem=0').stdout.splitlines()
-    expected = ['--partition=part', '--job-name=job', '--ntasks=16', '--gres=gpu:8', '--quiet', '--mem=0', 'a=b c']
-    assert set(expected) <= set(words)
-    assert words[-5:] == ['config.py', '--launcher', 'slurm', '--cfg-options', 'a=b c']
+@pytest.fixture
+def started(tmp_path):
+    """Runs a script beside programs that print what they are called with; gives the lines of each."""
+    path = write_programs(tmp_path / 'bin')
+
+    def started(script, *arguments, status=0, **variables):
+        command = ['bash', ROOT / 'tools' / script, *arguments]
+        env = {'PATH': path, **variables}
+        done = subprocess.run([*map(str, command)], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        lines = done.stdout.splitlines()
+        srun = [line.removeprefix('srun ') for line in lines if line.startswith('srun ')]
+        node, torchrun, tool = [], [], [line for line in lines if not line.startswith('srun ')]
+        while tool and '=' in tool[0] and not tool[0].startswith('-'):
+            node.append(tool.pop(0))
+        while tool and not tool[0].endswith('.py'):
+            torchrun.append(tool.pop(0))
+        return done.stderr, srun, node, torchrun, tool
+
+    return started
+
+
+TRAIN, TEST = (str(ROOT / 'tools' / name) for name in ('train.py', 'test.py'))
+ON_ONE = ['--nnodes=1', '--rdzv-backend=c10d', '--rdzv-endpoint=127.0.0.1:0', '--rdzv-id=vitplug']
+
+
+def test_one_machine_takes_a_free_port_and_starts_again(started):
+    _, _, _, torchrun, tool = started('dist_train.sh', 'a.py', 8, '--cfg-options', 'a=b c')
+    expected = ['-m', 'torch.distributed.run', '--nproc-per-node=8', '--max-restarts=3', *ON_ONE]
+    assert sorted(torchrun) == sorted(expected)
+    assert tool == [TRAIN, 'a.py', '--launcher', 'pytorch', '--cfg-options', 'a=b c']
+
+
+def test_tests_do_not_start_again(started):
+    _, _, _, torchrun, tool = started('dist_test.sh', 'a.py', 'a.pth', 8, '--tta')
+    assert sorted(torchrun) == sorted(
+        ['-m', 'torch.distributed.run', '--nproc-per-node=8', '--max-restarts=0', *ON_ONE]
+    )
+    assert tool == [TEST, 'a.py', '--launcher', 'pytorch', 'a.pth', '--tta']
+
+
+@pytest.mark.parametrize(('rank', 'host'), [('0', 1), ('7', 0), (None, None)])
+def test_eight_machines_meet_at_one(started, rank, host):
+    place = dict(NNODES='8', MASTER_ADDR='gpu3', MAX_RESTARTS='1', LOCAL_ADDR='10.0.0.3', RDZV_ID='a')
+    _, _, _, torchrun, _ = started('dist_train.sh', 'a.py', 8, **place, **(dict(NODE_RANK=rank) if rank else {}))
+    expected = ['--nnodes=8', '--nproc-per-node=8', '--max-restarts=1', '--local-addr=10.0.0.3', '--rdzv-id=a']
+    expected += ['--rdzv-endpoint=gpu3:29500', '--rdzv-backend=c10d']
+    expected += [] if rank is None else [f'--rdzv-conf=is_host={host}']
+    assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', *expected])
+
+
+@pytest.mark.parametrize(('gpus', 'nodes', 'per_node'), [('4', 1, 4), ('8', 1, 8), ('64', 8, 8)])
+def test_slurm_starts_one_torchrun_on_each_node(started, gpus, nodes, per_node):
+    _, srun, node, torchrun, tool = started(
+        'slurm_train.sh', 'part', 'job', 'a.py', '--cfg-options', 'a=b c', GPUS=gpus, SRUN_ARGS='--quiet --mem=0'
+    )
+    expected = ['--partition=part', '--job-name=job', f'--nodes={nodes}', '--ntasks-per-node=1', '--quiet', '--mem=0']
+    expected += [f'--gres=gpu:{per_node}', f'--cpus-per-task={5 * per_node}', '--kill-on-bad-exit=1']
+    assert sorted(srun) == sorted(expected)
+    assert node == [f'NNODES={nodes}', f'NODE_RANK={nodes - 1}', 'MASTER_ADDR=gpu3', 'PORT=20123', 'RDZV_ID=40123']
+    expected = [f'--nnodes={nodes}', f'--nproc-per-node={per_node}', '--max-restarts=3', '--rdzv-backend=c10d']
+    expected += ['--rdzv-endpoint=gpu3:20123', '--rdzv-id=40123', f'--rdzv-conf=is_host={int(nodes == 1)}']
+    assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', *expected])
+    assert tool == [TRAIN, 'a.py', '--launcher', 'pytorch', '--cfg-options', 'a=b c']
+
+
+def test_slurm_tests_a_checkpoint_where_there_are_no_gpus(started):
+    _, srun, _, torchrun, tool = started('slurm_test.sh', 'part', 'job', 'a.py', 'a.pth', GPUS='2', GRES='')
+    assert not any(option.startswith('--gres') for option in srun) and '--max-restarts=0' in torchrun
+    assert tool == [TEST, 'a.py', '--launcher', 'pytorch', 'a.pth']
+
+
+def test_slurm_takes_whole_nodes(started):
+    said, *_ = started('slurm_train.sh', 'part', 'job', 'a.py', GPUS='12', status=2)
+    assert 'GPUS=12 are not whole nodes of GPUS_PER_NODE=8' in said
 
 
 # --- trainings ---
@@ -195,7 +260,7 @@ def test_two_processes_without_a_gpu(run, tmp_path):
     path = f'{Path(sys.executable).parent}:{os.environ["PATH"]}'
     script = ('bash', ROOT / 'tools' / 'dist_train.sh', SEGMENTATION, 2, '--work-dir', 'work', *options)
     # Whatever aborts a process says why long before the last lines, which are the launcher's.
-    done = run(*script, PATH=path, PORT='29617', CUDA_VISIBLE_DEVICES='', PYTHONFAULTHANDLER='1')
+    done = run(*script, PATH=path, CUDA_VISIBLE_DEVICES='', PYTHONFAULTHANDLER='1')
     assert done.returncode == 0, done.stderr
     assert 'mIoU: ' in done.stdout
     assert (tmp_path / 'work' / 'iter_2.pth').is_file()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate with several processes: tools/dist_test.sh CONFIG CHECKPOINT GPUS [options of test.py]
-# Environment: that of dist_train.sh.
+# Environment: that of dist_train.sh, with no restarts.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
@@ -8,4 +8,4 @@ if [ $# -lt 3 ]; then
     exit 2
 fi
 
-TOOL=test.py exec bash "$(dirname "$0")/dist_train.sh" "$1" "$3" "$2" "${@:4}"
+TOOL=test.py MAX_RESTARTS=${MAX_RESTARTS:-0} exec bash "$(dirname "$0")/dist_train.sh" "$1" "$3" "$2" "${@:4}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate under Slurm: tools/slurm_test.sh PARTITION JOB_NAME CONFIG CHECKPOINT [options of test.py]
-# Environment: that of slurm_train.sh.
+# Environment: that of slurm_train.sh, with no restarts.
 set -euo pipefail
 
 if [ $# -lt 4 ]; then
@@ -8,4 +8,5 @@ if [ $# -lt 4 ]; then
     exit 2
 fi
 
-TOOL=test.py exec bash "$(dirname "$0")/slurm_train.sh" "$@"
+# The checkpoint is an argument of test.py behind the config, as options are.
+TOOL=test.py MAX_RESTARTS=${MAX_RESTARTS:-0} exec bash "$(dirname "$0")/slurm_train.sh" "$@"

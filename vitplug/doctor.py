@@ -1,13 +1,14 @@
 """Checks the installed packages and vitplug, and prints how to repair them.
 
-Run ``python -m vitplug.doctor``; with ``--quick`` only the imports are checked. The exit status is 1 if a check fails.
-Nothing is downloaded or written.
+Run ``python -m vitplug.doctor``; with ``--quick`` only the imports are checked, and with ``--nodes`` only the network
+between machines. The exit status is 1 if a check fails. Nothing is downloaded or written.
 """
 
 import argparse
 import importlib
 import importlib.metadata
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,8 @@ from vitplug.config.paths import LIBRARIES, configs_folder
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 
 NUMPY = "pip install --force-reinstall 'numpy<2'  # works with every torch; torch before 2.3 needs it"
+# The first major version that lacks names which mmpretrain imports.
+TRANSFORMERS_TOO_NEW = 5
 # vitplug is at fault only if the stack is in order.
 REPORT = 'the stack is in order, so this is a mistake in vitplug: report it with this output'
 BROKEN = 'BROKEN'
@@ -218,6 +221,22 @@ def folder_of_configs(library: str) -> str:
         return str(error)
 
 
+def transformers_beside_mmpretrain() -> str:
+    """Compares the version of transformers with what mmpretrain can import.
+
+    Raises:
+        Broken: If they do not fit.
+    """
+    found = stacks.installed(('transformers',)).get('transformers', '')
+    if found and int(found.partition('.')[0]) >= TRANSFORMERS_TOO_NEW:
+        raise Broken(
+            f'transformers {found}: `import mmpretrain.models` fails beside transformers {TRANSFORMERS_TOO_NEW}',
+            f"pip install 'transformers<{TRANSFORMERS_TOO_NEW}'  # or uninstall it; a folder of its own on PYTHONPATH, "
+            'as make test-huggingface has it, serves programs without mmpretrain',
+        )
+    return f'transformers {found}' if found else 'transformers is not installed'
+
+
 STACK = (
     Check('vitplug', 'everything', stacks.install_packages(), the_installed_vitplug),
     Check('stack', 'bug reports', stacks.install_packages(), stacks.stack_here),
@@ -225,6 +244,7 @@ STACK = (
     Check('torchvision ops', 'images, detection', stacks.fit_torchvision(), torchvision_beside_torch),
     Check('mmcv ops', 'detection and segmentation', stacks.build_ops(), mmcv_ops_work),
     Check('distribution names', 'packages that are installed twice', stacks.install_packages(), one_distribution_each),
+    Check('transformers', 'classification', stacks.install_packages(), transformers_beside_mmpretrain),
     Check(
         'setuptools',
         "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
@@ -502,10 +522,28 @@ def main(argv: Sequence[str] = ()) -> int:
     parser.add_argument(
         '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'
     )
+    group = parser.add_argument_group('several machines', 'Run the same on each; variables are those of dist_train.sh.')
+    group.add_argument(
+        '--nodes',
+        nargs='?',
+        type=int,
+        const=0,
+        metavar='N',
+        help='check only that N machines meet and compute together (default $NNODES, or those of the Slurm job)',
+    )
+    group.add_argument(
+        '--endpoint',
+        metavar='HOST[:PORT]',
+        help="one of the machines, and a free port of it (default $MASTER_ADDR:$PORT, or the Slurm job's first)",
+    )
+    group.add_argument('--processes', type=int, metavar='N', help='processes on each machine (default one per GPU)')
+    group.add_argument('--wait', type=float, default=60, help='seconds to wait for the other machines (default 60)')
     args = parser.parse_args(argv)
     if args.wheels:
         print(stacks.mmcv_wheels())
         return 0
+    if args.nodes is not None:
+        return report_nodes(parser, args)
     # Import warnings of the packages are misleading; the report has the errors.
     warnings.simplefilter('ignore')
     remedies = report(import_checks())
@@ -522,6 +560,27 @@ def main(argv: Sequence[str] = ()) -> int:
     print(f'{broken} is not in order ({len(remedies)} failed); to repair it, with the pip of {sys.executable}:')
     print('\n'.join(f'  {remedy}' for remedy in dict.fromkeys(remedies) if remedy != STACK_FIRST))
     return 1
+
+
+def report_nodes(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    """Runs this machine's part of the check of several machines, and returns the exit status."""
+    # Read when torch is loaded; where nobody answers, its stack traces would bury the reason.
+    os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')
+    import torch
+
+    from vitplug.nodes.agent import check_nodes
+    from vitplug.runs.launch import first_host
+
+    nodes = args.nodes or int(os.environ.get('NNODES') or os.environ.get('SLURM_NNODES') or 1)
+    slurm = os.environ.get('SLURM_JOB_NODELIST')
+    host = os.environ.get('MASTER_ADDR') or (first_host(slurm) if slurm else '127.0.0.1' if nodes == 1 else None)
+    if args.endpoint is None and host is None:
+        parser.error(f'--nodes {nodes} needs --endpoint HOST:PORT, one of the machines, the same on all of them')
+    processes = args.processes if args.processes is not None else max(1, torch.cuda.device_count())
+    for name, value in (('--nodes', nodes), ('--processes', processes), ('--wait', args.wait)):
+        if value < 1:
+            parser.error(f'{name} {value:g}: expected at least 1')
+    return check_nodes(nodes, processes, args.endpoint or f'{host}:{os.environ.get("PORT", 29500)}', args.wait)
 
 
 def _quieten() -> None:

@@ -14,6 +14,12 @@ ROWS = rows({
         'mixed precision without a GPU': ('tiny.py --amp', r'--amp.*needs an accelerator, but the device here is cpu'),
         '--auto-scale-lr without a base':
             ('tiny.py --auto-scale-lr', r'--auto-scale-lr needs auto_scale_lr\.base_batch_size'),
+        '--auto-scale-batch without a base':
+            ('tiny.py --auto-scale-batch', r'--auto-scale-batch needs auto_scale_lr\.base_batch_size'),
+        '--auto-scale-batch that accumulated steps cannot share':
+            ('tiny.py --auto-scale-batch --cfg-options auto_scale_lr.base_batch_size=3 '
+             'optim_wrapper.accumulative_counts=2',
+             r'--auto-scale-batch: 1 process, accumulated 2 times cannot share .*base_batch_size = 3 images'),
         'launcher that did not start the process':
             ('tiny.py --launcher slurm', r'--launcher slurm needs the environment variables SLURM'),
         'work dir with checkpoints':

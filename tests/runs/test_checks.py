@@ -1,6 +1,7 @@
 """Every bad input ends in an error that names it and says what to do."""
 
 import json
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -162,6 +163,39 @@ def test_schedules_longer_than_the_training_are_said(schedule, loop, found):
     cfg = config(param_scheduler=[dict(type='LinearLR', **schedule)], train_cfg=loop)
     remarks = settings.long_schedules(cfg)
     assert (remarks == []) if found is None else (found in remarks[0] and 'param_scheduler.0 (LinearLR)' in remarks[0])
+
+
+@pytest.mark.parametrize(
+    ('launcher', 'batch', 'scaling', 'accumulated', 'said'),
+    [
+        ('pytorch', 128, dict(base_batch_size=1024), 1, None),
+        ('none', 1024, dict(base_batch_size=1024), 1, None),
+        ('pytorch', 64, dict(base_batch_size=1024), 2, None),
+        ('pytorch', 32, dict(base_batch_size=1024, enable=True), 1, None),
+        ('pytorch', 32, dict(), 1, None),
+        ('pytorch', 1024, dict(base_batch_size=1024), 1, r'has 8192 images \(1024 in each of 8 proc.*\(times 8\)'),
+        ('none', 128, dict(base_batch_size=1024), 1, r'\(128 in each of 1 process\).* 1024 .*\(times 0\.125\)'),
+        ('pytorch', 8, dict(base_batch_size=16), 2, r'128 images \(8 in each of 8 processes, accumulated 2 times\)'),
+    ],
+)
+def test_batch_that_the_learning_rate_is_not_for_is_said(monkeypatch, launcher, batch, scaling, accumulated, said):
+    monkeypatch.setenv('WORLD_SIZE', '8')
+    cfg = config(
+        launcher=launcher,
+        train_dataloader=dict(batch_size=batch),
+        auto_scale_lr=scaling,
+        optim_wrapper=dict(accumulative_counts=accumulated),
+    )
+    remarks = settings.unexpected_batch(cfg)
+    assert len(remarks) == (said is not None) and all(re.search(said, one) for one in remarks)
+
+
+@pytest.mark.parametrize('processes', [8, 64])
+def test_processes_share_the_batch_of_the_learning_rate(monkeypatch, processes):
+    monkeypatch.setenv('WORLD_SIZE', str(processes))
+    cfg = config(launcher='pytorch', train_dataloader=dict(batch_size=128), auto_scale_lr=dict(base_batch_size=1024))
+    settings.split_batch(cfg)
+    assert cfg.train_dataloader.batch_size == 1024 // processes and settings.unexpected_batch(cfg) == []
 
 
 def test_launcher_must_have_started_the_process(monkeypatch):

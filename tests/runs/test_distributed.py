@@ -13,7 +13,7 @@ import torch
 import torch.multiprocessing as mp
 from bad_inputs import TOOLS, child, cut, prepare, remove
 from cases import images
-from ending_processes import be_killed, tell_a_reason
+from ending_processes import be_killed, hang, lose_store, tell_a_reason
 from torch.testing import assert_close
 from two_processes import HOSTS, build, half_step, loss_of, steps_on_shards
 
@@ -111,15 +111,17 @@ def test_all_end_with_the_reason_of_the_one_that_fails(tmp_path):
 # --- without the tool ---
 
 
-def statuses_of(function, tmp_path):
-    """Exit statuses of two processes that run a function of their rank, a port and a folder."""
+def statuses_of(function, tmp_path, ending=(0, 1)):
+    """Exit statuses of two processes that run a function of their rank, a port and a folder; some end by themselves."""
     port = free_port()
     processes = [mp.get_context('spawn').Process(target=function, args=(rank, port, str(tmp_path))) for rank in (0, 1)]
     for process in processes:
         process.start()
+    for rank in ending:
+        processes[rank].join(timeout=240)
     for process in processes:
-        process.join(timeout=240)
         process.kill()
+        process.join()
     return [process.exitcode for process in processes]
 
 
@@ -133,3 +135,15 @@ def test_a_process_that_waits_ends_with_the_reason(tmp_path):
 def test_a_process_that_is_killed_gives_no_reason(tmp_path):
     assert statuses_of(be_killed, tmp_path) == [PeerLost.status, -signal.SIGKILL]
     assert 'lost the connection to another process, which has given no reason' in (tmp_path / '0').read_text()
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_noticed_before_the_time_out(tmp_path):
+    assert statuses_of(hang, tmp_path, ending=[0]) == [PeerLost.status, -signal.SIGKILL]
+    assert 'error: process 1: gives no sign of life for 2 s' in (tmp_path / '0').read_text()
+
+
+@pytest.mark.slow
+def test_a_process_that_computes_notices_that_the_store_is_gone(tmp_path):
+    assert statuses_of(lose_store, tmp_path, ending=[1]) == [-signal.SIGKILL, PeerLost.status]
+    assert 'lost the connection to the process or launcher with the store' in (tmp_path / '1').read_text()

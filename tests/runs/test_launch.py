@@ -30,14 +30,14 @@ def one_process(monkeypatch):
 @pytest.mark.parametrize('launcher', ['pytorch', 'slurm', 'mpi'])
 def test_gloo_without_an_accelerator(one_process, launcher):
     cfg = Config(dict(launcher=launcher, find_unused_parameters=True))
-    launch.start_cpu_processes(cfg)
+    launch.start_processes(cfg)
     assert distributed.get_backend() == 'gloo'
     assert cfg.model_wrapper_cfg.device_ids is None and cfg.model_wrapper_cfg.find_unused_parameters is True
 
 
 @pytest.mark.parametrize(('setting', 'seconds'), [(dict(timeout=90), 90), ({}, 1800)])
 def test_time_out_is_the_setting_of_mmengine(one_process, setting, seconds):
-    launch.start_cpu_processes(Config(dict(launcher='pytorch', env_cfg=dict(dist_cfg=setting))))
+    launch.start_processes(Config(dict(launcher='pytorch', env_cfg=dict(dist_cfg=setting))))
     group = distributed.distributed_c10d._get_default_group()
     assert group._get_backend(torch.device('cpu')).options._timeout.total_seconds() == seconds
 
@@ -45,12 +45,12 @@ def test_time_out_is_the_setting_of_mmengine(one_process, setting, seconds):
 @pytest.mark.parametrize('timeout', [0, -1, '30 min'])
 def test_time_out_must_be_seconds(one_process, timeout):
     with pytest.raises(ValueError, match=r'env_cfg\.dist_cfg\.timeout = .*: expected seconds'):
-        launch.start_cpu_processes(Config(dict(launcher='pytorch', env_cfg=dict(dist_cfg=dict(timeout=timeout)))))
+        launch.start_processes(Config(dict(launcher='pytorch', env_cfg=dict(dist_cfg=dict(timeout=timeout)))))
 
 
 def test_settings_of_the_wrapper_are_kept(one_process):
     cfg = Config(dict(launcher='pytorch', model_wrapper_cfg=dict(type='Mine', static_graph=True)))
-    launch.start_cpu_processes(cfg)
+    launch.start_processes(cfg)
     assert cfg.model_wrapper_cfg.type == 'Mine' and cfg.model_wrapper_cfg.static_graph is True
 
 
@@ -58,7 +58,7 @@ def test_settings_of_the_wrapper_are_kept(one_process):
 def test_left_alone(one_process, monkeypatch, launcher, device):
     monkeypatch.setattr(launch, 'get_device', lambda: device)
     cfg = Config(dict(launcher=launcher))
-    launch.start_cpu_processes(cfg)
+    launch.start_processes(cfg)
     assert not distributed.is_initialized() and 'model_wrapper_cfg' not in cfg
 
 

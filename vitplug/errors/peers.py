@@ -20,15 +20,25 @@ from .stops import PeerLost
 
 INTERVAL = 0.5
 """Seconds between two looks for messages of other processes."""
+BEAT = 5.0
+"""Seconds between two signs of life."""
+MISSED = 8
+"""After how many looks without a sign of life, :data:`BEAT` seconds apart, a process counts as lost."""
+GRACE = 10.0
+"""Seconds for this process to end by itself after the store is gone."""
 
-# One key for each start, for torchrun keeps its store when it starts processes again.
+# Number of this start of the processes, for torchrun keeps its store when it starts processes again.
+ATTEMPT = 'VITPLUG_ATTEMPT'
 KEY = 'vitplug/failed/{}'
+SIGNS = 'vitplug/alive/{}/{}'
 # Errors of the backends when a process is gone.
 LOST = re.compile(r'gloo|NCCL|Connection (closed|reset)|Broken pipe|Socket Timeout', re.IGNORECASE)
 
 
 class Watch:
-    """A thread that ends this process soon after another one has told that it failed.
+    """A thread that ends this process soon after another one has told that it failed, or gives no sign of life.
+
+    Each process watches the next one, and tells the others if it is lost.
 
     Args:
         store: The store of the process group.
@@ -37,18 +47,57 @@ class Watch:
     def __init__(self, store: distributed.Store):
         self.store = store
         self.over = threading.Event()
+        self.world = int(os.environ.get('WORLD_SIZE', '1'))
+        self.signs, self.missed = 0, 0
         threading.Thread(target=self._look, daemon=True).start()
 
     def _look(self) -> None:
+        looks = 0
         while not self.over.wait(INTERVAL):
             try:
                 told = _told(self.store)
-            except RuntimeError:  # the process with the store is gone
+                if told is None and looks % round(BEAT / INTERVAL) == 0:
+                    told = self._lost_neighbour()
+            except RuntimeError:
+                self._end_without_store()
                 return
             if told is not None and told['rank'] != _rank():
                 # The main thread may be in a collective call that does not return.
                 _say(told)
                 os._exit(told['status'])
+            looks += 1
+
+    def _lost_neighbour(self) -> dict | None:
+        """Gives a sign of life, and looks for one of the next process. Tells the others if that one is lost.
+
+        Looks are counted, not seconds: a machine may have been suspended, and this process with it.
+        """
+        self.store.add(SIGNS.format(_attempt(), _rank()), 1)
+        neighbour = (_rank() + 1) % self.world
+        signs = self.store.add(SIGNS.format(_attempt(), neighbour), 0)
+        self.missed = self.missed + 1 if signs == self.signs and signs else 0
+        self.signs = signs
+        if self.missed < MISSED or neighbour == _rank():
+            return None
+        lost = dict(
+            rank=neighbour,
+            reason=f'gives no sign of life for {MISSED * BEAT:.0f} s: its machine, its network or the process itself '
+            'hangs or is gone; go on with --resume',
+            status=PeerLost.status,
+        )
+        return json.loads(self.store.compare_set(_key(), '', json.dumps(lost)))
+
+    def _end_without_store(self) -> None:
+        """Ends this process, unless it does by itself: at the end of a run, the process with the store may go first."""
+        if not self.over.wait(GRACE):
+            _say(
+                dict(
+                    rank=_rank(),
+                    reason='lost the connection to the process or launcher with the store, which has given no reason: '
+                    'look whether it was killed; go on with --resume',
+                )
+            )
+            os._exit(PeerLost.status)
 
 
 _watch: Watch | None = None
@@ -82,6 +131,7 @@ def announce(reason: str, status: int, together: bool = False) -> None:
     """
     own = dict(rank=_rank(), reason=reason, status=status)
     if together:
+        stop_watching()
         if own['rank'] == 0:
             _say(own)
         return
@@ -142,13 +192,21 @@ def _connect() -> distributed.Store | None:
 
 
 def _told(store: distributed.Store) -> dict | None:
-    # Reads without waiting for the key. torch 2.1's store has no `check`.
-    told = store.compare_set(_key(), '', '')
+    told = read_key(store, _key())
     return json.loads(told) if told else None
 
 
+def read_key(store: distributed.Store, key: str) -> str:
+    """The value of a key, '' if it has none; does not wait for it. torch 2.1's store has no `check`."""
+    return store.compare_set(key, '', '').decode()
+
+
 def _key() -> str:
-    return KEY.format(os.environ.get('TORCHELASTIC_RESTART_COUNT', '0'))
+    return KEY.format(_attempt())
+
+
+def _attempt() -> str:
+    return os.environ.get(ATTEMPT, '0')
 
 
 def _rank() -> int:

@@ -59,3 +59,21 @@ class Interrupted(TrainingStopped):
     """A signal asked the training to end; it saved everything and goes on with `--resume` (``EX_TEMPFAIL``)."""
 
     status = 75
+
+
+SETTLED = frozenset({2, BadSample.status, NonFiniteLoss.status, NotWritten.status})
+"""Statuses of reasons that another start meets again; 2 is that of a wrong setting."""
+
+
+class NotStartedAgain(TrainingStopped):
+    """torchrun has started a training again that ended for a reason that comes again.
+
+    Args:
+        told: What the start before told of its end: `reason` and `status`.
+    """
+
+    BEGIN = 'not started again: '
+
+    def __init__(self, told: dict):
+        super().__init__(self.BEGIN + told['reason'].removeprefix(self.BEGIN))
+        self.status = told['status']

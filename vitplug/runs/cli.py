@@ -32,8 +32,9 @@ from .hooks.checkpoint_fit import CheckpointFitHook
 from .hooks.compilation import CompileHook
 from .hooks.hook_states import HookStatesHook
 from .hooks.validation_loss import ValidationLossHook
-from .launch import is_first_process, start_cpu_processes
+from .launch import is_first_process, start_processes
 from .options import test_config, test_parser, train_config, train_parser
+from .restarts import go_on, meet, start_alike
 from .saving.fit import bare_model
 from .saving.folders import check_run_folders, choose_start, older_checkpoint_named, run_folders
 from .saving.lock import only_training
@@ -63,6 +64,7 @@ def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allo
     with ExitStack() as held, one_line_errors(Interrupted), interruptible(GOES_ON):
         with one_line_errors(*SETTINGS), explained_writes():
             cfg = read()
+            go_on(cfg, meet() if cfg.launcher == 'pytorch' else None)
             remarks = check_training(cfg)
             choose_readers(cfg, unsafe_unpickle)
             if is_first_process(cfg.launcher):
@@ -70,6 +72,7 @@ def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allo
             check_run_folders(cfg)
         runner = build_runner(cfg, allow_changes, remarks)
         choose_start(runner)
+        start_alike(runner)
         with reported(runner), older_checkpoint_named(cfg):
             runner.train()
         leave_process_group()
@@ -131,7 +134,7 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
         remarks: Lines for the log.
     """
     with one_line_errors(*SETTINGS), explained_types(cfg), explained_writes(cfg.work_dir), lost_peers():
-        start_cpu_processes(cfg)
+        start_processes(cfg)
         watch_peers()
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')

@@ -1,7 +1,8 @@
-"""Several processes on a machine without an accelerator.
+"""The process group, made before mmengine's runner makes it.
 
-mmengine's launchers select a CUDA device for every process and wrap the model for that device. Both fail
-without one, so this module makes the process group (gloo) and the settings of the wrapper before the runner.
+mmengine's launchers select a CUDA device for every process and wrap the model for that device. Both fail on a machine
+without an accelerator, so this module makes the process group (gloo) and the settings of the wrapper. Under torchrun
+it makes the group of CUDA devices as well, with the store of this start.
 """
 
 import os
@@ -11,30 +12,43 @@ from datetime import timedelta
 
 import torch
 from mmengine.device import get_device
+from mmengine.dist import init_dist
 from torch import distributed
 
 from vitplug.threads import cores
 
 from .checks.environment import LAUNCHER_VARIABLES
+from .restarts import meet
 
 
-def start_cpu_processes(cfg) -> None:
-    """Joins the process group over gloo and adapts the config; does nothing for one process or on an accelerator.
+def start_processes(cfg) -> None:
+    """Joins the process group and adapts the config; does nothing for one process.
+
+    On an accelerator, mmengine's runner joins the group, except under torchrun on CUDA devices.
 
     Args:
         cfg: The merged config; `model_wrapper_cfg` is completed in place.
 
     Raises:
         ValueError: if `env_cfg.dist_cfg.timeout` is no number of seconds.
+        PeerLost: if another process does not come.
     """
-    if cfg.launcher == 'none' or get_device() != 'cpu':
+    if cfg.launcher == 'none':
         return
+    meeting = meet() if cfg.launcher == 'pytorch' else None
+    if get_device() == 'cpu':
+        _start_cpu_processes(cfg, meeting.place if meeting else {})
+    elif get_device() == 'cuda' and meeting:
+        init_dist(cfg.launcher, **_group_settings(cfg), **meeting.place)
+
+
+def _start_cpu_processes(cfg, place: dict) -> None:
     for name, source in zip(LAUNCHER_VARIABLES['pytorch'], LAUNCHER_VARIABLES[cfg.launcher], strict=True):
         os.environ[name] = os.environ[source]
     if 'MASTER_ADDR' not in os.environ:
         os.environ['MASTER_ADDR'] = first_host(os.environ['SLURM_NODELIST']) if cfg.launcher == 'slurm' else '127.0.0.1'
     os.environ.setdefault('MASTER_PORT', '29500')
-    distributed.init_process_group('gloo', **_time_out(cfg))
+    distributed.init_process_group('gloo', **_time_out(cfg), **place)
     torch.set_num_threads(_threads_per_process())
     cfg.model_wrapper_cfg = {**_cpu_wrapper(cfg), **(cfg.get('model_wrapper_cfg') or {})}
 
@@ -45,9 +59,13 @@ def is_first_process(launcher: str) -> bool:
     return int(os.environ.get(rank, 0)) == 0
 
 
+def _group_settings(cfg) -> dict:
+    return (cfg.get('env_cfg') or {}).get('dist_cfg') or {}
+
+
 def _time_out(cfg) -> dict:
     """The time-out of the process group, from the setting that mmengine has for it, in seconds."""
-    seconds = ((cfg.get('env_cfg') or {}).get('dist_cfg') or {}).get('timeout')
+    seconds = _group_settings(cfg).get('timeout')
     if seconds is None:
         return {}
     if not isinstance(seconds, int | float) or seconds <= 0:

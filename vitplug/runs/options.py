@@ -15,6 +15,7 @@ from vitplug.files.named import check_pictures_folder, check_results_file
 from vitplug.tasks import TASKS, check_scope
 
 from .augmented_test import augment_test
+from .checks.settings import split_batch
 from .saving.folders import AUTO
 
 SPLITS = ('train', 'val', 'test')
@@ -39,6 +40,11 @@ def train_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         '--auto-scale-lr', action='store_true', help='scale the learning rate to the number of processes'
+    )
+    parser.add_argument(
+        '--auto-scale-batch',
+        action='store_true',
+        help='divide the batch that the learning rate is for among the processes',
     )
     return parser
 
@@ -104,6 +110,8 @@ def train_config(args: argparse.Namespace) -> Config:
         if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
             raise ValueError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config')
         cfg.auto_scale_lr.enable = True
+    if args.auto_scale_batch:
+        split_batch(cfg)
     if args.resume == AUTO:
         cfg.resume = AUTO
     elif args.resume:

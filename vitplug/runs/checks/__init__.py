@@ -10,7 +10,7 @@ from vitplug.tasks import check_scope
 from ..saving.folders import has_begun
 from .data import check_data
 from .environment import check_amp, check_launcher
-from .settings import check_optimizer, long_schedules
+from .settings import check_optimizer, long_schedules, unexpected_batch
 
 
 def check_training(cfg) -> list[str]:
@@ -30,7 +30,7 @@ def check_training(cfg) -> list[str]:
         check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') is True else 'load_from')
     check_writable(cfg.work_dir)
     check_no_special_files(cfg.get('model'), 'model')
-    return [*check_data(cfg, splits=('train', 'val')), *long_schedules(cfg)]
+    return [*check_data(cfg, splits=('train', 'val')), *long_schedules(cfg), *unexpected_batch(cfg)]
 
 
 def check_testing(cfg) -> list[str]:

@@ -14,6 +14,12 @@ LAUNCHER_VARIABLES = {
 }
 
 
+def number_of_processes(launcher: str) -> int:
+    """Processes of the run, by the launcher's variables: there is no process group yet."""
+    _, size, _ = LAUNCHER_VARIABLES.get(launcher, ('', '', ''))
+    return int(os.environ.get(size, 1))
+
+
 def check_amp(cfg) -> None:
     """Checks that automatic mixed precision has an accelerator to run on.
 

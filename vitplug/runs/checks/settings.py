@@ -4,6 +4,8 @@ from mmengine.registry import OPTIMIZERS
 
 from vitplug.config.parts import as_list, registered
 
+from .environment import number_of_processes
+
 INFINITE = int(1e9)  # what mmengine's schedules have for no end
 # Larger rates leave the range of float32 in an optimizer's step, which torch says without a name.
 HIGHEST_RATE = 1e30
@@ -41,3 +43,52 @@ def long_schedules(cfg) -> list[str]:
                 f'{length}: set param_scheduler to schedules of this length, or train longer'
             )
     return remarks
+
+
+def split_batch(cfg) -> None:
+    """Sets the batch of each process such that all together have the batch that the learning rate is for.
+
+    Args:
+        cfg: The config; `train_dataloader.batch_size` is changed in place.
+
+    Raises:
+        ValueError: if the config does not say that batch, or the processes cannot share it equally.
+    """
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    if base is None:
+        raise ValueError('--auto-scale-batch needs auto_scale_lr.base_batch_size in the config')
+    shares = _shares(cfg)
+    if base % shares:
+        raise ValueError(
+            f'--auto-scale-batch: {_said(shares, cfg)} cannot share auto_scale_lr.base_batch_size = {base} images '
+            'equally: start another number of processes, or use --auto-scale-lr'
+        )
+    cfg.train_dataloader.batch_size = base // shares
+
+
+def unexpected_batch(cfg) -> list[str]:
+    """Says if the images of a step are not as many as the learning rate is for, and how to adapt one of the two."""
+    scaling, batch = cfg.get('auto_scale_lr') or {}, (cfg.get('train_dataloader') or {}).get('batch_size')
+    base = scaling.get('base_batch_size')
+    if not base or not batch or scaling.get('enable') or base == batch * _shares(cfg):
+        return []
+    total = batch * _shares(cfg)
+    return [
+        f'each step has {total} images ({batch} in each of {_said(_shares(cfg), cfg)}), but the learning rate is for '
+        f'{base} (auto_scale_lr.base_batch_size): --auto-scale-batch adapts the batch, --auto-scale-lr the rate '
+        f'(times {batch * number_of_processes(cfg.launcher) / base:g})'
+    ]
+
+
+def _shares(cfg) -> int:
+    return number_of_processes(cfg.launcher) * _accumulated(cfg)
+
+
+def _said(shares: int, cfg) -> str:
+    times = _accumulated(cfg)
+    processes = 'processes' if shares > times else 'process'
+    return f'{shares // times} {processes}' + (f', accumulated {times} times' if times > 1 else '')
+
+
+def _accumulated(cfg) -> int:
+    return (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
