@@ -18,7 +18,7 @@ from vitplug.tasks import check_scope
 
 from .cards import CARDS, GB, GIB
 from .memory_model import CONTEXT, FRAGMENTS, usable
-from .plan import Place, Plan, make_plans, rescaled
+from .plan import Place, Plan, make_plans
 from .schedule import read_schedule
 from .time_model import PASSES, Band, Cluster
 
@@ -126,28 +126,29 @@ def _beside(cfg: Config, plan: Plan, args: argparse.Namespace) -> Iterator[str]:
 def _scaling_rows(plan: Plan, total: int) -> list[tuple[str, ...]]:
     """A fixed total batch on more and more nodes, by both strategies."""
     rows = [('strategy', 'nodes', 'images a GPU', 'GiB', 'compute, ms', 'sending, ms', 'share')]
-    for strategy in PASSES:
-        for nodes in NODES:
-            cluster = replace(plan.place.cluster, nodes=nodes)
-            each = total / cluster.processes
-            if each < 1:
-                continue
-            there = rescaled(plan, replace(plan.place, cluster=cluster, strategy=strategy))
-            compute = there.compute_of(each)
-            sending = there.communication
-            share = Band(compute.low / (compute.low + sending.high), min(1.0, compute.high / sending.low))
-            rows.append(
-                (
-                    strategy,
-                    str(nodes),
-                    f'{each:g}',
-                    f'{there.peak_of(each) / GIB:.2f}',
-                    _text(compute * (1 / MILLI)),
-                    _text(sending * (1 / MILLI)),
-                    _text(share, 2),
-                )
-            )
-    return rows
+    found = (scaling_row(plan, strategy, nodes, total) for strategy in PASSES for nodes in NODES)
+    return [*rows, *filter(None, found)]
+
+
+def scaling_row(plan: Plan, strategy: str, nodes: int, total: int) -> tuple[str, ...] | None:
+    """A total batch on some nodes; None if a GPU would have no image.
+
+    Args:
+        plan: A plan, of which the GPUs and the traced steps are taken.
+        strategy: ``'ddp'`` or ``'fsdp2'``.
+        nodes: Number of machines.
+        total: Images of a step of all GPUs together.
+    """
+    cluster = replace(plan.place.cluster, nodes=nodes)
+    each = total / cluster.processes
+    if each < 1:
+        return None
+    there = replace(plan, place=replace(plan.place, cluster=cluster, strategy=strategy))
+    compute, sending = there.compute_of(each), there.communication
+    # At worst nothing is hidden, at best everything that computing takes time for.
+    share = Band(compute.low / (compute.low + sending.high), min(1.0, compute.high / (sending.low or compute.high)))
+    times = (_text(band * (1 / MILLI)) for band in (compute, sending))
+    return strategy, str(nodes), f'{each:g}', f'{there.peak_of(each) / GIB:.2f}', *times, _text(share, 2)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -92,7 +92,7 @@ def trace_step(
         stack.enter_context(silence_logs())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         model = model.to_empty(device='cpu').train()
-        optimizer, clip = _optimizer(cfg, model, on_gpu)
+        optimizer, clip = make_optimizer(cfg, model, on_gpu)
         stack.enter_context(as_on_a_gpu() if on_gpu else without_roi_kernels())
         stack.enter_context(trace)
         weights = trace.follow([*model.parameters(), *model.buffers()])
@@ -133,7 +133,7 @@ def _autocast(variant: Variant):
     return torch.autocast('cpu', variant.half) if variant.half else nullcontext()
 
 
-def _optimizer(cfg: Config, model: nn.Module, on_gpu: bool) -> tuple[torch.optim.Optimizer, dict | None]:
+def make_optimizer(cfg: Config, model: nn.Module, on_gpu: bool) -> tuple[torch.optim.Optimizer, dict | None]:
     """The optimizer, in the form that torch takes on the device, and the settings by which gradients are clipped."""
     settings = {key: value for key, value in cfg.optim_wrapper.items() if key not in ('dtype', 'loss_scale')}
     wrapper = build_optim_wrapper(model, ConfigDict({**settings, 'type': 'OptimWrapper'}))

@@ -111,13 +111,9 @@ def make_plans(cfg: Config, chw: tuple[int, int, int], batch: int, place: Place)
     Raises:
         ValueError: If a step cannot be traced.
     """
-    other = batch // 2 if batch > 1 else 2
+    # Not one image, of which batch norm can take no statistics after global pooling.
+    other = batch // 2 if batch >= 4 else 2 * batch
     for variant in variants(cfg):
         small, large = (trace_step(cfg, chw, number, variant) for number in sorted((other, batch)))
         small, step = (small, large) if large.batch == batch else (large, small)
         yield Plan(variant, small, step, place)
-
-
-def rescaled(plan: Plan, place: Place) -> Plan:
-    """The same steps on another place."""
-    return Plan(plan.variant, plan.small, plan.step, place)
