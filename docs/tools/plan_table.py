@@ -33,7 +33,7 @@ MAIN = (
 SHOWN = ('l4', 'a100-40', 'a100-80')
 TIMED = 'a100-80'
 NETWORK = 400 * GB / 8
-DAY = 24 * 3600
+HOUR = 3600
 
 
 def plans_of(name: str) -> list[Plan]:
@@ -61,7 +61,7 @@ def row(name: str, plans: list[Plan]) -> tuple[str, ...]:
         *(f'{plan.memory(plan.step).peak / GIB:.1f}' for plan in (single, half, half_cp)),
         *batches,
         _range(half.seconds * 1000, '.0f'),
-        _range(half.seconds * (steps / DAY), '.1f'),
+        _range(half.seconds * (steps / HOUR), '.0f'),
     )
 
 
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument('--scaling', nargs='+', default=(), metavar='PART', help='configs on 1 to 16 nodes as well')
     args = parser.parse_args()
     head = ('config', 'images of a GPU', 'float32, GiB', 'half, GiB', 'half with_cp, GiB')
-    rows = [(*head, *(f'largest batch, {card}' for card in SHOWN), 'ms a step', 'days')]
+    rows = [(*head, *(f'largest batch, {card}' for card in SHOWN), 'ms a step', 'hours')]
     scaled = [('config', 'strategy', 'nodes', 'images a GPU', 'GiB', 'compute, ms', 'sending, ms', 'share')]
     for name in MAIN:
         if args.configs and not any(part in name for part in args.configs):

@@ -1,6 +1,6 @@
 """How often a block writes a tensor of all pairs of tokens, by plug, in the forms of a GPU.
 
-    PYTHONPATH=. python tests/planning/n_by_n.py [--side 32]
+    PYTHONPATH=. python tests/planning/n_by_n.py [--side 48]
 
 Models of three and of four blocks of DeiT-S are traced; the difference is what a block writes. A tensor counts when two
 of its axes have all tokens, and as much as its entries are of B x H x N x N.
@@ -22,6 +22,9 @@ from vitplug.tables import markdown_table
 
 BATCH = 2
 HEADS = 6
+FORMS = ('refiner(expansion=0)', 'residual(low_memory=True)', 'gab(share_layers=True)')
+# Fewer tokens than this may be added to those of the image, as padding, registers or a sink.
+MORE = 64
 PHASES = ('forward', 'backward')
 
 
@@ -33,6 +36,15 @@ class Pairs(Trace):
         self.tokens, self.phase = tokens, 'forward'
         self.written = dict.fromkeys(PHASES, 0.0)
 
+    def holds_pairs(self, shape: torch.Size) -> bool:
+        """Two axes of all tokens, whose number may be rounded up or have a few more, or one of all pairs."""
+        of_tokens = sum(self.tokens <= side < self.tokens + MORE for side in shape)
+        return (
+            of_tokens > 1
+            or (of_tokens == 1 and shape.numel() >= BATCH * self.tokens**2)
+            or max(shape, default=0) >= self.tokens**2
+        )
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         known = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
         out = super().__torch_dispatch__(func, types, args, kwargs)
@@ -41,7 +53,7 @@ class Pairs(Trace):
             if not isinstance(tensor, torch.Tensor) or name.startswith(('empty', 'new_empty')):
                 continue
             is_new = tensor.untyped_storage()._cdata not in known or func._schema.is_mutable
-            if is_new and sum(side >= self.tokens for side in tensor.shape) > 1:
+            if is_new and self.holds_pairs(tensor.shape):
                 self.written[self.phase] += tensor.numel() / (BATCH * HEADS * self.tokens**2)
         return out
 
@@ -73,10 +85,10 @@ def row(name: str, plugs, side: int) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--side', type=int, default=32, help='patches along an image; default 32')
+    parser.add_argument('--side', type=int, default=48, help='patches along an image; default 48')
     side = parser.parse_args().side
     rows = [('plug', 'float32 forward', 'float32 backward', 'bfloat16 forward', 'bfloat16 backward')]
-    for name in ('none', *SHORT_NAMES):
+    for name in ('none', *SHORT_NAMES, *FORMS):
         try:
             rows.append(row(name, name, side))
             print(rows[-1], flush=True)

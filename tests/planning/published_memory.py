@@ -6,7 +6,7 @@ The figures are those of `metafile.yml` in the installed packages: most memory o
 versions of their time.
 """
 
-import sys
+import argparse
 from importlib import import_module
 from pathlib import Path
 
@@ -77,7 +77,10 @@ def row(library: str, name: str) -> tuple[str, ...]:
     )
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('names', nargs='*', help='parts of names; default: all')
+    names = parser.parse_args().names
     rows = [('config', 'images', 'published, GB', 'planned, GiB', 'ratio')]
     for library, configs in CONFIGS.items():
         for name in configs:
@@ -92,4 +95,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    main(sys.argv[1:])
+    main()

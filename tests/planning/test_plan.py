@@ -58,8 +58,9 @@ def test_largest_batch_is_the_last_that_fits():
 )
 def test_an_operation_takes_the_longer_of_products_and_bytes(operation, seconds):
     band = step_seconds({operation: 3}, CARD)
-    assert 3 * seconds <= band.low <= 3 * seconds / 0.9
-    assert 3 * seconds / 0.4 <= band.high <= 3 * seconds / 0.3
+    # One share of the data sheet at each end, whichever decides.
+    assert 3 * seconds / band.low in (pytest.approx(BEST.products), pytest.approx(BEST.bandwidth))
+    assert 3 * seconds / band.high in (pytest.approx(WORST.products), pytest.approx(WORST.bandwidth))
 
 
 def test_many_small_kernels_take_the_time_to_start_them():

@@ -41,14 +41,12 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 64))
 
 
-@pytest.mark.skipif(not hasattr(torch.distributed, '_tools'), reason='this torch has no MemTracker')
 def test_peak_is_that_of_torchs_tracker():
-    from torch.distributed._tools import MemTracker
-
+    module = pytest.importorskip('torch.distributed._tools.mem_tracker')
     peaks = []
     with FakeTensorMode():
         model, x = mlp(), torch.empty(4096, 64)
-        tracker = MemTracker()
+        tracker = module.MemTracker()
         tracker.track_external(model)
         with tracker:
             model(x).sum().backward()
@@ -98,6 +96,18 @@ def test_memory_grows_linearly_and_checkpoints_and_halves_save_it():
     assert large - middle == pytest.approx(2 * (middle - small), rel=0.02)
     assert peak(8, Variant(with_cp=True)) < 0.7 * middle
     assert peak(8, Variant(torch.bfloat16)) < 0.8 * middle
+
+
+def test_convolutions_of_3_x_3_take_a_workspace_where_algorithms_are_tried():
+    peaks = []
+    for has_workspaces in (False, True):
+        with FakeTensorMode(), Trace(grain=1, has_workspaces=has_workspaces) as trace, torch.no_grad():
+            x = torch.empty(2, 8, 12, 12)
+            nn.Conv2d(8, 4, 1)(x)
+            nn.Conv2d(8, 4, 3, padding=1, bias=False)(x)
+        peaks.append(trace.peak)
+    # 6 x 6 numbers for each 4 x 4 of the input's 8 channels and the output's 4.
+    assert peaks[1] - peaks[0] == 2 * (8 + 4) * 9 * 36 * 4
 
 
 def test_products_are_counted_as_the_equations_say():

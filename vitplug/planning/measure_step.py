@@ -87,7 +87,8 @@ def trace_step(
     if variant.with_cp:
         cfg.model.backbone.with_cp = True
     model = revert_sync_batchnorm(build_model(cfg))  # the other one runs on no CPU
-    trace = Trace(GRAIN if on_gpu else 1)
+    tries_algorithms = on_gpu and bool((cfg.get('env_cfg') or {}).get('cudnn_benchmark'))
+    trace = Trace(GRAIN if on_gpu else 1, tries_algorithms)
     with ExitStack() as stack:
         stack.enter_context(silence_logs())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))

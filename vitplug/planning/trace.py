@@ -2,7 +2,7 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,34 @@ from torch.utils.weak import WeakIdKeyDictionary
 GRAIN = 512
 # Operations that read and write nothing.
 FREE = frozenset(('empty', 'empty_like', 'empty_strided', 'new_empty', 'device', 'detach', 'alias', 'set_', 'resize_'))
+
+
+# Input, output (or their gradients), weight and settings of convolutions, of their arguments and outputs.
+CONVOLUTIONS = {
+    torch.ops.aten.convolution.default: lambda args, outs: (args[0], outs[0], args[1], args[3:]),
+    torch.ops.aten.convolution_backward.default: lambda args, outs: (args[1], args[0], args[2], args[4:]),
+}
+# Winograd's tiles of 6 x 6 for 4 x 4 outputs of a 3 x 3 convolution.
+WINOGRAD = 36 / 16
+
+
+def workspace(x: Tensor, out: Tensor, weight: Tensor, settings: Sequence) -> int:
+    """Bytes that cuDNN takes beside the tensors of a convolution where it may try its algorithms.
+
+    In float32 those of Winograd's algorithm, the transformed tiles of input and output; in half precision their copies
+    in another layout; 0 for other convolutions than those of 3 x 3 with a stride of 1.
+
+    Args:
+        x: Input ``(B, C, H, W)``.
+        out: Output.
+        weight: ``(out channels, in channels, kernel height, kernel width)``.
+        settings: Stride, padding, dilation, transposed, output padding and groups.
+    """
+    stride, _, dilation, transposed, _, groups = settings[:6]
+    if weight.shape[2:] != (3, 3) or set(stride) != {1} or set(dilation) != {1} or transposed or groups != 1:
+        return 0
+    factor = WINOGRAD if x.itemsize == 4 else 1
+    return int(factor * x.itemsize * (x.numel() + out.numel()))
 
 
 @dataclass(frozen=True)
@@ -44,6 +72,7 @@ class Trace(TorchDispatchMode):
 
     Args:
         grain: Bytes of which each tensor takes a multiple.
+        has_workspaces: Whether convolutions take workspaces, see :func:`workspace`.
 
     Attributes:
         current: Bytes of the tensors that exist.
@@ -53,9 +82,9 @@ class Trace(TorchDispatchMode):
         operations: How many times each operation ran.
     """
 
-    def __init__(self, grain: int = GRAIN):
+    def __init__(self, grain: int = GRAIN, has_workspaces: bool = False):
         super().__init__()
-        self.grain = grain
+        self.grain, self.has_workspaces = grain, has_workspaces
         self.current = self.gradients = self.peak = self.peak_without_gradients = 0
         self.operations: Counter[Operation] = Counter()
         self._known = WeakIdKeyDictionary()
@@ -88,6 +117,8 @@ class Trace(TorchDispatchMode):
         outs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         for tensor in outs:
             self._take(tensor)
+        if self.has_workspaces and func in CONVOLUTIONS:
+            self._reach(self.current + workspace(*CONVOLUTIONS[func](args, outs)))
         self._count(func, args, kwargs, out, outs)
         return out
 
@@ -104,8 +135,11 @@ class Trace(TorchDispatchMode):
         self._known[storage] = size
         weakref.finalize(storage, self._release, size)
         self.current += size
-        self.peak = max(self.peak, self.current)
-        self.peak_without_gradients = max(self.peak_without_gradients, self.current - self.gradients)
+        self._reach(self.current)
+
+    def _reach(self, size: int) -> None:
+        self.peak = max(self.peak, size)
+        self.peak_without_gradients = max(self.peak_without_gradients, size - self.gradients)
 
     def _release(self, size: int) -> None:
         self.current -= size
