@@ -27,7 +27,7 @@ ROWS = (
     ('data_preprocessors', 'tasks'),
     ('runs',),
     ('analysis',),
-    ('ablation', 'benchmark', 'demo', 'doctor', 'export', 'probing', 'robustness'),
+    ('ablation', 'benchmark', 'demo', 'doctor', 'export', 'planning', 'probing', 'robustness'),
     ('vitplug',),  # the names that `import vitplug` gives
     ('cli',),
     ('__main__',),  # `python -m vitplug`

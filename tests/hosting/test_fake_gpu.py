@@ -6,7 +6,8 @@ would wait for the GPU to read a value (`.item()`, a loop over values).
 """
 
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -19,6 +20,17 @@ PRECISIONS = {'float32': None, 'float16': torch.float16, 'bfloat16': torch.bfloa
 IMAGES = (2, 3, 64, 96)
 
 
+@contextmanager
+def on_fake_gpu():
+    """New tensors on a fake GPU, and autocast, which torch leaves off where it finds no driver."""
+    with ExitStack() as stack:
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(torch.device('cuda'))
+        stack.enter_context(patch('torch.cuda.amp.common.amp_definitely_not_available', lambda: False))
+        stack.enter_context(patch('torch.cuda.is_bf16_supported', lambda: True))
+        yield
+
+
 def check(host: str, plugs) -> None:
     """Runs a host on a fake GPU in every precision, for training and for inference.
 
@@ -28,7 +40,7 @@ def check(host: str, plugs) -> None:
     """
     with torch.device('meta'):  # first values may be read, forwards may not
         model = HOSTS[host](plugs=plugs)
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.device('cuda'):
+    with on_fake_gpu():
         model, x = model.to_empty(device='cuda'), torch.empty(IMAGES)
         for dtype in PRECISIONS.values():
             for training in (True, False):

@@ -1,0 +1,98 @@
+"""Planned memory against that in the tables of mmdet and mmseg, for their stock configs.
+
+    PYTHONPATH=. python tests/planning/published_memory.py
+
+The figures are those of `metafile.yml` in the installed packages: most memory of 8 processes' logs, on GPUs, with the
+versions of their time.
+"""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+import yaml
+from mmengine.config import Config
+
+from vitplug.analysis.image_size import read_image_size
+from vitplug.planning.cards import GIB
+from vitplug.planning.measure_step import Variant, trace_step
+from vitplug.planning.memory_model import memory_of
+from vitplug.tables import format_table
+
+PROCESSES = 8
+CONFIGS = {
+    'mmseg': (
+        'fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024',
+        'pspnet/pspnet_r50-d8_4xb4-80k_ade20k-512x512',
+        'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k-512x512',
+        'upernet/upernet_r50_4xb2-40k_cityscapes-512x1024',
+        'upernet/upernet_r50_4xb4-80k_ade20k-512x512',
+        'upernet/upernet_r101_4xb4-80k_ade20k-512x512',
+        'vit/vit_vit-b16_mln_upernet_8xb2-80k_ade20k-512x512',
+        'vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512',
+        'vit/vit_deit-b16_upernet_8xb2-80k_ade20k-512x512',
+        'swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512',
+        'swin/swin-small-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512',
+        'swin/swin-base-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512',
+    ),
+    'mmdet': (
+        'retinanet/retinanet_r50_fpn_1x_coco',
+        'faster_rcnn/faster-rcnn_r50_fpn_1x_coco',
+        'mask_rcnn/mask-rcnn_r50_fpn_1x_coco',
+        'mask_rcnn/mask-rcnn_r101_fpn_1x_coco',
+        'cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco',
+        'swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco',
+        'swin/mask-rcnn_swin-t-p4-w7_fpn_ms-crop-3x_coco',
+    ),
+}
+KEYS = ('Training Memory (GB)', 'Memory (GB)')
+
+
+def configs_of(library: str) -> Path:
+    return Path(import_module(library).__file__).parent / '.mim' / 'configs'
+
+
+def published(path: Path) -> float:
+    """GB of a config, from the metafile beside it."""
+    [file] = path.parent.glob('metafile.y*ml')
+    models = yaml.safe_load(file.read_text())
+    models = models['Models'] if isinstance(models, dict) else models
+    [model] = [model for model in models if Path(model['Config']).stem == path.stem]
+    return next(model['Metadata'][key] for key in KEYS if key in model['Metadata'])
+
+
+def row(library: str, name: str) -> tuple[str, ...]:
+    path = configs_of(library) / f'{name}.py'
+    cfg = Config.fromfile(path)
+    batch = cfg.train_dataloader.batch_size
+    size = read_image_size(cfg)
+    step = trace_step(cfg, size.chw, batch, Variant())
+    planned, known = memory_of(step, 'ddp', PROCESSES, False).peak / GIB, published(path)
+    return (
+        path.stem,
+        f'{batch} x {size.height}x{size.width}',
+        f'{known:.2f}',
+        f'{planned:.2f}',
+        f'{planned / known:.2f}',
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('names', nargs='*', help='parts of names; default: all')
+    names = parser.parse_args().names
+    rows = [('config', 'images', 'published, GB', 'planned, GiB', 'ratio')]
+    for library, configs in CONFIGS.items():
+        for name in configs:
+            if names and not any(part in name for part in names):
+                continue
+            try:
+                rows.append(row(library, name))
+                print(rows[-1], flush=True)
+            except (ValueError, StopIteration) as error:
+                print(f'{name}: {error!r}', flush=True)
+    print(format_table(rows))
+
+
+if __name__ == '__main__':
+    main()

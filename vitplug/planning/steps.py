@@ -1,0 +1,123 @@
+"""Training steps that read no value, so that they run on fake tensors: one for each library.
+
+Classifiers and segmentors run their own losses. Of a detector, backbone, neck, RPN and RoI heads run on as many regions
+as its settings sample; the losses have the sizes of its own, without assigning boxes to anchors, which reads values.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitplug.tasks import TASKS
+
+Losses = Iterable[Tensor]
+
+
+def training_losses(scope: str, model: nn.Module, images: Tensor) -> Tensor:
+    """The sum of a model's losses on images ``(B, C, H, W)``.
+
+    Args:
+        scope: The library of the model: mmpretrain, mmseg or mmdet.
+        model: The model in training mode.
+        images: On the device of the model.
+    """
+    return sum(STEPS[scope](model, images))
+
+
+def _samples(scope: str, images: Tensor) -> list:
+    made = [TASKS[scope].made_sample(tuple(images.shape[-2:])) for _ in images]
+    return [sample.to(images.device) for sample in made]
+
+
+def _classification(model: nn.Module, images: Tensor) -> Losses:
+    samples = _samples('mmpretrain', images)
+    for sample in samples:
+        # As Mixup and CutMix give them: the largest label of a batch, which the loss would read, is not asked for.
+        sample.set_gt_score(images.new_zeros(_num_classes(model)))
+    return model.loss(images, samples).values()
+
+
+def _num_classes(model: nn.Module) -> int:
+    return model.head.num_classes
+
+
+def _segmentation(model: nn.Module, images: Tensor) -> Losses:
+    with _without_accuracy():
+        losses = model.loss(images, _samples('mmseg', images))
+    return [value for name, value in losses.items() if 'loss' in name]
+
+
+@contextmanager
+def _without_accuracy() -> Iterator[None]:
+    """Leaves mmseg's accuracy out, which counts the pixels that have a label."""
+    from mmseg.models.decode_heads import decode_head
+
+    with patch.object(decode_head, 'accuracy', lambda logits, *args, **kwargs: logits.new_zeros(1)):
+        yield
+
+
+# --- detectors ---
+
+
+def _detection(model: nn.Module, images: Tensor) -> Losses:
+    maps = model.extract_feat(images)
+    if not hasattr(model, 'roi_head'):
+        yield from _dense_losses(model.bbox_head(maps))
+        return
+    yield from _dense_losses(model.rpn_head(maps))
+    settings = model.train_cfg.rcnn
+    stages = settings if isinstance(settings, list | tuple) else [settings]
+    for kind, share in (('bbox', None), ('mask', True)):
+        if not getattr(model.roi_head, f'with_{kind}'):
+            continue
+        extractors = _listed(getattr(model.roi_head, f'{kind}_roi_extractor'))
+        heads = _listed(getattr(model.roi_head, f'{kind}_head'))
+        for stage, extractor, head in zip(stages, extractors, heads, strict=True):
+            sampler = stage.sampler
+            number = int(sampler.num * (sampler.pos_fraction if share else 1)) * len(images)
+            yield from ROI_LOSSES[kind](head(_pooled(extractor, maps, number)))
+
+
+def _listed(module: nn.Module) -> Iterable[nn.Module]:
+    return module if isinstance(module, nn.ModuleList) else [module]
+
+
+def _dense_losses(outs: Iterable) -> Losses:
+    """Losses of every prediction of every level, each with a target and a weight of its size."""
+    for maps in outs:
+        for predicted in maps:
+            flat = predicted.permute(0, 2, 3, 1).reshape(-1)
+            target, weight = torch.zeros_like(flat), torch.ones_like(flat)
+            yield (F.smooth_l1_loss(flat.float(), target.float(), reduction='none') * weight).sum()
+
+
+def _pooled(extractor: nn.Module, maps: Iterable[Tensor], number: int) -> Tensor:
+    """Features of a number of regions, shared out over the levels."""
+    levels = list(zip(extractor.roi_layers, maps, strict=False))
+    counts = [number // len(levels)] * len(levels)
+    counts[0] += number - sum(counts)
+    parts = [layer(level, level.new_zeros(count, 5)) for count, (layer, level) in zip(counts, levels, strict=True)]
+    return torch.cat(parts)
+
+
+def _box_losses(outs: tuple[Tensor, Tensor]) -> Losses:
+    scores, boxes = outs
+    yield F.cross_entropy(scores, scores.new_zeros(len(scores), dtype=torch.long))
+    yield F.l1_loss(boxes, torch.zeros_like(boxes))
+
+
+def _mask_losses(logits: Tensor) -> Losses:
+    own = logits[:, 0]
+    yield F.binary_cross_entropy_with_logits(own, torch.zeros_like(own))
+
+
+ROI_LOSSES: dict[str, Callable[..., Losses]] = {'bbox': _box_losses, 'mask': _mask_losses}
+STEPS: dict[str, Callable[[nn.Module, Tensor], Losses]] = {
+    'mmpretrain': _classification,
+    'mmseg': _segmentation,
+    'mmdet': _detection,
+}
