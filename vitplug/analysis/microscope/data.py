@@ -26,6 +26,7 @@ from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.receptive_field import effective_receptive_field
 from vitplug.analysis.study.images import Loaded
 from vitplug.analysis.study.subject import Subject
+from vitplug.analysis.truths import Listed, find_listed
 from vitplug.attention import GlobalLayout
 from vitplug.compat import replace
 from vitplug.files.pictures import Unreadable
@@ -33,7 +34,6 @@ from vitplug.hosting import PixelGrid
 from vitplug.tasks.outcomes import Outcome
 
 from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels
-from .truths import Listed, find_listed
 
 #: Longest side of the picture of an effective receptive field.
 FIELD_SIDE = 112
