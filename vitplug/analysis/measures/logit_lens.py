@@ -25,7 +25,8 @@ def logit_lens(model: nn.Module, tokens_BND: Tensor, num_prefix: int) -> Tensor:
         ``(B, patches, classes)``.
 
     Raises:
-        ValueError: If the model is no such classifier, or the tokens have another width.
+        ValueError: If the model is no such classifier, its head does not read one token alone, or the tokens have
+            another width.
     """
     backbone, head = getattr(model, 'backbone', None), getattr(model, 'head', None)
     if not isinstance(backbone, PluggedModel) or not callable(head):
@@ -40,10 +41,12 @@ def logit_lens(model: nn.Module, tokens_BND: Tensor, num_prefix: int) -> Tensor:
 
 def _read(model: nn.Module, backbone: PluggedModel, last: int, tokens_ND: Tensor) -> Tensor:
     images_BND = tokens_ND[:, None].expand(-1, backbone.num_extra_tokens + 1, -1)
-    feats = (backbone.format_output(last, images_BND, (1, 1)),)
-    if getattr(model, 'neck', None) is not None:
-        feats = model.neck(feats)
-    logits = model.head(feats)
+    feats, neck = (backbone.format_output(last, images_BND, (1, 1)),), getattr(model, 'neck', None)
+    try:
+        logits = model.head(feats if neck is None else neck(feats))
+    except RuntimeError as error:  # weights of another shape
+        names = ' and '.join(type(part).__name__ for part in (neck, model.head) if part is not None)
+        raise ValueError(f'{names} do not read one token alone: {error}') from error
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise ValueError(f'{type(model.head).__name__} gives no logits (images, classes) to read')
     return logits

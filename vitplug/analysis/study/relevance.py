@@ -115,10 +115,10 @@ class MapScores(Measure):
     definition = (
         'Grad-CAM of the last block that counts; EigenCAM and the attention of the class token, or the attention '
         'received, of the last block; rollout; random values. Against masks of the data: whether the highest point '
-        "lies in the mask, the mask's share of the sum, and of as many highest pixels as it has. Pixel flipping: the score "
-        f'of the prediction relative to that of the whole image, mean over {STEPS} steps in which the highest pixels '
-        "get the image's mean colour; low is good. Segmentation: the class with the second most pixels; detection: the "
-        'first box'
+        "lies in the mask, the mask's share of the sum, and of as many highest pixels as it has. Pixel flipping: the "
+        f'score of the prediction relative to that of the whole image, mean over {STEPS} steps; the highest pixels get '
+        "the image's mean colour first; low is good. Segmentation: the class with the second most pixels; detection: "
+        'the first box'
     )
     unit = 'share'
     source = 'Zhang et al. 2018; Arras et al. 2022; Samek et al. 2017; EigenCAM: Muhammad and Yeasin 2020, by grad-cam'
@@ -222,7 +222,12 @@ class LogitLens(Measure):
     def why_not(self, subject: Subject) -> str:
         if not subject.is_plugged:
             return "its backbone is not one of vitplug's"
-        return '' if callable(getattr(subject.model, 'head', None)) else 'the model is no classifier'
+        width, weight = subject.backbone.sections()[-1].embed_dims, next(subject.model.parameters())
+        try:
+            logit_lens(subject.model, weight.new_zeros(1, 1, width), 0)
+        except ValueError as error:
+            return str(error)
+        return ''
 
     def left_out(self, subject: Subject) -> str:
         width = subject.backbone.sections()[-1].embed_dims
