@@ -2,7 +2,8 @@
 
 A claim compares a variant, which has one plug, with the baseline on the same seeds, or with its own start, or asks for
 the sign of a number. It is *seen* if the 95 % interval over seeds lies on the side that the paper says, *opposite* if
-it lies on the other, and *undecided* otherwise. Rows of numbers without a claimed side are *shown*. Intervals are not adjusted for the number of claims.
+it lies on the other, and *undecided* otherwise. Rows of numbers without a claimed side are *shown*. Intervals are not
+adjusted for the number of claims.
 """
 
 import json

@@ -55,10 +55,14 @@ class Effect:
     prediction: float
 
 
-def effect_of(subject: Subject, edits: Edits, batch: Mapping, before: Ran) -> Effect:
-    """The effect of edits on the image of a batch, of which the model gave ``before``."""
+def run_edited(subject: Subject, edits: Edits, batch: Mapping) -> Ran:
+    """Runs a model with edits on the batch of an image."""
     with subject.backbone.edited(edits):
-        after = run_model(subject, batch)
+        return run_model(subject, batch)
+
+
+def effect_of(subject: Subject, before: Ran, after: Ran) -> Effect:
+    """What edits changed, of two runs on one image."""
     kept = subject.predictor.task.kept
     whole, left = kept(before.sample, before.sample), kept(before.sample, after.sample)
     [change] = interventions.relative_change(before.features, after.features).tolist()
@@ -223,7 +227,7 @@ class Edited(Measure):
         before = run_model(subject, batch)
         values: dict[str, dict[int, dict[int, float]]] = {}
         for step in self.steps(subject, image):
-            effect = effect_of(subject, step.edits, batch, before)
+            effect = effect_of(subject, before, run_edited(subject, step.edits, batch))
             for key, words in VALUES.items():
                 name = f'{step.value}{words}{CONTROL if step.is_control else ""}'
                 values.setdefault(name, {}).setdefault(step.layer, {})[step.head] = getattr(effect, key)
