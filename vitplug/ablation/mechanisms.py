@@ -36,7 +36,7 @@ from vitplug.statistics.images import student
 from vitplug.statistics.seeds import MIN_SEEDS, Interval, t_interval
 
 from .cells import CONFIG
-from .records import CELL, Cell, Grid, State, read_cells, read_grid, read_object
+from .records import CELL, Grid, State, read_cells, read_grid, read_object
 
 FOLDER, IMAGES = 'mechanisms', 128
 HEADINGS = ('plug', 'claim', 'paper', 'against', 'seeds', 'difference', '95% interval', 'verdict')
@@ -336,13 +336,13 @@ class Model:
     """A trained cell, or its start, whose numbers are measured once.
 
     Attributes:
-        cell: The cell.
-        folder: Its folder.
+        folder: Folder of the cell.
+        seed: Its seed.
         is_start: Whether new weights of its config are measured.
     """
 
-    cell: Cell
     folder: Path
+    seed: int
     is_start: bool = False
 
     @property
@@ -358,7 +358,7 @@ class Model:
             FileNotFoundError: If the cell keeps none.
         """
         if self.is_start:
-            return _new_weights(read_config(str(self.folder / CONFIG)), self.cell.seed, out)
+            return _new_weights(read_config(str(self.folder / CONFIG)), self.seed, out)
         found = last_checkpoint(self.folder)
         if found is None or not found.is_file():
             raise FileNotFoundError(
@@ -445,7 +445,7 @@ def _trained(folder: Path, grid: Grid) -> dict[str, dict[int, Model]]:
     found: dict[str, dict[int, Model]] = {}
     for cell in read_cells(folder, grid):
         if cell.state is State.DONE:
-            found.setdefault(cell.label, {})[cell.seed] = Model(cell, folder / cell.folder)
+            found.setdefault(cell.label, {})[cell.seed] = Model(folder / cell.folder, cell.seed)
     return found
 
 
@@ -464,7 +464,7 @@ def _reference(claim: Claim, label: str, models, baseline: str) -> dict[int, Mod
     if claim.against is Against.ZERO:
         return None
     if claim.against is Against.START:
-        return {seed: Model(model.cell, model.folder, is_start=True) for seed, model in models[label].items()}
+        return {seed: Model(model.folder, seed, is_start=True) for seed, model in models[label].items()}
     return dict(models.get(baseline, {}))
 
 
