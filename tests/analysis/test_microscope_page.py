@@ -91,6 +91,7 @@ def folder(tmp_path_factory):
         'plugged.py plugged.pth photo_a.png photo_b.png --baseline plain.py plain.pth --out vit.html',
         'windows.py windows.pth photo_a.png --out swin.html',
         'windows.py windows.pth data/val/dog/0.png photo_a.png --out truth.html',
+        'plugged.py plugged.pth photo_a.png photo_b.png --baseline plain.py plain.pth --edits --out edits.html',
     )
     for command in commands:
         done = bad_inputs.run(f'microscope.py {command} --device cpu', folder)
@@ -255,6 +256,66 @@ def test_click_shows_the_map_of_the_token(browser, folder, maps):
         number = re.search(r'Baseline: highest ([\d.e-]+) at row (\d+), column (\d+)', said)
         assert float(number[1]) == pytest.approx(float(best.max()), rel=0.01)
         assert (int(number[2]), int(number[3])) == where
+
+
+@torch.no_grad()
+def without_head(folder, name: str, block: int, head: int) -> tuple[float, np.ndarray, np.ndarray]:
+    """Change of the last features, and scores before and after, of a model without the columns of a head."""
+    pixels = torch.from_numpy(np.asarray(Image.open(folder / 'photo_b.png')).copy()).permute(2, 0, 1)
+    image, model = (pixels.flip(0).float()[None] - 127.5) / 64, trained(folder, name)
+
+    def run():
+        return model.backbone(image)[-1], model(image, mode='tensor').softmax(-1)[0].numpy()
+
+    before, scores = run()
+    attention = model.backbone.plugged_blocks()[block].attn
+    dims = attention.proj.weight.shape[1] // attention.num_heads
+    attention.proj.weight[:, head * dims : (head + 1) * dims] = 0
+    after, left = run()
+    return float((after - before).norm() / before.norm()), scores, left
+
+
+def test_models_without_a_head(browser, folder):
+    """Cells of blocks and heads: colours, and what a click says, beside models whose projection lacks the head."""
+    page = Page(browser, folder / 'edits.html')
+    page.choose('images', 1)
+    page.choose('modes', 'edits')
+    changes = {
+        role: np.array([[without_head(folder, name, block, head)[0] for head in range(3)] for block in range(3)])
+        for role, name in (('model', 'plugged'), ('baseline', 'plain'))
+    }
+    most = max(found.max() for found in changes.values())
+    for role, found in changes.items():
+        canvas = canvas_of(role, 'edits')
+        assert page.run('const c = document.querySelector(arguments[0]); return [c.height, c.width]', canvas) == [
+            162,
+            162,
+        ]
+        colours = page.run(
+            """const context = document.querySelector(arguments[0]).getContext('2d');
+            return [0, 1, 2].map((block) => [0, 1, 2].map((head) =>
+                [...context.getImageData(30 + 44 * head + 20, 30 + 44 * block + 20, 1, 1).data]));""",
+            canvas,
+        )  # fmt: skip
+        index = np.abs(np.array(colours)[..., None, :3] - LUT).sum(-1).argmin(-1)
+        assert np.abs(index - 255 * found / most).max() <= 1
+    page.click_at(canvas_of('model', 'edits'), 30 + 44 * 1 + 20, 30 + 44 * 2 + 20, (162, 162))
+    said = page.said('Without head 2 of block 1')
+    for role, name in (('This model', 'plugged'), ('Baseline', 'plain')):
+        change, scores, left = without_head(folder, name, 1, 2)
+        own = said[said.index(role) :]
+        fall = float(re.search(r'The score falls by (-?[\d.e-]+) \(random', own)[1])
+        assert fall == pytest.approx(scores.max() - left[scores.argmax()], abs=2e-4)
+        number = float(re.search(r'The last features change by ([\d.e-]+) of their norm', own)[1])
+        assert number == pytest.approx(change, rel=0.01)
+        assert ('the same class' in own.partition('The score')[0]) == (scores.argmax() == left.argmax())
+    assert page.run("return document.getElementById('block').value") == '1'
+    page.press(canvas_of('model', 'edits'), '\ue012', '\ue013')  # left, up
+    assert 'Without head 1 of block 0' in page.said('Without head 1 of block 0')
+    assert page.run("return document.getElementById('head').value") == '1'
+    plain = Page(browser, folder / 'vit.html')
+    assert plain.find('#modes input[value="edits"]').get_attribute('disabled')
+    assert 'Without a head: written with --edits' in plain.find('#reasons').text
 
 
 def test_mean_of_heads_class_token_and_one_scale(browser, folder, maps):

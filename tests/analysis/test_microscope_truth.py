@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 from small_models import small_digits
 
-from vitplug.analysis.microscope.truths import find_listed
+from vitplug.analysis.truths import find_listed
 from vitplug.config.reading import read_config
 from vitplug.runs.prediction import Predictor
 

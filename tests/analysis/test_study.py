@@ -18,6 +18,7 @@ from scipy import stats
 from small_models import save_untrained, small_digits
 
 from vitplug.analysis.study import run as study_run
+from vitplug.analysis.study.edits import EDITS
 from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
 from vitplug.analysis.study.features import CKA, EvolvingSpeed, OfGroups
 from vitplug.analysis.study.figures import FIGURES
@@ -554,6 +555,10 @@ def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
         ('--figure cb-fig10', r"--figure cb-fig10: there is no 'cb-fig10': did you mean cb-figure10\?"),
         ('--figure x', "there is no 'x': choose from cb-figure3b, cb-figure10, gab-figure5"),
         ('--figure cb-figure10 --cka paper-bvit', '--cka paper-bvit: no figure is of CKA'),
+        ('--edit head-zeros', r"--edit head-zeros: there is no 'head-zeros': did you mean head-zero\?"),
+        ('--edit head-zero --cka paper-bvit', '--cka paper-bvit: no edit is of CKA'),
+        ('--edit head-zero --figure cb-figure10', 'not allowed with argument'),
+        ('--edit head-mean --num 1', 'head-mean: does not apply to the model: it takes values of other images'),
         ('--figure cb-figure10 --measures entropy', 'not allowed with argument'),
         ('--images nowhere', '--images: no such file or folder: nowhere'),
         ('--out data', '--out: data holds other files'),
@@ -570,6 +575,70 @@ def test_refused(arguments, error, folder, tmp_path):
     assert len(lines) == 1 and not (tmp_path / 'out').exists()
 
 
+def test_edits_of_a_classifier(folder, tmp_path):
+    """Heads without output, beside a model whose projection lacks their columns; held-out means, beside hooks."""
+    out = tmp_path / 'out'
+    analyze(folder, f'plain.py plain.pth --edit head-zero,head-mean,block-zero,token-zero --num 5 --out {out}')
+    found = results_in(out)
+    subject = Subject.read('model', read_config('plain.py'), 'plain.pth', 'cpu', False)
+    images = [subject.load(Path(path)).inputs for path in found['images']['files']]
+    attentions = [block.attn for block in subject.backbone.plugged_blocks()]
+    dims = attentions[0].head_dims
+
+    def run(image):
+        return subject.backbone(image)[-1], subject.model(image, mode='tensor').softmax(-1)[0]
+
+    def effect(image, layer, columns, value=0.0):
+        """Of inputs of the projection that are constant."""
+        before, scores = run(image)
+
+        def change(module, args):
+            heads = args[0].clone()
+            heads[..., columns] = value
+            return heads
+
+        hook = attentions[layer].proj.register_forward_pre_hook(change)
+        after, left = run(image)
+        hook.remove()
+        label = scores.argmax()
+        return [float((after - before).norm() / before.norm()), float(scores[label] - left[label])]
+
+    with torch.no_grad():
+        entered = [[] for _ in attentions]
+        hooks = [
+            a.proj.register_forward_pre_hook(lambda _, x, into=into: into.append(x[0]))
+            for a, into in zip(attentions, entered, strict=True)
+        ]
+        for image in images:
+            subject.backbone(image)
+        for hook in hooks:
+            hook.remove()
+        for name in ('head-zero', 'head-mean'):
+            expected = np.zeros((2, len(images), len(attentions), attentions[0].num_heads))
+            for number, layer, head in np.ndindex(expected.shape[1:]):
+                columns = slice(head * dims, (head + 1) * dims)
+                others = torch.cat([x for i, x in enumerate(entered[layer]) if i != number])[..., columns]
+                mean = torch.cat(
+                    [others[:, :1].mean(0), others[:, 1:].mean((0, 1))[None].expand(others.shape[1] - 1, -1)]
+                )
+                value = 0.0 if name == 'head-zero' else mean
+                expected[:, number, layer, head] = effect(images[number], layer, columns, value)
+            values = found['measures'][name]['values']['model']
+            for numbers, value in zip(expected, ('change of the last features', 'fall of the score'), strict=True):
+                assert np.allclose(array(values[value]), numbers.mean(0), rtol=1e-3, atol=1e-6), (name, value)
+                heads = array(values[f'{value}, mean of heads'])
+                assert np.allclose(heads, numbers.mean((0, 2)), rtol=1e-3, atol=1e-6)
+            assert np.isfinite(array(values['change of the last features, control'])).all()
+    values = found['measures']['block-zero']['values']['model']
+    assert {value.partition(': ')[0] for value in values} == {'attention', 'MLP', 'both branches'}
+    values = found['measures']['token-zero']['values']['model']
+    assert {value.partition(': ')[0] for value in values} == {'class token', 'longest patch', 'random patch'}
+    # The features are the mean of the patches: nothing reads the class token of the last block.
+    change = array(values['class token: change of the last features'])
+    assert change[0] > 0 == change[-1] and (array(values['longest patch: change of the last features']) > 0).all()
+    assert {path.stem for path in out.glob('*.png')} == {'head-zero', 'head-mean', 'block-zero', 'token-zero'}
+
+
 def test_every_measure_is_in_the_docs():
     page = (Path(__file__).parents[2] / 'docs/analyze.md').read_text()
     for measure in (*MEASURES.values(), *FIGURES.values()):
@@ -577,3 +646,9 @@ def test_every_measure_is_in_the_docs():
             assert all(f'| `{name}` | {found.words} | {found.source} |' in page for name, found in ESTIMATORS.items())
         row = f'| `{measure.name}` | {measure.definition} | {measure.unit} | {measure.source} | {measure.needs} |'
         assert row in page, row
+
+
+def test_every_edit_is_in_the_docs():
+    page = (Path(__file__).parents[2] / 'docs/interventions.md').read_text()
+    for edit in EDITS.values():
+        assert f'| `{edit.name}` | {edit.definition} | {edit.unit} | {edit.source} | {edit.needs} |' in page

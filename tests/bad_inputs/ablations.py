@@ -95,6 +95,11 @@ ROWS = rows({
     'ablate.py {}': {
         'ablation without the folder of a grid to report on':
             ('data --report', r'data has no grid\.json: name the folder of a grid'),
+        'mechanisms without the folder of a grid':
+            ('data --mechanisms', r'data has no grid\.json: name the folder of a grid'),
+        'mechanisms of a grid without finished cells':
+            ('grid --mechanisms', r'--mechanisms: no finished cell of grid has one of these plugs alone',
+             trained_cell),
         'ablation of a folder without a grid':
             ('data', r'data has no grid\.json: name a config, a grid file or the folder of a grid'),
         'ablation of a broken folder of a grid':

@@ -157,6 +157,11 @@ ROWS = rows({
     'analyze.py tiny.py good.pth --out a {}': {
         'analysis by an unknown measure':
             ('--measures entropi', r"--measures entropi: there is no 'entropi': did you mean entropy\?"),
+        'analysis by an unknown edit':
+            ('--edit head-zeros', r"--edit head-zeros: there is no 'head-zeros': did you mean head-zero\?"),
+        'edits with the means of other images, of one image':
+            ('--edit head-mean --num 1 --device cpu',
+             r'--edit head-mean: does not apply to the model: it takes values of other images, and there is one'),
         'analysis by a measure that does not apply':
             ('--measures cka_baseline --device cpu',
              r'--measures cka_baseline: does not apply to the model: .* name one with --baseline'),

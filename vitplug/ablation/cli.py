@@ -58,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             return across([Path(args.grid), *args.across], args.out)
         if args.report:
             return report(Path(args.grid))
+        if args.mechanisms:
+            return mechanisms(Path(args.grid), args.mechanisms)
         grid, out = read_grid_and_folder(args)
         check_folder(out, grid)
         with closing(make_engine(args, ['--unsafe-unpickle'] * args.unsafe_unpickle)) as engine:
@@ -99,6 +101,14 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument('--report', action='store_true', help='write the report of a folder, also while cells run')
     options.add_argument(
         '--across', nargs='+', type=Path, metavar='GRID', help='compare with other grids: their folders or report.json'
+    )
+    options.add_argument(
+        '--mechanisms',
+        nargs='?',
+        type=int,
+        const=128,
+        metavar='N',
+        help="measure on N images (default 128) whether the papers' mechanisms show in a folder's trained cells",
     )
     options.add_argument('--retry', action='store_true', help='repeat failed cells, except those that would fail alike')
     options.add_argument('--retry-all', action='store_true', help='repeat all failed cells')
@@ -269,6 +279,13 @@ def report(folder: Path) -> None:
     from .report import write_report  # pictures are drawn with matplotlib, which takes a second to load
 
     write_report(folder)
+
+
+def mechanisms(folder: Path, num: int) -> None:
+    """Measures the claims of the papers on the trained cells of a grid."""
+    from .mechanisms import look_for_mechanisms
+
+    look_for_mechanisms(folder, num)
 
 
 def across(grids: Sequence[Path], out: Path | None) -> None:

@@ -97,7 +97,7 @@ class PluggedBlock(Plugged):
             record=record,
         )
         heads = site.layout.from_windows(out.transpose(2, 3).flatten(3))
-        heads = plugs.change_heads(heads, x_BND, site, carry, v.shape[-1])
+        heads = plugs.change_heads(heads, x_BND, site, carry, v.shape[-1], record)
         heads, gate = names.before_proj(module, heads), find(module, names.gate)
         heads = heads if gate is None else heads * gate(x_BND).sigmoid()
         tokens = names.after_proj(module, find(module, names.proj)(heads))

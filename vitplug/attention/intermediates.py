@@ -19,6 +19,7 @@ NAMES = {
     'k': 'keys, (B, W, H, Nk, d)',
     'v': 'values, (B, W, H, Nk, d)',
     **MAPS,
+    'heads': 'output of each head, after plugs, before the projection, (B, N, H, d)',
     'attn': 'output of the attention branch, as it is added to the tokens, (B, N, D)',
     'mlp': 'output of the MLP branch, as it is added to the tokens, (B, N, D)',
     'block': "the block's output tokens, (B, N, D)",

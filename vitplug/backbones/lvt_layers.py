@@ -250,7 +250,8 @@ class RecursiveAttention(BaseModule):
             record=record,
         )
         heads_BNe = site.layout.from_windows(out_BWHNd.transpose(2, 3).flatten(3))
-        out_BND = self.proj_drop(self.proj(plugs.change_heads(heads_BNe, x_BND, site, carry, self.shape.head_dims)))
+        heads_BNe = plugs.change_heads(heads_BNe, x_BND, site, carry, self.shape.head_dims, record)
+        out_BND = self.proj_drop(self.proj(heads_BNe))
         return (F.silu(out_BND) if self.recursions > 1 else out_BND), carry
 
     def _queries(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:

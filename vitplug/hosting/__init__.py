@@ -5,6 +5,7 @@ A model that is a :class:`PluggedModel` takes every plug, and every analysis tak
 
 from .attach import build_plugs, find_plug, plugs_text
 from .attention import SelfAttention
+from .edits import EDITABLE, Edit, Edits
 from .heads import fit_heads, overlay
 from .materialise import materialise
 from .mlp import Mlp, feed_forward
@@ -14,6 +15,9 @@ from .parts import num_parts
 from .pixels import PixelGrid
 
 __all__ = [
+    'EDITABLE',
+    'Edit',
+    'Edits',
     'Merge',
     'Mlp',
     'PixelGrid',

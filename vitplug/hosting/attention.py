@@ -66,7 +66,7 @@ class SelfAttention(nn.Module):
         heads_BWNe, carry = self._in_windows(x_BND, site.in_windows(x_BND.device), plugs, carry, record)
         heads_BNe = site.layout.from_windows(heads_BWNe)
         of_queries_BND = x_BND if site.entering is None else None
-        tokens = self.proj(plugs.change_heads(heads_BNe, of_queries_BND, site, carry, self.head_dims))
+        tokens = self.proj(plugs.change_heads(heads_BNe, of_queries_BND, site, carry, self.head_dims, record))
         return plugs.tokens('msa', self.proj_drop(tokens), site), carry
 
     def _in_windows(self, x_BND, site: Site, plugs, carry, record) -> tuple[Tensor, Carry]:

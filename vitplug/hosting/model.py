@@ -1,7 +1,7 @@
 """A model with plugs: the loop over its blocks, its intermediates, and its maps on images."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from vitplug.attention.intermediates import Reduce
 from vitplug.compat import replace, run_uncompiled_where_it_fails
 from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, LayerPlan, PlugModules, PlugSet
 
+from .edits import Edits, edited
 from .padding import shrink, token_mask, valid_sizes
 from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
 
@@ -309,6 +310,28 @@ class PluggedModel(nn.Module):
         self.check_images(x)
         with fused_attention(False) if with_grad else nullcontext():
             return self.forward_features(x, recorder, **settings), recorder.collect()
+
+    def edited(self, edits: Edits) -> AbstractContextManager[None]:
+        """Edits intermediates of every forward inside a ``with`` block, whoever calls the model.
+
+        An edit is called as ``edit(tensor, site)`` and gives a tensor of the same shape, which takes its place.
+        Attention forms its maps in blocks whose maps are edited, and stays fused in all others. Edits of one name and
+        block may be nested: the inner one comes last.
+
+        Args:
+            edits: ``{name: {block index: edit}}``, the names of :data:`vitplug.hosting.edits.EDITABLE`: ``'q'``,
+                ``'k'``, ``'v'``, ``'maps'``, ``'heads'``, ``'attn'``, ``'mlp'`` and ``'block'``, with the shapes of
+                :meth:`forward_intermediates`. Where a block runs its attention several times, an edit acts each time.
+
+        Raises:
+            ValueError: If there is no such intermediate or block, the block lacks it, or an edit gives another shape.
+        """
+        return edited(self.plugged_blocks(), edits)
+
+    def forward_edited(self, x: Tensor, edits: Edits, **settings) -> tuple[Tensor, ...]:
+        """The features of an image batch with edited intermediates; see :meth:`edited`."""
+        with self.edited(edits):
+            return self.forward(x, **settings)
 
     def recorder(
         self,

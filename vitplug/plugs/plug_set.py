@@ -178,9 +178,15 @@ class LayerPlugs(PlugModules):
         return maps @ v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
 
     def change_heads(
-        self, heads_BNe: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry, head_dims: int
+        self,
+        heads_BNe: Tensor,
+        tokens_BND: Tensor | None,
+        site: Site,
+        carry: Carry,
+        head_dims: int,
+        record: LayerRecord | None = None,
     ) -> Tensor:
-        """Outputs of the heads, side by side, after the heads socket.
+        """Outputs of the heads, side by side, after the heads socket; they are recorded.
 
         Args:
             heads_BNe: The outputs.
@@ -188,13 +194,16 @@ class LayerPlugs(PlugModules):
             site: Where they are.
             carry: Tensors that earlier blocks and sockets handed on.
             head_dims: Width of one head.
+            record: Takes them.
         """
         modules = self.at('heads')
-        if not modules:
+        if not modules and record is None:
             return heads_BNe
         heads_BNHd = heads_BNe.unflatten(-1, (-1, head_dims))
         for module in modules:
             heads_BNHd = module(heads_BNHd, tokens_BND, site, carry)
+        if record is not None:
+            record.add(heads=heads_BNHd)
         return heads_BNHd.flatten(2)
 
     def tokens(self, socket: str, x_BND: Tensor, site: Site) -> Tensor:

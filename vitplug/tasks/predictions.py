@@ -16,7 +16,9 @@ from vitplug.files.annotations import read_json
 from vitplug.files.pictures import Picture
 from vitplug.files.record_list import RecordList
 
-from .outcomes import NO_LABEL, ClassOutcome, MapOutcome, ObjectOutcome, Objects
+from .kept import Kept, kept_class, kept_map, kept_objects
+from .outcomes import NO_LABEL, ClassOutcome, MapOutcome, ObjectOutcome, Objects, Outcome
+from .studied import Studied, studied_class, studied_map, studied_objects
 
 PREDICTIONS = 'predictions.json'
 TOP = 5
@@ -77,6 +79,18 @@ class ClassPredictions:
     def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome:
         """A prediction in words; ``size`` is the height and width of the input."""
         return ClassOutcome.read(sample, self.classes)
+
+    def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
+        """How much of a prediction another one for the same image keeps."""
+        return kept_class(before, after)
+
+    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
+        """What a relevance map is to explain; ``size`` is the height and width of the input.
+
+        Raises:
+            ValueError: If the prediction has nothing of the kind.
+        """
+        return studied_class(sample)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome | None:
         """What a data set says of a picture; None if nothing.
@@ -148,6 +162,18 @@ class MapPredictions:
         """A prediction in words and as labels; ``size`` is the height and width of the input."""
         return MapOutcome.read(sample, size, self.classes, self.palette)
 
+    def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
+        """How much of a prediction another one for the same image keeps."""
+        return kept_map(before, after)
+
+    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
+        """What a relevance map is to explain; ``size`` is the height and width of the input.
+
+        Raises:
+            ValueError: If the prediction has nothing of the kind.
+        """
+        return studied_map(sample, truth)
+
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> MapOutcome | None:
         """The label map of a data set; None if there is none. Arguments as :meth:`ClassPredictions.truth`."""
         if not info.get('seg_map_path'):
@@ -206,6 +232,18 @@ class ObjectPredictions:
     def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome:
         """A prediction in words, as labels and boxes; ``size`` is the height and width of the input."""
         return ObjectOutcome.read(sample, size, self.classes, self.palette, self.score_thr)
+
+    def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
+        """How much of a prediction another one for the same image keeps."""
+        return kept_objects(before, after, self.score_thr)
+
+    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
+        """What a relevance map is to explain; ``size`` is the height and width of the input.
+
+        Raises:
+            ValueError: If the prediction has nothing of the kind.
+        """
+        return studied_objects(sample, self.outcome(sample, size), truth)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome | None:
         """The objects of a data set; None if it has no boxes. Arguments as :meth:`ClassPredictions.truth`."""

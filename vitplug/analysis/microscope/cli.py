@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         named.append((MODEL, args.config, args.checkpoint))
         subjects = _read_subjects(named, args)
         limit = int(args.max_mb * 1e6)
-        findings = observe(subjects, args.images, limit, _progress)
+        findings = observe(subjects, args.images, limit, _progress, args.edits)
         facts = Facts(
             TASKS[subjects[-1].cfg.default_scope].name,
             call('microscope', argv),
@@ -120,6 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
     parser.add_argument(
         '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='model to compare with, such as one without plugs'
+    )
+    parser.add_argument(
+        '--edits', action='store_true', help='also run the models without each head: two runs for each head and image'
     )
     parser.add_argument(
         '--out', type=Path, default=Path('report.html'), metavar='HTML', help='a new file (default report.html)'

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from mmengine.structures import BaseDataElement
 from torch import Tensor
 
+from vitplug.analysis.measures import interventions
 from vitplug.analysis.measures.attention import (
     attention_entropy,
     attention_rollout,
@@ -24,8 +25,11 @@ from vitplug.analysis.measures.grad_cam import grad_cams
 from vitplug.analysis.measures.maps import dense_maps
 from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.receptive_field import effective_receptive_field
+from vitplug.analysis.study.edits import Effect, effect_of, run_edited, seed_of
 from vitplug.analysis.study.images import Loaded
+from vitplug.analysis.study.running import run_model
 from vitplug.analysis.study.subject import Subject
+from vitplug.analysis.truths import Listed, find_listed
 from vitplug.attention import GlobalLayout
 from vitplug.compat import replace
 from vitplug.files.pictures import Unreadable
@@ -33,7 +37,6 @@ from vitplug.hosting import PixelGrid
 from vitplug.tasks.outcomes import Outcome
 
 from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels
-from .truths import Listed, find_listed
 
 #: Longest side of the picture of an effective receptive field.
 FIELD_SIDE = 112
@@ -104,6 +107,21 @@ class Field:
     fit: GaussianFit
 
 
+@dataclass(frozen=True)
+class WithoutHead:
+    """What one head without output changes for one image.
+
+    Attributes:
+        effect: The effect.
+        control: That of a change as large, in a random direction.
+        words: How the prediction changes.
+    """
+
+    effect: Effect
+    control: Effect
+    words: str
+
+
 @dataclass(eq=False)
 class Reading:
     """What one model does with all images.
@@ -111,6 +129,8 @@ class Reading:
     Attributes:
         subject: The model.
         outcomes: Its prediction for each image.
+        edits: For each image, the heads of each block without output; None for a block without attention. Empty if
+            they were not asked for.
         cams: What its Grad-CAMs explain, or why there are none, for each image.
         measures: By measure and block, the heads ``(H,)``, mean over images; None for a block without attention.
         norms: Of each block, mean over images.
@@ -122,6 +142,7 @@ class Reading:
     subject: Subject
     outcomes: list[Outcome] = field(default_factory=list)
     cams: list[str] = field(default_factory=list)
+    edits: list[list[list[WithoutHead] | None]] = field(default_factory=list)
     measures: dict[str, list[np.ndarray | None]] = field(default_factory=dict)
     norms: list[Norms] = field(default_factory=list)
     learned: Mapping[str, Mapping[int | None, Tensor]] = field(default_factory=dict)
@@ -256,6 +277,7 @@ def observe(
     paths: Sequence[Path],
     budget: int,
     progress: Callable[[Iterable], Iterable] = iter,
+    edits: bool = False,
 ) -> Findings:
     """Measures models on images.
 
@@ -264,6 +286,7 @@ def observe(
         paths: Image files.
         budget: Bytes for all maps.
         progress: Wraps the images, to show how far it is.
+        edits: Whether to run the models without each of their heads, too.
 
     Raises:
         ValueError: If the models get images of different sizes.
@@ -285,6 +308,8 @@ def observe(
             _observe_image(reading, image, path, grid, shelf, model, index)
             for model, reading in enumerate(findings.readings)
         ]
+        for reading in findings.readings if edits else ():
+            reading.edits.append(_without_each_head(reading.subject, path, image.size))
         findings.truths.append(_truth(subjects[-1], path, listed.get(path), image.size))
         for (a, b), similarity in similarities.items():
             similarity.update(observers[a].features, observers[b].features)
@@ -348,6 +373,26 @@ def _observe_image(
     reading.cams.append(_add_grad_cam(subject, inputs, observer))
     observer.put_on(shelf, model, index)
     return observer
+
+
+def _without_each_head(subject: Subject, path: Path, size: tuple[int, int]) -> list[list[WithoutHead] | None]:
+    """The heads of each block set to zero, one at a time."""
+    task = subject.predictor.task
+    batch = task.collate([subject.predictor.read(path)])
+    before = run_model(subject, batch)
+    outcome, heads_of = task.outcome(before.sample, size), subject.recorded.get('heads', {})
+
+    def without(layer: int, head: int) -> WithoutHead:
+        edit = interventions.zero(heads=[head])
+        control = interventions.random_control(edit, seed_of(path, layer, head))
+        after, other = (run_edited(subject, {'heads': {layer: one}}, batch) for one in (edit, control))
+        words = outcome.change_to(task.outcome(after.sample, size))
+        return WithoutHead(effect_of(subject, before, after), effect_of(subject, before, other), words)
+
+    return [
+        [without(layer, head) for head in range(heads_of[layer][2])] if layer in heads_of else None
+        for layer in range(subject.num_layers)
+    ]
 
 
 def _predict(subject: Subject, path: Path) -> BaseDataElement:

@@ -226,8 +226,8 @@
   /** One panel for each model and kind of map that the mode shows. */
   function buildPanels() {
     panels = data.models.flatMap((_, model) => KINDS[state.mode]
-      .filter((kind) => ['prediction', 'gradcam'].includes(kind) || data.tiles[tilesName(model, kind)])
-      .map((kind) => newPanel(model, kind)));
+      .filter((kind) => ['prediction', 'gradcam', 'edits'].includes(kind) || data.tiles[tilesName(model, kind)])
+      .map((kind) => (kind === 'edits' ? newEditPanel(model) : newPanel(model, kind))));
     if (state.mode === 'prediction' && data.predictions[TRUTH]) panels.push(newPanel(TRUTH, 'prediction'));
     byId('panels').replaceChildren(pickerFigure, ...panels.map((panel) => panel.figure));
   }
@@ -250,6 +250,84 @@
     canvas.addEventListener('keydown', (event) => moveProbe(event, panel));
     return panel;
   }
+
+  // --- models without a head ---
+
+  const EDIT_CELL = 44, EDIT_MARGIN = 30; // pixels
+
+  /** A panel with a cell for each block and head. */
+  function newEditPanel(model) {
+    const canvas = make('canvas', {
+      className: 'view pick', tabIndex: 0, role: 'application', 'aria-roledescription': 'head picker',
+      'data-model': data.models[model].role, 'data-kind': 'edits',
+    });
+    const [low, high, bar] = [make('span', {}, '0'), make('span'), make('canvas', {'aria-hidden': 'true'})];
+    paintBar(bar);
+    const caption = make('div', {className: 'caption'});
+    const heading = make('figcaption', {}, make('b', {}, nameOf(model)), make('span', {}, data.kinds.edits));
+    const scale = make('div', {className: 'scale'}, low, bar, high);
+    canvas.addEventListener('click', (event) => {
+      const [y, x] = pixelOf(event, canvas, [canvas.height, canvas.width])
+        .map((pixel) => Math.floor((pixel - EDIT_MARGIN) / EDIT_CELL));
+      pickHead(model, y, x);
+    });
+    canvas.addEventListener('keydown', (event) => {
+      const move = MOVES[event.key];
+      if (!move) return;
+      event.preventDefault();
+      pickHead(model, state.block + move[0], Math.max(state.head, 0) + (state.head < 0 ? 0 : move[1]));
+    });
+    return {model, kind: 'edits', canvas, high, caption, figure: make('figure', {}, heading, canvas, scale, caption)};
+  }
+
+  const editsOf = (panel) => data.edits[panel.model][state.image] ?? [];
+  const editAt = (panel) => editsOf(panel)[state.block]?.[state.head];
+
+  function pickHead(model, block, head) {
+    const heads = (data.edits[model][state.image] ?? [])[block];
+    if (!heads || head < 0 || head >= heads.length) return;
+    [state.block, state.head] = [block, head];
+    repaint();
+  }
+
+  /** Colours are the change of the last features; blocks go down, heads to the right. */
+  function paintEdits(panel, most) {
+    const blocks = editsOf(panel);
+    const heads = Math.max(1, ...blocks.map((found) => found?.length ?? 0));
+    panel.canvas.width = EDIT_MARGIN + heads * EDIT_CELL;
+    panel.canvas.height = EDIT_MARGIN + blocks.length * EDIT_CELL;
+    const context = panel.canvas.getContext('2d');
+    context.fillStyle = getComputedStyle(document.body).color;
+    context.font = '13px system-ui, sans-serif';
+    context.textAlign = 'center';
+    const middle = (index) => EDIT_MARGIN + (index + 0.5) * EDIT_CELL;
+    blocks.forEach((_, block) => context.fillText(block, EDIT_MARGIN / 2, middle(block) + 4));
+    for (let head = 0; head < heads; head++) context.fillText(head, middle(head), EDIT_MARGIN / 2 + 4);
+    blocks.forEach((found, block) => (found ?? []).forEach(({features: [change]}, head) => {
+      const index = colourIndex(change, 0, most);
+      context.fillStyle = `rgb(${colours.subarray(3 * index, 3 * index + 3).join()})`;
+      context.fillRect(EDIT_MARGIN + head * EDIT_CELL, EDIT_MARGIN + block * EDIT_CELL, EDIT_CELL - 2, EDIT_CELL - 2);
+    }));
+    if (editAt(panel)) {
+      const cell = {stride: [EDIT_CELL, EDIT_CELL], start: [EDIT_MARGIN - 1, EDIT_MARGIN - 1]};
+      outline(context, 1, cell, [state.block, state.head], '#fff');
+    }
+    panel.high.textContent = number(most);
+    panel.caption.textContent = editText(panel);
+    panel.canvas.setAttribute('aria-label', `${nameOf(panel.model)}, ${blocks.length} blocks by ${heads} heads. ${editText(panel)}`);
+  }
+
+  function editText(panel) {
+    const found = editAt(panel);
+    if (!found) return state.head < 0 ? 'Choose a head: click a cell, use the arrow keys or the sliders.' : 'This block has no such head.';
+    const [features, score] = [found.features, found.score].map((pair) => pair.map(number));
+    const fall = found.score[0] === null ? '' : ` The score falls by ${score[0]} (random change as large: ${score[1]}).`;
+    return `Without head ${state.head} of block ${state.block}: ${found.words}.${fall} `
+      + `The last features change by ${features[0]} of their norm (random: ${features[1]}).`;
+  }
+
+  const mostEdited = () => Math.max(0, ...panels.flatMap((panel) =>
+    editsOf(panel).flatMap((found) => (found ?? []).map(({features}) => features[0]))));
 
   /** What a panel shows now: values, geometry and query; null where the block has no such map. */
   function shown(panel) {
@@ -427,6 +505,7 @@
     if (state.mode === 'prediction') {
       return panels.map((panel) => `${nameOf(panel.model)}: ${predictionOf(panel).text}.`).join(' ');
     }
+    if (state.mode === 'edits') return panels.map((panel) => `${nameOf(panel.model)}: ${editText(panel)}`).join(' ');
     const withHeads = views.some(({view}) => view.geometry.heads > 1);
     const parts = [
       queryText(), `block ${state.block}`,
@@ -485,6 +564,8 @@
     paintPicker();
     if (state.mode === 'prediction') {
       panels.forEach(paintPrediction);
+    } else if (state.mode === 'edits') {
+      panels.forEach((panel) => paintEdits(panel, mostEdited()));
     } else {
       const views = panels.map(shown);
       const present = views.filter(Boolean);
@@ -507,6 +588,7 @@
   }
 
   function headsAt(model) {
+    if (state.mode === 'edits') return Math.max(1, (data.edits[model][state.image] ?? [])[state.block]?.length ?? 1);
     const found = KINDS[state.mode].map((kind) => tiles.get(tilesName(model, kind))).filter((of) => of instanceof Tiles);
     return Math.max(1, ...found.map((of) => (state.block < of.blocks.length && of.geometry(state.block)?.heads) || 1));
   }
@@ -524,9 +606,8 @@
     if (image === state.image && mode === state.mode) repaint();
   }
 
-  function pixelOf(event, canvas) {
+  function pixelOf(event, canvas, hw = data.images[state.image].hw) {
     const box = canvas.getBoundingClientRect();
-    const {hw} = data.images[state.image];
     // The picture lies at the top left of its box and keeps its shape.
     const scale = Math.min(box.width / hw[1], box.height / hw[0]);
     return [(event.clientY - box.top) / scale, (event.clientX - box.left) / scale]

@@ -17,7 +17,7 @@ from vitplug.analysis.measures.features import OUTLIER_FACTOR
 from vitplug.commands import call
 from vitplug.tasks.outcomes import Outcome
 
-from .data import MEASURES, Findings, Reading, field_tiles, no_rollout, tiles_name
+from .data import MEASURES, Findings, Reading, WithoutHead, field_tiles, no_rollout, tiles_name
 from .tiles import base64_text, geometry_table, json_text, pack, sampling_sentences
 from .words import Row, Summary, number, summarize
 
@@ -34,6 +34,7 @@ KINDS = dict(
     gradcam='Grad-CAM at the attention output',
     norms='norms of the output tokens',
     prediction='prediction',
+    edits='change of the last features without a head',
 )
 
 
@@ -245,6 +246,7 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
             for model, of in enumerate(_outcomes(findings))
         ],
         cams=[reading.cams for reading in findings.readings],
+        edits=[[_edits_json(blocks) for blocks in reading.edits] for reading in findings.readings],
         measures=[
             dict(
                 title=measure.title,
@@ -299,6 +301,14 @@ def _modes(findings: Findings) -> list[dict]:
         dict(id='gradcam', title='Grad-CAM', kinds=['gradcam'], reason=''),
         dict(id='norms', title='Token norms', kinds=['norms'], reason=''),
         dict(id='prediction', title='Prediction', kinds=['prediction'], reason=''),
+        dict(
+            id='edits',
+            title='Without a head',
+            kinds=['edits'],
+            reason=''
+            if any(reading.edits for reading in findings.readings)
+            else 'written with --edits, which runs the model without each head',
+        ),
     ]
 
 
@@ -324,6 +334,29 @@ def _outcome_json(outcome: Outcome, labels: str) -> dict:
             for box, text, label in outcome.boxes
         ],
     )
+
+
+def _edits_json(blocks: Sequence[Sequence[WithoutHead] | None]) -> list[list[dict] | None]:
+    return [
+        None
+        if heads is None
+        else [
+            dict(
+                words=found.words,
+                **{
+                    name: [_finite(getattr(effect, name)) for effect in (found.effect, found.control)]
+                    for name in ('features', 'score', 'prediction')
+                },
+            )
+            for found in heads
+        ]
+        for heads in blocks
+    ]
+
+
+def _finite(value: float) -> float | None:
+    """With five digits; None where there is no number."""
+    return float(f'{value:.5g}') if np.isfinite(value) else None
 
 
 def _rounded(blocks: Sequence[np.ndarray | None]) -> list[list[float] | None]:

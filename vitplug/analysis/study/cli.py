@@ -16,9 +16,10 @@ from vitplug.files.readers import refuse_code_in_files
 from . import results
 from .attention import FEW
 from .drawing import FORMATS
+from .edits import EDITS
 from .estimators import ESTIMATORS, UNBIASED
 from .features import CKA, OfGroups
-from .figures import FIGURES, choose_figures
+from .figures import FIGURES
 from .images import find_images
 from .measure import Measure
 from .options import add_baseline, add_images, add_settings, model_config
@@ -26,9 +27,11 @@ from .plan import LeftOut, check_images, finished, identity, plan
 from .run import run
 from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
-from .table import ALL, MEASURES, by_all_estimators, choose
+from .table import ALL, MEASURES, by_all_estimators, choose, choose_edits, choose_figures
 
 IMAGES = 128
+# Each head of each block takes two runs of the model.
+EDITED = 16
 GOES_ON = 'what is measured so far is kept, and the same command goes on'
 
 
@@ -43,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parsed(argv)
     with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
         out = Path(args.out)
-        measures = choose_figures(args.figure) if args.figure else choose(args.measures, args.cka)
-        named_by = '--figure' if args.figure else '--measures' if args.measures != ALL else ''
+        measures, named_by = _chosen(args)
         check_folder(out)
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         named = [(MODEL, cfg, args.checkpoint)]
@@ -71,6 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print(f'error: {len(skipped)} of {len(paths)} images cannot be used; they are named above', file=sys.stderr)
     return BadSample.status
+
+
+def _chosen(args: argparse.Namespace) -> tuple[Sequence[Measure], str]:
+    """The measures, and the option that names them; '' if none does."""
+    if args.figure:
+        return choose_figures(args.figure), '--figure'
+    if args.edit:
+        return choose_edits(args.edit), '--edit'
+    return choose(args.measures, args.cka), '--measures' if args.measures != ALL else ''
 
 
 def _check_cka(name: str, measures: Sequence[Measure], left_out: LeftOut) -> None:
@@ -115,11 +126,12 @@ class _List(argparse.Action):
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
     args = parser.parse_args(argv)
-    if args.figure and args.cka != UNBIASED.name:
-        parser.error(f'--cka {args.cka}: no figure is of CKA; leave it out, or name --measures')
+    if (args.figure or args.edit) and args.cka != UNBIASED.name:
+        what = 'figure' if args.figure else 'edit'
+        parser.error(f'--cka {args.cka}: no {what} is of CKA; leave it out, or name --measures')
     args.measures = ALL if args.measures is None else args.measures
     if args.num is None:
-        args.num = FEW if args.figure else IMAGES
+        args.num = FEW if args.figure else EDITED if args.edit else IMAGES
     return args
 
 
@@ -131,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', help='checkpoint file')
-    add_images(parser, num=None, default=f'{IMAGES}; {FEW} with --figure')
+    add_images(parser, num=None, default=f'{IMAGES}; {FEW} with --figure, {EDITED} with --edit')
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument(
         '--measures',
@@ -142,6 +154,11 @@ def _parser() -> argparse.ArgumentParser:
         '--figure',
         metavar='NAME,...',
         help=f'figures of papers in place of measures, of {", ".join(FIGURES)}',
+    )
+    chosen.add_argument(
+        '--edit',
+        metavar='NAME,...',
+        help=f'effects of edits of heads, tokens and blocks in place of measures, of {", ".join(EDITS)}',
     )
     parser.add_argument(
         '--cka',

@@ -4,7 +4,6 @@ Each has the quantities of the paper's figure, of the images and models of the c
 the measures.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -259,18 +258,3 @@ def _layouts(place: Place) -> tuple:
 FIGURES: Mapping[str, Measure] = {
     figure.name: figure for figure in (MapsByEntropy(), ClassAttention(), BiasRows(), TokenSimilarity(), RefinedMaps())
 }
-
-
-def choose_figures(names: str) -> list[Measure]:
-    """The figures of a list such as ``'cb-figure10,revit-figure3'``.
-
-    Raises:
-        ValueError: If there is no figure of a name; says the closest one.
-    """
-    wanted = [name.strip() for name in names.split(',')]
-    for name in wanted:
-        if name not in FIGURES:
-            close = difflib.get_close_matches(name, FIGURES, n=1)
-            advice = f'did you mean {close[0]}?' if close else f'choose from {", ".join(FIGURES)}'
-            raise ValueError(f'--figure {names}: there is no {name!r}: {advice}')
-    return [FIGURES[name] for name in dict.fromkeys(wanted)]

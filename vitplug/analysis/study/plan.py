@@ -49,7 +49,7 @@ def check_images(subjects: Sequence[Subject], paths: Sequence[Path]) -> tuple[li
     if not usable:
         raise ValueError(f'none of {len(paths)} images can be used: the first is {paths[0]}: {skipped[str(paths[0])]}')
     for subject, of_subject in zip(subjects, zip(*sizes, strict=True), strict=True):
-        subject.sizes = of_subject
+        subject.sizes, subject.paths = of_subject, tuple(usable)
     return usable, skipped
 
 

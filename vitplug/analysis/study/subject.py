@@ -21,7 +21,7 @@ from .layers import NamedLayers, proposed
 
 MODEL, BASELINE = 'model', 'baseline'
 # Intermediates that tell which blocks have attention and which have a bias.
-PROBED = (*MAPS, 'attn', 'block')
+PROBED = (*MAPS, 'heads', 'attn', 'mlp', 'block')
 
 
 @dataclass(eq=False)
@@ -37,6 +37,8 @@ class Subject:
         backbone: What is measured: a backbone of vitplug, or the named layers of another one.
         recorded: Shapes of the intermediates of the first image, by name and block; see :meth:`probe`.
         sizes: Height and width of each image as the backbone gets it.
+        paths: The images.
+        kept: What measures of this model share.
     """
 
     label: str
@@ -47,6 +49,8 @@ class Subject:
     backbone: PluggedModel | NamedLayers
     recorded: Mapping[str, Mapping[int, tuple[int, ...]]] = field(default_factory=dict)
     sizes: Sequence[tuple[int, int]] = ()
+    paths: Sequence[Path] = ()
+    kept: dict = field(default_factory=dict)
     _places: dict = field(default_factory=dict)
 
     @classmethod

@@ -74,9 +74,13 @@ class Predictor:
         """Pictures ``(height, width, 3)``, blue first, as the backbone gets them, ``(B, C, H, W)``."""
         return self.model.data_preprocessor(self.task.collate(pictures), training=False)['inputs']
 
+    def run(self, batch: Mapping) -> list[BaseDataElement]:
+        """Predictions for a batch of the task's ``collate``, which stays as it is."""
+        return [sample.cpu() for sample in self.task.inferencer.forward(copy.copy(batch))]
+
     def __call__(self, pictures: Sequence[np.ndarray]) -> list[BaseDataElement]:
         """Predictions for pictures ``(height, width, 3)``, blue first, in one batch."""
-        return [sample.cpu() for sample in self.task.inferencer.forward(self.task.collate(pictures))]
+        return self.run(self.task.collate(pictures))
 
     def draw(self, picture: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """A picture, blue first, with its predictions drawn on it, as RGB."""

@@ -1,0 +1,181 @@
+"""Claims of papers on the cells of a grid: numbers by hand, verdicts of made numbers, and tiny models."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import bad_inputs
+import numpy as np
+import pytest
+import torch
+from made_grid import cell_folder, make_grid
+from scipy import stats
+from small_models import save_untrained
+
+from vitplug.ablation import mechanisms
+from vitplug.ablation.mechanisms import CLAIMS, Against, Claim, row_of
+from vitplug.analysis.measures.attention import attention_entropy
+from vitplug.analysis.study.images import find_images
+from vitplug.analysis.study.subject import Subject
+from vitplug.analysis.study.table import MEASURES
+from vitplug.config.reading import read_config
+from vitplug.hosting import find_plug
+
+CLAIM = Claim('ContextBroadcast', 'it falls', 'a paper', 'entropy', lambda numbers: numbers['x'], np.mean, -1)
+
+
+def numbers_of(values):
+    return {seed: {'x': np.array([value, value + 1])} for seed, value in enumerate(values)}
+
+
+@pytest.mark.parametrize(
+    ('differences', 'sign', 'verdict'),
+    [
+        ([-1.0, -1.1, -0.9, -1.05], -1, 'seen'),
+        ([-1.0, -1.1, -0.9, -1.05], 1, 'opposite'),
+        ([-1.0, 1.1, -0.9, 1.05], -1, 'undecided'),
+        ([-1.0, -1.1], -1, 'undecided'),
+        ([-1.0, -1.1, -0.9, -1.05], 0, 'shown'),
+    ],
+)
+def test_verdicts(differences, sign, verdict):
+    """Paired by seed, beside SciPy's interval; a seed without a baseline is left out."""
+    base = np.arange(len(differences)) * 10.0
+    found = numbers_of([*(base + differences), 77.0])
+    row = row_of(replace(CLAIM, sign=sign), 'cb', found, numbers_of(base))
+    assert row.verdict.value == verdict and row.seeds == tuple(range(len(differences)))
+    assert row.differences == pytest.approx(differences)
+    if len(differences) > 2:
+        low, high = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
+        assert (row.interval.low, row.interval.high) == pytest.approx((low, high))
+    [_, line] = mechanisms.table([row])
+    assert line[0] == 'cb' and line[-1] == verdict and line[5] == f'{np.mean(differences):+.3g}'
+
+
+def test_numbers_against_zero_and_without_spread():
+    row = row_of(replace(CLAIM, sign=1, against=Against.ZERO), 'cb', numbers_of([1.0, 2.0, 3.0]), None)
+    assert row.differences == (1.5, 2.5, 3.5) and row.verdict.value == 'seen' and row.reference == ()
+    row = row_of(CLAIM, 'cb', numbers_of([1.0, 1.0, 1.0]), numbers_of([0.0, 0.0, 0.0]))
+    assert row.interval is None and row.verdict.value == 'undecided'
+
+
+def test_numbers_of_blocks_by_hand():
+    depth = np.array([1.0, 3.0, np.nan, 7.0])
+    assert mechanisms._shallow(depth) == 2 and mechanisms._deep(depth) == 7
+    assert mechanisms._all(depth) == pytest.approx(11 / 3)
+    blocks, values = np.array([0, 1, 3]), np.array([1.0, 3.0, 7.0])
+    assert mechanisms._slope(depth) == pytest.approx(stats.linregress(blocks, values).slope)
+    matrix = np.arange(16.0).reshape(4, 4)
+    assert mechanisms._across(matrix) == np.mean([2, 3, 6, 7])
+    after = {'a': np.zeros(1), 'a after the plug': np.ones(1)}
+    assert mechanisms._value('a', after) == 1 and mechanisms._value('a', {'a': np.zeros(1)}) == 0
+    learned = {
+        'cb.Lambda.mlp_mid, mean': np.array([1.0]),
+        'cb.Lambda.msa, mean': np.array([3.0]),
+        'x, mean': np.ones(1),
+    }
+    assert mechanisms._learned('cb.Lambda', learned) == 2
+    with pytest.raises(KeyError):
+        mechanisms._learned('gab.A', learned)
+
+
+def test_claims_name_plugs_and_measures_that_are_there():
+    for claim in CLAIMS:
+        assert find_plug(claim.plug) is not None and claim.measure in MEASURES
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    """Cells with checkpoints of random weights: a plain ViT, one with Lambda, one with GAB, three seeds each."""
+    folder = bad_inputs.prepare(tmp_path / 'run')
+    monkeypatch.chdir(folder)
+    plugs = {'none': '', 'cb(scaled=True)': "dict(type='ContextBroadcast', scaled=True)"}
+    plugs['gab'] = "dict(type='GaussianAttentionBias')"
+    make_grid(folder / 'grid', range(3), tuple(plugs))
+    for label, plug in plugs.items():
+        for seed in range(3):
+            here, generator = cell_folder(folder / 'grid', label, seed), torch.Generator().manual_seed(seed)
+            (here / 'config.py').write_text(
+                f"_base_ = '{folder}/tiny.py'\nmodel = dict(backbone=dict(plugs=[{plug}]))\n"
+            )
+
+            def change(module, generator=generator):
+                for parameter in module.parameters(recurse=False):
+                    parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+
+            save_untrained(here / 'config.py', here / 'epoch_1.pth', change)
+            (here / 'last_checkpoint').write_text(str(here / 'epoch_1.pth'))
+    return folder
+
+
+@pytest.mark.slow
+def test_command(grid):
+    said = bad_inputs.run_to(0, 'ablate.py grid --mechanisms 6', grid).out
+    found = json.loads((grid / 'grid/mechanisms/mechanisms.json').read_text())
+    rows = {(row['plug'], row['claim']): row for row in found['rows']}
+    claims = [claim for claim in CLAIMS if claim.plug in ('ContextBroadcast', 'GaussianAttentionBias')]
+    labels = dict(ContextBroadcast='cb(scaled=True)', GaussianAttentionBias='gab')
+    assert list(rows) == [(labels[claim.plug], claim.text) for claim in claims]
+    pictures = sorted((grid / 'grid/mechanisms').glob('*.png'))
+    assert len(pictures) == len(rows) and f'{len(rows)} rows' in said
+    # The entropy, from the cells' own models.
+    row = rows['cb(scaled=True)', 'the attention entropy of the layers falls']
+    expected = [entropy(grid, 'cb(scaled=True)', seed) - entropy(grid, 'none', seed) for seed in range(3)]
+    assert row['differences'] == pytest.approx(expected, rel=1e-3, abs=1e-6) and row['seeds'] == [0, 1, 2]
+    low, high = stats.t.interval(0.95, 2, np.mean(expected), stats.sem(expected))
+    verdict = 'seen' if high < 0 else 'opposite' if low > 0 else 'undecided'
+    assert row['verdict'] == verdict
+    # A is compared with new weights, whose A is the plug's start.
+    cells = [
+        torch.load(cell_folder(grid / 'grid', 'gab', seed) / 'epoch_1.pth', weights_only=False) for seed in range(3)
+    ]
+    amplitudes = [
+        np.mean([t.mean() for name, t in cell['state_dict'].items() if name.endswith('gab_amplitude')])
+        for cell in cells
+    ]
+    start = torch.load(next((grid / 'grid/mechanisms').glob('gab_seed0*_start/start.pth')), weights_only=False)
+    first = np.mean([t.mean() for name, t in start['state_dict'].items() if name.endswith('gab_amplitude')])
+    row = rows['gab', 'learned A']
+    assert row['verdict'] == 'shown'
+    assert row['differences'] == pytest.approx([value - first for value in amplitudes], abs=1e-5)
+    # A second call measures nothing again.
+    before = {path: path.stat().st_mtime_ns for path in (grid / 'grid/mechanisms').rglob('*.npz')}
+    bad_inputs.run_to(0, 'ablate.py grid --mechanisms 6', grid)
+    assert before == {path: path.stat().st_mtime_ns for path in (grid / 'grid/mechanisms').rglob('*.npz')}
+    assert json.loads((grid / 'grid/mechanisms/mechanisms.json').read_text()) == found
+
+
+def entropy(folder, label: str, seed: int) -> float:
+    here = cell_folder(folder / 'grid', label, seed)
+    cfg = read_config(str(here / 'config.py'))
+    subject = Subject.read('model', cfg, str(here / 'epoch_1.pth'), 'cpu', False)
+    found = []
+    for path in find_images(cfg, 'val', 6):
+        image = subject.load(path)
+        _, recorded = subject.backbone.forward_intermediates(image.inputs, 'probs')
+        for layer, probs in recorded['probs'].items():
+            found.append(attention_entropy(probs.detach(), subject.place(layer, image.size)).mean().item())
+    return float(np.mean(found))
+
+
+def test_refused(grid):
+    said = partial(bad_inputs.run_to, 2, 'ablate.py grid --mechanisms', grid)
+    for path in (grid / 'grid').glob('cells/gab*/last_checkpoint'):
+        path.unlink()
+    for path in (grid / 'grid').glob('cells/none*/done.json'):
+        path.unlink()
+    assert (
+        'has no checkpoint: mechanisms are measured on trained models, so train the grid with --keep last' in said().err
+    )
+    for path in (grid / 'grid').glob('cells/*/done.json'):
+        path.unlink()
+    assert '--mechanisms: no finished cell of grid has one of these plugs alone: ContextBroadcast' in said().err
+    assert 'tiny.py has no grid.json' in bad_inputs.run_to(2, 'ablate.py tiny.py --mechanisms', grid).err
+
+
+def test_every_claim_is_in_the_docs():
+    page = (Path(__file__).parents[2] / 'docs/mechanisms.md').read_text()
+    for claim in CLAIMS:
+        row = f'| {claim.plug} | {claim.text} | {claim.source} | `{claim.measure}` | {claim.against.value} |'
+        assert row in page, row

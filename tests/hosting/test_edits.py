@@ -1,0 +1,190 @@
+"""Edits of intermediates: identity, zero, what is recorded, and that nothing stays behind, on every host."""
+
+import pytest
+import torch
+from cases import HOSTS, PLUGS, TOKEN_HOSTS, images, randomize, swin, swin_v2, vit
+from torch.testing import assert_close
+
+from vitplug.attention import fused_attention
+from vitplug.hosting import EDITABLE
+
+SIZE = (40, 56)
+ALL_HOSTS = {**HOSTS, **TOKEN_HOSTS}
+SETS = ('none', 'gab', 'residual', 'refiner', 'broad', 'sink', 'value-residual')
+
+
+def build(make, plugs='none', **settings):
+    return randomize(make(plugs=[dict(plug) for plug in PLUGS[plugs]], **settings)).double().eval()
+
+
+def editable(model, name):
+    """The blocks that have an intermediate, by trying."""
+    found = []
+    for index in range(len(model.plugged_blocks())):
+        try:
+            with model.edited({name: {index: keep}}):
+                found.append(index)
+        except ValueError:
+            continue
+    return found
+
+
+def keep(tensor, site):
+    return tensor
+
+
+def nothing(tensor, site):
+    return torch.zeros_like(tensor)
+
+
+def same_outs(a, b, exact):
+    for one, other in zip(a, b, strict=True):
+        for x, y in zip(*((t if isinstance(t, tuple) else (t,)) for t in (one, other)), strict=True):
+            assert torch.equal(x, y) if exact else True
+            assert_close(x, y, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('host', ALL_HOSTS)
+@torch.no_grad()
+def test_identity_changes_nothing(host):
+    """Bit for bit, but for maps, which leave the fused form: as close as the two forms are."""
+    model = build(ALL_HOSTS[host])
+    x = images(32, 48)
+    before, keys = model(x), list(model.state_dict())
+    for name in EDITABLE:
+        edits = {name: dict.fromkeys(editable(model, name), keep)}
+        with fused_attention(name != 'maps'):
+            same_outs(model.forward_edited(x, edits), model(x), exact=True)
+        same_outs(model.forward_edited(x, edits), before, exact=name != 'maps')
+    assert list(model.state_dict()) == keys
+    same_outs(model(x), before, exact=True)
+
+
+@pytest.mark.parametrize('plugs', SETS)
+@pytest.mark.parametrize('make', [vit, swin], ids=['vit', 'swin'])
+@torch.no_grad()
+def test_identity_and_recorded_values_with_plugs(make, plugs):
+    """An edit sees what is recorded, and what is recorded is the edited."""
+    model, x = build(make, plugs), images(*SIZE)
+    before, found = model.forward_intermediates(x, tuple(EDITABLE))
+    seen = {name: {} for name in EDITABLE}
+
+    def watch(name, index):
+        def edit(tensor, site):
+            assert site.index == index
+            seen[name][index] = tensor
+            return tensor
+
+        return edit
+
+    blocks = range(len(model.plugged_blocks()))
+    same_outs(model.forward_edited(x, {name: {i: watch(name, i) for i in blocks} for name in EDITABLE}), before, False)
+    for name in EDITABLE:
+        assert list(seen[name]) == list(found[name]) == list(blocks)
+        for index in blocks:
+            assert_close(seen[name][index], found[name][index])
+    with model.edited({name: {1: lambda tensor, site: 2 * tensor} for name in ('v', 'maps', 'heads', 'mlp', 'block')}):
+        _, changed = model.forward_intermediates(x, ('v', 'maps', 'heads', 'mlp', 'block', 'attn'), layers=[1])
+    assert_close(changed['v'][1], 2 * found['v'][1])
+    assert_close(changed['maps'][1], 2 * found['maps'][1])
+
+
+@pytest.mark.parametrize('plugs', ['none', 'gab', 'refiner'])
+@torch.no_grad()
+def test_no_heads_are_the_block_without_attention(plugs):
+    """Beside a model that is built without the branch. Heads of zero leave the projection's bias, here zero."""
+    chosen = [dict(plug, layers=[0, 2, 3]) for plug in PLUGS[plugs]]
+    model = randomize(vit(plugs=chosen)).double().eval()
+    without = vit(plugs=chosen, layer_cfgs=[{}, dict(with_attn=False), {}, {}]).double().eval()
+    model.plugged_blocks()[1].attn.proj.bias.zero_()
+    assert not without.load_state_dict(model.state_dict(), strict=False).missing_keys
+    x = images(*SIZE)
+    edits = {'heads': {1: lambda heads, site: torch.zeros_like(heads)}}
+    same_outs(model.forward_edited(x, edits), without(x), exact=False)
+    same_outs(model.forward_edited(x, {'attn': {1: nothing}}), without(x), exact=False)
+    assert not torch.allclose(model(x)[0], without(x)[0])
+
+
+@pytest.mark.parametrize('make', [vit, swin, swin_v2], ids=['vit', 'swin', 'swin-v2'])
+@torch.no_grad()
+def test_one_head_by_hand(make):
+    """The branch without a head: the projection without the columns of the head's output."""
+    model, x = build(make), images(*SIZE)
+    attention = model.plugged_blocks()[0].attn
+    attention = getattr(attention, 'w_msa', attention)
+    without_head = lambda heads, site: heads * torch.tensor([0.0] + [1.0] * (heads.shape[2] - 1))[:, None]  # noqa: E731
+    outs = model.forward_edited(x, {'heads': {0: without_head}})
+    attention.proj.weight[:, : attention.head_dims] = 0
+    same_outs(outs, model(x), exact=False)
+
+
+@torch.no_grad()
+def test_maps_with_keys_of_no_token():
+    """A learned sink is a key more, which an edit of maps does not see and keeps."""
+    model, x, shapes = build(vit, 'sink'), images(*SIZE), []
+
+    def edit(maps, site):
+        shapes.append(maps.shape[-1])
+        assert (maps.sum(-1) < 1).all()
+        return 0 * maps
+
+    _, found = model.forward_intermediates(x, ('maps', 'v'), layers=[0])
+    outs = model.forward_edited(x, {'maps': {0: edit}})
+    assert shapes == [found['v'][0].shape[3]]
+    assert not torch.equal(outs[0], model(x)[0])
+
+
+@torch.no_grad()
+def test_edits_inside_edits_and_after_errors():
+    model, x = build(vit), images(*SIZE)
+    before = model(x)[0]
+    calls = []
+
+    def noting(word):
+        def edit(tensor, site):
+            calls.append(word)
+            return tensor
+
+        return edit
+
+    with model.edited({'block': {0: noting('outer')}}), model.edited({'block': {0: noting('inner')}}):
+        model(x)
+    assert calls == ['outer', 'inner']
+    with pytest.raises(ValueError, match=r"edit of 'block' in block 2: gave \(2, 3\), expected a tensor \(2, 36, 24\)"):
+        model.forward_edited(x, {'block': {2: lambda tensor, site: torch.zeros(2, 3)}})
+    assert torch.equal(model(x)[0], before)
+    assert not any(key.startswith('edits') for block in model.plugged_blocks() for key in block.plugs)
+
+
+def test_gradients_pass_through_edits():
+    model, x = build(vit), images(*SIZE)
+    scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+    out = model.forward_edited(x, {'attn': {0: lambda tensor, site: scale * tensor}})[0].sum()
+    [slope] = torch.autograd.grad(out, scale)
+    step = 1e-6
+    with torch.no_grad():
+        ends = [
+            model.forward_edited(x, {'attn': {0: lambda tensor, site, by=1 + sign * step: by * tensor}})[0].sum()
+            for sign in (1, -1)
+        ]
+    assert_close(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
+
+
+WRONG = {
+    'a name': (
+        {'probs': {0: keep}},
+        r"edits of \['probs'\]: no such intermediates; choose from \['q', 'k', 'v', 'maps'",
+    ),
+    'a block': ({'maps': {4: keep}}, "edits of 'maps' in block 4: this backbone has blocks 0 to 3"),
+    'no branch': ({'mlp': {0: keep}}, r"edits of 'mlp' in block 0: it has none; blocks \[1, 2, 3\] have"),
+    'no map': ({'q': {1: keep}}, r"edits of 'q' in block 1: it has none; blocks \[0, 2\] have"),
+}
+
+
+@pytest.mark.parametrize('case', WRONG)
+def test_wrong_edits_are_refused(case):
+    edits, message = WRONG[case]
+    settings = dict(layer_cfgs=[dict(with_ffn=False), {}, {}, {}]) if case == 'no branch' else {}
+    model = vit(plugs=[dict(type='Refiner', share=1)] if case == 'no map' else [], **settings)
+    with pytest.raises(ValueError, match=message):
+        model.forward_edited(images(*SIZE), edits)

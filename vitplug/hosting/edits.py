@@ -1,0 +1,163 @@
+"""Edits of intermediates during a forward, such as a head's output set to zero.
+
+An edit is a module without parameters, in the last place of a socket of its block, for the length of a ``with`` block.
+A model without edits runs no code for them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitplug.attention import Carry, Site
+from vitplug.plugs import BLOCK_SOCKETS, Plug
+from vitplug.plugs.plug_set import PlugPart
+from vitplug.plugs.sockets import BRANCHES, QK_SOCKETS
+
+#: Called with an intermediate and where its tokens are; gives what takes its place.
+Edit = Callable[[Tensor, Site], Tensor]
+#: Edits by name of the intermediate and block index, as ``forward_intermediates`` gives intermediates.
+Edits = Mapping[str, Mapping[int, Edit]]
+
+#: The intermediates that can be edited, with the socket whose last output they are.
+EDITABLE = {
+    'q': 'qkv',
+    'k': 'qkv',
+    'v': 'qkv',
+    'maps': 'map',
+    'heads': 'heads',
+    'attn': 'msa_residual',
+    'mlp': 'mlp_residual',
+    'block': 'block_out',
+}
+
+
+class _Editor(nn.Module):
+    """Edits in one socket of one block.
+
+    Args:
+        edits: By name of the intermediate.
+        index: Block index, for messages.
+    """
+
+    needs_tokens = False
+
+    def __init__(self, edits: Mapping[str, Edit], index: int):
+        super().__init__()
+        self.edits, self.index = dict(edits), index
+
+    def change(self, name: str, tensor: Tensor, site: Site) -> Tensor:
+        """The intermediate after its edit.
+
+        Raises:
+            ValueError: If the edit gives another shape.
+        """
+        if name not in self.edits:
+            return tensor
+        edited = self.edits[name](tensor, site)
+        if not isinstance(edited, Tensor) or edited.shape != tensor.shape:
+            what = tuple(edited.shape) if isinstance(edited, Tensor) else type(edited).__name__
+            raise ValueError(
+                f'edit of {name!r} in block {self.index}: gave {what}, expected a tensor {tuple(tensor.shape)}'
+            )
+        return edited
+
+
+class _OfQkv(_Editor):
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+        return *(self.change(name, t, site) for name, t in zip('qkv', (q, k, v), strict=True)), carry
+
+
+class _OfMaps(_Editor):
+    def forward(self, maps: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        # Keys that belong to no token come last, and no recorded map has them.
+        of_tokens = maps[..., : site.key_layout.grid.num_tokens]
+        edited = self.change('maps', of_tokens, site)
+        if of_tokens.shape != maps.shape:
+            edited = maps.slice_scatter(edited, -1, 0, of_tokens.shape[-1])
+        return edited, carry
+
+
+class _OfHeads(_Editor):
+    def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry) -> Tensor:
+        return self.change('heads', heads_BNHd, site)
+
+
+class _OfBranch(_Editor):
+    def forward(self, tokens_BND: Tensor, site: Site) -> Tensor:
+        [name] = self.edits
+        return self.change(name, tokens_BND, site)
+
+
+class _OfBlock(_Editor):
+    def forward(self, tokens_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        return self.change('block', tokens_BND, site), carry
+
+
+_MODULES = dict(
+    qkv=_OfQkv, map=_OfMaps, heads=_OfHeads, msa_residual=_OfBranch, mlp_residual=_OfBranch, block_out=_OfBlock
+)
+
+
+class _EditPlug(Plug):
+    """The plug that edits belong to; it is no plug of the model."""
+
+    name = 'edits'
+
+
+@contextmanager
+def edited(blocks: Sequence[nn.Module], edits: Edits) -> Iterator[None]:
+    """Edits intermediates of every forward inside a ``with`` block; see :meth:`PluggedModel.edited`."""
+    by_socket = _by_socket(blocks, edits)
+    name = f'edits_{sum(key.startswith("edits_") for key in blocks[0].plugs)}'
+    changed = []
+    try:
+        for block, found in zip(blocks, by_socket, strict=True):
+            # In every block, so that edits inside edits have other names.
+            block.plugs[name] = PlugPart(_EditPlug(), found)
+            changed.append(block)
+        yield
+    finally:
+        for block in changed:
+            del block.plugs[name]
+
+
+def _by_socket(blocks: Sequence[nn.Module], edits: Edits) -> list[dict[str, nn.Module]]:
+    """The modules of each block, by socket.
+
+    Raises:
+        ValueError: If there is no such intermediate or block, or the block lacks it.
+    """
+    unknown = [name for name in edits if name not in EDITABLE]
+    if unknown:
+        raise ValueError(f'edits of {unknown}: no such intermediates; choose from {list(EDITABLE)}')
+    wanted: list[dict[str, dict[str, Any]]] = [{} for _ in blocks]
+    for name, by_block in edits.items():
+        for index, edit in by_block.items():
+            _check(name, index, blocks)
+            wanted[index].setdefault(EDITABLE[name], {})[name] = edit
+    return [
+        {socket: _MODULES[socket](own, index) for socket, own in by_socket.items()}
+        for index, by_socket in enumerate(wanted)
+    ]
+
+
+def _check(name: str, index: int, blocks: Sequence[nn.Module]) -> None:
+    if index not in range(len(blocks)):
+        raise ValueError(f'edits of {name!r} in block {index}: this backbone has blocks 0 to {len(blocks) - 1}')
+    block = blocks[index]
+    if _has(name, block):
+        return
+    others = [other for other, one in enumerate(blocks) if _has(name, one)]
+    raise ValueError(f'edits of {name!r} in block {index}: it has none; blocks {others} have')
+
+
+def _has(name: str, block: nn.Module) -> bool:
+    socket, shape = EDITABLE[name], block.shape
+    lacking = {socket for branch, sockets in BRANCHES.items() if branch not in shape.branches for socket in sockets}
+    if not shape.map_heads:
+        lacking |= {*QK_SOCKETS} - ({'qkv'} if name == 'v' else set())
+    return socket in getattr(block, 'sockets', BLOCK_SOCKETS) and socket not in lacking
