@@ -31,7 +31,7 @@ VIT, BERT = 'ViTForImageClassification', 'BertForSequenceClassification'
 
 
 def plugs_of(name):
-    return NO_PREFIX if name in TEXT or name.startswith('Beit') else TOGETHER
+    return NO_PREFIX if name in TEXT or name.startswith(('Beit', 'Swin')) else TOGETHER
 
 
 # Eager attention of image models takes its softmax in single precision, so only text models are compared in it.

@@ -29,6 +29,8 @@ NO_PREFIX = TOGETHER.replace('+registers', '')
 
 
 def plugs_of(name):
+    if name.startswith(('mixer', 'resmlp')):
+        return 'cb(scaled=True)+peg'
     return NO_PREFIX if name.startswith(('swin', 'beit', 'vit_relpos', 'vit_srelpos')) else TOGETHER
 
 
