@@ -66,6 +66,17 @@ PLUGS = {plug.__name__: dict(type=plug.__name__) for plug in PLUG_TYPES}
 PLUGS['SqueezeExcite']['reduction'] = 4
 #: Plugs that together take every kind of socket: q, k and v, scores, maps, tokens, extra tokens, carry, the network.
 TOGETHER = 'residual+gab+broad+cb(scaled=True)+value-residual+registers'
+NO_PREFIX = TOGETHER.replace('+registers', '')
+
+
+def together(name: str) -> str:
+    """The plugs of :data:`TOGETHER` that a model takes."""
+    if name.startswith(('mixer', 'resmlp')):
+        return 'cb(scaled=True)+peg'
+    if name.startswith('mvitv2'):  # its grids differ from block to block
+        return TOGETHER.replace('+value-residual', '')
+    without = ('swin', 'beit', 'vit_relpos', 'vit_srelpos', 'Beit', 'Swin', *TEXT)
+    return NO_PREFIX if name.startswith(without) else TOGETHER
 
 
 def scatter(model: nn.Module, seed: int = 0, only_plugs: bool = False) -> nn.Module:
@@ -90,10 +101,10 @@ def timm_model(name: str, **settings) -> nn.Module:
     return scatter(build(name, **settings)).double().eval()
 
 
-def _mvit(name: str, **settings) -> nn.Module:
+def _mvit(name: str, cfg: Mapping = {}, **settings) -> nn.Module:
     from timm.models.mvitv2 import MultiScaleVit, model_cfgs
 
-    return MultiScaleVit(replace(model_cfgs[name], **MVIT, stride_kv=None), **settings)
+    return MultiScaleVit(replace(model_cfgs[name], **{**MVIT, **cfg}, stride_kv=None), **settings)
 
 
 def _mixer(name: str, **settings) -> nn.Module:

@@ -22,6 +22,9 @@ from vitplug.plugs.plug_set import is_plug
 
 MODELS = {'timm': tuple(TIMM), 'transformers': tuple(HUGGING_FACE)}
 
+#: Models whose library has no activation checkpointing.
+UNCHECKPOINTED = ('pit_',)
+
 
 def build(library: str, name: str) -> nn.Module:
     """A tiny model."""
@@ -55,9 +58,10 @@ def reason_of_refusal(library: str, name: str, plug: str) -> str:
     other.load_state_dict(torch.load(file))
     assert torch.equal(run(library, name, other), found)
     _without_dropout(model.train())
-    grads = gradients(model, lambda: run(library, name, model))
-    _checkpointed(library, model)
-    assert_same(gradients(model, lambda: run(library, name, model)), grads, atol=1e-9)
+    if not name.startswith(UNCHECKPOINTED):
+        grads = gradients(model, lambda: run(library, name, model))
+        _checkpointed(library, model)
+        assert_same(gradients(model, lambda: run(library, name, model)), grads, atol=1e-9)
     vitplug.unplug(model.eval())
     assert torch.equal(run(library, name, model), expected) and list(model.state_dict()) == keys
     return ''

@@ -98,9 +98,7 @@ class PluggedBlock(Plugged):
         branch = feed_forward(*halves, normed, self, self.plugs, site)
         return self._add(block.ffn, 'mlp', x_BND, normed, branch, site, record), carry
 
-    def _add(
-        self, around: Branch, name: str, x_BND, normed, branch, site: Site, record: LayerRecord | None
-    ) -> Tensor:
+    def _add(self, around: Branch, name: str, x_BND, normed, branch, site: Site, record: LayerRecord | None) -> Tensor:
         """The tokens and a branch."""
         beside = x_BND if around.beside is None else around.beside(self, x_BND, normed, site)
         return around.sum(self, beside + self.plugs.residual(name, around.after(self, branch), site, record))
@@ -148,9 +146,7 @@ class PluggedStage(Plugged):
             raise RuntimeError(_alone(self))
         return self.maps[0].forward(self, partial(self._run, step), x, *args, **extras)
 
-    def _run(
-        self, step: Step, x: Tensor, hw: tuple[int, int] | None = None
-    ) -> tuple[Tensor, tuple[int, int] | None]:
+    def _run(self, step: Step, x: Tensor, hw: tuple[int, int] | None = None) -> tuple[Tensor, tuple[int, int] | None]:
         """All blocks: tokens ``(B, N, D)`` with their rows and columns, or ``(B, h, w, D)``, in and out."""
         names, walk, first = self.maps[0], step.walk, step.walk.host.first_block(step.index)
         saves = getattr(self, 'grad_checkpointing', False) and torch.is_grad_enabled()

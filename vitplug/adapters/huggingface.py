@@ -10,7 +10,20 @@ from torch.nn.functional import normalize
 
 from vitplug.attention import DenseBias, OffsetBias, PairBias, Site, WindowLayout
 
-from .maps import AttentionMap, BlockMap, Branch, Extras, MlpMap, ModelMap, StageMap, chain, check_asked, find, no_prefix, register
+from .maps import (
+    AttentionMap,
+    BlockMap,
+    Branch,
+    Extras,
+    MlpMap,
+    ModelMap,
+    StageMap,
+    chain,
+    check_asked,
+    find,
+    no_prefix,
+    register,
+)
 
 _MODELS = 'transformers.models'
 
@@ -120,7 +133,6 @@ _BERT = BlockMap(
     arguments=('attention_mask', 'encoder_hidden_states', 'encoder_attention_mask', 'cache'),
     lacks=_is_decoder,
 )
-
 
 
 def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:

@@ -193,9 +193,7 @@ register(
     AttentionMap(**{**_ATTENTION, 'scale': 1.0}, project=_biased_qkv, change_qkv=_cosines, biases=_continuous_bias),
 )
 register(f'{_MODELS}.beit.Attention', AttentionMap(**_ATTENTION, biases=_beit_bias, project=_biased_qkv))
-register(
-    f'{_MODELS}.cait.TalkingHeadAttn', AttentionMap(**{**_ATTENTION, 'dropout': None}, sockets=_TalkingHeads)
-)
+register(f'{_MODELS}.cait.TalkingHeadAttn', AttentionMap(**{**_ATTENTION, 'dropout': None}, sockets=_TalkingHeads))
 register(
     f'{_MODELS}.mvitv2.MultiScaleAttention',
     AttentionMap(

@@ -101,9 +101,7 @@ class Step:
         on_prefix: What happens to tokens that plugs have added before they enter the block; None for nothing.
     """
 
-    def __init__(
-        self, walk: Walk, block: nn.Module, index: int, on_prefix: Callable[[Tensor], Tensor] | None = None
-    ):
+    def __init__(self, walk: Walk, block: nn.Module, index: int, on_prefix: Callable[[Tensor], Tensor] | None = None):
         self.walk = walk
         self.block = block
         self.index = index
