@@ -389,10 +389,11 @@ def test_layer_decay_of_timm_knows_plugs():
 # --- refusals ---
 
 
-def gmlp_block():
+def gmlp():
+    from timm.layers import GatedMlp
     from timm.models.mlp_mixer import SpatialGatingBlock
 
-    return SpatialGatingBlock
+    return dict(block_layer=SpatialGatingBlock, mlp_layer=GatedMlp, mlp_ratio=4)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +410,7 @@ def gmlp_block():
             r"takes the socket 'bias', which block 0 does not offer; it offers \['mlp_fr",
         ),
         (
-            lambda: timm_model(MIXER, block_layer=gmlp_block()),
+            lambda: timm_model(MIXER, **gmlp()),
             'cb',
             'no map of names for blocks of class SpatialGatingBl',
         ),
