@@ -19,6 +19,7 @@ from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
     from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
+    from .analysis.adapted import measure
     from .attention import attend, fused_attention
     from .backbones import (
         LVT,
@@ -73,6 +74,7 @@ __all__ = [
     'intermediates',
     'load_plugs',
     'load_pretrained',
+    'measure',
     'plug_in',
     'unplug',
 ]
@@ -92,6 +94,7 @@ _PACKAGES = {
     'attend': 'vitplug.attention',
     'fused_attention': 'vitplug.attention',
     'load_pretrained': 'vitplug.checkpoints',
+    'measure': 'vitplug.analysis.adapted',
     **dict.fromkeys(('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'), 'vitplug.adapters'),
 }
 

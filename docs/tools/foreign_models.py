@@ -14,19 +14,41 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 PAGE = ROOT / 'docs' / 'plug_in.md'
 BEGIN, END = '<!-- models: docs/tools/foreign_models.py -->\n', '<!-- end of models -->\n'
 #: What a message says of plugs that are refused: the shorter words of the table.
-REASONS = {'prefix': 'adds tokens', 'change the heads': 'changes heads', 'of block': 'heads do not fit'}
+REASONS = {
+    "socket 'prefix'": 'adds tokens',
+    'change the heads': 'changes heads',
+    'does not offer': 'no attention',
+    'no attention': 'no attention',
+    'which has none': 'no attention',
+    'with q and k and 0 with v': 'no attention',
+    '0 outputs of 0 values': 'no attention',
+    'are pooled': 'pooled keys',
+    'block 1 pools': 'pooled queries',
+    'on another grid': 'pooled keys',
+    'are not its queries': 'pooled keys',
+    'needs both in the same': 'pooled keys',
+    'lie on a grid': 'several grids',
+}
+HEAD = '| library | model | plugs it takes | checkpointed | compiled | refused |'
 
 
 def rows(library: str) -> list[str]:
     """A row for each model of a library, Markdown."""
     from adapters.foreign import PLUGS
-    from adapters.pairs import MODELS, reason_of_refusal
+    from adapters.pairs import MODELS, UNCHECKPOINTED, check_compiled, check_without_plugs, reason_of_refusal
 
     lines = []
     for name in MODELS[library]:
-        found = {plug: reason_of_refusal(library, name, plug) for plug in PLUGS}
-        refused = [f'`{plug}` ({shortened(reason)})' for plug, reason in found.items() if reason]
-        lines.append(f'| {library} | `{name}` | {len(found) - len(refused)} | {", ".join(refused) or "none"} |')
+        check_without_plugs(library, name)
+        check_compiled(library, name)
+        refused: dict[str, list[str]] = {}
+        for plug in PLUGS:
+            if reason := reason_of_refusal(library, name, plug):
+                refused.setdefault(shortened(reason), []).append(f'`{plug}`')
+        taken = len(PLUGS) - sum(map(len, refused.values()))
+        told = '; '.join(f'{", ".join(plugs)} ({reason})' for reason, plugs in refused.items())
+        saves = f'not by {library}' if name.startswith(UNCHECKPOINTED) else 'yes'
+        lines.append(f'| {library} | `{name}` | {taken} | {saves} | yes | {told or "none"} |')
         print(lines[-1], flush=True)
     return lines
 
@@ -44,7 +66,7 @@ def main() -> int:
     if '--check' in sys.argv:
         there = [name for name in ('timm', 'transformers') if importlib.util.find_spec(name)]
         return int(any(line not in old for name in there for line in rows(name)))
-    head = ['| library | model | plugs it takes | refused |', '|---|---|---|---|']
+    head = [HEAD, '|---|---|---|---|---|---|']
     PAGE.write_text(before + BEGIN + '\n'.join([*head, *rows('timm'), *rows('transformers')]) + '\n' + END + after)
     return 0
 

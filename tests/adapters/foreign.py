@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from vitplug.plugs.plug_set import is_plug
 SIZES = dict(img_size=32, num_classes=5, patch_size=8, embed_dim=32, num_heads=4, depth=3)
 WINDOWS = dict(img_size=32, num_classes=5, embed_dim=16, depths=(2, 2), num_heads=(2, 4), window_size=4)
 WINDOWS |= dict(drop_path_rate=0.0)
+POOLS = dict(img_size=32, num_classes=5)
 #: timm's names, and what makes them tiny.
 TIMM = {
     'vit_tiny_patch16_224': SIZES,
@@ -29,9 +31,19 @@ TIMM = {
     'beit_base_patch16_224': SIZES,
     'swin_tiny_patch4_window7_224': WINDOWS,
     'swinv2_tiny_window8_256': WINDOWS,
+    'cait_xxs24_224': dict(SIZES, depth_token_only=1),
+    'mvitv2_tiny': POOLS,
+    'mvitv2_small_cls': POOLS,
+    'pit_ti_224': dict(POOLS, patch_size=8, stride=4, base_dims=(8, 8), depth=(2, 1), heads=(2, 4)),
+    'pit_ti_distilled_224': dict(POOLS, patch_size=8, stride=4, base_dims=(8, 8), depth=(2, 1), heads=(2, 4)),
+    'mixer_s16_224': dict(POOLS, patch_size=8, embed_dim=32, num_blocks=3),
+    'resmlp_12_224': dict(POOLS, patch_size=8, embed_dim=32, num_blocks=3),
 }
+#: Settings of MViTv2 for tiny models.
+MVIT = dict(depths=(1, 2), embed_dim=16, num_heads=2, stride_q=((1, 1), (2, 2)), stride_kv_adaptive=(2, 2))
 _SIZES = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
 _IMAGES = dict(_SIZES, image_size=32, patch_size=8)
+_STAGES = dict(image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)
 _WORDS = dict(_SIZES, vocab_size=50, max_position_embeddings=40)
 #: Classes of transformers, of their configs, and settings.
 HUGGING_FACE = {
@@ -43,6 +55,8 @@ HUGGING_FACE = {
     'BeitForImageClassification': ('BeitConfig', dict(_IMAGES, use_relative_position_bias=True)),
     'CLIPVisionModel': ('CLIPVisionConfig', _IMAGES),
     'SiglipVisionModel': ('SiglipVisionConfig', _IMAGES),
+    'SwinForImageClassification': ('SwinConfig', _STAGES),
+    'Swinv2ForImageClassification': ('Swinv2Config', _STAGES),
     'BertForSequenceClassification': ('BertConfig', _WORDS),
     'RobertaForSequenceClassification': ('RobertaConfig', _WORDS),
     'ElectraForSequenceClassification': ('ElectraConfig', dict(_WORDS, embedding_size=16)),
@@ -53,6 +67,17 @@ PLUGS = {plug.__name__: dict(type=plug.__name__) for plug in PLUG_TYPES}
 PLUGS['SqueezeExcite']['reduction'] = 4
 #: Plugs that together take every kind of socket: q, k and v, scores, maps, tokens, extra tokens, carry, the network.
 TOGETHER = 'residual+gab+broad+cb(scaled=True)+value-residual+registers'
+NO_PREFIX = TOGETHER.replace('+registers', '')
+
+
+def together(name: str) -> str:
+    """The plugs of :data:`TOGETHER` that a model takes."""
+    if name.startswith(('mixer', 'resmlp')):
+        return 'cb(scaled=True)+peg'
+    if name.startswith('mvitv2'):  # its grids differ from block to block
+        return TOGETHER.replace('+value-residual', '')
+    without = ('swin', 'beit', 'vit_relpos', 'vit_srelpos', 'Beit', 'Swin', *TEXT)
+    return NO_PREFIX if name.startswith(without) else TOGETHER
 
 
 def scatter(model: nn.Module, seed: int = 0, only_plugs: bool = False) -> nn.Module:
@@ -72,7 +97,31 @@ def timm_model(name: str, **settings) -> nn.Module:
     """A tiny model of timm, for inference."""
     import timm
 
-    return scatter(timm.create_model(name, **{**TIMM[name], **settings})).double().eval()
+    settings = {**TIMM[name], **settings}
+    build = _OF_SIZE.get(name.partition('_')[0], timm.create_model)
+    return scatter(build(name, **settings)).double().eval()
+
+
+def _mvit(name: str, cfg: Mapping = {}, **settings) -> nn.Module:
+    from timm.models.mvitv2 import MultiScaleVit, model_cfgs
+
+    return MultiScaleVit(replace(model_cfgs[name], **{**MVIT, **cfg}, stride_kv=None), **settings)
+
+
+def _mixer(name: str, **settings) -> nn.Module:
+    from timm.models.mlp_mixer import MlpMixer
+
+    return MlpMixer(**settings)
+
+
+def _res_mlp(name: str, **settings) -> nn.Module:
+    from timm.models.mlp_mixer import Affine, ResBlock
+
+    return _mixer(name, mlp_ratio=4, block_layer=ResBlock, norm_layer=Affine, **settings)
+
+
+# Models whose constructors of that name fix their size.
+_OF_SIZE = {'mvitv2': _mvit, 'mixer': _mixer, 'resmlp': _res_mlp}
 
 
 def hugging_face_model(name: str) -> nn.Module:

@@ -4,6 +4,7 @@ transformers 5 and mmpretrain cannot be imported together, so these run in an en
 """
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -12,26 +13,23 @@ transformers = pytest.importorskip('transformers')
 
 from adapters.foreign import (  # noqa: E402
     HUGGING_FACE,
+    NO_PREFIX,
     PLUGS,
     TEXT,
-    TOGETHER,
     assert_same,
     gradients,
     hugging_face_model,
     inputs_of,
     plugged,
     scatter,
+    together,
 )
 
 import vitplug  # noqa: E402
 from vitplug.plugs.plug_set import is_plug  # noqa: E402
 
-NO_PREFIX = TOGETHER.replace('+registers', '')
 VIT, BERT = 'ViTForImageClassification', 'BertForSequenceClassification'
-
-
-def plugs_of(name):
-    return NO_PREFIX if name in TEXT or name.startswith('Beit') else TOGETHER
+SWIN, SWIN_V2 = 'SwinForImageClassification', 'Swinv2ForImageClassification'
 
 
 # Eager attention of image models takes its softmax in single precision, so only text models are compared in it.
@@ -55,7 +53,7 @@ def test_unplug_gives_the_model_back_bit_for_bit(name):
     model, inputs = hugging_face_model(name), inputs_of(name)
     expected, state, config = model(**inputs)[0], copy.deepcopy(model.state_dict()), model.config.to_dict()
     kinds = [type(module) for module in model.modules()]
-    plugged(model, plugs_of(name))
+    plugged(model, together(name))
     assert [key for key in model.state_dict() if not is_plug(key)] == list(state)
     assert not torch.allclose(model(**inputs)[0], expected)
     vitplug.unplug(model)
@@ -119,9 +117,9 @@ def test_refiner_and_padding(name, settings, implementation):
     assert all(grad.any() for key, grad in zip(learned, found, strict=True) if is_plug(key))
 
 
-@pytest.mark.parametrize('name', [VIT, BERT, 'DINOv3ViTModel', 'CLIPVisionModel'])
+@pytest.mark.parametrize('name', [VIT, BERT, SWIN, SWIN_V2, 'DINOv3ViTModel', 'CLIPVisionModel'])
 def test_gradient_checkpointing(name):
-    model, inputs = plugged(hugging_face_model(name), plugs_of(name)).train(), inputs_of(name)
+    model, inputs = plugged(hugging_face_model(name), together(name)).train(), inputs_of(name)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -142,10 +140,10 @@ def test_two_forwards_before_one_backward():
 
 @pytest.mark.parametrize('name', [VIT, BERT])
 def test_save_pretrained_and_from_pretrained(name, tmp_path):
-    model, inputs = plugged(hugging_face_model(name), plugs_of(name)), inputs_of(name)
+    model, inputs = plugged(hugging_face_model(name), together(name)), inputs_of(name)
     model.save_pretrained(tmp_path)
     plain = type(model).from_pretrained(tmp_path, dtype=torch.float64).eval()
-    assert plain.config.plugs == vitplug.plugs.text.label_of(plugs_of(name))
+    assert plain.config.plugs == vitplug.plugs.text.label_of(together(name))
     new = vitplug.load_plugs(vitplug.plug_in(plain, plain.config.plugs), tmp_path)
     torch.testing.assert_close(new(**inputs)[0], model(**inputs)[0], atol=0, rtol=0)
 
@@ -191,40 +189,82 @@ def test_lora_beside_a_plug(tmp_path):
     torch.testing.assert_close(merged(**inputs)[0], before, atol=1e-12, rtol=1e-12)
 
 
-def test_trainer_trains_and_saves_plugs(tmp_path, monkeypatch):
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Trains a small ViT with plugs by ``Trainer``, with checkpoints; gives its weights before and after."""
     pytest.importorskip('accelerate')
     # It takes the folder tests/datasets for the package of this name.
     monkeypatch.setattr(transformers.trainer, 'is_datasets_available', lambda: False)
-    pixels, labels = inputs_of(VIT)['pixel_values'].float().repeat(8, 1, 1, 1), [0, 1] * 8
-    data = [dict(pixel_values=image, labels=label) for image, label in zip(pixels, labels, strict=True)]
+    draws = torch.Generator().manual_seed(0)
+    data = [dict(pixel_values=torch.randn(3, 32, 32, generator=draws), labels=index % 2) for index in range(16)]
 
-    def train():
+    def run(epochs, resume=None, **settings):
         model = scatter(plugged(hugging_face_model(VIT))).float()
+        model.save_pretrained = partial(model.save_pretrained, save_original_format=False)
         args = transformers.TrainingArguments(
             tmp_path,
-            num_train_epochs=1,
+            num_train_epochs=epochs,
             save_strategy='epoch',
+            lr_scheduler_type='constant',
             report_to=[],
             use_cpu=True,
             disable_tqdm=True,
-            gradient_checkpointing=True,
-            gradient_checkpointing_kwargs=dict(use_reentrant=False),
+            **settings,
         )
         start = copy.deepcopy(model.state_dict())
-        transformers.Trainer(model, args, train_dataset=data).train()
+        transformers.Trainer(model, args, train_dataset=data).train(resume_from_checkpoint=resume)
         return start, model.state_dict()
 
-    start, trained = train()
+    return run
+
+
+def test_trainer_trains_and_saves_plugs(train, tmp_path):
+    settings = dict(gradient_checkpointing=True, gradient_checkpointing_kwargs=dict(use_reentrant=False))
+    start, trained = train(1, **settings)
     # At random weights some values of plugs lie where their limits leave no gradient.
     assert any(not torch.equal(trained[key], start[key]) for key in trained if is_plug(key))
     new = vitplug.load_plugs(plugged(hugging_face_model(VIT)).float(), tmp_path / 'checkpoint-2').state_dict()
     assert all(torch.equal(new[key], trained[key]) for key in trained if is_plug(key))
 
 
+def test_trainer_resumes(train):
+    train(1)
+    _, resumed = train(2, resume=True)
+    _, whole = train(2)
+    assert all(torch.equal(value, resumed[key]) for key, value in whole.items())
+
+
+def test_accelerate_alone(tmp_path):
+    accelerate = pytest.importorskip('accelerate')
+    pixels = inputs_of(VIT)['pixel_values'].float()
+
+    def prepared():
+        model = scatter(plugged(hugging_face_model(VIT))).float().train()
+        accelerator = accelerate.Accelerator(cpu=True)
+        return accelerator, *accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+
+    def step(accelerator, model, optimizer):
+        optimizer.zero_grad()
+        accelerator.backward(model(pixels)[0].square().sum())
+        optimizer.step()
+
+    first = prepared()
+    before = copy.deepcopy(first[0].unwrap_model(first[1]).state_dict())
+    step(*first)
+    first[0].save_state(tmp_path)
+    step(*first)
+    after = first[1].state_dict()
+    assert any(not torch.equal(after[key], before[key]) for key in before if is_plug(key))
+    second = prepared()
+    second[0].load_state(tmp_path)
+    step(*second)
+    assert all(torch.equal(value, second[1].state_dict()[key]) for key, value in after.items())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('name', [VIT, BERT])
+@pytest.mark.parametrize('name', [VIT, BERT, SWIN, SWIN_V2])
 def test_compiled(name):
-    model, inputs = plugged(hugging_face_model(name), plugs_of(name)), inputs_of(name)
+    model, inputs = plugged(hugging_face_model(name), together(name)), inputs_of(name)
     expected = model(**inputs)[0]
     torch.testing.assert_close(torch.compile(model, backend='aot_eager')(**inputs)[0], expected)
 
@@ -244,7 +284,78 @@ def test_refused_by_name(name, changes, message):
         vitplug.plug_in(model, 'gab')
 
 
-def test_swin_is_refused():
-    sizes = dict(image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4)
-    with pytest.raises(ValueError, match=r'SwinModel has no map of names. Known are .*modeling_vit.ViTModel'):
-        vitplug.plug_in(transformers.SwinModel(transformers.SwinConfig(**sizes)), 'gab')
+def test_unknown_and_small_are_refused():
+    with pytest.raises(ValueError, match=r'ResNetModel has no map of names. Known are .*modeling_swin.SwinModel'):
+        vitplug.plug_in(transformers.ResNetModel(transformers.ResNetConfig(depths=[1], hidden_sizes=[8])), 'gab')
+    _, settings = HUGGING_FACE[SWIN]
+    model = transformers.SwinModel(transformers.SwinConfig(**{**settings, 'window_size': 5}))
+    with pytest.raises(ValueError, match='windows of 5 x 5 tokens on a map of 4 x 4'):
+        vitplug.plug_in(model, 'gab')
+    model = vitplug.plug_in(transformers.SwinModel(transformers.SwinConfig(**settings)), 'gab')
+    with pytest.raises(ValueError, match='output_attentions: vitplug.intermediates'):
+        model(torch.zeros(1, 3, 32, 32), output_attentions=True)
+
+
+# --- Swin ---
+
+
+@pytest.mark.parametrize('size', [(64, 64), (40, 56)])
+@pytest.mark.parametrize('name', [SWIN, SWIN_V2])
+def test_swin_of_other_sizes(name, size):
+    """Windows are padded, and shifted on padded maps."""
+    model, x = hugging_face_model(name), torch.randn(2, 3, *size, dtype=torch.float64)
+    asked = dict(pixel_values=x, output_hidden_states=True)
+    expected = model(**asked)
+    found = vitplug.plug_in(model, [])(**asked)
+    for maps in ('hidden_states', 'reshaped_hidden_states'):
+        for ours, theirs in zip(found[maps], expected[maps], strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(found.logits, expected.logits, atol=1e-12, rtol=1e-12)
+    features, recorded = vitplug.host_of(model).forward_intermediates(x, names=('probs',))
+    last = expected.reshaped_hidden_states[-1].shape
+    assert features[0].shape == last and len(recorded['probs']) == 4
+
+
+# Names in transformers, and in timm's model of the same weights.
+OF_BLOCK = {
+    'attention.q_proj': 'attn.qkv', 'attention.o_proj': 'attn.proj', 'layernorm_before': 'norm1',
+    'layernorm_after': 'norm2', 'mlp.fc1': 'mlp.fc1', 'mlp.fc2': 'mlp.fc2',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('plugs', ['gab', 'residual', 'refiner', 'broad', NO_PREFIX])
+def test_swin_is_timm_s_with_the_same_weights(plugs):
+    """timm's is equal to vitplug's own, which cannot be imported beside transformers 5."""
+    from adapters.foreign import images, timm_model
+
+    theirs, ours = plugged(timm_model('swin_tiny_patch4_window7_224'), plugs), plugged(hugging_face_model(SWIN), plugs)
+    model, timm_blocks = ours.swin, [block for stage in theirs.layers._modules.values() for block in stage.blocks]
+    with torch.no_grad():
+        model.embeddings.patch_embeddings.projection.load_state_dict(theirs.patch_embed.proj.state_dict())
+        model.embeddings.norm.load_state_dict(theirs.patch_embed.norm.state_dict())
+        for block, other in zip(vitplug.host_of(ours).plugged_blocks(), timm_blocks, strict=True):
+            for name, in_timm in OF_BLOCK.items():
+                if name != 'attention.q_proj':
+                    block.get_submodule(name).load_state_dict(other.get_submodule(in_timm).state_dict())
+            for kind in ('weight', 'bias'):
+                parts = getattr(other.attn.qkv, kind).chunk(3)
+                for letter, part in zip('qkv', parts, strict=True):
+                    getattr(block.get_submodule(f'attention.{letter}_proj'), kind).copy_(part)
+            table = other.attn.relative_position_bias_table
+            block.attention.relative_position_bias.relative_position_bias_table.copy_(table)
+            block.plugs.load_state_dict(other.plugs.state_dict())
+        model.plugs.load_state_dict(theirs.plugs.state_dict())
+        downsample = theirs.layers[1].downsample
+        model.encoder.layers[0].downsample.load_state_dict(downsample.state_dict())
+        model.layernorm.load_state_dict(theirs.norm.state_dict())
+        model.layernorm.eps = theirs.norm.eps
+    expected = theirs.forward_features(images()).flatten(1, 2)
+    torch.testing.assert_close(model(images()).last_hidden_state, expected, atol=1e-10, rtol=1e-9)
+
+
+def test_measures():
+    model = vitplug.plug_in(hugging_face_model(SWIN), 'gab')
+    found = vitplug.measure(model, inputs_of(SWIN)['pixel_values'])
+    assert [len(found['attention_distance'][index]) for index in range(4)] == [2, 2, 4, 4]
+    with pytest.raises(ValueError, match='takes text, and these are measures of images'):
+        vitplug.measure(vitplug.plug_in(hugging_face_model(BERT), []), inputs_of(BERT)['input_ids'])

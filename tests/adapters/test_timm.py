@@ -9,6 +9,7 @@ import socket
 import pytest
 import torch
 from adapters.foreign import (
+    NO_PREFIX,
     TIMM,
     TOGETHER,
     assert_same,
@@ -17,6 +18,7 @@ from adapters.foreign import (
     plugged,
     scatter,
     timm_model,
+    together,
 )
 
 import vitplug
@@ -25,11 +27,7 @@ from vitplug.attention import fused_attention
 from vitplug.plugs.plug_set import is_plug
 
 VIT, SWIN, SWIN_V2 = 'vit_tiny_patch16_224', 'swin_tiny_patch4_window7_224', 'swinv2_tiny_window8_256'
-NO_PREFIX = TOGETHER.replace('+registers', '')
-
-
-def plugs_of(name):
-    return NO_PREFIX if name.startswith(('swin', 'beit', 'vit_relpos', 'vit_srelpos')) else TOGETHER
+CAIT, MVIT, PIT, MIXER = 'cait_xxs24_224', 'mvitv2_small_cls', 'pit_ti_distilled_224', 'mixer_s16_224'
 
 
 @pytest.mark.parametrize('name', TIMM)
@@ -51,7 +49,7 @@ def test_unplug_gives_the_model_back_bit_for_bit(name):
     model, x = timm_model(name), images()
     expected, state = model(x), copy.deepcopy(model.state_dict())
     before = [(type(m), sorted(vars(m)), sorted(m._modules), len(m._forward_hooks)) for m in model.modules()]
-    plugged(model, plugs_of(name))
+    plugged(model, together(name))
     keys = [key for key in model.state_dict() if not is_plug(key)]
     assert keys == list(state) and any(map(is_plug, model.state_dict()))
     assert not torch.allclose(model(x), expected)
@@ -69,49 +67,100 @@ def test_identity_starts_change_nothing(plugs):
     torch.testing.assert_close(vitplug.plug_in(model, plugs)(x), expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize('name', [VIT, SWIN, SWIN_V2])
-@pytest.mark.parametrize('plugs', ['gab', 'residual', 'broad', 'refiner', 'cb', 'value-residual', NO_PREFIX])
+def own_host(name, **settings):
+    """vitplug's own host of the same sizes as a tiny model of timm, with a map of tokens as output."""
+    import vitplug.backbones as hosts
+
+    settings |= dict(img_size=32)
+    eps = dict(norm_cfg=dict(type='LN', eps=1e-6))
+    if name == VIT:
+        arch = dict(num_layers=3, num_heads=4, embed_dims=32, feedforward_channels=128)
+        return hosts.VisionTransformer(arch, patch_size=8, out_type='featmap', **eps, **settings)
+    if name in (SWIN, SWIN_V2):
+        arch = dict(depths=[2, 2], num_heads=[2, 4], embed_dims=16)
+        arch |= {} if name == SWIN else dict(extra_norm_every_n_blocks=0)
+        kind = hosts.SwinTransformer if name == SWIN else hosts.SwinTransformerV2
+        return kind(arch, window_size=4, out_indices=1, drop_path_rate=0.0, **settings)
+    if name == MIXER:
+        arch = dict(embed_dims=32, num_layers=3, tokens_mlp_dims=16, channels_mlp_dims=128)
+        return hosts.MlpMixer(arch, patch_size=8, out_type='featmap', **eps, **settings)
+    if name == PIT:
+        arch = dict(embed_dims=[16, 32], depths=[2, 1], num_heads=[2, 4], patch_size=8, stride=4)
+        return hosts.PoolingVisionTransformer(arch, distilled=True, out_type='featmap', **settings)
+    arch = dict(embed_dims=16, num_layers=3, num_heads=2, downscale_indices=[1])
+    return hosts.MViT(arch, adaptive_kv_stride=2, with_cls_token=True, **settings)
+
+
+ALL = ['gab', 'residual', 'broad', 'refiner', 'cb', 'value-residual', NO_PREFIX]
+POOLED = ['gab', 'residual', 'broad', 'refiner', 'cb', TOGETHER.replace('+value-residual', '')]
+
+
+@pytest.mark.parametrize(
+    ('name', 'plugs'),
+    [
+        *((name, plugs) for name in (VIT, SWIN, SWIN_V2) for plugs in ALL),
+        *((PIT, plugs) for plugs in (*ALL[:-1], TOGETHER)),
+        *((MVIT, plugs) for plugs in POOLED),
+        *((MIXER, plugs) for plugs in ('cb(scaled=True)', 'peg', 'se(reduction=4)')),
+    ],
+)
 def test_equals_the_own_host_with_the_same_weights(name, plugs, tmp_path):
     if importlib.util.find_spec('transformers'):
         pytest.skip('mmpretrain cannot be imported beside transformers 5')
-    from vitplug import SwinTransformer, SwinTransformerV2, VisionTransformer, load_pretrained
+    from vitplug import load_pretrained
 
-    model, path, norm = timm_model(name), tmp_path / 'timm.pth', dict(type='LN')
+    model, path = timm_model(name), tmp_path / 'timm.pth'
     torch.save(model.state_dict(), path)
-    if name == VIT:
-        arch = dict(num_layers=3, num_heads=4, embed_dims=32, feedforward_channels=128)
-        norm |= dict(eps=model.norm.eps)
-        host = VisionTransformer(arch, img_size=32, patch_size=8, norm_cfg=norm, out_type='raw', plugs=plugs)
-    else:
-        arch = dict(depths=[2, 2], num_heads=[2, 4], embed_dims=16)
-        arch |= {} if name == SWIN else dict(extra_norm_every_n_blocks=0)
-        kind = SwinTransformer if name == SWIN else SwinTransformerV2
-        host = kind(arch, img_size=32, window_size=4, out_indices=1, drop_path_rate=0.0, plugs=plugs)
-    host = host.double().eval()
+    host = own_host(name, plugs=plugs).double().eval()
     load_pretrained(host, str(path))
     plugged(model, plugs)
-    own = [p for key, p in host.named_parameters() if is_plug(key)]
-    foreign = {key: p for key, p in model.named_parameters() if is_plug(key)}
-    named = {key.replace('blocks.', '').replace('layers.', ''): p for key, p in foreign.items()}
-    assert len(own) == len(foreign)
+    own, foreign = ([(key, p) for key, p in m.named_parameters() if is_plug(key)] for m in (host, model))
     with torch.no_grad():
-        for key, p in host.named_parameters():
-            if is_plug(key):
-                p.copy_(named[key.replace('blocks.', '').replace('layers.', '').replace('stages.', '')])
-    x, (expected,) = images(), host(images())
-    found = model.forward_features(x)
-    found = found if name == VIT else found.permute(0, 3, 1, 2)
+        for (key, p), (other, value) in zip(own, foreign, strict=True):
+            assert key.partition('plugs.')[2] == other.partition('plugs.')[2]
+            p.copy_(value)
     # Swin V2 computes the logarithms of offsets in single precision.
     tolerance = 1e-6 if name == SWIN_V2 else 1e-10
+    (found,), (expected,) = host_of(model)(images()), host(images())
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+
+
+def test_cait_is_a_vit_with_talking_heads():
+    import timm
+
+    sizes = {key: value for key, value in TIMM[CAIT].items() if key != 'depth_token_only'}
+    vit = timm.create_model(VIT, class_token=False, global_pool='avg', init_values=1.0, **sizes).double().eval()
+    cait = plugged(timm_model(CAIT), 'gab+cb(scaled=True)')
+    vitplug.plug_in(vit, 'gab+cb(scaled=True)+talking-heads')
+    state = cait.state_dict()
+    names = dict(gamma_1='ls1.gamma', gamma_2='ls2.gamma')
+    names |= {'attn.proj_l': 'plugs.talking_heads.logits', 'attn.proj_w': 'plugs.talking_heads.map'}
+    for name, other in names.items():
+        state = {key.replace(name, other): value for key, value in state.items()}
+    vit.load_state_dict({key: state.get(key, value) for key, value in vit.state_dict().items()})
+    (_, found), (_, expected) = (vitplug.intermediates(m, images(), ('block', 'maps')) for m in (cait, vit))
+    for index in range(3):
+        torch.testing.assert_close(found['maps'][index], expected['maps'][index], atol=1e-12, rtol=1e-9)
+        torch.testing.assert_close(found['block'][index], expected['block'][index], atol=1e-12, rtol=1e-9)
+
+
+def test_dropout_of_talking_heads_is_drawn_as_without_plugs():
+    plain, model = (timm_model(CAIT, attn_drop_rate=0.4, proj_drop_rate=0.2).train() for _ in range(2))
+    vitplug.plug_in(model, [])
+    torch.manual_seed(3)
+    expected = plain(images())
+    torch.manual_seed(3)
+    torch.testing.assert_close(model(images()), expected, atol=1e-12, rtol=0)
 
 
 # --- one forward, one carry ---
 
 
-@pytest.mark.parametrize('name', [VIT, SWIN, 'eva02_tiny_patch14_224', 'vit_small_patch16_rope_mixed_224'])
+@pytest.mark.parametrize(
+    'name', [VIT, SWIN, CAIT, MVIT, MIXER, 'eva02_tiny_patch14_224', 'vit_small_patch16_rope_mixed_224']
+)
 def test_activation_checkpointing_has_the_same_gradients(name):
-    model, x = plugged(timm_model(name), plugs_of(name)).train(), images()
+    model, x = plugged(timm_model(name), together(name)).train(), images()
     expected = gradients(model, lambda: model(x))
     model.set_grad_checkpointing(True)
     assert_same(gradients(model, lambda: model(x)), expected)
@@ -131,10 +180,10 @@ def test_reentrant_checkpointing_is_refused():
         set_reentrant_ckpt(False)
 
 
-@pytest.mark.parametrize('name', [VIT, SWIN])
+@pytest.mark.parametrize('name', [VIT, SWIN, MVIT])
 @pytest.mark.parametrize('saves', [False, True])
 def test_two_forwards_before_one_backward(name, saves):
-    model, x = plugged(timm_model(name), plugs_of(name)).train(), images(4)
+    model, x = plugged(timm_model(name), together(name)).train(), images(4)
     model.set_grad_checkpointing(saves)
     first, second = (gradients(model, lambda part=part: model(part)) for part in x.chunk(2))
     both = gradients(model, lambda: torch.cat([model(part) for part in x.chunk(2)]))
@@ -156,9 +205,9 @@ def test_steps_are_their_blocks_to_other_code():
 
 
 @pytest.mark.parametrize('fused', [True, False])
-@pytest.mark.parametrize('name', [VIT, SWIN, 'vit_relpos_small_patch16_224', 'eva02_tiny_patch14_224'])
+@pytest.mark.parametrize('name', [VIT, SWIN, CAIT, MVIT, PIT, 'vit_relpos_small_patch16_224', 'eva02_tiny_patch14_224'])
 def test_fused_and_plain_attention_agree(name, fused):
-    model, x = plugged(timm_model(name), plugs_of(name)), images()
+    model, x = plugged(timm_model(name), together(name)), images()
     expected = model(x)
     with fused_attention(fused):
         torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=1e-9)
@@ -179,9 +228,9 @@ def test_dropout_is_drawn_as_without_plugs():
 # --- copies, files, precision ---
 
 
-@pytest.mark.parametrize('name', [VIT, SWIN])
+@pytest.mark.parametrize('name', [VIT, SWIN, CAIT, MVIT, PIT, MIXER])
 def test_copies_are_models_of_their_own(name):
-    model, x = plugged(timm_model(name), plugs_of(name)), images()
+    model, x = plugged(timm_model(name), together(name)), images()
     expected = model(x)
     twins = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
     with torch.no_grad():
@@ -227,9 +276,9 @@ def test_plugs_take_precision_and_mode_of_the_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', [VIT, SWIN])
+@pytest.mark.parametrize('name', [VIT, SWIN, CAIT, MVIT, PIT, MIXER])
 def test_compiled(name):
-    model, x = plugged(timm_model(name), plugs_of(name)).float(), images().float()
+    model, x = plugged(timm_model(name), together(name)).float(), images().float()
     expected = model(x)
     torch.testing.assert_close(
         torch.compile(model, fullgraph=True, backend='aot_eager')(x), expected, atol=1e-4, rtol=1e-4
@@ -286,6 +335,40 @@ def test_analyses_take_it():
         assert {'gab.sigma', 'gab.A'} <= host.learned_values().keys()
 
 
+def test_measures_are_those_of_the_definitions():
+    model, x = vitplug.plug_in(timm_model(VIT), []), images(3)
+    found = vitplug.measure(model, x.split(2))
+    _, recorded = vitplug.intermediates(model, x, names=('probs', 'block'))
+    for index in range(3):
+        of_patches = recorded['probs'][index][:, 0, :, 1:, 1:]
+        shares = of_patches / of_patches.sum(-1, keepdim=True)
+        entropy = -(shares * shares.log()).sum(-1).mean((0, 2))
+        torch.testing.assert_close(found['attention_entropy'][index], entropy)
+        middles = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)).double() * 8 + 4
+        distance = (shares * torch.cdist(middles, middles)).sum(-1).mean((0, 2))
+        torch.testing.assert_close(found['attention_distance'][index], distance)
+        tokens = recorded['block'][index][:, 1:]
+        torch.testing.assert_close(found['token_norm'][index], tokens.norm(dim=2).mean())
+    assert found['non_locality'][0].shape == (4,)
+
+
+def test_measures_of_windows_pooling_and_no_attention():
+    model = plugged(timm_model(PIT), 'gab+registers').train()
+    found = vitplug.measure(model, images(), ['attention_entropy', 'feature_similarity'])
+    assert model.training and model.transformers[0].training
+    assert [len(value) for value in found['attention_entropy'].values()] == [2, 2, 4]
+    assert found['feature_similarity'].keys() == {0, 1, 2}
+    found = vitplug.measure(vitplug.plug_in(timm_model(MIXER), []), images())
+    assert found['attention_distance'] == {} and found['token_norm'].keys() == {0, 1, 2}
+    assert set(vitplug.measure(vitplug.plug_in(timm_model(SWIN), 'gab'), images())['non_locality']) == {0, 1, 2, 3}
+    with pytest.raises(ValueError, match=r"names=\['distance'\]: expected some of \['attention_entropy'"):
+        vitplug.measure(model, images(), ['distance'])
+    with pytest.raises(ValueError, match='images: there are none'):
+        vitplug.measure(model, [])
+    with pytest.raises(ValueError, match='has no plugs'):
+        vitplug.measure(timm_model(VIT), images())
+
+
 # --- timm's optimisers ---
 
 
@@ -306,6 +389,13 @@ def test_layer_decay_of_timm_knows_plugs():
 # --- refusals ---
 
 
+def gmlp():
+    from timm.layers import GatedMlp
+    from timm.models.mlp_mixer import SpatialGatingBlock
+
+    return dict(block_layer=SpatialGatingBlock, mlp_layer=GatedMlp, mlp_ratio=4)
+
+
 @pytest.mark.parametrize(
     ('build', 'plugs', 'message'),
     [
@@ -314,6 +404,19 @@ def test_layer_decay_of_timm_knows_plugs():
         (lambda: timm_model(VIT, attn_layer='diff'), 'gab', 'no map of names for attn of Block, a DiffAttention'),
         (lambda: timm_model(VIT), 'uniform', 'change the heads of block 0.*own backbones'),
         (lambda: timm_model(VIT), 'gab+gab', 'more than once'),
+        (
+            lambda: timm_model(MIXER),
+            'gab',
+            r"takes the socket 'bias', which block 0 does not offer; it offers \['mlp_fr",
+        ),
+        (
+            lambda: timm_model(MIXER, **gmlp()),
+            'cb',
+            'no map of names for blocks of class SpatialGatingBl',
+        ),
+        (lambda: timm_model(MVIT, cfg=dict(pool_first=True)), 'cb', 'no map of names for attn of MultiScaleBlock'),
+        (lambda: timm_model(MVIT, cfg=dict(kernel_qkv=(2, 2))), 'cb', r'kernels of \(2, 2\) and strides of'),
+        (lambda: timm_model(MVIT, cfg=dict(mode='conv_unshared')), 'cb', 'conv_unshared'),
         (lambda: timm_model(SWIN), 'registers', "does not offer; it offers \\['start', 'finish'\\]"),
         (lambda: vitplug.plug_in(timm_model(VIT), 'gab'), 'cb', r'has plugs \(plugs: Gauss.*unplug\(model\) first'),
         (

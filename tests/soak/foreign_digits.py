@@ -1,17 +1,19 @@
 """Fine-tunes models of timm and Hugging Face on scikit-learn's digits, plain and with plugs, with their own tools.
 
-    PYTHONPATH=. python tests/soak/foreign_digits.py timm [--seeds 3]
-    PYTHONPATH=. python tests/soak/foreign_digits.py transformers [--seeds 3]
+    PYTHONPATH=. python tests/soak/foreign_digits.py timm [--seeds 10] [--epochs 6]
+    PYTHONPATH=. python tests/soak/foreign_digits.py transformers [--seeds 10] [--epochs 6]
 
-A model is trained without plugs first; each variant goes on from its weights, with the same data, epochs and seeds.
-timm's are trained with its optimiser factory and its scheduler, Hugging Face's with ``Trainer``. Prints the accuracy
-on the 540 images of the other split, of each seed and their mean.
+For each seed, a model is trained without plugs first; each variant goes on from its weights, with the same data in the
+same order. timm's are trained with its optimiser factory and its scheduler, Hugging Face's with ``Trainer``. Prints the
+accuracy on the 540 images of the other split, and the paired differences from the plain variant with Student's t
+intervals of 95 %.
 """
 
 import argparse
 import copy
 import tempfile
 
+import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -19,9 +21,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import vitplug
+from vitplug.statistics.seeds import t_interval
 
 PLUGS = ([], 'gab', 'residual', 'gab+residual+cb(scaled=True)')
-FIRST_EPOCHS, EPOCHS, BATCH = 30, 6, 32
+FIRST_EPOCHS, BATCH = 30, 32
 SIZES = dict(depth=3, heads=4, dims=32)
 
 
@@ -104,23 +107,28 @@ def main() -> None:
     """Prints a row for each variant."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('library', choices=LIBRARIES)
-    parser.add_argument('--seeds', type=int, default=3)
+    parser.add_argument('--seeds', type=int, default=10)
+    parser.add_argument('--epochs', type=int, default=6, help='of the fine-tuning')
     args = parser.parse_args()
     build, train = LIBRARIES[args.library]
     train_x, test_x, train_y, test_y = digits()
-    torch.manual_seed(0)
-    start = build()
-    train(start, train_x, train_y, FIRST_EPOCHS, 3e-3, 0)
-    print(f'{args.library}, {FIRST_EPOCHS} epochs without plugs: {accuracy(start, test_x, test_y):.4f}', flush=True)
-    for plugs in PLUGS:
-        found = []
-        for seed in range(args.seeds):
+    found: dict[str, list[float]] = {}
+    for seed in range(args.seeds):
+        torch.manual_seed(seed)
+        start = build()
+        train(start, train_x, train_y, FIRST_EPOCHS, 3e-3, seed)
+        found.setdefault('start', []).append(accuracy(start, test_x, test_y))
+        for plugs in PLUGS:
             torch.manual_seed(seed)
             model = vitplug.plug_in(copy.deepcopy(start), plugs)
-            train(model, train_x, train_y, EPOCHS, 1e-3, seed)
-            found.append(accuracy(model, test_x, test_y))
-        each = ', '.join(f'{value:.4f}' for value in found)
-        print(f'{plugs or "plain"}, {EPOCHS} epochs more: {each}; mean {sum(found) / len(found):.4f}', flush=True)
+            train(model, train_x, train_y, args.epochs, 1e-3, seed)
+            found.setdefault(plugs or 'plain', []).append(accuracy(model, test_x, test_y))
+        print(f'seed {seed}: ' + ', '.join(f'{name} {values[-1]:.4f}' for name, values in found.items()), flush=True)
+    for name, values in found.items():
+        change = np.subtract(values, found['plain'])
+        interval = t_interval(change) if change.any() and len(change) > 1 else None
+        ends = '' if interval is None else f', {interval.mean:+.4f} ({interval.low:+.4f} to {interval.high:+.4f})'
+        print(f'{name}, {args.epochs} epochs: {np.mean(values):.4f}{ends}')
 
 
 if __name__ == '__main__':

@@ -4,6 +4,7 @@ As torch's ``fully_shard`` does, a module keeps its parts and gets another class
 and ``isinstance`` stay as they are, and giving the class back undoes it.
 """
 
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, LayerRecord, Site, attend
+from vitplug.attention.grids import ceil_div
 from vitplug.hosting import feed_forward
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape
+from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 
-from .maps import AttentionMap, BlockMap, Branch, Extras, MlpMap, ModelMap, chain, find, map_of, required
+from .maps import AttentionMap, BlockMap, Branch, Extras, MlpMap, StageMap, chain, find, map_of, required
 from .walk import Step
 
 
@@ -32,72 +35,100 @@ class Plugged:
 class PluggedBlock(Plugged):
     """A block with sockets around its own layers."""
 
-    maps: tuple[BlockMap, AttentionMap, MlpMap]
-    sockets = BLOCK_SOCKETS
+    maps: tuple[BlockMap, AttentionMap | None, MlpMap]
+
+    @property
+    def sockets(self) -> tuple[str, ...]:
+        """The sockets that the block offers."""
+        return BLOCK_SOCKETS if self.maps[1] is not None else (*BRANCHES['MLP'], *STREAM_SOCKETS)
 
     @property
     def shape(self) -> BlockShape:
         """Heads and widths."""
         block, attention, mlp = self.maps
+        hidden_dims = find(find(self, block.mlp), mlp.last).in_features
+        if attention is None:
+            return BlockShape(head_dims=0, map_heads=0, value_heads=0, out_heads=0, hidden_dims=hidden_dims)
         found = find(self, block.attention)
-        heads, last = find(found, attention.heads), find(find(self, block.mlp), mlp.last)
-        return BlockShape.stock(find(found, attention.proj).in_features, heads, last.in_features)
+        return BlockShape.stock(find(found, attention.proj).in_features, find(found, attention.heads), hidden_dims)
 
     @property
     def embed_dims(self) -> int:
-        """Width of a token."""
-        return find(find(self, self.maps[0].attention), self.maps[1].proj).out_features
+        """Width of the tokens that leave the block."""
+        return find(find(self, self.maps[0].mlp), self.maps[2].last).out_features
 
-    def forward(self, x: Tensor, *args: Any, step: Step | None = None, **extras: Any) -> Tensor:
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Width of the tokens by socket, where the block changes it."""
+        widths = self.maps[0].widths
+        return {} if widths is None else widths(self)
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Rows, and columns, from one query and from one key to the next."""
+        strides = self.maps[0].strides
+        return (1, 1) if strides is None else strides(self)
+
+    def forward(
+        self, x: Tensor, *args: Any, step: Step | None = None, hw: tuple[int, int] | None = None, **extras: Any
+    ) -> Tensor:
         """Tokens ``(B, N, D)`` or ``(B, h, w, D)``, in and out.
 
         Raises:
             RuntimeError: If the block is called alone.
         """
         if step is None:
-            raise RuntimeError(
-                f'a {type(self).__name__} with plugs was called alone: plugs hand tensors from block to block, so '
-                'iterate over the list of blocks, or call the model; vitplug.unplug gives the plain model back'
-            )
+            raise RuntimeError(_alone(self))
         named = dict(zip(self.maps[0].arguments, args, strict=False))
-        return step.walk.host.pass_block(step, self, x, {**named, **extras})
+        return step.walk.host.pass_block(step, self, x, hw, {**named, **extras})
 
     def run(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None, extras: Extras
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        block, _, mlp_map = self.maps
-        branch, carry = self._attention(block.msa.before(self, x_BND), site, carry, record, extras)
-        x_BND = self._add(block.msa, 'msa', x_BND, branch, site, record)
-        mlp = find(self, block.mlp)
+        block, attention, mlp_map = self.maps
+        if attention is None:
+            x_BND = block.mixing(self, x_BND)
+        else:
+            normed = block.msa.before(self, x_BND)
+            branch, carry = self._attention(normed, site, carry, record, extras)
+            x_BND = self._add(block.msa, 'msa', x_BND, normed, branch, site, record)
+        mlp, normed = find(self, block.mlp), block.ffn.before(self, x_BND)
         halves = partial(mlp_map.hidden, mlp), partial(mlp_map.out, mlp)
-        branch = feed_forward(*halves, block.ffn.before(self, x_BND), self, self.plugs, site)
-        return self._add(block.ffn, 'mlp', x_BND, branch, site, record), carry
+        branch = feed_forward(*halves, normed, self, self.plugs, site)
+        return self._add(block.ffn, 'mlp', x_BND, normed, branch, site, record), carry
 
-    def _add(self, around: Branch, name: str, x_BND, branch, site: Site, record: LayerRecord | None) -> Tensor:
+    def _add(self, around: Branch, name: str, x_BND, normed, branch, site: Site, record: LayerRecord | None) -> Tensor:
         """The tokens and a branch."""
-        return around.sum(self, x_BND + self.plugs.residual(name, around.after(self, branch), site, record))
+        beside = x_BND if around.beside is None else around.beside(self, x_BND, normed, site)
+        return around.sum(self, beside + self.plugs.residual(name, around.after(self, branch), site, record))
 
     def _attention(self, x_BND: Tensor, site: Site, carry: Carry, record, extras: Extras) -> tuple[Tensor, Carry]:
         names, module, plugs = self.maps[1], find(self, self.maps[0].attention), self.plugs
         q, k, v = (t.transpose(2, 3) for t in _project(names, module, site.layout.to_windows(x_BND)))
         q, k = chain(f'{names.q_norm}?')(module, q), chain(f'{names.k_norm}?')(module, k)
-        if names.change_qk is not None:
-            q, k = names.change_qk(module, q, k, site.layout.num_prefix, extras)
+        if names.change_qkv is not None:
+            q, k, v = names.change_qkv(module, q, k, v, site, extras)
         out, carry = attend(
             q,
             k,
             v,
             scale=find(module, names.scale) if isinstance(names.scale, str) else names.scale,
             site=site.in_windows(x_BND.device),
-            plugs=plugs,
+            plugs=plugs if names.sockets is None else names.sockets(module, plugs),
             carry=carry,
-            biases=() if names.biases is None else names.biases(self, site, extras),
-            dropout_p=_rate(find(module, names.dropout)) if self.training else 0.0,
+            biases=() if names.biases is None else names.biases(self, q, site, extras),
+            dropout_p=_rate(find(module, names.dropout)) if self.training and names.dropout else 0.0,
             record=record,
         )
+        out = out if names.change_out is None else names.change_out(module, out, q)
         heads = site.layout.from_windows(out.transpose(2, 3).flatten(3))
+<<<<<<< HEAD
         heads = plugs.change_heads(heads, x_BND, site, carry, v.shape[-1], record)
+=======
+        of_queries = x_BND if site.entering is None else None
+        heads = plugs.change_heads(heads, of_queries, site, carry, v.shape[-1])
+>>>>>>> adapters
         heads, gate = names.before_proj(module, heads), find(module, names.gate)
         heads = heads if gate is None else heads * gate(x_BND).sigmoid()
         tokens = names.after_proj(module, find(module, names.proj)(heads))
@@ -105,23 +136,40 @@ class PluggedBlock(Plugged):
 
 
 class PluggedStage(Plugged):
-    """A stage: what comes before its blocks, and the blocks."""
+    """A stage: what the library does around its blocks, and the blocks."""
 
-    maps: tuple[ModelMap]
+    maps: tuple[StageMap]
 
-    def forward(self, x: Tensor, step: Step) -> Tensor:
-        """Tokens ``(B, h, w, D)``, in and out."""
-        before, blocks = self.maps[0].stage
-        x, walk = before(self, x), step.walk
-        first = walk.host.first_block(step.index)
-        for index, block in enumerate(find(self, blocks), first):
-            inner = Step(walk, block, index)
-            saves = getattr(self, 'grad_checkpointing', False) and torch.is_grad_enabled()
-            x = checkpoint(inner, x, use_reentrant=False) if saves else inner(x)
-        return x
+    def forward(self, x: Any, *args: Any, step: Step | None = None, **extras: Any) -> Any:
+        """What the library's stage takes and gives.
+
+        Raises:
+            RuntimeError: If the stage is called alone.
+        """
+        if step is None:
+            raise RuntimeError(_alone(self))
+        return self.maps[0].forward(self, partial(self._run, step), x, *args, **extras)
+
+    def _run(self, step: Step, x: Tensor, hw: tuple[int, int] | None = None) -> tuple[Tensor, tuple[int, int] | None]:
+        """All blocks: tokens ``(B, N, D)`` with their rows and columns, or ``(B, h, w, D)``, in and out."""
+        names, walk, first = self.maps[0], step.walk, step.walk.host.first_block(step.index)
+        saves = getattr(self, 'grad_checkpointing', False) and torch.is_grad_enabled()
+        for index, block in enumerate(find(self, names.blocks), first):
+            enters = index == first and step.index > 0
+            inner = Step(walk, block, index, partial(names.prefix, self) if enters else None)
+            x = checkpoint(inner, x, hw=hw, use_reentrant=False) if saves else inner(x, hw=hw)
+            hw = hw and tuple(ceil_div(side, block.strides[0]) for side in hw)
+        return x, hw
 
 
-def describe_block(block: nn.Module) -> tuple[BlockMap, AttentionMap, MlpMap]:
+def _alone(part: nn.Module) -> str:
+    return (
+        f'a {type(part).__name__} with plugs was called alone: plugs hand tensors from block to block, so iterate over '
+        'the list of blocks, or call the model; vitplug.unplug gives the plain model back'
+    )
+
+
+def describe_block(block: nn.Module) -> tuple[BlockMap, AttentionMap | None, MlpMap]:
     """The maps of a block and of its two branches.
 
     Raises:
@@ -131,24 +179,28 @@ def describe_block(block: nn.Module) -> tuple[BlockMap, AttentionMap, MlpMap]:
     if block_map is None:
         raise ValueError(f'plug_in: no map of names for blocks of class {type(block).__name__}; {_HINT}')
     _refuse(block, block_map)
-    maps = [block_map]
-    for name, kind in ((block_map.attention, AttentionMap), (block_map.mlp, MlpMap)):
-        part = find(block, name)
-        found = None if part is None else map_of(part, kind)
-        if found is None:
-            raise ValueError(
-                f'plug_in: no map of names for {name or "the layers"} of {type(block).__name__}, a '
-                f'{type(part).__name__}; {_HINT}'
-            )
-        maps.append(found)
-    attention, mlp = find(block, block_map.attention), find(block, block_map.mlp)
-    _refuse(attention, maps[1])
-    lacking = chain(*required(maps[1])).missing(attention) + chain(*maps[2].out.names, maps[2].last).missing(mlp)
+    attention = None if block_map.attention is None else _map_of_part(block, block_map.attention, AttentionMap)
+    mlp = _map_of_part(block, block_map.mlp, MlpMap)
+    lacking = chain(*mlp.out.names, mlp.last).missing(find(block, block_map.mlp))
+    if attention is not None:
+        _refuse(find(block, block_map.attention), attention)
+        lacking += chain(*required(attention)).missing(find(block, block_map.attention))
     for around in (block_map.msa, block_map.ffn):
         lacking += [name for part in (around.before, around.after, around.sum) for name in part.missing(block)]
     if lacking:
         raise ValueError(f'plug_in: {type(block).__name__} lacks {sorted(set(lacking))}, which its map names')
-    return tuple(maps)
+    return block_map, attention, mlp
+
+
+def _map_of_part(block: nn.Module, name: str, kind: type) -> Any:
+    part = find(block, name)
+    found = None if part is None else map_of(part, kind)
+    if found is None:
+        raise ValueError(
+            f'plug_in: no map of names for {name or "the layers"} of {type(block).__name__}, a '
+            f'{type(part).__name__}; {_HINT}'
+        )
+    return found
 
 
 _HINT = 'vitplug.adapters.register takes one'

@@ -7,24 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, WindowLayout
+from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site
 from vitplug.attention.layouts import HIDDEN
 from vitplug.compat import is_compiling, replace
 from vitplug.hosting import PixelGrid, PluggedModel, Section, build_plugs
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
 from .blocks import PluggedBlock
-from .maps import Extras, ModelMap, find
+from .maps import Extras, ModelMap, StageMap, check_asked, find
 from .walk import Step, Walk, recording
-
-#: Arguments of blocks that ask for what plugs do not do, and what to do.
-_REFUSED = {
-    'is_causal': 'causal attention',
-    'cache': 'a cache of keys and values',
-    'past_key_values': 'a cache of keys and values',
-    'encoder_hidden_states': 'cross-attention',
-    'output_attentions': "output_attentions: vitplug.intermediates(model, inputs, names=('probs',)) gives the maps",
-}
 
 
 class AdaptedModel(PluggedModel):
@@ -45,6 +36,8 @@ class AdaptedModel(PluggedModel):
     def __init__(self, model: nn.Module, names: ModelMap, plugs: str | Sequence):
         super().__init__()
         self.model, self.names = model, names
+        # The list of blocks, and what is in it; a tuple, for the blocks are parts of the model.
+        self._listed: tuple[Any, list[Section], list[nn.Module]] = (None, [], [])
         self.prefix_names = names.prefix(model)
         self.patch_resolution = tuple(names.resolution(model))
         patch = None if names.patch is None else find(model, names.patch)
@@ -60,31 +53,43 @@ class AdaptedModel(PluggedModel):
     # --- what PluggedModel asks for ---
 
     def sections(self) -> list[Section]:
-        parts = list(find(self.model, self.names.blocks)._modules.values())
-        if self.names.stage is None:
-            return [Section(parts, parts[0].embed_dims)]
-        stages = [list(find(part, self.names.stage[1])) for part in parts]
-        merges = [*(HalfGrid() for _ in stages[1:]), None]
-        return [Section(blocks, blocks[0].embed_dims, i, merges[i]) for i, blocks in enumerate(stages)]
+        return self._list()[1]
+
+    def plugged_blocks(self) -> list[nn.Module]:
+        return self._list()[2]
+
+    def _list(self) -> tuple[Any, list[Section], list[nn.Module]]:
+        """The list of blocks, its sections and its blocks: made once for each list, which pruning replaces."""
+        listed = find(self.model, self.names.blocks)
+        if listed is not self._listed[0]:
+            sections = self._cut(list(listed._modules.values()))
+            self._listed = listed, sections, [block for section in sections for block in section.blocks]
+        return self._listed
+
+    def _cut(self, parts: list[nn.Module]) -> list[Section]:
+        stage = self.names.stage
+        if stage is None:
+            return [Section(parts, parts[-1].embed_dims)]
+        stages = [list(find(part, stage.blocks)) for part in parts]
+        merges = [*(Merging(stage, part) for part in parts[1:]), None]
+        return [Section(blocks, blocks[-1].embed_dims, i, merges[i]) for i, blocks in enumerate(stages)]
 
     def first_block(self, stage: int) -> int:
         """Index of the first block of a stage."""
         return sum(len(section.blocks) for section in self.sections()[:stage])
 
+    @property
+    def stage_reads(self) -> tuple[str, ...]:
+        """Attributes of a stage that the model's loop over stages reads."""
+        return () if self.names.stage is None else self.names.stage.reads
+
+    def strides(self, index: int) -> tuple[int, int]:
+        return self.plugged_blocks()[index].strides
+
     def layout(self, index: int, hw: tuple[int, int]) -> Layout:
         block = self.plugged_blocks()[index]
-        window = block.maps[0].window
-        if window is None:
-            return GlobalLayout(*hw, self.num_prefix)
-        (side, other), (shift, along) = (find(block, name) for name in window)
-        layout = WindowLayout(*hw, side, shift)
-        if side != other or shift != along or (shift and layout.is_padded):
-            raise ValueError(
-                f'block {index}: windows of {side} x {other} tokens shifted by {shift} and {along} on a map of '
-                f'{hw[0]} x {hw[1]}: plugs need square windows, and whole ones where they are shifted; '
-                'choose a size of images that is a multiple of windows in every stage'
-            )
-        return layout
+        layout = block.maps[0].layout
+        return GlobalLayout(*hw, self.num_prefix) if layout is None else layout(block, hw)
 
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
         if self.names.patch is None:
@@ -97,25 +102,28 @@ class AdaptedModel(PluggedModel):
             x = self.names.features(self.model, images, **settings)
         if x.ndim == 4:
             return (x.permute(0, 3, 1, 2),)
-        hw = self.pixels(tuple(images.shape[-2:])).hw
+        hw = self.grid_of(len(self.plugged_blocks()) - 1, tuple(images.shape[-2:]))
         return (x[:, self.num_extra_tokens :].transpose(1, 2).unflatten(2, hw),)
 
     # --- blocks ---
 
-    def pass_block(self, step: Step, block: PluggedBlock, x: Tensor, extras: Extras) -> Tensor:
-        """One block of a walk: tokens of the library, in and out.
+    def pass_block(
+        self, step: Step, block: PluggedBlock, x: Tensor, hw: tuple[int, int] | None, extras: Extras
+    ) -> Tensor:
+        """One block of a walk: tokens of the library, in and out; ``hw`` are the grid's rows and columns, if known.
 
         Raises:
             ValueError: If it is asked for something that plugs do not do, or the grid of the tokens is unknown.
         """
-        _check_extras(block, extras)
+        check_asked(type(block).__name__, extras)
         walk, index = step.walk, step.index
-        own, hw = self.num_extra_tokens, self._grid(x, walk)
+        own, hw = self.num_extra_tokens, self._grid(x, walk) if hw is None else hw
         carry, added = walk.enter(index)
         x_BND = x.flatten(1, 2) if x.ndim == 4 else x
         if index == 0:
             x_BND = self.plugs.add_prefix(x_BND, own)
         elif added is not None:
+            added = added if step.on_prefix is None else step.on_prefix(added)
             x_BND = torch.cat((x_BND[:, :own], added, x_BND[:, own:]), dim=1)
         site = _with_mask(self._site(self.layout, index, hw), extras)
         x_BND, carry = self.run_block(_Bound(block, extras), x_BND, site, carry, walk.recorder)
@@ -149,14 +157,20 @@ class AdaptedModel(PluggedModel):
 
 
 @dataclass(frozen=True)
-class HalfGrid:
-    """Merging of 2 x 2 tokens, as the library does it before the next stage."""
+class Merging:
+    """What the library does between two stages, as far as it moves tokens.
 
-    stride: tuple[int, int] = (2, 2)
+    Args:
+        names: The map of the stages.
+        stage: The later one.
+    """
+
+    names: StageMap
+    stage: nn.Module
 
     def place(self, pixels: PixelGrid) -> PixelGrid:
         """Where the merged tokens lie in the image."""
-        return pixels.merged(2)
+        return self.names.place(self.stage, pixels)
 
 
 class _Bound:
@@ -187,12 +201,6 @@ def _check_shape(plug_set: PlugSet, block: PluggedBlock, index: int) -> None:
         f'plugs: {changing} change the heads of block {index}, and so the shapes of weights that the model owns; '
         "use vitplug's own backbones for them, or other settings"
     )
-
-
-def _check_extras(block: PluggedBlock, extras: Extras) -> None:
-    asked = [what for name, what in _REFUSED.items() if extras.get(name) not in (None, False)]
-    if asked:
-        raise ValueError(f'a {type(block).__name__} with plugs does not do this: {asked[0]}')
 
 
 def _with_mask(site: Site, extras: Extras) -> Site:

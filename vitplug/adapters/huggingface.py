@@ -1,13 +1,29 @@
 """Names in models of Hugging Face's transformers, which is imported only where a part calls its functions."""
 
+from collections.abc import Callable
+from math import log
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from vitplug.attention import DenseBias, PairBias, Site
+from vitplug.attention import DenseBias, OffsetBias, PairBias, Site, WindowLayout
 
-from .maps import AttentionMap, BlockMap, Branch, Extras, MlpMap, ModelMap, chain, find, register
+from .maps import (
+    AttentionMap,
+    BlockMap,
+    Branch,
+    Extras,
+    MlpMap,
+    ModelMap,
+    StageMap,
+    chain,
+    check_asked,
+    find,
+    no_prefix,
+    register,
+)
 
 _MODELS = 'transformers.models'
 
@@ -35,25 +51,46 @@ _OF_SELF = dict(
 )
 
 
-def _rotate(module: nn.Module, q: Tensor, k: Tensor, num_prefix: int, extras: Extras) -> tuple[Tensor, Tensor]:
+def _rotate(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, site: Site, extras: Extras
+) -> tuple[Tensor, Tensor, Tensor]:
     """Rotates the tokens of the grid by the model's sines; those before it, plugs' included, stay."""
-    cos, sin = extras['position_embeddings']
+    (cos, sin), num_prefix = extras['position_embeddings'], site.layout.num_prefix
 
     def turned(t: Tensor) -> Tensor:
         first, grid = t[..., :num_prefix, :], t[..., num_prefix:, :]
         left, right = grid.chunk(2, dim=-1)
         return torch.cat((first, grid * cos + torch.cat((-right, left), dim=-1) * sin), dim=-2)
 
-    return turned(q), turned(k)
+    return turned(q), turned(k), v
 
 
-def _beit_bias(block: nn.Module, site: Site, extras: Extras) -> tuple[PairBias, ...]:
+def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
     if block.relative_position_bias is None:
         return ()
     window = tuple(side // block.patch_size for side in extras['resolution'])
     tokens = site.layout.grid.num_tokens
     bias = block.relative_position_bias(window, extras.get('interpolate_pos_encoding', False), dim_size=tokens)
     return (DenseBias(bias if bias.ndim == 5 else bias.reshape(1, 1, *bias.shape[-3:])),)
+
+
+def _window_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
+    table, side = block.attention.relative_position_bias.relative_position_bias_table, 2 * site.layout.window - 1
+    return (OffsetBias(table.T.unflatten(1, (side, side)), site.pairs),)
+
+
+def _continuous_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
+    attention = block.attention.self
+    table = attention.continuous_position_bias_mlp(attention.relative_coords_table)[0].permute(2, 0, 1)
+    return (OffsetBias(16 * table.sigmoid(), site.pairs),)
+
+
+def _cosines(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, site: Site, extras: Extras
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q and k of length 1, q times the scale of its head, so that their products are the scores of Swin V2."""
+    scale_H11 = module.self.logit_scale.clamp(max=log(100)).exp()
+    return normalize(q, dim=-1) * scale_H11, normalize(k, dim=-1), v
 
 
 def _is_decoder(module: nn.Module) -> str | None:
@@ -95,6 +132,49 @@ _BERT = BlockMap(
     Branch(after=chain('output.dropout'), sum=chain('output.LayerNorm')),
     arguments=('attention_mask', 'encoder_hidden_states', 'encoder_attention_mask', 'cache'),
     lacks=_is_decoder,
+)
+
+
+def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
+    """The layout of a block of Swin; a map as small as a window is not shifted.
+
+    Raises:
+        ValueError: If the map is smaller than a window.
+    """
+    side = block.attention.relative_position_bias.window_size[0]
+    if min(hw) < side:
+        raise ValueError(
+            f'windows of {side} x {side} tokens on a map of {hw[0]} x {hw[1]}, for which transformers has no position '
+            'bias; choose larger images, or a smaller config.window_size'
+        )
+    return WindowLayout(*hw, side, 0 if min(hw) == side else block.shift_size)
+
+
+class _TwiceMasked(WindowLayout):
+    """Windows whose mask is added twice, as Swin V2 of transformers does."""
+
+    def mask(self, device: torch.device) -> Tensor | None:
+        mask = super().mask(device)
+        return None if mask is None else 2 * mask
+
+
+def _windows_v2(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
+    return _TwiceMasked(*hw, block.window_size, block.shift_size)
+
+
+_SWIN = BlockMap(
+    'attention',
+    'mlp',
+    Branch(chain('layernorm_before'), chain('dropout', 'drop_path')),
+    Branch(chain('layernorm_after'), chain('dropout')),
+    layout=_windows,
+)
+_SWIN_V2 = BlockMap(
+    'attention',
+    '',
+    Branch(after=chain('layernorm_before', 'drop_path')),
+    Branch(after=chain('output.dropout', 'layernorm_after', 'drop_path')),
+    layout=_windows_v2,
 )
 
 # --- models ---
@@ -191,7 +271,7 @@ _register(
 _register(
     'dinov3_vit',
     'DINOv3ViT',
-    AttentionMap(**{**_TOWER, 'scale': 'scaling', 'proj': 'o_proj'}, change_qk=_rotate),
+    AttentionMap(**{**_TOWER, 'scale': 'scaling', 'proj': 'o_proj'}, change_qkv=_rotate),
     _DINO,
     {'MLP': _PLAIN_UP, 'GatedMLP': _GATED},
     blocks='model.layer',
@@ -209,7 +289,7 @@ _register(
     {'MLP': _MLP},
     blocks='encoder.layers',
     patch=_PATCH,
-    **{**_IMAGES, 'prefix': _names()},
+    **{**_IMAGES, 'prefix': no_prefix},
 )
 for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'Electra')):
     _register(
@@ -225,4 +305,76 @@ for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'El
         features=_features,
         keeps_prefix=False,
         lacks=_masks_padding,
+    )
+
+# --- models in stages ---
+
+Run = Callable[..., tuple[Tensor, tuple[int, int] | None]]
+
+
+def _swin_stage(
+    stage: nn.Module,
+    run: Run,
+    hidden_states: Tensor,
+    input_dimensions: tuple[int, int],
+    always_partition: bool = False,
+    output_hidden_states_before_downsampling: bool = False,
+    **asked: Any,
+) -> tuple[Tensor, Tensor, None]:
+    check_asked('SwinStage', dict(asked, always_partition=always_partition))
+    before, _ = run(hidden_states, tuple(input_dimensions))
+    after = before if stage.downsample is None else stage.downsample(before, input_dimensions)
+    maps = stage.get_reshaped_hidden_states(after, before, *input_dimensions, output_hidden_states_before_downsampling)
+    return after, maps, None
+
+
+def _swin_v2_stage(
+    stage: nn.Module,
+    run: Run,
+    hidden_states: Tensor,
+    input_dimensions: tuple[int, int],
+    output_attentions: bool | None = False,
+) -> tuple[Tensor, Tensor, tuple[int, int, int, int]]:
+    check_asked('Swinv2Stage', dict(output_attentions=output_attentions))
+    before, _ = run(hidden_states, tuple(input_dimensions))
+    if stage.downsample is None:
+        return before, before, (*input_dimensions, *input_dimensions)
+    half = ((side + 1) // 2 for side in input_dimensions)
+    return stage.downsample(before, input_dimensions), before, (*input_dimensions, *half)
+
+
+for _family, _name, _attention, _block, _mlps, _stage in (
+    (
+        'swin',
+        'Swin',
+        AttentionMap(**_ATTENTION, biases=_window_bias),
+        _SWIN,
+        {'MLP': _MLP},
+        StageMap('blocks', _swin_stage, reads=('downsample',)),
+    ),
+    (
+        'swinv2',
+        'Swinv2',
+        AttentionMap(
+            **{**_OF_SELF, 'scale': 1.0},
+            after_proj=chain('output.dropout'),
+            change_qkv=_cosines,
+            biases=_continuous_bias,
+        ),
+        _SWIN_V2,
+        {'Layer': _OWN},
+        StageMap('blocks', _swin_v2_stage),
+    ),
+):
+    _register(
+        _family,
+        _name,
+        _attention,
+        _block,
+        _mlps,
+        blocks='encoder.layers',
+        patch=_PATCHES,
+        **{**_IMAGES, 'prefix': no_prefix},
+        stage=_stage,
+        keeps_prefix=False,
     )

@@ -3,6 +3,7 @@
 A map belongs to a class. It is found by the class's name, so no library is imported to look for it::
 
     ModelMap       where the blocks are, which tokens come before the grid, the grid at the configured size
+    StageMap       what a stage does around its blocks, for models in stages
     BlockMap       where a block has its two branches, and what comes before, after and between them
     AttentionMap   projections to q, k and v, norms, position bias, rotation, projection of the heads
     MlpMap         the two halves of an MLP
@@ -16,12 +17,40 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from vitplug.attention import PairBias, Site
+from vitplug.attention import Layout, PairBias, Site
+from vitplug.attention.sockets import LayerSockets
+from vitplug.hosting import PixelGrid
 
 Map = TypeVar('Map')
 
 #: Further arguments of a block, by name: masks, rotations, shared biases.
 Extras = Mapping[str, Any]
+
+
+#: Arguments of blocks and stages that ask for what plugs do not do, and what to do.
+_REFUSED = {
+    'is_causal': 'causal attention',
+    'cache': 'a cache of keys and values',
+    'past_key_values': 'a cache of keys and values',
+    'encoder_hidden_states': 'cross-attention',
+    'always_partition': 'always_partition: shifted windows on a map of one window',
+    'output_attentions': "output_attentions: vitplug.intermediates(model, inputs, names=('probs',)) gives the maps",
+}
+
+
+def check_asked(kind: str, extras: Extras) -> None:
+    """Checks the further arguments of a block or a stage.
+
+    Args:
+        kind: Name of its class.
+        extras: The arguments.
+
+    Raises:
+        ValueError: If they ask for what plugs do not do.
+    """
+    asked = [what for name, what in _REFUSED.items() if extras.get(name) not in (None, False)]
+    if asked:
+        raise ValueError(f'a {kind} with plugs does not do this: {asked[0]}')
 
 
 def find(module: nn.Module, name: str) -> Any:
@@ -61,17 +90,19 @@ def chain(*names: str) -> Chain:
 
 @dataclass(frozen=True)
 class Branch:
-    """What surrounds a branch: ``x = sum(x + after(branch(before(x))))``.
+    """What surrounds a branch: ``x = sum(beside(x) + after(branch(before(x))))``.
 
     Args:
         before: The norm of a pre-norm block.
         after: Dropout, norm of a post-norm branch, LayerScale, stochastic depth.
         sum: The norm after the sum, as in BERT.
+        beside: The tokens beside the branch, of the block, the tokens, the normed ones and the site; None leaves them.
     """
 
     before: Chain = Chain()
     after: Chain = Chain()
     sum: Chain = Chain()
+    beside: Callable[[nn.Module, Tensor, Tensor, Site], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,16 +114,19 @@ class AttentionMap:
         heads: The number of heads.
         scale: The factor of the dot products, or its name.
         proj: The projection of the heads.
-        dropout: The drop rate of the probabilities, or the dropout that has it.
+        dropout: The drop rate of the probabilities, or the dropout that has it; None where ``sockets`` does it.
         q_norm: Norm of the queries, by head.
         k_norm: Norm of the keys, by head.
         before_proj: What happens to the heads before the projection.
         gate: A linear layer whose sigmoid gates the heads.
         after_proj: What follows the projection.
         project: Makes q, k and v, side by side, of tokens, where the projections alone do not.
-        biases: The model's own position biases, of the block, the site and the further arguments.
-        change_qk: Rotates or scales q and k ``(B, W, H, N, d)``, of the attention, both, the number of prefix tokens,
-            and the further arguments.
+        biases: The model's own position biases, of the block, q, the site and the further arguments.
+        change_qkv: Rotates, scales or pools q, k and v ``(B, W, H, N, d)``, of the attention, these, the site and the
+            further arguments.
+        change_out: Changes the output of the heads ``(B, W, H, N, d)``, of the attention, it and q.
+        sockets: What attention asks for the block's plugs, of the attention and the plugs, where the model's own
+            attention does more than a softmax; the plugs themselves by default.
         lacks: Why a module of this class takes no plugs; None if it takes them.
     """
 
@@ -100,15 +134,17 @@ class AttentionMap:
     heads: str
     scale: str | float
     proj: str
-    dropout: str
+    dropout: str | None
     q_norm: str = 'q_norm'
     k_norm: str = 'k_norm'
     before_proj: Chain = Chain()
     gate: str = 'gate'
     after_proj: Chain = Chain()
     project: Callable[[nn.Module, Tensor], Tensor] | None = None
-    biases: Callable[[nn.Module, Site, Extras], tuple[PairBias, ...]] | None = None
-    change_qk: Callable[[nn.Module, Tensor, Tensor, int, Extras], tuple[Tensor, Tensor]] | None = None
+    biases: Callable[[nn.Module, Tensor, Site, Extras], tuple[PairBias, ...]] | None = None
+    change_qkv: Callable[[nn.Module, Tensor, Tensor, Tensor, Site, Extras], tuple[Tensor, Tensor, Tensor]] | None = None
+    change_out: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None
+    sockets: Callable[[nn.Module, LayerSockets], LayerSockets] | None = None
     lacks: Callable[[nn.Module], str | None] | None = None
 
 
@@ -132,22 +168,55 @@ class BlockMap:
     """Parts of a block, by dotted names in it.
 
     Args:
-        attention: The attention module.
+        attention: The attention module; None for a block without attention.
         mlp: The MLP; ``''`` if the block holds its layers itself.
         msa: What surrounds the attention branch.
         ffn: What surrounds the MLP branch.
         arguments: Names of the positional arguments after the tokens.
-        window: Names of the side of the windows and of their shift, each a pair; None for global attention.
+        mixing: What a block without attention does to tokens before its MLP, of the block and the tokens.
+        layout: How the block's tokens lie in windows, of the block and rows and columns of tokens; None for global
+            attention.
+        strides: Rows, and columns, from one query and from one key to the next, in tokens that enter the block.
+        widths: Width of the tokens by socket, where a block changes it.
         lacks: Why a block of this class takes no plugs; None if it takes them.
     """
 
-    attention: str
+    attention: str | None
     mlp: str
     msa: Branch
     ffn: Branch
     arguments: tuple[str, ...] = ()
-    window: tuple[str, str] | None = None
+    mixing: Callable[[nn.Module, Tensor], Tensor] | None = None
+    layout: Callable[[nn.Module, tuple[int, int]], Layout] | None = None
+    strides: Callable[[nn.Module], tuple[int, int]] | None = None
+    widths: Callable[[nn.Module], Mapping[str, int]] | None = None
     lacks: Callable[[nn.Module], str | None] | None = None
+
+
+def _merged(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
+    return pixels.merged(2)
+
+
+@dataclass(frozen=True)
+class StageMap:
+    """What a stage of a model does around its blocks.
+
+    Args:
+        blocks: The list of its blocks.
+        forward: The stage, with the library's arguments and result: called with the stage, ``run``, and the arguments.
+            ``run(tokens, hw)`` takes tokens ``(B, N, D)`` and their rows and columns through the blocks and gives both;
+            tokens ``(B, h, w, D)`` need no ``hw``.
+        place: Where the tokens of a stage after the first lie in the image, of the stage and where those of the stage
+            before do.
+        prefix: What the stage does to tokens before those of the grid, for those that plugs have added.
+        reads: Attributes of a stage that the model's loop over stages reads.
+    """
+
+    blocks: str
+    forward: Callable[..., Any]
+    place: Callable[[nn.Module, PixelGrid], PixelGrid] = _merged
+    prefix: Chain = Chain()
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,8 +228,9 @@ class ModelMap:
         prefix: Names of the tokens before those of the grid.
         resolution: Rows and columns of tokens at the configured size.
         patch: The convolution that makes tokens of images; None for text.
-        features: The last tokens of a batch of images, as analyses want them.
-        stage: For models in stages: names, in a stage, of what comes before its blocks, and of the blocks.
+        features: The last tokens of a batch of images, as analyses want them: ``(B, N, D)``, or a map
+            ``(B, h, w, D)``.
+        stage: What its stages do, for models in stages.
         keeps_prefix: Whether plugs may add tokens. They may not where the model has a bias of all pairs or windows.
         lacks: Why a model of this class takes no plugs; None if it takes them.
     """
@@ -170,7 +240,7 @@ class ModelMap:
     resolution: Callable[[nn.Module], tuple[int, int]]
     patch: str | None
     features: Callable[[nn.Module, Tensor], Tensor]
-    stage: tuple[Chain, str] | None = None
+    stage: StageMap | None = None
     keeps_prefix: bool = True
     lacks: Callable[[nn.Module], str | None] | None = None
 
@@ -199,14 +269,18 @@ def known_models() -> list[str]:
     return sorted(_MAPS[ModelMap])
 
 
+def no_prefix(model: nn.Module) -> tuple[str, ...]:
+    """For models without tokens before the grid's."""
+    return ()
+
+
 def required(names: AttentionMap) -> tuple[str, ...]:
     """Names that an attention of this map must have; those with ``?`` may be missing."""
-    scale = (names.scale,) if isinstance(names.scale, str) else ()
+    optional = [name for name in (names.scale, names.dropout) if isinstance(name, str)]
     return (
         names.heads,
-        *scale,
+        *optional,
         names.proj,
-        names.dropout,
         *names.projections,
         *names.before_proj.names,
         *names.after_proj.names,

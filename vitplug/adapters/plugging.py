@@ -62,6 +62,7 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
     for block in host.plugged_blocks():
         block.plugs.train(block.training)
     inner.plug_summary = model.plug_summary = host.plug_summary
+    host.sections()  # of the new list, before anything is compiled
     _note_in_config(inner, plugs)
     return model
 
@@ -222,9 +223,9 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
 def _give_classes(inner: nn.Module, names: ModelMap, changed: list[nn.Module]) -> None:
     """Gives blocks and stages their classes, and notes them as soon as they have them."""
     parts = list(find(inner, names.blocks))
-    blocks = parts if names.stage is None else [block for part in parts for block in find(part, names.stage[1])]
+    blocks = parts if names.stage is None else [block for part in parts for block in find(part, names.stage.blocks)]
     described = [(block, PluggedBlock, describe_block(block)) for block in blocks]
-    described += [(part, PluggedStage, (names,)) for part in parts if names.stage is not None]
+    described += [(part, PluggedStage, (names.stage,)) for part in parts if names.stage is not None]
     for module, kind, maps in described:
         give_class(module, kind, *maps)
         changed.append(module)

@@ -12,7 +12,7 @@ walks. It keeps the carry with which each step began, so activation checkpointin
 repeats the same computation. Tokens that plugs add travel with the carry, and the library's code never sees them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -98,12 +98,14 @@ class Step:
         walk: The forward.
         block: The block, or a stage.
         index: Its place in the list.
+        on_prefix: What happens to tokens that plugs have added before they enter the block; None for nothing.
     """
 
-    def __init__(self, walk: Walk, block: nn.Module, index: int):
+    def __init__(self, walk: Walk, block: nn.Module, index: int, on_prefix: Callable[[Tensor], Tensor] | None = None):
         self.walk = walk
         self.block = block
         self.index = index
+        self.on_prefix = on_prefix
 
     def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self.block(x, *args, step=self, **kwargs)
@@ -112,7 +114,7 @@ class Step:
 class OpenStep(Step):
     """A step that other code may take for the block: further attributes are the block's."""
 
-    _OWN = ('walk', 'block', 'index')
+    _OWN = ('walk', 'block', 'index', 'on_prefix')
 
     def __getattr__(self, name: str) -> Any:
         if name in self._OWN:  # not there yet
@@ -144,7 +146,11 @@ class PluggedBlocks(nn.ModuleList):
     def __iter__(self) -> Iterator[Step]:
         # The compiler cannot follow attributes that are the block's.
         walk, kind = Walk(self.host), Step if is_compiling() else OpenStep
-        return iter([kind(walk, block, index) for index, block in enumerate(self._modules.values())])
+        steps = [kind(walk, block, index) for index, block in enumerate(self._modules.values())]
+        for step in steps if is_compiling() else ():
+            for name in self.host.stage_reads:
+                setattr(step, name, getattr(step.block, name))
+        return iter(steps)
 
     def __getitem__(self, index: int | slice) -> nn.Module:
         found = list(self._modules.values())[index]

@@ -19,9 +19,9 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
-from vitplug.attention.cache import cached
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
+from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
@@ -138,7 +138,7 @@ class PooledAttention(SelfAttention):
         """q, k or v of all tokens ``(B, 1, N, H, d)`` to those that are left, in windows ``(B, W, H, N', d)``."""
         if pool is None:  # of no head
             return t_BWNHd.transpose(2, 3)
-        pooled_BND = on_grid(partial(_convolve, pool), t_BWNHd.flatten(3).squeeze(1), site)
+        pooled_BND = on_grid(partial(convolve, pool), t_BWNHd.flatten(3).squeeze(1), site)
         normed_BNHd = norm(pooled_BND.unflatten(-1, t_BWNHd.shape[3:]))
         # Padding of windows is zeros, also of k and v: it comes after the norm.
         return layout.to_windows(normed_BNHd.flatten(2)).unflatten(-1, t_BWNHd.shape[3:]).transpose(2, 3)
@@ -147,16 +147,8 @@ class PooledAttention(SelfAttention):
         if self.rel_pos_h is None:
             return ()
         pairs = site.pairs
-        q_BWHyxd = q_BWHNd[..., pairs.queries.num_prefix :, :].unflatten(-2, pairs.queries.hw)
-        tables = (
-            relative_positions(*of_axis)
-            for of_axis in zip((self.rel_pos_h, self.rel_pos_w), pairs.queries.hw, pairs.keys.hw, strict=True)
-        )
-        rows, columns = (
-            torch.einsum(terms, q_BWHyxd, table).flatten(3, 4)
-            for terms, table in zip(('bwhyxd,ykd->bwhyxk', 'bwhyxd,xkd->bwhyxk'), tables, strict=True)
-        )
-        return (QueryBias(rows, columns, pairs),)
+        axes = zip((self.rel_pos_h, self.rel_pos_w), pairs.queries.hw, pairs.keys.hw, strict=True)
+        return (decomposed_bias(q_BWHNd, [relative_positions(*axis) for axis in axes], site),)
 
     def _add_queries(self, out_BWHNd: Tensor, q_BWHNd: Tensor) -> Tensor:
         """Residual pooling; where a head has several outputs, each gets its q."""
@@ -166,20 +158,6 @@ class PooledAttention(SelfAttention):
         if heads == out_BWHNd.shape[2]:
             return out_BWHNd + q_BWHNd
         return torch.cat((out_BWHNd[:, :, :heads] + q_BWHNd, out_BWHNd[:, :, heads:]), dim=2)
-
-
-def on_grid(pool: Callable[[Tensor], Tensor], x_BND: Tensor, site: Site) -> Tensor:
-    """Pools the tokens that enter a block, ``(B, N, D)``, as a map ``(B, D, h, w)``; prefix tokens stay."""
-    num_prefix = site.layout.num_prefix
-    map_BhwD = x_BND[:, num_prefix:].unflatten(1, site.entering_hw)
-    pooled_BND = pool(map_BhwD.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1, 2)
-    return torch.cat((x_BND[:, :num_prefix], pooled_BND), dim=1) if num_prefix else pooled_BND
-
-
-def _convolve(conv: nn.Conv2d, x_BDhw: Tensor) -> Tensor:
-    """A depthwise convolution of the channels of all heads, side by side, by the kernels of one head."""
-    weight = conv.weight.repeat(x_BDhw.shape[1] // len(conv.weight), 1, 1, 1)
-    return F.conv2d(x_BDhw, weight, None, conv.stride, conv.padding, groups=len(weight))
 
 
 def relative_positions(table: Tensor, queries: int, keys: int) -> Tensor:
@@ -196,23 +174,13 @@ def relative_positions(table: Tensor, queries: int, keys: int) -> Tensor:
         ``(queries, keys, d)``.
     """
     length = 2 * max(queries, keys) - 1
-    return _resized(table, length)[_offsets(queries, keys, table.device)]
+    return _resized(table, length)[relative_offsets(queries, keys, table.device)]
 
 
 def _resized(table: Tensor, length: int) -> Tensor:
     if is_same(table.shape[:1], (length,)):
         return table
     return F.interpolate(table.T[None], size=length, mode='linear', align_corners=False)[0].T
-
-
-@cached(128)
-def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
-    """The offset of every pair as an index into a table, ``(queries, keys)``."""
-    # In float32 and in this order, as mmpretrain and timm have it: where one side is no multiple of the other,
-    # rounding decides between two neighbouring offsets.
-    per_query, per_key = max(keys / queries, 1.0), max(queries / keys, 1.0)
-    q, k = (torch.arange(n, dtype=torch.float32, device=device) for n in (queries, keys))
-    return ((q * per_query)[:, None] - k * per_key + (keys - 1) * per_key).long()
 
 
 class MultiScaleBlock(BaseModule):

@@ -1,0 +1,98 @@
+"""Measures of a model that vitplug does not own, from Python: torch and NumPy alone, no config, no checkpoint."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from vitplug.adapters import host_of
+from vitplug.attention import Site
+from vitplug.hosting import PluggedModel
+
+from .measures.attention import attention_entropy, mean_attention_distance, non_locality
+from .measures.features import mean_feature_similarity, norm_outliers, token_norms
+from .measures.places import Place
+
+#: By name, what each makes of the maps ``(B, W, H, Nq, Nk)`` of a block: ``(B, H)``.
+OF_MAPS: dict[str, Callable[[Tensor, Place], Tensor]] = {
+    'attention_entropy': attention_entropy,
+    'attention_distance': mean_attention_distance,
+    'non_locality': non_locality,
+}
+#: By name, what each makes of the patch tokens ``(B, N, D)`` that leave a block: ``(B,)``.
+OF_TOKENS: dict[str, Callable[[Tensor], Tensor]] = {
+    'feature_similarity': mean_feature_similarity,
+    'token_norm': lambda tokens: token_norms(tokens).mean(1),
+    'norm_outliers': lambda tokens: norm_outliers(token_norms(tokens)).sum(1).float(),
+}
+
+
+@torch.no_grad()
+def measure(
+    model: nn.Module, images: Tensor | Iterable[Tensor], names: Iterable[str] = (*OF_MAPS, *OF_TOKENS)
+) -> dict[str, dict[int, Tensor]]:
+    """Measures of attention and of tokens, mean over images, for a model of timm, Hugging Face or your own::
+
+        model = vitplug.plug_in(timm.create_model('deit_tiny_patch16_224', pretrained=True), [])
+        vitplug.measure(model, images)['attention_distance'][11]     # pixels, of each head of the last block
+
+    ==================  =======================================================================  =========  ======
+    name                what it is                                                               of         unit
+    ==================  =======================================================================  =========  ======
+    attention_entropy   entropy of the attention of a patch, mean over patches                   heads      nats
+    attention_distance  distance to the patches that it attends to, weighted by attention        heads      pixels
+    non_locality        the same                                                                 heads      tokens
+    feature_similarity  cosine of two patch tokens that leave the block, mean over pairs         the block
+    token_norm          L2 norm of these tokens, mean                                            the block
+    norm_outliers       tokens whose norm exceeds 3 times the median                             the block  tokens
+    ==================  =======================================================================  =========  ======
+
+    Args:
+        model: A model with plugs; ``plug_in(model, [])`` will do. It is measured in inference mode.
+        images: Images ``(B, C, H, W)`` as the model takes them, or batches of such images, which may differ in size.
+        names: The measures.
+
+    Returns:
+        ``{name: {block index through all stages: (H,) or ()}}``. Blocks without attention have no measure of maps.
+
+    Raises:
+        ValueError: If the model has no plugs or takes text, a name is unknown, or there are no images.
+    """
+    host, names = host_of(model), tuple(names)
+    unknown = [name for name in names if name not in (*OF_MAPS, *OF_TOKENS)]
+    if unknown:
+        raise ValueError(f'names={unknown}: expected some of {[*OF_MAPS, *OF_TOKENS]}')
+    if host.names.patch is None:
+        raise ValueError(f'measure: {type(model).__name__} takes text, and these are measures of images')
+    batches = [images] if isinstance(images, Tensor) else images
+    training, total, sums = model.training, 0, {name: {} for name in names}
+    model.eval()
+    try:
+        for batch in batches:
+            for name, by_block in _of_batch(host, batch, names).items():
+                for block, value in by_block.items():
+                    sums[name][block] = sums[name].get(block, 0) + value
+            total += len(batch)
+    finally:
+        model.train(training)
+    if not total:
+        raise ValueError('images: there are none')
+    return {name: {block: value / total for block, value in by_block.items()} for name, by_block in sums.items()}
+
+
+def _of_batch(host: PluggedModel, images: Tensor, names: tuple[str, ...]) -> dict[str, dict[int, Tensor]]:
+    """Sums over the images of a batch; maps are measured block by block, and not kept."""
+    found: dict[str, dict[int, Tensor]] = {name: {} for name in names}
+    of_maps, of_tokens = ([name for name in names if name in kind] for kind in (OF_MAPS, OF_TOKENS))
+
+    def reduce(name: str, tensor: Tensor, site: Site) -> None:
+        if name == 'probs':
+            place = Place.of(host, site.index, tuple(images.shape[-2:]))
+            values = {wanted: OF_MAPS[wanted](tensor, place) for wanted in of_maps}
+        else:
+            values = {wanted: OF_TOKENS[wanted](tensor[:, host.num_prefix :]) for wanted in of_tokens}
+        for wanted, value in values.items():
+            found[wanted][site.index] = value.double().sum(0)
+
+    host.forward_intermediates(images, ('probs', 'block') if of_maps else ('block',), reduce=reduce)
+    return found
