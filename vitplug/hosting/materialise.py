@@ -33,16 +33,35 @@ def materialise(model: nn.Module, device: torch.device | str = 'cpu') -> nn.Modu
     Raises:
         ValueError: If a module has values of its own and no ``reset_parameters``.
     """
-    modules = list(_in_order(model))
-    for module in modules:
+    check_resettable(model)
+    model.to_empty(device=device)
+    return reset_parameters(model)
+
+
+def check_resettable(model: nn.Module) -> None:
+    """Checks that all modules can give their tensors their first values.
+
+    Raises:
+        ValueError: If a module has values of its own and no ``reset_parameters``.
+    """
+    for module in _in_order(model):
         tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
         if tensors and not hasattr(module, 'reset_parameters'):
             raise ValueError(
                 f'{type(module).__name__} has parameters or buffers and no reset_parameters(), which gives them their '
                 'first values: add the method, or build the model on the device where it is to be'
             )
-    model.to_empty(device=device)
-    for module in modules:
+
+
+def allocate(model: nn.Module, device: torch.device | str) -> nn.Module:
+    """Gives the tensors of a model that are on the meta device memory, without values; the others stay."""
+    return model._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+
+
+@torch.no_grad()
+def reset_parameters(model: nn.Module) -> nn.Module:
+    """Gives the tensors of a model the values of its constructor, in the order in which it was built."""
+    for module in _in_order(model):
         if hasattr(module, 'reset_parameters'):
             module.reset_parameters()
     return model

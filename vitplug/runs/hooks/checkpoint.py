@@ -13,7 +13,8 @@ from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 from vitplug.config.keys import hint
 from vitplug.errors.full_disks import free_space
 from vitplug.errors.stops import CheckpointNotWritten
-from vitplug.files.atomic import AtomicBackend, identity, remove_partial_files
+from vitplug.files.atomic import AtomicBackend, identity, remove_folder, remove_partial_files
+from vitplug.files.named import is_sharded
 from vitplug.registry import HOOKS
 
 from ..saving.data_note import NOTE, Note, note_data
@@ -36,7 +37,8 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     - A checkpoint and `last_checkpoint` are written beside their place and renamed once complete.
     - `last_checkpoint` is written after its checkpoint, and old checkpoints are removed last of all.
-    - Only files in the hook's own folder are removed, whatever a checkpoint that is resumed says; never a folder.
+    - Only checkpoints in the hook's own folder are removed, whatever a checkpoint that is resumed says; no other folder
+      than a sharded checkpoint.
     - A checkpoint of a state that is not finite, or follows an iteration without a finite loss, replaces no finite one:
       it goes when the next one is written, does not count for `max_keep_ckpts`, and `last_checkpoint` does not name it.
     - Gradients that wait for more in gradient accumulation are saved as well (of one process).
@@ -216,7 +218,7 @@ class CheckpointHook(MMEngineCheckpointHook):
     def _remove_later(self, filenames: Iterable[str]) -> None:
         for filename in filenames:
             path = self.file_backend.join_path(self.out_dir, filename)
-            if is_main_process() and self.file_backend.isfile(path):
+            if is_main_process() and (is_sharded(path) or self.file_backend.isfile(path)):
                 self.file_backend.remove(path)
 
     def _write(self, runner, filename: str, meta: dict, finite: bool) -> None:
@@ -276,7 +278,7 @@ class CheckpointHook(MMEngineCheckpointHook):
 
 
 class RemovesLater:
-    """A file backend whose removals wait until the new files are complete."""
+    """A file backend whose removals wait until the new checkpoints are complete."""
 
     def __init__(self, backend):
         self._backend = backend
@@ -290,12 +292,18 @@ class RemovesLater:
         self._waiting.append(path)
 
     def rmtree(self, path: str) -> None:
-        """Leaves a folder as it is: this hook writes files only."""
+        """Notes a sharded checkpoint to be removed, and leaves another folder as it is."""
+        if is_sharded(path):
+            self._waiting.append(path)
 
     def remove_now(self) -> None:
-        """Removes all noted files."""
+        """Removes all noted files and folders."""
         while self._waiting:
-            self._backend.remove(self._waiting.pop())
+            path = self._waiting.pop()
+            if is_sharded(path):
+                remove_folder(Path(path))
+            else:
+                self._backend.remove(path)
 
 
 def _resumed_from(runner) -> str | None:
