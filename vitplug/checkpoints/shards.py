@@ -96,7 +96,7 @@ class _Reader(dcp.FileSystemReader):
         with open(Path(self.path, METADATA), 'rb') as file:
             metadata = _MetadataPickle(file).load()
         if not isinstance(metadata, Metadata):
-            raise ValueError(f'{self.path}: its {METADATA} is a {type(metadata).__name__}: expected torch\'s Metadata')
+            raise ValueError(f"{self.path}: its {METADATA} is a {type(metadata).__name__}: expected torch's Metadata")
         self._check(metadata)
         metadata.storage_meta = StorageMeta(load_id=self.load_id)
         return metadata
@@ -115,7 +115,9 @@ class _Reader(dcp.FileSystemReader):
             raise ValueError(f'{self.path} lacks {", ".join(missing[:3])}: copy the whole folder again')
         present = sum(Path(self.path, name).stat().st_size for name in names)
         if size > present:
-            raise ValueError(f'{self.path} describes {size:,} bytes of tensors, and its files hold {present:,}: damaged')
+            raise ValueError(
+                f'{self.path} describes {size:,} bytes of tensors, and its files hold {present:,}: damaged'
+            )
 
 
 class _MetadataPickle(pickle.Unpickler):

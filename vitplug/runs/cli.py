@@ -136,7 +136,7 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
         watch_peers()
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
-        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else _runner_class(cfg).from_cfg(cfg)
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else runner_class(cfg).from_cfg(cfg)
     watch_peers()
     checks = [hook for hook in runner.hooks if isinstance(hook, CheckpointFitHook)]
     for hook in checks:
@@ -152,7 +152,7 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
     return runner
 
 
-def _runner_class(cfg: Config) -> type[Runner]:
+def runner_class(cfg: Config) -> type[Runner]:
     """mmengine's runner, or the one that shards the model as `strategy` says."""
     if not is_sharded_run(cfg):
         return Runner

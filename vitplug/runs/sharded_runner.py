@@ -60,7 +60,9 @@ class ShardedRunner(Runner):
 
     # --- checkpoints ---
 
-    def load_checkpoint(self, filename: str, map_location='cpu', strict: bool = False, revise_keys=((r'^module\.', ''),)):
+    def load_checkpoint(
+        self, filename: str, map_location='cpu', strict: bool = False, revise_keys=((r'^module\.', ''),)
+    ):
         """Loads a checkpoint, sharded or whole, into the shards of this process; returns its content."""
         checkpoint = self._read(filename)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)

@@ -1,4 +1,4 @@
-"""Sharded training: parameters, gradients and optimizer states lie over the processes, by torch's fully_shard (FSDP2)."""
+"""Sharded training: parameters, gradients and optimizer states spread over processes by torch's fully_shard (FSDP2)."""
 
 import copy
 import os
@@ -201,7 +201,10 @@ def _on_meta(model: nn.Module) -> nn.Module:
 def _copy_of_shards(model: nn.Module, plain: nn.Module) -> nn.Module:
     """A model of the original classes with copies of a sharded model's shards and buffers."""
     copied = copy.deepcopy(plain)
-    values = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    values = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
     memo: dict[int, Tensor] = {}
     for place, module in copied.named_modules():
         for own in (module._parameters, module._buffers):

@@ -30,7 +30,7 @@ def check_strategy(cfg) -> None:
         raise ValueError(f'model_wrapper_cfg: leave it out, {SHARDED} does not wrap the model')
     if (cfg.get('randomness') or {}).get('diff_rank_seed'):
         raise ValueError(
-            f'randomness.diff_rank_seed = True: leave it out, with {SHARDED} all processes draw the same first weights; '
+            f'randomness.diff_rank_seed = True: leave it out, all processes of {SHARDED} draw the same weights; '
             'vitplug.RandomnessHook gives each process its own draws'
         )
     hook = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
@@ -38,7 +38,7 @@ def check_strategy(cfg) -> None:
     elsewhere += ['out_dir'] if '://' in str(hook.get('out_dir')) else []
     if elsewhere and cfg.strategy.get('checkpoints', 'shards') == 'shards':
         raise ValueError(
-            f"default_hooks.checkpoint.{elsewhere[0]}: sharded checkpoints go to a local or shared folder; set "
+            f'default_hooks.checkpoint.{elsewhere[0]}: sharded checkpoints go to a local or shared folder; set '
             "strategy.checkpoints = 'whole', or leave it out"
         )
 

@@ -144,7 +144,9 @@ def older_checkpoint_named(cfg) -> Iterator[None]:
 
 def newest_good(folders: list[Path]) -> Path | None:
     """The newest checkpoint in some folders that a training can go on from; each is read until one is good."""
-    paths = (path for folder in folders for path in folder.glob('*.pth') if is_checkpoint(path) and not path.is_symlink())
+    paths = (
+        path for folder in folders for path in folder.glob('*.pth') if is_checkpoint(path) and not path.is_symlink()
+    )
     return next(filter(_is_good, sorted(paths, key=os.path.getmtime, reverse=True)), None)
 
 
