@@ -115,7 +115,7 @@ class ShardedToy(BaseModel):
         return dict(loss=nn.functional.cross_entropy(scores, label) * (float('nan') if broken else 1.0))
 
 
-def config(work_dir, processes, strategy, resume=None, **model) -> Config:
+def config(work_dir, processes, strategy=None, resume=None, options=None) -> Config:
     """A training by iterations, with the whole batch of any number of processes."""
     backbone = dict(type='vitplug.VisionTransformer', img_size=(32, 40), patch_size=8)
     backbone |= dict(arch=dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels=40))
@@ -125,7 +125,7 @@ def config(work_dir, processes, strategy, resume=None, **model) -> Config:
         default_scope='mmengine',
         work_dir=str(work_dir),
         launcher='pytorch' if processes else 'none',
-        model=dict(type='ShardedToy', backbone=dict(backbone, plugs=[dict(plug) for plug in PLUGS]), **model),
+        model=dict(type='ShardedToy', backbone=dict(backbone, plugs=[dict(plug) for plug in PLUGS])),
         train_dataloader=dict(
             batch_size=TOGETHER_AT_ONCE // (processes or 1),
             num_workers=0,
@@ -144,6 +144,7 @@ def config(work_dir, processes, strategy, resume=None, **model) -> Config:
         default_hooks={
             **hooks,
             'checkpoint': dict(type='vitplug.CheckpointHook', by_epoch=False, interval=2, max_keep_ckpts=-1),
+            'plug_values': dict(type='vitplug.PlugValuesHook', interval=5),
             'ema': dict(type='EMAHook', momentum=0.1),
             'logger': dict(type='LoggerHook', interval=1, log_metric_by_epoch=False),
         },
@@ -155,7 +156,9 @@ def config(work_dir, processes, strategy, resume=None, **model) -> Config:
     )
     if strategy is not None:
         cfg['strategy'] = dict(type='vitplug.FSDP2Strategy', **strategy)
-    return Config(cfg)
+    cfg = Config(cfg)
+    cfg.merge_from_dict(options or {})
+    return cfg
 
 
 def train(rank, processes, port, settings):

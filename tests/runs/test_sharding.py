@@ -1,6 +1,9 @@
 """Sharded training is the training of one process: losses, gradients, steps, and checkpoints for any number of them."""
 
 import json
+import os
+import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.checkpoints.files import read_checkpoint
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.errors.stops import CheckpointNotRead
+from vitplug.files.atomic import bring_back, replace_folder
 from vitplug.runs.sharding import FSDP2Strategy
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
@@ -69,33 +75,32 @@ def test_a_torch_without_fully_shard_is_refused(monkeypatch):
 # --- trainings: AdamW, layer-wise decay, clipping, EMA ---
 
 
-def trained(processes, work_dir, **settings) -> Path:
-    settings = (
-        dict(work_dir=work_dir, strategy=None, **settings)
-        if 'strategy' not in settings
-        else dict(work_dir=work_dir, **settings)
-    )
+def trained(processes, work_dir, **settings):
+    """The folder of a training in some processes, 0 for one without a process group."""
+    settings |= dict(work_dir=work_dir)
     mp.spawn(train, args=(processes, free_port(), settings), nprocs=max(1, processes))
     return work_dir
 
 
-def end(work_dir):
-    """All numbers that a training ends with."""
-    content = read_checkpoint((work_dir / 'last_checkpoint').read_text())
-    optimizer = {index: dict(state) for index, state in content['optimizer']['state'].items()}
+def state(path):
+    """All numbers of a checkpoint, a file or a folder."""
+    content = read_checkpoint(path)
+    optimizer = {index: dict(values) for index, values in content['optimizer']['state'].items()}
     rates = [group['lr'] for group in content['optimizer']['param_groups']]
-    return dict(
-        weights=dict(content['state_dict']), averages=dict(content['ema_state_dict']), optimizer=optimizer, rates=rates
-    )
+    weights = (dict(content[key]) for key in ('state_dict', 'ema_state_dict'))
+    return dict(zip(('averages', 'weights'), weights, strict=True), optimizer=optimizer, rates=rates)
 
 
-def losses(work_dir):
-    found = {}
-    for path in work_dir.glob('*/vis_data/scalars.json'):
-        for record in map(json.loads, path.read_text().splitlines()):
-            if 'loss' in record:
-                found[record['step']] = (record['loss'], record['grad_norm'])
-    return found
+def end(work_dir):
+    return state((work_dir / 'last_checkpoint').read_text())
+
+
+def logged(work_dir, *names):
+    """Scalars by iteration."""
+    records = [
+        json.loads(line) for path in work_dir.glob('*/vis_data/scalars.json') for line in path.read_text().splitlines()
+    ]
+    return {one['step']: [one[name] for name in names] for one in records if names[0] in one}
 
 
 @pytest.fixture(scope='module')
@@ -107,25 +112,108 @@ def one(tmp_path_factory):
 @pytest.fixture(scope='module')
 def four(tmp_path_factory):
     """The same in four processes, each with shards."""
-    return trained(4, tmp_path_factory.mktemp('four'), strategy=dict())
+    return trained(4, tmp_path_factory.mktemp('four'), strategy={})
 
 
 @pytest.mark.slow
 def test_four_processes_train_as_one(one, four):
     assert_close(end(four), end(one), **EXACT)
+    for name in ('grad_norm', 'residual_attention.alpha/all_blocks'):
+        ours, theirs = logged(four, name), logged(one, name)
+        assert ours and ours == {step: pytest.approx(value) for step, value in theirs.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('processes, strategy', [(2, dict(checkpoints='whole')), (1, dict(meta_start=True)), (0, None)])
-def test_a_training_of_four_goes_on_in_fewer_processes(processes, strategy, four, tmp_path):
-    """Sharded by other numbers, and in one process without shards, the next ten steps are the same."""
-    folder = four / 'iter_2.pth'
-    assert folder.is_dir() and len(list(folder.glob('*.distcp'))) == 4
-    trained(processes, tmp_path, strategy=strategy, resume=folder)
+@pytest.mark.parametrize(
+    'processes, strategy', [(2, dict(checkpoints='whole')), (1, dict(meta_start=True)), (0, None)], ids=[2, 1, 0]
+)
+def test_a_training_of_four_goes_on_in_fewer(processes, strategy, four, tmp_path):
+    """In shards of two and of one, and in one process without shards, the next ten steps are the same."""
+    assert len(list((four / 'iter_2.pth').glob('*.distcp'))) == 4
+    options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
+    trained(processes, tmp_path, strategy=strategy, resume=four / 'iter_2.pth', options=options)
     assert_close(end(tmp_path), end(four), **EXACT)
-    before, after = losses(four), losses(tmp_path)
-    assert list(after) == list(range(3, 13))
-    # Means over different numbers of images are logged, all of one process.
-    assert {step: norm for step, (_, norm) in after.items()} == pytest.approx(
-        {step: before[step][1] for step in after}, rel=1e-6
-    )
+    assert logged(tmp_path, 'grad_norm') == {
+        step: pytest.approx(value) for step, value in logged(four, 'grad_norm').items() if step > 2
+    }
+    kept = {path.name: path.is_dir() for path in tmp_path.iterdir() if 'pth' in path.name}
+    assert kept == dict.fromkeys(['iter_10.pth', 'iter_12.pth'], processes == 1)
+
+
+@pytest.mark.slow
+def test_all_skip_a_step_if_the_loss_of_one_is_not_finite(tmp_path):
+    options = {'model.nan_at': 2, 'model.nan_in': 1, 'train_cfg.max_iters': 3, 'default_hooks.checkpoint.interval': 1}
+    trained(2, tmp_path, strategy={}, options=options)
+    first, skipped, last = (state(tmp_path / f'iter_{step}.pth') for step in (1, 2, 3))
+    for key in ('weights', 'optimizer'):
+        assert_close(first[key], skipped[key], rtol=0, atol=0)
+    assert (skipped['weights']['head.weight'] - last['weights']['head.weight']).abs().min() > 0
+    records = map(json.loads, (tmp_path / 'non_finite.jsonl').read_text().splitlines())
+    assert sorted((record['iteration'], record['rank']) for record in records) == [(2, 0), (2, 1)]
+
+
+@pytest.mark.slow
+def test_gradients_that_wait_go_on_in_another_number_of_processes(tmp_path):
+    """Of two processes with DistributedDataParallel each has its own until the step."""
+    options = {
+        'optim_wrapper.accumulative_counts': 2,
+        'train_cfg.max_iters': 6,
+        'default_hooks.checkpoint.interval': 3,
+    }
+    trained(2, tmp_path / 'two', options=options)
+    trained(0, tmp_path / 'one', options=options, resume=tmp_path / 'two' / 'iter_3.pth')
+    assert_close(end(tmp_path / 'one'), end(tmp_path / 'two'), **EXACT)
+
+
+# --- broken folders ---
+
+
+class Runs:
+    def __reduce__(self):
+        return os.mkdir, ('ran',)
+
+
+def with_code(folder):
+    (folder / '.metadata').write_bytes(pickle.dumps(Runs()))
+
+
+def with_path_outside(folder):
+    metadata = pickle.loads((folder / '.metadata').read_bytes())
+    for info in metadata.storage_data.values():
+        info.relative_path = '../elsewhere.distcp'
+    (folder / '.metadata').write_bytes(pickle.dumps(metadata))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (with_code, r'its \.metadata would run posix\.mkdir: no checkpoint of torch does'),
+        (with_path_outside, r"its \.metadata names '\.\./elsewhere\.distcp': expected files in the folder"),
+        (lambda folder: next(folder.glob('__2*')).unlink(), r'lacks __2_0\.distcp: copy the whole folder again'),
+        (lambda folder: next(folder.glob('__2*')).write_bytes(b''), r'damaged'),
+        (lambda folder: (folder / '.metadata').write_bytes(b'no pickle'), r'it is damaged or not whole'),
+        (lambda folder: (folder / 'rest.pth').unlink(), r'no such checkpoint: .*rest\.pth'),
+    ],
+)
+def test_broken_folders_are_refused_and_run_no_code(change, message, four, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / 'iter_2.pth'
+    shutil.copytree(four / 'iter_2.pth', folder)
+    change(folder)
+    with pytest.raises(CheckpointNotRead, match=message):
+        load_safely(str(folder))
+    assert not (tmp_path / 'ran').exists()
+
+
+def test_a_folder_whose_replacement_was_cut_short_comes_back(tmp_path):
+    old, new = tmp_path / 'interrupted.pth', tmp_path / '.interrupted.pth.partial'
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / '.metadata').write_text(folder.name)
+    old.rename(tmp_path / '.interrupted.pth.replaced')  # as far as a kill let it come
+    bring_back(tmp_path)
+    assert (old / '.metadata').read_text() == 'interrupted.pth'
+    replace_folder(new, old)
+    assert [path.name for path in tmp_path.iterdir()] == ['interrupted.pth']
+    assert (old / '.metadata').read_text() == '.interrupted.pth.partial'

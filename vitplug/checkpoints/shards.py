@@ -65,7 +65,16 @@ def read_shards(folder: Path, rest: Mapping, allocate: Callable[[torch.Size, tor
             f'{folder} cannot be read ({type(error).__name__}: {" ".join(str(error).split())[:300]}): it is damaged '
             'or not whole; go on from another checkpoint'
         ) from error
-    return _filled(rest, tensors, folder)
+
+    def fill(leaf: Any, place: str) -> Any:
+        if not isinstance(leaf, str) or not leaf.startswith(SHARD):
+            return leaf
+        name = leaf.removeprefix(SHARD)
+        if name not in tensors:
+            raise ValueError(f'{folder} has no shards of {name}: copy the whole folder again')
+        return tensors[name]
+
+    return with_leaves(rest, fill)
 
 
 def read_whole(folder: Path, rest: Mapping) -> dict[str, Any]:
@@ -73,20 +82,16 @@ def read_whole(folder: Path, rest: Mapping) -> dict[str, Any]:
     return read_shards(folder, rest, lambda size, dtype: torch.empty(size, dtype=dtype))
 
 
-def _filled(node: Any, tensors: Mapping[str, Tensor], folder: Path) -> Any:
-    """The rest with tensors in their places."""
-    if isinstance(node, Mapping):
-        filled = type(node)((key, _filled(value, tensors, folder)) for key, value in node.items())
-        filled.__dict__.update(getattr(node, '__dict__', {})) if hasattr(filled, '__dict__') else None
-        return filled
-    if isinstance(node, list):
-        return [_filled(value, tensors, folder) for value in node]
-    if isinstance(node, str) and node.startswith(SHARD):
-        name = node.removeprefix(SHARD)
-        if name not in tensors:
-            raise ValueError(f'{folder} has no shards of {name}: copy the whole folder again')
-        return tensors[name]
-    return node
+def with_leaves(node: Any, change: Callable[[Any, str], Any], place: str = '') -> Any:
+    """Content with ``change(leaf, place)`` for each leaf; a place is such as ``'optimizer/state/0/exp_avg'``."""
+    if isinstance(node, list | tuple):
+        return type(node)(with_leaves(value, change, f'{place}/{key}') for key, value in enumerate(node))
+    if not isinstance(node, Mapping):
+        return change(node, place.removeprefix('/'))
+    changed = type(node)((key, with_leaves(value, change, f'{place}/{key}')) for key, value in node.items())
+    if hasattr(node, '_metadata'):  # the versions of modules
+        changed._metadata = node._metadata
+    return changed
 
 
 class _Reader(dcp.FileSystemReader):

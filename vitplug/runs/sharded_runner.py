@@ -74,7 +74,7 @@ class ShardedRunner(Runner):
     def _read(self, filename: str) -> dict:
         if not is_sharded(filename):
             checkpoint = load_safely(filename)
-            checkpoint.setdefault('state_dict', {})
+            checkpoint = checkpoint if 'state_dict' in checkpoint else dict(state_dict=checkpoint)
             split(checkpoint, self.model, list(optimizers(self.optim_wrapper)))
             return checkpoint
         shard = next(value for value in self.model.parameters() if isinstance(value, DTensor))

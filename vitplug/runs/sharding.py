@@ -90,6 +90,7 @@ class FSDP2Strategy:
             allocate(model, get_device())
             for backbone in empty:
                 reset_parameters(backbone)
+        model.to(get_device())  # tells mmengine's data preprocessor; the shards are there already
         model.__deepcopy__ = lambda memo: _copy_of_shards(model, plain)
         return model
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from vitplug.checkpoints.shards import REST, SHARD
+from vitplug.checkpoints.shards import REST, SHARD, with_leaves
 from vitplug.files.atomic import PARTIAL, replace_folder
 
 
@@ -32,7 +32,14 @@ def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
     target = Path(folder)
     partial = target.with_name(PARTIAL.format(target.name))
     tensors: dict[str, Tensor] = {}
-    rest = _taken_out(checkpoint, '', tensors)
+
+    def take_out(leaf: Any, place: str) -> Any:
+        if not isinstance(leaf, DTensor):
+            return _on_cpu(leaf)
+        tensors[place] = leaf.detach()
+        return f'{SHARD}{place}'
+
+    rest = with_leaves(checkpoint, take_out)
     if dist.is_main_process():
         shutil.rmtree(partial, ignore_errors=True)
     dist.barrier()
@@ -50,31 +57,23 @@ def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
         replace_folder(partial, target)
 
 
-def _taken_out(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Content whose DTensors are replaced by their names, and collected by them."""
-    if isinstance(node, DTensor):
-        tensors[name] = node.detach()
-        return f'{SHARD}{name}'
-    if isinstance(node, Mapping):
-        return type(node)((key, _taken_out(value, f'{name}/{key}', tensors)) for key, value in node.items())
-    if isinstance(node, list | tuple):
-        return type(node)(_taken_out(value, f'{name}/{index}', tensors) for index, value in enumerate(node))
-    return node.cpu() if isinstance(node, Tensor) else node
-
-
-def gathered(node: Any) -> Any:
+def gathered(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     """Content with whole tensors on the CPU in place of DTensors, in the first process; None in their place elsewhere.
 
     Every process has to call this. One tensor at a time is whole in the other processes.
     """
-    if isinstance(node, DTensor):
-        whole = node.detach().full_tensor()
+
+    def gather(leaf: Any, place: str) -> Any:
+        if not isinstance(leaf, DTensor):
+            return _on_cpu(leaf)
+        whole = leaf.detach().full_tensor()
         return whole.cpu() if dist.is_main_process() else None
-    if isinstance(node, Mapping):
-        return type(node)((key, gathered(value)) for key, value in node.items())
-    if isinstance(node, list | tuple):
-        return type(node)(map(gathered, node))
-    return node.cpu() if isinstance(node, Tensor) else node
+
+    return with_leaves(checkpoint, gather)
+
+
+def _on_cpu(leaf: Any) -> Any:
+    return leaf.cpu() if isinstance(leaf, Tensor) else leaf
 
 
 def split(checkpoint: dict[str, Any], model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
