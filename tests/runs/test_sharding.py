@@ -1,6 +1,7 @@
 """Sharded training is the training of one process: losses, gradients, steps, and checkpoints for any number of them."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -29,11 +30,18 @@ SETTINGS = {
 }
 
 
+def start(function, processes, *args):
+    """Runs a function in some processes, forked from one that has imported it once."""
+    multiprocessing.set_forkserver_preload(['sharded'])
+    args = (processes, free_port(), *args)
+    mp.start_processes(function, args, max(1, processes), start_method='forkserver')
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('host', HOSTS)
 def test_shards_have_the_loss_and_gradients_of_one_process(host, tmp_path):
     processes, settings = SETTINGS[host]
-    mp.spawn(step, args=(processes, free_port(), host, settings, tmp_path / 'step.pth'), nprocs=processes)
+    start(step, processes, host, settings, tmp_path / 'step.pth')
     loss, grads, norm = torch.load(tmp_path / 'step.pth')
     model = build(host)
     expected = model(images(32, 40, batch=BATCH))
@@ -78,7 +86,7 @@ def test_a_torch_without_fully_shard_is_refused(monkeypatch):
 def trained(processes, work_dir, **settings):
     """The folder of a training in some processes, 0 for one without a process group."""
     settings |= dict(work_dir=work_dir)
-    mp.spawn(train, args=(processes, free_port(), settings), nprocs=max(1, processes))
+    start(train, processes, settings)
     return work_dir
 
 
