@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import cases
 import torch
 import torch.distributed as dist
 from cases import images, mvit, randomize, swin, vit
@@ -17,7 +18,7 @@ from two_processes import TOGETHER
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
 from vitplug.plugs import PlugModules
 from vitplug.runs.cli import runner_class
-from vitplug.runs.sharding import FSDP2Strategy
+from vitplug.runs.sharding import FSDP2Strategy, first_values
 
 BATCH = 4
 SHARED_BIAS = dict(type='GaussianAttentionBias', share_layers=True)
@@ -71,6 +72,44 @@ def step(rank, processes, port, host, settings, path):
     dist.all_reduce(loss.data)
     if rank == 0:
         torch.save((loss.data / processes, grads, norm), path)
+    dist.barrier()
+    os._exit(0)
+
+
+# --- first values ---
+
+
+def first_values_of(host, make, plugs):
+    """The names of a host's first values that differ from those of the whole model, built whole or without memory."""
+    torch.manual_seed(5)
+    plain = make(plugs=plugs)
+    torch.manual_seed(6)
+    plain.init_weights()
+    expected = plain.state_dict()
+    for device in ('cpu', 'meta'):
+        torch.manual_seed(5)
+        with torch.device(device):
+            model = make(plugs=plugs)
+        torch.manual_seed(5)
+        FSDP2Strategy().shard(model)
+        torch.manual_seed(6)
+        with first_values():
+            model.init_weights()
+        for name, value in model.state_dict().items():
+            whole = value.full_tensor() if isinstance(value, DTensor) else value
+            if not torch.equal(whole, expected[name]):
+                yield f'{host}.{name}, built on {device}'
+
+
+def compare_first_values(rank, processes, port, path):
+    """Writes what differs over all hosts."""
+    join(rank, processes, port)
+    plugs = {host: 'cb(scaled=True)' for host in (*cases.HOSTS, *cases.TOKEN_HOSTS)}
+    plugs |= dict.fromkeys(cases.ONE_GRID_HOSTS, 'gab+residual+refiner(init="default")+rel-pos-mlp')
+    makers = {**cases.HOSTS, **cases.TOKEN_HOSTS}
+    differing = [line for host, make in makers.items() for line in first_values_of(host, make, plugs[host])]
+    if rank == 0:
+        Path(path).write_text('\n'.join(differing))
     dist.barrier()
     os._exit(0)
 

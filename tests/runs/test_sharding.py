@@ -5,14 +5,13 @@ import multiprocessing
 import os
 import pickle
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 import torch.multiprocessing as mp
 from cases import images
 from runs.test_distributed import free_port
-from sharded import BATCH, HOSTS, build, step, train
+from sharded import BATCH, HOSTS, build, compare_first_values, step, train
 from torch import nn
 from torch.testing import assert_close
 
@@ -49,6 +48,12 @@ def test_shards_have_the_loss_and_gradients_of_one_process(host, tmp_path):
     assert_close(loss, expected.detach(), **EXACT)
     assert_close(grads, {name: p.grad for name, p in model.named_parameters()}, **EXACT)
     assert_close(norm, nn.utils.clip_grad_norm_(model.parameters(), 1.0), **EXACT)
+
+
+@pytest.mark.slow
+def test_first_values_are_those_of_one_process(tmp_path):
+    start(compare_first_values, 2, tmp_path / 'differing')
+    assert (tmp_path / 'differing').read_text() == ''
 
 
 # --- arguments ---

@@ -13,6 +13,7 @@ checkpoint. Importing this module loads torch.distributed.checkpoint.
 """
 
 import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path, PurePath
@@ -57,7 +58,9 @@ def read_shards(folder: Path, rest: Mapping, allocate: Callable[[torch.Size, tor
     try:
         described = reader.read_metadata().state_dict_metadata
         tensors = {name: allocate(entry.size, entry.properties.dtype) for name, entry in described.items()}
-        dcp.load(tensors, storage_reader=reader, no_dist=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings('ignore', 'torch.distributed is disabled')  # as meant: each process reads alone
+            dcp.load(tensors, storage_reader=reader, no_dist=True)
     except ValueError:
         raise
     except Exception as error:  # whatever damaged pickles and files cause

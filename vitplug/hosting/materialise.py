@@ -1,6 +1,7 @@
 """From a model on the meta device, which has shapes and no values, to the model that its constructor makes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
@@ -59,11 +60,22 @@ def allocate(model: nn.Module, device: torch.device | str) -> nn.Module:
 
 
 @torch.no_grad()
-def reset_parameters(model: nn.Module) -> nn.Module:
-    """Gives the tensors of a model the values of its constructor, in the order in which it was built."""
+def reset_parameters(
+    model: nn.Module, around: Callable[[nn.Module], AbstractContextManager] = nullcontext
+) -> nn.Module:
+    """Gives the tensors of a model the values of its constructor, in the order in which it was built.
+
+    Args:
+        model: The model.
+        around: Called with a module, gives the context in which it resets its own tensors.
+
+    Returns:
+        The same model.
+    """
     for module in _in_order(model):
         if hasattr(module, 'reset_parameters'):
-            module.reset_parameters()
+            with around(module):
+                module.reset_parameters()
     return model
 
 

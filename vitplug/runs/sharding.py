@@ -89,7 +89,7 @@ class FSDP2Strategy:
         with first_values():
             allocate(model, get_device())
             for backbone in empty:
-                reset_parameters(backbone)
+                reset_parameters(backbone, around=_whole_parameters)
         model.to(get_device())  # tells mmengine's data preprocessor; the shards are there already
         model.__deepcopy__ = lambda memo: _copy_of_shards(model, plain)
         return model
@@ -169,8 +169,22 @@ class _WholeDraws(TorchDispatchMode):
             return func(*args, **kwargs)
         whole = torch.empty(drawn.shape, dtype=drawn.dtype, device=drawn.device)
         func(whole, *args[1:], **kwargs)
-        drawn.copy_(distribute_tensor(whole, drawn.device_mesh, drawn.placements, src_data_rank=None))
-        return drawn
+        return drawn.copy_(distribute_tensor(whole, drawn.device_mesh, drawn.placements, src_data_rank=None))
+
+
+@contextmanager
+def _whole_parameters(module: nn.Module) -> Iterator[None]:
+    """Inside, a module's own parameters are whole, without values; then each process keeps its shards of them."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    shards = {name: p for name, p in module._parameters.items() if isinstance(p, DTensor)}
+    for name, p in shards.items():
+        module._parameters[name] = nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device=p.device), p.requires_grad)
+    yield
+    for name, p in shards.items():
+        whole = module._parameters[name].detach()
+        p.copy_(distribute_tensor(whole, p.device_mesh, p.placements, src_data_rank=None))
+        module._parameters[name] = p
 
 
 def _backbones_on_meta(node: Any) -> Any:
