@@ -20,7 +20,7 @@ import yaml
 from mmengine.config import Config, ConfigDict
 from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import DATASETS, FUNCTIONS, MODELS, init_default_scope
+from mmengine.registry import DATASETS, MODELS, init_default_scope
 from paper_tables import generate
 from PIL import Image
 from references import BY_CONFIG, COUNTS, equals
@@ -33,6 +33,7 @@ from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
 from vitplug.runs.checks.classes import class_complaints
+from vitplug.runs.checks.strategy import check_strategy, is_sharded_run
 from vitplug.tasks.classes import named_classes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -495,34 +496,12 @@ def check_layer_decay(settings, parameters, groups):
         assert rates[id(p)] == pytest.approx(rate ** (13 - depth)), name
 
 
-FSDP = next(path for path in PAPERS if '-fsdp-' in path.stem)
-
-
-def test_decay_of_fsdp_config_depends_on_no_shape():
-    """What a process holds of a parameter is one-dimensional, whatever the parameter's shape is."""
-    cfg = load(FSDP)
-    model = build(cfg.model, cfg.default_scope, 'meta')
-    for p in model.parameters():
-        p.data = p.data.flatten()
-    groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
-    whole = build(cfg.model, cfg.default_scope, 'meta')
-    expected = build_optim_wrapper(whole, plain(load(FSDP.parent / SINGLE_BASE.search(FSDP.read_text())[1])))
-    assert decays(model, groups) == decays(whole, expected.optimizer.param_groups)
-
-
-def decays(model, groups) -> dict[str, float]:
-    decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
-    return {name: decay[id(p)] for name, p in model.named_parameters()}
-
-
-def test_fsdp_config_wraps_blocks():
-    path = FSDP
-    wrapper = load(path).strategy.model_wrapper
-    assert load(path).runner_type == 'FlexibleRunner'
-    assert callable(FUNCTIONS.get(wrapper.auto_wrap_policy.type))
-    with torch.device('meta'):
-        block = VisionTransformer('base').layers[0]
-    assert sum(p.numel() for p in block.parameters()) > wrapper.auto_wrap_policy.min_num_params
+def test_fsdp_config_has_the_strategy_and_its_runner():
+    path = next(path for path in PAPERS if '-fsdp-' in path.stem)
+    cfg = load(path)
+    cfg.launcher = 'pytorch'
+    check_strategy(cfg)
+    assert is_sharded_run(cfg)
 
 
 # --- small models, forward and backward ---

@@ -8,6 +8,7 @@ from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.registry import STRATEGIES as MMENGINE_STRATEGIES
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
 from mmengine.registry import Registry
@@ -45,6 +46,7 @@ TRANSFORMS = Registry(
     scope='vitplug',
     locations=['vitplug.datasets.token_labels', 'vitplug.robustness.transforms'],
 )
+STRATEGIES = Registry('strategy', parent=MMENGINE_STRATEGIES, scope='vitplug', locations=['vitplug.runs.sharding'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.runs.hooks'])
 
 # mmengine's table of packages by config prefix. `vitplug::...` names vitplug's configs. `mmseg::...` is found by its

@@ -76,6 +76,20 @@ ROWS = rows({
             ('model.backbone.type=vitplug.VisionTransfomer',
              r"model\.backbone\.type = 'vitplug\.VisionTransfomer' is not .*: did you mean "
              r"'vitplug\.VisionTransformer'"),
+        'strategy of mmengine in its common runner':
+            ('strategy.type=DDPStrategy', r"strategy\.type = 'DDPStrategy': .* need runner_type = 'FlexibleRunner'"),
+        'strategy in another runner':
+            ('strategy.type=vitplug.FSDP2Strategy runner_type=FlexibleRunner',
+             r"runner_type = 'FlexibleRunner': leave it out"),
+        'sharded model in a wrapper':
+            ('strategy.type=vitplug.FSDP2Strategy model_wrapper_cfg.type=MMDistributedDataParallel',
+             r'model_wrapper_cfg: leave it out'),
+        'other first weights in every process':
+            ('strategy.type=vitplug.FSDP2Strategy randomness.diff_rank_seed=True',
+             r'randomness\.diff_rank_seed = True: leave it out'),
+        'shards at an address':
+            ('strategy.type=vitplug.FSDP2Strategy default_hooks.checkpoint.out_dir=s3://bucket',
+             r"checkpoint\.out_dir: sharded checkpoints go to .*; set strategy\.checkpoints = 'whole'"),
         'unknown data set': ('train_dataloader.dataset.type=Nothing', r"dataset\.type = 'Nothing'"),
         'loader without a data set':
             ('train_dataloader.dataset=None', r'train_dataloader\.dataset = None: expected a dict'),

@@ -123,12 +123,8 @@ class PluggedBlock(Plugged):
         )
         out = out if names.change_out is None else names.change_out(module, out, q)
         heads = site.layout.from_windows(out.transpose(2, 3).flatten(3))
-<<<<<<< HEAD
-        heads = plugs.change_heads(heads, x_BND, site, carry, v.shape[-1], record)
-=======
         of_queries = x_BND if site.entering is None else None
-        heads = plugs.change_heads(heads, of_queries, site, carry, v.shape[-1])
->>>>>>> adapters
+        heads = plugs.change_heads(heads, of_queries, site, carry, v.shape[-1], record)
         heads, gate = names.before_proj(module, heads), find(module, names.gate)
         heads = heads if gate is None else heads * gate(x_BND).sigmoid()
         tokens = names.after_proj(module, find(module, names.proj)(heads))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitplug.errors.full_disks import free_space
-from vitplug.files.named import check_weights
+from vitplug.files.named import check_weights, is_sharded
 
 from .data_pickle import CodeRefused, Pending, Unsupported
 from .downloads import fetch
@@ -29,7 +29,8 @@ def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False, in_m
     """Reads a checkpoint file onto the CPU.
 
     Args:
-        path: A ``.safetensors`` file, or a file of ``torch.save`` with any other suffix.
+        path: A ``.safetensors`` file, a file of ``torch.save`` with any other suffix, or the folder of a sharded
+            checkpoint, whose tensors are put together.
         unsafe_unpickle: If True, a pickle may run code.
         in_memory: If True, tensors are copied into memory. Otherwise they are mapped, and the file must not change
             while they are used.
@@ -46,6 +47,10 @@ def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False, in_m
     """
     path = Path(path)
     check_weights(str(path), option='checkpoint')
+    if is_sharded(path):
+        from .shards import REST, read_whole  # torch.distributed.checkpoint, which few need
+
+        return read_whole(path, read_checkpoint(path / REST, unsafe_unpickle, in_memory))
     if path.stat().st_size == 0:
         raise ValueError(f'{path} is empty (0 bytes): copy or download it again')
     check_packed(path)

@@ -1,7 +1,9 @@
 """Files that are written completely or not at all, and never through a link or over another file."""
 
 import os
+import shutil
 import stat
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -9,6 +11,7 @@ from typing import ClassVar
 from mmengine.fileio import LocalBackend, register_backend
 
 PARTIAL = '.{}.partial'
+REPLACED = '.{}.replaced'
 
 
 @register_backend('vitplug.atomic')
@@ -79,12 +82,47 @@ def _clear(partial: Path) -> None:
 
 
 def remove_partial_files(folder: str | Path) -> list[Path]:
-    """Removes the partial files that killed writers of checkpoints left in a folder, and returns their paths."""
-    found = sorted(Path(folder).glob(PARTIAL.format('*.pth')))
-    partial = [path for path in found if path.is_symlink() or path.is_file()]
+    """Removes what killed writers of checkpoints left half done in a folder, and returns the paths."""
+    found = sorted(path for kind in (PARTIAL, REPLACED) for path in Path(folder).glob(kind.format('*.pth')))
+    partial = [path for path in found if path.is_symlink() or path.is_file() or path.is_dir()]
     for path in partial:
-        path.unlink(missing_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
     return partial
+
+
+def replace_folder(partial: Path, target: Path) -> None:
+    """Gives a complete folder its name, in place of another one; :func:`bring_back` undoes a replacement cut short.
+
+    Raises:
+        OSError: if it cannot be renamed.
+    """
+    replaced = target.with_name(REPLACED.format(target.name))
+    shutil.rmtree(replaced, ignore_errors=True)
+    if target.is_dir():
+        os.rename(target, replaced)
+    os.replace(partial, target)
+    _flush_folder(target.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def bring_back(folder: str | Path) -> None:
+    """Gives folders their names back that a process was replacing when it was killed."""
+    for replaced in Path(folder).glob(REPLACED.format('*.pth')):
+        name = replaced.name.removeprefix('.').removesuffix('.replaced')
+        if not os.path.lexists(replaced.with_name(name)):
+            with suppress(FileNotFoundError):  # another process was faster
+                os.rename(replaced, replaced.with_name(name))
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder; a process killed meanwhile leaves no half of it under its name."""
+    partial = path.with_name(PARTIAL.format(path.name))
+    shutil.rmtree(partial, ignore_errors=True)
+    os.rename(path, partial)
+    shutil.rmtree(partial, ignore_errors=True)
 
 
 def add_line(path: Path, line: str) -> None:

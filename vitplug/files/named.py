@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 
 SHOWN_MATCHES = 3
+# The file that makes a folder a sharded checkpoint, of the name that torch.distributed.checkpoint gives it.
+METADATA = '.metadata'
 
 
 def check_config_file(path: str) -> None:
@@ -27,13 +29,23 @@ def check_weights(path: str | None, option: str) -> None:
         FileNotFoundError: names the option, the path and close matches in its folder.
         ValueError: if it is no regular file but, say, a folder or a pipe.
     """
-    if path is None or is_remote(path) or Path(path).is_file():
+    if path is None or is_remote(path) or is_checkpoint(path):
         return
     if Path(path).is_dir():
         raise ValueError(f'{option}: {path} is a folder: name a checkpoint{_newest_in(Path(path))}')
     if Path(path).exists():
         raise ValueError(f'{option}: {path} is a pipe or a device: expected a regular file')
     raise FileNotFoundError(f'{option}: no such checkpoint: {path}{_close_matches(Path(path), "*.pth")}')
+
+
+def is_checkpoint(path: str | Path) -> bool:
+    """True for a file, and for a folder that holds a sharded checkpoint."""
+    return Path(path).is_file() or is_sharded(path)
+
+
+def is_sharded(path: str | Path) -> bool:
+    """True for a folder that holds a sharded checkpoint."""
+    return Path(path, METADATA).is_file()
 
 
 def _newest_in(folder: Path) -> str:

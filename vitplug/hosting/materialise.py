@@ -1,6 +1,7 @@
 """From a model on the meta device, which has shapes and no values, to the model that its constructor makes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
@@ -33,18 +34,48 @@ def materialise(model: nn.Module, device: torch.device | str = 'cpu') -> nn.Modu
     Raises:
         ValueError: If a module has values of its own and no ``reset_parameters``.
     """
-    modules = list(_in_order(model))
-    for module in modules:
+    check_resettable(model)
+    model.to_empty(device=device)
+    return reset_parameters(model)
+
+
+def check_resettable(model: nn.Module) -> None:
+    """Checks that all modules can give their tensors their first values.
+
+    Raises:
+        ValueError: If a module has values of its own and no ``reset_parameters``.
+    """
+    for module in _in_order(model):
         tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
         if tensors and not hasattr(module, 'reset_parameters'):
             raise ValueError(
                 f'{type(module).__name__} has parameters or buffers and no reset_parameters(), which gives them their '
                 'first values: add the method, or build the model on the device where it is to be'
             )
-    model.to_empty(device=device)
-    for module in modules:
+
+
+def allocate(model: nn.Module, device: torch.device | str) -> nn.Module:
+    """Gives the tensors of a model that are on the meta device memory, without values; the others stay."""
+    return model._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+
+
+@torch.no_grad()
+def reset_parameters(
+    model: nn.Module, around: Callable[[nn.Module], AbstractContextManager] = nullcontext
+) -> nn.Module:
+    """Gives the tensors of a model the values of its constructor, in the order in which it was built.
+
+    Args:
+        model: The model.
+        around: Called with a module, gives the context in which it resets its own tensors.
+
+    Returns:
+        The same model.
+    """
+    for module in _in_order(model):
         if hasattr(module, 'reset_parameters'):
-            module.reset_parameters()
+            with around(module):
+                module.reset_parameters()
     return model
 
 

@@ -26,6 +26,7 @@ from vitplug.files.web import name_addresses
 from vitplug.tasks import TASKS
 
 from .checks import check_testing, check_training
+from .checks.strategy import is_sharded_run
 from .data.workers import deaths_of_workers
 from .exported import read_notes, run_exported
 from .hooks.checkpoint_fit import CheckpointFitHook
@@ -126,7 +127,7 @@ def leave_process_group() -> None:
 
 
 def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str] = ()) -> Runner:
-    """Builds mmengine's runner, or the one named by `runner_type`; it refuses checkpoints that do not fit.
+    """Builds mmengine's runner, for its strategy or named by `runner_type`; it refuses checkpoints that do not fit.
 
     Args:
         cfg: The config.
@@ -138,7 +139,7 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
         watch_peers()
         if 'model' not in cfg:
             raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole training')
-        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else runner_class(cfg).from_cfg(cfg)
     watch_peers()
     checks = [hook for hook in runner.hooks if isinstance(hook, CheckpointFitHook)]
     for hook in checks:
@@ -152,6 +153,15 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
     for remark in remarks:
         runner.logger.warning(remark)
     return runner
+
+
+def runner_class(cfg: Config) -> type[Runner]:
+    """mmengine's runner, or the one that shards the model as `strategy` says."""
+    if not is_sharded_run(cfg):
+        return Runner
+    from .sharded_runner import ShardedRunner  # needs a later torch than the oldest supported one
+
+    return ShardedRunner
 
 
 def keep_parameter_lists_off_the_terminal(logger: logging.Logger) -> None:

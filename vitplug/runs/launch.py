@@ -18,6 +18,7 @@ from torch import distributed
 from vitplug.threads import cores
 
 from .checks.environment import LAUNCHER_VARIABLES
+from .checks.strategy import is_sharded_run
 from .restarts import meet
 
 
@@ -50,7 +51,8 @@ def _start_cpu_processes(cfg, place: dict) -> None:
     os.environ.setdefault('MASTER_PORT', '29500')
     distributed.init_process_group('gloo', **_time_out(cfg), **place)
     torch.set_num_threads(_threads_per_process())
-    cfg.model_wrapper_cfg = {**_cpu_wrapper(cfg), **(cfg.get('model_wrapper_cfg') or {})}
+    if not is_sharded_run(cfg):
+        cfg.model_wrapper_cfg = {**_cpu_wrapper(cfg), **(cfg.get('model_wrapper_cfg') or {})}
 
 
 def is_first_process(launcher: str) -> bool:

@@ -11,6 +11,7 @@ from ..saving.folders import has_begun
 from .data import check_data
 from .environment import check_amp, check_launcher
 from .settings import check_optimizer, long_schedules, unexpected_batch
+from .strategy import check_strategy, unused_strategy
 
 
 def check_training(cfg) -> list[str]:
@@ -26,11 +27,13 @@ def check_training(cfg) -> list[str]:
     check_optimizer(cfg)
     check_amp(cfg)
     check_launcher(cfg.launcher)
+    check_strategy(cfg)
     if not has_begun(cfg):
         check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') is True else 'load_from')
     check_writable(cfg.work_dir)
     check_no_special_files(cfg.get('model'), 'model')
-    return [*check_data(cfg, splits=('train', 'val')), *long_schedules(cfg), *unexpected_batch(cfg)]
+    found = check_data(cfg, splits=('train', 'val'))
+    return [*found, *long_schedules(cfg), *unexpected_batch(cfg), *unused_strategy(cfg)]
 
 
 def check_testing(cfg) -> list[str]:
@@ -44,6 +47,7 @@ def check_testing(cfg) -> list[str]:
     """
     check_scope(cfg)
     check_launcher(cfg.launcher)
+    check_strategy(cfg)
     check_weights(cfg.load_from, option='CHECKPOINT')
     check_no_special_files(cfg.get('model'), 'model')
-    return check_data(cfg, splits=('test',))
+    return [*check_data(cfg, splits=('test',)), *unused_strategy(cfg)]

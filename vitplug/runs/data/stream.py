@@ -1,6 +1,6 @@
 """The stream of data: which samples come in which order, the seed of each, and the replacement of broken ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
 from itertools import chain, count, islice
@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from .bad_samples import BadSamples, check_evaluated_sample, check_sample, path_of
 from .label_files import SampleFiles, WrongLabels
+from .order import Share, SharedOrder
 from .randomness import own_randomness
 from .workers import InHand
 
@@ -29,11 +30,11 @@ KEPT_SETTINGS = (
 )
 
 Draw = tuple[int, int, int]
-"""Index of a sample in the data set, iteration of the training, place in the batch."""
+"""Index of a sample in the data set, epoch, position in the order that the processes share."""
 
 
 class PositionedBatches:
-    """A batch sampler whose samples know their iteration and their place in the batch, and that can start anywhere.
+    """A batch sampler whose samples know their position in the order of all processes, and that can start anywhere.
 
     Args:
         batch_sampler: Yields batches of indices; its `sampler` may have `set_epoch`.
@@ -43,36 +44,37 @@ class PositionedBatches:
     def __init__(self, batch_sampler, endless: bool):
         self.batch_sampler = batch_sampler
         self.endless = endless
-        self.begin(epoch=0, iteration=0, skip=0)
+        self.order = SharedOrder(batch_sampler.sampler, batch_sampler)
+        batch_sampler.sampler = self.order
+        self.begin(epoch=0, skip=0)
 
     @property
     def sampler(self):
         """The sampler inside, where mmengine's hooks look for it."""
-        return self.batch_sampler.sampler
+        return self.order.sampler
 
-    def begin(self, epoch: int, iteration: int, skip: int) -> None:
+    def begin(self, epoch: int, skip: int, earlier: Sequence[Share] = ()) -> None:
         """Says where the next pass starts.
 
         Args:
             epoch: Epoch of the pass, counted from 0.
-            iteration: Number of the first batch that is handed out.
-            skip: Number of batches of this pass before that one. Only their indices are drawn; nothing is loaded.
+            skip: Number of batches of this pass before the first one that is handed out. Only their indices are drawn;
+                nothing is loaded.
+            earlier: Batches of this pass that other numbers of processes drew before these.
         """
-        self.epoch, self.iteration, self.skip = epoch, iteration, skip
+        self.epoch, self.skip, self.order.earlier = epoch, skip, tuple(earlier)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[list[Draw]]:
         epochs = count(self.epoch) if self.endless else (self.epoch,)
-        batches = islice(chain.from_iterable(map(self._batches, epochs)), self.skip, None)
-        for iteration, batch in enumerate(batches, self.iteration):
-            yield [(index, iteration, place) for place, index in enumerate(batch)]
+        return islice(chain.from_iterable(map(self._batches, epochs)), self.skip, None)
 
-    def _batches(self, epoch: int) -> Iterator[list[int]]:
+    def _batches(self, epoch: int) -> Iterator[list[Draw]]:
         if hasattr(self.sampler, 'set_epoch'):
             self.sampler.set_epoch(epoch)
-        batches = iter(self.batch_sampler)
+        batches = ([(int(index), epoch, index.position) for index in batch] for batch in self.batch_sampler)
         first = next(batches, None)
         if first is not None:
             yield first
@@ -111,7 +113,7 @@ class DatasetProxy:
 
 
 class SeededDataset(DatasetProxy):
-    """A data set whose samples draw random numbers that depend on their position only.
+    """A data set whose samples draw random numbers that depend on epoch and position only.
 
     Args:
         dataset: The data set.
@@ -274,7 +276,6 @@ class EndlessBatches:
         self.loader = loader
         self.thrown_away = thrown_away
         self.iterator = None
-        self.skip_iter(thrown_away)
 
     def __iter__(self) -> 'EndlessBatches':
         return self
@@ -288,8 +289,7 @@ class EndlessBatches:
         return next(self.iterator)
 
     def skip_iter(self, num_iters: int) -> None:
-        """Starts behind the first `num_iters` batches; mmengine's loop calls this when it resumes."""
-        self.loader.batch_sampler.begin(epoch=0, iteration=num_iters, skip=num_iters)
+        """mmengine's loop calls this when it resumes; the loader's batches already begin behind the first ones."""
 
 
 def rebuilt_loader(loader: DataLoader, dataset, batch_sampler, kind: type[DataLoader] | None = None) -> DataLoader:

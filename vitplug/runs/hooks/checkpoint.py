@@ -7,20 +7,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from mmengine.dist import is_main_process
+from mmengine.dist import all_reduce, is_main_process
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
+from torch.nn.parallel import DistributedDataParallel
 
 from vitplug.config.keys import hint
 from vitplug.errors.full_disks import free_space
 from vitplug.errors.stops import CheckpointNotWritten
-from vitplug.files.atomic import AtomicBackend, identity, remove_partial_files
+from vitplug.files.atomic import AtomicBackend, identity, remove_folder, remove_partial_files
+from vitplug.files.named import is_sharded
 from vitplug.registry import HOOKS
 
+from ..processes import any_process
 from ..saving.data_note import NOTE, Note, note_data
-from ..saving.fit import check_checkpoint
+from ..saving.fit import bare_model, check_checkpoint
 from ..saving.folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from .checkpoint_fit import CheckpointFitHook
-from .non_finite import is_finite
+from .non_finite import is_finite, local
 
 INTERRUPTED = 'interrupted.pth'
 # Records of the numbers of the checkpoints that were written: regular ones, and the one of a doubtful state.
@@ -36,10 +39,12 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     - A checkpoint and `last_checkpoint` are written beside their place and renamed once complete.
     - `last_checkpoint` is written after its checkpoint, and old checkpoints are removed last of all.
-    - Only files in the hook's own folder are removed, whatever a checkpoint that is resumed says; never a folder.
+    - Only checkpoints in the hook's own folder are removed, whatever a checkpoint that is resumed says; no other folder
+      than a sharded checkpoint.
     - A checkpoint of a state that is not finite, or follows an iteration without a finite loss, replaces no finite one:
       it goes when the next one is written, does not count for `max_keep_ckpts`, and `last_checkpoint` does not name it.
-    - Gradients that wait for more in gradient accumulation are saved as well (of one process).
+    - Gradients that wait for more in gradient accumulation are saved as well, their mean where processes have not
+      exchanged them yet.
     - What the training data hold is noted in `meta`, so that `--resume` can tell whether it is still the same.
     - A checkpoint that does not fit the model is refused, where mmengine would leave weights at random.
     - The last one is written anew after its validation: `validated_iter` names it, and `--resume` has nothing to do.
@@ -92,7 +97,7 @@ class CheckpointHook(MMEngineCheckpointHook):
             for path in remove_partial_files(self.out_dir):
                 runner.logger.info(f'Removed {path}, which a killed training had not finished writing')
 
-        for name, parameter in runner.model.named_parameters():
+        for name, parameter in bare_model(runner.model).named_parameters():
             if name in self.gradients:
                 parameter.grad = self.gradients[name].to(parameter)
         self.gradients = {}
@@ -137,15 +142,15 @@ class CheckpointHook(MMEngineCheckpointHook):
         """Adds a note of the training data, and the gradients summed up so far; none after an optimizer's step."""
         checkpoint['meta'][NOTE] = self.training_data
         if 'optimizer' in checkpoint:
-            parameters = runner.model.named_parameters()
-            checkpoint['gradients'] = {name: p.grad.cpu() for name, p in parameters if p.grad is not None}
+            checkpoint['gradients'] = self.gradients
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Refuses a checkpoint of another model, and takes the summed gradients of a training that is resumed."""
         if not any(isinstance(hook, CheckpointFitHook) for hook in runner.hooks):
             check_checkpoint(runner, checkpoint)
         if runner._resume:
-            self.gradients = checkpoint.get('gradients', {})
+            gradients = checkpoint.get('gradients', {})
+            self.gradients = {name.removeprefix('module.'): value for name, value in gradients.items()}
 
     def after_val_epoch(self, runner, metrics) -> None:
         """Notes that the state was validated, then keeps it if it is the best."""
@@ -216,7 +221,7 @@ class CheckpointHook(MMEngineCheckpointHook):
     def _remove_later(self, filenames: Iterable[str]) -> None:
         for filename in filenames:
             path = self.file_backend.join_path(self.out_dir, filename)
-            if is_main_process() and self.file_backend.isfile(path):
+            if is_main_process() and (is_sharded(path) or self.file_backend.isfile(path)):
                 self.file_backend.remove(path)
 
     def _write(self, runner, filename: str, meta: dict, finite: bool) -> None:
@@ -224,6 +229,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         named = path if finite else self.finite_ckpt or path
         runner.message_hub.update_info('last_ckpt', path)
         self._note_written(runner, filename)
+        self.gradients = waiting_gradients(runner.model)
         with self._explained(), self._noted(runner, path, named):
             runner.save_checkpoint(
                 self.out_dir,
@@ -236,6 +242,7 @@ class CheckpointHook(MMEngineCheckpointHook):
                 backend_args=self.backend_args,
                 **self.args,
             )
+        self.gradients = {}
         self.last_ckpt = named
         self.finite_ckpt = path if finite else self.finite_ckpt
         self.saved_iter = meta['iter']
@@ -276,7 +283,7 @@ class CheckpointHook(MMEngineCheckpointHook):
 
 
 class RemovesLater:
-    """A file backend whose removals wait until the new files are complete."""
+    """A file backend whose removals wait until the new checkpoints are complete."""
 
     def __init__(self, backend):
         self._backend = backend
@@ -290,12 +297,34 @@ class RemovesLater:
         self._waiting.append(path)
 
     def rmtree(self, path: str) -> None:
-        """Leaves a folder as it is: this hook writes files only."""
+        """Notes a sharded checkpoint to be removed, and leaves another folder as it is."""
+        if is_sharded(path):
+            self._waiting.append(path)
 
     def remove_now(self) -> None:
-        """Removes all noted files."""
+        """Removes all noted files and folders."""
         while self._waiting:
-            self._backend.remove(self._waiting.pop())
+            path = self._waiting.pop()
+            if is_sharded(path):
+                remove_folder(Path(path))
+            else:
+                self._backend.remove(path)
+
+
+def waiting_gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Gradients by parameter that an optimizer's step has not used yet; every process has to ask.
+
+    DistributedDataParallel exchanges them in the last iteration before a step; until then each process has its own, and
+    their mean leads to the same step.
+    """
+    own = {name: p for name, p in bare_model(model).named_parameters() if p.requires_grad}
+    if isinstance(model, DistributedDataParallel) and any_process(any(p.grad is not None for p in own.values())):
+        means = {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in own.items()}
+        for mean in means.values():
+            all_reduce(mean, 'mean')
+        return {name: mean.cpu() for name, mean in means.items()}
+    # Shards are gathered, or written, where they are.
+    return {name: p.grad if local(p) is not p else p.grad.cpu() for name, p in own.items() if p.grad is not None}
 
 
 def _resumed_from(runner) -> str | None:

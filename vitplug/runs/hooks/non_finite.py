@@ -63,7 +63,7 @@ class NonFiniteLossHook(Hook):
     def before_train(self, runner) -> None:
         """Watches the steps of every optimizer, and finds the running statistics."""
         check_record_file(Path(runner.work_dir, RECORDS))
-        for optimizer in _optimizers(runner.optim_wrapper):
+        for optimizer in optimizers(runner.optim_wrapper):
             register_step_pre_hook(optimizer, self._skip_unless_finite)
         buffers = runner.model.named_buffers()
         self.statistics = [buffer for name, buffer in buffers if name.endswith(STATISTICS)]
@@ -127,7 +127,7 @@ def is_finite(runner) -> bool:
 
     Buffers may be masks, which hold infinities. All processes get the same answer, and all have to ask.
     """
-    states = (state for optimizer in _optimizers(runner.optim_wrapper) for state in optimizer.state.values())
+    states = (state for optimizer in optimizers(runner.optim_wrapper) for state in optimizer.state.values())
     moments = (value for state in states for value in state.values() if torch.is_tensor(value))
     finite = (
         not non_finite_in_a_row(runner)
@@ -167,7 +167,8 @@ def _names(samples: list[dict]) -> str:
     return (', '.join(names[:SHOWN_IMAGES]) or 'without paths') + more
 
 
-def _optimizers(optim_wrapper) -> Iterator[torch.optim.Optimizer]:
+def optimizers(optim_wrapper) -> Iterator[torch.optim.Optimizer]:
+    """The optimizers of a training."""
     # An OptimWrapperDict holds one wrapper for each part of the model.
     wrappers = optim_wrapper.optim_wrappers.values() if hasattr(optim_wrapper, 'optim_wrappers') else [optim_wrapper]
     for wrapper in wrappers:

@@ -12,6 +12,8 @@ from vitplug.commands import call
 from vitplug.hosting import PluggedModel
 from vitplug.registry import HOOKS
 
+from ..sharding import whole_plugs
+
 
 @HOOKS.register_module()
 class PlugValuesHook(Hook):
@@ -19,8 +21,8 @@ class PlugValuesHook(Hook):
 
     They go to all back ends of the visualizer (``scalars.json``, TensorBoard, W&B ...), not to the log's lines, under
     names such as ``gab.sigma/block_03``; of a value with several numbers, one for each head or channel, mean, least
-    and largest are recorded. What the network shares is ``residual_attention.alpha/all_blocks``. Where FSDP or
-    DeepSpeed have shared the parameters out, nothing is recorded, and the log says so.
+    and largest are recorded. What the network shares is ``residual_attention.alpha/all_blocks``. Where mmengine's
+    FSDP or DeepSpeed have shared the parameters out, nothing is recorded, and the log says so.
 
     Args:
         interval: In how many iterations they are recorded.
@@ -53,11 +55,12 @@ class PlugValuesHook(Hook):
         """Records them."""
         if not self.backbones or not self.every_n_train_iters(runner, self.interval):
             return
-        found = {
-            f'{prefix}.{name}' if len(self.backbones) > 1 else name: number
-            for prefix, backbone in self.backbones.items()
-            for name, number in as_scalars(backbone.learned_values())
-        }
+        with whole_plugs(runner.model):
+            found = {
+                f'{prefix}.{name}' if len(self.backbones) > 1 else name: number.detach().clone()
+                for prefix, backbone in self.backbones.items()
+                for name, number in as_scalars(backbone.learned_values())
+            }
         # At once: on a GPU each number by itself would wait for all work before it.
         numbers = torch.stack([number.float() for number in found.values()]).tolist()
         runner.visualizer.add_scalars(dict(zip(found, numbers, strict=True)), step=runner.iter + 1)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.dist import is_main_process
+from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import MMLogger
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.registry import MODELS
@@ -31,6 +31,8 @@ MOST_ITERATIONS = 10**12
 NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
 # Record of the iterations without a step of the optimizer, up to the checkpoint.
 IN_A_ROW = 'non_finite_in_a_row'
+# Record of who has drawn the current pass over the data: processes, batch size, iteration of their first batch.
+SHARES = 'shares'
 SHOWN = 3
 
 # Parts of a config that shape a training, and a test.
@@ -89,6 +91,8 @@ def check_checkpoint(runner: Runner, checkpoint: Mapping, allow_changes: bool = 
         _check_any_fits(path, model, given)
         return
     compared = (TRAINED_WITH, LISTED_ON_RESUME) if runner._resume else (TESTED_WITH, LISTED_IN_TEST)
+    if runner._resume:
+        _take_batch_size(settings, checkpoint, runner.cfg)
     _check_settings(path, settings, runner.cfg, compared, allow_changes, runner.logger)
     if runner._resume:
         _check_data(path, checkpoint['meta'], runner, allow_changes)
@@ -343,6 +347,17 @@ def _check_settings(
         )
     if found:
         logger.warning(f'{path} was trained with other settings than the config has: {list_changes(found)}')
+
+
+def _take_batch_size(settings: dict, checkpoint: Mapping, cfg: Config) -> None:
+    """Takes over the batch size of a process where all processes together have as many samples as before."""
+    before, now = (one.get('train_dataloader') for one in (settings, cfg))
+    sizes = [one.get('batch_size') if isinstance(one, Mapping) else None for one in (before, now)]
+    info = checkpoint['message_hub'].get('runtime_info')
+    match info.get(SHARES) if isinstance(info, Mapping) else None:
+        case [*_, [int(processes), _, _]] if all(isinstance(size, int) for size in sizes):
+            if processes * sizes[0] == get_world_size() * sizes[1]:
+                before['batch_size'] = sizes[1]
 
 
 def _choose(cfg: Mapping, sections: Collection[str]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.errors.stops import CheckpointNotRead
+from vitplug.files.atomic import bring_back
+from vitplug.files.named import is_checkpoint
 
 from .fit import NEEDED_TO_RESUME
 
@@ -60,6 +62,8 @@ def check_run_folders(cfg) -> None:
         FileNotFoundError: if `last_checkpoint`, or the file that it names, is missing.
     """
     folders, source = run_folders(cfg), resumed_checkpoint(cfg)
+    for folder in folders:
+        bring_back(folder)
     if cfg.get('resume') and source is None:
         announced = announced_checkpoint(cfg.work_dir, folders)
         if announced is None:
@@ -98,7 +102,7 @@ def check_last_checkpoint(work_dir: str, folders: list[Path]) -> None:
     noted = last_checkpoint(work_dir)
     if noted is None and (os.path.lexists(note) or any(any(folder.glob('*.pth')) for folder in folders)):
         raise FileNotFoundError(f'{note} is missing or no file: {_advice(folders)}')
-    if noted is not None and not os.path.isfile(noted):
+    if noted is not None and not is_checkpoint(noted):
         raise FileNotFoundError(f'{note} names a missing file, {noted!s:.200}: {_advice(folders)}')
 
 
@@ -123,7 +127,7 @@ def last_checkpoint(work_dir: str | Path) -> Path | None:
         return None
     noted = Path(note.read_text(errors='replace').strip())
     beside = Path(work_dir, noted.name)
-    return beside if os.path.isfile(beside) and not os.path.exists(noted) else noted
+    return beside if is_checkpoint(beside) and not os.path.exists(noted) else noted
 
 
 @contextmanager
@@ -140,7 +144,9 @@ def older_checkpoint_named(cfg) -> Iterator[None]:
 
 def newest_good(folders: list[Path]) -> Path | None:
     """The newest checkpoint in some folders that a training can go on from; each is read until one is good."""
-    paths = (path for folder in folders for path in folder.glob('*.pth') if path.is_file() and not path.is_symlink())
+    paths = (
+        path for folder in folders for path in folder.glob('*.pth') if is_checkpoint(path) and not path.is_symlink()
+    )
     return next(filter(_is_good, sorted(paths, key=os.path.getmtime, reverse=True)), None)
 
 

@@ -1,0 +1,232 @@
+"""Sharded training is the training of one process: losses, gradients, steps, and checkpoints for any number of them."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from cases import images
+from runs.test_distributed import free_port
+from sharded import BATCH, HOSTS, build, compare_first_values, step, train
+from torch import nn
+from torch.testing import assert_close
+
+from vitplug.checkpoints.files import read_checkpoint
+from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.errors.stops import CheckpointNotRead
+from vitplug.files.atomic import bring_back, replace_folder
+from vitplug.runs.sharding import FSDP2Strategy
+
+EXACT = dict(rtol=1e-10, atol=1e-10)
+SETTINGS = {
+    'vit': (4, {}),
+    'swin': (2, dict(activation_checkpointing=True)),
+    'mvit': (4, dict(shard_over=2, reshard_after_forward=False)),
+}
+
+
+def start(function, processes, *args):
+    """Runs a function in some processes, forked from one that has imported it once."""
+    multiprocessing.set_forkserver_preload(['sharded'])
+    args = (processes, free_port(), *args)
+    mp.start_processes(function, args, max(1, processes), start_method='forkserver')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('host', HOSTS)
+def test_shards_have_the_loss_and_gradients_of_one_process(host, tmp_path):
+    processes, settings = SETTINGS[host]
+    start(step, processes, host, settings, tmp_path / 'step.pth')
+    loss, grads, norm = torch.load(tmp_path / 'step.pth')
+    model = build(host)
+    expected = model(images(32, 40, batch=BATCH))
+    expected.backward()
+    assert_close(loss, expected.detach(), **EXACT)
+    assert_close(grads, {name: p.grad for name, p in model.named_parameters()}, **EXACT)
+    assert_close(norm, nn.utils.clip_grad_norm_(model.parameters(), 1.0), **EXACT)
+
+
+@pytest.mark.slow
+def test_first_values_are_those_of_one_process(tmp_path):
+    start(compare_first_values, 2, tmp_path / 'differing')
+    assert (tmp_path / 'differing').read_text() == ''
+
+
+# --- arguments ---
+
+
+@pytest.mark.parametrize(
+    'settings, message',
+    [
+        (dict(checkpoints='file'), r"strategy\.checkpoints = 'file': expected one of \['shards', 'whole'\]"),
+        (dict(shard_over='machine'), r"strategy\.shard_over = 'machine': expected 'all', 'node' or a number"),
+        (dict(shard_over=3), r'strategy\.shard_over = 3: .* divides the 1 processes'),
+        (
+            dict(mixed_precision=dict(param_dtype='half8')),
+            r"mixed_precision\.param_dtype = 'half8': expected .*bfloat16",
+        ),
+        (dict(mixed_precision=dict(dtype='bfloat16')), r"mixed_precision = \{'dtype': 'bfloat16'\}"),
+    ],
+)
+def test_bad_arguments_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        FSDP2Strategy(**settings)
+
+
+def test_a_torch_without_fully_shard_is_refused(monkeypatch):
+    monkeypatch.delattr('torch.distributed.fsdp.fully_shard')
+    with pytest.raises(
+        ImportError, match=r'needs torch\.distributed\.fsdp\.fully_shard, which .*: use the default stack'
+    ):
+        FSDP2Strategy()
+
+
+# --- trainings: AdamW, layer-wise decay, clipping, EMA ---
+
+
+def trained(processes, work_dir, **settings):
+    """The folder of a training in some processes, 0 for one without a process group."""
+    settings |= dict(work_dir=work_dir)
+    start(train, processes, settings)
+    return work_dir
+
+
+def state(path):
+    """All numbers of a checkpoint, a file or a folder."""
+    content = read_checkpoint(path)
+    optimizer = {index: dict(values) for index, values in content['optimizer']['state'].items()}
+    rates = [group['lr'] for group in content['optimizer']['param_groups']]
+    weights = (dict(content[key]) for key in ('state_dict', 'ema_state_dict'))
+    return dict(zip(('averages', 'weights'), weights, strict=True), optimizer=optimizer, rates=rates)
+
+
+def end(work_dir):
+    return state((work_dir / 'last_checkpoint').read_text())
+
+
+def logged(work_dir, *names):
+    """Scalars by iteration."""
+    records = [
+        json.loads(line) for path in work_dir.glob('*/vis_data/scalars.json') for line in path.read_text().splitlines()
+    ]
+    return {one['step']: [one[name] for name in names] for one in records if names[0] in one}
+
+
+@pytest.fixture(scope='module')
+def one(tmp_path_factory):
+    """An ordinary training in one process."""
+    return trained(0, tmp_path_factory.mktemp('one'))
+
+
+@pytest.fixture(scope='module')
+def four(tmp_path_factory):
+    """The same in four processes, each with shards."""
+    return trained(4, tmp_path_factory.mktemp('four'), strategy={})
+
+
+@pytest.mark.slow
+def test_four_processes_train_as_one(one, four):
+    assert_close(end(four), end(one), **EXACT)
+    for name in ('grad_norm', 'residual_attention.alpha/all_blocks'):
+        ours, theirs = logged(four, name), logged(one, name)
+        assert ours and ours == {step: pytest.approx(value) for step, value in theirs.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'processes, strategy', [(2, dict(checkpoints='whole')), (1, dict(meta_start=True)), (0, None)], ids=[2, 1, 0]
+)
+def test_a_training_of_four_goes_on_in_fewer(processes, strategy, four, tmp_path):
+    """In shards of two and of one, and in one process without shards, the next ten steps are the same."""
+    assert len(list((four / 'iter_2.pth').glob('*.distcp'))) == 4
+    options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
+    trained(processes, tmp_path, strategy=strategy, resume=four / 'iter_2.pth', options=options)
+    assert_close(end(tmp_path), end(four), **EXACT)
+    assert logged(tmp_path, 'grad_norm') == {
+        step: pytest.approx(value) for step, value in logged(four, 'grad_norm').items() if step > 2
+    }
+    kept = {path.name: path.is_dir() for path in tmp_path.iterdir() if 'pth' in path.name}
+    assert kept == dict.fromkeys(['iter_10.pth', 'iter_12.pth'], processes == 1)
+
+
+@pytest.mark.slow
+def test_all_skip_a_step_if_the_loss_of_one_is_not_finite(tmp_path):
+    options = {'model.nan_at': 2, 'model.nan_in': 1, 'train_cfg.max_iters': 3, 'default_hooks.checkpoint.interval': 1}
+    trained(2, tmp_path, strategy={}, options=options)
+    first, skipped, last = (state(tmp_path / f'iter_{step}.pth') for step in (1, 2, 3))
+    for key in ('weights', 'optimizer'):
+        assert_close(first[key], skipped[key], rtol=0, atol=0)
+    assert (skipped['weights']['head.weight'] - last['weights']['head.weight']).abs().min() > 0
+    records = map(json.loads, (tmp_path / 'non_finite.jsonl').read_text().splitlines())
+    assert sorted((record['iteration'], record['rank']) for record in records) == [(2, 0), (2, 1)]
+
+
+@pytest.mark.slow
+def test_gradients_that_wait_go_on_in_another_number_of_processes(tmp_path):
+    """Of two processes with DistributedDataParallel each has its own until the step."""
+    options = {
+        'optim_wrapper.accumulative_counts': 2,
+        'train_cfg.max_iters': 6,
+        'default_hooks.checkpoint.interval': 3,
+    }
+    trained(2, tmp_path / 'two', options=options)
+    trained(0, tmp_path / 'one', options=options, resume=tmp_path / 'two' / 'iter_3.pth')
+    assert_close(end(tmp_path / 'one'), end(tmp_path / 'two'), **EXACT)
+
+
+# --- broken folders ---
+
+
+class Runs:
+    def __reduce__(self):
+        return os.mkdir, ('ran',)
+
+
+def with_code(folder):
+    (folder / '.metadata').write_bytes(pickle.dumps(Runs()))
+
+
+def with_path_outside(folder):
+    metadata = pickle.loads((folder / '.metadata').read_bytes())
+    for info in metadata.storage_data.values():
+        info.relative_path = '../elsewhere.distcp'
+    (folder / '.metadata').write_bytes(pickle.dumps(metadata))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (with_code, r'its \.metadata would run posix\.mkdir: no checkpoint of torch does'),
+        (with_path_outside, r"its \.metadata names '\.\./elsewhere\.distcp': expected files in the folder"),
+        (lambda folder: next(folder.glob('__2*')).unlink(), r'lacks __2_0\.distcp: copy the whole folder again'),
+        (lambda folder: next(folder.glob('__2*')).write_bytes(b''), r'damaged'),
+        (lambda folder: (folder / '.metadata').write_bytes(b'no pickle'), r'it is damaged or not whole'),
+        (lambda folder: (folder / 'rest.pth').unlink(), r'no such checkpoint: .*rest\.pth'),
+    ],
+)
+def test_broken_folders_are_refused_and_run_no_code(change, message, four, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / 'iter_2.pth'
+    shutil.copytree(four / 'iter_2.pth', folder)
+    change(folder)
+    with pytest.raises(CheckpointNotRead, match=message):
+        load_safely(str(folder))
+    assert not (tmp_path / 'ran').exists()
+
+
+def test_a_folder_whose_replacement_was_cut_short_comes_back(tmp_path):
+    old, new = tmp_path / 'interrupted.pth', tmp_path / '.interrupted.pth.partial'
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / '.metadata').write_text(folder.name)
+    old.rename(tmp_path / '.interrupted.pth.replaced')  # as far as a kill let it come
+    bring_back(tmp_path)
+    assert (old / '.metadata').read_text() == 'interrupted.pth'
+    replace_folder(new, old)
+    assert [path.name for path in tmp_path.iterdir()] == ['interrupted.pth']
+    assert (old / '.metadata').read_text() == '.interrupted.pth.partial'

@@ -1,0 +1,106 @@
+"""Writes sharded checkpoints, and splits whole ones: see :mod:`vitplug.checkpoints.shards`."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from mmengine import dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from vitplug.checkpoints.shards import REST, SHARD, with_leaves
+from vitplug.files.atomic import PARTIAL, replace_folder
+
+
+def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
+    """Writes a checkpoint as a folder; every process has to call this, and writes its shards.
+
+    The first process gives the folder its name when all have written theirs. A folder of this name is replaced.
+
+    Args:
+        checkpoint: The content, with sharded tensors as DTensors.
+        folder: The folder, on a file system that all processes share.
+
+    Raises:
+        OSError: In every process, if one cannot write.
+    """
+    target = Path(folder)
+    partial = target.with_name(PARTIAL.format(target.name))
+    tensors: dict[str, Tensor] = {}
+
+    def take_out(leaf: Any, place: str) -> Any:
+        if not isinstance(leaf, DTensor):
+            return _on_cpu(leaf)
+        tensors[place] = leaf.detach()
+        return f'{SHARD}{place}'
+
+    rest = with_leaves(checkpoint, take_out)
+    if dist.is_main_process():
+        shutil.rmtree(partial, ignore_errors=True)
+    dist.barrier()
+    try:
+        dcp.save(tensors, storage_writer=dcp.FileSystemWriter(partial))
+    except CheckpointException as error:
+        # By process, each with its traceback.
+        rank, (reason, _) = next(iter(error.failures.items()))
+        raise OSError(getattr(reason, 'errno', None), f'process {rank}: {reason}', folder) from error
+    if dist.is_main_process():
+        with open(partial / REST, 'xb') as file:
+            torch.save(rest, file)
+            file.flush()
+            os.fsync(file.fileno())
+        replace_folder(partial, target)
+
+
+def gathered(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Content with whole tensors on the CPU in place of DTensors, in the first process; None in their place elsewhere.
+
+    Every process has to call this. One tensor at a time is whole in the other processes.
+    """
+
+    def gather(leaf: Any, place: str) -> Any:
+        if not isinstance(leaf, DTensor):
+            return _on_cpu(leaf)
+        whole = leaf.detach().full_tensor()
+        return whole.cpu() if dist.is_main_process() else None
+
+    return with_leaves(checkpoint, gather)
+
+
+def _on_cpu(leaf: Any) -> Any:
+    return leaf.cpu() if isinstance(leaf, Tensor) else leaf
+
+
+def split(checkpoint: dict[str, Any], model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
+    """Puts this process's shards in place of the whole tensors of a checkpoint, where the model's own are sharded.
+
+    Args:
+        checkpoint: The content of a file; changed in place.
+        model: The sharded model.
+        optimizers: The optimizers; the states of only one are split.
+    """
+    own = {name: value for name, value in model.state_dict().items() if isinstance(value, DTensor)}
+    for key in ('state_dict', 'ema_state_dict', 'gradients'):
+        weights = checkpoint.get(key)
+        for name, value in weights.items() if isinstance(weights, Mapping) else ():
+            weights[name] = _like(value, own.get(str(name).removeprefix('module.')))
+    states = (checkpoint.get('optimizer') or {}).get('state')
+    if len(optimizers) != 1 or not isinstance(states, Mapping):
+        return
+    parameters = [p for group in optimizers[0].param_groups for p in group['params']]
+    for index, state in states.items():
+        if isinstance(state, dict) and isinstance(index, int) and index < len(parameters):
+            state.update({name: _like(value, parameters[index]) for name, value in state.items()})
+
+
+def _like(value: Any, own: Any) -> Any:
+    """A whole tensor in the shards of another one of its shape; anything else as it is."""
+    if not isinstance(value, Tensor) or not isinstance(own, DTensor) or value.shape != own.shape:
+        return value
+    value = value.to(own.device)
+    return distribute_tensor(value, own.device_mesh, own.placements, src_data_rank=None)
