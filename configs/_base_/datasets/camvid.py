@@ -53,9 +53,7 @@ val_dataloader = dict(
 )
 test_dataloader = dict(
     val_dataloader,
-    dataset=dict(
-        val_dataloader['dataset'], data_prefix=dict(img_path='images/test', seg_map_path='annotations/test')
-    ),
+    dataset=dict(val_dataloader['dataset'], data_prefix=dict(img_path='images/test', seg_map_path='annotations/test')),
 )
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
