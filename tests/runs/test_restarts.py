@@ -17,6 +17,7 @@ from soak import kill_under_torchrun
 from soak.kill_and_resume import CONFIGS, SHARED, TASKS
 from torch.distributed import HashStore, PrefixStore
 
+from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.errors.peers import KEY
 from vitplug.errors.stops import BadSample, NotStartedAgain, PeerLost
 from vitplug.runs import restarts
@@ -143,9 +144,10 @@ def test_killed_training_ends_as_if_nobody_had(tmp_path):
 
 
 @pytest.mark.slow
-def test_machine_that_is_lost_and_comes_back(tmp_path, digits, monkeypatch):
+def test_machine_that_is_lost_and_comes_back(tmp_path, monkeypatch):
     """Two agents of tools/dist_train.sh: the processes of one end with the reason of the other; then both go on."""
-    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+    data = make_digit_scenes(tmp_path / 'digits', num_classification=(100, 20), num_scenes=(1, 1))
+    monkeypatch.setenv('VITPLUG_DIGITS', str(data))
     config, options = TASKS['classification']
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))

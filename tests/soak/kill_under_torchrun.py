@@ -32,8 +32,8 @@ from vitplug.datasets.digit_scenes import make_digit_scenes
 
 COMPARED = ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
 RECORDS = 'trainings.jsonl'
-# A training that hangs after a kill is a fault: so many looks at it, half a second apart. Seconds would count while
-# this machine, and this program with it, is suspended.
+# A training that hangs after a kill is a fault: so many looks at it, half a second apart. Seconds would also count
+# while this machine, and this program with it, is suspended.
 LIMIT = 1200
 # Most steps, validations and checkpoints between two kills; an undisturbed training has 14.
 MOST_LINES = 9
