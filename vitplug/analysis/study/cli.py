@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     chosen.add_argument(
         '--measures',
         metavar='NAME,...',
-        help=f'of {", ".join(MEASURES)} (default {ALL}: those that apply to the model)',
+        help=f'of {", ".join(MEASURES)} (default {ALL}: those that apply to the model and are not slow)',
     )
     chosen.add_argument(
         '--figure',

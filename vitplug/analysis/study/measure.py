@@ -55,6 +55,7 @@ class Measure(ABC):
         needs: What a model must have for it.
         axes: Names of the axes of a value: a number has none, a vector the first, a matrix both.
         compares: True if it observes the model and its baseline together.
+        by_default: Whether it is taken where no measures are named; False for slow ones.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Measure(ABC):
     needs: str
     axes: tuple[str, ...] = ('layer', 'head')
     compares: bool = False
+    by_default: bool = True
 
     def why_not(self, *subjects: Subject) -> str:
         """Why it does not apply to a model (or to the model and its baseline, if it compares them); '' if it does."""

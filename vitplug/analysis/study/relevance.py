@@ -122,8 +122,9 @@ class MapScores(Measure):
     )
     unit = 'share'
     source = 'Zhang et al. 2018; Arras et al. 2022; Samek et al. 2017; EigenCAM: Muhammad and Yeasin 2020, by grad-cam'
-    needs = 'attention'
+    needs = 'attention; to be named: it is slow'
     axes = ()
+    by_default = False
     KEPT = ('picture', 'target')
 
     def why_not(self, subject: Subject) -> str:
@@ -168,9 +169,9 @@ class MapScores(Measure):
         return any(subject.paths[index] == image.path for [index] in shown)
 
     def _truth(self, subject: Subject, image: Loaded, sample):
-        listed = subject.kept.setdefault('listed', None) or find_listed(subject.cfg, subject.paths)
-        subject.kept['listed'] = listed
-        known = listed.get(image.path)
+        if 'listed' not in subject.kept:
+            subject.kept['listed'] = find_listed(subject.cfg, subject.paths)
+        known = subject.kept['listed'].get(image.path)
         return known and subject.predictor.task.truth(*known, sample, image.size)
 
     def _scores(self, subject, batch: Mapping, sample, studied: Studied | None, heat) -> dict[str, float]:
@@ -192,7 +193,8 @@ class MapScores(Measure):
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
         names = [name for name, array in units[0].items() if not array.ndim and name not in self.KEPT]
-        return {name: student(np.stack([unit[name] for unit in units])) for name in names}
+        values = {name: np.stack([unit[name] for unit in units]) for name in names}
+        return {name: student(numbers) for name, numbers in values.items() if np.isfinite(numbers).any()}
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
         pictures = []

@@ -21,7 +21,8 @@ ALL = 'all'
 
 
 def choose(names: str, cka: str = UNBIASED.name) -> list[Measure]:
-    """The measures of a list such as ``'entropy,distance'``; ``'all'`` for all.
+    """The measures of a list such as ``'entropy,distance'``; ``'all'`` for all
+            that are not slow.
 
     Args:
         names: The list.
@@ -31,7 +32,8 @@ def choose(names: str, cka: str = UNBIASED.name) -> list[Measure]:
         ValueError: If a name is unknown; says the closest one. If no measure of the list is CKA, and ``cka`` is another
             than the default.
     """
-    chosen = list(MEASURES.values()) if names == ALL else _named('--measures', names, MEASURES, ALL)
+    defaults = [measure for measure in MEASURES.values() if measure.by_default]
+    chosen = defaults if names == ALL else _named('--measures', names, MEASURES, ALL)
     if cka == UNBIASED.name:
         return chosen
     if not any(isinstance(measure, OfGroups) for measure in chosen):
