@@ -7,13 +7,17 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
+
 from vitplug.analysis.image_size import read_image_size
 from vitplug.config.reading import read_config
 from vitplug.planning.cards import CARDS, GB, GIB
 from vitplug.planning.cli import NODES, scaling_row
+from vitplug.planning.measure_step import WORD, Step, Variant, trace_step
+from vitplug.planning.memory_model import memory_of
 from vitplug.planning.plan import Place, Plan, make_plans
 from vitplug.planning.schedule import read_schedule
-from vitplug.planning.time_model import PASSES, Band, Cluster
+from vitplug.planning.time_model import PASSES, Band, Cluster, communication_seconds, step_seconds, together
 from vitplug.tables import markdown_table
 
 MAIN = (
@@ -30,6 +34,8 @@ MAIN = (
     'vitdet/vit-b-p16-w14-gab_mask-rcnn_16xb4-lsj-100e_coco',
     'foundation/dinov3-b-p16-gab_upernet_8xb2-40k_ade20k-512x512',
 )
+PLAIN = 'context_broadcast/deit-s-p16_8xb128-300e_in1k'
+PLUGS = ('none', 'cb', 'gab', 'residual', 'broad', 'refiner', 'gate', 'registers', 'talking-heads')
 SHOWN = ('l4', 'a100-40', 'a100-80')
 TIMED = 'a100-80'
 NETWORK = 400 * GB / 8
@@ -80,11 +86,41 @@ def scaling(name: str, plans: list[Plan]) -> Iterator[tuple[str, ...]]:
                 yield (name.partition('/')[2], *cells)
 
 
+def plug_rows() -> Iterator[tuple[str, ...]]:
+    """Rows of the plugs of docs/scale.md: DeiT-S in bfloat16, relative to the same without plugs."""
+    for side, batch in ((224, 128), (512, 16)):
+        plain = None
+        for text in PLUGS:
+            cfg = read_config(f'configs/{PLAIN}.py', {'model.backbone.plugs': text, 'model.backbone.img_size': side})
+            step = trace_step(cfg, (3, side, side), batch, Variant(torch.bfloat16))
+            plain = plain or step
+            memory = [memory_of(found, 'ddp', 8, False).peak for found in (step, plain)]
+            more = step.parameters / plain.parameters - 1
+            cells = [_relative(step, plain, Cluster(nodes, gpus, NETWORK)) for nodes, gpus in ((1, 1), (1, 8), (8, 8))]
+            yield f'{text}, {side}', f'{more:+.2%}', f'{memory[0] / memory[1]:.2f}', *cells
+
+
+def _relative(step: Step, plain: Step, cluster: Cluster) -> str:
+    """Times of a step relative to those without plugs, at both ends of the band."""
+    bands = [
+        together(
+            step_seconds(found.operations, CARDS[TIMED]),
+            communication_seconds('ddp', WORD * found.parameters, cluster, CARDS[TIMED]),
+        )
+        for found in (step, plain)
+    ]
+    return f'{bands[0].low / bands[1].low:.2f} / {bands[0].high / bands[1].high:.2f}'
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--configs', nargs='+', default=(), metavar='PART', help='parts of names; default: all twelve')
     parser.add_argument('--scaling', nargs='+', default=(), metavar='PART', help='configs on 1 to 16 nodes as well')
+    parser.add_argument('--plugs', action='store_true', help='the table of plugs in place of all others')
     args = parser.parse_args()
+    if args.plugs:
+        head = ('plug, image size', 'parameters', 'memory', 'time on 1 GPU', '8 GPUs', '64 GPUs')
+        return print(markdown_table([head, *plug_rows()], numeric=range(1, 6)))
     head = ('config', 'images of a GPU', 'float32, GiB', 'half, GiB', 'half with_cp, GiB')
     rows = [(*head, *(f'largest batch, {card}' for card in SHOWN), 'ms a step', 'hours')]
     scaled = [('config', 'strategy', 'nodes', 'images a GPU', 'GiB', 'compute, ms', 'sending, ms', 'share')]
