@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
 from vitplug.files.named import METADATA
@@ -63,7 +64,7 @@ def read_shards(folder: Path, rest: Mapping, allocate: Callable[[torch.Size, tor
             dcp.load(tensors, storage_reader=reader, no_dist=True)
     except ValueError:
         raise
-    except Exception as error:  # whatever damaged pickles and files cause
+    except (Exception, CheckpointException) as error:  # whatever damaged pickles and files cause
         raise ValueError(
             f'{folder} cannot be read ({type(error).__name__}: {" ".join(str(error).split())[:300]}): it is damaged '
             'or not whole; go on from another checkpoint'

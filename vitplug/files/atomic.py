@@ -1,8 +1,10 @@
 """Files that are written completely or not at all, and never through a link or over another file."""
 
 import os
+import re
 import shutil
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -12,6 +14,8 @@ from mmengine.fileio import LocalBackend, register_backend
 
 PARTIAL = '.{}.partial'
 REPLACED = '.{}.replaced'
+# What a sharded checkpoint holds.
+OF_SHARDS = re.compile(r'\.metadata(\.tmp)?|rest\.pth|.+\.distcp')
 
 
 @register_backend('vitplug.atomic')
@@ -44,11 +48,10 @@ class AtomicBackend(LocalBackend):
             self.write(partial, obj)
             if identity(path.parent) != folder:
                 raise FileNotFoundError(f'{path.parent} was removed or replaced while it was written into')
-            os.replace(partial, path)
+            put_in_place(partial, path)
         except OSError:
             partial.unlink(missing_ok=True)
             raise
-        _flush_folder(path.parent)
 
     def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
         """Writes text to a file.
@@ -81,31 +84,60 @@ def _clear(partial: Path) -> None:
     partial.unlink(missing_ok=True)
 
 
-def remove_partial_files(folder: str | Path) -> list[Path]:
-    """Removes what killed writers of checkpoints left half done in a folder, and returns the paths."""
-    found = sorted(path for kind in (PARTIAL, REPLACED) for path in Path(folder).glob(kind.format('*.pth')))
-    partial = [path for path in found if path.is_symlink() or path.is_file() or path.is_dir()]
-    for path in partial:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    return partial
+def remove_partial_files(
+    folder: str | Path, names: Iterable[str] = (PARTIAL.format('*.pth'), REPLACED.format('*.pth'))
+) -> list[Path]:
+    """Removes what killed writers of checkpoints left half done in a folder, and returns the paths.
+
+    Args:
+        folder: The folder.
+        names: Patterns of the names.
+    """
+    found = sorted(path for name in names for path in Path(folder).glob(name))
+    folders = [path for path in found if _holds_shards(path)]
+    files = [path for path in found if path.is_symlink() or path.is_file()]
+    for path in folders:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in files:
+        path.unlink(missing_ok=True)
+    return [*folders, *files]
 
 
-def replace_folder(partial: Path, target: Path) -> None:
-    """Gives a complete folder its name, in place of another one; :func:`bring_back` undoes a replacement cut short.
+def _holds_shards(path: Path) -> bool:
+    """True for a folder with parts of a sharded checkpoint and nothing else."""
+    names = os.listdir(path) if path.is_dir() and not path.is_symlink() else ()
+    return bool(names) and all(map(OF_SHARDS.fullmatch, names))
+
+
+def clear_folder(partial: Path) -> None:
+    """Makes room for a new folder of shards.
+
+    Raises:
+        FileExistsError: if something else is in the way.
+    """
+    if _holds_shards(partial):
+        shutil.rmtree(partial)
+    elif os.path.lexists(partial):
+        raise FileExistsError(f'{partial} is no part of a checkpoint, and is in the way: move it away')
+
+
+def put_in_place(partial: Path, target: Path) -> None:
+    """Gives a complete file or folder its name; :func:`bring_back` undoes the replacement of a folder cut short.
 
     Raises:
         OSError: if it cannot be renamed.
     """
+    if not (_holds_shards(partial) or _holds_shards(target)):
+        os.replace(partial, target)
+        _flush_folder(target.parent)
+        return
     replaced = target.with_name(REPLACED.format(target.name))
-    shutil.rmtree(replaced, ignore_errors=True)
-    if target.is_dir():
+    if os.path.lexists(target):
+        clear_folder(replaced)
         os.rename(target, replaced)
-    os.replace(partial, target)
+    os.rename(partial, target)
     _flush_folder(target.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+    remove_partial_files(target.parent, (replaced.name,))
 
 
 def bring_back(folder: str | Path) -> None:
@@ -120,7 +152,7 @@ def bring_back(folder: str | Path) -> None:
 def remove_folder(path: Path) -> None:
     """Removes a folder; a process killed meanwhile leaves no half of it under its name."""
     partial = path.with_name(PARTIAL.format(path.name))
-    shutil.rmtree(partial, ignore_errors=True)
+    clear_folder(partial)
     os.rename(path, partial)
     shutil.rmtree(partial, ignore_errors=True)
 

@@ -1,7 +1,6 @@
 """Writes sharded checkpoints, and splits whole ones: see :mod:`vitplug.checkpoints.shards`."""
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vitplug.checkpoints.shards import REST, SHARD, with_leaves
-from vitplug.files.atomic import PARTIAL, replace_folder
+from vitplug.files.atomic import PARTIAL, clear_folder, put_in_place
 
 
 def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
@@ -41,7 +40,7 @@ def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
 
     rest = with_leaves(checkpoint, take_out)
     if dist.is_main_process():
-        shutil.rmtree(partial, ignore_errors=True)
+        clear_folder(partial)
     dist.barrier()
     try:
         dcp.save(tensors, storage_writer=dcp.FileSystemWriter(partial))
@@ -54,7 +53,7 @@ def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
             torch.save(rest, file)
             file.flush()
             os.fsync(file.fileno())
-        replace_folder(partial, target)
+        put_in_place(partial, target)
 
 
 def gathered(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
