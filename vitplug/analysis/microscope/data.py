@@ -203,7 +203,7 @@ class Observer:
         self.measures: dict[str, dict[int, Tensor]] = {measure.key: {} for measure in MEASURES}
         self.norms: list[Norms] = []
         self.features: list[Tensor] = []
-        self._last_maps: Tensor | None = None
+        self._last_probs: Tensor | None = None
 
     def __call__(self, name: str, tensor: Tensor, site) -> None:
         place = self.subject.place(site.index, self.size)
@@ -212,18 +212,18 @@ class Observer:
         )
 
     def _take_maps(self, maps: Tensor, place: Place, layer: int) -> None:
-        self._last_maps = maps
-        self._keep('maps', layer, lambda level: attention_tiles(maps, place, level))
+        # The probabilities of a block come before its maps and mostly are the same.
+        probs, self._last_probs = self._last_probs, None
+        if probs is not None and probs.shape == maps.shape and torch.equal(probs, maps):
+            self.tiles.setdefault('maps', {})[layer] = self.tiles['probs'][layer]
+        else:
+            self._keep('maps', layer, lambda level: attention_tiles(maps, place, level))
 
     def _take_probs(self, probs: Tensor, place: Place, layer: int) -> None:
         for measure in MEASURES:
             self.measures[measure.key][layer] = measure.of(probs, place)[0].float().cpu()
-        # The maps of a block come before its probabilities and mostly are the same.
-        maps, self._last_maps = self._last_maps, None
-        if maps is not None and maps.shape == probs.shape and torch.equal(maps, probs):
-            self.tiles.setdefault('probs', {})[layer] = self.tiles['maps'][layer]
-        else:
-            self._keep('probs', layer, lambda level: attention_tiles(probs, place, level))
+        self._last_probs = probs
+        self._keep('probs', layer, lambda level: attention_tiles(probs, place, level))
         if self.rolls:
             mean_NN = dense_maps(probs.mean(2, keepdim=True), place)[:, 0]
             step_NN = attention_rollout([mean_NN])
