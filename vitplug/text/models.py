@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-import vitplug
+from vitplug.adapters import load_plugs, plug_in
 from vitplug.plugs.text import NONE
 
 #: Sizes by name. Source: ``bert_small`` and ``model_size='small'`` of https://github.com/google-research/electra.
@@ -98,7 +98,7 @@ def masked_lm(model: str, plugs: str, vocab_size: int) -> nn.Module:
         raise ValueError(
             f'--model {model} is {config.model_type}: expected electra, which has the network of bert-small'
         )
-    return vitplug.plug_in(library().ElectraForMaskedLM(config), plugs)
+    return plug_in(library().ElectraForMaskedLM(config), plugs)
 
 
 def classifier(model: str, plugs: str | None, num_outputs: int, vocab: str | None) -> tuple[nn.Module, Any]:
@@ -122,10 +122,10 @@ def classifier(model: str, plugs: str | None, num_outputs: int, vocab: str | Non
         raise ValueError(f'--plugs {plugs}: {model} was trained with {own}; leave --plugs out, or name another folder')
     if model in MODELS:
         config.vocab_size = len(tokenizer)
-        return vitplug.plug_in(kind.from_config(config), plugs or NONE), tokenizer
+        return plug_in(kind.from_config(config), plugs or NONE), tokenizer
     found, told = kind.from_pretrained(model, config=config, output_loading_info=True)
     if lacking := [key for key in told['missing_keys'] if not re.search('classifier|pooler', key)]:
         raise ValueError(f'--model {model} lacks weights of the model, such as {lacking[0]}')
-    vitplug.plug_in(found, plugs or own)
+    plug_in(found, plugs or own)
     tokenizer = tokenizer or library().AutoTokenizer.from_pretrained(model)
-    return (found if own == NONE else vitplug.load_plugs(found, model)), tokenizer
+    return (found if own == NONE else load_plugs(found, model)), tokenizer
