@@ -22,11 +22,12 @@ SPREAD = ('rpn_cls', 'rpn_reg', 'fc_cls', 'fc_reg', 'conv_logits')
 
 def detector(**roi_head) -> torch.nn.Module:
     """A Mask R-CNN on a small Swin, which finds objects everywhere."""
-    cfg = Config.fromfile(CONFIG).model
+    config = Config.fromfile(CONFIG)
+    config.merge_from_dict(dict(model=dict(roi_head=roi_head)))
+    cfg = config.model
     cfg.backbone.arch = dict(embed_dims=12, depths=[1, 1, 1], num_heads=[2, 2, 2])
     cfg.backbone.plugs = []
     cfg.neck.in_channels = [12, 24, 48]
-    cfg.merge_from_dict(dict(roi_head=roi_head))
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg).eval()

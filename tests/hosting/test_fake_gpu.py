@@ -6,29 +6,17 @@ would wait for the GPU to read a value (`.item()`, a loop over values).
 """
 
 import sys
-from contextlib import ExitStack, contextmanager, nullcontext
-from unittest.mock import patch
+from contextlib import nullcontext
 
 import pytest
 import torch
 from cases import HOSTS, PLUGS, REFUSED
+from fake_gpu import PRECISIONS, on_fake_gpu
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from vitplug.attention.cache import cached
 
-PRECISIONS = {'float32': None, 'float16': torch.float16, 'bfloat16': torch.bfloat16}
 IMAGES = (2, 3, 64, 96)
-
-
-@contextmanager
-def on_fake_gpu():
-    """New tensors on a fake GPU, and autocast, which torch leaves off where it finds no driver."""
-    with ExitStack() as stack:
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(torch.device('cuda'))
-        stack.enter_context(patch('torch.cuda.amp.common.amp_definitely_not_available', lambda: False))
-        stack.enter_context(patch('torch.cuda.is_bf16_supported', lambda: True))
-        yield
 
 
 def check(host: str, plugs) -> None:

@@ -1,7 +1,7 @@
 """Whole models on a fake GPU: padded batches, checkpointing, losses and moving averages read no value there.
 
 Detectors run up to their heads, with as many regions as they sample. What reads values in mmdet (assigning boxes to
-anchors), mmseg (its accuracy) and mmpretrain (the largest label) is left out, as :mod:`vitplug.planning.steps` says.
+anchors), mmseg (its accuracy) and mmpretrain (the largest label) is left out, as :mod:`vitplug.tasks.losses` says.
 """
 
 from contextlib import nullcontext
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_gpu import PRECISIONS, on_fake_gpu
 from mmengine.config import Config
 from mmengine.model import ExponentialMovingAverage
-from test_fake_gpu import PRECISIONS, on_fake_gpu
 
 from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.hosting import mark_padding
 from vitplug.planning.gpu_forms import without_roi_kernels
-from vitplug.planning.steps import training_losses
+from vitplug.tasks.losses import training_losses
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'digits'
 MODELS = {

@@ -25,9 +25,9 @@ from vitplug.analysis.costs import silence_logs
 from vitplug.analysis.image_size import read_image_size
 from vitplug.planning.cards import GIB, Card
 from vitplug.planning.measure_step import Variant, make_optimizer, trace_step
-from vitplug.planning.steps import training_losses
 from vitplug.planning.time_model import step_seconds
 from vitplug.tables import format_table
+from vitplug.tasks.losses import training_losses
 
 # Config, images, and whether the backbone's blocks are checkpointed.
 CASES = (

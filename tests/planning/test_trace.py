@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from vitplug.planning.gpu_forms import as_on_a_gpu
 from vitplug.planning.measure_step import Variant, trace_step
-from vitplug.planning.steps import training_losses
 from vitplug.planning.trace import Trace
+from vitplug.tasks.losses import training_losses
 
 MIB = 2**20
 ARCH = dict(embed_dims=96, num_layers=3, num_heads=3, feedforward_channels=384)

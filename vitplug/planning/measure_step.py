@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.errors.traceback_part import failing_part
+from vitplug.tasks.losses import training_losses
 
 from .gpu_forms import as_on_a_gpu, without_roi_kernels
-from .steps import training_losses
 from .trace import GRAIN, Operation, Trace
 
 WORD = 4

@@ -23,7 +23,7 @@ from .figures import FIGURES
 from .images import find_images
 from .measure import Measure
 from .options import add_baseline, add_images, add_settings, model_config
-from .plan import LeftOut, check_images, finished, identity, plan
+from .plan import LeftOut, check_images, check_named, finished, identity, plan
 from .run import run
 from .store import check_folder, open_store
 from .subject import BASELINE, MODEL, Subject
@@ -58,8 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         subjects = [Subject.read(*one, args.device, args.allow_changes, args.blocks) for one in named]
         _check_blocks(args.blocks, subjects)
         usable, skipped = check_images(subjects, paths)
+        check_named(measures, subjects, named_by)
         with open_store(out, identity(subjects, usable)) as store:
-            jobs, left_out = plan(measures, subjects, store, named_by)
+            jobs, left_out = plan(measures, subjects, store)
             _check_cka(args.cka, [job.measure for job in jobs], left_out)
             _say(left_out)
             run(jobs, subjects, usable, store)

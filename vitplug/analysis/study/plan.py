@@ -14,7 +14,7 @@ from vitplug.stacks import installed
 from .measure import Measure
 from .run import Job
 from .store import Store
-from .subject import MODEL, Subject
+from .subject import Subject
 
 #: Reasons, by measure and model.
 LeftOut = Mapping[str, Mapping[str, str]]
@@ -70,8 +70,26 @@ def identity(subjects: Sequence[Subject], paths: Sequence[Path]) -> dict:
     return dict(vitplug=installed(['vitplug']).get('vitplug'), baseline=None) | models | dict(images=images)
 
 
+def check_named(measures: Iterable[Measure], subjects: Sequence[Subject], named_by: str) -> None:
+    """Checks that measures that were named one by one apply to the model, before anything is written.
+
+    Args:
+        measures: The wanted ones.
+        subjects: The model, and the baseline if there is one.
+        named_by: The option that names them; '' if none does.
+
+    Raises:
+        ValueError: If one does not apply; says why.
+    """
+    for measure in measures if named_by else ():
+        group = subjects if measure.compares else subjects[:1]
+        if reason := measure.why_not(*group):
+            label = ' and '.join(subject.label for subject in group)
+            raise ValueError(f'{named_by} {measure.name}: does not apply to the {label}: {reason}')
+
+
 def plan(
-    measures: Iterable[Measure], subjects: Sequence[Subject], store: Store, named_by: str = ''
+    measures: Iterable[Measure], subjects: Sequence[Subject], store: Store
 ) -> tuple[list[Job], dict[str, dict[str, str]]]:
     """The measures that apply, on each model or on both together.
 
@@ -79,21 +97,15 @@ def plan(
         measures: The wanted ones.
         subjects: The model, and the baseline if there is one.
         store: Where arrays are kept.
-        named_by: The option that names the measures one by one; '' if none does.
 
     Returns:
         The jobs, and the reasons for measures, or parts of them, that do not apply.
-
-    Raises:
-        ValueError: If a named measure does not apply to the model.
     """
     jobs, left_out = [], {}
     for measure in measures:
         for group in [subjects] if measure.compares else [[subject] for subject in subjects]:
             job = Job(measure, group, store)
             reason = measure.why_not(*group)
-            if reason and named_by and group[0].label == MODEL:
-                raise ValueError(f'{named_by} {measure.name}: does not apply to the {job.label}: {reason}')
             if not reason:
                 jobs.append(job)
             if said := reason or measure.left_out(*group):

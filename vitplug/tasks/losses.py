@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitplug.tasks import TASKS
+from . import TASKS
 
 Losses = Iterable[Tensor]
 
