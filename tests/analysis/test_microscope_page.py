@@ -304,11 +304,11 @@ def test_models_without_a_head(browser, folder):
     for role, name in (('This model', 'plugged'), ('Baseline', 'plain')):
         change, scores, left = without_head(folder, name, 1, 2)
         own = said[said.index(role) :]
-        fall = float(re.search(r'The score falls by (-?[\d.e-]+) \(random', own)[1])
+        fall = float(re.search(r'Fall of the score: (-?[\d.e-]+) \(random', own)[1])
         assert fall == pytest.approx(scores.max() - left[scores.argmax()], abs=2e-4)
         number = float(re.search(r'The last features change by ([\d.e-]+) of their norm', own)[1])
         assert number == pytest.approx(change, rel=0.01)
-        assert ('the same class' in own.partition('The score')[0]) == (scores.argmax() == left.argmax())
+        assert ('the same class' in own.partition('Fall of')[0]) == (scores.argmax() == left.argmax())
     assert page.run("return document.getElementById('block').value") == '1'
     page.press(canvas_of('model', 'edits'), '\ue012', '\ue013')  # left, up
     assert 'Without head 1 of block 0' in page.said('Without head 1 of block 0')

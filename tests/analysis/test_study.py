@@ -174,7 +174,7 @@ def test_no_row_twice(folder, tmp_path):
     said = analyze(folder, f'plugged.py plugged.pth --num 5 --out {tmp_path}/out').out
     assert 'left out: entropy of the model: class token: the model has none; all queries: they are the patch' in said
     lines = [re.split('  +', line) for line in said.splitlines()]
-    # Nothing is a sink here: its rows are zeros.
+    # Without a sink, there is none of any class.
     numbers = [(line[0], *line[-4:]) for line in lines if len(line) == 8 and line[0] != 'sinks']
     assert len(numbers) == len(set(numbers)) > 5, said
 
@@ -204,6 +204,41 @@ def test_segmentor_and_detector(digits, tmp_path, monkeypatch):
                 assert np.isfinite(array(numbers)).any(), (name, value)
     heads = array(swin['distance']['values']['model']['mean distance'])
     assert np.isfinite(heads).sum(1).tolist() == [2, 2, 4, 4, 8, 8] and (heads[np.isfinite(heads)] > 0).all()
+
+
+@pytest.mark.slow
+def test_map_scores_of_a_segmentor(digits, tmp_path, monkeypatch):
+    """Scores of the drawn maps against the label maps of the data, from the stored arrays."""
+    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+
+    def without_background(module):
+        if type(module).__name__ == 'Conv2d' and module.out_channels == 11:
+            module.weight.normal_()
+            module.bias.zero_()
+
+    save_untrained(SEGMENTATION, tmp_path / 'vit.pth', without_background)
+    out = tmp_path / 'out'
+    analyze(tmp_path, f'{SEGMENTATION} vit.pth --measures map_scores,sinks,sink_map --num 4 --out {out}')
+    found = results_in(out)
+    values = found['measures']['map_scores']['values']['model']
+    with np.load(out / 'arrays/model.map_scores.npz') as stored:
+        arrays = {key: stored[key] for key in stored.files}
+    scored = 0
+    for number, path in enumerate(found['images']['files']):
+        labels = np.asarray(Image.open(path.replace('images', 'annotations')))
+        present, counts = np.unique(labels, return_counts=True)
+        mask = labels == present[np.argsort(-counts, kind='stable')[1]]
+        for name in ('attention', 'rollout', 'random'):
+            heat = arrays.get(f'{number:05}/{name} ')
+            mass = arrays[f'{number:05}/{name}: relevance mass']
+            if heat is None:  # the class is predicted nowhere
+                assert np.isnan(mass)
+                continue
+            assert mass == pytest.approx(heat[mask].sum(dtype=float) / heat.sum(dtype=float), rel=1e-5)
+            left = arrays[f'{number:05}/{name}: score left by pixel flipping']
+            assert 0 < left < 2
+            scored += 1
+    assert scored and values['share of the image in the mask']['n'] == scored // 3
 
 
 def test_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
@@ -560,7 +595,6 @@ def test_a_new_measure_is_one_entry(folder, tmp_path, monkeypatch):
         ('--edit head-zeros', r"--edit head-zeros: there is no 'head-zeros': did you mean head-zero\?"),
         ('--edit head-zero --cka paper-bvit', '--cka paper-bvit: no edit is of CKA'),
         ('--edit head-zero --figure cb-figure10', 'not allowed with argument'),
-        ('--edit head-mean --num 1', 'head-mean: does not apply to the model: it takes values of other images'),
         ('--figure cb-figure10 --measures entropy', 'not allowed with argument'),
         ('--images nowhere', '--images: no such file or folder: nowhere'),
         ('--out data', '--out: data holds other files'),

@@ -68,7 +68,7 @@ class _OfQkv(_Editor):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
     ) -> tuple[Tensor, Tensor, Tensor, Carry]:
-        return *(self.change(name, t, site) for name, t in zip('qkv', (q, k, v), strict=True)), carry
+        return self.change('q', q, site), self.change('k', k, site), self.change('v', v, site), carry
 
 
 class _OfMaps(_Editor):
@@ -109,7 +109,7 @@ class _EditPlug(Plug):
 
 
 @contextmanager
-def edited(blocks: Sequence[nn.Module], edits: Edits) -> Iterator[None]:
+def edited(blocks: Sequence[Any], edits: Edits) -> Iterator[None]:
     """Edits intermediates of every forward inside a ``with`` block; see :meth:`PluggedModel.edited`."""
     by_socket = _by_socket(blocks, edits)
     name = f'edits_{sum(key.startswith("edits_") for key in blocks[0].plugs)}'
@@ -125,7 +125,7 @@ def edited(blocks: Sequence[nn.Module], edits: Edits) -> Iterator[None]:
             del block.plugs[name]
 
 
-def _by_socket(blocks: Sequence[nn.Module], edits: Edits) -> list[dict[str, nn.Module]]:
+def _by_socket(blocks: Sequence[Any], edits: Edits) -> list[dict[str, nn.Module]]:
     """The modules of each block, by socket.
 
     Raises:
@@ -145,7 +145,7 @@ def _by_socket(blocks: Sequence[nn.Module], edits: Edits) -> list[dict[str, nn.M
     ]
 
 
-def _check(name: str, index: int, blocks: Sequence[nn.Module]) -> None:
+def _check(name: str, index: int, blocks: Sequence[Any]) -> None:
     if index not in range(len(blocks)):
         raise ValueError(f'edits of {name!r} in block {index}: this backbone has blocks 0 to {len(blocks) - 1}')
     block = blocks[index]
@@ -155,7 +155,7 @@ def _check(name: str, index: int, blocks: Sequence[nn.Module]) -> None:
     raise ValueError(f'edits of {name!r} in block {index}: it has none; blocks {others} have')
 
 
-def _has(name: str, block: nn.Module) -> bool:
+def _has(name: str, block: Any) -> bool:
     socket, shape = EDITABLE[name], block.shape
     lacking = {socket for branch, sockets in BRANCHES.items() if branch not in shape.branches for socket in sockets}
     if not shape.map_heads:

@@ -321,7 +321,7 @@
     const found = editAt(panel);
     if (!found) return state.head < 0 ? 'Choose a head: click a cell, use the arrow keys or the sliders.' : 'This block has no such head.';
     const [features, score] = [found.features, found.score].map((pair) => pair.map(number));
-    const fall = found.score[0] === null ? '' : ` The score falls by ${score[0]} (random change as large: ${score[1]}).`;
+    const fall = found.score[0] === null ? '' : ` Fall of the score: ${score[0]} (random change as large: ${score[1]}).`;
     return `Without head ${state.head} of block ${state.block}: ${found.words}.${fall} `
       + `The last features change by ${features[0]} of their norm (random: ${features[1]}).`;
   }
