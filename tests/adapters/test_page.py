@@ -30,13 +30,15 @@ def only_here():
         _MAPS[kind].update(found)
 
 
-@pytest.mark.parametrize('code', [*CODES, *OF_README], ids=['timm', 'transformers', 'torch', 'readme'])
+@pytest.mark.parametrize('code', [*CODES, *OF_README], ids=['timm', 'transformers', 'torch', 'measures', 'readme'])
 def test_program_runs(code):
     if 'transformers' in code:
         pytest.importorskip('transformers')
     scope = {'__name__': 'my_model'}
     exec(code, scope)
-    assert 'GaussianAttentionBias' in scope['model'].plug_summary
+    assert 'GaussianAttentionBias' in scope['model'].plug_summary or scope['found']['attention_distance'][11].shape == (
+        3,
+    )
 
 
 def test_a_model_of_ones_own_is_itself_without_plugs():
