@@ -1,6 +1,6 @@
 """How often a block writes a tensor of all pairs of tokens, by plug, in the forms of a GPU.
 
-    PYTHONPATH=. python tests/planning/n_by_n.py [--side 48]
+    PYTHONPATH=. python tests/planning/n_by_n.py [--side 32]
 
 Models of three and of four blocks of DeiT-S are traced; the difference is what a block writes. A tensor counts when two
 of its axes have all tokens, and as much as its entries are of B x H x N x N.
@@ -85,7 +85,7 @@ def row(name: str, plugs, side: int) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--side', type=int, default=48, help='patches along an image; default 48')
+    parser.add_argument('--side', type=int, default=32, help='patches along an image; default 32')
     side = parser.parse_args().side
     rows = [('plug', 'float32 forward', 'float32 backward', 'bfloat16 forward', 'bfloat16 backward')]
     for name in ('none', *SHORT_NAMES, *FORMS):

@@ -102,6 +102,6 @@ def test_schedules_count_steps():
         read_schedule(epochs, 10)
 
 
-def test_cards_leave_room_for_cuda_and_fragments():
-    assert all(0.85 < usable(card) / card.memory < 0.95 for card in CARDS.values())
+def test_cards_leave_room_for_cuda_and_a_margin():
+    assert all(0.8 < usable(card) / card.memory < 0.85 for card in CARDS.values())
     assert CARDS['h200'].bandwidth == 4800 * GB

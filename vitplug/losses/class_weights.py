@@ -24,7 +24,9 @@ class SegCrossEntropyLoss(CrossEntropyLoss):
         """The loss for logits ``(B, classes, H, W)`` and classes ``(B, H, W)``."""
         is_mean = (reduction_override or self.reduction) == 'mean'
         if self.class_weight is not None and avg_factor is None and is_mean:
-            avg_factor = cls_score.new_tensor(self.class_weight)[label[label != ignore_index]].sum()
+            # Not by an index of the pixels that count, whose number a GPU would have to tell first.
+            counts = label != ignore_index
+            avg_factor = (cls_score.new_tensor(self.class_weight)[label.where(counts, 0)] * counts).sum()
         return super().forward(
             cls_score, label, weight, avg_factor, reduction_override, ignore_index=ignore_index, **kwargs
         )

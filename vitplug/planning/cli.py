@@ -17,7 +17,7 @@ from vitplug.tables import format_table
 from vitplug.tasks import check_scope
 
 from .cards import CARDS, GB, GIB
-from .memory_model import CONTEXT, FRAGMENTS, usable
+from .memory_model import CONTEXT, MARGIN, usable
 from .plan import Place, Plan, make_plans
 from .schedule import read_schedule
 from .time_model import PASSES, Band, Cluster
@@ -63,7 +63,7 @@ def report(cfg: Config, args: argparse.Namespace) -> Iterator[str]:
     yield f'images     {batch} a GPU of {size}'
     yield (
         f'where      {args.nodes} x {args.gpus} {card.name}, {args.strategy}; {usable(card) / GIB:.1f} GiB for tensors '
-        f'(less {CONTEXT / GIB:.0f} GiB for CUDA and NCCL and {FRAGMENTS:.0%} for fragments)'
+        f'(less {CONTEXT / GIB:.0f} GiB for CUDA and NCCL and {MARGIN:.0%} as a margin)'
     )
     plans = list(make_plans(cfg, size.chw, batch, place))
     yield ''

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from .cards import GIB, Card
 from .measure_step import Step
 
-# CUDA's context, cuBLAS's and cuDNN's workspaces and NCCL's buffers, and the share that fragments of freed memory take.
+# CUDA's context and NCCL's buffers, and the share for workspaces, fragments of freed memory and the model's error: plans
+# were 6 to 19 % below the memory that mmdet and mmseg published (docs/plan.md).
 CONTEXT = 1.0 * GIB
-FRAGMENTS = 0.06
+MARGIN = 0.15
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def memory_of(step: Step, strategy: str, processes: int, has_average: bool) -> M
 
 def usable(card: Card) -> float:
     """Bytes of a card that tensors can take."""
-    return (card.memory - CONTEXT) * (1 - FRAGMENTS)
+    return (card.memory - CONTEXT) * (1 - MARGIN)
 
 
 def largest_batch(small: tuple[int, float], large: tuple[int, float], room: float) -> int:
