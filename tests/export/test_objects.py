@@ -120,5 +120,5 @@ def test_objects_in_onnx(tmp_path):
     def run(images):
         return [torch.from_numpy(output) for output in session.run(None, {'images': images.numpy()})]
 
-    images = [torch.randn(1, 1, 96, 192), torch.randn(1, 1, 64, 64), torch.zeros(1, 1, 128, 128)]
+    images = [torch.randn(1, 1, 96, 192), torch.randn(1, 1, 64, 64)]
     check(compare(network, run, [(str(tuple(one.shape)), one) for one in images]), TOLERANCE)
