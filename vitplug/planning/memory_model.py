@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from .cards import GIB, Card
 from .measure_step import Step
 
-# CUDA's context and NCCL's buffers, and the share for workspaces, fragments of freed memory and the model's error: plans
-# were 6 to 19 % below the memory that mmdet and mmseg published (docs/plan.md).
+# CUDA's context and NCCL's buffers, and the share for workspaces, fragments of freed memory and the model's error:
+# docs/plan.md has plans beside the memory that mmdet and mmseg published.
 CONTEXT = 1.0 * GIB
 MARGIN = 0.15
 
