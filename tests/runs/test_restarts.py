@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 from mmengine.config import ConfigDict
 from soak import kill_under_torchrun
@@ -144,9 +145,9 @@ def test_killed_training_ends_as_if_nobody_had(tmp_path):
 
 
 @pytest.mark.slow
-def test_machine_that_is_lost_and_comes_back(tmp_path, monkeypatch):
-    """Two agents of tools/dist_train.sh: the processes of one end with the reason of the other; then both go on."""
-    data = make_digit_scenes(tmp_path / 'digits', num_classification=(100, 20), num_scenes=(1, 1))
+def test_machine_that_is_lost(tmp_path, monkeypatch):
+    """Two agents of tools/dist_train.sh: the processes of one end within a minute with the reason of the other."""
+    data = make_digit_scenes(tmp_path / 'digits', num_classification=(1200, 20), num_scenes=(1, 1))
     monkeypatch.setenv('VITPLUG_DIGITS', str(data))
     config, options = TASKS['classification']
     with socket.socket() as free:
@@ -168,16 +169,21 @@ def test_machine_that_is_lost_and_comes_back(tmp_path, monkeypatch):
     agents = [agent(0, 'first.log'), agent(1, 'second.log')]
     try:
         wait_until((tmp_path / 'work' / 'last_checkpoint').is_file)
-        os.killpg(agents[1].pid, signal.SIGKILL)
+        kill_machine(agents[1])
+        killed = time.monotonic()
         wait_until(lambda: 'error: process 0: lost the connection' in (tmp_path / 'first.log').read_text())
-        agents.append(agent(1, 'third.log'))
-        assert [agents[i].wait(timeout=300) for i in (0, 2)] == [0, 0], (tmp_path / 'first.log').read_text()
+        assert time.monotonic() - killed < 60
     finally:
         for one in agents:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
-    said = (tmp_path / 'first.log').read_text()
-    assert 'resumed epoch: ' in said and 'Epoch(val) [4]' in said
+
+
+def kill_machine(agent):
+    """The agent and all processes that it started, whose sessions are their own."""
+    first = psutil.Process(agent.pid)
+    for process in [first, *first.children(recursive=True)]:
+        process.kill()
 
 
 def wait_until(condition):
