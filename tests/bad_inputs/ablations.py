@@ -97,6 +97,8 @@ ROWS = rows({
             ('data --report', r'data has no grid\.json: name the folder of a grid'),
         'mechanisms without the folder of a grid':
             ('data --mechanisms', r'data has no grid\.json: name the folder of a grid'),
+        'mechanisms on no image':
+            ('grid --mechanisms 0', r'--mechanisms 0: expected at least 1 image', trained_cell),
         'mechanisms of a grid without finished cells':
             ('grid --mechanisms', r'--mechanisms: no finished cell of grid has one of these plugs alone',
              trained_cell),

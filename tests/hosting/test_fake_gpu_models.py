@@ -1,7 +1,7 @@
 """Whole models on a fake GPU: padded batches, checkpointing, losses and moving averages read no value there.
 
 Detectors run up to their heads, with as many regions as they sample. What reads values in mmdet (assigning boxes to
-anchors), mmseg (its accuracy) and mmpretrain (the largest label) is left out, as :mod:`vitplug.tasks.losses` says.
+anchors), mmseg (its accuracy) and mmpretrain (the largest label) is left out, as :mod:`vitplug.tasks.step_losses` says.
 """
 
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ from mmengine.model import ExponentialMovingAverage
 from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.hosting import mark_padding
 from vitplug.planning.gpu_forms import without_roi_kernels
-from vitplug.tasks.losses import training_losses
+from vitplug.tasks import TASKS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'digits'
 MODELS = {
@@ -60,7 +60,7 @@ def check(name: str, plugs: str, with_cp: bool) -> None:
             if cfg.default_scope != 'mmpretrain':
                 mark_padding(images, [(side, side), (side // 2, side)])
             with torch.autocast('cuda', dtype=dtype) if dtype else nullcontext():
-                loss = training_losses(cfg.default_scope, model, images)
+                loss = sum(TASKS[cfg.default_scope].training_losses(model, images))
             assert loss.device.type == 'cuda' and loss.requires_grad
 
 

@@ -27,7 +27,7 @@ from vitplug.planning.cards import GIB, Card
 from vitplug.planning.measure_step import Variant, make_optimizer, trace_step
 from vitplug.planning.time_model import step_seconds
 from vitplug.tables import format_table
-from vitplug.tasks.losses import training_losses
+from vitplug.tasks import TASKS
 
 # Config, images, and whether the backbone's blocks are checkpointed.
 CASES = (
@@ -80,7 +80,7 @@ def measure(path: str, batch: int, with_cp: bool) -> None:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def step(images: torch.Tensor) -> None:
-        training_losses(cfg.default_scope, model, images).backward()
+        sum(TASKS[cfg.default_scope].training_losses(model, images)).backward()
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(trained, **clip)
         optimizer.step()

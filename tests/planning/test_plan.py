@@ -1,14 +1,16 @@
 """Strategies, bands and schedules against numbers worked out by hand."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from mmengine.config import Config
 
 from vitplug.planning.cards import CARDS, GB, GIB, Card
-from vitplug.planning.measure_step import Step
+from vitplug.planning.measure_step import Step, Variant
 from vitplug.planning.memory_model import largest_batch, memory_of, usable
+from vitplug.planning.plan import Place, Plan
 from vitplug.planning.schedule import read_schedule
 from vitplug.planning.time_model import BEST, WORST, Band, Cluster, communication_seconds, step_seconds, together
 from vitplug.planning.trace import Operation
@@ -66,6 +68,18 @@ def test_an_operation_takes_the_longer_of_products_and_bytes(operation, seconds)
 def test_many_small_kernels_take_the_time_to_start_them():
     band = step_seconds({Operation('add', 0, 1, torch.float32): 1000}, CARDS['h200'])
     assert band == Band(1000 * BEST.start, 1000 * WORST.start)
+
+
+def test_small_batches_take_at_least_the_kernels_starts():
+    def step(batch: int, each: int) -> Step:
+        return replace(STEP, batch=batch, operations=Counter({Operation('mm', each, 1, torch.float32): 10}))
+
+    place = Place(CARD, Cluster(1, 8, 1.0), 'ddp', False)
+    plan = Plan(Variant(None, False), step(32, 40_000), step(64, 100_000), place)
+    small, large = (step_seconds(one.operations, CARD) for one in (plan.small, plan.step))
+    assert (plan.compute_of(32), plan.compute_of(64)) == (small, large)
+    assert plan.compute_of(16).low == pytest.approx(small.low / 2)  # the line gives 10 / 40 of it
+    assert plan.compute_of(1e-9) == Band(10 * BEST.start, 10 * WORST.start)
 
 
 def test_rings_send_as_their_equations_say():

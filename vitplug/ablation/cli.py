@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return across([Path(args.grid), *args.across], args.out)
         if args.report:
             return report(Path(args.grid))
-        if args.mechanisms:
+        if args.mechanisms is not None:
             return mechanisms(Path(args.grid), args.mechanisms)
         grid, out = read_grid_and_folder(args)
         check_folder(out, grid)
@@ -283,6 +283,8 @@ def report(folder: Path) -> None:
 
 def mechanisms(folder: Path, num: int) -> None:
     """Measures the claims of the papers on the trained cells of a grid."""
+    if num < 1:
+        raise ValueError(f'--mechanisms {num}: expected at least 1 image')
     from .mechanisms import look_for_mechanisms
 
     look_for_mechanisms(folder, num)

@@ -95,8 +95,9 @@ class Attention:
 
     def _multiplies(self, logits: Tensor) -> bool:
         """Whether logits of extra keys become a channel of q and k."""
-        are_few = tuning.on_cpu(self.q.device) and self.q.shape[-2] * self.num_keys < tuning.TILES_FROM**2
-        return torch.is_grad_enabled() and logits.requires_grad and not self.biases and not are_few
+        if self.biases or not (torch.is_grad_enabled() and logits.requires_grad):
+            return False
+        return not tuning.on_cpu(self.q.device) or self.q.shape[-2] * self.num_keys >= tuning.TILES_FROM**2
 
     @property
     def offset_bias(self) -> OffsetBias | None:

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from vitplug.analysis.image_size import read_image_size
 from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.parts import as_list
+from vitplug.config.parts import averaging_hooks
 from vitplug.config.reading import CONFIG_HELP, add_options, read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.readers import refuse_code_in_files
@@ -58,7 +58,7 @@ def report(cfg: Config, args: argparse.Namespace) -> Iterator[str]:
     batch = args.batch or cfg.train_dataloader.batch_size
     cluster = Cluster(args.nodes, args.gpus, args.network * GB / 8)
     card = CARDS[args.gpu]
-    place = Place(card, cluster, args.strategy, _has_average(cfg))
+    place = Place(card, cluster, args.strategy, bool(averaging_hooks(cfg)))
     yield TITLE
     yield f'images     {batch} a GPU of {size}'
     yield (
@@ -75,10 +75,6 @@ def report(cfg: Config, args: argparse.Namespace) -> Iterator[str]:
         yield ''
         yield format_table(_scaling_rows(plans[0], batch * cluster.processes), numeric=range(2, 7))
         yield 'the total batch stays the same; a share: at worst to at best, of what as many GPUs could do'
-
-
-def _has_average(cfg: Config) -> bool:
-    return any('EMAHook' in str(hook.get('type')) for hook in as_list(cfg.get('custom_hooks') or []))
 
 
 def _rows(plans: Sequence[Plan]) -> list[tuple[str, ...]]:

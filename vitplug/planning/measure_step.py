@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.errors.traceback_part import failing_part
-from vitplug.tasks.losses import training_losses
+from vitplug.tasks import TASKS
 
 from .gpu_forms import as_on_a_gpu, without_roi_kernels
 from .trace import GRAIN, Operation, Trace
@@ -105,7 +105,7 @@ def trace_step(
         before = trace.current
         try:
             with _autocast(variant):
-                loss = training_losses(cfg.default_scope, model, images)
+                loss = sum(TASKS[cfg.default_scope].training_losses(model, images))
             saved = trace.current - before
             loss.backward()
         except (RuntimeError, TypeError, AttributeError, NotImplementedError) as error:

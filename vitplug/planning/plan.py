@@ -9,7 +9,7 @@ from mmengine.config import Config
 from .cards import Card
 from .measure_step import WORD, Step, Variant, trace_step
 from .memory_model import Memory, largest_batch, memory_of, usable
-from .time_model import Band, Cluster, communication_seconds, step_seconds, together
+from .time_model import Band, Cluster, communication_seconds, start_seconds, step_seconds, together
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,19 @@ class Plan:
         return together(self.compute, self.communication)
 
     def compute_of(self, batch: float) -> Band:
-        """Seconds of a step of another batch, on the line through the two traced ones."""
+        """Seconds of a step of another batch, on the line through the two traced ones.
+
+        Below them the line may fall faster than the number of images; there the time falls with it, until the kernels'
+        starts decide.
+        """
         few, many = (step_seconds(step.operations, self.place.card) for step in (self.small, self.step))
-        share = self._share(batch)
-        return Band(*(max(0.0, a + share * (b - a)) for a, b in ((few.low, many.low), (few.high, many.high))))
+        starts = start_seconds(self.small.operations)
+        share, images = self._share(batch), batch / self.small.batch
+
+        def at(a: float, b: float, start: float) -> float:
+            return max(a + share * (b - a), a * min(images, 1.0), start)
+
+        return Band(at(few.low, many.low, starts.low), at(few.high, many.high, starts.high))
 
     def peak_of(self, batch: float) -> float:
         """Bytes of the peak of another batch, on the line through the two traced ones."""

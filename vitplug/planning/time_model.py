@@ -53,6 +53,11 @@ BEST = Reached(products=0.9, bandwidth=0.95, link=0.9, start=2 * MICRO)
 WORST = Reached(products=0.3, bandwidth=0.4, link=0.5, start=15 * MICRO)
 
 
+def start_seconds(operations: Mapping[Operation, int]) -> Band:
+    """Seconds in which the kernels of a step are started, whatever its batch."""
+    return Band(*(sum(operations.values()) * reached.start for reached in (BEST, WORST)))
+
+
 def step_seconds(operations: Mapping[Operation, int], card: Card) -> Band:
     """Seconds of one step on a card, without communication."""
     return Band(*(_seconds(operations, card, reached) for reached in (BEST, WORST)))

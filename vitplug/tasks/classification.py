@@ -62,6 +62,11 @@ class Classification(Task):
 
         return DataSample().set_gt_label(0)
 
+    def training_losses(self, model, images):
+        from .step_losses import of_classifier
+
+        return of_classifier(model, images, self.made_samples(images))
+
     def describe_inference(self, model) -> str:
         return 'backbone, neck and head'
 

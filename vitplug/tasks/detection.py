@@ -147,6 +147,11 @@ class Detection(Task):
         sample.ignored_instances = InstanceData(bboxes=box[:0], labels=labels[:0])
         return sample
 
+    def training_losses(self, model, images):
+        from .step_losses import of_detector
+
+        return of_detector(model, images)
+
     def describe_inference(self, model) -> str:
         if not hasattr(model, 'roi_head'):
             return 'backbone, neck and head; without anchors and suppression'

@@ -83,6 +83,11 @@ class Segmentation(Task):
         sample.gt_sem_seg = PixelData(data=torch.zeros(1, *size, dtype=torch.long))
         return sample
 
+    def training_losses(self, model, images):
+        from .step_losses import of_segmentor
+
+        return of_segmentor(model, images, self.made_samples(images))
+
     def describe_inference(self, model) -> str:
         return 'backbone, neck and decode head; an auxiliary head is for training and has parameters only'
 

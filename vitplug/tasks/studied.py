@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from mmengine.structures import BaseDataElement
 
 from .kept import IOU, probabilities
@@ -82,20 +83,15 @@ def studied_objects(sample: BaseDataElement, found: Outcome, truth: Outcome | No
 
 def _mask(found: tuple, truth: Outcome) -> np.ndarray | None:
     """The pixels of the annotated object that a box found; its box where there are no masks."""
+    from torchvision.ops import box_iou
+
     box, _, label = found
-    same = [other for other, _, kind in truth.boxes if kind == label and _overlap(box, other) >= IOU]
-    if not same or truth.labels is None:
+    same = torch.tensor([other for other, _, kind in truth.boxes if kind == label], dtype=torch.float64).reshape(-1, 4)
+    overlaps = box_iou(torch.tensor([box], dtype=torch.float64), same)[0]
+    if truth.labels is None or not (overlaps >= IOU).any():
         return None
-    left, top, right, bottom = max(same, key=lambda other: _overlap(box, other))
+    left, top, right, bottom = same[overlaps.argmax()].tolist()
     inside = np.zeros(truth.labels.shape, bool)
     inside[int(top) : int(np.ceil(bottom)), int(left) : int(np.ceil(right))] = True
     mask = inside & (truth.labels == label)
     return mask if mask.any() else None
-
-
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> float:
-    """Intersection over union of two boxes."""
-    sides = [max(min(a[i + 2], b[i + 2]) - max(a[i], b[i]), 0) for i in (0, 1)]
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    common = sides[0] * sides[1]
-    return common / max(sum(areas) - common, np.finfo(float).tiny)

@@ -1,7 +1,7 @@
 """The description of a task: everything in which mmpretrain, mmseg and mmdet differ for vitplug."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,6 +120,17 @@ class Task(ABC):
     @abstractmethod
     def made_sample(self, size: tuple[int, int]) -> BaseDataElement:
         """The annotations of a made image of ``(height, width)`` pixels, all of the first class."""
+
+    def made_samples(self, images: Tensor) -> list[BaseDataElement]:
+        """The annotations of :meth:`made_sample` for each of some images ``(B, C, H, W)``, on their device."""
+        return [self.made_sample(tuple(images.shape[-2:])).to(images.device) for _ in images]
+
+    @abstractmethod
+    def training_losses(self, model: nn.Module, images: Tensor) -> Iterable[Tensor]:
+        """Losses of a training step on images ``(B, C, H, W)`` with made annotations, without reading a value.
+
+        They have the sizes of the model's own losses, and run on fake tensors.
+        """
 
     @abstractmethod
     def describe_inference(self, model: nn.Module) -> str:

@@ -109,6 +109,11 @@ MAPS: Mapping[str, Callable[[_Image], np.ndarray | None]] = {
 }
 
 
+def _is_shown(subject: Subject, image: Loaded) -> bool:
+    """Whether the image is one of the few whose maps are drawn."""
+    return any(subject.paths[index] == image.path for [index] in evenly_spaced(len(subject.paths), FEW))
+
+
 class MapScores(Measure):
     name = 'map_scores'
     title = 'Relevance maps'
@@ -148,7 +153,7 @@ class MapScores(Measure):
             studied = predictor.task.studied(sample, self._truth(subject, image, sample), image.size)
             one = _Image(subject, image, studied)
             heats = {name: MAPS[name](one) for name in names}
-            target = studied.target(subject.model, image.inputs).names[0] if self._is_shown(subject, image) else ''
+            target = studied.target(subject.model, image.inputs).names[0] if _is_shown(subject, image) else ''
         except ValueError as error:  # no box in the image, say
             heats, studied, target = dict.fromkeys(names), None, str(error)
         values = {
@@ -159,14 +164,10 @@ class MapScores(Measure):
         has_mask = studied is not None and studied.mask is not None
         values[MASK] = studied.mask.mean() if has_mask else np.nan
         arrays = {name: np.array(number, float) for name, number in values.items()}
-        if not self._is_shown(subject, image):
+        if not _is_shown(subject, image):
             return arrays
         shown = {f'{name} ': heat.astype(np.float32) for name, heat in heats.items() if heat is not None}
         return arrays | dict(picture=image.picture, target=np.array(target), **shown)
-
-    def _is_shown(self, subject: Subject, image: Loaded) -> bool:
-        shown = evenly_spaced(len(subject.paths), FEW)
-        return any(subject.paths[index] == image.path for [index] in shown)
 
     def _truth(self, subject: Subject, image: Loaded, sample):
         if 'listed' not in subject.kept:
@@ -260,9 +261,7 @@ class LogitLens(Measure):
                 maps[f'{self.MAP}{layer:02}'] = of_label_N.unflatten(0, place.layout.hw).half().cpu().numpy()
         values = {'probability, mean of patches': probability, 'patches of the class': share}
         arrays = {value: by_block(layers, subject.num_layers) for value, layers in values.items()}
-        return arrays | maps | dict(picture=image.picture) if self._is_shown(subject, image) else arrays
-
-    _is_shown = MapScores._is_shown
+        return arrays | maps | dict(picture=image.picture) if _is_shown(subject, image) else arrays
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
         names = [name for name in units[0] if name != 'picture' and not name.startswith(self.MAP)]

@@ -19,6 +19,7 @@ from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, check_numbers,
 from vitplug.checkpoints.formats import is_derived
 from vitplug.checkpoints.pretrained import check_grid, find_mismatches
 from vitplug.checkpoints.settings import compare, list_changes, parse_settings, read_settings
+from vitplug.config.parts import averaging_hooks
 from vitplug.errors.stops import CheckpointNotRead
 from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import PLUGS
@@ -371,10 +372,8 @@ def _choose(cfg: Mapping, sections: Collection[str]) -> dict[str, Any]:
         preprocessor = model.get('data_preprocessor', cfg.get('data_preprocessor'))
         model = {key: value for key, value in model.items() if key != 'data_preprocessor'}
         cfg = {**cfg, 'model': model, 'data_preprocessor': preprocessor}
-    default, custom = cfg.get('default_hooks'), cfg.get('custom_hooks')
-    hooks = [*(default.values() if isinstance(default, dict) else ()), *(custom if isinstance(custom, list) else ())]
-    averaging = [hook for hook in hooks if isinstance(hook, dict) and str(hook.get('type')).endswith('EMAHook')]
-    return {name: value for name, value in {**cfg, 'averaging': averaging}.items() if name in sections}
+    chosen = {**cfg, 'averaging': averaging_hooks(cfg)}
+    return {name: value for name, value in chosen.items() if name in sections}
 
 
 def _find_class(name: str) -> type | None:

@@ -1,4 +1,4 @@
-"""Training steps that read no value, so that they run on fake tensors: one for each library.
+"""Losses of a training step that read no value, so that they run on fake tensors.
 
 Classifiers and segmentors run their own losses. Of a detector, backbone, neck, RPN and RoI heads run on as many regions
 as its settings sample; the losses have the sizes of its own, without assigning boxes to anchors, which reads values.
@@ -12,42 +12,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import TASKS
-
 Losses = Iterable[Tensor]
 
 
-def training_losses(scope: str, model: nn.Module, images: Tensor) -> Tensor:
-    """The sum of a model's losses on images ``(B, C, H, W)``.
-
-    Args:
-        scope: The library of the model: mmpretrain, mmseg or mmdet.
-        model: The model in training mode.
-        images: On the device of the model.
-    """
-    return sum(STEPS[scope](model, images))
-
-
-def _samples(scope: str, images: Tensor) -> list:
-    made = [TASKS[scope].made_sample(tuple(images.shape[-2:])) for _ in images]
-    return [sample.to(images.device) for sample in made]
-
-
-def _classification(model: nn.Module, images: Tensor) -> Losses:
-    samples = _samples('mmpretrain', images)
+def of_classifier(model: nn.Module, images: Tensor, samples: list) -> Losses:
+    """The losses of a classifier."""
     for sample in samples:
         # As Mixup and CutMix give them: the largest label of a batch, which the loss would read, is not asked for.
-        sample.set_gt_score(images.new_zeros(_num_classes(model)))
+        sample.set_gt_score(images.new_zeros(model.head.num_classes))
     return model.loss(images, samples).values()
 
 
-def _num_classes(model: nn.Module) -> int:
-    return model.head.num_classes
-
-
-def _segmentation(model: nn.Module, images: Tensor) -> Losses:
+def of_segmentor(model: nn.Module, images: Tensor, samples: list) -> Losses:
+    """The losses of a segmentor."""
     with _without_accuracy():
-        losses = model.loss(images, _samples('mmseg', images))
+        losses = model.loss(images, samples)
     return [value for name, value in losses.items() if 'loss' in name]
 
 
@@ -63,7 +42,8 @@ def _without_accuracy() -> Iterator[None]:
 # --- detectors ---
 
 
-def _detection(model: nn.Module, images: Tensor) -> Losses:
+def of_detector(model: nn.Module, images: Tensor) -> Losses:
+    """The losses of a detector."""
     maps = model.extract_feat(images)
     if not hasattr(model, 'roi_head'):
         yield from _dense_losses(model.bbox_head(maps))
@@ -116,8 +96,3 @@ def _mask_losses(logits: Tensor) -> Losses:
 
 
 ROI_LOSSES: dict[str, Callable[..., Losses]] = {'bbox': _box_losses, 'mask': _mask_losses}
-STEPS: dict[str, Callable[[nn.Module, Tensor], Losses]] = {
-    'mmpretrain': _classification,
-    'mmseg': _segmentation,
-    'mmdet': _detection,
-}
