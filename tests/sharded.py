@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from two_processes import TOGETHER
 
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
+from vitplug.hosting import mark_padding
 from vitplug.plugs import PlugModules
 from vitplug.runs.cli import runner_class
 from vitplug.runs.sharding import FSDP2Strategy, first_values
@@ -73,6 +74,50 @@ def step(rank, processes, port, host, settings, path):
     if rank == 0:
         torch.save((loss.data / processes, grads, norm), path)
     dist.barrier()
+    os._exit(0)
+
+
+# --- mixed precision ---
+
+
+class Normed(nn.Module):
+    """A backbone and a batch norm of its last map."""
+
+    def __init__(self, backbone):
+        super().__init__()
+        self.backbone, self.norm = backbone, nn.LazyBatchNorm2d()
+
+    def forward(self, x):
+        return self.norm(self.backbone(x)[-1])
+
+
+MIXED = {
+    'vit': (vit, PLUGS),
+    'swin': (swin, PLUGS),
+    'lvt': (cases.lvt, [dict(type='ContextBroadcast')]),
+    't2t': (cases.t2t, [dict(type='ContextBroadcast')]),
+}
+
+
+def mixed_precision(rank, processes, port, path):
+    """Outputs of hosts for padded images, in float32 with and without their sizes, and sharded with bfloat16."""
+    join(rank, processes, port)
+    found = {}
+    for host, (make, plugs) in MIXED.items():
+        torch.manual_seed(0)
+        model = Normed(make(plugs=[dict(plug) for plug in plugs])).float()
+        x = images(32, 48, dtype=torch.float32)
+        model.eval()(x)
+        randomize(model).train()
+        marked = mark_padding(x.clone(), [(8, 16), (16, 8)])
+        whole = model(marked), model(x)
+        policy = dict(param_dtype='bfloat16', reduce_dtype='float32')
+        sharded = FSDP2Strategy(mixed_precision=policy, activation_checkpointing=True).shard(model)
+        out = sharded(marked)
+        out.square().sum().backward()
+        grads = {p.grad.dtype for p in sharded.parameters() if p.grad is not None}
+        found[host] = [one.detach() for one in (*whole, out)], grads
+    torch.save(found, path)
     os._exit(0)
 
 

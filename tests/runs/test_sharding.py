@@ -11,7 +11,7 @@ import torch
 import torch.multiprocessing as mp
 from cases import images
 from runs.test_distributed import free_port
-from sharded import BATCH, HOSTS, build, compare_first_values, step, train
+from sharded import BATCH, HOSTS, build, compare_first_values, mixed_precision, step, train
 from torch import nn
 from torch.testing import assert_close
 
@@ -54,6 +54,14 @@ def test_shards_have_the_loss_and_gradients_of_one_process(host, tmp_path):
 def test_first_values_are_those_of_one_process(tmp_path):
     start(compare_first_values, 2, tmp_path / 'differing')
     assert (tmp_path / 'differing').read_text() == ''
+
+
+@pytest.mark.slow
+def test_backbones_in_bfloat16_keep_the_padding_and_leave_the_rest_in_float32(tmp_path):
+    start(mixed_precision, 1, tmp_path / 'outs.pth')
+    for host, ((marked, unmarked, mixed), grads) in torch.load(tmp_path / 'outs.pth').items():
+        assert mixed.dtype == torch.float32 and grads == {torch.float32}, host
+        assert (mixed - marked).norm() < (unmarked - marked).norm() / 2, host
 
 
 # --- arguments ---

@@ -10,7 +10,7 @@ from .heads import fit_heads, overlay
 from .materialise import materialise
 from .mlp import Mlp, feed_forward
 from .model import Merge, PluggedModel, Section
-from .padding import mark_padding, shrink, token_mask, valid_sizes
+from .padding import keep_padding, mark_padding, shrink, token_mask, valid_sizes
 from .parts import num_parts
 from .pixels import PixelGrid
 
@@ -28,6 +28,7 @@ __all__ = [
     'feed_forward',
     'find_plug',
     'fit_heads',
+    'keep_padding',
     'mark_padding',
     'materialise',
     'num_parts',

@@ -14,7 +14,8 @@ checkpointing repeats a block with the mask among its arguments. DistributedData
 pass the same tensor on.
 
 Operations on the batch give tensors without sizes, and then all tokens count. This is right for the crops of a sliding
-window, which the sizes do not describe. It also happens to inputs that FSDP or DeepSpeed cast to half precision.
+window, which the sizes do not describe. :func:`keep_padding` hands the sizes to a copy, as `vitplug.FSDP2Strategy` does
+where it casts a batch to half precision; mmengine's strategies of FSDP and DeepSpeed lose them there.
 """
 
 from collections.abc import Sequence
@@ -53,6 +54,13 @@ def mark_padding(images: Tensor, sizes: Sequence[Sequence[int]]) -> Tensor:
 def valid_sizes(images: Tensor) -> Tensor | None:
     """Heights and widths ``(B, 2)`` in pixels that :func:`mark_padding` attached; None if there is no padding."""
     return getattr(images, _ATTRIBUTE, None)
+
+
+def keep_padding(copied: Tensor, images: Tensor) -> Tensor:
+    """Attaches the sizes of a batch, if it has any, to a copy of it, such as one of another type; returns the copy."""
+    if (sizes := valid_sizes(images)) is not None:
+        setattr(copied, _ATTRIBUTE, sizes)
+    return copied
 
 
 def shrink(sizes_B2: Tensor | None, stride: tuple[int, int]) -> Tensor | None:

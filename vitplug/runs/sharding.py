@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from mmengine import dist
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vitplug.hosting import PluggedModel
+from vitplug.hosting import PluggedModel, keep_padding
 from vitplug.hosting.materialise import allocate, check_resettable, reset_parameters
 from vitplug.registry import STRATEGIES
 
@@ -25,18 +27,21 @@ CHECKPOINTS = ('shards', 'whole')
 class FSDP2Strategy:
     """Trains a model whose parameters, gradients and optimizer states are sharded over the processes.
 
-    A block of a backbone of vitplug is whole while it runs, in forward and in backward; everything else (embedding,
-    neck, head, and the modules of plugs, which blocks may share) is one more part, whole during the step. Losses and
-    gradients are those of DistributedDataParallel, and so are the names of parameters: layer-wise decay, EMA, gradient
-    clipping and `vitplug.NonFiniteLossHook` work as without it. In a config, for a training of several processes::
+    A block of a backbone of vitplug is whole while it runs, in forward and in backward. What else the backbone has
+    (embedding, and the modules of plugs, which blocks may share) is one more part, and neck and head are another, whole
+    during the step. Losses and gradients are those of DistributedDataParallel, and so are the names of parameters:
+    layer-wise decay, EMA, gradient clipping and `vitplug.NonFiniteLossHook` work as without it. In a config, for a
+    training of several processes::
 
         strategy = dict(type='vitplug.FSDP2Strategy')
 
     Args:
         shard_over: How many processes share one copy of the model: ``'all'``; ``'node'`` for those of one machine,
             with a copy on each machine (HSDP); or a number, of which the number of processes is a multiple.
-        mixed_precision: Arguments of torch's `MixedPrecisionPolicy`, types by name, such as
-            ``dict(param_dtype='bfloat16', reduce_dtype='float32')``. None computes in the type of the parameters.
+        mixed_precision: Arguments of torch's `MixedPrecisionPolicy` for backbones of vitplug, types by name, such as
+            ``dict(param_dtype='bfloat16', reduce_dtype='float32')``. Their outputs are float32 by default. Batch norms,
+            necks, heads and losses keep the type of their parameters; `AmpOptimWrapper` autocasts heads, too. None
+            computes in the type of the parameters everywhere.
         activation_checkpointing: Whether blocks compute their activations again in backward (`with_cp`).
         reshard_after_forward: Whether a part is freed between forward and backward. False needs more memory and less
             communication; a number keeps it over so many processes.
@@ -97,19 +102,38 @@ class FSDP2Strategy:
     def _shard(self, model: nn.Module, backbones: list[PluggedModel]) -> None:
         from torch.distributed.fsdp import fully_shard
 
-        settings = dict(mesh=self.mesh(), mp_policy=self.policy, reshard_after_forward=self.reshard_after_forward)
-        blocks = [block for backbone in backbones for block in backbone.plugged_blocks()]
+        if self.policy.param_dtype is not None and not backbones:
+            raise ValueError(
+                f'strategy.mixed_precision is for backbones of vitplug, and {type(model).__name__} has none: leave it '
+                'out, and set optim_wrapper.type = AmpOptimWrapper'
+            )
+        settings = dict(mesh=self.mesh(), reshard_after_forward=self.reshard_after_forward)
+        for backbone in backbones:
+            self._shard_backbone(backbone, settings)
+        if model not in backbones:
+            fully_shard(model, **settings)
+
+    def _shard_backbone(self, backbone: PluggedModel, settings: dict) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        for norm in [module for module in backbone.modules() if isinstance(module, _BatchNorm)]:
+            fully_shard(norm, **settings)  # in the type of its running statistics
+        blocks = list(backbone.plugged_blocks())
         plugs = [block.plugs for block in blocks]
+        inside = replace(self.policy, output_dtype=None)
         for block in blocks:
             block.with_cp = block.with_cp or self.activation_checkpointing
             # Plugs of a block also act before and after it, and share modules with other blocks.
             block.plugs = nn.Module()
-            fully_shard(block, **settings)
-        model.plugs_of_blocks = nn.ModuleList(plugs)
-        fully_shard(model, **settings)
-        del model.plugs_of_blocks
+            fully_shard(block, mp_policy=inside, **settings)
+        backbone.plugs_of_blocks = nn.ModuleList(plugs)
+        fully_shard(backbone, mp_policy=self.policy, **settings)
+        del backbone.plugs_of_blocks
         for block, modules in zip(blocks, plugs, strict=True):
             block.plugs = modules
+        if self.policy.param_dtype is not None:
+            # Before the cast of fully_shard, which forgets the sizes of images in a padded batch.
+            backbone.register_forward_pre_hook(_cast_images(self.policy.param_dtype), prepend=True)
 
     def mesh(self):
         """The mesh of processes: copies of the model, if there are several, by the shards of one."""
@@ -119,6 +143,16 @@ class FSDP2Strategy:
         if copies == 1:
             return init_device_mesh(device, (self.group_size,))
         return init_device_mesh(device, (copies, self.group_size), mesh_dim_names=('copy', 'shard'))
+
+
+def _cast_images(dtype: torch.dtype):
+    """A hook that casts the images of a backbone and keeps their sizes."""
+
+    def cast(backbone: nn.Module, args: tuple) -> tuple:
+        images, *others = args
+        return keep_padding(images.to(dtype), images), *others
+
+    return cast
 
 
 def reshard(model: nn.Module) -> None:
@@ -131,14 +165,14 @@ def reshard(model: nn.Module) -> None:
 @contextmanager
 def whole_plugs(model: nn.Module) -> Iterator[None]:
     """Inside, the parameters of plugs are whole; every process has to enter. Does nothing for a model that is whole."""
-    if not hasattr(model, 'unshard'):
-        yield
-        return
-    model.unshard()
+    sharded = [module for module in model.modules() if isinstance(module, PluggedModel) and hasattr(module, 'unshard')]
+    for backbone in sharded:
+        backbone.unshard()
     try:
         yield
     finally:
-        model.reshard()
+        for backbone in sharded:
+            backbone.reshard()
 
 
 # --- first values ---
@@ -268,6 +302,8 @@ def _policy(settings: Mapping[str, Any] | None):
             raise ValueError(
                 f'strategy.mixed_precision.{name} = {kind!r}: expected the name of a type of torch, such as bfloat16'
             )
+    if chosen['param_dtype'] is not None:
+        chosen['output_dtype'] = chosen['output_dtype'] or torch.float32
     try:
         return MixedPrecisionPolicy(**chosen)
     except TypeError as error:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.hosting import PixelGrid, PluggedModel, mark_padding, valid_sizes
+from vitplug.hosting import PixelGrid, PluggedModel, keep_padding
 from vitplug.tasks import task_of
 from vitplug.tasks.targets import Scores, Target
 
@@ -204,8 +204,7 @@ def _gradients(scores: Scores, tokens: Sequence[Tensor]) -> tuple[Tensor | None,
 
 def _with_gradient(images: Tensor) -> Tensor:
     """A copy with a gradient of its own: that of the parameters is off. Sizes before padding are kept."""
-    sizes, images = valid_sizes(images), images.detach().clone().requires_grad_()
-    return images if sizes is None else mark_padding(images, sizes.tolist())
+    return keep_padding(images.detach().clone().requires_grad_(), images)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.hosting import PluggedModel, mark_padding, valid_sizes
+from vitplug.hosting import PluggedModel, keep_padding
 
 from .gradients import checkpointed, frozen
 
@@ -167,5 +167,4 @@ def _giving_maps(backbone: PluggedModel) -> Iterator[None]:
 
 def _leaf(image: Tensor) -> Tensor:
     """The image as the start of a graph, with the size that it had before padding."""
-    pixels, sizes = image.detach().clone().requires_grad_(), valid_sizes(image)
-    return pixels if sizes is None else mark_padding(pixels, sizes.tolist())
+    return keep_padding(image.detach().clone().requires_grad_(), image)
