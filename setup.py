@@ -32,6 +32,8 @@ OPENMMLAB = [
     'ftfy',
     'regex',
 ]
+# For the microscope's page of models that vitplug does not own.
+PAGES = ['matplotlib', 'Pillow', 'scipy']
 EXPORT = [
     'onnx',
     'onnxruntime',
@@ -102,9 +104,9 @@ setup(
         'openmmlab': OPENMMLAB,
         'export': EXPORT,
         'test': TEST,
-        'timm': ['timm>=1.0.31'],
+        'timm': ['timm>=1.0.31', *PAGES],
         # Not beside onedl or openmmlab: mmpretrain cannot be imported with transformers 5.
-        'huggingface': ['transformers>=5.24,<6', 'safetensors', 'scipy'],
+        'huggingface': ['transformers>=5.24,<6', 'safetensors', *PAGES],
         'autoattack': ['pyautoattack>=0.2'],
         'slurm': ['submitit>=1.5'],
         'ray': ['ray>=2.9'],

@@ -20,6 +20,7 @@ from .config.paths import AfterMMEngine
 if TYPE_CHECKING:
     from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
     from .analysis.adapted import measure
+    from .analysis.microscope.adapted import microscope
     from .attention import attend, fused_attention
     from .backbones import (
         LVT,
@@ -75,6 +76,7 @@ __all__ = [
     'load_plugs',
     'load_pretrained',
     'measure',
+    'microscope',
     'plug_in',
     'unplug',
 ]
@@ -95,6 +97,7 @@ _PACKAGES = {
     'fused_attention': 'vitplug.attention',
     'load_pretrained': 'vitplug.checkpoints',
     'measure': 'vitplug.analysis.adapted',
+    'microscope': 'vitplug.analysis.microscope.adapted',
     **dict.fromkeys(('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'), 'vitplug.adapters'),
 }
 

@@ -30,12 +30,17 @@ def only_here():
         _MAPS[kind].update(found)
 
 
-@pytest.mark.parametrize('code', [*CODES, *OF_README], ids=['timm', 'transformers', 'torch', 'measures', 'readme'])
-def test_program_runs(code):
+NAMES = ['timm', 'transformers', 'torch', 'measures', 'microscope', 'readme']
+
+
+@pytest.mark.parametrize('code', [*CODES, *OF_README], ids=NAMES)
+def test_program_runs(code, tmp_path, monkeypatch):
     if 'transformers' in code:
         pytest.importorskip('transformers')
     scope = {'__name__': 'my_model'}
+    monkeypatch.chdir(tmp_path)
     exec(code, scope)
+    assert ('report.html' in code) == (tmp_path / 'report.html').exists()
     assert 'GaussianAttentionBias' in scope['model'].plug_summary or scope['found']['attention_distance'][11].shape == (
         3,
     )

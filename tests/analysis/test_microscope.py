@@ -198,7 +198,7 @@ def test_level_with_most_queries_and_keys_within_the_budget_is_chosen(budget):
 
 def test_nothing_fits():
     shelf = Shelf([Level(3, 3)], 200)
-    with pytest.raises(OverBudget, match=r'--max-mb leaves 200 bytes for maps, too few even for 3 x 3 queries'):
+    with pytest.raises(OverBudget, match=r'200 bytes are left for maps, too few even for 3 x 3 queries'):
         shelf.add('a', {Level(3, 3): [noise_at(Level(3, 3))]})
 
 
@@ -271,7 +271,7 @@ def test_words_of_a_comparison():
     sigma = {0: torch.tensor([4.0, 6.0]), 2: torch.tensor([2.0])}
     after = reading([[1.0, 1.2], None, [2.0, 4.0]], {'gab.sigma': sigma}, ('8', 0.75), 5.0, 6.0)
     cross = np.array([[0.9, 0, 0], [0, 0.5, 0], [0, 0, 0.7]])
-    summary = summarize(findings(before, after, cross=cross))
+    summary = summarize(findings(before, after, cross=cross), '--baseline')
     assert summary.sentences == (
         'a.png: another class: 3 (90.0%) becomes 8 (75.0%).',
         'Attention entropy rises from 1.50 to 2.05 nats (+36.7%), most in block 2: 2.00 to 3.00.',
@@ -291,7 +291,7 @@ def test_words_of_a_comparison():
 
 def test_words_of_a_model_alone():
     summary = summarize(
-        findings(reading([[1.0], None, [2.0]], {'residual_attention.alpha': {None: torch.tensor(0.4)}}))
+        findings(reading([[1.0], None, [2.0]], {'residual_attention.alpha': {None: torch.tensor(0.4)}})), '--baseline'
     )
     assert summary.sentences[0] == 'a.png: 3: 90.0%.' and '--baseline' in summary.sentences[-1]
     assert all(row.baseline is None for row in summary.rows)
@@ -300,7 +300,7 @@ def test_words_of_a_model_alone():
 def test_words_of_what_is_alike():
     values = {block: torch.tensor([5.0]) for block in range(3)}
     one = reading([[1.0], None, [2.0]], {'gab.sigma': values})
-    summary = summarize(findings(reading([[1.0], None, [2.001]]), one, cross=np.full((3, 3), 0.995)))
+    summary = summarize(findings(reading([[1.0], None, [2.001]]), one, cross=np.full((3, 3), 0.995)), '--baseline')
     assert 'Learned gab.sigma: 5.00 in all 3 blocks.' in summary.sentences
     assert 'Attention entropy stays at 1.50 nats.' in summary.sentences
     assert summary.sentences[-1] == 'Features of the same block of both models are alike: CKA 0.995 or more.'

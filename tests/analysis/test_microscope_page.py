@@ -11,6 +11,7 @@ import mmcv
 import numpy as np
 import pytest
 import torch
+from adapters import foreign
 from cases import randomize
 from matplotlib import colormaps
 from mmengine.registry import MODELS, init_default_scope
@@ -334,6 +335,32 @@ def test_mean_of_heads_class_token_and_one_scale(browser, folder, maps):
     assert float(re.fullmatch(r'to the class token: ([\d.]+)', caption)[1]) == pytest.approx(
         float(rows['baseline', 'probs'][:, 0].mean()), rel=0.002
     )
+
+
+def test_model_of_timm(browser, tmp_path):
+    """The page of a model that vitplug does not own, against the softmax of timm's own attention."""
+    pytest.importorskip('timm')
+    import vitplug
+
+    x, path = foreign.images(), tmp_path / 'timm.html'
+    vitplug.microscope(vitplug.plug_in(foreign.timm_model('vit_tiny_patch16_224'), []), x, path)
+    plain, maps = foreign.timm_model('vit_tiny_patch16_224'), []
+    for block in plain.blocks:
+        block.attn.fused_attn = False
+        block.attn.attn_drop.register_forward_hook(lambda drop, args, out: maps.append(args[0]))
+    scores = plain(x).softmax(-1)[1]
+    page = Page(browser, path)
+    page.set('cover', 100)
+    page.choose('images', 1)
+    page.set('block', 1)
+    page.set('head', 2)
+    page.click_at('.pick', 20, 12, (32, 32))  # row 2, column 1
+    centres = [(8 * row + 4, 8 * column + 4) for row in range(4) for column in range(4)]
+    assert_shows(page, canvas_of('model', 'probs'), maps[1][1, 2, 1 + 4 * 2 + 1][None].detach(), centres)
+    page.choose('modes', 'prediction')
+    assert f'class {int(scores.argmax())}: {float(scores.max()):.1%}' in page.said('class')
+    assert 'Without a head: written with edits=True' in page.find('#reasons').text
+    assert not [entry for entry in page.driver.get_log('browser') if entry['level'] == 'SEVERE']
 
 
 def test_rollout_of_the_token(browser, folder, maps):

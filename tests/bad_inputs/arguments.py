@@ -146,7 +146,7 @@ ROWS = rows({
         'report of no size': ('--max-mb inf --out a.html', r'--max-mb inf: expected a number above 0'),
         'report that cannot be so small':
             ('--max-mb 0.03 --out a.html --device cpu',
-             r'--max-mb leaves 0 bytes for maps, too few even for .*: name fewer images, or raise --max-mb'),
+             r'--max-mb 0\.03: 0 bytes are left for maps, too few even for .*: take fewer images, or allow'),
     },
     'microscope.py tiny.py good.pth {}': {
         'report of no images': ('data/val --out a.html', r'IMAGE: data/val is a folder: name a few images in it'),

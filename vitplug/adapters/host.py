@@ -1,6 +1,7 @@
 """A model that vitplug does not own, as the analyses see it: a :class:`~vitplug.hosting.PluggedModel`."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,9 @@ class AdaptedModel(PluggedModel):
             return (x.permute(0, 3, 1, 2),)
         hw = self.grid_of(len(self.plugged_blocks()) - 1, tuple(images.shape[-2:]))
         return (x[:, self.num_extra_tokens :].transpose(1, 2).unflatten(2, hw),)
+
+    def recording(self, recorder: Recorder | None) -> AbstractContextManager[None]:
+        return recording(recorder)
 
     # --- blocks ---
 

@@ -1,11 +1,12 @@
 """Measures of a model that vitplug does not own, from Python: torch and NumPy alone, no config, no checkpoint."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from vitplug.adapters import host_of
+from vitplug.adapters import AdaptedModel, host_of
 from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
 
@@ -56,28 +57,63 @@ def measure(
         ``{name: {block index through all stages: (H,) or ()}}``. Blocks without attention have no measure of maps.
 
     Raises:
-        ValueError: If the model has no plugs or takes text, a name is unknown, or there are no images.
+        ValueError: If the model has no plugs or takes text, a name is unknown, or there are no images ``(B, C, H, W)``.
     """
-    host, names = host_of(model), tuple(names)
+    host, names = image_host_of(model, 'measure'), tuple(names)
     unknown = [name for name in names if name not in (*OF_MAPS, *OF_TOKENS)]
     if unknown:
         raise ValueError(f'names={unknown}: expected some of {[*OF_MAPS, *OF_TOKENS]}')
-    if host.names.patch is None:
-        raise ValueError(f'measure: {type(model).__name__} takes text, and these are measures of images')
-    batches = [images] if isinstance(images, Tensor) else images
-    training, total, sums = model.training, 0, {name: {} for name in names}
-    model.eval()
-    try:
-        for batch in batches:
+    total, sums = 0, {name: {} for name in names}
+    with in_inference(model):
+        for batch in image_batches(images):
             for name, by_block in _of_batch(host, batch, names).items():
                 for block, value in by_block.items():
                     sums[name][block] = sums[name].get(block, 0) + value
             total += len(batch)
-    finally:
-        model.train(training)
+    return {name: {block: value / total for block, value in by_block.items()} for name, by_block in sums.items()}
+
+
+def image_host_of(model: nn.Module, wanted: str) -> AdaptedModel:
+    """The host of a model that takes images; ``wanted`` names the call.
+
+    Raises:
+        ValueError: If it has no plugs, or takes text.
+    """
+    host = host_of(model)
+    if host.names.patch is None:
+        raise ValueError(f'{wanted}: {type(model).__name__} takes text, and these are measures of images')
+    return host
+
+
+def image_batches(images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
+    """The batches ``(B, C, H, W)`` of images.
+
+    Raises:
+        ValueError: If there is no image, or something else.
+    """
+    total = 0
+    for batch in [images] if isinstance(images, Tensor) else images:
+        if not isinstance(batch, Tensor) or batch.ndim != 4:
+            what = tuple(batch.shape) if isinstance(batch, Tensor) else type(batch).__name__
+            raise ValueError(f'images: {what}: expected tensors (B, C, H, W), as the model takes them')
+        total += len(batch)
+        if len(batch):
+            yield batch
     if not total:
         raise ValueError('images: there are none')
-    return {name: {block: value / total for block, value in by_block.items()} for name, by_block in sums.items()}
+
+
+@contextmanager
+def in_inference(*models: nn.Module) -> Iterator[None]:
+    """Puts models into inference mode; afterwards, each part has the mode that it had."""
+    before = {part: part.training for model in models for part in model.modules()}
+    try:
+        for model in models:
+            model.eval()
+        yield
+    finally:
+        for part, training in before.items():
+            part.training = training
 
 
 def _of_batch(host: PluggedModel, images: Tensor, names: tuple[str, ...]) -> dict[str, dict[int, Tensor]]:

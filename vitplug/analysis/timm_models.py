@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vitplug.analysis.measures.receptive_field import FeatureMap
-from vitplug.analysis.study.images import Loaded
+from vitplug.analysis.study.loaded import Loaded
 from vitplug.attention.grids import ceil_div
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint, some_of

@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
-import mmcv
 import numpy as np
 
 from .folders import IMAGE_SUFFIXES, files_below
 from .limits import check_image_size, check_regular
+
+if TYPE_CHECKING:
+    from mmcv import VideoReader
 
 CONTROLS = frozenset(range(0x20)) - frozenset(b'\t\n\r')  # bytes that no text has, and every video
 # Frames a second of drawn videos, where the header gives none or more than any camera.
@@ -165,7 +168,7 @@ def _read_frames(source: Source, max_pixels: int) -> Iterator[Picture]:
         raise Unreadable(f'only {frame} of its {len(video)} frames can be read: it is cut or damaged')
 
 
-def _open_video(path: Path) -> mmcv.VideoReader:
+def _open_video(path: Path) -> 'VideoReader':
     """A video, but no playlist: FFmpeg would open what that names, which may be a pipe without an end.
 
     Raises:
@@ -176,5 +179,7 @@ def _open_video(path: Path) -> mmcv.VideoReader:
         head = file.read(512)
     if head and CONTROLS.isdisjoint(head):
         raise Unreadable('is a text, such as a playlist, and no video: name the videos themselves')
+    import mmcv  # images do without it
+
     os.environ.setdefault('OPENCV_FFMPEG_LOGLEVEL', '-8')  # FFmpeg has a line for each damaged block
     return mmcv.VideoReader(str(path), cache_capacity=1)

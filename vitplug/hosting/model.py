@@ -1,8 +1,9 @@
 """A model with plugs: the loop over its blocks, its intermediates, and its maps on images."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
 import torch
@@ -310,6 +311,27 @@ class PluggedModel(nn.Module):
         self.check_images(x)
         with fused_attention(False) if with_grad else nullcontext():
             return self.forward_features(x, recorder, **settings), recorder.collect()
+
+    @contextmanager
+    def recording(self, recorder: Recorder) -> Iterator[None]:
+        """Gives the intermediates of one forward inside a ``with`` block to a recorder, whoever calls the model.
+
+        Raises:
+            ValueError: If the model is called twice.
+        """
+        calls = count()
+
+        def forward(x: Tensor, **settings) -> tuple[Tensor, ...]:
+            if next(calls):
+                raise ValueError('the model runs its backbone more than once for a prediction; expected once')
+            self.check_images(x)
+            return self.forward_features(x, recorder, **settings)
+
+        self.forward = forward  # the instance's, before the class's
+        try:
+            yield
+        finally:
+            del self.forward
 
     def edited(self, edits: Edits) -> AbstractContextManager[None]:
         """Edits intermediates of every forward inside a ``with`` block, whoever calls the model.

@@ -35,11 +35,10 @@ class PixelGrid:
             extra: Rows and columns of padding that make whole windows of the image.
             around: Whether half of them come before the image; all of them after it otherwise.
         """
+        padding = (0, 0) if window.padding == 'valid' else window.padding
         axes = [
             _slide(*axis, first=around)
-            for axis in zip(
-                self.hw, extra, window.kernel_size, window.stride, window.dilation, window.padding, strict=True
-            )
+            for axis in zip(self.hw, extra, window.kernel_size, window.stride, window.dilation, padding, strict=True)
         ]
         return PixelGrid(
             hw=tuple(count for count, _ in axes),

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vitplug.analysis.study.images import as_picture
+from vitplug.analysis.study.loaded import as_picture
 
 from .run import PICTURE, Subject
 

@@ -1,10 +1,13 @@
 """How much of a prediction another one for the same image keeps: of a changed model, or of a changed image."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from mmengine.structures import BaseDataElement
 from torch import Tensor
+
+if TYPE_CHECKING:  # mmengine, which models of other libraries do without
+    from mmengine.structures import BaseDataElement
 
 #: Least overlap of two boxes of one object.
 IOU = 0.5
@@ -23,13 +26,13 @@ class Kept:
     share: float
 
 
-def kept_class(before: BaseDataElement, after: BaseDataElement) -> Kept:
+def kept_class(before: 'BaseDataElement', after: 'BaseDataElement') -> Kept:
     """Of samples of mmpretrain: the probability of the class that was predicted."""
     label = int(before.pred_score.argmax())
     return Kept(float(after.pred_score[label]), float(int(after.pred_score.argmax()) == label))
 
 
-def kept_map(before: BaseDataElement, after: BaseDataElement) -> Kept:
+def kept_map(before: 'BaseDataElement', after: 'BaseDataElement') -> Kept:
     """Of samples of mmseg: the probability of each pixel's class, mean over pixels."""
     labels = before.pred_sem_seg.data
     same = (labels == after.pred_sem_seg.data).double().mean()
@@ -44,7 +47,7 @@ def probabilities(logits_CHW: Tensor) -> Tensor:
     return torch.cat((1 - second, second))
 
 
-def kept_objects(before: BaseDataElement, after: BaseDataElement, score_thr: float) -> Kept:
+def kept_objects(before: 'BaseDataElement', after: 'BaseDataElement', score_thr: float) -> Kept:
     """Of samples of mmdet: the score of the best box of the same class and place, 0 without one, mean over boxes."""
     from torchvision.ops import box_iou
 

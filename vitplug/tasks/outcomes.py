@@ -4,10 +4,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import mmcv
 import numpy as np
-from mmengine.structures import BaseDataElement
+
+if TYPE_CHECKING:  # mmengine, which models of other libraries do without
+    from mmengine.structures import BaseDataElement
 
 #: Label of pixels without a class.
 NO_LABEL = 255
@@ -47,7 +49,7 @@ class ClassOutcome(Outcome):
     """The class with the highest score. Models are compared by its name and score."""
 
     @classmethod
-    def read(cls, sample: BaseDataElement, classes: Sequence[str] | None) -> 'ClassOutcome':
+    def read(cls, sample: 'BaseDataElement', classes: Sequence[str] | None) -> 'ClassOutcome':
         """The outcome of a sample of mmpretrain."""
         scores = sample.pred_score
         shares, labels = scores.topk(min(TOP, len(scores)))
@@ -67,12 +69,24 @@ class ClassOutcome(Outcome):
         return cls(', '.join(names), (names[0], 1.0))
 
 
+class NoOutcome(Outcome):
+    """That a model predicts nothing; the text says why."""
+
+    @classmethod
+    def because(cls, why: str) -> 'NoOutcome':
+        """The outcome with a reason."""
+        return cls(f'no prediction, as {why}', None)
+
+    def change_to(self, after: Outcome) -> str:
+        return after.text
+
+
 class MapOutcome(Outcome):
     """A label map. Models are compared by it."""
 
     @classmethod
     def read(
-        cls, sample: BaseDataElement, size: tuple[int, int], classes: Sequence[str], palette: Sequence[Sequence[int]]
+        cls, sample: 'BaseDataElement', size: tuple[int, int], classes: Sequence[str], palette: Sequence[Sequence[int]]
     ) -> 'MapOutcome':
         """The outcome of a sample of mmseg; ``size`` is the input's height and width."""
         return cls.of_labels(sample.pred_sem_seg.data[0].numpy(), sample, size, classes, palette)
@@ -81,7 +95,7 @@ class MapOutcome(Outcome):
     def of_labels(
         cls,
         labels: np.ndarray,
-        sample: BaseDataElement,
+        sample: 'BaseDataElement',
         size: tuple[int, int],
         classes: Sequence[str] | None,
         palette: Sequence[Sequence[int]],
@@ -129,7 +143,7 @@ class ObjectOutcome(Outcome):
     @classmethod
     def read(
         cls,
-        sample: BaseDataElement,
+        sample: 'BaseDataElement',
         size: tuple[int, int],
         classes: Sequence[str] | None,
         palette: Sequence[Sequence[int]],
@@ -148,7 +162,7 @@ class ObjectOutcome(Outcome):
     def of_objects(
         cls,
         objects: 'Objects',
-        sample: BaseDataElement,
+        sample: 'BaseDataElement',
         size: tuple[int, int],
         classes: Sequence[str] | None,
         palette: Sequence[Sequence[int]],
@@ -182,8 +196,10 @@ def _name(classes: Sequence[str] | None, label: int) -> str:
     return str(classes[label]) if classes and label < len(classes) else f'class {label}'
 
 
-def _on_input(labels: np.ndarray, sample: BaseDataElement, size: tuple[int, int]) -> np.ndarray:
+def _on_input(labels: np.ndarray, sample: 'BaseDataElement', size: tuple[int, int]) -> np.ndarray:
     """Labels of the picture's pixels as labels of the input's; padding has none."""
+    import mmcv
+
     height, width = sample.metainfo['img_shape'][:2]
     placed = np.full(size, NO_LABEL, np.uint8)
     height, width = min(height, size[0]), min(width, size[1])
@@ -191,7 +207,7 @@ def _on_input(labels: np.ndarray, sample: BaseDataElement, size: tuple[int, int]
     return placed
 
 
-def _boxes_on_input(objects: Objects, sample: BaseDataElement) -> list[tuple[tuple[float, ...], str, int]]:
+def _boxes_on_input(objects: Objects, sample: 'BaseDataElement') -> list[tuple[tuple[float, ...], str, int]]:
     """Boxes of the picture as boxes of the input, with text and label."""
     across, down = sample.metainfo.get('scale_factor', (1.0, 1.0))[:2]
     return [
@@ -200,7 +216,7 @@ def _boxes_on_input(objects: Objects, sample: BaseDataElement) -> list[tuple[tup
     ]
 
 
-def _merge_masks(objects: Objects, sample: BaseDataElement, size: tuple[int, int]) -> np.ndarray:
+def _merge_masks(objects: Objects, sample: 'BaseDataElement', size: tuple[int, int]) -> np.ndarray:
     """The class of each pixel, that of the first object that has it."""
     labels = np.full(objects.masks.shape[1:], NO_LABEL, np.uint8)
     for mask, label in reversed(list(zip(objects.masks, objects.labels, strict=True))):

@@ -1,9 +1,9 @@
 """Scores of a prediction whose gradients Grad-CAM takes: a class logit, the pixels of a class, a detected box."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -38,18 +38,24 @@ class Target(Protocol):
         """
 
 
+def _logits(model: nn.Module, images: Tensor) -> Any:
+    return model(images, mode='tensor')
+
+
 @dataclass(frozen=True)
 class ClassLogit:
     """The logit of a class, before the softmax.
 
     Args:
         label: The class; None for the one with the largest logit.
+        logits: The logits ``(B, C)`` of a model and images; by default, as a classifier of mmpretrain gives them.
     """
 
     label: int | None = None
+    logits: Callable[[nn.Module, Tensor], Any] = _logits
 
     def __call__(self, model, images) -> Scores:
-        logits_BC = model(images, mode='tensor')
+        logits_BC = self.logits(model, images)
         if not isinstance(logits_BC, Tensor) or logits_BC.ndim != 2:
             raise ValueError(f'{type(model).__name__}: its head gives no logits (images, classes) to choose one of')
         _check_label(self.label, logits_BC.shape[1])

@@ -10,9 +10,10 @@ from mmengine.config import Config
 from vitplug.analysis.measures.reset import RESETS
 from vitplug.analysis.study import plan
 from vitplug.analysis.study.images import SPLITS, find_images
+from vitplug.analysis.study.observed import BASELINE, MODEL
 from vitplug.analysis.study.options import add_baseline, add_images, add_settings, model_config
 from vitplug.analysis.study.store import check_folder, open_store
-from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
+from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject
 from vitplug.commands import call, example
 from vitplug.config.reading import CONFIG_HELP

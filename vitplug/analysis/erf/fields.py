@@ -12,9 +12,10 @@ from torch import nn
 
 from vitplug.analysis.measures.receptive_field import describe_last_map, last_map
 from vitplug.analysis.measures.reset import RESETS, reset_copy
-from vitplug.analysis.study.images import Loaded
+from vitplug.analysis.study.loaded import Loaded
+from vitplug.analysis.study.observed import MODEL
 from vitplug.analysis.study.results import describe
-from vitplug.analysis.study.subject import MODEL, Subject
+from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject, describe_feature_map, feature_map
 from vitplug.hosting import PluggedModel
 from vitplug.runs.prediction import Predictor

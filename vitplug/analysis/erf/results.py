@@ -11,7 +11,7 @@ import torch
 from vitplug.analysis.measures.gaussian_fit import GaussianFit, centre_bias, fit_gaussian
 from vitplug.analysis.measures.learned import learned_statistics
 from vitplug.analysis.measures.receptive_field import cancels, centre_token
-from vitplug.analysis.study.images import Loaded
+from vitplug.analysis.study.loaded import Loaded
 from vitplug.analysis.study.store import Store
 from vitplug.hosting import PluggedModel
 from vitplug.statistics.images import Estimate, jackknife, without_groups

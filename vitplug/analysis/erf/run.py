@@ -7,7 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from vitplug.analysis.measures.receptive_field import input_gradient
-from vitplug.analysis.study.images import Loaded
+from vitplug.analysis.study.loaded import Loaded
 from vitplug.analysis.study.store import Store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject

@@ -12,16 +12,15 @@ The score is picked by a target: :class:`~vitplug.tasks.targets.ClassLogit`,
 :class:`~vitplug.tasks.targets.PixelClass` or :class:`~vitplug.tasks.targets.BoxScore`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from vitplug.adapters import host_of
 from vitplug.attention.precision import at_least_float32
 from vitplug.hosting import PixelGrid, PluggedModel, keep_padding
-from vitplug.tasks import task_of
 from vitplug.tasks.targets import Scores, Target
 
 from .gradients import frozen
@@ -70,12 +69,12 @@ def grad_cam(
     The model, its gradients and its mode stay as they are.
 
     Args:
-        model: A classifier, segmentor or detector of mmpretrain, mmseg or mmdet with a backbone of vitplug, in
-            evaluation mode.
+        model: A classifier, segmentor or detector of mmpretrain, mmseg or mmdet with a backbone of vitplug, or a model
+            of another library after :func:`vitplug.plug_in`, in evaluation mode.
         images: ``(B, C, H, W)``, as the backbone gets them; with :func:`~vitplug.hosting.padding.mark_padding` where
             they are padded, as vitplug's data preprocessors give them.
         target: The score to explain; None for the task's own: the logit of the predicted class, the logits of the class
-            of the most pixels, the score of the first box.
+            of the most pixels, the score of the first box. Models of other libraries need one.
         layer: Index of the block through all stages; None for the last one whose patch tokens the score depends on.
             With a head on the class token, this is the last but one: nothing reads the patch tokens after it.
         at: Which tokens of the block, see :data:`AT`.
@@ -115,9 +114,11 @@ def grad_cams(
     backbone = _check_model(model)
     if at not in AT:
         raise ValueError(f'at={at!r}: expected one of {list(AT)}')
-    target = task_of(model).target() if target is None else target
-    with torch.inference_mode(False), torch.enable_grad(), frozen(model), _recording(backbone, at, layers) as tokens:
+    target = _target_of(model) if target is None else target
+    recorder = backbone.recorder((at,), layers)
+    with torch.inference_mode(False), torch.enable_grad(), frozen(model), backbone.recording(recorder):
         scores = target(model, _with_gradient(images))
+        tokens = recorder.collect().get(at, {})
         if not tokens:
             raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
         grads = _gradients(scores, list(tokens.values()))
@@ -178,13 +179,29 @@ def _name(layer: int, at: str) -> str:
     return f'block {layer}, {AT[at]}'
 
 
+def _target_of(model: nn.Module) -> Target:
+    from vitplug.tasks import task_of  # mmengine, which models of other libraries do without
+
+    return task_of(model).target()
+
+
 def _check_model(model: nn.Module) -> PluggedModel:
     backbone = getattr(model, 'backbone', None)
     if not isinstance(backbone, PluggedModel):
-        raise ValueError(f'{type(model).__name__} with {type(backbone).__name__} as backbone: expected one of vitplug')
+        backbone = _host(model, backbone)
     if model.training:
         raise ValueError(f'{type(model).__name__} is in training mode, where predictions are random: call eval() first')
     return backbone
+
+
+def _host(model: nn.Module, backbone: nn.Module | None) -> PluggedModel:
+    try:
+        return host_of(model)
+    except ValueError:
+        raise ValueError(
+            f'{type(model).__name__} with {type(backbone).__name__} as backbone: expected one of vitplug, or a model '
+            'with plugs, see vitplug.plug_in'
+        ) from None
 
 
 def _gradients(scores: Scores, tokens: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
@@ -205,22 +222,3 @@ def _gradients(scores: Scores, tokens: Sequence[Tensor]) -> tuple[Tensor | None,
 def _with_gradient(images: Tensor) -> Tensor:
     """A copy with a gradient of its own: that of the parameters is off. Sizes before padding are kept."""
     return keep_padding(images.detach().clone().requires_grad_(), images)
-
-
-@contextmanager
-def _recording(backbone: PluggedModel, name: str, layers: str | Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """Records an intermediate of some blocks while whatever holds the backbone runs it."""
-    found: dict[int, Tensor] = {}
-
-    def forward(images: Tensor, **settings) -> tuple[Tensor, ...]:
-        if found:
-            raise ValueError('the model runs its backbone more than once for a prediction; expected once')
-        outs, recorded = backbone.forward_intermediates(images, (name,), layers, **settings)
-        found.update(recorded.get(name, {}))
-        return outs
-
-    backbone.forward = forward  # the instance's, before the class's
-    try:
-        yield found
-    finally:
-        del backbone.forward

@@ -4,15 +4,13 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
+from vitplug.analysis.study.observed import BASELINE, MODEL
 from vitplug.analysis.study.options import model_config
-from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
+from vitplug.analysis.study.subject import Subject
 from vitplug.commands import call, example
 from vitplug.config.reading import add_options
 from vitplug.errors.full_disks import explained_writes
@@ -25,9 +23,9 @@ from vitplug.progress import spoken
 from vitplug.tasks import TASKS
 
 from .data import observe
-from .report import Facts, render
+from .report import MAX_MB, Facts, check_max_mb, render, versions_of
+from .tiles import OverBudget
 
-MAX_MB, MOST_MB = 5.0, 1000.0
 PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmsegmentation', 'mmdet')
 
 
@@ -38,21 +36,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     start = time.monotonic()
     with one_line_errors(*SETTINGS), explained_writes(args.out.parent), interruptible('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
-        if not 0 < args.max_mb <= MOST_MB:
-            raise ValueError(f'--max-mb {args.max_mb:g}: expected a number above 0, and at most {MOST_MB:g}')
+        check_max_mb(args.max_mb, '--max-mb')
         _check_images(args.images)
         named = [(BASELINE, *args.baseline)] if args.baseline else []
         named.append((MODEL, args.config, args.checkpoint))
         subjects = _read_subjects(named, args)
         limit = int(args.max_mb * 1e6)
-        findings = observe(subjects, args.images, limit, _progress, args.edits)
         facts = Facts(
             TASKS[subjects[-1].cfg.default_scope].name,
             call('microscope', argv),
-            _versions(),
-            datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
+            versions_of(PACKAGES),
+            to_compare='--baseline CONFIG CHECKPOINT',
+            to_edit='--edits',
+            to_measure=f'`{call("analyze")}` measures many images, with intervals',
         )
-        page = render(findings, facts, limit).encode()
+        try:
+            page = render(observe(subjects, args.images, limit, _progress, args.edits), facts, limit).encode()
+        except OverBudget as error:
+            raise ValueError(f'--max-mb {args.max_mb:g}: {error}') from error
         AtomicBackend().put(page, args.out)
     print(f'report: {args.out} ({len(page) / 1e6:.2f} MB, {spoken(time.monotonic() - start)})')
 
@@ -95,18 +96,6 @@ def _read_subjects(named: Sequence[tuple[str, str, str]], args: argparse.Namespa
 
 def _progress(images: Iterable) -> Iterable:
     return tqdm(images, desc='looking', unit='image', mininterval=1.0, disable=None)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        for distribution in (name, f'onedl-{name}', f'onedl-{name.replace("mmdet", "mmdetection")}'):
-            try:
-                found[name] = version(distribution)
-            except PackageNotFoundError:
-                continue
-            break
-    return found | dict(torch=torch.__version__)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from mmengine.structures import BaseDataElement
 from torch import Tensor
 
 from vitplug.analysis.measures import interventions
@@ -21,15 +20,11 @@ from vitplug.analysis.measures.attention import (
 from vitplug.analysis.measures.cka import MinibatchCKA
 from vitplug.analysis.measures.features import norm_outliers, token_norms
 from vitplug.analysis.measures.gaussian_fit import GaussianFit, fit_gaussian
-from vitplug.analysis.measures.grad_cam import grad_cams
 from vitplug.analysis.measures.maps import dense_maps
 from vitplug.analysis.measures.places import Place
-from vitplug.analysis.measures.receptive_field import effective_receptive_field
-from vitplug.analysis.study.edits import Effect, effect_of, run_edited, seed_of
-from vitplug.analysis.study.images import Loaded
-from vitplug.analysis.study.running import run_model
-from vitplug.analysis.study.subject import Subject
-from vitplug.analysis.truths import Listed, find_listed
+from vitplug.analysis.study.effects import Effect, effect_of, run_edited, seed_of
+from vitplug.analysis.study.loaded import Loaded
+from vitplug.analysis.study.observed import Observed
 from vitplug.attention import GlobalLayout
 from vitplug.compat import replace
 from vitplug.files.pictures import Unreadable
@@ -139,7 +134,7 @@ class Reading:
         similarity: CKA of all blocks with all blocks.
     """
 
-    subject: Subject
+    subject: Observed
     outcomes: list[Outcome] = field(default_factory=list)
     cams: list[str] = field(default_factory=list)
     edits: list[list[list[WithoutHead] | None]] = field(default_factory=list)
@@ -173,7 +168,7 @@ def tiles_name(model: int, image: int, kind: str) -> str:
     return f'{model}/{image}/{kind}'
 
 
-def no_rollout(subject: Subject, size: tuple[int, int]) -> str:
+def no_rollout(subject: Observed, size: tuple[int, int]) -> str:
     """Why a model has no attention rollout; '' if it has one."""
     if len(subject.layers_with('probs')) < subject.num_layers:
         return 'not every block has attention maps of its own'
@@ -195,7 +190,7 @@ class Observer:
         grid: Rows and columns to which features are averaged for CKA.
     """
 
-    def __init__(self, subject: Subject, size: tuple[int, int], open_levels: Sequence[Level], grid: tuple[int, int]):
+    def __init__(self, subject: Observed, size: tuple[int, int], open_levels: Sequence[Level], grid: tuple[int, int]):
         self.subject, self.size, self.levels, self.grid = subject, size, open_levels, grid
         self.rolls = not no_rollout(subject, size)
         self.rolled: Tensor | None = None
@@ -273,7 +268,7 @@ def _rollout_tiles(rolled: Tensor, place: Place, level: Level) -> Tiles:
 
 
 def observe(
-    subjects: Sequence[Subject],
+    subjects: Sequence[Observed],
     paths: Sequence[Path],
     budget: int,
     progress: Callable[[Iterable], Iterable] = iter,
@@ -296,7 +291,7 @@ def observe(
     images = [_load_alike(subjects, path) for path in paths]
     shelf = Shelf(_levels_for(subjects, images), budget)
     findings = Findings([Reading(subject) for subject in subjects], images, shelf)
-    listed = find_listed(subjects[-1].cfg, paths)
+    truths = subjects[-1].truths(paths)
     counts = [subject.num_layers for subject in subjects]
     similarities = {
         (a, b): MinibatchCKA(counts[a], counts[b]) for a in range(len(subjects)) for b in range(a, len(subjects))
@@ -310,7 +305,7 @@ def observe(
         ]
         for reading in findings.readings if edits else ():
             reading.edits.append(_without_each_head(reading.subject, path, image.size))
-        findings.truths.append(_truth(subjects[-1], path, listed.get(path), image.size))
+        findings.truths.append(truths[path](image.size) if path in truths else None)
         for (a, b), similarity in similarities.items():
             similarity.update(observers[a].features, observers[b].features)
         for of_model, observer in zip(collected, observers, strict=True):
@@ -323,7 +318,7 @@ def observe(
     return findings
 
 
-def _load_alike(subjects: Sequence[Subject], path: Path) -> Loaded:
+def _load_alike(subjects: Sequence[Observed], path: Path) -> Loaded:
     """An image as the model gets it, which must be as large as the baseline's.
 
     Raises:
@@ -343,7 +338,7 @@ def _load_alike(subjects: Sequence[Subject], path: Path) -> Loaded:
     return loaded[-1]
 
 
-def _levels_for(subjects: Sequence[Subject], images: Sequence[Loaded]) -> list[Level]:
+def _levels_for(subjects: Sequence[Observed], images: Sequence[Loaded]) -> list[Level]:
     places = [
         subject.place(layer, size)
         for subject in subjects
@@ -354,7 +349,7 @@ def _levels_for(subjects: Sequence[Subject], images: Sequence[Loaded]) -> list[L
     return levels(query_side, max(max(place.key_layout.grid.hw) for place in places))
 
 
-def _common_grid(subjects: Sequence[Subject], size: tuple[int, int]) -> tuple[int, int]:
+def _common_grid(subjects: Sequence[Observed], size: tuple[int, int]) -> tuple[int, int]:
     """The grid of the last blocks, the smaller one of two models; with the four tokens that CKA needs at least."""
     grids = [subject.place(subject.num_layers - 1, size).layout.hw for subject in subjects]
     return tuple(max(2, min(sides)) for sides in zip(*grids, strict=True))
@@ -369,24 +364,23 @@ def _observe_image(
     observer = Observer(subject, image.size, shelf.open_levels, grid)
     with torch.no_grad():
         subject.backbone.forward_intermediates(inputs, ('probs', 'maps', 'block'), reduce=observer)
-    reading.outcomes.append(subject.predictor.task.outcome(_predict(subject, path), image.size))
+    reading.outcomes.append(subject.outcome(subject.run(subject.batch(path)).sample, image.size))
     reading.cams.append(_add_grad_cam(subject, inputs, observer))
     observer.put_on(shelf, model, index)
     return observer
 
 
-def _without_each_head(subject: Subject, path: Path, size: tuple[int, int]) -> list[list[WithoutHead] | None]:
+def _without_each_head(subject: Observed, path: Path, size: tuple[int, int]) -> list[list[WithoutHead] | None]:
     """The heads of each block set to zero, one at a time."""
-    task = subject.predictor.task
-    batch = task.collate([subject.predictor.read(path)])
-    before = run_model(subject, batch)
-    outcome, heads_of = task.outcome(before.sample, size), subject.recorded.get('heads', {})
+    batch = subject.batch(path)
+    before = subject.run(batch)
+    outcome, heads_of = subject.outcome(before.sample, size), subject.recorded.get('heads', {})
 
     def without(layer: int, head: int) -> WithoutHead:
         edit = interventions.zero(heads=[head])
         control = interventions.random_control(edit, seed_of(path, layer, head))
         after, other = (run_edited(subject, {'heads': {layer: one}}, batch) for one in (edit, control))
-        words = outcome.change_to(task.outcome(after.sample, size))
+        words = outcome.change_to(subject.outcome(after.sample, size))
         return WithoutHead(effect_of(subject, before, after), effect_of(subject, before, other), words)
 
     return [
@@ -395,20 +389,10 @@ def _without_each_head(subject: Subject, path: Path, size: tuple[int, int]) -> l
     ]
 
 
-def _predict(subject: Subject, path: Path) -> BaseDataElement:
-    [sample] = subject.predictor([subject.predictor.read(path)])
-    return sample
-
-
-def _truth(subject: Subject, path: Path, listed: Listed | None, size: tuple[int, int]) -> Outcome | None:
-    """What a data set says of an image, placed on the input as a prediction is."""
-    return listed and subject.predictor.task.truth(*listed, _predict(subject, path), size)
-
-
-def _add_grad_cam(subject: Subject, inputs: Tensor, observer: Observer) -> str:
+def _add_grad_cam(subject: Observed, inputs: Tensor, observer: Observer) -> str:
     """Adds the maps of all blocks; returns the score that they explain, or why there are none."""
     try:
-        cams = grad_cams(subject.model, inputs)
+        cams = subject.grad_cams(inputs)
     except ValueError as error:
         return f'There is none: {error}.'
     for layer, cam in cams.items():
@@ -439,11 +423,11 @@ def _summarise(reading: Reading, seen: Sequence[Observer], images: Sequence[Load
     reading.field = _read_field(subject, images)
 
 
-def _read_field(subject: Subject, images: Sequence[Loaded]) -> Field:
+def _read_field(subject: Observed, images: Sequence[Loaded]) -> Field:
     """The receptive field over the images of the most common size."""
     [(size, count)] = Counter(image.size for image in images).most_common(1)
     inputs = (subject.load(image.path).inputs for image in images if image.size == size)
-    image = effective_receptive_field(subject.backbone, inputs).cpu()
+    image = subject.receptive_field(inputs).cpu()
     return Field(image, count, fit_gaussian(image))
 
 

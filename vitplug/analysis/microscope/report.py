@@ -2,20 +2,23 @@
 
 import base64
 import hashlib
+import io
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
-import cv2
 import numpy as np
+import torch
 from matplotlib import colormaps
+from PIL import Image
 
 from vitplug.analysis.measures.features import OUTLIER_FACTOR
-from vitplug.commands import call
-from vitplug.tasks.outcomes import Outcome
+from vitplug.tasks.outcomes import NoOutcome, Outcome
 
 from .data import MEASURES, Findings, Reading, WithoutHead, field_tiles, no_rollout, tiles_name
 from .tiles import base64_text, geometry_table, json_text, pack, sampling_sentences
@@ -23,6 +26,8 @@ from .words import Row, Summary, number, summarize
 
 #: From dark to light in even steps, also for colour-blind people and on paper.
 COLOURS = 'viridis'
+#: Millions of bytes of a page: by default, and at most.
+MAX_MB, MOST_MB = 5.0, 1000.0
 #: Larger PNGs become JPEGs.
 LARGEST_PNG = 60_000
 JPEG_QUALITY = 88
@@ -44,15 +49,44 @@ class Facts:
 
     Attributes:
         task: Name of the task.
-        command: The command line.
+        call: The command line, or the call from Python.
         versions: Versions of packages by name.
+        to_compare: How a baseline is given.
+        to_edit: How runs without heads are asked for.
+        to_measure: What measures many images, as a clause.
         time: When it was made.
     """
 
     task: str
-    command: str
+    call: str
     versions: Mapping[str, str]
-    time: str
+    to_compare: str
+    to_edit: str
+    to_measure: str
+    time: str = field(default_factory=lambda: datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'))
+
+
+def check_max_mb(value: float, option: str) -> None:
+    """Checks the largest size of a page, in millions of bytes.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if not 0 < value <= MOST_MB:
+        raise ValueError(f'{option} {value:g}: expected a number above 0, and at most {MOST_MB:g}')
+
+
+def versions_of(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of those packages that are installed, under the names of any stack, and of torch."""
+    found = {}
+    for name in packages:
+        for distribution in (name, f'onedl-{name}', f'onedl-{name.replace("mmdet", "mmdetection")}'):
+            try:
+                found[name] = version(distribution)
+            except PackageNotFoundError:
+                continue
+            break
+    return found | dict(torch=torch.__version__)
 
 
 def render(findings: Findings, facts: Facts, limit: int) -> str:
@@ -78,21 +112,21 @@ def _render(findings: Findings, facts: Facts) -> str:
     blobs = {name: found.data for name, found in packed.items()} | dict(_label_maps(findings))
     page, style, script = (_asset(name) for name in ('page.html', 'page.css', 'page.js'))
     texts = {
-        'title': f'Microscope: {_stem(findings.readings[-1])}',
+        'title': f'Microscope: {findings.readings[-1].subject.name}',
         'subtitle': _subtitle(findings, facts),
         'summary title': 'What changed' if len(findings.readings) > 1 else 'What the model does',
         'stored': stored,
-        **_notes(findings),
+        **_notes(findings, facts),
     }
     parts = {name: escape(text) for name, text in texts.items()}
     parts |= {
-        'summary': _summary_html(summarize(findings), len(findings.readings) > 1),
+        'summary': _summary_html(summarize(findings, facts.to_compare), len(findings.readings) > 1),
         'foot': _foot_html(findings, facts),
         'style': style,
         'style hash': _csp_hash(style),
         'script': script,
         'script hash': _csp_hash(script),
-        'data': json_text(_page_data(findings, geometries, tables)),
+        'data': json_text(_page_data(findings, facts, geometries, tables)),
         'blobs': '\n'.join(
             f'<script type="text/plain" id="tiles:{name}">{base64_text(data)}</script>' for name, data in blobs.items()
         ),
@@ -126,14 +160,10 @@ def _outcomes(findings: Findings) -> list[Sequence[Outcome | None]]:
 # --- text ---
 
 
-def _stem(reading: Reading) -> str:
-    return reading.subject.cfg.filename.rpartition('/')[2].removesuffix('.py') if reading.subject.cfg.filename else ''
-
-
 def _subtitle(findings: Findings, facts: Facts) -> str:
     count = len(findings.images)
     images = f'{count} image{"s" * (count != 1)}'
-    against = f', against the baseline {_stem(findings.readings[0])}' if len(findings.readings) > 1 else ''
+    against = f', against the baseline {findings.readings[0].subject.name}' if len(findings.readings) > 1 else ''
     return f'{facts.task.capitalize()}, {images}; {findings.readings[-1].subject.about}{against}.'
 
 
@@ -144,11 +174,10 @@ def _coding() -> str:
     )
 
 
-def _notes(findings: Findings) -> dict[str, str]:
+def _notes(findings: Findings, facts: Facts) -> dict[str, str]:
     count = len(findings.images)
     few = (
-        f'Mean over {count} image{"s" * (count != 1)}: enough to look at, too few to conclude from; '
-        f'`{call("analyze")}` measures many images, with intervals.'
+        f'Mean over {count} image{"s" * (count != 1)}: enough to look at, too few to conclude from; {facts.to_measure}.'
     )
     fields = (
         'Gradient of the central output token with respect to the input, positive part, mean over '
@@ -202,14 +231,10 @@ def _difference(row: Row) -> str:
 
 
 def _foot_html(findings: Findings, facts: Facts) -> str:
-    rows = {}
-    for reading in reversed(findings.readings):
-        subject = reading.subject
-        rows[NAMES[subject.label].lower()] = (
-            f'{subject.cfg.filename}, {subject.checkpoint} (sha256 {subject.sha256[:12]})'
-        )
+    subjects = [reading.subject for reading in reversed(findings.readings)]
+    rows = {NAMES[subject.label].lower(): subject.made_of for subject in subjects}
     rows['images'] = ', '.join(str(image.path) for image in findings.images)
-    rows['command'] = facts.command
+    rows['command'] = facts.call
     rows['versions'] = ', '.join(f'{name} {version}' for name, version in facts.versions.items())
     rows['time'] = facts.time
     return f'<dl>{"".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows.items())}</dl>'
@@ -218,7 +243,7 @@ def _foot_html(findings: Findings, facts: Facts) -> str:
 # --- data ---
 
 
-def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[str, dict]) -> dict:
+def _page_data(findings: Findings, facts: Facts, geometries: Sequence[dict], tables: Mapping[str, dict]) -> dict:
     subjects = [reading.subject for reading in findings.readings]
     num_blocks = max(subject.num_layers for subject in subjects)
     return dict(
@@ -230,7 +255,7 @@ def _page_data(findings: Findings, geometries: Sequence[dict], tables: Mapping[s
         start_block=num_blocks - 1,
         images=[dict(name=image.path.name, src=picture_url(image.picture), hw=image.size) for image in findings.images],
         kinds=KINDS,
-        modes=_modes(findings),
+        modes=_modes(findings, facts),
         queries=[
             dict(id='token', title='The token', reason=''),
             dict(
@@ -279,10 +304,12 @@ def _prefix_names(subject) -> list[str]:
     return own + [f'extra token {i}' for i in range(subject.backbone.num_prefix - len(own))]
 
 
-def _modes(findings: Findings) -> list[dict]:
+def _modes(findings: Findings, facts: Facts) -> list[dict]:
     subjects, size = [reading.subject for reading in findings.readings], findings.images[0].size
     without_rollout = [no_rollout(subject, size) for subject in subjects]
     has_maps = any(subject.layers_with('probs') for subject in subjects)
+    first = findings.readings[-1].outcomes[0]
+    predicts_nothing = first.text if isinstance(first, NoOutcome) else ''
     return [
         dict(
             id='attention',
@@ -298,28 +325,32 @@ def _modes(findings: Findings) -> list[dict]:
             if '' in without_rollout
             else f'needs one grid of tokens and maps in all blocks, but {without_rollout[-1]}',
         ),
-        dict(id='gradcam', title='Grad-CAM', kinds=['gradcam'], reason=''),
+        dict(id='gradcam', title='Grad-CAM', kinds=['gradcam'], reason=predicts_nothing),
         dict(id='norms', title='Token norms', kinds=['norms'], reason=''),
-        dict(id='prediction', title='Prediction', kinds=['prediction'], reason=''),
+        dict(id='prediction', title='Prediction', kinds=['prediction'], reason=predicts_nothing),
         dict(
             id='edits',
             title='Without a head',
             kinds=['edits'],
             reason=''
             if any(reading.edits for reading in findings.readings)
-            else 'written with --edits, which runs the model without each head',
+            else f'written with {facts.to_edit}, which runs the model without each head',
         ),
     ]
 
 
 def picture_url(picture: np.ndarray) -> str:
     """A picture ``(height, width, 3)``, red first, as a data URL: lossless where that is small."""
-    blue_first = np.ascontiguousarray(picture[..., ::-1])
-    kind, content = 'png', cv2.imencode('.png', blue_first)[1].tobytes()
+    kind, content = 'png', _encoded(picture, 'png')
     if len(content) > LARGEST_PNG:
-        kind = 'jpeg'
-        content = cv2.imencode('.jpg', blue_first, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
+        kind, content = 'jpeg', _encoded(picture, 'jpeg', quality=JPEG_QUALITY)
     return f'data:image/{kind};base64,{base64_text(content)}'
+
+
+def _encoded(picture: np.ndarray, kind: str, **settings) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, kind, **settings)
+    return file.getvalue()
 
 
 def _outcome_json(outcome: Outcome, labels: str) -> dict:

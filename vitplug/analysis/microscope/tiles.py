@@ -338,8 +338,8 @@ class Shelf:
     def _drop(self, level: Level) -> None:
         if len(self.packed) == 1:
             raise OverBudget(
-                f'--max-mb leaves {max(0, self.budget):,} bytes for maps, too few even for {level.queries} x '
-                f'{level.queries} queries with {level.keys} x {level.keys} keys: name fewer images, or raise --max-mb'
+                f'{max(0, self.budget):,} bytes are left for maps, too few even for {level.queries} x {level.queries} '
+                f'queries with {level.keys} x {level.keys} keys: take fewer images, or allow a larger file'
             )
         del self.packed[level]
 

@@ -44,11 +44,11 @@ def number(value: float) -> str:
     return f'{value:#.3g}'.rstrip('.') if 1e-4 <= abs(value) < 1000 else f'{value:.2e}'
 
 
-def summarize(findings: Findings) -> Summary:
-    """Words and numbers for the findings."""
+def summarize(findings: Findings, to_compare: str) -> Summary:
+    """Words and numbers for the findings; ``to_compare`` says how a baseline is given."""
     *before, after = findings.readings
     if not before:
-        return Summary(tuple(_alone(findings, after)), tuple(_rows(None, after)))
+        return Summary(tuple(_alone(findings, after, to_compare)), tuple(_rows(None, after)))
     [before] = before
     return Summary(tuple(_changes(findings, before, after)), tuple(_rows(before, after)))
 
@@ -56,10 +56,10 @@ def summarize(findings: Findings) -> Summary:
 # --- a model alone ---
 
 
-def _alone(findings: Findings, reading: Reading) -> Iterator[str]:
+def _alone(findings: Findings, reading: Reading, to_compare: str) -> Iterator[str]:
     for image, outcome in zip(findings.images, reading.outcomes, strict=True):
         yield f'{image.path.name}: {outcome.text}.'
-    yield 'No baseline was given, so nothing is compared; --baseline CONFIG CHECKPOINT shows what a plug changed.'
+    yield f'No baseline was given, so nothing is compared; {to_compare} shows what a plug changed.'
 
 
 # --- against a baseline ---

@@ -22,7 +22,7 @@ from vitplug.analysis.measures.places import Place
 from vitplug.statistics.images import Arrays, Estimate
 
 from . import drawing
-from .images import Loaded
+from .loaded import Loaded
 from .measure import Found, Measure, Shown, by_block, evenly_spaced
 from .subject import Subject
 

@@ -22,11 +22,12 @@ from .features import CKA, OfGroups
 from .figures import FIGURES
 from .images import find_images
 from .measure import Measure
+from .observed import BASELINE, MODEL
 from .options import add_baseline, add_images, add_settings, model_config
 from .plan import LeftOut, check_images, check_named, finished, identity, plan
 from .run import run
 from .store import check_folder, open_store
-from .subject import BASELINE, MODEL, Subject
+from .subject import Subject
 from .table import ALL, MEASURES, by_all_estimators, choose, choose_edits, choose_figures
 
 IMAGES = 128

@@ -4,7 +4,6 @@ An edit stands beside a control: a change as large as its own in a random direct
 that is chosen at random.
 """
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +22,9 @@ from vitplug.statistics.images import Arrays
 
 from . import drawing
 from .attention import OF_HEADS
-from .images import Loaded
+from .effects import effect_of, run_edited, seed_of
+from .loaded import Loaded
 from .measure import Found, Measure, Shown, by_block
-from .running import Ran, run_model
 from .subject import Subject
 
 #: Images that a held-out mean is of, at most.
@@ -38,35 +37,6 @@ EFFECTS = (
     'the prediction that changes'
 )
 SOURCE = 'heads without output: Michel et al. 2019; the other edits and the controls are ours'
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What an edit changes for one image.
-
-    Attributes:
-        features: Norm of the change of the backbone's outputs, relative to theirs.
-        score: Fall of the mean score of what was predicted.
-        prediction: Share of the prediction that is another one.
-    """
-
-    features: float
-    score: float
-    prediction: float
-
-
-def run_edited(subject: Subject, edits: Edits, batch: Mapping) -> Ran:
-    """Runs a model with edits on the batch of an image."""
-    with subject.backbone.edited(edits):
-        return run_model(subject, batch)
-
-
-def effect_of(subject: Subject, before: Ran, after: Ran) -> Effect:
-    """What edits changed, of two runs on one image."""
-    kept = subject.predictor.task.kept
-    whole, left = kept(before.sample, before.sample), kept(before.sample, after.sample)
-    [change] = interventions.relative_change(before.features, after.features).tolist()
-    return Effect(change, whole.score - left.score, whole.share - left.share)
 
 
 class References:
@@ -155,11 +125,6 @@ def _redirected(to: str, references: References, path: Path, layer: int, **which
     return interventions.redirected(to, **which)
 
 
-def seed_of(path: Path, layer: int, head: int = 0) -> int:
-    """A seed of an image and a place, the same in every call."""
-    return zlib.crc32(f'{path.name}/{layer}/{head}'.encode())
-
-
 @dataclass(frozen=True)
 class Step:
     """One edit of an image.
@@ -223,8 +188,8 @@ class Edited(Measure):
         raise NotImplementedError
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        batch = subject.predictor.task.collate([subject.predictor.read(image.path)])
-        before = run_model(subject, batch)
+        batch = subject.batch(image.path)
+        before = subject.run(batch)
         values: dict[str, dict[int, dict[int, float]]] = {}
         for step in self.steps(subject, image):
             effect = effect_of(subject, before, run_edited(subject, step.edits, batch))

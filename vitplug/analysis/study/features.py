@@ -14,7 +14,7 @@ from vitplug.statistics.images import Arrays, Estimate, jackknife
 
 from . import drawing
 from .estimators import UNBIASED, Estimator
-from .images import Loaded
+from .loaded import Loaded
 from .measure import Found, Measure, Shown, by_block, of_one_size, of_other_sizes, sizes_of
 from .subject import Subject
 

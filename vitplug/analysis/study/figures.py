@@ -25,8 +25,8 @@ from vitplug.statistics.images import Arrays, Estimate
 
 from . import drawing
 from .attention import FEW, OfMaps
-from .images import Loaded
 from .learned import PositionBias
+from .loaded import Loaded
 from .measure import Found, Measure, Shown, evenly_spaced
 from .subject import Subject
 

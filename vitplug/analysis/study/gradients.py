@@ -12,8 +12,8 @@ from vitplug.statistics.images import Arrays, Estimate, jackknife, without_group
 
 from . import drawing
 from .attention import FEW, heat_rows
-from .images import Loaded
 from .learned import FITTED
+from .loaded import Loaded
 from .measure import Found, Measure, Shown, evenly_spaced, of_one_size, of_other_sizes, sizes_of
 from .subject import Subject
 

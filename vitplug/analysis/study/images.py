@@ -1,20 +1,19 @@
 """The images of an analysis: chosen once, read as a test reads them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
-from torch import Tensor
 
 from vitplug.config.parts import loader_leaves
 from vitplug.files.folders import IMAGE_SUFFIXES, files_below
 from vitplug.files.pictures import Source, Unreadable, read_pictures
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.prediction import Predictor
+
+from .loaded import Loaded, as_picture
 
 SPLITS = ('val', 'test')
 
@@ -80,26 +79,6 @@ def _below(path: Path) -> list[Path]:
     return [path]
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """One image as a model sees it.
-
-    Attributes:
-        path: The file.
-        inputs: Normalised and padded, ``(1, C, H, W)``, as the backbone gets it.
-        picture: The same before the normalisation, ``(H, W, 3)``, 8 bit, red first; black where it is padded.
-    """
-
-    path: Path
-    inputs: Tensor
-    picture: np.ndarray
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the inputs, in pixels."""
-        return tuple(self.inputs.shape[-2:])
-
-
 def load_image(predictor: Predictor, path: Path, max_pixels: int) -> Loaded:
     """Reads an image through the test pipeline of the predictor's config.
 
@@ -137,16 +116,3 @@ def load_images(
             yield load_image(predictor, path, max_pixels)
         except Unreadable as error:
             skipped(path, str(error))
-
-
-def as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> np.ndarray:
-    """Pixels, blue first, as a picture ``(height, width, 3)`` of a size, red first."""
-    pixels_CHW = pixels_CHW.detach().cpu()
-    if pixels_CHW.is_floating_point():  # a pipeline that normalises: only contrasts are left
-        low, high = pixels_CHW.amin(), pixels_CHW.amax()
-        pixels_CHW = (pixels_CHW - low) / (high - low).clamp(min=torch.finfo(pixels_CHW.dtype).tiny) * 255
-    pixels = pixels_CHW[:3].flip(0).permute(1, 2, 0).round().clamp(0, 255).to(torch.uint8).numpy()
-    picture = np.zeros((*size, 3), np.uint8)
-    height, width = (min(sides) for sides in zip(size, pixels.shape[:2], strict=True))
-    picture[:height, :width] = pixels[:height, :width]
-    return picture

@@ -14,7 +14,7 @@ from vitplug.statistics.images import Arrays, Estimate, exact
 
 from . import drawing
 from .features import over_depth
-from .images import Loaded
+from .loaded import Loaded
 from .measure import Found, Measure, Shown, by_block
 from .subject import Subject
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitplug.analysis.measures.places import Place
 from vitplug.statistics.images import Arrays, Estimate, student
 
-from .images import Loaded
+from .loaded import Loaded
 from .subject import Subject
 
 #: Height and width of an image as each model of a measure gets it.

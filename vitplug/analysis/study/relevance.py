@@ -19,9 +19,8 @@ from vitplug.tasks.studied import Studied
 
 from . import drawing
 from .attention import FEW, Rollout, heat_rows
-from .images import Loaded
+from .loaded import Loaded
 from .measure import Found, Measure, Shown, by_block, evenly_spaced
-from .running import run_model
 from .subject import Subject
 
 LIBRARY = 'pytorch_grad_cam'
@@ -145,12 +144,11 @@ class MapScores(Measure):
         return '; '.join(reasons)
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        predictor = subject.predictor
-        batch = predictor.task.collate([predictor.read(image.path)])
-        sample = run_model(subject, batch).sample
+        batch = subject.batch(image.path)
+        sample = subject.run(batch).sample
         names = [name for name in MAPS if name != 'EigenCAM' or find_spec(LIBRARY)]
         try:
-            studied = predictor.task.studied(sample, self._truth(subject, image, sample), image.size)
+            studied = subject.predictor.task.studied(sample, self._truth(subject, image, sample), image.size)
             one = _Image(subject, image, studied)
             heats = {name: MAPS[name](one) for name in names}
             target = studied.target(subject.model, image.inputs).names[0] if _is_shown(subject, image) else ''
@@ -186,7 +184,7 @@ class MapScores(Measure):
         def score(image_CHW: np.ndarray) -> float:
             changed = torch.from_numpy(image_CHW).to(pixels)[None]
             inputs = changed if isinstance(batch['inputs'], Tensor) else [changed[0]]
-            return studied.score(run_model(subject, dict(batch, inputs=inputs)).sample)
+            return studied.score(subject.run(dict(batch, inputs=inputs)).sample)
 
         height, width = pixels.shape[-2:]
         curve = pixel_flipping(score, pixels.numpy(), heat[:height, :width], STEPS)
@@ -248,8 +246,7 @@ class LogitLens(Measure):
         return tensor, place
 
     def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        batch = subject.predictor.task.collate([subject.predictor.read(image.path)])
-        label = int(run_model(subject, batch).sample.pred_score.argmax())
+        label = int(subject.run(subject.batch(image.path)).sample.pred_score.argmax())
         width = subject.backbone.sections()[-1].embed_dims
         probability, share, maps = {}, {}, {}
         for layer, (tokens, place) in found['block'].items():

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from vitplug.statistics.images import Arrays
 
-from .images import Loaded
+from .loaded import Loaded
 from .measure import Found, Measure
 from .store import Store
 from .subject import Subject

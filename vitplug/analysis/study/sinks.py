@@ -13,7 +13,7 @@ from vitplug.statistics.images import Arrays, Estimate
 
 from . import drawing
 from .attention import FEW, OfMaps, PerHead, heat_rows
-from .images import Loaded
+from .loaded import Loaded
 from .measure import Found, Shown, evenly_spaced
 from .subject import Subject
 

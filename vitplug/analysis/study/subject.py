@@ -1,32 +1,35 @@
 """A model under analysis: what it is made from, and what its blocks can tell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
-from torch import nn
+from mmengine.structures import BaseDataElement
+from torch import Tensor, nn
 
-from vitplug.analysis.measures.places import Place
-from vitplug.attention.intermediates import MAPS
+from vitplug.analysis.measures.grad_cam import GradCam, grad_cams
+from vitplug.analysis.measures.receptive_field import effective_receptive_field
+from vitplug.analysis.truths import Listed, find_listed
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
 from vitplug.hosting import PluggedModel
 from vitplug.runs.checks.data import max_pixels
 from vitplug.runs.prediction import Predictor
+from vitplug.tasks.kept import Kept
+from vitplug.tasks.outcomes import Outcome
 
-from .images import Loaded, load_image
+from .images import load_image
 from .layers import NamedLayers, proposed
-
-MODEL, BASELINE = 'model', 'baseline'
-# Intermediates that tell which blocks have attention and which have a bias.
-PROBED = (*MAPS, 'heads', 'attn', 'mlp', 'block')
+from .loaded import Loaded
+from .observed import Observed, Ran
 
 
 @dataclass(eq=False)
-class Subject:
-    """The model, or its baseline.
+class Subject(Observed):
+    """A model of a config and a checkpoint.
 
     Attributes:
         label: ``'model'`` or ``'baseline'``.
@@ -88,21 +91,20 @@ class Subject:
         return self.predictor.model
 
     @property
-    def num_layers(self) -> int:
-        return len(self.backbone.plugged_blocks())
-
-    @property
     def changes_maps(self) -> bool:
         """Whether a plug changes the maps of some block, so that there are maps before and after it."""
         return self.is_plugged and any(block.plugs.at('map') for block in self.backbone.plugged_blocks())
 
     @property
-    def has_class_token(self) -> bool:
-        return self.backbone.prefix_names[:1] == ('cls_token',)
+    def name(self) -> str:
+        return Path(self.cfg.filename or '').stem
+
+    @property
+    def made_of(self) -> str:
+        return f'{self.cfg.filename}, {self.checkpoint} (sha256 {self.sha256[:12]})'
 
     @property
     def about(self) -> str:
-        """Host and plugs, in one line."""
         return f'{type(self.model.backbone).__name__}: {self.backbone.plug_summary}'
 
     @property
@@ -111,31 +113,45 @@ class Subject:
         return isinstance(self.backbone, PluggedModel)
 
     def load(self, path: Path) -> Loaded:
-        """An image through the model's own test pipeline.
-
-        Raises:
-            Unreadable: If it cannot be read.
-        """
+        """An image through the model's own test pipeline."""
         return load_image(self.predictor, path, max_pixels(self.cfg))
 
-    def place(self, layer: int, size: tuple[int, int]) -> Place:
-        """Where the tokens of a block lie in an image of a size; kept for the last size."""
-        if self._places.get('size') != size:
-            self._places = dict(size=size)
-        if layer not in self._places:
-            self._places[layer] = Place.of(self.backbone, layer, size)
-        return self._places[layer]
+    def batch(self, path: Path) -> Mapping:
+        return self.predictor.task.collate([self.predictor.read(path)])
 
     @torch.no_grad()
-    def probe(self, image: Loaded) -> None:
-        """Notes which intermediates which blocks have."""
-        _, self.recorded = self.backbone.forward_intermediates(
-            image.inputs, PROBED, reduce=lambda name, tensor, site: tuple(tensor.shape)
-        )
+    def run(self, batch: Mapping) -> Ran:
+        kept: list[tuple[Tensor, ...]] = []
+        hook = self.backbone.register_forward_hook(lambda module, args, outs: kept.append(_tensors(outs)))
+        try:
+            [sample] = self.predictor.run(batch)
+        finally:
+            hook.remove()
+        return Ran(sample, kept[-1])
 
-    def layers_with(self, name: str) -> list[int]:
-        """The blocks that have an intermediate."""
-        return sorted(self.recorded.get(name, ()))
+    def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> Outcome:
+        return self.predictor.task.outcome(sample, size)
+
+    def keeps(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
+        return self.predictor.task.kept(before, after)
+
+    def grad_cams(self, inputs: Tensor) -> dict[int, GradCam]:
+        return grad_cams(self.model, inputs)
+
+    def receptive_field(self, inputs: Iterable[Tensor]) -> Tensor:
+        return effective_receptive_field(self.backbone, inputs)
+
+    def truths(self, paths: Sequence[Path]) -> dict[Path, Callable[[tuple[int, int]], Outcome | None]]:
+        return {path: partial(self._truth, path, listed) for path, listed in find_listed(self.cfg, paths).items()}
+
+    def _truth(self, path: Path, listed: Listed, size: tuple[int, int]) -> Outcome | None:
+        """What a data set says of an image, placed on the input as a prediction is."""
+        return self.predictor.task.truth(*listed, self.run(self.batch(path)).sample, size)
+
+
+def _tensors(outs) -> tuple[Tensor, ...]:
+    """The tensors of a backbone's outputs, which may be tuples of tokens."""
+    return (outs,) if isinstance(outs, Tensor) else tuple(tensor for out in outs for tensor in _tensors(out))
 
 
 def _measured(backbone: nn.Module | None, blocks: str | None, config: str) -> PluggedModel | NamedLayers:
