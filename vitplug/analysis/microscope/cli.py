@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
-from vitplug.commands import call, example
-from vitplug.config.reading import add_options
+from vitplug.commands import add_device, call, command_parser
+from vitplug.config.options import add_allow_changes, add_options
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.atomic import AtomicBackend
@@ -110,10 +110,10 @@ def _versions() -> dict[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Write one HTML file that shows what a model sees: attention of every token on the image, measures '
+    parser = command_parser(
+        'microscope',
+        'Write one HTML file that shows what a model sees: attention of every token on the image, measures '
         'by depth and head, receptive field, and what differs from a baseline. It opens without a network.',
-        epilog=example('microscope'),
     )
     parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
@@ -134,11 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar='MB',
         help='largest file, in millions of bytes (default 5); fewer queries and keys are kept until it fits',
     )
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     add_options(parser, 'settings that win over the configs')
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take checkpoints that were trained with other settings than those of the configs; they are listed',
-    )
+    add_allow_changes(parser)
     return parser

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.analysis.tables import format_table
-from vitplug.commands import call, example
+from vitplug.commands import call, command_parser
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
@@ -137,10 +137,10 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Measure what a trained model does: entropy, distance, similarity, receptive field and more, '
+    parser = command_parser(
+        'analyze',
+        'Measure what a trained model does: entropy, distance, similarity, receptive field and more, '
         'over images, with 95 % intervals and pictures. A second call goes on where the first one stopped.',
-        epilog=example('analyze'),
     )
     parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', help='checkpoint file')
