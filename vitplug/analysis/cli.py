@@ -7,7 +7,7 @@ from mmengine.config import Config
 
 from vitplug.commands import command_parser
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.options import add_options, add_shape
+from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.reading import CONFIG_HELP, read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.readers import refuse_code_in_files
@@ -70,10 +70,9 @@ def _print_difference(base: str, child: str, args: argparse.Namespace) -> None:
 
 def get_flops(argv: Sequence[str] | None = None) -> None:
     """Prints parameters and MACs of a config's model. A wrong setting gives a one-line error and exit status 2."""
-    parser = command_parser(
+    parser = config_parser(
         'flops', 'Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.'
     )
-    parser.add_argument('config', help=CONFIG_HELP)
     add_shape(parser)
     parser.add_argument('--batch', type=int, default=1, metavar='N', help='number of images (default 1)')
     add_options(parser, 'settings that override the config')

@@ -5,6 +5,7 @@ of the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
@@ -22,7 +23,7 @@ from .columnar import ColumnarBackbone
 from .ffn import PluggedFFN, check_activation, layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices
+from .settings import choose_arch, choose_frozen, choose_indices, named_archs
 
 
 class MixerBlock(BaseModule):
@@ -85,10 +86,7 @@ class MixerBlock(BaseModule):
 
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'tokens_mlp_dims', 'channels_mlp_dims')
-
-
-def _archs(names: str, *values: int) -> dict[str, dict[str, int]]:
-    return {key: dict(zip(_ARCH_KEYS, values, strict=True)) for key in names.split()}
+_archs = partial(named_archs, _ARCH_KEYS)
 
 
 @MODELS.register_module()

@@ -4,10 +4,18 @@ import argparse
 
 from mmengine.config import DictAction
 
+from vitplug.commands import command_parser
 from vitplug.plugs.text import PLUGS_HELP
 
 from .dict_values import advice_for_dicts
-from .reading import PLUGS_KEY, names_plugs
+from .reading import CONFIG_HELP, PLUGS_KEY, names_plugs
+
+
+def config_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a command whose first argument is a config."""
+    parser = command_parser(name, description)
+    parser.add_argument('config', help=CONFIG_HELP)
+    return parser
 
 
 def add_options(parser: argparse.ArgumentParser, help: str = 'settings that win over the config') -> None:

@@ -11,9 +11,8 @@ from mmengine.config import Config
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.store import check_folder, open_store
-from vitplug.commands import add_device, call, command_parser
-from vitplug.config.options import add_options
-from vitplug.config.reading import CONFIG_HELP
+from vitplug.commands import add_device, call
+from vitplug.config.options import add_options, config_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.readers import refuse_code_in_files
@@ -229,12 +228,11 @@ def _identity(subjects: Sequence[Subject], plan: Plan) -> dict:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
+    parser = config_parser(
         'probe',
         'Probe frozen backbones: classify images, or the patches of images, by simple classifiers of their '
         'features, with several seeds. A second call goes on where the first one stopped.',
     )
-    parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', nargs='?', help='checkpoint file; without one, the backbone has initial weights')
     parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
     parser.add_argument('--task', choices=tuple(KINDS), required=True, help='detection is not probed')

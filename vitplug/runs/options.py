@@ -6,10 +6,9 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from vitplug.commands import command_parser
-from vitplug.config.options import add_allow_changes, add_options
+from vitplug.config.options import add_allow_changes, add_options, config_parser
 from vitplug.config.parts import as_list
-from vitplug.config.reading import CONFIG_HELP, read_config
+from vitplug.config.reading import read_config
 from vitplug.config.text import config_text
 from vitplug.files.atomic import write_beside
 from vitplug.files.named import check_pictures_folder, check_results_file
@@ -70,8 +69,7 @@ def test_parser() -> argparse.ArgumentParser:
 
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
-    parser = command_parser(command, description)
-    parser.add_argument('config', help=CONFIG_HELP)
+    parser = config_parser(command, description)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
     add_options(parser)
     parser.add_argument(

@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import BASELINE, MODEL, Subject
-from vitplug.commands import add_device, call, command_parser
-from vitplug.config.options import add_allow_changes, add_options
+from vitplug.commands import add_device, call
+from vitplug.config.options import add_allow_changes, add_options, config_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.atomic import AtomicBackend
@@ -110,12 +110,11 @@ def _versions() -> dict[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
+    parser = config_parser(
         'microscope',
         'Write one HTML file that shows what a model sees: attention of every token on the image, measures '
         'by depth and head, receptive field, and what differs from a baseline. It opens without a network.',
     )
-    parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
     parser.add_argument(

@@ -15,9 +15,9 @@ import numpy as np
 from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
-from vitplug.commands import add_device, command_parser
+from vitplug.commands import add_device
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.options import add_allow_changes, add_options
+from vitplug.config.options import add_allow_changes, add_options, config_parser
 from vitplug.config.reading import read_config
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
@@ -206,10 +206,9 @@ class Results:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
+    parser = config_parser(
         'predict', 'Predict pictures with a trained model: drawn pictures, and JSON. The config decides the task.'
     )
-    parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('paths', nargs='+', metavar='PATH', help='image, video, or folder with such at any depth')
     parser.add_argument('--out', required=True, metavar='DIR', help='new or empty folder for all results')
