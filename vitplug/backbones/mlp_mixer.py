@@ -20,7 +20,7 @@ from vitplug.registry import MODELS
 
 from .checks import checked
 from .columnar import ColumnarBackbone
-from .ffn import PluggedFFN, check_activation, layer_norm
+from .ffn import PluggedFFN, check_activation, layer_norm, start_mlp
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .settings import choose_arch, choose_frozen, choose_indices, named_archs
@@ -72,10 +72,7 @@ class MixerBlock(BaseModule):
     def init_weights(self):
         super().init_weights()
         for mlp in (self.token_mix, self.channel_mix):
-            for module in mlp.modules():
-                if isinstance(module, nn.Linear):
-                    nn.init.xavier_uniform_(module.weight)
-                    nn.init.normal_(module.bias, std=1e-6)
+            start_mlp(mlp)
 
     def forward(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
