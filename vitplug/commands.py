@@ -3,6 +3,7 @@
 Standard library only: `vitplug --help` loads no torch.
 """
 
+import argparse
 import os
 import re
 import shlex
@@ -134,9 +135,14 @@ def call(name: str, arguments: Sequence[str] = ()) -> str:
     return ' '.join((program, *map(shlex.quote, arguments)))
 
 
-def example(name: str) -> str:
-    """A command line of a command, for the end of its `--help`."""
-    return f'example: {call(name)} {EXAMPLES[name]}'.rstrip()
+def command_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a command, without options; its help ends with an example."""
+    return argparse.ArgumentParser(description=description, epilog=f'example: {call(name)} {EXAMPLES[name]}'.rstrip())
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--device`."""
+    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
 
 
 def located(text: str) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from vitplug import chatter, stacks, threads
-from vitplug.commands import example
+from vitplug.commands import command_parser
 from vitplug.config.paths import LIBRARIES, configs_folder
 
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
@@ -515,9 +515,7 @@ def _print_row(name: str, cells: Sequence[str], width: int, columns: Sequence[in
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description='Check the installed packages and vitplug; print how to repair them.', epilog=example('doctor')
-    )
+    parser = command_parser('doctor', 'Check the installed packages and vitplug; print how to repair them.')
     parser.add_argument('--quick', action='store_true', help='check only the imports')
     parser.add_argument(
         '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'

@@ -3,11 +3,6 @@
 # python tools/train.py configs/context_broadcast/deit-b-distilled-p16-cb_8xb128-300e_in1k.py
 # Differs from deit-b-distilled-p16_8xb128-300e_in1k.py in: model.backbone.drop_path_rate, model.backbone.plugs,
 # param_scheduler.
-_base_ = [
-    '../_base_/models/deit-b-distilled-p16.py',
-    '../_base_/datasets/imagenet_bs128_repeated_224.py',
-    '../_base_/schedules/cb_300e_warmup10.py',
-    '../_base_/default_runtime_mmpretrain.py',
-]
+_base_ = ['../_base_/models/deit-b-distilled-p16.py', '../_base_/recipes/deit_in1k_warmup10.py']
 # Appendix A.3 of the paper: ViT-B with CB has 10 epochs of warm-up, not 5, and more stochastic depth.
 model = dict(backbone=dict(drop_path_rate=0.2, plugs=[dict(type='ContextBroadcast')]))

@@ -5,29 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from vitplug.datasets.converting import converter_errors
+from vitplug.datasets.converting import add_scene_options, converter_errors
 from vitplug.datasets.digit_scenes import make_digit_scenes
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('--out', default='data/digits', metavar='FOLDER', help='folder to make')
-    parser.add_argument('--seed', type=int, default=0, help='seed of the split and of all images, at least 0')
-    parser.add_argument(
-        '--num-train', type=int, default=1600, metavar='N', help='training scenes for each of ADE20K and COCO layout'
-    )
-    parser.add_argument(
-        '--num-val', type=int, default=100, metavar='N', help='validation scenes for each of ADE20K and COCO layout'
-    )
     parser.add_argument(
         '--num-cls-train', type=int, default=4000, metavar='N', help='training images in ImageNet layout, at least 10'
     )
     parser.add_argument(
         '--num-cls-val', type=int, default=500, metavar='N', help='validation images in ImageNet layout, at least 10'
     )
-    parser.add_argument(
-        '--overwrite', action='store_true', help='replace a data set that was made with other arguments'
-    )
+    add_scene_options(parser, 'data/digits', num_train=1600, num_val=100)
     return parser
 
 

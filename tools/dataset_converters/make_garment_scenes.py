@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from vitplug.datasets.converting import converter_errors
+from vitplug.datasets.converting import add_scene_options, converter_errors
 from vitplug.datasets.fashion_mnist import DEBIAN_FOLDER
 from vitplug.datasets.garment_scenes import make_garment_scenes
 
@@ -15,13 +15,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--fashion-mnist', default=DEBIAN_FOLDER, metavar='FOLDER', help="folder with Fashion-MNIST's files"
     )
-    parser.add_argument('--out', default='data/garments', metavar='FOLDER', help='folder to make')
-    parser.add_argument('--seed', type=int, default=0, help='seed of all images, at least 0')
-    parser.add_argument('--num-train', type=int, default=4000, metavar='N', help='training scenes for each layout')
-    parser.add_argument('--num-val', type=int, default=300, metavar='N', help='validation scenes for each layout')
-    parser.add_argument(
-        '--overwrite', action='store_true', help='replace a data set that was made with other arguments'
-    )
+    add_scene_options(parser, 'data/garments', num_train=4000, num_val=300)
     return parser
 
 

@@ -14,9 +14,10 @@ import torch
 
 from vitplug.analysis.config_diff import report_difference
 from vitplug.analysis.tables import format_table
-from vitplug.commands import call, example
+from vitplug.commands import call, command_parser
+from vitplug.config.options import OptionsAction
 from vitplug.config.paths import config_file
-from vitplug.config.reading import CONFIG_HELP, OptionsAction
+from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.errors.stops import Interrupted
@@ -76,10 +77,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        description='Train a grid of plugs and settings with several seeds, and compare them. Started again, the '
+    options = command_parser(
+        'ablate',
+        'Train a grid of plugs and settings with several seeds, and compare them. Started again, the '
         'command goes on where it stopped.',
-        epilog=example('ablate'),
     )
     options.add_argument('grid', help=f'{CONFIG_HELP}; or a grid file, or the folder of a grid to go on with')
     options.add_argument(

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from mmengine.config import Config
 
-from vitplug.commands import example
+from vitplug.commands import command_parser
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.config.options import add_options, add_shape, config_parser
+from vitplug.config.reading import CONFIG_HELP, read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.tasks import TASKS, check_scope
@@ -21,9 +22,7 @@ from .tables import format_table
 
 def print_config(argv: Sequence[str] | None = None) -> None:
     """Prints a config, or the differences of two. A wrong setting gives a one-line error and exit status 2."""
-    parser = argparse.ArgumentParser(
-        description='Print a config with all inherited settings, or compare two configs.', epilog=example('config')
-    )
+    parser = command_parser('config', 'Print a config with all inherited settings, or compare two configs.')
     parser.add_argument('config', nargs='?', help=CONFIG_HELP)
     parser.add_argument(
         '--diff',
@@ -32,7 +31,7 @@ def print_config(argv: Sequence[str] | None = None) -> None:
         help='print the differing settings and their effect on parameters, MACs, optimizer, attention and memory',
     )
     parser.add_argument('--all', action='store_true', help='with --diff: every setting of parts of another type')
-    _add_shape(parser)
+    add_shape(parser)
     add_options(parser, 'settings that override the config (with --diff: CHILD)')
     args = parser.parse_args(argv)
     if (args.config is None) == (args.diff is None):
@@ -47,15 +46,15 @@ def print_config(argv: Sequence[str] | None = None) -> None:
 
 def print_difference(argv: Sequence[str] | None = None) -> None:
     """Prints the differences of two configs: the option `--diff` of :func:`print_config` as a command."""
-    parser = argparse.ArgumentParser(
-        description='Print the differing settings of two configs and their effect on parameters, MACs, optimizer, '
+    parser = command_parser(
+        'diff',
+        'Print the differing settings of two configs and their effect on parameters, MACs, optimizer, '
         'attention and memory.',
-        epilog=example('diff'),
     )
     parser.add_argument('base', help=CONFIG_HELP)
     parser.add_argument('child', help='the config to compare with it')
     parser.add_argument('--all', action='store_true', help='every setting of parts of another type')
-    _add_shape(parser)
+    add_shape(parser)
     add_options(parser, 'settings that override those of the child')
     args = parser.parse_args(argv)
     _print_difference(args.base, args.child, args)
@@ -71,12 +70,10 @@ def _print_difference(base: str, child: str, args: argparse.Namespace) -> None:
 
 def get_flops(argv: Sequence[str] | None = None) -> None:
     """Prints parameters and MACs of a config's model. A wrong setting gives a one-line error and exit status 2."""
-    parser = argparse.ArgumentParser(
-        description='Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.',
-        epilog=example('flops'),
+    parser = config_parser(
+        'flops', 'Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.'
     )
-    parser.add_argument('config', help=CONFIG_HELP)
-    _add_shape(parser)
+    add_shape(parser)
     parser.add_argument('--batch', type=int, default=1, metavar='N', help='number of images (default 1)')
     add_options(parser, 'settings that override the config')
     args = parser.parse_args(argv)
@@ -126,13 +123,3 @@ def _cost_rows(costs: Costs) -> list[tuple[str, ...]]:
         rows.append((part, f'{costs.parameters.get(part, 0):,}', f'{costs.macs.get(part, 0):,}', *elements))
     totals = [f'{sum(counts[kind] for counts in costs.elements.values()):,}' for kind in kinds]
     return [*rows, ('total', f'{costs.total_parameters:,}', f'{costs.total_macs:,}', *totals)]
-
-
-def _add_shape(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--shape',
-        type=int,
-        nargs='+',
-        metavar='PIXELS',
-        help='height and width of the images, or one number for both (default: the size in the config)',
-    )

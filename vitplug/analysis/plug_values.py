@@ -1,6 +1,5 @@
 """Reads and plots the learned values of plugs, block by block: the command `tools/analysis_tools/plug_values.py`."""
 
-import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from vitplug.backbones.plug_configs import build_plugs
 from vitplug.backbones.settings import MOST
 from vitplug.checkpoints.files import find_meta, find_weights, local_file, read_checkpoint
 from vitplug.checkpoints.settings import read_settings
-from vitplug.commands import example
+from vitplug.commands import command_parser
 from vitplug.config.checks import check_types
 from vitplug.config.reading import read_config
 from vitplug.errors.one_line import one_line_errors
@@ -34,9 +33,8 @@ Values = Mapping[str, Mapping[int | None, Tensor]]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints and plots the learned values of plugs. A wrong setting or file gives a one-line error and status 2."""
-    parser = argparse.ArgumentParser(
-        description="Print and plot the learned values of a checkpoint's plugs: alpha, A, sigma, Lambda of each block.",
-        epilog=example('values'),
+    parser = command_parser(
+        'values', "Print and plot the learned values of a checkpoint's plugs: alpha, A, sigma, Lambda of each block."
     )
     parser.add_argument('checkpoint', help='checkpoint file of a training')
     parser.add_argument('--out', type=Path, metavar='PNG', help='picture (default <name of the checkpoint>_plugs.png)')

@@ -15,6 +15,14 @@ from vitplug.plugs import LayerPlugs
 from .checks import WRONG_SETTINGS
 
 
+def start_mlp(mlp: nn.Module) -> None:
+    """mmpretrain's start of an MLP: Xavier for weights, a standard deviation of 1e-6 for biases."""
+    for module in mlp.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.normal_(module.bias, std=1e-6)
+
+
 class PluggedFFN(FFN):
     """mmcv's FFN with the sockets ``mlp_front``, ``mlp_mid`` and ``mlp_end``."""
 

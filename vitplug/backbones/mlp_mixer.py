@@ -5,6 +5,7 @@ of the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
@@ -19,10 +20,10 @@ from vitplug.registry import MODELS
 
 from .checks import checked
 from .columnar import ColumnarBackbone
-from .ffn import PluggedFFN, check_activation, layer_norm
+from .ffn import PluggedFFN, check_activation, layer_norm, start_mlp
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices
+from .settings import choose_arch, choose_frozen, choose_indices, named_archs
 
 
 class MixerBlock(BaseModule):
@@ -71,10 +72,7 @@ class MixerBlock(BaseModule):
     def init_weights(self):
         super().init_weights()
         for mlp in (self.token_mix, self.channel_mix):
-            for module in mlp.modules():
-                if isinstance(module, nn.Linear):
-                    nn.init.xavier_uniform_(module.weight)
-                    nn.init.normal_(module.bias, std=1e-6)
+            start_mlp(mlp)
 
     def forward(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
@@ -85,10 +83,7 @@ class MixerBlock(BaseModule):
 
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'tokens_mlp_dims', 'channels_mlp_dims')
-
-
-def _archs(names: str, *values: int) -> dict[str, dict[str, int]]:
-    return {key: dict(zip(_ARCH_KEYS, values, strict=True)) for key in names.split()}
+_archs = partial(named_archs, _ARCH_KEYS)
 
 
 @MODELS.register_module()

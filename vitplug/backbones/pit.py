@@ -28,7 +28,7 @@ from .ffn import layer_norm
 from .patch_embed import check_patches, is_size, pixels_of
 from .plug_configs import build_plugs
 from .position_tables import resize_position_map
-from .settings import choose_arch, choose_frozen, choose_indices, rising_rates
+from .settings import choose_arch, choose_frozen, choose_indices, named_archs, rising_rates
 from .vision_layers import ScaledAttention
 
 
@@ -172,10 +172,7 @@ class PoolingStage(BaseModule):
 
 
 _ARCH_KEYS = ('embed_dims', 'depths', 'num_heads', 'patch_size', 'stride')
-
-
-def _archs(names: str, *values: int | list[int]) -> dict[str, dict]:
-    return {key: dict(zip(_ARCH_KEYS, values, strict=True)) for key in names.split()}
+_archs = partial(named_archs, _ARCH_KEYS)
 
 
 @MODELS.register_module()

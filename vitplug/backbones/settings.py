@@ -11,6 +11,11 @@ from vitplug.plugs.checks import check_choice, check_integer
 MOST = 100_000
 
 
+def named_archs(keys: Sequence[str], names: str, *values: int | list[int]) -> dict[str, dict]:
+    """One architecture under each of its names, which spaces part; ``values`` are those of ``keys``."""
+    return {name: dict(zip(keys, values, strict=True)) for name in names.split()}
+
+
 def choose_arch(
     arch: str | Mapping, zoo: Mapping[str, Mapping], keys: set[str], may_be_0: Collection[str] = ()
 ) -> Mapping:

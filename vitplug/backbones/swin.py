@@ -31,7 +31,7 @@ from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
 from .plug_configs import build_plugs
 from .position_tables import fit_bias_table, fit_position_table, resize_position_table
-from .settings import choose_arch, choose_frozen, choose_indices, per_item, rising_rates
+from .settings import choose_arch, choose_frozen, choose_indices, named_archs, per_item, rising_rates
 
 
 class WindowAttention(SelfAttention):
@@ -376,10 +376,7 @@ class SwinBackbone(PluggedBackbone):
 
 
 _ARCH_KEYS = ('embed_dims', 'depths', 'num_heads')
-
-
-def _archs(names: str, embed_dims: int, depths: list[int], num_heads: list[int]) -> dict[str, dict]:
-    return {key: dict(embed_dims=embed_dims, depths=depths, num_heads=num_heads) for key in names.split()}
+_archs = partial(named_archs, _ARCH_KEYS)
 
 
 @MODELS.register_module()

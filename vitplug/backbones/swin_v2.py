@@ -6,6 +6,7 @@ stochastic depth drops a branch after its norm, and these norms start at 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import log
 
 import torch
@@ -27,7 +28,7 @@ from .checks import checked
 from .ffn import PluggedFFN, layer_norm
 from .patch_merging import PostNormPatchMerging
 from .plug_configs import build_plugs
-from .settings import choose_arch, per_item, per_stage
+from .settings import choose_arch, named_archs, per_item, per_stage
 from .swin import ShiftWindowAttention, SwinBackbone, SwinBlock, build_blocks
 
 # Largest factor of the cosines.
@@ -245,10 +246,7 @@ class SwinStageV2(BaseModule):
 
 
 _ARCH_KEYS = ('embed_dims', 'depths', 'num_heads', 'extra_norm_every_n_blocks')
-
-
-def _archs(names: str, *values) -> dict[str, dict]:
-    return {name: dict(zip(_ARCH_KEYS, values, strict=True)) for name in names.split()}
+_archs = partial(named_archs, _ARCH_KEYS)
 
 
 @MODELS.register_module()

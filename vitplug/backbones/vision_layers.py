@@ -15,7 +15,7 @@ from vitplug.plugs.checks import check_choice, check_flag
 
 from .attention import SelfAttention
 from .checks import check_scale
-from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale
+from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale, start_mlp
 from .rotary import Turn
 
 
@@ -165,12 +165,8 @@ class TransformerLayer(BaseModule):
 
     def init_weights(self):
         super().init_weights()
-        if self.init_cfg or self.ffn is None:
-            return
-        for module in self.ffn.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.normal_(module.bias, std=1e-6)
+        if not self.init_cfg and self.ffn is not None:
+            start_mlp(self.ffn)
 
     def forward(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None

@@ -24,14 +24,19 @@ from .plug_configs import build_plugs
 from .position_tables import fit_stored_positions
 from .relative import RelativeTable, check_relative
 from .rotary import Turn, build_rotary
-from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
+from .settings import (
+    choose_arch,
+    choose_frozen,
+    choose_indices,
+    choose_out_type,
+    choose_window,
+    named_archs,
+    rising_rates,
+)
 from .vision_layers import TransformerLayer
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
-
-
-def _archs(names: str, *values: int) -> dict[str, dict[str, int]]:
-    return {key: dict(zip(_ARCH_KEYS, values, strict=True)) for key in names.split()}
+_archs = partial(named_archs, _ARCH_KEYS)
 
 
 @MODELS.register_module()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from vitplug.commands import example
+from vitplug.commands import command_parser
 from vitplug.plugs.text import SHORT_NAMES, parse_plugs
 
 from . import attention
@@ -25,9 +25,7 @@ SUMMARIES = {'growth': growth_as_text, 'compile': compiled_as_text}
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        description='Measure the cost of plugs. Needs an idle machine.', epilog=example('benchmark')
-    )
+    options = command_parser('benchmark', 'Measure the cost of plugs. Needs an idle machine.')
     options.add_argument('--parts', nargs='+', choices=PARTS, help='default: all; without OpenMMLab only attention')
     options.add_argument(
         '--plugs',

@@ -21,9 +21,9 @@ from vitplug.analysis.costs import silence_logs
 from vitplug.analysis.image_size import read_image_size
 from vitplug.backbones.init_log import hide_parameter_lists
 from vitplug.checkpoints import read_checkpoint
-from vitplug.commands import example
+from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import as_list
-from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.errors.one_line import SETTINGS, fail, one_line_errors
 from vitplug.errors.traceback_part import failing_part
@@ -221,18 +221,11 @@ def grouped(names: Iterable[str]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Train two steps of a config, on the first batch of its data or, where they are not there, on made '
+    parser = config_parser(
+        'dry-run',
+        'Train two steps of a config, on the first batch of its data or, where they are not there, on made '
         'data of its batch and image size. Prints memory, time, what is loaded, what does not learn; writes nothing.',
-        epilog=example('dry-run'),
     )
-    parser.add_argument('config', help=CONFIG_HELP)
-    parser.add_argument(
-        '--shape',
-        type=int,
-        nargs='+',
-        metavar='PIXELS',
-        help='make images of this height and width, or one number for both (default: the data, or those of the config)',
-    )
+    add_shape(parser, 'that of the data, or of the config')
     add_options(parser)
     return parser

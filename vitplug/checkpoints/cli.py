@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitplug.commands import example
+from vitplug.commands import command_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import one_line_errors
 from vitplug.errors.stops import NotWritten
@@ -42,7 +42,7 @@ def publish_main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=f'{description} No file is ever overwritten.', epilog=example(command))
+    parser = command_parser(command, f'{description} No file is ever overwritten.')
     parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
     return parser
 

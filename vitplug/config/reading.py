@@ -1,18 +1,16 @@
 """From a path and the settings of a command line to a complete mmengine config."""
 
-import argparse
 import errno
 import tempfile
 
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 
 from vitplug.files.limits import RAISE_THE_LIMIT, TOO_MANY_FILES
 from vitplug.files.named import check_config_file, check_temporary_folder
 from vitplug.files.readers import check_yaml_growth
-from vitplug.plugs.text import PLUGS_HELP, listed_plugs
+from vitplug.plugs.text import listed_plugs
 
 from .checks import check_depth, check_parts, check_places_of_plugs, check_types
-from .dict_values import advice_for_dicts
 from .keys import check_key, check_names, check_schemas
 from .paths import config_file, find_by_name
 
@@ -21,39 +19,6 @@ PLUGS_KEY = 'model.backbone.plugs'
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 # The hooks that every runner of mmengine has, and leaves out where they are None.
 MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
-
-
-def add_options(parser: argparse.ArgumentParser, help: str = 'settings that win over the config') -> None:
-    """Adds the options `--cfg-options` and `--plugs`, which is short for one of them."""
-    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help=help)
-    parser.add_argument('--plugs', action=PlugsAction, metavar='PLUGS', help=f"{PLUGS_HELP}; they replace the config's")
-
-
-class PlugsAction(argparse.Action):
-    """`--plugs TEXT` is `--cfg-options model.backbone.plugs=TEXT`."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        namespace.cfg_options = {**(namespace.cfg_options or {}), PLUGS_KEY: values}
-
-
-class OptionsAction(DictAction):
-    """`--cfg-options key=value ...`, with usage errors where mmengine's action has a traceback or a wrong value.
-
-    Values are numbers, words, `True`, `None`, and lists of them; mmengine takes a dict for a word.
-    """
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        for value in values:
-            if advice := advice_for_dicts(value):
-                parser.error(f'{option_string} {value}: {advice}')
-            key, separator, text = value.partition('=')
-            if separator and _names_plugs(key):  # mmengine cannot read brackets with several arguments
-                setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), key: text})
-                continue
-            try:
-                super().__call__(parser, namespace, [value], option_string)
-            except (ValueError, AssertionError, RecursionError):  # without '=', with open brackets, such as a(1,2)
-                parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {value}')
 
 
 def read_config(path: str, options: dict | None = None) -> Config:
@@ -82,9 +47,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
     _drop_scope(cfg._cfg_dict)
     _list_plugs(cfg._cfg_dict.get('model'), 'model')
-    options = {
-        key: _options_plugs(key, value) if _names_plugs(key) else value for key, value in (options or {}).items()
-    }
+    options = {key: _options_plugs(key, value) if names_plugs(key) else value for key, value in (options or {}).items()}
     if '::' not in name:
         check_names(path)
     for key in options:
@@ -103,7 +66,7 @@ def read_config(path: str, options: dict | None = None) -> Config:
     return cfg
 
 
-def _names_plugs(key: str) -> bool:
+def names_plugs(key: str) -> bool:
     return key.rpartition('.')[2] == 'plugs'
 
 

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.config.options import add_allow_changes, add_options, config_parser
+from vitplug.config.reading import read_config
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.named import check_weights
@@ -49,11 +49,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Export a trained model as one file, compare it with PyTorch, and remove it if it differs.',
-        epilog=example('export'),
+    parser = config_parser(
+        'export', 'Export a trained model as one file, compare it with PyTorch, and remove it if it differs.'
     )
-    parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--out', required=True, type=Path, metavar='FILE', help='new file; FILE.json is written, too')
     parser.add_argument('--format', default='onnx', help=f'one of {", ".join(FORMATS)} (default onnx)')
@@ -69,9 +67,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--keep-plugs', action='store_true', help='do not fold what plugs compute from parameters')
     parser.add_argument('--verify', nargs='+', metavar='PATH', help='images or folders to compare on, too')
     add_options(parser)
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take a checkpoint that was trained with other settings than those of the config; they are listed',
-    )
+    add_allow_changes(parser)
     return parser

@@ -7,10 +7,10 @@ from dataclasses import replace
 from mmengine.config import Config
 
 from vitplug.analysis.image_size import read_image_size
-from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
+from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import averaging_hooks
-from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.config.reading import read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.tables import format_table
@@ -148,12 +148,11 @@ def scaling_row(plan: Plan, strategy: str, nodes: int, total: int) -> tuple[str,
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Plan a training on GPUs that are not there: memory, largest batch, time of a step and days. '
+    parser = config_parser(
+        'plan',
+        'Plan a training on GPUs that are not there: memory, largest batch, time of a step and days. '
         'A model of traced operations and data sheets, not a measurement.',
-        epilog=example('plan'),
     )
-    parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('--gpu', choices=tuple(CARDS), required=True, help='kind of the GPUs')
     parser.add_argument('--nodes', type=int, default=1, help='number of machines; default 1')
     parser.add_argument('--gpus', type=int, default=8, help='GPUs of each; default 8')
@@ -164,12 +163,6 @@ def _parser() -> argparse.ArgumentParser:
         '--network', type=float, default=400, metavar='GBIT', help='Gbit/s between machines, of each; default 400'
     )
     parser.add_argument('--scaling', action='store_true', help='the same total batch on 1 to 16 machines as well')
-    parser.add_argument(
-        '--shape',
-        type=int,
-        nargs='+',
-        metavar='PIXELS',
-        help='height and width of the images, or one number for both (default: the size in the config)',
-    )
+    add_shape(parser)
     add_options(parser)
     return parser

@@ -1,7 +1,7 @@
 """AttnScale and FeatScale: *Anti-Oversmoothing in Deep Vision Transformers via the Fourier Domain Analysis* (Wang et
 al., ICLR 2022)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -32,9 +32,6 @@ class AttentionScale(Plug):
     name = 'attention_scale'
     short_name = 'attn-scale'
     watched = {'attention_scale': 'w'}
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'map': ScaledMaps(plan.num_heads)}
@@ -82,9 +79,6 @@ class FeatureScale(Plug):
     name = 'feature_scale'
     short_name = 'feat-scale'
     watched = {'of_mean': 'l1', 'of_rest': 'l2'}
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'msa': ScaledFeatures(plan.width_at('msa'))}

@@ -1,7 +1,7 @@
 """Differential attention: *Differential Transformer* (Ye et al., ICLR 2025)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +37,6 @@ class DifferentialAttention(Plug):
     short_name = 'diff'
     #: After other plugs that change maps: it makes one map of two.
     rank = 2
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """How far l has come from l0."""

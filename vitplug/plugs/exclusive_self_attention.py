@@ -1,6 +1,6 @@
 """Exclusive self-attention (Ard2QzPAUK on OpenReview)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +29,6 @@ class ExclusiveSelfAttention(Plug):
     #: After plugs that change the values.
     rank = 1
     short_name = 'xsa'
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         if plan.site.keys is not None or plan.shape.out_heads != plan.shape.value_heads:

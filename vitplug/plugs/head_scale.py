@@ -1,6 +1,6 @@
 """Head scale: *NormFormer* (Shleifer et al., 2021)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,6 @@ class HeadScale(Plug):
 
     name = 'head_scale'
     watched = {'head_scale': 'g'}
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'heads': ScaledHeads(plan.shape.out_heads)}

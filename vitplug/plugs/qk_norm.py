@@ -1,6 +1,6 @@
 """QK-norm: *Scaling Vision Transformers to 22 Billion Parameters* (Dehghani et al., ICML 2023)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
@@ -21,9 +21,6 @@ class QKNorm(Plug):
 
     name = 'qk_norm'
     rank = -1
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'qkv': NormedPair(plan.shape.head_dims)}

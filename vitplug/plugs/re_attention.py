@@ -1,6 +1,6 @@
 """Re-attention: *DeepViT: Towards Deeper Vision Transformer* (Zhou et al., ICCV 2021)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
@@ -22,9 +22,6 @@ class ReAttention(Plug):
     """
 
     name = 're_attention'
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'map': MixedAndNormed(plan.num_heads)}

@@ -1,6 +1,6 @@
 """Talking heads: *Talking-Heads Attention* (Shazeer et al., 2020), with the biases that CaiT's code adds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,6 @@ class TalkingHeads(Plug):
     """
 
     name = 'talking_heads'
-
-    def __init__(self, layers: str | Sequence[int] = 'all'):
-        super().__init__(layers)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'logits': MixedLogits(plan.num_heads), 'map': MixedMaps(plan.num_heads)}

@@ -11,8 +11,8 @@ from mmengine.config import Config
 
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.store import check_folder, open_store
-from vitplug.commands import call, example
-from vitplug.config.reading import CONFIG_HELP, add_options
+from vitplug.commands import add_device, call
+from vitplug.config.options import add_options, config_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.readers import refuse_code_in_files
@@ -228,12 +228,11 @@ def _identity(subjects: Sequence[Subject], plan: Plan) -> dict:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Probe frozen backbones: classify images, or the patches of images, by simple classifiers of their '
+    parser = config_parser(
+        'probe',
+        'Probe frozen backbones: classify images, or the patches of images, by simple classifiers of their '
         'features, with several seeds. A second call goes on where the first one stopped.',
-        epilog=example('probe'),
     )
-    parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', nargs='?', help='checkpoint file; without one, the backbone has initial weights')
     parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
     parser.add_argument('--task', choices=tuple(KINDS), required=True, help='detection is not probed')
@@ -284,6 +283,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--cache-gib', type=float, default=4.0, metavar='GIB', help='most that the folder may hold (default 4)'
     )
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     add_options(parser, 'settings of the model that win over its config')
     return parser

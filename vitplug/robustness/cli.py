@@ -9,8 +9,9 @@ from pathlib import Path
 
 from vitplug.analysis.study.drawing import FORMATS
 from vitplug.analysis.study.store import check_folder, open_store
-from vitplug.commands import call, example
-from vitplug.config.reading import CONFIG_HELP, add_options
+from vitplug.commands import add_device, call, command_parser
+from vitplug.config.options import add_allow_changes, add_options
+from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.readers import refuse_code_in_files
@@ -135,10 +136,10 @@ def _epsilon(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description="Test how robust trained models are, by the papers' tests: scores and drops with 95 % intervals, "
+    parser = command_parser(
+        'robustness',
+        "Test how robust trained models are, by the papers' tests: scores and drops with 95 % intervals, "
         'differences on the same images, curves over strength. A second call goes on where the first one stopped.',
-        epilog=example('robustness'),
     )
     parser.add_argument(
         'models',
@@ -205,11 +206,7 @@ def _parser() -> argparse.ArgumentParser:
         '--imagenet-c', type=Path, metavar='DIR', help="corruptions: ImageNet-C's files, DIR/CORRUPTION/SEVERITY/CLASS"
     )
     parser.add_argument('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     add_options(parser)
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take checkpoints that were trained with other settings than those of their configs; they are listed',
-    )
+    add_allow_changes(parser)
     return parser

@@ -16,10 +16,10 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
-from vitplug.commands import example
 from vitplug.config.checks import check_no_pickles
+from vitplug.config.options import OptionsAction, config_parser
 from vitplug.config.parts import loader_leaves
-from vitplug.config.reading import CONFIG_HELP, OptionsAction, read_config
+from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.files.limits import MAX_PIXELS, check_image_size, check_source, special_kind
 from vitplug.files.orientation import Header, header_of, misplaced, remedy, turned_formats
@@ -398,10 +398,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Look at every image and annotation of a config before training.', epilog=example('check')
-    )
-    parser.add_argument('config', help=CONFIG_HELP)
+    parser = config_parser('check', 'Look at every image and annotation of a config before training.')
     parser.add_argument(
         '--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'), help='default: train val'
     )

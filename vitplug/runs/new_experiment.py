@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from vitplug.commands import call, example
+from vitplug.commands import call, command_parser
 from vitplug.config.parts import pipeline_of
 from vitplug.config.paths import configs_folder
 from vitplug.config.reading import read_config
@@ -324,9 +324,7 @@ def _check_out(path: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Write the config of an experiment on your own data.', epilog=example('new')
-    )
+    parser = command_parser('new', 'Write the config of an experiment on your own data.')
     parser.add_argument('--task', required=True, choices=TASKS_BY_NAME)
     parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
     parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')

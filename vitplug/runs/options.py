@@ -6,9 +6,9 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from vitplug.commands import example
+from vitplug.config.options import add_allow_changes, add_options, config_parser
 from vitplug.config.parts import as_list
-from vitplug.config.reading import CONFIG_HELP, add_options, read_config
+from vitplug.config.reading import read_config
 from vitplug.config.text import config_text
 from vitplug.files.atomic import write_beside
 from vitplug.files.named import check_pictures_folder, check_results_file
@@ -69,8 +69,7 @@ def test_parser() -> argparse.ArgumentParser:
 
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, epilog=example(command))
-    parser.add_argument('config', help=CONFIG_HELP)
+    parser = config_parser(command, description)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
     add_options(parser)
     parser.add_argument(
@@ -78,11 +77,7 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
         action='store_true',
         help='let checkpoints and other files that the config names run code of their own; only if you trust them',
     )
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take a checkpoint that was trained with other settings than those of the config; they are listed',
-    )
+    add_allow_changes(parser)
     parser.add_argument(
         '--launcher',
         choices=['none', 'pytorch', 'slurm', 'mpi'],

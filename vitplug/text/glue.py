@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from vitplug.commands import example
+from vitplug.commands import add_device, command_parser
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of, parse_plugs
 from vitplug.statistics.seeds import MIN_SEEDS, compare, t_interval
 from vitplug.tables import format_table
@@ -176,10 +176,10 @@ def _difference(found: Any) -> tuple[str, str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Fine-tune on tasks of GLUE and evaluate on their development sets, with several seeds. A call '
+    parser = command_parser(
+        'glue',
+        'Fine-tune on tasks of GLUE and evaluate on their development sets, with several seeds. A call '
         'adds what is missing in a folder of results; with and without plugs in one folder, they are compared.',
-        epilog=example('glue'),
     )
     add = parser.add_argument
     add('task', metavar='TASK', help=f'{", ".join(TASKS)}, or all')
@@ -195,5 +195,5 @@ def _parser() -> argparse.ArgumentParser:
     add('--batch', type=int, default=32, metavar='N', help='examples of a step (default 32)')
     add('--length', type=int, default=128, metavar='N', help='most tokens of an example (default 128)')
     add('--leave-out', action='store_true', help='leave lines out that cannot be read, and count them')
-    add('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     return parser

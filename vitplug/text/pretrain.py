@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from vitplug.commands import example
+from vitplug.commands import add_device, command_parser
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of, parse_plugs
 
 from .corpus import Corpus, find_files, make_batch, mask_words, read_documents
@@ -152,10 +152,10 @@ class _Order:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Pre-train a language model on masked words. The defaults are those of BERT-Small; the same call '
+    parser = command_parser(
+        'pretrain',
+        'Pre-train a language model on masked words. The defaults are those of BERT-Small; the same call '
         'goes on where it stopped.',
-        epilog=example('pretrain'),
     )
     add = parser.add_argument
     add('text', nargs='+', metavar='TEXT', help='text files, or folders of *.txt; blank lines part documents')
@@ -171,5 +171,5 @@ def _parser() -> argparse.ArgumentParser:
     add('--warmup', type=int, default=10_000, metavar='N', help='steps of the warm-up (default 10000)')
     add('--seed', type=int, default=0, help='default 0')
     add('--save-every', type=int, default=1000, metavar='N', help='steps between saved states (default 1000)')
-    add('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     return parser

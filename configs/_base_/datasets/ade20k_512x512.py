@@ -1,5 +1,5 @@
 # ADE20K with crops of 512 x 512, two images per GPU. Tests use whole images with a short side of 512.
-_base_ = '../loaders.py'
+_base_ = '../segmentation_loaders.py'
 data_root = 'data/ade/ADEChallengeData2016'
 
 train_pipeline = [
@@ -28,9 +28,7 @@ train_dataloader = dict(
         pipeline=train_pipeline,
     ),
 )
-# One image per batch: images are tested at their original, often non-square, size.
 val_dataloader = dict(
-    batch_size=1,
     num_workers=4,
     dataset=dict(
         train_dataloader['dataset'],
@@ -41,5 +39,3 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator

@@ -3,6 +3,6 @@ _base_ = 'pets_bs128_gab_224.py'
 data_root = 'data/caltech-101'
 data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py caltech101 data/caltech-101')
 data_preprocessor = dict(num_classes=102)
-train_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='101_ObjectCategories'))
-val_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='101_ObjectCategories'))
-test_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='101_ObjectCategories'))
+train_dataloader = val_dataloader = test_dataloader = dict(
+    dataset=dict(data_root=data_root, data_prefix='101_ObjectCategories')
+)

@@ -1,6 +1,6 @@
 # CamVid: 367, 101 and 233 road scenes of 480 x 360 pixels for training, validation and test; 11 classes. Label 255 is
 # void. Images are halved; results are compared at the original size.
-_base_ = '../loaders.py'
+_base_ = 'map_folders.py'
 data_root = '{{$VITPLUG_CAMVID:data/camvid}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/camvid.py FOLDER')
 metainfo = dict(
@@ -29,31 +29,23 @@ test_pipeline = [
     dict(type='PackSegInputs'),
 ]
 train_dataloader = dict(
-    batch_size=8,
-    num_workers=2,
     dataset=dict(
-        type='BaseSegDataset',
         data_root=data_root,
         data_prefix=dict(img_path='images/train', seg_map_path='annotations/train'),
-        img_suffix='.png',
         metainfo=metainfo,
         pipeline=train_pipeline,
-    ),
+    )
 )
-# One image per batch: images are tested at their original, often non-square, size, which is that of the label maps.
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=2,
     dataset=dict(
-        train_dataloader['dataset'],
+        data_root=data_root,
         data_prefix=dict(img_path='images/val', seg_map_path='annotations/val'),
+        metainfo=metainfo,
         pipeline=test_pipeline,
         test_mode=True,
-    ),
+    )
 )
 test_dataloader = dict(
     val_dataloader,
     dataset=dict(val_dataloader['dataset'], data_prefix=dict(img_path='images/test', seg_map_path='annotations/test')),
 )
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator

@@ -3,6 +3,4 @@ _base_ = 'pets_bs128_gab_224.py'
 data_root = 'data/stanfordcars'
 data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py cars data/stanfordcars')
 data_preprocessor = dict(num_classes=196)
-train_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='car_ims'))
-val_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='car_ims'))
-test_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='car_ims'))
+train_dataloader = val_dataloader = test_dataloader = dict(dataset=dict(data_root=data_root, data_prefix='car_ims'))

@@ -1,5 +1,5 @@
 # CIFAR-10 as JPEG or PNG files in class folders, train/CLASS and test/CLASS, at its own 32 x 32 pixels.
-_base_ = '../classification_loaders.py'
+_base_ = 'class_folders.py'
 data_root = '{{$VITPLUG_CIFAR10:data/cifar10_folders}}'
 classes = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 
@@ -11,20 +11,11 @@ train_pipeline = [
 ]
 test_pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
 train_dataloader = dict(
-    batch_size=64,
-    num_workers=2,
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='train',
-        metainfo=dict(classes=classes),
-        pipeline=train_pipeline,
-    ),
+    batch_size=64, dataset=dict(data_root=data_root, metainfo=dict(classes=classes), pipeline=train_pipeline)
 )
 val_dataloader = dict(
     batch_size=250,
-    num_workers=2,
-    dataset=dict(train_dataloader['dataset'], data_prefix='test', pipeline=test_pipeline),
+    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), data_prefix='test', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(type='Accuracy', topk=(1,))

@@ -1,5 +1,5 @@
 # One handwritten digit per image, images of several sizes, in ImageNet's format (class folders).
-_base_ = '../classification_loaders.py'
+_base_ = 'class_folders.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/imagenet'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 classes = tuple('0123456789')
@@ -29,19 +29,11 @@ train_pipeline = [
 test_pipeline = [*to_grey, dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=32,
-    num_workers=2,
     sampler=dict(type='DefaultSampler'),
-    dataset=dict(
-        type='CustomDataset',
-        data_root=data_root,
-        data_prefix='train',
-        metainfo=dict(classes=classes),
-        pipeline=train_pipeline,
-    ),
+    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), pipeline=train_pipeline),
 )
 val_dataloader = dict(
     batch_size=100,
-    num_workers=2,
-    dataset=dict(train_dataloader['dataset'], data_prefix='val', pipeline=test_pipeline),
+    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), data_prefix='val', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader

@@ -1,12 +1,8 @@
 # A linear classifier on the normalised class token of frozen DINOv3-B/16. The head starts from zero.
+_base_ = 'dinov3-b-p16.py'
 model = dict(
     type='ImageClassifier',
-    backbone=dict(
-        type='vitplug.FoundationTransformer',
-        arch='dinov3-b',
-        frozen='host',
-        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/dinov3_vitb16_pretrain_lvd1689m-73cec8be.pth'),
-    ),
+    backbone=dict(_base_.pop('dinov3'), frozen='host'),
     neck=None,
     head=dict(
         type='VisionTransformerClsHead',

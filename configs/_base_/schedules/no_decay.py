@@ -4,18 +4,21 @@ optim_wrapper = dict(
     paramwise_cfg=dict(
         flat_decay_mult=0.0,
         custom_keys={
-            'pos_embed': dict(decay_mult=0.0),
-            'cls_token': dict(decay_mult=0.0),
-            'dist_token': dict(decay_mult=0.0),
-            'storage_tokens': dict(decay_mult=0.0),
-            'relative_position_bias_table': dict(decay_mult=0.0),
-            'rel_pos_table': dict(decay_mult=0.0),
-            'rel_pos_h': dict(decay_mult=0.0),
-            'rel_pos_w': dict(decay_mult=0.0),
-            'cb_scale': dict(decay_mult=0.0),
-            'gab_amplitude': dict(decay_mult=0.0),
-            'gab_sigma': dict(decay_mult=0.0),
-            'residual_alpha': dict(decay_mult=0.0),
+            name: dict(decay_mult=0.0)
+            for name in (
+                'pos_embed',
+                'cls_token',
+                'dist_token',
+                'storage_tokens',
+                'relative_position_bias_table',
+                'rel_pos_table',
+                'rel_pos_h',
+                'rel_pos_w',
+                'cb_scale',
+                'gab_amplitude',
+                'gab_sigma',
+                'residual_alpha',
+            )
         },
     )
 )

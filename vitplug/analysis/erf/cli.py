@@ -15,7 +15,7 @@ from vitplug.analysis.study.options import add_baseline, add_images, add_setting
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject
-from vitplug.commands import call, example
+from vitplug.commands import call, command_parser
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
@@ -132,10 +132,10 @@ def _identity(subjects: Sequence[Subject | TimmSubject], paths: Sequence[Path], 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Measure the effective receptive field of a model over images, and fit a Gaussian to it and to the '
+    parser = command_parser(
+        'erf',
+        'Measure the effective receptive field of a model over images, and fit a Gaussian to it and to the '
         'position bias of each block. A second call goes on where the first one stopped.',
-        epilog=example('erf'),
     )
     parser.add_argument('config', nargs='?', help=CONFIG_HELP)
     parser.add_argument('model_checkpoint', nargs='?', metavar='checkpoint', help='checkpoint file')

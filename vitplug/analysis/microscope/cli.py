@@ -11,8 +11,8 @@ from tqdm import tqdm
 from vitplug.analysis.study.observed import BASELINE, MODEL
 from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import Subject
-from vitplug.commands import call, example
-from vitplug.config.reading import add_options
+from vitplug.commands import add_device, call
+from vitplug.config.options import add_allow_changes, add_options, config_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.atomic import AtomicBackend
@@ -99,12 +99,11 @@ def _progress(images: Iterable) -> Iterable:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Write one HTML file that shows what a model sees: attention of every token on the image, measures '
+    parser = config_parser(
+        'microscope',
+        'Write one HTML file that shows what a model sees: attention of every token on the image, measures '
         'by depth and head, receptive field, and what differs from a baseline. It opens without a network.',
-        epilog=example('microscope'),
     )
-    parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
     parser.add_argument(
@@ -123,11 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar='MB',
         help='largest file, in millions of bytes (default 5); fewer queries and keys are kept until it fits',
     )
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     add_options(parser, 'settings that win over the configs')
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take checkpoints that were trained with other settings than those of the configs; they are listed',
-    )
+    add_allow_changes(parser)
     return parser

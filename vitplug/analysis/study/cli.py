@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.analysis.tables import format_table
-from vitplug.commands import call, example
-from vitplug.config.reading import CONFIG_HELP
+from vitplug.commands import call
+from vitplug.config.options import config_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.errors.stops import BadSample
@@ -138,12 +138,11 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Measure what a trained model does: entropy, distance, similarity, receptive field and more, '
+    parser = config_parser(
+        'analyze',
+        'Measure what a trained model does: entropy, distance, similarity, receptive field and more, '
         'over images, with 95 % intervals and pictures. A second call goes on where the first one stopped.',
-        epilog=example('analyze'),
     )
-    parser.add_argument('config', help=CONFIG_HELP)
     parser.add_argument('checkpoint', help='checkpoint file')
     add_images(parser, num=None, default=f'{IMAGES}; {FEW} with --figure, {EDITED} with --edit')
     chosen = parser.add_mutually_exclusive_group()

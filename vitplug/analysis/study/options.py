@@ -5,8 +5,10 @@ from collections.abc import Mapping
 
 from mmengine.config import Config
 
+from vitplug.commands import add_device
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import add_options, read_config
+from vitplug.config.options import add_allow_changes, add_options
+from vitplug.config.reading import read_config
 from vitplug.files.named import check_weights
 from vitplug.tasks import check_scope
 
@@ -42,13 +44,9 @@ def add_baseline(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The device, and what a model may differ in."""
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     add_options(parser)
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take checkpoints that were trained with other settings than those of their configs; they are listed',
-    )
+    add_allow_changes(parser)
 
 
 def model_config(path: str, checkpoint: str, option: str, settings: Mapping | None = None) -> Config:

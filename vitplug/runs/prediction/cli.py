@@ -15,9 +15,10 @@ import numpy as np
 from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
-from vitplug.commands import example
+from vitplug.commands import add_device
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.reading import add_options, read_config
+from vitplug.config.options import add_allow_changes, add_options, config_parser
+from vitplug.config.reading import read_config
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
 from vitplug.errors.stops import BadSample, Interrupted
@@ -205,15 +206,13 @@ class Results:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description='Predict pictures with a trained model: drawn pictures, and JSON. The config decides the task.',
-        epilog=example('predict'),
+    parser = config_parser(
+        'predict', 'Predict pictures with a trained model: drawn pictures, and JSON. The config decides the task.'
     )
-    parser.add_argument('config', help='config file of the training')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('paths', nargs='+', metavar='PATH', help='image, video, or folder with such at any depth')
     parser.add_argument('--out', required=True, metavar='DIR', help='new or empty folder for all results')
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
+    add_device(parser)
     parser.add_argument(
         '--score-thr',
         type=float,
@@ -225,9 +224,5 @@ def _parser() -> argparse.ArgumentParser:
         '--exported', metavar='FILE', help='file of tools/export.py of this checkpoint: run it in place of PyTorch'
     )
     add_options(parser)
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take a checkpoint that was trained with other settings than those of the config; they are listed',
-    )
+    add_allow_changes(parser)
     return parser

@@ -1,0 +1,76 @@
+"""Options that commands share: settings of the config, changed settings of a checkpoint, the size of the images."""
+
+import argparse
+
+from mmengine.config import DictAction
+
+from vitplug.commands import command_parser
+from vitplug.plugs.text import PLUGS_HELP
+
+from .dict_values import advice_for_dicts
+from .reading import CONFIG_HELP, PLUGS_KEY, names_plugs
+
+
+def config_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a command whose first argument is a config."""
+    parser = command_parser(name, description)
+    parser.add_argument('config', help=CONFIG_HELP)
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser, help: str = 'settings that win over the config') -> None:
+    """Adds the options `--cfg-options` and `--plugs`, which is short for one of them."""
+    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help=help)
+    parser.add_argument('--plugs', action=PlugsAction, metavar='PLUGS', help=f"{PLUGS_HELP}; they replace the config's")
+
+
+class PlugsAction(argparse.Action):
+    """`--plugs TEXT` is `--cfg-options model.backbone.plugs=TEXT`."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        namespace.cfg_options = {**(namespace.cfg_options or {}), PLUGS_KEY: values}
+
+
+class OptionsAction(DictAction):
+    """`--cfg-options key=value ...`, with usage errors where mmengine's action has a traceback or a wrong value.
+
+    Values are numbers, words, `True`, `None`, and lists of them; mmengine takes a dict for a word.
+    """
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        for value in values:
+            if advice := advice_for_dicts(value):
+                parser.error(f'{option_string} {value}: {advice}')
+            key, separator, text = value.partition('=')
+            if separator and names_plugs(key):  # mmengine cannot read brackets with several arguments
+                setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), key: text})
+                continue
+            try:
+                super().__call__(parser, namespace, [value], option_string)
+            except (ValueError, AssertionError, RecursionError):  # without '=', with open brackets, such as a(1,2)
+                parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {value}')
+
+
+def add_allow_changes(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--allow-changes`."""
+    parser.add_argument(
+        '--allow-changes',
+        action='store_true',
+        help='take a checkpoint that was trained with other settings than its config has; they are listed',
+    )
+
+
+def add_shape(parser: argparse.ArgumentParser, default: str = 'the size in the config') -> None:
+    """Adds the option `--shape`, the size of the images.
+
+    Args:
+        parser: The command's.
+        default: The size without the option, for the help.
+    """
+    parser.add_argument(
+        '--shape',
+        type=int,
+        nargs='+',
+        metavar='PIXELS',
+        help=f'height and width of the images, or one number for both (default: {default})',
+    )
