@@ -70,6 +70,7 @@ def test_backbones_in_bfloat16_keep_the_padding_and_leave_the_rest_in_float32(tm
 @pytest.mark.parametrize(
     'settings, message',
     [
+        (dict(checkpoints='whole', async_checkpoints=True), r"strategy\.async_checkpoints = True .* only 'shards'"),
         (dict(checkpoints='file'), r"strategy\.checkpoints = 'file': expected one of \['shards', 'whole'\]"),
         (dict(shard_over='machine'), r"strategy\.shard_over = 'machine': expected 'all', 'node' or a number"),
         (dict(shard_over=3), r'strategy\.shard_over = 3: .* divides the 1 processes'),
@@ -148,7 +149,9 @@ def test_four_processes_train_as_one(one, four):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'processes, strategy', [(2, dict(checkpoints='whole')), (1, dict(meta_start=True)), (0, None)], ids=[2, 1, 0]
+    'processes, strategy',
+    [(2, dict(checkpoints='whole')), (2, dict(async_checkpoints=True)), (1, dict(meta_start=True)), (0, None)],
+    ids=['2', '2 in the background', '1', '0'],
 )
 def test_a_training_of_four_goes_on_in_fewer(processes, strategy, four, tmp_path):
     """In shards of two and of one, and in one process without shards, the next ten steps are the same."""
@@ -156,11 +159,12 @@ def test_a_training_of_four_goes_on_in_fewer(processes, strategy, four, tmp_path
     options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
     trained(processes, tmp_path, strategy=strategy, resume=four / 'iter_2.pth', options=options)
     assert_close(end(tmp_path), end(four), **EXACT)
+    assert_close(state(tmp_path / 'iter_10.pth'), state(four / 'iter_10.pth'), **EXACT)
     assert logged(tmp_path, 'grad_norm') == {
         step: pytest.approx(value) for step, value in logged(four, 'grad_norm').items() if step > 2
     }
     kept = {path.name: path.is_dir() for path in tmp_path.iterdir() if 'pth' in path.name}
-    assert kept == dict.fromkeys(['iter_10.pth', 'iter_12.pth'], processes == 1)
+    assert kept == dict.fromkeys(['iter_10.pth', 'iter_12.pth'], strategy is not None and 'checkpoints' not in strategy)
 
 
 @pytest.mark.slow

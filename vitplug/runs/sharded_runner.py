@@ -15,6 +15,7 @@ from mmengine.runner import Runner
 from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_model, save_checkpoint
 from mmengine.utils import get_git_hash
 from torch import nn
+from torch.distributed import ProcessGroup, new_group
 from torch.distributed.tensor import DTensor, empty
 
 from vitplug.checkpoints.safe_loading import load_safely
@@ -23,7 +24,7 @@ from vitplug.errors.stops import CheckpointNotRead
 from vitplug.files.named import is_sharded
 
 from .hooks.non_finite import optimizers
-from .saving.shards import gathered, split, write_shards
+from .saving.shards import Unnamed, gathered, split, write_shards
 from .sharding import FSDP2Strategy, first_values, reshard
 
 
@@ -89,7 +90,16 @@ class ShardedRunner(Runner):
         except ValueError as error:
             raise CheckpointNotRead(str(error)) from error
 
-    def save_checkpoint(
+    def save_checkpoint(self, *args, **kwargs) -> None:
+        """Writes what mmengine's runner writes, with all processes: they call it together.
+
+        Args:
+            *args, **kwargs: As :meth:`start_checkpoint`.
+        """
+        if (unnamed := self.start_checkpoint(*args, **kwargs)) is not None:
+            unnamed.name()
+
+    def start_checkpoint(
         self,
         out_dir: str,
         filename: str,
@@ -99,8 +109,22 @@ class ShardedRunner(Runner):
         meta: Mapping | None = None,
         by_epoch: bool = True,
         backend_args: dict | None = None,
-    ) -> None:
-        """Writes what mmengine's runner writes, with all processes: they call it together."""
+    ) -> Unnamed | None:
+        """Starts to write a checkpoint, with all processes: they call it together.
+
+        Args:
+            out_dir: Folder of the checkpoint.
+            filename: Name of the checkpoint.
+            file_client_args: Not used.
+            save_optimizer: Whether to write the state of the optimizer.
+            save_param_scheduler: Whether to write the states of schedulers.
+            meta: Overwrites the position in the training.
+            by_epoch: Whether the position is after an epoch, or after an iteration.
+            backend_args: Where a single file is written.
+
+        Returns:
+            Shards that wait for their name; None for a single file, which is written.
+        """
         position = (self.epoch + 1, self.iter) if by_epoch else (self.epoch, self.iter + 1)
         meta = dict(zip(('epoch', 'iter'), position, strict=True)) | dict(meta or {})
         meta.update(
@@ -118,16 +142,18 @@ class ShardedRunner(Runner):
         if save_param_scheduler and self.param_schedulers is not None:
             checkpoint['param_schedulers'] = _states(self.param_schedulers)
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
-        self._write(checkpoint, out_dir, filename, backend_args)
-
-    def _write(self, checkpoint: dict, out_dir: str, filename: str, backend_args: dict | None) -> None:
         path = join_path(out_dir, filename, backend_args=backend_args)
         if self.strategy.checkpoints == 'shards':
-            write_shards(checkpoint, path)
-            return
+            return write_shards(checkpoint, path, self._writers)
         checkpoint = gathered(checkpoint)
         if dist.is_main_process():
             save_checkpoint(checkpoint, path, backend_args=backend_args)
+        return None
+
+    @cached_property
+    def _writers(self) -> ProcessGroup | None:
+        """All processes, for shards that are written while the training goes on and uses its own group."""
+        return new_group(backend='gloo') if self.strategy.async_checkpoints else None
 
 
 def _states(schedulers: Mapping | list) -> dict | list:

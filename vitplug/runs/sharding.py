@@ -49,6 +49,8 @@ class FSDP2Strategy:
             time, so that no process ever holds all of them. Other parts are built whole.
         checkpoints: ``'shards'`` for folders, into which every process writes its part, or ``'whole'`` for single
             files, gathered by the first process, which every tool reads.
+        async_checkpoints: Whether shards are copied to the memory of the CPU and written while the training goes on. A
+            checkpoint gets its name when all processes have written it, at the latest before the next one.
 
     Raises:
         ValueError: If an argument has none of these values.
@@ -63,16 +65,23 @@ class FSDP2Strategy:
         reshard_after_forward: bool | int = True,
         meta_start: bool = False,
         checkpoints: str = 'shards',
+        async_checkpoints: bool = False,
     ):
         _check_torch()
         if checkpoints not in CHECKPOINTS:
             raise ValueError(f'strategy.checkpoints = {checkpoints!r}: expected one of {list(CHECKPOINTS)}')
+        if async_checkpoints and checkpoints != 'shards':
+            raise ValueError(
+                f"strategy.async_checkpoints = {async_checkpoints!r} with checkpoints = {checkpoints!r}: only 'shards' "
+                'are written while the training goes on'
+            )
         self.group_size = _group_size(shard_over)
         self.policy = _policy(mixed_precision)
         self.activation_checkpointing = activation_checkpointing
         self.reshard_after_forward = reshard_after_forward
         self.meta_start = meta_start
         self.checkpoints = checkpoints
+        self.async_checkpoints = async_checkpoints
 
     # --- the model ---
 

@@ -3,8 +3,9 @@
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from mmengine.dist import all_reduce, is_main_process
@@ -24,6 +25,9 @@ from ..saving.fit import bare_model, check_checkpoint
 from ..saving.folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from .checkpoint_fit import CheckpointFitHook
 from .non_finite import is_finite, local
+
+if TYPE_CHECKING:
+    from ..saving.shards import Unnamed
 
 INTERRUPTED = 'interrupted.pth'
 # Records of the numbers of the checkpoints that were written: regular ones, and the one of a doubtful state.
@@ -78,6 +82,8 @@ class CheckpointHook(MMEngineCheckpointHook):
         self.finite_ckpt: str | None = None
         self.written: list[str] = []
         self.training_data: Note = {}
+        # A checkpoint that is written in the background, and what its name is followed by.
+        self.unnamed: tuple[Unnamed, ExitStack] | None = None
 
     def before_train(self, runner) -> None:
         """Takes up where a killed training stopped: with the records of its checkpoints, less its broken files."""
@@ -152,6 +158,12 @@ class CheckpointHook(MMEngineCheckpointHook):
             gradients = checkpoint.get('gradients', {})
             self.gradients = {name.removeprefix('module.'): value for name, value in gradients.items()}
 
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        """Names a checkpoint that is written in the background once it is whole, and saves by iterations."""
+        if self.unnamed is not None and self.unnamed[0].is_written():
+            self._name()
+        super().after_train_iter(runner, batch_idx, data_batch, outputs)
+
     def after_val_epoch(self, runner, metrics) -> None:
         """Notes that the state was validated, then keeps it if it is the best."""
         runner.message_hub.update_info('validated_iter', runner.iter)
@@ -163,9 +175,11 @@ class CheckpointHook(MMEngineCheckpointHook):
 
         During a training, a checkpoint comes before its validation, which may be long; `--resume` validates again.
         """
+        self._name()
         if self.without_validation:
             try:
                 self._save_checkpoint_with_step(runner, *self.without_validation)
+                self._name()
             except CheckpointNotWritten as error:  # the one from before the validation is whole
                 runner.logger.warning(f'{error}. The training is complete; --resume would validate once more')
         super().after_train(runner)
@@ -177,9 +191,12 @@ class CheckpointHook(MMEngineCheckpointHook):
             runner: The runner of the training.
             meta: Its `epoch` and `iter`, the numbers of finished ones.
         """
+        self._name()
         self._write(runner, INTERRUPTED, meta, is_finite(runner))
+        self._name()
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
+        self._name()
         finite = is_finite(runner)
         expired = self._count(step, finite)
         # The checkpoint still counts those that are removed after it: a training killed in between removes them when
@@ -211,6 +228,7 @@ class CheckpointHook(MMEngineCheckpointHook):
             runner.message_hub.update_info(name, numbers)
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
+        self._name()
         with self._explained():
             self._check_folders()
             super()._save_best_checkpoint(runner, metrics)
@@ -226,12 +244,14 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     def _write(self, runner, filename: str, meta: dict, finite: bool) -> None:
         path = self.file_backend.join_path(self.out_dir, filename)
-        named = path if finite else self.finite_ckpt or path
         runner.message_hub.update_info('last_ckpt', path)
         self._note_written(runner, filename)
         self.gradients = waiting_gradients(runner.model)
-        with self._explained(), self._noted(runner, path, named):
-            runner.save_checkpoint(
+        # That of a sharded training may go on in the background.
+        start = getattr(runner, 'start_checkpoint', runner.save_checkpoint)
+        with self._explained(), ExitStack() as noted:
+            noted.enter_context(self._noted(runner, path, finite))
+            unnamed = start(
                 self.out_dir,
                 filename,
                 self.file_client_args,
@@ -242,19 +262,30 @@ class CheckpointHook(MMEngineCheckpointHook):
                 backend_args=self.backend_args,
                 **self.args,
             )
+            if unnamed is not None:
+                self.unnamed = unnamed, noted.pop_all()
+                if unnamed.written is None:
+                    self._name()
         self.gradients = {}
-        self.last_ckpt = named
-        self.finite_ckpt = path if finite else self.finite_ckpt
         self.saved_iter = meta['iter']
+
+    def _name(self) -> None:
+        """Waits for the checkpoint that is written in the background, if there is one, and names and notes it."""
+        if self.unnamed is None:
+            return
+        (unnamed, noted), self.unnamed = self.unnamed, None
+        with self._explained(), noted:
+            unnamed.name()
 
     def _note_written(self, runner, *names: str) -> None:
         self.written += [name for name in names if name not in self.written]
         runner.message_hub.update_info(WRITTEN, self.written)
 
     @contextmanager
-    def _noted(self, runner, path: str, named: str) -> Iterator[None]:
+    def _noted(self, runner, path: str, finite: bool) -> Iterator[None]:
         """Announces the first checkpoint before it is written, and notes the last one after."""
         self._check_folders()
+        named = path if finite else self.finite_ckpt or path
         note, announced = (os.path.join(runner.work_dir, name) for name in ('last_checkpoint', ANNOUNCED))
         if is_main_process() and not os.path.exists(note):
             AtomicBackend().put_text(path, announced)
@@ -263,6 +294,8 @@ class CheckpointHook(MMEngineCheckpointHook):
             AtomicBackend().put_text(named, note)
             Path(announced).unlink(missing_ok=True)
             self.file_backend.remove_now()
+        self.last_ckpt = named
+        self.finite_ckpt = path if finite else self.finite_ckpt
 
     def _check_folders(self) -> None:
         for folder, before in self.folders.items():

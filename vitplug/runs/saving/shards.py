@@ -1,7 +1,10 @@
 """Writes sharded checkpoints, and splits whole ones: see :mod:`vitplug.checkpoints.shards`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +12,58 @@ import torch
 import torch.distributed.checkpoint as dcp
 from mmengine import dist
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vitplug.checkpoints.shards import REST, SHARD, with_leaves
 from vitplug.files.atomic import PARTIAL, clear_folder, put_in_place
 
+from ..processes import any_process
 
-def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
-    """Writes a checkpoint as a folder; every process has to call this, and writes its shards.
 
-    The first process gives the folder its name when all have written theirs. A folder of this name is replaced.
+@dataclass(frozen=True)
+class Unnamed:
+    """A sharded checkpoint that has no name yet, as it may still be written.
+
+    Attributes:
+        target: The folder that it will be.
+        written: Its writing in the background; None if all is written.
+    """
+
+    target: Path
+    written: Future | None = None
+
+    def is_written(self) -> bool:
+        """Whether all processes have written their shards; every process has to ask."""
+        return not any_process(self.written is not None and not self.written.done())
+
+    def name(self) -> None:
+        """Waits until it is written, and gives it its name; a folder of this name is replaced. All processes call it.
+
+        Raises:
+            OSError: In every process, if one cannot write.
+        """
+        if self.written is not None:
+            with _of_all_processes(self.target):
+                self.written.result()
+        if dist.is_main_process():
+            put_in_place(_partial(self.target), self.target)
+
+
+def write_shards(checkpoint: Mapping[str, Any], folder: str, group: ProcessGroup | None = None) -> Unnamed:
+    """Writes a checkpoint as a folder under another name; every process has to call this, and writes its shards.
 
     Args:
         checkpoint: The content, with sharded tensors as DTensors.
         folder: The folder, on a file system that all processes share.
+        group: All processes, over gloo, to write shards in the background, from a copy in the memory of the CPU; None
+            to wait for them.
 
     Raises:
         OSError: In every process, if one cannot write.
     """
     target = Path(folder)
-    partial = target.with_name(PARTIAL.format(target.name))
     tensors: dict[str, Tensor] = {}
 
     def take_out(leaf: Any, place: str) -> Any:
@@ -38,22 +72,46 @@ def write_shards(checkpoint: Mapping[str, Any], folder: str) -> None:
         tensors[place] = leaf.detach()
         return f'{SHARD}{place}'
 
-    rest = with_leaves(checkpoint, take_out)
+    _begin(_partial(target), with_leaves(checkpoint, take_out))
+    with _of_all_processes(target):
+        writer = dcp.FileSystemWriter(_partial(target))
+        if group is not None:
+            return Unnamed(target, dcp.async_save(tensors, storage_writer=writer, process_group=group))
+        dcp.save(tensors, storage_writer=writer)
+    return Unnamed(target)
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(PARTIAL.format(target.name))
+
+
+def _begin(partial: Path, rest: Mapping[str, Any]) -> None:
+    """The first process makes the folder, and writes what is not sharded."""
+    failed = None
     if dist.is_main_process():
-        clear_folder(partial)
-    dist.barrier()
+        try:
+            clear_folder(partial)
+            partial.mkdir(parents=True)
+            with open(partial / REST, 'xb') as file:
+                torch.save(rest, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:  # torch's writer has no OSError for a full disk
+            failed = error
+    if any_process(failed is not None):
+        raise OSError(
+            getattr(failed, 'errno', None), f'process 0: {failed or "cannot write"}', str(partial)
+        ) from failed
+
+
+@contextmanager
+def _of_all_processes(target: Path) -> Iterator[None]:
     try:
-        dcp.save(tensors, storage_writer=dcp.FileSystemWriter(partial))
+        yield
     except CheckpointException as error:
         # By process, each with its traceback.
         rank, (reason, _) = next(iter(error.failures.items()))
-        raise OSError(getattr(reason, 'errno', None), f'process {rank}: {reason}', folder) from error
-    if dist.is_main_process():
-        with open(partial / REST, 'xb') as file:
-            torch.save(rest, file)
-            file.flush()
-            os.fsync(file.fileno())
-        put_in_place(partial, target)
+        raise OSError(getattr(reason, 'errno', None), f'process {rank}: {reason}', str(target)) from error
 
 
 def gathered(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
