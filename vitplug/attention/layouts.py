@@ -25,23 +25,36 @@ HIDDEN = -1e4
 class Layout(Protocol):
     """How the tokens of a feature map lie in windows; :class:`GlobalLayout` and :class:`WindowLayout` are two."""
 
-    #: Whether attention is inside windows.
-    is_windowed: bool
-    #: Whether the map is padded to whole windows.
-    is_padded: bool
-    #: Rows and columns of windows.
-    windows: tuple[int, int]
-    #: Tokens by which the windows are shifted.
-    shift: int
-    #: Tokens before the map's, such as the class token.
-    num_prefix: int
-    #: Rows and columns of the feature map.
-    hw: tuple[int, int]
-    #: The grid of one window.
-    grid: TokenGrid
+    @property
+    def is_windowed(self) -> bool:
+        """Whether attention is inside windows."""
 
-    def to_windows(self, x_BND: Tensor) -> Tensor:
-        """Tokens ``(B, N, D)`` to windows ``(B, W, tokens of a window, D)``."""
+    @property
+    def is_padded(self) -> bool:
+        """Whether the map is padded to whole windows."""
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Rows and columns of windows."""
+
+    @property
+    def shift(self) -> int:
+        """Tokens by which the windows are shifted."""
+
+    @property
+    def num_prefix(self) -> int:
+        """Tokens before the map's, such as the class token."""
+
+    @property
+    def hw(self) -> tuple[int, int]:
+        """Rows and columns of the feature map."""
+
+    @property
+    def grid(self) -> TokenGrid:
+        """The grid of one window."""
+
+    def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
+        """Tokens ``(B, N, D)`` to windows ``(B, W, tokens of a window, D)``, padded with zeros or the given token."""
 
     def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`."""
@@ -82,8 +95,8 @@ class GlobalLayout:
         """The grid of the tokens that attend to each other."""
         return TokenGrid(self.height, self.width, self.num_prefix)
 
-    def to_windows(self, x_BND: Tensor) -> Tensor:
-        """``(B, N, D)`` to ``(B, 1, N, D)``."""
+    def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
+        """``(B, N, D)`` to ``(B, 1, N, D)``; nothing is padded."""
         return x_BND.unsqueeze(1)
 
     def from_windows(self, x_BWND: Tensor) -> Tensor:

@@ -62,6 +62,31 @@ class QueryTerms:
         return pairs[..., self.grid.num_prefix : self.grid.num_tokens].unflatten(-1, self.grid.hw)
 
 
+@dataclass(frozen=True)
+class TileBias:
+    """The bias of an attention by tiles.
+
+    Args:
+        row_table: The table that bias rows are cut from; None for no bias by offset.
+        pairs: The grids of that bias.
+        by_query: The bias by query; None for none.
+    """
+
+    row_table: Tensor | None = None
+    pairs: GridPair | None = None
+    by_query: QueryTerms | None = None
+
+    def rows(self, rows: slice, num_keys: int) -> Tensor | None:
+        """Both biases of some query rows, which broadcast to ``(G, H, rows, num_keys)``; None for none."""
+        bias = None
+        if self.row_table is not None and self.pairs is not None:
+            bias = bias_rows(self.row_table, self.pairs, rows, num_keys)[None]
+        if self.by_query is None:
+            return bias
+        by_query = self.by_query.expand(rows, num_keys)
+        return by_query if bias is None else by_query.add_(bias)
+
+
 @dataclass
 class TileGroup:
     """Tiles with the same bias rows, which are formed once; all tiles where there is no bias.
@@ -158,7 +183,7 @@ def tile_groups(
     dtypes = (q.dtype, at_least_float32(q.dtype))
     workspace = tuple(q.new_empty(together * size * keys, dtype=dtype) for dtype in dtypes)
     all_heads, all_rows = list(even_slices(heads, together)), list(even_slices(tokens, size))
-    if row_table is None:
+    if row_table is None or pairs is None:
         yield TileGroup(images, num_keys, all_heads, all_rows, workspace, by_query=by_query)
         return
     with_one_bias = [all_heads] if len(row_table) == 1 else [[some] for some in all_heads]
@@ -167,7 +192,7 @@ def tile_groups(
         bias = bias_rows(row_table[of_table], pairs, rows, keys)
         grad_bias = None if grad_row_table is None else bias.new_zeros(some[0].stop - some[0].start, *bias.shape[1:])
         yield TileGroup(images, num_keys, some, [rows], workspace, bias, grad_bias, by_query)
-        if grad_row_table is not None:
+        if grad_row_table is not None and grad_bias is not None:
             add_grad_of_rows(grad_row_table[of_table], pairs, rows, grad_bias)
 
 
@@ -226,6 +251,10 @@ def _query_terms_of(a: Attention) -> tuple[Tensor | None, Tensor | None, TokenGr
     return rows, columns, bias.pairs.keys
 
 
+def _terms(rows: Tensor | None, columns: Tensor | None, grid: TokenGrid | None) -> QueryTerms | None:
+    return None if rows is None or columns is None or grid is None else QueryTerms(rows, columns, grid)
+
+
 class _ByTiles(torch.autograd.Function):
     """Attention of scaled q ``(G, H, Nq, d)``, k ``(G, H, keys, d)`` and v, with biases by offset and by query."""
 
@@ -239,13 +268,13 @@ class _ByTiles(torch.autograd.Function):
         pairs: GridPair | None,
         rows: Tensor | None,
         columns: Tensor | None,
-        grid: tuple[int, int] | None,
+        grid: TokenGrid | None,
         num_keys: int,
     ) -> Tensor:
-        by_query = None if rows is None else QueryTerms(rows, columns, grid)
+        bias = TileBias(row_table, pairs, _terms(rows, columns, grid))
         with without_autocast(q.device):
-            fuses = q.shape[3] == v.shape[3] and (row_table is not None or by_query is not None)
-            out = (_call_by_rows if fuses else _weigh_by_tiles)(q, k, v, row_table, pairs, num_keys, by_query)
+            fuses = q.shape[3] == v.shape[3] and (row_table is not None or bias.by_query is not None)
+            out = (_call_by_rows if fuses else _weigh_by_tiles)(q, k, v, bias, num_keys)
         ctx.pairs, ctx.grid, ctx.num_keys = pairs, grid, num_keys
         ctx.save_for_backward(q, k, v, row_table, rows, columns, out)
         return out
@@ -275,38 +304,21 @@ class _ByTiles(torch.autograd.Function):
         return grad_q, grad_k, grad_v, grad_row_table, None, grad_rows, grad_columns, None, None
 
 
-def _call_by_rows(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    row_table: Tensor | None,
-    pairs: GridPair | None,
-    num_keys: int,
-    by_query: QueryTerms | None,
-) -> Tensor:
+def _call_by_rows(q: Tensor, k: Tensor, v: Tensor, bias: TileBias, num_keys: int) -> Tensor:
     """By torch's fused call for one query slice after another, so that only some bias rows exist at a time."""
     out = empty_out(q, v)
     k, v = (t[:, :, :num_keys] for t in (k, v))
-    biases = len(row_table) if by_query is None else prod(q.shape[:2])
+    biases = prod(q.shape[:2]) if bias.row_table is None or bias.by_query is not None else len(bias.row_table)
     for rows in even_slices(q.shape[2], max(1, tuning.BIAS_OF_CALL // (biases * num_keys))):
-        bias = 0 if row_table is None else bias_rows(row_table, pairs, rows, num_keys)[None]
-        bias = bias if by_query is None else by_query.expand(rows, num_keys).add_(bias)
-        out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=bias, scale=1.0)
+        of_rows = bias.rows(rows, num_keys)
+        out[:, :, rows] = F.scaled_dot_product_attention(q[:, :, rows], k, v, attn_mask=of_rows, scale=1.0)
     return out
 
 
-def _weigh_by_tiles(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    row_table: Tensor | None,
-    pairs: GridPair | None,
-    num_keys: int,
-    by_query: QueryTerms | None,
-) -> Tensor:
+def _weigh_by_tiles(q: Tensor, k: Tensor, v: Tensor, bias: TileBias, num_keys: int) -> Tensor:
     """By maps, because torch's fused call would form all of them where widths differ."""
     out = empty_out(q, v)
-    for group in tile_groups(q, k, row_table, pairs, num_keys, by_query=by_query):
+    for group in tile_groups(q, k, bias.row_table, bias.pairs, num_keys, by_query=bias.by_query):
         for queries, keys in group.tiles():
             probs = group.probs(q, k, (queries, keys))
             torch.bmm(probs.to(v.dtype), v[keys], out=out[queries])

@@ -31,10 +31,10 @@ class SelfAttention(nn.Module):
         self,
         embed_dims: int,
         shape: BlockShape,
-        qkv_bias=True,
-        qk_scale=None,
-        attn_drop=0.0,
-        proj_drop=0.0,
+        qkv_bias: bool = True,
+        qk_scale: float | None = None,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
         in_dims: int | None = None,
     ):
         super().__init__()
@@ -69,7 +69,9 @@ class SelfAttention(nn.Module):
         tokens = self.proj(plugs.change_heads(heads_BNe, of_queries_BND, site, carry, self.head_dims, record))
         return plugs.tokens('msa', self.proj_drop(tokens), site), carry
 
-    def _in_windows(self, x_BND, site: Site, plugs, carry, record) -> tuple[Tensor, Carry]:
+    def _in_windows(
+        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
+    ) -> tuple[Tensor, Carry]:
         """Outputs of the heads, side by side, ``(B, W, N, heads * d)``, and the carry; in inference by some windows."""
         layout = site.layout
         apart = plugs.keeps_windows_apart and record is None
@@ -85,10 +87,13 @@ class SelfAttention(nn.Module):
         ]
         return torch.cat(outs, dim=1), carry
 
-    def _attend(self, qkv, site: Site, plugs, carry, record=None) -> tuple[Tensor, Carry]:
+    def _attend(
+        self, qkv: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
         """The same from q, k and v of windows, side by side."""
+        q, k, v = (t.transpose(2, 3) for t in self.split_heads(qkv))
         out_BWHNd, carry = attend(
-            *self.place(*(t.transpose(2, 3) for t in self.split_heads(qkv)), carry, site),
+            *self.place(q, k, v, carry, site),
             scale=self.scale,
             site=site,
             plugs=plugs,

@@ -73,9 +73,10 @@ def reset_parameters(
         The same model.
     """
     for module in _in_order(model):
-        if hasattr(module, 'reset_parameters'):
+        reset = getattr(module, 'reset_parameters', None)
+        if reset is not None:
             with around(module):
-                module.reset_parameters()
+                reset()
     return model
 
 

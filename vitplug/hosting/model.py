@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,14 @@ from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder
 from vitplug.attention.grids import ceil_div
 from vitplug.attention.intermediates import Reduce
 from vitplug.compat import replace, run_uncompiled_where_it_fails
-from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, LayerPlan, PlugModules, PlugSet
+from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, BlockShape, LayerPlan, LayerPlugs, PlugModules, PlugSet
 
 from .edits import Edits, edited
 from .padding import shrink, token_mask, valid_sizes
 from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
+
+# An output for each of a model's out_indices; a class token with a distillation token is a pair.
+Outputs = tuple[Tensor | tuple[Tensor, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,25 @@ class Section:
         merge: What makes the next stage's tokens of these, see :class:`Merge`; None for nothing.
     """
 
-    blocks: Sequence[nn.Module]
+    blocks: Sequence['Block']
     embed_dims: int
     stage: int = 0
     merge: 'Merge | None' = None
+
+
+class Block(Protocol):
+    """A block of a model; see :class:`PluggedModel`."""
+
+    shape: BlockShape
+    plugs: LayerPlugs
+    with_cp: bool
+
+    @property
+    def sockets(self) -> tuple[str, ...]:
+        """The sockets that it offers."""
+
+    def __call__(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
 
 
 class Merge(Protocol):
@@ -87,7 +105,7 @@ class PluggedModel(nn.Module):
         """Where the tokens of the first block lie in an image of ``(height, width)``."""
         raise NotImplementedError
 
-    def embed(self, images: Tensor, **settings) -> tuple[Tensor, tuple[int, int]]:
+    def embed(self, images: Tensor, **settings: Any) -> tuple[Tensor, tuple[int, int]]:
         """Images ``(B, C, H, W)`` to tokens ``(B, N, D)``, the host's prefix tokens first, and their grid."""
         raise NotImplementedError
 
@@ -152,7 +170,7 @@ class PluggedModel(nn.Module):
         """The host's own tokens before those of the grid in an output of all tokens."""
         return self.num_extra_tokens
 
-    def plugged_blocks(self) -> list[nn.Module]:
+    def plugged_blocks(self) -> list[Block]:
         """The blocks of all stages in order."""
         return [block for section in self.sections() for block in section.blocks]
 
@@ -191,10 +209,14 @@ class PluggedModel(nn.Module):
                 widths=getattr(block, 'widths', {}),
                 has_query_tokens=getattr(block, 'has_query_tokens', self.strides(index)[0] == 1),
             )
-            for index, (block, section, entering) in enumerate(self._placed(PixelGrid(tuple(self.patch_resolution))))
+            for index, (block, section, entering) in enumerate(self._placed(self._configured_grid()))
         ]
 
-    def _placed(self, entering: PixelGrid) -> Iterator[tuple[nn.Module, Section, PixelGrid]]:
+    def _configured_grid(self) -> PixelGrid:
+        rows, columns = self.patch_resolution
+        return PixelGrid((rows, columns))
+
+    def _placed(self, entering: PixelGrid) -> Iterator[tuple[Block, Section, PixelGrid]]:
         """Every block, its section, and where the tokens that enter it lie in the image."""
         index = 0
         for section in self.sections():
@@ -224,7 +246,7 @@ class PluggedModel(nn.Module):
         """
         of_queries, of_keys = self.strides(index)
         query_hw, valid_queries_BN = self._every(of_queries, hw, sizes_B2, valid_BN)
-        entering = None if of_queries == 1 else tuple(hw)
+        entering = None if of_queries == 1 else (hw[0], hw[1])
         site = Site(layout(index, query_hw), index=index, valid=valid_queries_BN, entering=entering)
         if of_keys == of_queries:
             return site
@@ -238,8 +260,8 @@ class PluggedModel(nn.Module):
     ) -> tuple[tuple[int, int], Tensor | None]:
         """Every ``step``-th token of a map along both axes: the new map, and its valid tokens ``(B, N)``."""
         if step == 1:
-            return tuple(hw), valid_BN
-        hw = tuple(ceil_div(side, step) for side in hw)
+            return (hw[0], hw[1]), valid_BN
+        hw = ceil_div(hw[0], step), ceil_div(hw[1], step)
         return hw, token_mask(shrink(sizes_B2, (step, step)), hw, self.num_prefix)
 
     def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
@@ -257,7 +279,7 @@ class PluggedModel(nn.Module):
     # --- forward ---
 
     @run_uncompiled_where_it_fails
-    def forward(self, x: Tensor, **settings) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor, **settings: Any) -> Outputs:
         """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``.
 
         If image sizes are attached to a padded batch (:func:`vitplug.hosting.padding.mark_padding`), plugs that
@@ -277,11 +299,11 @@ class PluggedModel(nn.Module):
         self,
         x: Tensor,
         names: Iterable[str] = ('block',),
-        layers: str | Sequence[int] = 'all',
+        layers: Literal['all'] | Sequence[int] = 'all',
         reduce: Reduce | None = None,
         with_grad: bool = False,
-        **settings,
-    ) -> tuple[tuple[Tensor, ...], dict[str, dict[int, Tensor]]]:
+        **settings: Any,
+    ) -> tuple[Outputs, dict[str, dict[int, Tensor]]]:
         """The features, and intermediates by name and block.
 
         Attention maps can be asked for although fused attention never forms them: they are then
@@ -350,7 +372,7 @@ class PluggedModel(nn.Module):
         """
         return edited(self.plugged_blocks(), edits)
 
-    def forward_edited(self, x: Tensor, edits: Edits, **settings) -> tuple[Tensor, ...]:
+    def forward_edited(self, x: Tensor, edits: Edits, **settings: Any) -> Outputs:
         """The features of an image batch with edited intermediates; see :meth:`edited`."""
         with self.edited(edits):
             return self.forward(x, **settings)
@@ -358,7 +380,7 @@ class PluggedModel(nn.Module):
     def recorder(
         self,
         names: Iterable[str],
-        layers: str | Sequence[int] = 'all',
+        layers: Literal['all'] | Sequence[int] = 'all',
         reduce: Reduce | None = None,
         with_grad: bool = False,
     ) -> Recorder:
@@ -369,16 +391,17 @@ class PluggedModel(nn.Module):
         """
         num_layers = len(self.plugged_blocks())
         names = (names,) if isinstance(names, str) else tuple(names)
-        layers = range(num_layers) if layers == 'all' else tuple(layers)
-        return Recorder(names, layers, num_layers, reduce, with_grad, further=INTERMEDIATES)
+        indices = range(num_layers) if layers == 'all' else tuple(layers)
+        return Recorder(names, indices, num_layers, reduce, with_grad, further=INTERMEDIATES)
 
-    def forward_features(self, images: Tensor, recorder: Recorder | None, **settings) -> tuple[Tensor, ...]:
+    def forward_features(self, images: Tensor, recorder: Recorder | None, **settings: Any) -> Outputs:
         """Outputs of images ``(B, C, H, W)``; intermediates go to the recorder."""
         x_BND, hw = self.embed(images, **settings)
         x_BND, carry = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.plugs.start()
         sizes_B2 = shrink(valid_sizes(images), self.image_stride)
         valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
-        outs, index, sections = [], 0, self.sections()
+        outs: list[Tensor | tuple[Tensor, ...]] = []
+        index, sections = 0, self.sections()
         for number, section in enumerate(sections):
             for block in section.blocks:
                 site = self._site(self.layout, index, hw, sizes_B2, valid_BN)
@@ -402,7 +425,7 @@ class PluggedModel(nn.Module):
         return tuple(outs)
 
     def run_block(
-        self, block: nn.Module, x_BND: Tensor, site: Site, carry: Carry, recorder: Recorder | None
+        self, block: Block, x_BND: Tensor, site: Site, carry: Carry, recorder: Recorder | None
     ) -> tuple[Tensor, Carry]:
         """One block, by activation checkpointing where ``block.with_cp`` says so, unless it is recorded."""
         record = recorder.at(site.index) if recorder else None
@@ -441,13 +464,14 @@ class PluggedModel(nn.Module):
         if name not in INTERMEDIATES:
             return placed
         num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
-        return tuple((GlobalLayout(*pixels.hw, num_prefix), pixels) for _, pixels in placed)
+        (_, queries), (_, keys) = placed
+        return (GlobalLayout(*queries.hw, num_prefix), queries), (GlobalLayout(*keys.hw, num_prefix), keys)
 
     def grid_of(self, index: int, image_size: tuple[int, int] | None = None) -> tuple[int, int]:
         """Rows and columns of a block's queries, in an image of ``(height, width)`` or of the configured size."""
         if image_size is not None:
             return self.place_block(index, image_size)[1].hw
-        entering = list(self._placed(PixelGrid(tuple(self.patch_resolution))))[index][2]
+        entering = list(self._placed(self._configured_grid()))[index][2]
         return entering.every(self.strides(index)[0]).hw
 
     def _entering(self, index: int, image_size: tuple[int, int]) -> PixelGrid:
@@ -488,7 +512,7 @@ class PluggedModel(nn.Module):
         return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)
 
 
-def _run(block: nn.Module, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
+def _run(block: Block, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
     """A block between its two sockets of the stream of tokens."""
     x_BND, carry = block.plugs.stream('block_in', x_BND, site, carry)
     x_BND, carry = block(x_BND, site, carry, record)

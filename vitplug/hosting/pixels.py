@@ -36,16 +36,16 @@ class PixelGrid:
             around: Whether half of them come before the image; all of them after it otherwise.
         """
         padding = (0, 0) if window.padding == 'valid' else window.padding
-        axes = [
-            _slide(*axis, first=around)
-            for axis in zip(self.hw, extra, window.kernel_size, window.stride, window.dilation, padding, strict=True)
-        ]
+        steps = _pair(window.stride)
+        kernels, dilations, pads = _pair(window.kernel_size), _pair(window.dilation), _pair(padding)
+        (rows, down), (columns, right) = (
+            _slide(self.hw[axis], extra[axis], kernels[axis], steps[axis], dilations[axis], pads[axis], around)
+            for axis in (0, 1)
+        )
         return PixelGrid(
-            hw=tuple(count for count, _ in axes),
-            stride=tuple(own * step for own, step in zip(self.stride, window.stride, strict=True)),
-            start=tuple(
-                own + side * shift for own, side, (_, shift) in zip(self.start, self.stride, axes, strict=True)
-            ),
+            hw=(rows, columns),
+            stride=(self.stride[0] * steps[0], self.stride[1] * steps[1]),
+            start=(self.start[0] + self.stride[0] * down, self.start[1] + self.stride[1] * right),
         )
 
     def every(self, step: int) -> 'PixelGrid':
@@ -53,18 +53,17 @@ class PixelGrid:
         if step == 1:
             return self
         return PixelGrid(
-            hw=tuple(ceil_div(side, step) for side in self.hw),
-            stride=tuple(own * step for own in self.stride),
-            start=tuple(own - side * (step - 1) / 2 for own, side in zip(self.start, self.stride, strict=True)),
+            hw=self._merged_hw(step),
+            stride=(self.stride[0] * step, self.stride[1] * step),
+            start=(self.start[0] - self.stride[0] * (step - 1) / 2, self.start[1] - self.stride[1] * (step - 1) / 2),
         )
 
     def merged(self, step: int) -> 'PixelGrid':
         """The grid of squares of ``step x step`` tokens, from the first on."""
-        return PixelGrid(
-            hw=tuple(ceil_div(side, step) for side in self.hw),
-            stride=tuple(own * step for own in self.stride),
-            start=self.start,
-        )
+        return PixelGrid(self._merged_hw(step), (self.stride[0] * step, self.stride[1] * step), self.start)
+
+    def _merged_hw(self, step: int) -> tuple[int, int]:
+        return ceil_div(self.hw[0], step), ceil_div(self.hw[1], step)
 
     def token_at(self, pixel: Sequence[int], image_size: tuple[int, int]) -> int:
         """Index, in reading order, of the token that covers a pixel ``(y, x)``."""
@@ -90,6 +89,18 @@ class PixelGrid:
             ((torch.arange(side) + 0.5 - start) / stride).floor().long().clamp(0, count - 1)
             for side, start, stride, count in axes
         ]
+
+
+def _pair(setting: int | tuple[int, ...] | str) -> tuple[int, int]:
+    """A setting of a convolution or an unfolding along both axes.
+
+    Raises:
+        ValueError: If it is a word, such as ``padding='same'``.
+    """
+    if isinstance(setting, str):
+        raise ValueError(f'padding={setting!r}: expected a number of pixels')
+    rows, columns = (setting, setting) if isinstance(setting, int) else setting
+    return rows, columns
 
 
 def _slide(side: int, extra: int, kernel: int, stride: int, dilation: int, pad: int, first: bool) -> tuple[int, float]:
@@ -155,7 +166,7 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
     is_pair = isinstance(image_size, Sequence) and len(image_size) == 2
     if not is_pair or not all(isinstance(side, int) and side > 0 for side in image_size):
         raise ValueError(f'image_size={image_size!r}: expected height and width in pixels, such as images.shape[-2:]')
-    return tuple(image_size)
+    return image_size[0], image_size[1]
 
 
 def check_fit(maps: Tensor, layout: Layout, key_layout: Layout, name: str, image_size: tuple[int, int]) -> None:

@@ -197,8 +197,10 @@ class BroadFeature(nn.Module):
         # All blocks are compared on the grids of the last one.
         taps = {name: [self._split_heads(t, valid, ts[-1][2]) for t, valid, _ in ts] for name, ts in tapped.items()}
         valid = tapped['k'][-1][1]
+        q, k = (torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k'))
         out_BWHNd, probs = attend_bare(
-            *(torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k')),
+            q,
+            k,
             self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
             scale=self.scale,
             valid_BWN=None if valid is None else _some_keys(valid.flatten(1).unsqueeze(1)),
@@ -216,7 +218,7 @@ class BroadFeature(nn.Module):
             t = _max_pool(t, valid, hw).flatten(1, 2)
         return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
-    def _pool(self, taps: Sequence[Tensor], dims: int) -> Tensor:
+    def _pool(self, taps: list[Tensor], dims: int) -> Tensor:
         """Values of all blocks to ``dims`` channels a head."""
         if self.pool_layout == 'head_layer_dim':
             return _average_channels(torch.cat(taps, dim=-1), dims)

@@ -64,10 +64,12 @@ class PositionMap(nn.Conv2d):
         """Draws the kernel, or sets it to 0."""
         super().reset_parameters()
         if self.is_identity:
-            nn.init.zeros_(self.weight)
-            nn.init.zeros_(self.bias)
+            for parameter in self.parameters():
+                nn.init.zeros_(parameter)
 
-    def forward(self, x_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+    def forward(  # type: ignore[override]  # a socket's arguments
+        self, x_BND: Tensor, site: Site, carry: Carry
+    ) -> tuple[Tensor, Carry]:
         prefix = site.layout.num_prefix or x_BND.shape[1] - site.layout.hw[0] * site.layout.hw[1]
         own_BND = x_BND if site.valid is None else x_BND.masked_fill(~site.valid[:, :, None], 0)
         map_BDhw = own_BND[:, prefix:].transpose(1, 2).unflatten(2, site.layout.hw)

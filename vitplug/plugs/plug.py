@@ -198,10 +198,8 @@ class Plug:
         Raises:
             ValueError: If an index is outside the backbone or named twice.
         """
-        if self.layers == 'all':
-            return list(range(num_layers))
-        if self.layers == 'upper':
-            return list(range(num_layers // 2, num_layers))
+        if isinstance(self.layers, str):
+            return list(range(num_layers // 2 if self.layers == 'upper' else 0, num_layers))
         outside = [i for i in self.layers if not 0 <= i < num_layers]
         if outside or len(set(self.layers)) < len(self.layers):
             raise ValueError(

@@ -1,8 +1,9 @@
 """All plugs of one backbone: the modules they add to its blocks, and the check that they go together."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence, ValuesView
 from copy import copy
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +68,12 @@ class PlugPart(nn.ModuleDict):
 class PlugModules(nn.ModuleDict):
     """Plug modules. They start as their constructors leave them, whatever the model's ``init_cfg`` says."""
 
+    if TYPE_CHECKING:
+
+        def values(self) -> ValuesView[PlugPart]: ...
+
+        def items(self) -> ItemsView[str, PlugPart]: ...
+
     def apply(self, fn: Callable[[nn.Module], None]) -> 'PlugModules':
         """As torch's, but for mmengine's initialisers, which reach layers by class name."""
         return self if fn.__module__ == INITIALISERS else super().apply(fn)
@@ -120,7 +127,7 @@ class LayerPlugs(PlugModules):
 
     def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:
         """Wider q and k and biases such that ``scale * q @ k^T + biases`` equals the logits, and the next carry."""
-        (module,) = self.at('scores')
+        (module,) = (module for module in self.at('scores') if isinstance(module, WidensScores))
         return module.widen(inputs, carry)
 
     def change_qkv(

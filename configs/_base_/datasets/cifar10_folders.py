@@ -1,5 +1,5 @@
 # CIFAR-10 as JPEG or PNG files in class folders, train/CLASS and test/CLASS, at its own 32 x 32 pixels.
-_base_ = 'class_folders.py'
+_base_ = '../class_folders.py'
 data_root = '{{$VITPLUG_CIFAR10:data/cifar10_folders}}'
 classes = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 

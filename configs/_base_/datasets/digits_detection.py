@@ -1,5 +1,5 @@
 # Scenes of 3 to 7 handwritten digits with boxes and masks, in COCO's format.
-_base_ = ['../loaders.py', 'digit_scenes.py']
+_base_ = ['../loaders.py', '../digit_scenes.py']
 data_root = f'{_base_.data_root}/coco'
 data_help = dict(root=data_root)
 metainfo, to_grey = _base_.metainfo, _base_.to_grey

@@ -1,5 +1,5 @@
 # Scenes of 3 to 7 handwritten digits with label maps, in ADE20K's format.
-_base_ = ['map_folders.py', 'digit_scenes.py']
+_base_ = ['../map_folders.py', '../digit_scenes.py']
 data_root = f'{_base_.data_root}/ade'
 data_help = dict(root=data_root)
 metainfo = dict(

@@ -1,11 +1,13 @@
 """Attention with convolved maps by tiles: some query rows of all heads, and those the kernel reaches beside them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.grad import conv2d_weight
 
 from ...attention.grids import GridPair
 from ...attention.inputs import Attention
@@ -33,7 +35,16 @@ class _ToConvolved(torch.autograd.Function):
     """:func:`attend_to_convolved` of scaled q, k and v ``(B, H, tokens, d)``, with the row table of a bias."""
 
     @staticmethod
-    def forward(ctx, q, k, v, row_table, pairs, num_keys, kernel):
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        row_table: Tensor | None,
+        pairs: GridPair | None,
+        num_keys: int,
+        kernel: Tensor,
+    ) -> Tensor:
         ctx.pairs, ctx.num_keys = pairs, num_keys
         out = empty_out(q, v)
         with without_autocast(q.device):
@@ -45,7 +56,7 @@ class _ToConvolved(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_out):
+    def backward(ctx: Any, grad_out: Tensor) -> tuple:
         q, k, v, row_table, kernel = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_row_table = torch.zeros_like(row_table) if ctx.needs_input_grad[3] else None
@@ -90,7 +101,7 @@ def _band_probs(
     """Probabilities ``(H, rows, keys)`` of some rows, with rows of zeros where the plane ends."""
     logits = torch.bmm(q[:, rows], k.mT)
     logits[..., num_keys:] = -torch.inf
-    if row_table is not None:
+    if row_table is not None and pairs is not None:
         pairs.add_rows(logits, row_table, rows)
     probs = softmax(logits)
     return F.pad(probs, (0, 0, *pad)) if any(pad) else probs
@@ -113,4 +124,4 @@ def _kernel_grad(maps: Tensor, grad: Tensor, kernel: Tensor) -> Tensor:
     """Gradient of the kernel from maps ``(H, rows + k - 1, N)`` and that of the convolved ones ``(H, rows, N)``."""
     groups, half = len(maps) // kernel.shape[1], kernel.shape[-1] // 2
     maps, grad = channels_last(maps[None]), channels_last(grad[None])
-    return torch.nn.grad.conv2d_weight(maps, kernel.shape, grad, padding=(0, half), groups=groups)
+    return conv2d_weight(maps, kernel.shape, grad, padding=(0, half), groups=groups)

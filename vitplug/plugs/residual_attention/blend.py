@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitplug.compat import replace
 
 from ...attention import tuning
-from ...attention.bias import merged
+from ...attention.bias import PairBias, merged
 from ...attention.carry import Carry, carrying
 from ...attention.inputs import Attention
 from ...attention.site import Site
@@ -19,6 +19,9 @@ from .transitions import Align, keep, resize
 
 # From a learned parameter to alpha. The bounds have its type: ONNX's exporter cannot convert others.
 CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
+
+# A summand of the scores: its factor, its queries and its keys.
+Term = tuple[float | Tensor, Tensor, Tensor]
 
 
 class Alpha(nn.Module):
@@ -99,12 +102,13 @@ class Blend(nn.Module):
 
     def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:
         """q and k ``(B, W, H, N, (l + 1) d)`` and biases such that the plain logits equal the blended ones."""
-        terms, handed = ((1.0, inputs.q, inputs.k),), ()
+        terms: tuple[Term, ...] = ((1.0, inputs.q, inputs.k),)
+        handed: tuple[PairBias, ...] = ()
         own = inputs.biases
         if self.align is not None:
             alpha = self._share(carry)
             before, handed = carry[self.stream]
-            terms = (*((c * (1 - alpha), *qk) for c, *qk in before), (alpha, inputs.q, inputs.k))
+            terms = (*((c * (1 - alpha), q, k) for c, q, k in before), (alpha, inputs.q, inputs.k))
             handed = tuple(bias.scaled(1 - alpha) for bias in handed)
             if self.bias_mode == 'blend':
                 own = tuple(bias.scaled(alpha) for bias in own)
@@ -123,7 +127,8 @@ class Blend(nn.Module):
     def _by_tiles(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         before = alpha = None
         if self.align is not None:
-            before, _ = self.align(*carry[self.stream], site, inputs.q.shape[2])
+            handed, source = carry[self.stream]
+            before, _ = self.align(handed, source, site, inputs.q.shape[2])
             alpha = torch.as_tensor(self._share(carry)).view(1)
         out, scores = attend_to_blend(inputs, before, alpha)
         return out, self._hand_on(scores, site, carry)
@@ -132,7 +137,7 @@ class Blend(nn.Module):
         """The logits without mask, and the carry with the scores for the next block."""
         biased = (lambda s: s) if bias is None else (lambda s: s + bias)
         own = biased(scores) if self.bias_mode == 'blend' else scores
-        blended = own if self.align is None else self._blend(own, site, carry)
+        blended = own if self.align is None else self._blend(self.align, own, site, carry)
         logits = blended if self.bias_mode == 'blend' else biased(blended)
         return logits, self._hand_on(blended if self.bias_mode == 'after' else logits, site, carry)
 
@@ -140,8 +145,9 @@ class Blend(nn.Module):
         """The carry with the scores and where they are; masks are not handed on."""
         return carrying(carry, self.stream, (scores, Site(site.layout, site.keys)))
 
-    def _blend(self, own: Tensor, site: Site, carry: Carry) -> Tensor:
-        before, known = self.align(*carry[self.stream], site, own.shape[2])
+    def _blend(self, align: Align, own: Tensor, site: Site, carry: Carry) -> Tensor:
+        handed, source = carry[self.stream]
+        before, known = align(handed, source, site, own.shape[2])
         if before.shape != own.shape:
             raise ValueError(
                 f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '

@@ -1,9 +1,12 @@
 """Attention with blended scores by tiles: the scores are formed once, and handed on."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...attention.grids import GridPair
 from ...attention.inputs import Attention
 from ...attention.precision import without_autocast
 from ...attention.tiles import empty_out, row_table_of, scaled, tile_groups
@@ -35,9 +38,18 @@ class _ToBlend(torch.autograd.Function):
     """:func:`attend_to_blend` of scaled q, k and v ``(G, H, tokens, d)``, a row table and scores ``(G, H, Nq, Nk)``."""
 
     @staticmethod
-    def forward(ctx, q, k, v, row_table, pairs, before, alpha):
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        row_table: Tensor | None,
+        pairs: GridPair | None,
+        before: Tensor | None,
+        alpha: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        share = 1.0 if before is None else float(alpha)
+        share = 1.0 if before is None or alpha is None else float(alpha)
         out, scores = empty_out(q, v), q.new_empty(*q.shape[:3], k.shape[2])
         with without_autocast(q.device):
             for group in tile_groups(q, k, row_table, pairs, k.shape[2]):
@@ -52,12 +64,12 @@ class _ToBlend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_out, grad_handed):
+    def backward(ctx: Any, grad_out: Tensor | None, grad_handed: Tensor | None) -> tuple:
         q, k, v, row_table, before, scores, out = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         grad_row_table = torch.zeros_like(row_table) if ctx.needs_input_grad[3] else None
         grad_before = None if before is None else torch.empty_like(before)
-        towards_before = 0.0
+        towards_before: Tensor | float = 0.0
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out.contiguous()
         inner = (grad_out * out).sum(-1, keepdim=True)
         for group in tile_groups(q, k, row_table, ctx.pairs, k.shape[2], grad_row_table):
@@ -67,7 +79,7 @@ class _ToBlend(torch.autograd.Function):
                 grad_scores = group.grad_scores(probs, v[keys], grad_out[queries], inner[queries], grad_v[keys])
                 if grad_handed is not None:
                     grad_scores.add_(grad_handed[queries])
-                if before is not None:
+                if grad_before is not None:
                     towards_before += torch.dot(grad_scores.flatten(), before[queries].flatten()).double()
                     torch.mul(grad_scores, 1 - ctx.share, out=grad_before[queries])
                 torch.bmm(grad_scores, k[keys], out=grad_q[queries])

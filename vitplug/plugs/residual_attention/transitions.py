@@ -14,7 +14,7 @@ from vitplug.compat import replace
 
 from ...attention.cache import cached
 from ...attention.grids import TokenGrid, ceil_div, means_of_ranges
-from ...attention.layouts import Layout
+from ...attention.layouts import WindowLayout
 from ...attention.site import Site
 
 #: Scores, their site, the new site and its number of heads -> the scores there, and the pairs that are known.
@@ -71,9 +71,12 @@ def _shares(before: int, size: int, like: Tensor) -> Tensor:
 
 def align_tokens(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[Tensor, Tensor | None]:
     """Token by token: every pair that shared a window before keeps its score."""
-    if source.layout.shift == site.layout.shift:
+    before, now = source.layout, site.layout
+    if before.shift == now.shift:
         return scores, None
-    window_WN, place_WN = _find_tokens(source.layout, site.layout, scores.device)
+    if not isinstance(before, WindowLayout) or not isinstance(now, WindowLayout):
+        raise TypeError(f'{before} and {now} are shifted: expected a WindowLayout; window_align="index" takes others')
+    window_WN, place_WN = _find_tokens(before, now, scores.device)
     # Advanced indices around the slice of heads: B W N N H.
     found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]
     known_WNN = window_WN[:, :, None] == window_WN[:, None, :]
@@ -81,7 +84,7 @@ def align_tokens(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[
 
 
 @cached(16)
-def _find_tokens(source: Layout, layout: Layout, device: torch.device) -> tuple[Tensor, Tensor]:
+def _find_tokens(source: WindowLayout, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
     """For every place of every new window the window and the place its token had before, ``(W, N)`` each."""
     area = layout.window**2
     # Padding counts as tokens, which have their scores too.
