@@ -41,10 +41,8 @@ CONFIGS = ROOT / 'configs'
 ALL = sorted(path for path in CONFIGS.rglob('*.py') if '_base_' not in path.parts)
 DIGITS = [path for path in ALL if path.parent.name == 'digits']
 FASHION = [path for path in ALL if path.parent.name == 'fashion']
-PHOTOGRAPHS = [path for path in ALL if path.parent.name in ('camvid', 'cifar10')]
+PHOTOGRAPHS = [path for path in ALL if path.parent.name in ('camvid', 'cifar10', 'nuclei')]
 SMALL_DATA = [*DIGITS, *FASHION, *PHOTOGRAPHS]
-# Users bring their own copy of CIFAR-10; nothing makes it.
-MADE_DATA = [path for path in SMALL_DATA if path.parent.name != 'cifar10']
 PAPERS = [path for path in ALL if path not in SMALL_DATA]
 FOLDERS = sorted({path.parent for path in PAPERS})
 SINGLE_BASE = re.compile(r"^_base_ = '([^/'\n]+)'$", re.MULTILINE)
@@ -360,7 +358,7 @@ def test_settings_count_the_classes_of_the_data():
     assert wrong == {}
 
 
-@pytest.mark.parametrize('path', MADE_DATA, ids=names(MADE_DATA))
+@pytest.mark.parametrize('path', SMALL_DATA, ids=names(SMALL_DATA))
 def test_small_runs_repeat_and_say_how_to_get_the_data(path):
     cfg = load(path)
     assert cfg.randomness.seed == 0
@@ -733,7 +731,9 @@ def picture(tmp_path_factory):
 
 
 # Their images are small in the files, and stay as they are.
-OF_SMALL_DATA = ('camvid', 'cifar10_folders', 'cifar100_bs128_32', 'digits', 'fashion', 'garments', 'tiny_imagenet')
+OF_SMALL_DATA = (
+    *('camvid', 'cifar10_folders', 'cifar100_bs128_32', 'digits', 'fashion', 'garments', 'nuclei', 'tiny_imagenet'),
+)
 DATA = sorted(
     path for path in (CONFIGS / '_base_' / 'datasets').glob('*.py') if not path.stem.startswith(OF_SMALL_DATA)
 )

@@ -20,7 +20,7 @@ from vitplug.ablation.report import read_report, write_report
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / 'docs' / 'evidence'
 STUDY = EVIDENCE / 'cb'
-PAGES = [EVIDENCE, STUDY]
+PAGES = [EVIDENCE, STUDY, EVIDENCE / 'photographs']
 GRIDS = [path for page in PAGES for path in sorted(page.glob('*.py'))]
 REPORTS = [path for page in PAGES for path in sorted(page.glob('*.json'))]
 TOOL = runpy.run_path(str(ROOT / 'docs' / 'tools' / 'evidence.py'))

@@ -131,6 +131,11 @@ ROWS = rows({
         'grid file with seeds as an axis':
             (r'axes: randomness\.seed: write seeds = \[\.\.\.\] in its place',
              grid("axes = {'randomness.seed': [0, 1]}")),
+        'grid file that starts from a grid that is not there':
+            (r'start_from: first has no grid\.json: train that grid first',
+             grid("plugs = ['none', 'cb']\nstart_from = '../first'")),
+        'grid file that starts from a list':
+            (r"grid\.py: start_from = \['first'\]: expected a text", grid("start_from = ['first']")),
         'grid file that fails': (r'grid\.py is no grid \(ZeroDivisionError\)', grid('seeds = 1 / 0')),
     },
 })

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from vitplug.datasets.camvid import convert
+from vitplug.datasets.converting import converter_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -18,12 +19,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
-    try:
+    with converter_errors(parser):
         convert(args.source, args.out)
-    except ValueError as error:
-        parser.error(str(error))
-    except OSError as error:
-        parser.exit(1, f'{parser.prog}: error: {error}\n')
 
 
 if __name__ == '__main__':

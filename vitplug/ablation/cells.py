@@ -21,6 +21,7 @@ from vitplug.runs.saving.folders import last_checkpoint
 from .grid import Variant, pairs
 from .held import Held, changed_in_place, differing, held_by, holds_the_same
 from .records import CELL, DONE, FAILED, read_failure, read_object
+from .starts import Starts
 
 CONFIG, OUTPUT, FAILED_BEFORE = 'config.py', 'output.log', 'failed_before.json'
 CELLS = 'cells'
@@ -109,13 +110,16 @@ class Cell:
 # --- what a cell is ---
 
 
-def plan_cells(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[Cell]:
+def plan_cells(
+    variants: Sequence[Variant], seeds: Sequence[int], out: Path, starts: Starts | None = None
+) -> list[Cell]:
     """The cells of a grid, those of earlier runs in their folders.
 
     Args:
         variants: The variants.
         seeds: The seeds.
         out: Folder of the grid.
+        starts: Checkpoints that cells start from; cells without one are left out. None if cells start from none.
 
     Raises:
         ValueError: If two variants have the same config, the folder holds a cell of the same label and seed with
@@ -126,14 +130,26 @@ def plan_cells(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> 
         _check_hooks(variant)
     data = {variant.label: held_by(variant.cfg) for variant in variants}
     found = read_cell_files(out)
-    cells = [_plan(variant, seed, data[variant.label], found, out) for variant, seed in pairs(variants, seeds)]
+    cells = [
+        _plan(*_begun(variant, seed, data[variant.label], starts or {}), found, out)
+        for variant, seed in pairs(variants, seeds)
+        if starts is None or (variant.label, seed) in starts
+    ]
     _check_distinct(cells)
     _check_same_grid(cells, found)
     return cells
 
 
-def _plan(variant: Variant, seed: int, data: Held, found: Sequence[tuple[Path, dict]], out: Path) -> Cell:
+def _begun(variant: Variant, seed: int, data: Held, starts: Starts) -> tuple[Variant, int, Config, Held]:
+    """A variant with its seed and the weights that it starts from."""
     cfg = with_seed(variant.cfg, seed)
+    if starts:
+        cfg.load_from = str(starts[variant.label, seed])
+        data = held_by(cfg)
+    return variant, seed, cfg, data
+
+
+def _plan(variant: Variant, seed: int, cfg: Config, data: Held, found: Sequence[tuple[Path, dict]], out: Path) -> Cell:
     code = content_hash(cfg)[:HASH_DIGITS]
     own = [(folder, before) for folder, before in found if (before['hash'], before['seed']) == (code, seed)]
     # Data that were worked on where they lie count as the same: a repaired image does not undo finished cells.

@@ -1,6 +1,7 @@
 """The command `tools/ablate.py`: a grid of plugs and settings with seeds, from one config."""
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -44,6 +45,7 @@ from .grid import (
 from .metrics import choose_metric, greater_is_better
 from .probe import estimate
 from .records import GRID
+from .starts import Starts, check_starts, find_starts
 
 LOCK = '.ablation.lock'
 # Options that make a grid of a config; grid files and folders of grids say the same themselves.
@@ -51,7 +53,7 @@ OF_CONFIGS = ('plugs', 'seeds', 'metric', 'margin', 'baseline', 'cfg_options')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a grid. A wrong grid ends in one line and status 2, a failed cell in 1, a signal in 75."""
+    """Runs a grid. A wrong grid ends in one line and status 2, a failed or waiting cell in 1, a signal in 75."""
     args = parser().parse_args(argv)
     line = StatusLine()
     with one_line_errors(*SETTINGS):
@@ -67,11 +69,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             if args.dry_run:
                 return dry_run(grid, out, args, engine, line)
             with locked(out / LOCK, 'ablation', '--out'):
-                cells = prepare(grid, out, args, command_line(argv), line)
+                cells, waiting = prepare(grid, out, args, command_line(argv), line)
                 again = choose_again(cells, args.retry, args.retry_all)
                 with explained_writes(str(out)):
                     outcome = Controller(engine, read_earlier(out)['keep'], line).run(cells, again)
-                    status = conclude(outcome, cells, out)
+                    status = conclude(outcome, cells, waiting, out)
     sys.exit(status)
 
 
@@ -183,7 +185,9 @@ def checked(
     check_folder(out, grid)
     check_metric(out, metric)
     margin = chosen_margin(out, metric, grid.margin)
-    plan_cells(variants, grid.seeds[:1], out)
+    starts = starts_of(grid, variants, out)
+    plan_cells(variants, grid.seeds[:1], out, starts)
+    check_starts(variants, starts or {})
     baseline = baseline_of(grid, [variant.label for variant in variants])
     parameters = check_variants(variants, metric, out, args.unsafe_unpickle, line.show)
     better = greater_is_better(metric) if grid.greater_is_better is None else grid.greater_is_better
@@ -192,16 +196,33 @@ def checked(
     return grid, variants, parameters
 
 
-def prepare(grid: GridFile, out: Path, args: argparse.Namespace, command: str, line: StatusLine) -> list[Cell]:
-    """Checks a grid, and writes `grid.json` and what each cell trains."""
+def prepare(
+    grid: GridFile, out: Path, args: argparse.Namespace, command: str, line: StatusLine
+) -> tuple[list[Cell], int]:
+    """Checks a grid, and writes `grid.json` and what each cell trains.
+
+    Returns:
+        The cells that can be trained, and how many wait for one that they start from.
+    """
     grid, variants, _ = checked(grid, out, args, line)
-    cells = plan_cells(variants, grid.seeds, out)
+    cells = plan_cells(variants, grid.seeds, out, starts_of(grid, variants, out))
     first = (read_earlier(out) or {}).get('command', command)
     write_json(out / GRID, grid_content(grid, variants, first))
     changes = Changes(next(variant for variant in variants if variant.label == grid.baseline))
     for cell in cells:
         write_cell(cell, changes.of(cell.variant))
-    return cells
+    return cells, len(variants) * len(grid.seeds) - len(cells)
+
+
+def starts_of(grid: GridFile, variants: Sequence[Variant], out: Path) -> Starts | None:
+    """The checkpoints that the cells of a grid start from; None if it names no other grid."""
+    if grid.start_from is None:
+        return None
+    folder = Path(os.path.normpath(out / grid.start_from))
+    found = find_starts(folder, [variant.label for variant in variants], grid.seeds)
+    if not found:
+        raise ValueError(f'start_from: no cell of {folder} is done: train that grid first')
+    return found
 
 
 def grid_content(grid: GridFile, variants: Sequence[Variant], command: str) -> dict:
@@ -256,7 +277,7 @@ def choose_again(cells: Sequence[Cell], retry: bool, retry_all: bool) -> list[Ce
 def dry_run(grid: GridFile, out: Path, args: argparse.Namespace, engine: Engine, line: StatusLine) -> None:
     """Prints cells, parameters and estimated hours, and writes nothing."""
     grid, variants, parameters = checked(grid, out, args, line)
-    cells = plan_cells(variants, grid.seeds, out)
+    cells = plan_cells(variants, grid.seeds, out, starts_of(grid, variants, out))
     rows, seconds = [('variant', 'cells', 'done', 'parameters', 's/iteration', 'time/cell')], {}
     for number, variant in enumerate(variants, 1):
         line.show(f'timing variant {number} of {len(variants)}: {variant.label}')
@@ -298,13 +319,13 @@ def across(grids: Sequence[Path], out: Path | None) -> None:
     write_comparison(grids, out)
 
 
-def conclude(outcome: Outcome, cells: Sequence[Cell], out: Path) -> int:
+def conclude(outcome: Outcome, cells: Sequence[Cell], waiting: int, out: Path) -> int:
     """Prints how a run ended, and the report of a grid that has ended; returns the exit status."""
     done, failed = len(outcome.done), len(outcome.failed)
     if not outcome.interrupted:
         print()
         report(out)
-    print(f'\n{done} of {len(cells)} cells done, {failed} failed: {out}')
+    print(f'\n{done} of {len(cells) + waiting} cells done, {failed} failed: {out}')
     for cell in outcome.failed:
         failure = cell.failure
         print(f'  {cell}: exit status {failure["exit_status"]}, attempt {failure["attempt"]}: {failure["error"]}')
@@ -313,4 +334,6 @@ def conclude(outcome: Outcome, cells: Sequence[Cell], out: Path) -> int:
         return Interrupted.status
     if failed:
         print('--retry repeats failed cells')
-    return int(failed > 0)
+    if waiting:
+        print(f'{waiting} cells have no finished cell to start from: go on with the grid of start_from first')
+    return int(failed > 0 or waiting > 0)

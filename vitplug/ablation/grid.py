@@ -26,7 +26,9 @@ from vitplug.plugs.text import NONE, label_of, parse_plugs
 from .records import GRID, read_object
 
 # Names in a grid file beside `base`.
-ENTRIES = ('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'margin', 'baseline', 'options', 'keep')
+ENTRIES = (
+    *('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'margin', 'baseline', 'options', 'keep', 'start_from'),
+)
 PLUGS_KEY = 'model.backbone.plugs'
 SEEDS = 3
 MOST_CELLS = 100_000
@@ -53,6 +55,8 @@ class GridFile:
         options: Settings of all variants that win over the base.
         keep: Which checkpoints of finished cells stay: ``'none'``, or ``'last'`` for the last one of each; None for
             what the folder's grid has.
+        start_from: Folder of another grid, relative to this one's: each cell starts with the weights of that grid's
+            cell of the same label and seed.
     """
 
     base: str
@@ -65,6 +69,7 @@ class GridFile:
     baseline: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     keep: str | None = None
+    start_from: str | None = None
 
     def __post_init__(self) -> None:
         _check_axes(self.axes)
@@ -188,7 +193,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def _check_entries(grid: GridFile) -> None:
-    for name in ('metric', 'baseline'):
+    for name in ('metric', 'baseline', 'start_from'):
         value = getattr(grid, name)
         if not isinstance(value, str | None):
             raise ValueError(f'{name} = {value!r}: expected a text')

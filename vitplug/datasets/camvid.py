@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+
+from .converting import opened, write_png
 
 SPLITS = ('train', 'val', 'test')
 CLASSES = 11
@@ -70,8 +71,8 @@ def convert(source: str | os.PathLike, out: str | os.PathLike, log: Callable[[st
     for split in SPLITS:
         images, maps = MADE.folders(out, split)
         for image, label in pairs[split]:
-            _write(images / f'{image.stem}.png', np.array(_opened(image).convert('RGB')))
-            _write(maps / f'{image.stem}.png', _labels(image, label, form))
+            write_png(images / f'{image.stem}.png', np.array(opened(image).convert('RGB')))
+            write_png(maps / f'{image.stem}.png', _labels(image, label, form))
         log(f'{split}: {len(pairs[split])} images in {images}')
     return out
 
@@ -103,34 +104,13 @@ def _pairs(images: Path, maps: Path) -> Iterator[tuple[Path, Path]]:
 
 def _labels(image: Path, path: Path, form: Form) -> np.ndarray:
     """A label map with :data:`VOID` for void, checked."""
-    labels = np.array(_opened(path))
+    labels = np.array(opened(path))
     if labels.ndim != 2 or labels.dtype != np.uint8:
         raise ValueError(f'{path}: expected a label map of one channel of 8 bit, got {labels.dtype} {labels.shape}')
     unknown = np.setdiff1d(labels, [*range(CLASSES), form.void])
     if len(unknown):
         raise ValueError(f'{path}: label {unknown[0]} is none of 0 to {CLASSES - 1}, nor {form.void} for void')
-    size = _opened(image).size
+    size = opened(image).size
     if size != labels.shape[::-1]:
         raise ValueError(f'{path} has {labels.shape[1]} x {labels.shape[0]} pixels, its image {size[0]} x {size[1]}')
     return np.where(labels == form.void, VOID, labels).astype(np.uint8)
-
-
-def _opened(path: Path) -> Image.Image:
-    try:
-        image = Image.open(path)
-        image.load()
-        return image
-    except (OSError, UnidentifiedImageError) as error:
-        raise ValueError(f'{path} is no image that can be read: {error}') from error
-
-
-def _write(path: Path, pixels: np.ndarray) -> None:
-    """Writes a PNG file, or finds that it is there."""
-    if path.exists():
-        if not np.array_equal(np.array(_opened(path)), pixels):
-            raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f'.{path.name}.partial')
-    Image.fromarray(pixels).save(partial, format='PNG')
-    partial.replace(path)

@@ -1,8 +1,12 @@
-"""What converters of data sets share; without OpenMMLab, as they need none."""
+"""What converters of data sets share: how they end, read images and write files. They need no OpenMMLab."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
 
 
 @contextmanager
@@ -27,3 +31,57 @@ def add_scene_options(parser: ArgumentParser, out: str, num_train: int, num_val:
     parser.add_argument(
         '--overwrite', action='store_true', help='replace a data set that was made with other arguments'
     )
+
+
+def opened(path: Path) -> Image.Image:
+    """An image, read as a whole.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    try:
+        image = Image.open(path)
+        image.load()
+        return image
+    except (OSError, UnidentifiedImageError) as error:
+        raise ValueError(f'{path} is no image that can be read: {error}') from error
+
+
+def write_png(path: Path, pixels: np.ndarray) -> None:
+    """Writes a PNG file, or finds that it is there.
+
+    Args:
+        path: The file; its folder is made.
+        pixels: uint8 array of shape (H, W) or (H, W, 3).
+
+    Raises:
+        FileExistsError: If it exists with another content.
+        ValueError: If what is there cannot be read.
+    """
+    if path.exists():
+        if not np.array_equal(np.array(opened(path)), pixels):
+            raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f'.{path.name}.partial')
+    Image.fromarray(pixels).save(partial, format='PNG')
+    partial.replace(path)
+
+
+def write_new(path: Path, data: bytes) -> bool:
+    """Writes a file as a whole, or finds that it is there.
+
+    Returns:
+        True if it was not there.
+
+    Raises:
+        FileExistsError: If it exists with another content.
+    """
+    if path.exists():
+        if path.read_bytes() != data:
+            raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
+        return False
+    partial = path.with_name(f'.{path.name}.partial')
+    partial.write_bytes(data)
+    partial.replace(path)
+    return True

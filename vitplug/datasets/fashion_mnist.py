@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .converting import write_new
+
 DEBIAN_FOLDER = '/usr/share/datasets/fashion-mnist'
 HOW_TO_GET = (
     'they are in the package dataset-fashion-mnist of Debian and Ubuntu (apt-get install dataset-fashion-mnist, in '
@@ -128,7 +130,8 @@ def unpack(source: str | os.PathLike, target: str | os.PathLike, log: Callable[[
     target = Path(target)
     target.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
-        _write_new(target / name, data, log)
+        is_new = write_new(target / name, data)
+        log(f'{target / name}: {len(data):,} bytes' if is_new else f'{target / name} is complete already')
     return target
 
 
@@ -142,15 +145,3 @@ def _checked(folder: Path, name: str) -> bytes:
     if found != expected:
         raise ValueError(f'{path}: unpacked, it has the SHA-256 {found}, expected {expected}: get the file again')
     return data
-
-
-def _write_new(path: Path, data: bytes, log: Callable[[str], object]) -> None:
-    if path.exists():
-        if path.read_bytes() != data:
-            raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
-        log(f'{path} is complete already')
-        return
-    partial = path.with_name(f'.{path.name}.partial')
-    partial.write_bytes(data)
-    partial.replace(path)
-    log(f'{path}: {len(data):,} bytes')

@@ -343,17 +343,17 @@ class PluggedModel(nn.Module):
         """
         calls = count()
 
-        def forward(x: Tensor, **settings) -> tuple[Tensor, ...]:
+        def forward(x: Tensor, **settings: Any) -> Outputs:
             if next(calls):
                 raise ValueError('the model runs its backbone more than once for a prediction; expected once')
             self.check_images(x)
             return self.forward_features(x, recorder, **settings)
 
-        self.forward = forward  # the instance's, before the class's
+        self.__dict__['forward'] = forward  # before the class's
         try:
             yield
         finally:
-            del self.forward
+            del self.__dict__['forward']
 
     def edited(self, edits: Edits) -> AbstractContextManager[None]:
         """Edits intermediates of every forward inside a ``with`` block, whoever calls the model.

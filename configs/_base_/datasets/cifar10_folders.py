@@ -1,6 +1,7 @@
 # CIFAR-10 as JPEG or PNG files in class folders, train/CLASS and test/CLASS, at its own 32 x 32 pixels.
 _base_ = '../class_folders.py'
 data_root = '{{$VITPLUG_CIFAR10:data/cifar10_folders}}'
+data_help = dict(root=data_root, command='python tools/dataset_converters/cifar10.py FOLDER')
 classes = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 
 train_pipeline = [

@@ -1,0 +1,134 @@
+"""Nuclei of the Data Science Bowl 2018 (BBBC038): from its folders of masks to a data set in COCO's format.
+
+The training images of stage 1 come as one folder for each image, with one mask for each nucleus::
+
+    stage1_train/IMAGE/images/IMAGE.png
+    stage1_train/IMAGE/masks/*.png        0 outside of the nucleus
+
+There is no public split, so each image is put into one by its name. The result::
+
+    train/IMAGE.png   val/IMAGE.png
+    train.json        val.json            boxes, and masks in run-length encoding
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from .converting import opened, write_new, write_png
+
+SPLITS = ('train', 'val')
+ONE_IN = 5
+"""One image of so many is in ``val``."""
+CATEGORIES = [{'id': 1, 'name': 'nucleus'}]
+
+
+def convert(source: str | os.PathLike, out: str | os.PathLike, log: Callable[[str], object] = print) -> Path:
+    """Writes the images and annotations of both splits.
+
+    All images and masks are checked before the first file is written. Images that are complete already are left alone,
+    so a stopped call goes on.
+
+    Args:
+        source: Folder with one folder for each image.
+        out: Folder to make.
+        log: Called with a line for each split.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileNotFoundError: If no folder of an image is there, or one lacks its image or its masks.
+        ValueError: If a file is no image, a mask has another size than its image, or is empty, or a split would be.
+        FileExistsError: If a file of the result exists with another content.
+    """
+    out, folders = Path(out), find_images(Path(source))
+    parts = {split: [folder for folder in folders if split_of(folder.name) == split] for split in SPLITS}
+    empty = [split for split, part in parts.items() if not part]
+    if empty:
+        raise ValueError(f'{source}: none of its {len(folders)} images is in {empty[0]}: name the whole data set')
+    tables = {split: coco_of(part) for split, part in parts.items()}
+    for split, part in parts.items():
+        for folder in part:
+            write_png(out / split / f'{folder.name}.png', np.array(opened(image_of(folder)).convert('RGB')))
+    for split, table in tables.items():
+        write_new(out / f'{split}.json', json.dumps(table).encode() + b'\n')
+        counts = f'{len(table["images"])} images, {len(table["annotations"])} nuclei'
+        log(f'{split}: {counts} in {out / split}')
+    return out
+
+
+def find_images(source: Path) -> list[Path]:
+    """The folders of the images, by name.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    found = sorted(path.parent for path in source.glob('*/images') if path.is_dir())
+    if not found:
+        raise FileNotFoundError(f'{source}: expected folders IMAGE/images and IMAGE/masks, as stage1_train has them')
+    return found
+
+
+def split_of(name: str) -> str:
+    """The split of an image: ``'val'`` for one in five, by the SHA-256 of its name."""
+    return SPLITS[int(hashlib.sha256(name.encode()).hexdigest(), 16) % ONE_IN == 0]
+
+
+def image_of(folder: Path) -> Path:
+    """The image of a folder.
+
+    Raises:
+        FileNotFoundError: If there is not exactly one.
+    """
+    found = sorted((folder / 'images').glob('*.png'))
+    if len(found) != 1:
+        raise FileNotFoundError(f'{folder / "images"} has {len(found)} PNG files: expected the image')
+    return found[0]
+
+
+def coco_of(folders: list[Path]) -> dict:
+    """Images and annotations in COCO's format.
+
+    Raises:
+        FileNotFoundError, ValueError: As :func:`convert`.
+    """
+    images, annotations = [], []
+    for number, folder in enumerate(folders, 1):
+        width, height = opened(image_of(folder)).size
+        images.append(dict(id=number, file_name=f'{folder.name}.png', width=width, height=height))
+        for mask in masks_of(folder, (height, width)):
+            annotations.append(dict(id=len(annotations) + 1, image_id=number, **annotation_of(mask)))
+    return dict(images=images, annotations=annotations, categories=CATEGORIES)
+
+
+def masks_of(folder: Path, shape: tuple[int, int]) -> Iterator[np.ndarray]:
+    """The masks of an image as bool arrays of its height and width."""
+    paths = sorted((folder / 'masks').glob('*.png'))
+    if not paths:
+        raise FileNotFoundError(f'{folder / "masks"} has no PNG files: expected a mask for each nucleus')
+    for path in paths:
+        mask = np.array(opened(path).convert('L')) > 0
+        if mask.shape != shape:
+            raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {shape[1]} x {shape[0]}')
+        if not mask.any():
+            raise ValueError(f'{path} is empty: remove it')
+        yield mask
+
+
+def annotation_of(mask: np.ndarray) -> dict:
+    """Box, area and run-length encoding of a mask (H, W)."""
+    from pycocotools import mask as coco  # comes with mmdet
+
+    runs = coco.encode(np.asfortranarray(mask, np.uint8))
+    return dict(
+        category_id=1,
+        iscrowd=0,
+        bbox=coco.toBbox(runs).tolist(),
+        area=int(coco.area(runs)),
+        segmentation=dict(size=runs['size'], counts=runs['counts'].decode('ascii')),
+    )
