@@ -10,6 +10,7 @@ from torch import Tensor
 from vitplug.compat import is_compiling, replace
 
 from . import tuning
+from .flex import attend_by_flex, wants_flex
 from .inputs import Attention, scores_of
 from .precision import at_least_float32, softmax
 from .tiles import attend_by_tiles, pad_keys
@@ -25,6 +26,8 @@ def fused(a: Attention) -> Tensor:
     if a.valid is not None:
         return _call_with_valid_keys(a, a.valid)
     a = a.folded(widen=False)
+    if wants_flex(a):
+        return attend_by_flex(a)
     width, more = a.v.shape[-1], a.q.shape[-1] - a.v.shape[-1]
     if 0 < more <= tuning.PADDED_VALUES:
         # Values as wide as q, so that one call serves.

@@ -6,6 +6,7 @@ with 1 MB of L2 cache each and 32 MB of L3, in float32 with torch 2.12, by the a
 reasoned, not measured: the launch of a kernel costs there, so they get few large tiles and torch's fused call.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,6 +32,19 @@ CACHE_LINE = 16
 MAPS_BY_IMAGE_FROM = 1 << 18
 # Tokens of one part of a branch in inference on a CPU. Fewer make products slower.
 PART = 1024
+
+
+def read_tokens(name: str) -> int | None:
+    """A number of tokens from an environment variable; None where it is not set."""
+    text = os.environ.get(name)
+    if text is not None and not (text.isdecimal() and int(text) > 0):
+        raise ValueError(f'{name}={text!r}: expected a number of tokens from 1 on, such as 1024; unset it for none')
+    return None if text is None else int(text)
+
+
+# Tokens from which on FlexAttention computes attention with a bias by offset; None: never. Chosen by the user, because
+# it was not measured: see flex.py.
+FLEX_FROM = read_tokens('VITPLUG_FLEX_FROM')
 
 _pretended: str | None = None
 
