@@ -79,20 +79,28 @@ def form_maps(a: Attention) -> Tensor:
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
     a, offsets = a.unpadded(), a.offset_bias
-    bias = None if offsets is None else offsets.expand()
+    step = 1 if on_cpu(a.q.device) else tuning.BIAS_STEP
+    bias = None if offsets is None else offsets.expand(step)
     if a.mask is None:
         return _call(a, (0, 1), bias)
     # Converted before it is repeated for images and heads, which would copy it as often.
-    both = (a.mask if bias is None else a.mask + bias).to(a.q.dtype)
+    both = (_widened(a.mask, step) if bias is None else _widened(a.mask, step) + bias).to(a.q.dtype)
     if both.shape[0] == 1:
         return _call(a, (1, 2), both[0].expand(*a.q.shape[1:3], -1, -1).flatten(0, 1))
     return _call(a, (0, 1), both.expand(*a.q.shape[:2], -1, -1, -1).flatten(0, 1))
 
 
+def _widened(mask: Tensor, step: int) -> Tensor:
+    """The mask with zeros for surplus keys."""
+    surplus = -mask.shape[-1] % step
+    return F.pad(mask, (0, surplus)) if surplus else mask
+
+
 def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tensor:
+    """torch's call; the additive may have values for surplus keys."""
     q, k, v = (t.flatten(*dims) for t in (a.q, a.k, a.v))
     if additive is not None:
-        additive = additive.to(q.dtype)
+        additive = additive.to(q.dtype)[..., : a.num_keys]
         additive = additive[None] if additive.ndim == 3 else additive
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])

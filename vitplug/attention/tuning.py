@@ -23,6 +23,8 @@ TILE_ELSEWHERE = 1 << 26
 BIAS_OF_CALL = 1 << 23
 # Channels of q and k of which a GPU's fused call without maps needs a multiple, in half precision too.
 WIDTH_OF_CALL = 8
+# Entries of which the rows of a GPU's bias are multiples. torch copies a bias with other rows in every fused call.
+BIAS_STEP = 8
 # Channels by which q and k may be wider than v for values to be padded: 65 channels take 1.2 of the time of 64, maps 2.
 PADDED_VALUES = 8
 # Entries of float32 in one line of a CPU's cache. Maps whose rows begin with one multiply up to 1.4 times as fast.
