@@ -163,6 +163,31 @@ def test_a_gpus_call_takes_biases_without_a_copy(host, monkeypatch):
     assert all(bias.stride(-1) == 1 and not any(stride % 8 for stride in bias.stride()[:-1]) for bias in biases)
 
 
+@pytest.mark.parametrize('host', [vit, swin])
+def test_a_bias_that_is_trained_alone_is_kept_off_a_gpus_kernel(host, monkeypatch):
+    """Its backward pass needs what the forward pass leaves out if q, k and v need no gradient."""
+    call, trained = F.scaled_dot_product_attention, []
+
+    def spy(q, k, v, attn_mask, **kwargs):
+        trained.append((attn_mask.requires_grad, any(t.requires_grad for t in (q, k, v))))
+        return call(q, k, v, attn_mask=attn_mask, **kwargs)
+
+    monkeypatch.setattr(F, 'scaled_dot_product_attention', spy)
+    model, x = randomize(host(plugs=[dict(type='RelPosBias')])).double(), images(40, 56)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = 'rel_pos_table' in name
+    tables = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def gradients():
+        return torch.autograd.grad(sum(out.square().sum() for out in model(x)), tables)
+
+    with tuning.tuned_for('cuda'):
+        got = gradients()
+    assert trained == [(True, True)] * (len(tables) - 1)  # all blocks but the first
+    with fused_attention(False):
+        assert_close(got, gradients())
+
+
 def test_masked_windows_of_a_whole_model_in_inference():
     model, x = randomize(swin()).double().eval(), images(40, 56)
     with torch.no_grad(), fused_attention(False):

@@ -32,26 +32,30 @@ def fused(a: Attention) -> Tensor:
     if 0 < more <= tuning.PADDED_VALUES:
         # Values as wide as q, so that one call serves.
         return fused(replace(a, v=F.pad(a.v, (0, more))))[..., :width]
+    trains_bias = torch.is_grad_enabled() and any(t.requires_grad for t in _additives(a))
     if not on_cpu(a.q.device):
-        return call_fused(a.folded())
+        a = a.folded()
+        # The first block of a frozen backbone whose biases are trained: the backward pass of torch's memory-efficient
+        # kernel then reads memory that is not its own (pytorch #148476).
+        alone = trains_bias and not any(t.requires_grad for t in (a.q, a.k, a.v))
+        return form_maps(a) if alone else call_fused(a)
     # On a CPU torch's fused call forms the maps if widths differ or the bias needs a gradient. Wide queries make
     # forming them twice dear.
     narrow, wide = a.width < a.v.shape[-1], a.width > a.v.shape[-1]
-    needs_bias_grad = torch.is_grad_enabled() and any(t.requires_grad for t in _additives(a))
-    pays = (narrow or needs_bias_grad) and a.goes_by_tiles(tuning.TILES_FROM)
+    pays = (narrow or trains_bias) and a.goes_by_tiles(tuning.TILES_FROM)
     saves = wide and a.goes_by_tiles(tuning.TILES_TO_SAVE_FROM)
     if pays or saves:
         return attend_by_tiles(a)
     a = a.folded()
     if is_compiling():
-        return form_maps(a) if needs_bias_grad else call_fused(a)
+        return form_maps(a) if trains_bias else call_fused(a)
     # Half precision is left to torch, which sums its scores up in float32.
     single = a.q.dtype == at_least_float32(a.q.dtype)
     if wide and not a.biases and single and a.goes_by_tiles(tuning.TILES_FROM):
         return form_maps(pad_keys(a))
     # Maps of windows are small; hosts pass a few windows at a time where all of them would leave the cache.
     is_windowed = a.q.shape[1] > 1
-    return form_maps(a) if needs_bias_grad or is_windowed else call_fused(a)
+    return form_maps(a) if trains_bias or is_windowed else call_fused(a)
 
 
 def _additives(a: Attention) -> list[Tensor]:
