@@ -49,6 +49,14 @@ def test_rows_cut_from_the_table_are_those_of_all_pairs(pairs, heads, more, data
     assert_close(grad, *torch.autograd.grad(expected[:, rows], table, g[..., : pairs.keys.num_tokens]))
 
 
+@given(pairs=pairs_of_grids, heads=st.integers(1, 2), step=st.integers(1, 9))
+def test_rows_may_have_room_for_surplus_keys(pairs, heads, step):
+    table = table_of(pairs, heads)
+    wide, num_keys = pairs.expand(table, step), pairs.keys.num_tokens
+    assert 0 <= wide.shape[-1] - num_keys < step and wide.shape[-1] % step == 0
+    assert_same([wide[..., :num_keys]], [oracles.offset_bias(table, pairs.queries, pairs.keys)], [table])
+
+
 @given(pairs=pairs_of_grids, images=st.integers(1, 2), windows=st.integers(1, 2), heads=st.integers(1, 2))
 def test_bias_by_query(pairs, images, windows, heads):
     """One value for the key's row and one for its column, of each query."""

@@ -1,9 +1,11 @@
 """The fast forms against their equations: values and gradients, at sizes that cut tiles everywhere."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from attention import oracles
 from attention.oracles import assert_same
 from cases import PLUGS, images, randomize, swin, vit
@@ -137,8 +139,53 @@ def test_masks_of_images_windows_heads_and_queries(drawn, data):
     a, leaf = drawn
     shape = [n if data.draw(st.booleans()) else 1 for n in a.q.shape[:4]]
     masked = replace(a, mask=leaf(*shape, a.num_keys))
-    for got in (call_fused(masked), form_maps(masked)):
+    with tuning.tuned_for('cuda'):
+        on_a_gpu = call_fused(masked)
+    for got in (call_fused(masked), form_maps(masked), on_a_gpu):
         assert_same([got], [equation(a, masked.mask)], [*inputs(a), masked.mask])
+
+
+@pytest.mark.parametrize('host', [vit, partial(vit, with_cls_token=False), partial(swin, window_size=3)])
+@torch.no_grad()
+def test_a_gpus_call_takes_biases_without_a_copy(host, monkeypatch):
+    """torch copies a bias unless the last axis is dense and the strides of the others are multiples of 8."""
+    call, biases = F.scaled_dot_product_attention, []
+
+    def spy(*args, attn_mask, **kwargs):
+        biases.append(attn_mask)
+        return call(*args, attn_mask=attn_mask, **kwargs)
+
+    monkeypatch.setattr(F, 'scaled_dot_product_attention', spy)
+    model = host(plugs=[dict(type='RelPosBias')])
+    with tuning.tuned_for('cuda'):
+        model(images(40, 56, dtype=torch.float32))
+    assert any(bias.shape[-1] % 8 for bias in biases)
+    assert all(bias.stride(-1) == 1 and not any(stride % 8 for stride in bias.stride()[:-1]) for bias in biases)
+
+
+@pytest.mark.parametrize('host', [vit, swin])
+def test_a_bias_that_is_trained_alone_is_kept_off_a_gpus_kernel(host, monkeypatch):
+    """Its backward pass needs what the forward pass leaves out if q, k and v need no gradient."""
+    call, trained = F.scaled_dot_product_attention, []
+
+    def spy(q, k, v, attn_mask, **kwargs):
+        trained.append((attn_mask.requires_grad, any(t.requires_grad for t in (q, k, v))))
+        return call(q, k, v, attn_mask=attn_mask, **kwargs)
+
+    monkeypatch.setattr(F, 'scaled_dot_product_attention', spy)
+    model, x = randomize(host(plugs=[dict(type='RelPosBias')])).double(), images(40, 56)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = 'rel_pos_table' in name
+    tables = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def gradients():
+        return torch.autograd.grad(sum(out.square().sum() for out in model(x)), tables)
+
+    with tuning.tuned_for('cuda'):
+        got = gradients()
+    assert trained == [(True, True)] * (len(tables) - 1)  # all blocks but the first
+    with fused_attention(False):
+        assert_close(got, gradients())
 
 
 def test_masked_windows_of_a_whole_model_in_inference():

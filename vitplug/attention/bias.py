@@ -48,9 +48,9 @@ class OffsetBias:
     table: Tensor
     pairs: GridPair
 
-    def expand(self) -> Tensor:
-        """``(H or 1, Nq, Nk)``."""
-        return self.pairs.expand(self.table)
+    def expand(self, step: int = 1) -> Tensor:
+        """``(H or 1, Nq, Nk)``, see :meth:`~vitplug.attention.grids.GridPair.expand`."""
+        return self.pairs.expand(self.table, step)
 
     def row_table(self) -> Tensor:
         """The table that bias rows are cut from (:meth:`~vitplug.attention.grids.GridPair.to_row_table`)."""

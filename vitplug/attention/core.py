@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .bias import PairBias
 from .carry import Carry
+from .flex import refuse_maps
 from .fused import fused
 from .inputs import Attention, scores_of
 from .intermediates import LayerRecord
@@ -147,6 +148,8 @@ def _choose(attention: Attention, site: Site, plugs: LayerSockets, carry: Carry)
         attention, carry = plugs.widen(attention, carry)
     inputs = attention.folded(widen=False) if _fused_enabled and adds_up else attention
     form = plugs.fast_form(inputs, site, widens) if _fused_enabled else None
+    if form is None and _fused_enabled:
+        refuse_maps(inputs)
     return _Chosen(form, inputs, attention, adds_up, carry)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from vitplug.compat import is_compiling, replace
 
 from . import tuning
+from .flex import attend_by_flex, wants_flex
 from .inputs import Attention, scores_of
 from .precision import at_least_float32, softmax
 from .tiles import attend_by_tiles, pad_keys
@@ -25,30 +26,36 @@ def fused(a: Attention) -> Tensor:
     if a.valid is not None:
         return _call_with_valid_keys(a, a.valid)
     a = a.folded(widen=False)
+    if wants_flex(a):
+        return attend_by_flex(a)
     width, more = a.v.shape[-1], a.q.shape[-1] - a.v.shape[-1]
     if 0 < more <= tuning.PADDED_VALUES:
         # Values as wide as q, so that one call serves.
         return fused(replace(a, v=F.pad(a.v, (0, more))))[..., :width]
+    trains_bias = torch.is_grad_enabled() and any(t.requires_grad for t in _additives(a))
     if not on_cpu(a.q.device):
-        return call_fused(a.folded())
+        a = a.folded()
+        # The first block of a frozen backbone whose biases are trained: the backward pass of torch's memory-efficient
+        # kernel then reads memory that is not its own (pytorch #148476).
+        alone = trains_bias and not any(t.requires_grad for t in (a.q, a.k, a.v))
+        return form_maps(a) if alone else call_fused(a)
     # On a CPU torch's fused call forms the maps if widths differ or the bias needs a gradient. Wide queries make
     # forming them twice dear.
     narrow, wide = a.width < a.v.shape[-1], a.width > a.v.shape[-1]
-    needs_bias_grad = torch.is_grad_enabled() and any(t.requires_grad for t in _additives(a))
-    pays = (narrow or needs_bias_grad) and a.goes_by_tiles(tuning.TILES_FROM)
+    pays = (narrow or trains_bias) and a.goes_by_tiles(tuning.TILES_FROM)
     saves = wide and a.goes_by_tiles(tuning.TILES_TO_SAVE_FROM)
     if pays or saves:
         return attend_by_tiles(a)
     a = a.folded()
     if is_compiling():
-        return form_maps(a) if needs_bias_grad else call_fused(a)
+        return form_maps(a) if trains_bias else call_fused(a)
     # Half precision is left to torch, which sums its scores up in float32.
     single = a.q.dtype == at_least_float32(a.q.dtype)
     if wide and not a.biases and single and a.goes_by_tiles(tuning.TILES_FROM):
         return form_maps(pad_keys(a))
     # Maps of windows are small; hosts pass a few windows at a time where all of them would leave the cache.
     is_windowed = a.q.shape[1] > 1
-    return form_maps(a) if needs_bias_grad or is_windowed else call_fused(a)
+    return form_maps(a) if trains_bias or is_windowed else call_fused(a)
 
 
 def _additives(a: Attention) -> list[Tensor]:
@@ -76,20 +83,28 @@ def form_maps(a: Attention) -> Tensor:
 def call_fused(a: Attention) -> Tensor:
     """torch's fused call. Windows join the batch, or the heads where each window has its own mask."""
     a, offsets = a.unpadded(), a.offset_bias
-    bias = None if offsets is None else offsets.expand()
+    step = 1 if on_cpu(a.q.device) else tuning.BIAS_STEP
+    bias = None if offsets is None else offsets.expand(step)
     if a.mask is None:
         return _call(a, (0, 1), bias)
     # Converted before it is repeated for images and heads, which would copy it as often.
-    both = (a.mask if bias is None else a.mask + bias).to(a.q.dtype)
+    both = (_widened(a.mask, step) if bias is None else _widened(a.mask, step) + bias).to(a.q.dtype)
     if both.shape[0] == 1:
         return _call(a, (1, 2), both[0].expand(*a.q.shape[1:3], -1, -1).flatten(0, 1))
     return _call(a, (0, 1), both.expand(*a.q.shape[:2], -1, -1, -1).flatten(0, 1))
 
 
+def _widened(mask: Tensor, step: int) -> Tensor:
+    """The mask with zeros for surplus keys."""
+    surplus = -mask.shape[-1] % step
+    return F.pad(mask, (0, surplus)) if surplus else mask
+
+
 def _call(a: Attention, dims: tuple[int, int], additive: Tensor | None) -> Tensor:
+    """torch's call; the additive may have values for surplus keys."""
     q, k, v = (t.flatten(*dims) for t in (a.q, a.k, a.v))
     if additive is not None:
-        additive = additive.to(q.dtype)
+        additive = additive.to(q.dtype)[..., : a.num_keys]
         additive = additive[None] if additive.ndim == 3 else additive
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=additive, dropout_p=a.dropout_p, scale=a.scale)
     return out.unflatten(dims[0], a.q.shape[dims[0] : dims[1] + 1])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -89,16 +89,36 @@ class GridPair:
         )
         return dy, dx
 
-    def expand(self, table_Hyx: Tensor) -> Tensor:
-        """A value for every offset to one for every pair, ``(H, Nq, Nk)``; pairs with a prefix token get 0."""
+    def expand(self, table_Hyx: Tensor, step: int = 1) -> Tensor:
+        """A value for every offset to one for every pair, ``(H, Nq, Nk)``; pairs with a prefix token get 0.
+
+        Args:
+            table_Hyx: The table.
+            step: Nk is rounded up to a multiple of it; values of keys that do not exist mean nothing.
+        """
+        prefixes = self.keys.num_prefix, self.queries.num_prefix
+        surplus = -self.keys.num_tokens % step
         if is_exporting():
-            pairs_HNN = self._gather(table_Hyx)
-        else:
-            # Sliding over the table puts the keys in reverse order: no index table of Nq x Nk entries is needed.
-            slid = table_Hyx.unfold(1, self.keys.height, 1).unfold(2, self.keys.width, 1)
-            pairs_HNN = slid.flip(3, 4).flatten(3, 4).flatten(1, 2)
-        prefixes = (self.keys.num_prefix, 0, self.queries.num_prefix, 0)
-        return F.pad(pairs_HNN, prefixes) if any(prefixes) else pairs_HNN
+            return self._padded(self._gather(table_Hyx), surplus)
+        if any(prefixes):
+            return self._padded(self._slide(table_Hyx), surplus)
+        return self._slide(table_Hyx, surplus)
+
+    def _padded(self, pairs_HNN: Tensor, surplus: int) -> Tensor:
+        """Pairs of grid tokens, with zeros for prefix tokens before them and for surplus keys after them."""
+        sides = (self.keys.num_prefix, surplus, self.queries.num_prefix, 0)
+        return F.pad(pairs_HNN, sides) if any(sides) else pairs_HNN
+
+    def _slide(self, table_Hyx: Tensor, surplus: int = 0) -> Tensor:
+        """The pairs of grid tokens ``(H, Nq, Nk + surplus)`` in one copy, without an index table of as many entries.
+
+        A row of queries sees a part of the row table, as large as the keys' grid; the next row sees the part before it.
+        """
+        row_table = self.to_row_table(table_Hyx)
+        row_table = F.pad(row_table, (0, surplus)) if surplus else row_table
+        height, width = self.keys.hw
+        slid = row_table.unfold(2, height * width + surplus, width)
+        return _Reversed.apply(slid.transpose(1, 2)).flatten(1, 2)
 
     def _gather(self, table_Hyx: Tensor) -> Tensor:
         """The pairs of grid tokens ``(H, Nq, Nk)`` by indices: sliding would fix the size of an exported graph."""
@@ -142,6 +162,18 @@ class GridPair:
             first, last = max(low, start), min(high, start + width)
             keys = slice((height - 1 - y) * key_width, (height - 1 - y + key_height) * key_width)
             yield slice(first - before, last - before), slice(first - start, last - start), keys
+
+
+class _Reversed(torch.autograd.Function):
+    """The second axis in reverse order, in a contiguous tensor: that of `flip` has the order of overlapping strides."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.index_select(1, torch.arange(x.shape[1] - 1, -1, -1, device=x.device))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return _Reversed.apply(grad)
 
 
 def relative_position_index(height: int, width: int) -> Tensor:

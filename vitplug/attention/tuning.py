@@ -6,6 +6,7 @@ with 1 MB of L2 cache each and 32 MB of L3, in float32 with torch 2.12, by the a
 reasoned, not measured: the launch of a kernel costs there, so they get few large tiles and torch's fused call.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +23,8 @@ TILE_ELSEWHERE = 1 << 26
 BIAS_OF_CALL = 1 << 23
 # Channels of q and k of which a GPU's fused call without maps needs a multiple, in half precision too.
 WIDTH_OF_CALL = 8
+# Entries of which the rows of a GPU's bias are multiples. torch copies a bias with other rows in every fused call.
+BIAS_STEP = 8
 # Channels by which q and k may be wider than v for values to be padded: 65 channels take 1.2 of the time of 64, maps 2.
 PADDED_VALUES = 8
 # Entries of float32 in one line of a CPU's cache. Maps whose rows begin with one multiply up to 1.4 times as fast.
@@ -31,6 +34,19 @@ CACHE_LINE = 16
 MAPS_BY_IMAGE_FROM = 1 << 18
 # Tokens of one part of a branch in inference on a CPU. Fewer make products slower.
 PART = 1024
+
+
+def read_tokens(name: str) -> int | None:
+    """A number of tokens from an environment variable; None where it is not set."""
+    text = os.environ.get(name)
+    if text is not None and not (text.isdecimal() and int(text) > 0):
+        raise ValueError(f'{name}={text!r}: expected a number of tokens from 1 on, such as 1024; unset it for none')
+    return None if text is None else int(text)
+
+
+# Tokens from which on FlexAttention computes attention with a bias by offset; None: never. Chosen by the user, because
+# it was not measured: see flex.py.
+FLEX_FROM = read_tokens('VITPLUG_FLEX_FROM')
 
 _pretended: str | None = None
 

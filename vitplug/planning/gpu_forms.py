@@ -16,13 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.attention.tuning import tuned_for
+from vitplug.attention.tuning import BIAS_STEP, tuned_for
 
 aten = torch.ops.aten
 # Widest head of the flash kernel, and entries to which it pads a narrower one.
 FLASH_WIDTH, FLASH_STEP = 256, 8
-# Entries of which the strides of a mask must be multiples; torch pads a copy of it otherwise.
-MASK_STEP = 8
 
 
 def _is_half_under_autocast(tensor: Tensor) -> bool:
@@ -101,9 +99,9 @@ def _expanded(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """The mask as the memory-efficient kernel takes it: numbers, rows of whole words, expanded without a copy."""
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -torch.inf)
-    if mask.stride(-1) != 1 or any(stride % MASK_STEP for stride in mask.stride()[:-1]):
+    if mask.stride(-1) != 1 or any(stride % BIAS_STEP for stride in mask.stride()[:-1]):
         num_keys = mask.shape[-1]
-        mask = F.pad(mask, (0, MASK_STEP - num_keys % MASK_STEP))[..., :num_keys]
+        mask = F.pad(mask, (0, BIAS_STEP - num_keys % BIAS_STEP))[..., :num_keys]
     return mask.expand(*q.shape[:-1], k.shape[-2])
 
 

@@ -1,10 +1,11 @@
 """Losses of a training step that read no value, so that they run on fake tensors.
 
 Classifiers and segmentors run their own losses. Of a detector, backbone, neck, RPN and RoI heads run on as many regions
-as its settings sample; the losses have the sizes of its own, without assigning boxes to anchors, which reads values.
+as its settings sample; the losses have the sizes of its own. Of assigning boxes to anchors only the overlaps are
+computed, which take most memory: the rest reads values.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -13,6 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Losses = Iterable[Tensor]
+
+# Boxes of an image whose overlaps with the anchors are computed: an image of COCO with many.
+BOXES = 100
 
 
 def of_classifier(model: nn.Module, images: Tensor, samples: list) -> Losses:
@@ -46,9 +50,9 @@ def of_detector(model: nn.Module, images: Tensor) -> Losses:
     """The losses of a detector."""
     maps = model.extract_feat(images)
     if not hasattr(model, 'roi_head'):
-        yield from _dense_losses(model.bbox_head(maps))
+        yield from _dense_losses(model.bbox_head, maps)
         return
-    yield from _dense_losses(model.rpn_head(maps))
+    yield from _dense_losses(model.rpn_head, maps)
     settings = model.train_cfg.rcnn
     stages = settings if isinstance(settings, list | tuple) else [settings]
     for kind, share in (('bbox', None), ('mask', True)):
@@ -66,13 +70,27 @@ def _listed(module: nn.Module) -> Iterable[nn.Module]:
     return module if isinstance(module, nn.ModuleList) else [module]
 
 
-def _dense_losses(outs: Iterable) -> Losses:
+def _dense_losses(head: nn.Module, maps: Iterable[Tensor]) -> Losses:
     """Losses of every prediction of every level, each with a target and a weight of its size."""
+    outs = head(maps)
+    _find_overlaps(head, outs[0])
     for maps in outs:
         for predicted in maps:
             flat = predicted.permute(0, 2, 3, 1).reshape(-1)
             target, weight = torch.zeros_like(flat), torch.ones_like(flat)
             yield (F.smooth_l1_loss(flat.float(), target.float(), reduction='none') * weight).sum()
+
+
+@torch.no_grad()
+def _find_overlaps(head: nn.Module, scores: Sequence[Tensor]) -> None:
+    """Overlaps of boxes with all anchors, image by image, where the head assigns by them; they are not kept."""
+    calculator = getattr(getattr(head, 'assigner', None), 'iou_calculator', None)
+    if calculator is None:
+        return
+    by_level = zip(scores, head.prior_generator.num_base_priors, strict=True)
+    anchors = scores[0].new_zeros(sum(level[0, 0].numel() * number for level, number in by_level), 4, dtype=torch.float)
+    for _ in scores[0]:
+        calculator(anchors.new_zeros(BOXES, 4), anchors)
 
 
 def _pooled(extractor: nn.Module, maps: Iterable[Tensor], number: int) -> Tensor:
