@@ -306,6 +306,14 @@ def test_compiled(name):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('name', [VIT, SWIN])
+def test_exported(name):
+    model = plugged(timm_model(name), together(name))
+    exported, x = torch.export.export(model, (images(),)).module(), images().flip(2)
+    torch.testing.assert_close(exported(x), model(x), atol=1e-12, rtol=0)
+
+
 # --- intermediates, analysis ---
 
 
