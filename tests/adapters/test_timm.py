@@ -261,6 +261,27 @@ def test_saved_and_loaded(tmp_path):
         vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), 'rel-pos-bias'), path)
 
 
+@pytest.mark.parametrize(
+    ('name', 'write', 'message'),
+    [
+        ('gone.pth', lambda path: None, 'is no file; expected a checkpoint'),
+        ('text.pth', lambda path: path.write_text('hello'), 'cannot be read: '),
+        ('text.safetensors', lambda path: path.write_text('hello'), 'cannot be read: '),
+        ('list.pth', lambda path: torch.save([1], path), 'holds a list; expected the weights of a model'),
+        (
+            'other.pth',
+            lambda path: torch.save(vitplug.plug_in(timm_model(VIT, num_heads=2), 'refiner').state_dict(), path),
+            r'refiner\.map\.\w+ has \(.*\) and the model \(.*\); load it into a model of the same sizes',
+        ),
+    ],
+)
+def test_files_that_hold_no_such_plugs(name, write, message, tmp_path):
+    write(tmp_path / name)
+    model = vitplug.plug_in(timm_model(VIT), 'refiner')
+    with pytest.raises(ValueError, match=rf'load_plugs: .*{message}'):
+        vitplug.load_plugs(model, tmp_path / name)
+
+
 def test_bfloat16_is_near():
     model, x = plugged(timm_model(VIT)).float(), images().float()
     with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
@@ -283,6 +304,14 @@ def test_compiled(name):
     torch.testing.assert_close(
         torch.compile(model, fullgraph=True, backend='aot_eager')(x), expected, atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', [VIT, SWIN])
+def test_exported(name):
+    model = plugged(timm_model(name), together(name))
+    exported, x = torch.export.export(model, (images(),)).module(), images().flip(2)
+    torch.testing.assert_close(exported(x), model(x), atol=1e-12, rtol=0)
 
 
 # --- intermediates, analysis ---
@@ -362,7 +391,7 @@ def test_measures_of_windows_pooling_and_no_attention():
     assert found['attention_distance'] == {} and found['token_norm'].keys() == {0, 1, 2}
     assert set(vitplug.measure(vitplug.plug_in(timm_model(SWIN), 'gab'), images())['non_locality']) == {0, 1, 2, 3}
     with pytest.raises(ValueError, match=r"names=\['distance'\]: expected some of \['attention_entropy'"):
-        vitplug.measure(model, images(), ['distance'])
+        vitplug.measure(model, images(), 'distance')
     with pytest.raises(ValueError, match='images: there are none'):
         vitplug.measure(model, [])
     with pytest.raises(ValueError, match='has no plugs'):
@@ -432,6 +461,13 @@ def test_refused_by_name(build, plugs, message):
     with pytest.raises(ValueError, match=message):
         vitplug.plug_in(model, plugs)
     assert [type(module) for module in model.modules()] == kinds
+
+
+@pytest.mark.parametrize('call', [lambda model: vitplug.plug_in(model, 'gab'), vitplug.unplug, vitplug.host_of])
+@pytest.mark.parametrize('model', ['deit_tiny_patch16_224', torch.nn.Linear, None])
+def test_what_is_no_model_is_refused(call, model):
+    with pytest.raises(TypeError, match=r"model: (str 'deit.*'|the class Linear|NoneType None) is no model; expected"):
+        call(model)
 
 
 def test_what_plugs_do_not_do_is_refused():

@@ -195,9 +195,16 @@ def test_a_compiled_model_is_read_as_its_own(tmp_path):
             VIT,
             dict(images=torch.zeros(3, 32, 32)),
             ValueError,
-            r'images: \(3, 32, 32\): expected tensors \(B, C, H, W\)',
+            r'images: torch\.float32 \(3, 32, 32\): expected tensors \(B, C, H, W\), normalised',
         ),
         (VIT, dict(images=['a.png']), ValueError, 'images: str: expected tensors'),
+        (VIT, dict(images=None), ValueError, 'images: NoneType: expected tensors'),
+        (
+            VIT,
+            dict(images=torch.zeros(1, 3, 32, 32, dtype=torch.uint8)),
+            ValueError,
+            r'images: torch\.uint8 \(1, 3, 32, 32\): expected',
+        ),
         (VIT, dict(classes=['a', 'b']), ValueError, 'classes: 2 names, but the model has 5 classes'),
         (VIT, dict(baseline=lambda: timm_model(VIT)), ValueError, 'has no plugs; call vitplug.plug_in'),
         (

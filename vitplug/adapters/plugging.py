@@ -1,6 +1,7 @@
 """Plugs into a model that vitplug does not own, and out of it."""
 
 import json
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -107,7 +108,9 @@ def host_of(model: nn.Module) -> AdaptedModel:
 
     Raises:
         ValueError: If the model has no plugs.
+        TypeError: If it is no module.
     """
+    _check_module(model)
     for module in model.modules():
         if 'plug_host' in module.__dict__:
             return module.__dict__['plug_host']
@@ -156,11 +159,12 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
         The same model.
 
     Raises:
-        ValueError: If the file lacks a weight of the plugs, has others, or there is no such file.
+        ValueError: If the file lacks a weight of the plugs, has others or of other shapes, or cannot be read.
     """
     host_of(model)
+    state = model.state_dict()
     found = {_place(key): value for key, value in _read(Path(path)).items() if is_plug(key)}
-    own = {_place(key): key for key in model.state_dict() if is_plug(key)}
+    own = {_place(key): key for key in state if is_plug(key)}
     lacking, others = sorted(own[place] for place in own.keys() - found.keys()), sorted(found.keys() - own.keys())
     if lacking or others:
         told = [f'{what} {keys}' for what, keys in (('lacks', lacking), ('has besides', others)) if keys]
@@ -168,6 +172,10 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
             f'load_plugs: {path} {" and ".join(told)}; plug in the plugs with which it was saved, not '
             f'{model.plug_summary}'
         )
+    for place, key in own.items():
+        if found[place].shape != state[key].shape:
+            shapes = ' and the model '.join(str(tuple(tensor.shape)) for tensor in (found[place], state[key]))
+            raise ValueError(f'load_plugs: {path}: {key} has {shapes}; load it into a model of the same sizes')
     model.load_state_dict({own[place]: value for place, value in found.items()}, strict=False)
     return model
 
@@ -186,12 +194,21 @@ def _read(path: Path) -> Mapping[str, Tensor]:
         return {key: value for name in sorted(names) for key, value in _read(path / name).items()}
     if not path.is_file():
         raise ValueError(f'load_plugs: {path} is no file; expected a checkpoint, or a folder of save_pretrained')
+    try:
+        found = _read_file(path)
+    except Exception as error:  # of any kind, by torch's unpickler and by safetensors
+        raise ValueError(f'load_plugs: {path} cannot be read: {type(error).__name__}: {error}') from error
+    if not isinstance(found, Mapping):
+        raise ValueError(f'load_plugs: {path} holds a {type(found).__name__}; expected the weights of a model by name')
+    return found.get('state_dict', found)
+
+
+def _read_file(path: Path) -> Any:
     if path.suffix == '.safetensors':
         from safetensors.torch import load_file
 
         return load_file(path)
-    found = torch.load(path, map_location='cpu', weights_only=True)
-    return found.get('state_dict', found)
+    return torch.load(path, map_location='cpu', weights_only=True)
 
 
 def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
@@ -199,7 +216,9 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
 
     Raises:
         ValueError: If there is none, or there are several, or it takes no plugs.
+        TypeError: If it is no module.
     """
+    _check_module(model)
     found = [(name, part) for name, part in model.named_modules() if map_of(part, ModelMap) is not None]
     names = [name for name, _ in found]
     if not found:
@@ -218,6 +237,16 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
     if lacks:
         raise ValueError(f'plug_in: {type(inner).__name__} takes no plugs: {lacks}')
     return inner, named
+
+
+def _check_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        what = (
+            f'the class {model.__name__}'
+            if isinstance(model, type)
+            else f'{type(model).__name__} {reprlib.repr(model)}'
+        )
+        raise TypeError(f'model: {what} is no model; expected one that is built, such as timm.create_model(...) gives')
 
 
 def _give_classes(inner: nn.Module, names: ModelMap, changed: list[nn.Module]) -> None:

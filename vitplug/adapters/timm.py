@@ -258,7 +258,7 @@ def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
     """
     (side, other), (shift, along) = block.window_size, block.shift_size
     layout = WindowLayout(*hw, side, shift)
-    if side != other or shift != along or (shift and layout.is_padded):
+    if side != other or shift != along or (shift and layout.padded != layout.hw):
         raise ValueError(
             f'windows of {side} x {other} tokens shifted by {shift} and {along} on a map of {hw[0]} x {hw[1]}: plugs '
             'need square windows, and whole ones where they are shifted; choose a size of images that is a multiple of '

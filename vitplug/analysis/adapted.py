@@ -59,7 +59,7 @@ def measure(
     Raises:
         ValueError: If the model has no plugs or takes text, a name is unknown, or there are no images ``(B, C, H, W)``.
     """
-    host, names = image_host_of(model, 'measure'), tuple(names)
+    host, names = image_host_of(model, 'measure'), (names,) if isinstance(names, str) else tuple(names)
     unknown = [name for name in names if name not in (*OF_MAPS, *OF_TOKENS)]
     if unknown:
         raise ValueError(f'names={unknown}: expected some of {[*OF_MAPS, *OF_TOKENS]}')
@@ -92,10 +92,10 @@ def image_batches(images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
         ValueError: If there is no image, or something else.
     """
     total = 0
-    for batch in [images] if isinstance(images, Tensor) else images:
-        if not isinstance(batch, Tensor) or batch.ndim != 4:
-            what = tuple(batch.shape) if isinstance(batch, Tensor) else type(batch).__name__
-            raise ValueError(f'images: {what}: expected tensors (B, C, H, W), as the model takes them')
+    for batch in images if isinstance(images, Iterable) and not isinstance(images, Tensor) else [images]:
+        if not isinstance(batch, Tensor) or batch.ndim != 4 or not batch.is_floating_point():
+            what = f'{batch.dtype} {tuple(batch.shape)}' if isinstance(batch, Tensor) else type(batch).__name__
+            raise ValueError(f'images: {what}: expected tensors (B, C, H, W), normalised, as the model takes them')
         total += len(batch)
         if len(batch):
             yield batch

@@ -67,6 +67,7 @@ def microscope(
     path = Path(out)
     check_new_file(path, 'out', ('.html',))
     check_max_mb(max_mb, 'max_mb')
+    path.parent.mkdir(parents=True, exist_ok=True)
     given = [image[None] for batch in image_batches(images) for image in batch]
     named, limit = {Path(f'image {index}'): image for index, image in enumerate(given)}, int(max_mb * 1e6)
     models = {MODEL: model} if baseline is None else {BASELINE: baseline, MODEL: model}
@@ -84,7 +85,6 @@ def microscope(
             page = render(observe(subjects, list(named), limit, edits=edits), facts, limit)
         except OverBudget as error:
             raise ValueError(f'max_mb {max_mb:g}: {error}') from error
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding='utf-8')
     return path
 
