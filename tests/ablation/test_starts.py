@@ -13,6 +13,7 @@ from vitplug.ablation.cli import main, starts_of
 from vitplug.ablation.grid import GridFile, make_variants
 from vitplug.ablation.starts import check_starts, find_starts
 from vitplug.analysis.costs import build_model
+from vitplug.checkpoints.files import read_checkpoint
 
 LABELS = ('none', 'gab')
 UPERNET = str(Path(VIT).parent / 'vit-mini-p8_upernet_1xb8-1200i_digits-128x128.py')
@@ -116,7 +117,7 @@ def test_command_trains_a_grid_from_another_one(tmp_path, capsys):
     for label in ('none', 'refiner'):
         [first], [again] = (
             [
-                torch.load(path, weights_only=False)['state_dict']
+                read_checkpoint(path)['state_dict']
                 for path in (tmp_path / name).glob(f'cells/{label}_seed3_*/epoch_1.pth')
             ]
             for name in ('first', 'second')
