@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from .sandbox import GRID_LINE
-from .trials import REGISTRY, Accept, Command, Scene, Trial, one
+from .trials import REGISTRY, Accept, Command, Scene, Trial, become, one
 
 REPORT = 'ablate.py grid --report'
 # What every call writes anew.
@@ -65,19 +65,8 @@ def record_with_other_content(scene: Scene) -> Trial:
 def record_that_is_no_file(scene: Scene) -> Trial:
     cell = cell_of(scene.make('grid'))
     path = Path(os.path.normpath(cell / scene.draw.choice((*RECORDS, 'output.log'))))
-    path.unlink(missing_ok=True)
-    kind = scene.draw.choice(['pipe', 'folder', 'link to a device', 'link to a file of the user', 'link to nothing'])
-    match kind:
-        case 'pipe':
-            os.mkfifo(path)
-        case 'folder':
-            path.mkdir()
-        case 'link to a device':
-            path.symlink_to('/dev/zero')
-        case 'link to a file of the user':
-            path.symlink_to(scene.precious / 'notes.txt')
-        case _:
-            path.symlink_to('nowhere')
+    kind = scene.draw.choice(['FIFO', 'folder', '/dev/zero', str(scene.precious / 'notes.txt'), 'link to nothing'])
+    become(path, kind)
     records = [f'sandbox/grid/cells/*/{one}' for one in ('*.json', '*.jsonl', 'config.py', 'last_checkpoint', '20*')]
     return again(scene, f'{path.name} is a {kind}', (path.name, 'grid'), *records)
 
