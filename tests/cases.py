@@ -18,6 +18,7 @@ from vitplug.backbones import (
     VisionTransformer,
 )
 from vitplug.plugs import LayerPlan, Plug, Registers
+from vitplug.plugs.learned import LearnedVectors
 
 # timm's vit_relpos_*, but the plug.
 TIMM_RELPOS = dict(
@@ -160,14 +161,9 @@ class CarryProbe(Plug):
         return {'bias': ProbeBias(), 'scores': ProbeScores(), 'map': ProbeMap()}
 
 
-class ProbeBias(nn.Module):
+class ProbeBias(LearnedVectors):
     def __init__(self):
-        super().__init__()
-        self.probe_slope = nn.Parameter(torch.empty(1))
-        self.reset_parameters()
-
-    def reset_parameters(self):
-        nn.init.constant_(self.probe_slope, 0.1)
+        super().__init__(1, probe_slope=0.1)
 
     def forward(self, site) -> OffsetBias:
         dy, dx = (offsets.to(self.probe_slope.dtype) for offsets in site.pairs.offsets(self.probe_slope))
@@ -184,14 +180,9 @@ class ProbeScores(nn.Module):
         return scores + bias, carrying(carry, 'probe', scores)
 
 
-class ProbeMap(nn.Module):
+class ProbeMap(LearnedVectors):
     def __init__(self):
-        super().__init__()
-        self.probe_weight = nn.Parameter(torch.empty(1))
-        self.reset_parameters()
-
-    def reset_parameters(self):
-        nn.init.constant_(self.probe_weight, 0.7)
+        super().__init__(1, probe_weight=0.7)
 
     def forward(self, probs, site, carry):
         return probs * self.probe_weight, carry

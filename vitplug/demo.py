@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from vitplug.analysis.tables import format_table
 from vitplug.progress import StatusLine, spoken
+from vitplug.tables import format_table
 from vitplug.threads import cores, thread_variables
 
 ROOT = Path(__file__).resolve().parents[1]

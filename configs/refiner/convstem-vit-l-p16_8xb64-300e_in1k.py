@@ -1,10 +1,5 @@
 # ImageNet-1k classification with the host of Refined-ViT-L.
 # python tools/train.py configs/refiner/convstem-vit-l-p16_8xb64-300e_in1k.py
-_base_ = [
-    '../_base_/models/convstem-vit-l-p16.py',
-    '../_base_/datasets/imagenet_bs64_refiner_224.py',
-    '../_base_/schedules/refiner_300e.py',
-    '../_base_/default_runtime_mmpretrain.py',
-]
+_base_ = ['../_base_/models/convstem-vit-l-p16.py', '../_base_/recipes/refiner_convstem_in1k.py']
 # The same learning rate for 512 images per step.
 auto_scale_lr = dict(base_batch_size=512)

@@ -1,9 +1,4 @@
 # ImageNet-1k classification with a ViT of 32 blocks.
 # The paper's figures: top-1 79.2 (Table 2).
 # python tools/train.py configs/refiner/vit-32x384-p16_8xb32-300e_in1k.py
-_base_ = [
-    '../_base_/models/vit-32x384-p16.py',
-    '../_base_/datasets/imagenet_bs32_224.py',
-    '../_base_/schedules/refiner_300e.py',
-    '../_base_/default_runtime_mmpretrain.py',
-]
+_base_ = ['../_base_/models/vit-32x384-p16.py', '../_base_/recipes/refiner_in1k.py']

@@ -18,11 +18,11 @@ from vitplug.ablation.records import GRID, State
 from vitplug.ablation.report import NUMERIC, as_json, failures, read_report, table
 from vitplug.ablation.report_pictures import curves_picture, forest_picture
 from vitplug.ablation.summary import Row, Summary, summarise, verdict
-from vitplug.analysis.tables import markdown_table
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.atomic import AtomicBackend
 from vitplug.plugs.text import label_of
 from vitplug.statistics.seeds import LEVEL, MIN_SEEDS, Comparison, Verdict
+from vitplug.tables import markdown_table
 
 WORDS = {
     Verdict.BETTER: 'Better',

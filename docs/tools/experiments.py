@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from vitplug.analysis.tables import format_table, markdown_table
+from vitplug.tables import format_table, markdown_table
 
 LIST = Path('configs', 'experiments.yml')
 OVERVIEW = Path('docs', 'recipes.md')

@@ -15,10 +15,10 @@ from mmengine.config import Config
 
 from vitplug.analysis.costs import Costs, build_model, count_costs
 from vitplug.analysis.image_size import read_image_size
-from vitplug.analysis.tables import markdown_table
 from vitplug.config.paths import configs_folder
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.atomic import AtomicBackend
+from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/model_table.py --out docs/models.md'
 TITLE = '# Models: counted and reference figures'

@@ -1,7 +1,6 @@
 """The ground truth of images that the data of a config list, placed as predictions are."""
 
 import json
-from pathlib import Path
 
 import mmcv
 import numpy as np
@@ -9,16 +8,13 @@ import pytest
 import torch
 from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
-from small_models import small_digits
+from small_models import DETECTION, DIGITS, SEGMENTATION, small_digits
 
 from vitplug.analysis.truths import find_listed
 from vitplug.config.reading import read_config
 from vitplug.runs.prediction import Predictor
 
-CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
-CLASSIFICATION = 'vit-mini-p4_1xb32-14e_digits-32x32.py'
-SEGMENTATION = 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
-DETECTION = 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
+CLASSIFICATION = DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
 
 
 @pytest.fixture(scope='module')
@@ -32,7 +28,7 @@ def truth_of(digits, tmp_path, monkeypatch):
     monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
 
     def of(name, path):
-        cfg = read_config(str(CONFIGS / name))
+        cfg = read_config(str(name))
         with DefaultScope.overwrite_default_scope(cfg.default_scope):
             model = MODELS.build(cfg.model)
         torch.save(dict(meta=dict(cfg=cfg.pretty_text), state_dict=model.state_dict()), tmp_path / 'model.pth')

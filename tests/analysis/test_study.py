@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy import stats
-from small_models import save_untrained, small_digits
+from small_models import DETECTION, SEGMENTATION, save_untrained, small_digits
 
 from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.edits import EDITS
@@ -27,9 +27,6 @@ from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
 
-CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
-DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
-SEGMENTATION = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 PLAIN = 'model = dict(backbone=dict(with_cls_token=True))'
 GAB = "model = dict(backbone=dict(plugs=[dict(type='GaussianAttentionBias')]))"
 REFINER = "model = dict(backbone=dict(with_cls_token=True, plugs=[dict(type='Refiner')]))"

@@ -245,10 +245,6 @@ def t2t(settings: str) -> Make:
     return host(f"type='vitplug.T2T_ViT', embed_dims=8, num_layers=2, {settings}")
 
 
-def lvt(settings: str) -> Make:
-    return host(f"type='vitplug.LVT', {settings}")
-
-
 def mvit(settings: str) -> Make:
     arch = '' if 'arch' in settings else 'arch=dict(embed_dims=8, num_layers=2, num_heads=1, downscale_indices=[1]), '
     return host(f"type='vitplug.MViT', {arch}{settings}")

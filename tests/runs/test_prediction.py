@@ -17,7 +17,7 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from small_models import save_untrained, small_digits
+from small_models import DETECTION, SEGMENTATION, save_untrained, small_digits
 
 from vitplug.config.reading import read_config
 from vitplug.files.pictures import Unreadable, find_sources, read_pictures
@@ -25,9 +25,6 @@ from vitplug.files.record_list import RecordList
 from vitplug.runs.prediction import Predictor
 from vitplug.tasks.predictions import known_ids
 
-CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
-DETECTION = CONFIGS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
-SEGMENTATION = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False'
 
 

@@ -54,16 +54,12 @@ from soak.attacks.trials import REGISTRY, Registry, Scene
 
 FAMILIES = (
     'checkpoints',
-    'fitting',
     'images',
     'annotations',
     'configs',
     'command_lines',
     'faults',
     'grids',
-    'names',
-    'resuming',
-    'videos',
 )
 IMPORTED = (
     'torch._dynamo',

@@ -22,8 +22,8 @@ from itertools import product
 from pathlib import Path
 from statistics import mean, median
 
-from vitplug.analysis.tables import markdown_table
 from vitplug.datasets.digit_scenes import make_digit_scenes
+from vitplug.tables import markdown_table
 from vitplug.threads import SPIN_COUNT, VALUES
 
 ROOT = Path(__file__).resolve().parents[2]

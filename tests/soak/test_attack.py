@@ -19,20 +19,16 @@ from soak.attacks import (
     command_lines,
     configs,
     faults,
-    fitting,
     grids,
     images,
-    names,
-    resuming,
     sandbox,
-    videos,
 )
 from soak.attacks.judging import ERROR_LINE, Kind
 from soak.attacks.processes import Limits, at_write, fail_with, files_up_to, kill_self
 from soak.attacks.sandbox import Sandboxes, write_inputs
 from soak.attacks.trials import REGISTRY, Accept, Command, Registry, Scene, Trial, one
 
-FAMILIES = (annotations, checkpoints, command_lines, configs, faults, fitting, grids, images, names, resuming, videos)
+FAMILIES = (annotations, checkpoints, command_lines, configs, faults, grids, images)
 # A tool that does what its argument says; whatever it does, it has written its result before.
 TOOL = """
 import os, pickle, signal, sys, time

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from vitplug.analysis.tables import format_table, markdown_table
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.grids import Ranks, Signs, fisher, friedman, signs
 from vitplug.statistics.seeds import Comparison, holm
+from vitplug.tables import format_table, markdown_table
 
 from .records import State
 from .report import read_report

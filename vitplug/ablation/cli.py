@@ -14,7 +14,6 @@ import mmengine
 import torch
 
 from vitplug.analysis.config_diff import report_difference
-from vitplug.analysis.tables import format_table
 from vitplug.commands import call, command_parser
 from vitplug.config.options import OptionsAction
 from vitplug.config.paths import config_file
@@ -25,6 +24,7 @@ from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_config_file
 from vitplug.progress import StatusLine, spoken
 from vitplug.runs.saving.lock import locked
+from vitplug.tables import format_table
 
 from .cells import Cell, plan_cells, write_cell, write_json
 from .checks import check_folder, check_metric, check_variants, chosen_margin, describe_change, read_earlier

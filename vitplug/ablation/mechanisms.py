@@ -27,7 +27,6 @@ from vitplug.analysis.study.run import run
 from vitplug.analysis.study.store import open_store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
-from vitplug.analysis.tables import format_table, markdown_table
 from vitplug.config.reading import read_config
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.readers import refuse_code_in_files
@@ -35,6 +34,7 @@ from vitplug.plugs.text import listed_plugs
 from vitplug.runs.saving.folders import last_checkpoint
 from vitplug.statistics.images import student
 from vitplug.statistics.seeds import MIN_SEEDS, Interval, t_interval
+from vitplug.tables import format_table, markdown_table
 
 from .cells import CONFIG
 from .records import CELL, Grid, State, read_cells, read_grid, read_object

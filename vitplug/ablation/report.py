@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vitplug.analysis.tables import format_table, latex_table, markdown_table
 from vitplug.commands import call
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.seeds import LEVEL, MIN_SEEDS, MOST_SEEDS, seeds_needed
+from vitplug.tables import format_table, latex_table, markdown_table
 
 from .records import Cell, Grid, State, read_object
 from .report_page import page

@@ -11,13 +11,13 @@ from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.reading import CONFIG_HELP, read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.tables import format_table
 from vitplug.tasks import TASKS, check_scope
 
 from .config_diff import report_difference
 from .costs import Costs, build_model, count_costs
 from .elementwise import ELEMENTWISE, REDUCTION
 from .image_size import read_image_size
-from .tables import format_table
 
 
 def print_config(argv: Sequence[str] | None = None) -> None:

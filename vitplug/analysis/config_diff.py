@@ -9,9 +9,10 @@ from mmengine.config import Config, ConfigDict
 from mmengine.optim import build_optim_wrapper
 from torch import nn
 
+from vitplug.tables import format_table
+
 from .costs import Costs, build_model, count_costs, silence_logs
 from .image_size import ImageSize, read_image_size
-from .tables import format_table
 
 ABSENT = '-'
 # A part of another type becomes one row where more of its settings differ than these.

@@ -18,8 +18,7 @@ from vitplug.config.reading import read_config
 from vitplug.errors.one_line import one_line_errors
 from vitplug.files.named import check_new_file
 from vitplug.plugs import PlugSet
-
-from .tables import format_table
+from vitplug.tables import format_table
 
 # Key of a plug's tensor: block (or the network), name of the plug, name in the plug.
 PLUG_KEY = re.compile(r'(?P<place>.*?)\.?\bplugs\.(?P<plug>[^.]+)\.(?P<name>.+)')

@@ -5,7 +5,7 @@ attention has one window, the whole image.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,50 +20,6 @@ from .grids import TokenGrid, ceil_div
 MASKED = -100.0
 # Logit of padded keys that the softmax must not see: exp gives 0 in every precision, and half precision can hold it.
 HIDDEN = -1e4
-
-
-class Layout(Protocol):
-    """How the tokens of a feature map lie in windows; :class:`GlobalLayout` and :class:`WindowLayout` are two."""
-
-    @property
-    def is_windowed(self) -> bool:
-        """Whether attention is inside windows."""
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether the map is padded to whole windows."""
-
-    @property
-    def windows(self) -> tuple[int, int]:
-        """Rows and columns of windows."""
-
-    @property
-    def shift(self) -> int:
-        """Tokens by which the windows are shifted."""
-
-    @property
-    def num_prefix(self) -> int:
-        """Tokens before the map's, such as the class token."""
-
-    @property
-    def hw(self) -> tuple[int, int]:
-        """Rows and columns of the feature map."""
-
-    @property
-    def grid(self) -> TokenGrid:
-        """The grid of one window."""
-
-    def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
-        """Tokens ``(B, N, D)`` to windows ``(B, W, tokens of a window, D)``, padded with zeros or the given token."""
-
-    def from_windows(self, x_BWND: Tensor) -> Tensor:
-        """Undoes :meth:`to_windows`."""
-
-    def mask(self, device: torch.device) -> Tensor | None:
-        """Additive mask ``(W, N, N)`` of pairs in one window that must not see each other; None for none."""
-
-    def hidden_keys(self, device: torch.device) -> Tensor | None:
-        """Additive mask ``(W, N)`` of the padding of windows, where the softmax must not see it; None for none."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +167,10 @@ class WindowLayout:
         with torch.inference_mode(False):
             tokens = torch.zeros(1, self.height * self.width, 1, device=device)
             return self.to_windows(tokens, tokens.new_full((1, 1), HIDDEN))[0, :, :, 0]
+
+
+Layout = GlobalLayout | WindowLayout
+"""How the tokens of a feature map lie in windows."""
 
 
 # Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vitplug.analysis.tables import markdown_table
+from vitplug.tables import markdown_table
 
 from .measure import Table
 

@@ -15,19 +15,6 @@ import numpy as np
 from .scenes import SPLIT_STREAM, Log, Pool, Request, Source, checked_int, checked_pair, has_scenes, make_scenes
 
 CLASSES = tuple('0123456789')
-PALETTE = (
-    (0, 0, 0),
-    (230, 60, 50),
-    (250, 150, 30),
-    (250, 220, 60),
-    (150, 210, 70),
-    (40, 150, 80),
-    (60, 200, 210),
-    (60, 110, 230),
-    (140, 80, 210),
-    (240, 120, 200),
-    (160, 110, 70),
-)
 """RGB colours (0..255) of the eleven segmentation classes: background, then digits 0 to 9."""
 
 VAL_SHARE = 0.2

@@ -14,6 +14,7 @@ from ..attention.inputs import Attention
 from ..attention.site import Site
 from ..attention.sockets import FastForm
 from .context_broadcast import token_mean
+from .learned import LearnedVectors
 from .plug import LayerPlan, Plug
 
 
@@ -37,17 +38,13 @@ class AttentionScale(Plug):
         return {'map': ScaledMaps(plan.num_heads)}
 
 
-class ScaledMaps(nn.Module):
+class ScaledMaps(LearnedVectors):
     """``attention_scale`` of shape ``(H,)``."""
 
-    def __init__(self, heads: int):
-        super().__init__()
-        self.attention_scale = nn.Parameter(torch.empty(heads))
-        self.reset_parameters()
+    attention_scale: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Starts as the identity."""
-        nn.init.zeros_(self.attention_scale)
+    def __init__(self, heads: int):
+        super().__init__(heads, attention_scale=0)
 
     def forward(self, maps: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         scale_H11 = self.attention_scale.to(maps.dtype)[:, None, None]
@@ -84,18 +81,14 @@ class FeatureScale(Plug):
         return {'msa': ScaledFeatures(plan.width_at('msa'))}
 
 
-class ScaledFeatures(nn.Module):
+class ScaledFeatures(LearnedVectors):
     """``of_mean`` and ``of_rest`` of shape ``(D,)``."""
 
-    def __init__(self, dims: int):
-        super().__init__()
-        self.of_mean, self.of_rest = (nn.Parameter(torch.empty(dims)) for _ in range(2))
-        self.reset_parameters()
+    of_mean: nn.Parameter
+    of_rest: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Starts as the identity."""
-        for scale in (self.of_mean, self.of_rest):
-            nn.init.zeros_(scale)
+    def __init__(self, dims: int):
+        super().__init__(dims, of_mean=0, of_rest=0)
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         mean_B1D = token_mean(x_BND, site.valid)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
 from ..attention.site import Site
+from .learned import LearnedVectors
 from .plug import LayerPlan, Plug
 
 
@@ -26,19 +26,14 @@ class HeadScale(Plug):
         return {'heads': ScaledHeads(plan.shape.out_heads)}
 
 
-class ScaledHeads(nn.Module):
+class ScaledHeads(LearnedVectors):
     """``head_scale`` of shape ``(H,)``."""
 
     needs_tokens = False
+    head_scale: nn.Parameter
 
     def __init__(self, heads: int):
-        super().__init__()
-        self.head_scale = nn.Parameter(torch.empty(heads))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Starts as the identity."""
-        nn.init.ones_(self.head_scale)
+        super().__init__(heads, head_scale=1)
 
     def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry) -> Tensor:
         return heads_BNHd * self.head_scale.to(heads_BNHd.dtype)[:, None]

@@ -11,6 +11,7 @@ from ..attention.carry import Carry
 from ..attention.layouts import HIDDEN
 from ..attention.site import Site
 from .checks import check_flag
+from .learned import LearnedVectors
 from .plug import LayerPlan, Plug
 
 
@@ -47,17 +48,13 @@ class LocalitySelfAttention(Plug):
         return temperature if self.diagonal else {**temperature, 'bias': HiddenSelf()}
 
 
-class Temperature(nn.Module):
+class Temperature(LearnedVectors):
     """``temperature`` of shape ``(H,)``."""
 
-    def __init__(self, heads: int):
-        super().__init__()
-        self.temperature = nn.Parameter(torch.empty(heads))
-        self.reset_parameters()
+    temperature: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Starts with the host's."""
-        nn.init.ones_(self.temperature)
+    def __init__(self, heads: int):
+        super().__init__(heads, temperature=1)
 
     def forward(
         self, q_BWHNd: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry

@@ -50,12 +50,8 @@ class NeuTRENO(Plug):
         ]
 
 
-class Lost(nn.Module):
+class Lost(HandedOnValues):
     """Puts the difference of the first values and the block's own into the carry."""
-
-    def __init__(self, key: str):
-        super().__init__()
-        self.key = key
 
     def forward(
         self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry

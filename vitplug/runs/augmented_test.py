@@ -31,11 +31,6 @@ def augment_test(cfg: Config) -> None:
     cfg.model = ConfigDict({'data_preprocessor': None, **merger, 'module': model})
 
 
-def is_augmented(cfg: Config) -> bool:
-    """Whether the model of a config merges the predictions of another inside of it."""
-    return 'module' in cfg.get('model', {})
-
-
 def mirrored(pipeline: list) -> list:
     """A pipeline of two views of an image. It is flipped as soon as it is loaded, and its annotations are not.
 

@@ -38,9 +38,8 @@ train_dataloader = dict(
 )
 val_dataloader = dict(
     dataset=dict(
-        data_root=data_root,
+        train_dataloader['dataset'],
         data_prefix=dict(img_path='images/val', seg_map_path='annotations/val'),
-        metainfo=metainfo,
         pipeline=test_pipeline,
         test_mode=True,
     )

@@ -1,5 +1,5 @@
 # COCO instances, two images per GPU: short side 480 to 800, with a crop before the resize for half of the images.
-_base_ = '../loaders.py'
+_base_ = '../coco_folders.py'
 data_root = 'data/coco/'
 
 train_pipeline = [
@@ -32,11 +32,10 @@ train_dataloader = dict(
     sampler=dict(type='DefaultSampler'),
     batch_sampler=dict(type='AspectRatioBatchSampler'),
     dataset=dict(
-        type='CocoDataset',
         data_root=data_root,
         ann_file='annotations/instances_train2017.json',
         data_prefix=dict(img='train2017/'),
-        filter_cfg=dict(filter_empty_gt=True, min_size=32),
+        filter_cfg=dict(min_size=32),
         pipeline=train_pipeline,
     ),
 )
@@ -45,16 +44,12 @@ val_dataloader = dict(
     num_workers=4,
     drop_last=False,
     dataset=dict(
-        type='CocoDataset',
         data_root=data_root,
         ann_file='annotations/instances_val2017.json',
         data_prefix=dict(img='val2017/'),
-        test_mode=True,
         pipeline=test_pipeline,
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(
-    type='CocoMetric', ann_file=f'{data_root}annotations/instances_val2017.json', metric=['bbox', 'segm']
-)
+val_evaluator = dict(ann_file=f'{data_root}annotations/instances_val2017.json')
 test_evaluator = val_evaluator

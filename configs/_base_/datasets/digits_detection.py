@@ -1,5 +1,5 @@
 # Scenes of 3 to 7 handwritten digits with boxes and masks, in COCO's format.
-_base_ = ['../loaders.py', '../digit_scenes.py']
+_base_ = ['../coco_folders.py', '../digit_scenes.py']
 data_root = f'{_base_.data_root}/coco'
 data_help = dict(root=data_root)
 metainfo, to_grey = _base_.metainfo, _base_.to_grey
@@ -21,11 +21,9 @@ train_dataloader = dict(
     batch_size=8,
     num_workers=2,
     dataset=dict(
-        type='CocoDataset',
         data_root=data_root,
         ann_file='annotations/instances_train.json',
         data_prefix=dict(img='train/'),
-        filter_cfg=dict(filter_empty_gt=True),
         metainfo=metainfo,
         pipeline=train_pipeline,
     ),
@@ -34,15 +32,12 @@ val_dataloader = dict(
     batch_size=4,
     num_workers=2,
     dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
+        train_dataloader['dataset'],
         ann_file='annotations/instances_val.json',
         data_prefix=dict(img='val/'),
-        test_mode=True,
-        metainfo=metainfo,
         pipeline=test_pipeline,
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='CocoMetric', ann_file=f'{data_root}/annotations/instances_val.json', metric=['bbox', 'segm'])
+val_evaluator = dict(ann_file=f'{data_root}/annotations/instances_val.json')
 test_evaluator = val_evaluator

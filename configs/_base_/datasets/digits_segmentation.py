@@ -20,9 +20,8 @@ train_dataloader = dict(
 )
 val_dataloader = dict(
     dataset=dict(
-        data_root=data_root,
+        train_dataloader['dataset'],
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        metainfo=metainfo,
         pipeline=test_pipeline,
     )
 )

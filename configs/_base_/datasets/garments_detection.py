@@ -1,13 +1,8 @@
 # Scenes of 3 to 7 garments with boxes and masks, in COCO's format: as the scenes of digits, but flipped in training.
-_base_ = 'digits_detection.py'
+_base_ = ['digits_detection.py', '../garments.py']
 data_root = '{{$VITPLUG_GARMENTS:data/garments}}/coco'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_garment_scenes.py')
-metainfo = dict(
-    classes=(
-        'T-shirt/top', 'Trouser', 'Pullover', 'Dress', 'Coat',
-        'Sandal', 'Shirt', 'Sneaker', 'Bag', 'Ankle boot',
-    ),
-)  # fmt: skip
+metainfo = dict(classes=_base_.pop('garments'))
 
 train_pipeline = _base_.train_pipeline
 train_pipeline.insert(-1, dict(type='RandomFlip', prob=0.5))

@@ -1,4 +1,5 @@
 # Mask R-CNN with FPN on Swin-S.
+_base_ = 'swin-s-p4-w7_dense.py'
 model = dict(
     type='MaskRCNN',
     data_preprocessor=dict(
@@ -9,14 +10,7 @@ model = dict(
         pad_mask=True,
         pad_size_divisor=32,
     ),
-    backbone=dict(
-        type='vitplug.SwinTransformer',
-        arch='small',
-        drop_path_rate=0.2,
-        out_indices=(0, 1, 2, 3),
-        pad_small_map=True,
-        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/swin_small_patch4_window7_224.pth'),
-    ),
+    backbone=dict(_base_.pop('swin'), drop_path_rate=0.2),
     neck=dict(type='FPN', in_channels=[96, 192, 384, 768], out_channels=256, num_outs=5),
     rpn_head=dict(
         type='RPNHead',

@@ -1,14 +1,7 @@
 # UPerNet on Swin-S, with an auxiliary head on the third map.
-_base_ = 'upernet.py'
+_base_ = ['upernet.py', 'swin-s-p4-w7_dense.py']
 model = dict(
-    backbone=dict(
-        type='vitplug.SwinTransformer',
-        arch='small',
-        drop_path_rate=0.3,
-        out_indices=(0, 1, 2, 3),
-        pad_small_map=True,
-        init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/swin_small_patch4_window7_224.pth'),
-    ),
+    backbone=dict(_base_.pop('swin'), drop_path_rate=0.3),
     decode_head=dict(in_channels=[96, 192, 384, 768]),
     auxiliary_head=dict(
         type='FCNHead',

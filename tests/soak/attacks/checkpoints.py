@@ -27,7 +27,7 @@ from bad_inputs import fetched_code
 from mmengine.config import Config
 
 from .sandbox import CLASSIFIERS, TRAINED
-from .trials import REGISTRY, Accept, Scene, Trial, draw_content, flip_bits, one
+from .trials import REGISTRY, Accept, Scene, Trial, become, draw_content, flip_bits, one
 
 SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
@@ -194,20 +194,15 @@ def another_file(path: Path, draw: random.Random) -> Change:
 
 @checkpoint
 def another_kind_of_file(path: Path, draw: random.Random) -> Change:
-    path.unlink()
     kind = draw.choice(['FIFO', 'folder', 'link to itself', 'link to nothing', '/dev/zero', '/dev/null', 'socket'])
-    if kind == 'FIFO':
-        os.mkfifo(path)
-    elif kind == 'folder':
-        path.mkdir()
-    elif kind == 'socket':
+    if kind == 'socket':
+        path.unlink()
         before = Path.cwd()
         os.chdir(path.parent)  # a socket's name is a short one
         socket.socket(socket.AF_UNIX).bind(path.name)
         os.chdir(before)
     else:
-        target = {'link to itself': 'bad.pth', 'link to nothing': 'nothing.pth'}.get(kind, kind)
-        path.symlink_to(target)
+        become(path, kind)
     return Change(REFUSED, kind)
 
 

@@ -83,17 +83,6 @@ def any_value(settings: dict, draw: random.Random):
 
 
 @config_file
-def model_value(settings: dict, draw: random.Random):
-    """The same in the backbone alone."""
-    path = draw.choice([path for path in places_in(settings) if path[:2] == ('model', 'backbone') and len(path) > 2])
-    owner = value_at(settings, path[:-1])
-    value = draw.choice(ODD + HUGE)
-    names = _names(path, value, owner)
-    owner[path[-1]] = value
-    return f'{_dotted(path)} = {value!r}', names, ANY
-
-
-@config_file
 def large_number(settings: dict, draw: random.Random):
     """Sizes for which no machine has the memory."""
     numbers = [
@@ -150,23 +139,6 @@ def part_removed(settings: dict, draw: random.Random):
         return f'{key} removed', (key,), ANY
     settings[key] = value = draw.choice([None, 3, 'text', [], {}, [{}]])
     return f'{key} = {value!r}', (key,), ANY
-
-
-@config_file
-def plugs(settings: dict, draw: random.Random):
-    """Plugs with any settings, in any number and order."""
-    known = ['ContextBroadcast', 'SqueezeExcite', 'UniformHead', 'GaussianAttentionBias', 'RelPosBias', 'RelPosMlp',
-             'ResidualAttention', 'BroadAttention', 'Refiner']  # fmt: skip
-    arguments = ['layers', 'scaled', 'sigma', 'alpha', 'mode', 'expansion', 'kernel_size', 'gamma', 'init', 'ratio',
-                 'hidden_dim', 'position', 'num_heads']  # fmt: skip
-    chosen = []
-    for _ in range(draw.choice([1, 1, 2, 4])):
-        plug = dict(type=draw.choice(known))
-        for _ in range(draw.choice([0, 0, 1, 2])):
-            plug[draw.choice(arguments)] = draw.choice([*ODD, 'all', 'upper', [0], [5], [-1], [0, 0], 2, 1e9])
-        chosen.append(plug)
-    settings['model']['backbone']['plugs'] = chosen
-    return f'plugs = {chosen}', ('plugs', *(plug['type'] for plug in chosen)), ANY
 
 
 @config_file

@@ -113,6 +113,17 @@ def signalled_at_any_time(scene: Scene) -> Trial:
     return _then_resumed(command, config, f'{config}: {len(signals)} x {number.name} after {after:.2f} s')
 
 
+@fault
+def interrupted_early_stopping(scene: Scene) -> Trial:
+    """A training that early stopping ends, killed or signalled at a write, ends as one that was not."""
+    line = TRAIN.format(config='early')
+    moment, number = _moment(scene, line), scene.draw.choice([signal.SIGKILL, signal.SIGTERM])
+    scene.make()
+    ends = KILLED if number == signal.SIGKILL else frozenset()
+    first = Command(line, at_write(moment, kill_self(number)), ends=ends, asked=None if ends else number)
+    return _then_resumed(first, 'early', f'early: {number.name} at write {moment}')
+
+
 # --- disks ---
 
 

@@ -1,8 +1,6 @@
-"""Folders of ablations with damaged records, data under another's name, files of the user, and wrong grid files."""
+"""Folders of ablations with damaged records, data under another's name, and files of the user."""
 
 import os
-import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from .sandbox import GRID_LINE
-from .trials import REGISTRY, Accept, Command, Scene, Trial, one
+from .trials import REGISTRY, Accept, Command, Scene, Trial, become, one
 
 REPORT = 'ablate.py grid --report'
 # What every call writes anew.
@@ -65,19 +63,8 @@ def record_with_other_content(scene: Scene) -> Trial:
 def record_that_is_no_file(scene: Scene) -> Trial:
     cell = cell_of(scene.make('grid'))
     path = Path(os.path.normpath(cell / scene.draw.choice((*RECORDS, 'output.log'))))
-    path.unlink(missing_ok=True)
-    kind = scene.draw.choice(['pipe', 'folder', 'link to a device', 'link to a file of the user', 'link to nothing'])
-    match kind:
-        case 'pipe':
-            os.mkfifo(path)
-        case 'folder':
-            path.mkdir()
-        case 'link to a device':
-            path.symlink_to('/dev/zero')
-        case 'link to a file of the user':
-            path.symlink_to(scene.precious / 'notes.txt')
-        case _:
-            path.symlink_to('nowhere')
+    kind = scene.draw.choice(['FIFO', 'folder', '/dev/zero', str(scene.precious / 'notes.txt'), 'link to nothing'])
+    become(path, kind)
     records = [f'sandbox/grid/cells/*/{one}' for one in ('*.json', '*.jsonl', 'config.py', 'last_checkpoint', '20*')]
     return again(scene, f'{path.name} is a {kind}', (path.name, 'grid'), *records)
 
@@ -133,41 +120,3 @@ def modules_in_the_current_folder(scene: Scene) -> Trial:
     for name in scene.draw.sample(['json', 'torch', 'argparse', 'runpy', 'mmengine', 'ast'], 3):
         (folder / f'{name}.py').write_text("import os\nos.system('touch ../harm')\n")
     return Trial(one(GRID_LINE), 'modules of common names', ('grid',), Accept.ANY)
-
-
-ENTRIES = (
-    "greater_is_better = 'no'", 'seeds = 10**12', 'seeds = [0.5]', "seeds = '3'", 'metric = 3', 'options = [1]',
-    "keep = 'all'",
-    "axes = {'train_cfg.max_epochs': range(10**9)}", "axes = {'load_from': ['nowhere/a.pth', 'nowhere/b.pth']}",
-    "axes = {'optim_wrapper.optimizer.lr': [float('inf'), float('nan')]}", "baseline = '$x$'",
-    "plugs = ['none', '<b>']",
-    "axes = {'work_dir': ['\\x1b[31m', '$\\\\frac$']}", "plugs = [['gab', 'gab']]", "plugs = 'none'", 'seeds = []',
-    "axes = {'model.backbone.plugs': [[]]}", "axes = {'model.backbone.depth': [1]}", "options = {'modle.backbone': 1}",
-)  # fmt: skip
-
-
-@attack
-def grid_files(scene: Scene) -> Trial:
-    folder, entry = scene.make(), scene.draw.choice(ENTRIES)
-    (folder / 'g.py').write_text(f"base = 'classify.py'\n{entry}\n")
-    names = re.findall(r'\w{3,}', entry)
-    return Trial(one('ablate.py g.py --out grid --dry-run'), entry, (*names, 'g.py'), Accept.ANY)
-
-
-@attack
-def command_lines(scene: Scene) -> Trial:
-    scene.make()
-    options = scene.draw.choice([
-        '--seeds 1000000000', '--seeds 1,,', '--jobs -1', '--jobs x', '--metric accuracy',
-        '--plugs gab(sigma=1,sigma=2)',
-        '--plugs cb(type="Refiner")', '--plugs none none', '--baseline $x$', '--keep all', '--engine slurm',
-        '--engine ray',
-        '--out data', '--out classify.py', '--out .', '--retry --retry-all', '--cfg-options randomness.seed=3',
-    ])  # fmt: skip
-    line = f'ablate.py classify.py --out grid --dry-run {shlex.join(options.split(" "))}'
-    return Trial(
-        one(line),
-        options,
-        (options.split()[0], *options.split(), 'seeds', 'plugs', 'Ray', 'srun', 'submitit'),
-        Accept.ANY,
-    )

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from .trials import REGISTRY, Accept, Scene, Trial, draw_content, flip_bits, one
+from .trials import REGISTRY, Accept, Scene, Trial, become, draw_content, flip_bits, one
 
 SAME, TOLD, REFUSED, ANY = Accept.SAME, Accept.TOLD, Accept.REFUSED, Accept.ANY
 
@@ -238,14 +238,8 @@ def missing(path: Path, draw: random.Random) -> Spoilt:
 
 @image
 def another_kind_of_file(path: Path, draw: random.Random) -> Spoilt:
-    path.unlink()
     kind = draw.choice(['FIFO', 'folder', 'link to itself', 'link to nothing', '/dev/zero', '/dev/null', '/dev/stdin'])
-    if kind == 'FIFO':
-        os.mkfifo(path)
-    elif kind == 'folder':
-        path.mkdir()
-    else:
-        path.symlink_to({'link to itself': path.name, 'link to nothing': 'nothing.png'}.get(kind, kind))
+    become(path, kind)
     return Spoilt(TOLD if kind != 'folder' else ANY, kind, names=('data',))
 
 

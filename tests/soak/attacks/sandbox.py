@@ -22,10 +22,6 @@ from .trials import Command
 
 TOOLS = {path.name: path for path in (ROOT / 'tools').rglob('*.py')}
 
-NORMALISED = (
-    "    data_preprocessor=dict(type='ClsDataPreprocessor', num_classes=2, mean=[127.5] * 3, std=[64.0] * 3),\n"
-)
-
 # --- configs: two epochs or iterations, with a checkpoint and a validation after each ---
 
 CLASSIFY = """
@@ -146,8 +142,6 @@ CONFIGS = {
     'windows.py': SWIN.replace('tiny.py', 'classify.py').replace('window_size=4', 'window_size=2'),
     'labels.py': LABELS,
     'early.py': EARLY,
-    # As mmpretrain's own configs, with the normalisation beside the model.
-    'outer.py': f'{CLASSIFIER.replace(NORMALISED, "")}data_preprocessor = dict(mean=[127.5] * 3, std=[64.0] * 3)\n',
     'segment.py': SEGMENT,
     'detect.py': DETECT,
 }

@@ -1,6 +1,7 @@
 """What an attack is: it damages a sandbox, and says which commands are run there and what may come of it."""
 
 import enum
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -160,6 +161,17 @@ def draw_content(kinds: dict[str, bytes], path: Path, draw: random.Random) -> st
     kind = draw.choice(list(kinds))
     path.write_bytes(kinds[kind])
     return kind
+
+
+def become(path: Path, kind: str) -> None:
+    """Puts something that is no file, or a link to a path, in the place of a file."""
+    path.unlink(missing_ok=True)
+    if kind == 'FIFO':
+        os.mkfifo(path)
+    elif kind == 'folder':
+        path.mkdir()
+    else:
+        path.symlink_to({'link to itself': path.name, 'link to nothing': 'nothing'}.get(kind, kind))
 
 
 def one(line: str, **settings) -> list[list[Command]]:

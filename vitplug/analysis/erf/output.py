@@ -9,9 +9,9 @@ import numpy as np
 
 from vitplug.analysis.study import drawing
 from vitplug.analysis.study.results import versions
-from vitplug.analysis.tables import format_table
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.images import GROUPS, LEVEL, Estimate
+from vitplug.tables import format_table
 
 from . import pictures
 from .results import Result

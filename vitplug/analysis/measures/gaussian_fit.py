@@ -106,11 +106,6 @@ def fit_gaussian(image: Tensor | np.ndarray, bounds: bool = True) -> GaussianFit
     return GaussianFit(*numbers, doubt='; '.join(_doubts(values.shape, *numbers[1:5])))
 
 
-def gaussian_map(fit: GaussianFit, hw: tuple[int, int]) -> np.ndarray:
-    """The fitted Gaussian on a map ``(h, w)``."""
-    return _gaussian(hw, fit.amp, fit.x, fit.y, fit.sigma_x, fit.sigma_y)
-
-
 def centre_bias(bias: Tensor, site: Site) -> Tensor:
     """The position bias of the central query, as the paper fits it: mean over heads, minimum subtracted.
 

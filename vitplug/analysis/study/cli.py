@@ -5,13 +5,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitplug.analysis.tables import format_table
 from vitplug.commands import call
 from vitplug.config.options import config_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.errors.stops import BadSample
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.tables import format_table
 
 from . import results
 from .attention import FEW

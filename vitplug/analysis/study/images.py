@@ -1,6 +1,5 @@
 """The images of an analysis: chosen once, read as a test reads them."""
 
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -98,21 +97,3 @@ def load_image(predictor: Predictor, path: Path, max_pixels: int) -> Loaded:
     except Exception as error:  # transforms of any kind
         raise Unreadable(f'{type(error).__name__}: {" ".join(str(error).split())}') from error
     return Loaded(path, inputs, as_picture(before, tuple(inputs.shape[-2:])))
-
-
-def load_images(
-    predictor: Predictor, paths: Sequence[Path], max_pixels: int, skipped: Callable[[Path, str], None]
-) -> Iterator[Loaded]:
-    """Reads images one after the other.
-
-    Args:
-        predictor: The model, with its pipeline.
-        paths: The image files.
-        max_pixels: Larger images are refused.
-        skipped: Called with the path and the reason for each image that cannot be used.
-    """
-    for path in paths:
-        try:
-            yield load_image(predictor, path, max_pixels)
-        except Unreadable as error:
-            skipped(path, str(error))

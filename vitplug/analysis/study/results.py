@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vitplug.analysis.tables import format_table
 from vitplug.files.atomic import AtomicBackend
 from vitplug.stacks import DISTRIBUTIONS, installed
 from vitplug.statistics.images import LEVEL, Estimate, paired
+from vitplug.tables import format_table
 
 from . import drawing
 from .measure import Measure, Shown

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ...attention.carry import Carry, carrying
 from ...attention.site import Site
+from ..learned import LearnedVectors
 from .bottleneck import BottleneckRefine
 
 if TYPE_CHECKING:
@@ -51,17 +52,13 @@ class Doubled(nn.Module):
         return 2 * x_BND
 
 
-class DoubledScale(nn.Module):
+class DoubledScale(LearnedVectors):
     """``2 scale x`` of a branch's tokens ``(B, N, D)``, ``scale`` of shape ``(D,)`` starting at 1e-5."""
 
-    def __init__(self, dims: int):
-        super().__init__()
-        self.scale = nn.Parameter(torch.empty(dims))
-        self.reset_parameters()
+    scale: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Gives the scale its start."""
-        nn.init.constant_(self.scale, SCALE_START)
+    def __init__(self, dims: int):
+        super().__init__(dims, scale=SCALE_START)
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         # In the precision of the scale, as LayerScale does: half precision has few digits left for such small numbers.

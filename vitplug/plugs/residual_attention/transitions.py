@@ -75,7 +75,7 @@ def align_tokens(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[
     if before.shift == now.shift:
         return scores, None
     if not isinstance(before, WindowLayout) or not isinstance(now, WindowLayout):
-        raise TypeError(f'{before} and {now} are shifted: expected a WindowLayout; window_align="index" takes others')
+        raise TypeError(f'{before} and {now}: tokens of shifted windows alone are found again')
     window_WN, place_WN = _find_tokens(before, now, scores.device)
     # Advanced indices around the slice of heads: B W N N H.
     found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]

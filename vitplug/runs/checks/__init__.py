@@ -23,17 +23,21 @@ def check_training(cfg) -> list[str]:
     Raises:
         ValueError, OSError or ImportError: as the single checks below say.
     """
-    check_scope(cfg)
+    _check_run(cfg)
     check_optimizer(cfg)
     check_amp(cfg)
-    check_launcher(cfg.launcher)
-    check_strategy(cfg)
     if not has_begun(cfg):
         check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') is True else 'load_from')
     check_writable(cfg.work_dir)
-    check_no_special_files(cfg.get('model'), 'model')
     found = check_data(cfg, splits=('train', 'val'))
     return [*found, *long_schedules(cfg), *unexpected_batch(cfg), *unused_strategy(cfg)]
+
+
+def _check_run(cfg) -> None:
+    check_scope(cfg)
+    check_launcher(cfg.launcher)
+    check_strategy(cfg)
+    check_no_special_files(cfg.get('model'), 'model')
 
 
 def check_testing(cfg) -> list[str]:
@@ -45,9 +49,6 @@ def check_testing(cfg) -> list[str]:
     Raises:
         ValueError, OSError or ImportError: as the single checks below say.
     """
-    check_scope(cfg)
-    check_launcher(cfg.launcher)
-    check_strategy(cfg)
+    _check_run(cfg)
     check_weights(cfg.load_from, option='CHECKPOINT')
-    check_no_special_files(cfg.get('model'), 'model')
     return [*check_data(cfg, splits=('test',)), *unused_strategy(cfg)]
