@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from vitplug.datasets.converting import converter_errors
+from vitplug.datasets.converting import convert_folder
 from vitplug.datasets.nuclei import convert
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('source', metavar='FOLDER', help='folder stage1_train, with one folder for each image')
-    parser.add_argument('--out', default='data/nuclei', metavar='FOLDER', help='folder to make')
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = build_parser()
-    args = parser.parse_args(argv)
-    with converter_errors(parser):
-        convert(args.source, args.out)
+    convert_folder(convert, __doc__, 'folder stage1_train, with one folder for each image', 'data/nuclei', argv)
 
 
 if __name__ == '__main__':

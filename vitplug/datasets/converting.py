@@ -1,7 +1,7 @@
 """What converters of data sets share: how they end, read images and write files. They need no OpenMMLab."""
 
-from argparse import ArgumentParser
-from collections.abc import Iterator
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,26 @@ def converter_errors(parser: ArgumentParser) -> Iterator[None]:
         parser.error(str(error))
     except (ImportError, OSError) as error:
         parser.exit(1, f'{parser.prog}: error: {error}\n')
+
+
+def convert_folder(
+    convert: Callable[[str, str], object], description: str, holds: str, out: str, argv: Sequence[str] | None
+) -> None:
+    """A command that converts one folder to another.
+
+    Args:
+        convert: Called with both folders.
+        description: What it does, for `--help`.
+        holds: What the first folder is.
+        out: The second folder, where the user names none.
+        argv: The command line; None for the process's own.
+    """
+    parser = ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
+    parser.add_argument('source', metavar='FOLDER', help=holds)
+    parser.add_argument('--out', default=out, metavar='FOLDER', help='folder to make')
+    args = parser.parse_args(argv)
+    with converter_errors(parser):
+        convert(args.source, args.out)
 
 
 def add_scene_options(parser: ArgumentParser, out: str, num_train: int, num_val: int) -> None:

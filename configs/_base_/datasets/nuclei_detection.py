@@ -1,6 +1,6 @@
 # Nuclei under the microscope, with boxes and masks in COCO's format: 256 x 256 to 1040 x 1388 pixels, 1 to 375 nuclei
 # each. Images are resized to a short side of at most 256 pixels, and trained on in crops.
-_base_ = '../loaders.py'
+_base_ = '../coco_folders.py'
 data_root = '{{$VITPLUG_NUCLEI:data/nuclei}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/nuclei.py FOLDER')
 metainfo = dict(classes=('nucleus',), palette=[(220, 20, 60)])
@@ -25,11 +25,9 @@ train_dataloader = dict(
     batch_size=8,
     num_workers=2,
     dataset=dict(
-        type='CocoDataset',
         data_root=data_root,
         ann_file='train.json',
         data_prefix=dict(img='train/'),
-        filter_cfg=dict(filter_empty_gt=True),
         metainfo=metainfo,
         pipeline=train_pipeline,
     ),
@@ -38,15 +36,13 @@ val_dataloader = dict(
     batch_size=4,
     num_workers=2,
     dataset=dict(
-        type='CocoDataset',
         data_root=data_root,
         ann_file='val.json',
         data_prefix=dict(img='val/'),
-        test_mode=True,
         metainfo=metainfo,
         pipeline=test_pipeline,
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='CocoMetric', ann_file=f'{data_root}/val.json', metric=['bbox', 'segm'])
+val_evaluator = dict(ann_file=f'{data_root}/val.json')
 test_evaluator = val_evaluator
