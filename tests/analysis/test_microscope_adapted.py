@@ -198,6 +198,12 @@ def test_a_compiled_model_is_read_as_its_own(tmp_path):
             r'images: torch\.float32 \(3, 32, 32\): expected tensors \(B, C, H, W\), normalised',
         ),
         (VIT, dict(images=['a.png']), ValueError, 'images: str: expected tensors'),
+        (
+            VIT,
+            dict(images=torch.zeros(1, 3, 40, 40)),
+            ValueError,
+            r'model: VisionTransformer does not run on an image \(1, 3, 40',
+        ),
         (VIT, dict(images=None), ValueError, 'images: NoneType: expected tensors'),
         (
             VIT,
