@@ -167,6 +167,7 @@ def test_a_model_is_as_it_was_afterwards(tmp_path):
     model.blocks[0].eval()
     vitplug.plug_in(model, 'gab')
     before = [module.training for module in model.modules()]
+    assert before[0] and not model.blocks[0].training and not model.blocks[0].plugs.training
     trained = [p.requires_grad_(index % 2 == 0).requires_grad for index, p in enumerate(model.parameters())]
     written(tmp_path, model, images())
     assert [module.training for module in model.modules()] == before
