@@ -167,6 +167,7 @@ def test_a_model_is_as_it_was_afterwards(tmp_path):
     model.blocks[0].eval()
     vitplug.plug_in(model, 'gab')
     before = [module.training for module in model.modules()]
+    assert before[0] and not model.blocks[0].training and not model.blocks[0].plugs.training
     trained = [p.requires_grad_(index % 2 == 0).requires_grad for index, p in enumerate(model.parameters())]
     written(tmp_path, model, images())
     assert [module.training for module in model.modules()] == before
@@ -198,6 +199,12 @@ def test_a_compiled_model_is_read_as_its_own(tmp_path):
             r'images: torch\.float32 \(3, 32, 32\): expected tensors \(B, C, H, W\), normalised',
         ),
         (VIT, dict(images=['a.png']), ValueError, 'images: str: expected tensors'),
+        (
+            VIT,
+            dict(images=torch.zeros(1, 3, 40, 40)),
+            ValueError,
+            r'model: VisionTransformer does not run on an image \(1, 3, 40',
+        ),
         (VIT, dict(images=None), ValueError, 'images: NoneType: expected tensors'),
         (
             VIT,

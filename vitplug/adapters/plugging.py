@@ -53,7 +53,9 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
             take_class(module)
         raise
     stock = find(inner, names.blocks)
-    _set(inner, names.blocks, PluggedBlocks(stock.children(), host).train(stock.training))
+    listed = PluggedBlocks(stock.children(), host)
+    listed.training = stock.training  # not `train()`: blocks keep their own modes
+    _set(inner, names.blocks, listed)
     inner.plugs = host.plugs.train(inner.training)
     # In the dict: the host holds the model, so it is no part of it. The stock list is kept for `unplug`.
     inner.__dict__['plug_host'], inner.__dict__['stock_blocks'] = host, stock

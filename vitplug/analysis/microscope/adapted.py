@@ -187,9 +187,9 @@ def _classify(subjects: Sequence[Adapted]) -> bool:
     """True if the models are classifiers.
 
     Raises:
-        ValueError: If one is and the other is not, or they have other classes than those that are named.
+        ValueError: If one is and the other is not, they have other classes than those that are named, or do not run.
     """
-    scores = {one.label: one.run(next(iter(one.images.values()))).sample.pred_score for one in subjects}
+    scores = {one.label: _first_scores(one) for one in subjects}
     without = [label for label, found in scores.items() if found is None]
     if without and len(without) < len(scores):
         raise ValueError(f'{without[0]}: {NO_LOGITS}, and the other does; give two classifiers, or two without')
@@ -198,3 +198,17 @@ def _classify(subjects: Sequence[Adapted]) -> bool:
         if count and one.classes is not None and len(one.classes) != count:
             raise ValueError(f'classes: {len(one.classes)} names, but the {one.label} has {count} classes')
     return not without
+
+
+def _first_scores(subject: Adapted) -> Tensor | None:
+    """The scores of the first image: a model that does not run on it is found before anything is measured."""
+    image = next(iter(subject.images.values()))
+    host = subject.backbone
+    try:
+        return subject.run(image).sample.pred_score
+    except Exception as error:  # of any kind, by any library
+        part = '' if host.model is subject.model else f', or its part that does, a {type(host.model).__name__}'
+        raise ValueError(
+            f'{subject.label}: {subject.name} does not run on an image {tuple(image.shape)} of {image.dtype}: {error}; '
+            f'give images as the model takes them, and a model that takes images alone{part}'
+        ) from error
