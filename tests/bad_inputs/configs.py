@@ -75,6 +75,12 @@ ROWS = rows({
              r"'vitplug\.VisionTransformer'"),
         'strategy of mmengine in its common runner':
             ('strategy.type=DDPStrategy', r"strategy\.type = 'DDPStrategy': .* need runner_type = 'FlexibleRunner'"),
+        'optimizer of another strategy':
+            ('strategy.type=DeepSpeedStrategy runner_type=FlexibleRunner',
+             r"optim_wrapper\.type = .*: DeepSpeedStrategy takes 'DeepSpeedOptimWrapper'.*docs/many_processes.md"),
+        'strategy of a missing package':
+            ('strategy.type=DeepSpeedStrategy runner_type=FlexibleRunner optim_wrapper.type=DeepSpeedOptimWrapper',
+             r"strategy\.type = 'DeepSpeedStrategy': .*pip install deepspeed"),
         'strategy in another runner':
             ('strategy.type=vitplug.FSDP2Strategy runner_type=FlexibleRunner',
              r"runner_type = 'FlexibleRunner': leave it out"),

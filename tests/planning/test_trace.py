@@ -1,5 +1,7 @@
 """Traced memory against torch's own tracker and against a real step, and traced operations against known counts."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,7 @@ from vitplug.planning.gpu_forms import as_on_a_gpu
 from vitplug.planning.measure_step import Variant, trace_step
 from vitplug.planning.trace import Trace
 from vitplug.tasks import TASKS
+from vitplug.tasks.step_losses import BOXES, _find_overlaps
 
 MIB = 2**20
 ARCH = dict(embed_dims=96, num_layers=3, num_heads=3, feedforward_channels=384)
@@ -108,6 +111,19 @@ def test_convolutions_of_3_x_3_take_a_workspace_where_algorithms_are_tried():
         peaks.append(trace.peak)
     # 6 x 6 numbers for each 4 x 4 of the input's 8 channels and the output's 4.
     assert peaks[1] - peaks[0] == 2 * (8 + 4) * 9 * 36 * 4
+
+
+def test_overlaps_of_boxes_with_anchors_exist_for_a_moment():
+    assigner = pytest.importorskip('mmdet.models.task_modules.assigners').MaxIoUAssigner(0.5, 0.5)
+    head = SimpleNamespace(assigner=assigner, prior_generator=SimpleNamespace(num_base_priors=[3, 2]))
+    with FakeTensorMode(), Trace(grain=1) as trace:
+        scores = [torch.empty(2, 3, 16, 16), torch.empty(2, 2, 8, 8)]
+        before = trace.current
+        _find_overlaps(head, scores)
+    pairs = 4 * BOXES * (3 * 16 * 16 + 2 * 8 * 8)
+    assert trace.current == before
+    # Corners and sides of the overlaps have two numbers a pair each.
+    assert 6 * pairs < trace.peak - before < 12 * pairs
 
 
 def test_products_are_counted_as_the_equations_say():

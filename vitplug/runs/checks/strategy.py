@@ -1,6 +1,9 @@
 """The strategy of a config: how several processes share one model."""
 
+from importlib.util import find_spec
+
 SHARDED = 'vitplug.FSDP2Strategy'
+DEEPSPEED, DEEPSPEED_WRAPPER = 'DeepSpeedStrategy', 'DeepSpeedOptimWrapper'
 
 
 def is_sharded_run(cfg) -> bool:
@@ -23,6 +26,8 @@ def check_strategy(cfg) -> None:
                 f"strategy.type = {kind!r}: mmengine's strategies need runner_type = 'FlexibleRunner'; vitplug's is "
                 f'{SHARDED}'
             )
+        if kind == DEEPSPEED:
+            _check_deepspeed(cfg)
         return
     if runner is not None:
         raise ValueError(f'runner_type = {runner!r}: leave it out, {SHARDED} has its own runner')
@@ -40,6 +45,19 @@ def check_strategy(cfg) -> None:
         raise ValueError(
             f'default_hooks.checkpoint.{elsewhere[0]}: sharded checkpoints go to a local or shared folder; set '
             "strategy.checkpoints = 'whole', or leave it out"
+        )
+
+
+def _check_deepspeed(cfg) -> None:
+    wrapper = (cfg.get('optim_wrapper') or {}).get('type')
+    if wrapper != DEEPSPEED_WRAPPER:
+        raise ValueError(
+            f'optim_wrapper.type = {wrapper!r}: {DEEPSPEED} takes {DEEPSPEED_WRAPPER!r}, with an optimizer and '
+            'without clip_grad: docs/many_processes.md has a config'
+        )
+    if find_spec('deepspeed') is None:
+        raise ValueError(
+            f'strategy.type = {DEEPSPEED!r}: the package deepspeed is missing: pip install deepspeed==0.18.9'
         )
 
 
