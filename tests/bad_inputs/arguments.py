@@ -314,6 +314,14 @@ ROWS = rows({
             ('--source data --out fashion',
              r'no train-images-idx3-ubyte\.gz in .*data: they are in the package dataset-fashion-mnist'),
     },
+    ('cifar10.py {}', 1): {
+        'CIFAR-10 without its binary files':
+            ('data --out cifar10', r'data: has no batches\.meta\.txt: unpack cifar-10-binary\.tar\.gz of https://'),
+    },
+    ('nuclei.py {}', 1): {
+        'nuclei without folders of masks':
+            ('data --out nuclei', r'data: expected folders IMAGE/images and IMAGE/masks, as stage1_train has them'),
+    },
     ('make_garment_scenes.py {}', 1): {
         'garments without photographs':
             ('--fashion-mnist data --out garments',

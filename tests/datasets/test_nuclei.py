@@ -1,6 +1,7 @@
 """The converter of nuclei: boxes and masks of the made COCO files, and wrong folders that are refused."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -53,7 +54,8 @@ def test_every_image_is_in_one_split_with_its_masks(public, tmp_path):
     assert sorted(files['train'] | files['val']) == [f'{name}.png' for name in NAMES]
     assert files['val'] and not files['train'] & files['val']
     for table in tables.values():
-        assert len(table['annotations']) == 2 * len(table['images'])
+        numbers = Counter(annotation['image_id'] for annotation in table['annotations'])
+        assert numbers == {image['id']: 2 for image in table['images']}
         first, second = table['annotations'][:2]
         assert (first['bbox'], first['area']) == ([3, 2, 7, 5], 34)
         assert (second['bbox'], second['area']) == ([20, 10, 10, 10], 99)
