@@ -3,7 +3,10 @@
 import pytest
 import torch
 from cases import HOSTS, ONE_GRID_HOSTS, images, randomize, vit
+from torch import nn
 from torch.testing import assert_close
+
+from vitplug.hosting import PixelGrid
 
 SIZES = [(32, 40), (37, 51), (40, 32)]
 EMBEDS = {
@@ -140,3 +143,11 @@ def test_bad_requests(case):
     _, found = model.forward_intermediates(images(32, 32), ('probs',), layers=[1])
     with pytest.raises(ValueError, match=message):
         model.maps_to_image(found, **{'layer': 1, 'image_size': (32, 32), **settings})
+
+
+def test_an_unfolding_of_numbers_is_the_convolution_of_pairs():
+    grid = PixelGrid((8, 9), (4, 4))
+    settings = dict(kernel_size=3, stride=2, padding=1, dilation=2)
+    assert grid.after(nn.Unfold(**settings)) == grid.after(nn.Conv2d(1, 1, **settings))
+    with pytest.raises(ValueError, match=r"padding='same': expected a number of pixels"):
+        grid.after(nn.Conv2d(1, 1, 3, padding='same'))
