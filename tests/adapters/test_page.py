@@ -30,7 +30,7 @@ def only_here():
         _MAPS[kind].update(found)
 
 
-NAMES = ['timm', 'transformers', 'torch', 'measures', 'microscope', 'readme']
+NAMES = ['timm', 'transformers', 'torch', 'measures', 'microscope', 'readme timm', 'readme transformers']
 
 
 @pytest.mark.parametrize('code', [*CODES, *OF_README], ids=NAMES)
