@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import importlib.util
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -85,3 +86,12 @@ def test_steps_are_told_once_the_compiler_was_used(can_compile, monkeypatch):
         scheduler.step()
         assert seen.pop() == (optimizer, (optimizer,), {}, before) and not seen
         assert parameter.item() == expected
+
+
+def test_a_hook_before_the_steps_of_an_optimizer_without_hooks():
+    """As DeepSpeed's are."""
+    seen = []
+    optimizer = SimpleNamespace(step=lambda *args, **kwargs: seen.append((args, kwargs)))
+    compat.register_step_pre_hook(optimizer, lambda *step: seen.append(step))
+    optimizer.step(1, closure=2)
+    assert seen == [(optimizer, (optimizer, 1), {'closure': 2}), ((1,), {'closure': 2})]

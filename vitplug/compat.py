@@ -64,9 +64,10 @@ def run_uncompiled_where_it_fails(forward: Callable) -> Callable:
 def register_step_pre_hook(optimizer: torch.optim.Optimizer, hook: Callable) -> None:
     """Has ``hook(optimizer, args, kwargs)`` called before every step of an optimizer, the first of `args`.
 
-    A process that has used the compiler of torch 2.1 calls torch's own hooks of optimizers no more.
+    A process that has used the compiler of torch 2.1 calls torch's own hooks of optimizers no more, and DeepSpeed's
+    optimizers have none.
     """
-    if CAN_COMPILE:
+    if CAN_COMPILE and hasattr(optimizer, 'register_step_pre_hook'):
         optimizer.register_step_pre_hook(hook)
         return
     step = optimizer.step
