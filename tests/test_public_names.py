@@ -10,6 +10,7 @@ import pytest
 import vitplug
 from vitplug import adapters, attention, backbones, checkpoints, plugs
 from vitplug.analysis import adapted
+from vitplug.analysis.microscope import adapted as of_microscope
 
 
 def test_import_alone_imports_nothing():
@@ -33,6 +34,7 @@ def test_every_name_is_that_of_its_package():
         **dict.fromkeys(('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'), adapters),
         'load_pretrained': checkpoints,
         'measure': adapted,
+        'microscope': of_microscope,
     }
     assert sorted(homes) == sorted(vitplug.__all__)
     assert all(getattr(vitplug, name) is getattr(home, name) for name, home in homes.items())
