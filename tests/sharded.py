@@ -1,7 +1,9 @@
 """What each of some processes runs in a test of sharded training: a module of its own, for processes import it anew."""
 
+import errno
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import cases
 import torch
@@ -19,6 +21,7 @@ from vitplug.checkpoints.safe_loading import refuse_pickled_code
 from vitplug.hosting import mark_padding
 from vitplug.plugs import PlugModules
 from vitplug.runs.cli import runner_class
+from vitplug.runs.saving.shards import write_shards
 from vitplug.runs.sharding import FSDP2Strategy, first_values
 
 BATCH = 4
@@ -118,6 +121,25 @@ def mixed_precision(rank, processes, port, path):
         grads = {p.grad.dtype for p in sharded.parameters() if p.grad is not None}
         found[host] = [one.detach() for one in (*whole, out)], grads
     torch.save(found, path)
+    os._exit(0)
+
+
+# --- a full disk ---
+
+
+def write_on_a_full_disk(rank, processes, port, folder):
+    """What a process is told if the first one cannot write what is not sharded."""
+    join(rank, processes, port)
+
+    def save(content, file):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    with patch('torch.save', save):
+        try:
+            write_shards(dict(epoch=1), str(folder / 'epoch_1.pth'))
+        except OSError as error:
+            (folder / f'{rank}.txt').write_text(str(error))
+    dist.barrier()
     os._exit(0)
 
 

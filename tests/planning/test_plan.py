@@ -7,6 +7,7 @@ import pytest
 import torch
 from mmengine.config import Config
 
+from vitplug.config.parts import averaging_hooks
 from vitplug.planning.cards import CARDS, GB, GIB, Card
 from vitplug.planning.measure_step import Step, Variant
 from vitplug.planning.memory_model import largest_batch, memory_of, usable
@@ -80,6 +81,14 @@ def test_small_batches_take_at_least_the_kernels_starts():
     assert (plan.compute_of(32), plan.compute_of(64)) == (small, large)
     assert plan.compute_of(16).low == pytest.approx(small.low / 2)  # the line gives 10 / 40 of it
     assert plan.compute_of(1e-9) == Band(10 * BEST.start, 10 * WORST.start)
+
+
+@pytest.mark.parametrize('place', ['default_hooks', 'custom_hooks'])
+def test_a_moving_average_counts_wherever_its_hook_stands(place):
+    hooks = [dict(type='IterTimerHook'), dict(type='mmpretrain.EMAHook', momentum=1e-4)]
+    kinds = dict(default_hooks=dict(timer=hooks[0], ema=hooks[1]), custom_hooks=hooks)
+    assert averaging_hooks(Config({place: kinds[place]})) == hooks[1:]
+    assert averaging_hooks(Config({place: None})) == []
 
 
 def test_rings_send_as_their_equations_say():

@@ -11,7 +11,7 @@ import torch
 import torch.multiprocessing as mp
 from cases import images
 from runs.test_distributed import free_port
-from sharded import BATCH, HOSTS, build, compare_first_values, mixed_precision, step, train
+from sharded import BATCH, HOSTS, build, compare_first_values, mixed_precision, step, train, write_on_a_full_disk
 from torch import nn
 from torch.testing import assert_close
 
@@ -231,6 +231,14 @@ def test_broken_folders_are_refused_and_run_no_code(change, message, four, tmp_p
     with pytest.raises(CheckpointNotRead, match=message):
         load_safely(str(folder))
     assert not (tmp_path / 'ran').exists()
+
+
+@pytest.mark.slow
+def test_all_processes_hear_of_a_full_disk(tmp_path):
+    start(write_on_a_full_disk, 2, tmp_path)
+    first, second = ((tmp_path / f'{rank}.txt').read_text() for rank in (0, 1))
+    assert 'process 0: [Errno 28] No space left on device' in first and 'process 0: cannot write' in second
+    assert not (tmp_path / 'epoch_1.pth').exists()
 
 
 @pytest.mark.parametrize('kind', ['shards', 'file'])

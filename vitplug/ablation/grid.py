@@ -9,7 +9,7 @@ import runpy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -25,10 +25,6 @@ from vitplug.plugs.text import NONE, label_of, parse_plugs
 
 from .records import GRID, read_object
 
-# Names in a grid file beside `base`.
-ENTRIES = (
-    *('axes', 'plugs', 'seeds', 'metric', 'greater_is_better', 'margin', 'baseline', 'options', 'keep', 'start_from'),
-)
 PLUGS_KEY = 'model.backbone.plugs'
 SEEDS = 3
 MOST_CELLS = 100_000
@@ -139,7 +135,7 @@ def read_grid_file(path: Path) -> GridFile:
         for name, value in found.items()
         if not name.startswith('_') and not isinstance(value, ModuleType | FunctionType | type)
     }
-    known = ('base', *ENTRIES)
+    known = [entry.name for entry in fields(GridFile)]
     for name in entries:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -169,7 +165,7 @@ def read_grid_json(folder: Path) -> GridFile:
         raise FileNotFoundError(f'{folder} has no {GRID}: name a config, a grid file or the folder of a grid')
     try:
         content = read_object(path)
-        return GridFile(base=content['base'], **{name: content[name] for name in ENTRIES if name in content})
+        return GridFile(**{entry.name: content[entry.name] for entry in fields(GridFile) if entry.name in content})
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f'{path} cannot be read: {error}') from error
 

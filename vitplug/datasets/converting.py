@@ -3,10 +3,13 @@
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+
+from vitplug.files.whole import write_whole
 
 
 @contextmanager
@@ -82,10 +85,7 @@ def write_png(path: Path, pixels: np.ndarray) -> None:
         if not np.array_equal(np.array(opened(path)), pixels):
             raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f'.{path.name}.partial')
-    Image.fromarray(pixels).save(partial, format='PNG')
-    partial.replace(path)
+    write_whole(path, partial(Image.fromarray(pixels).save, format='PNG'))
 
 
 def write_new(path: Path, data: bytes) -> bool:
@@ -101,7 +101,5 @@ def write_new(path: Path, data: bytes) -> bool:
         if path.read_bytes() != data:
             raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
         return False
-    partial = path.with_name(f'.{path.name}.partial')
-    partial.write_bytes(data)
-    partial.replace(path)
+    write_whole(path, lambda part: part.write_bytes(data))
     return True

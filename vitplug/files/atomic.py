@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from mmengine.fileio import LocalBackend, register_backend
 
-PARTIAL = '.{}.partial'
+from .whole import PARTIAL
+
 REPLACED = '.{}.replaced'
 # What a sharded checkpoint holds.
 OF_SHARDS = re.compile(r'\.metadata(\.tmp)?|rest\.pth|.+\.distcp')

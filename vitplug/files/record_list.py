@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from .atomic import PARTIAL
+from .whole import PARTIAL
 
 
 class RecordList:

@@ -40,8 +40,7 @@ class FSDP2Strategy:
             with a copy on each machine (HSDP); or a number, of which the number of processes is a multiple.
         mixed_precision: Arguments of torch's `MixedPrecisionPolicy` for backbones of vitplug, types by name, such as
             ``dict(param_dtype='bfloat16', reduce_dtype='float32')``. Their outputs are float32 by default. Batch norms,
-            necks, heads and losses keep the type of their parameters; `AmpOptimWrapper` autocasts heads, too. None
-            computes in the type of the parameters everywhere.
+            necks, heads and losses keep the type of their parameters. None computes in that type everywhere.
         activation_checkpointing: Whether blocks compute their activations again in backward (`with_cp`).
         reshard_after_forward: Whether a part is freed between forward and backward. False needs more memory and less
             communication; a number keeps it over so many processes.

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from vitplug.commands import add_device, command_parser
+from vitplug.files.whole import write_whole
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of, parse_plugs
 
 from .corpus import Corpus, find_files, make_batch, mask_words, read_documents
 from .models import MODELS, learn_vocabulary, masked_lm, read_vocabulary
-from .training import check_options, check_same, make_optimizer, one_line_errors, take_step, write_json, write_whole
+from .training import check_options, check_same, make_optimizer, one_line_errors, take_step, write_json
 
 HELD_OUT, MOST_HELD_OUT, MOST_TOKENS, STATE = 50, 512, 65536, 'state.pt'
 

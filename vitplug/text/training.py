@@ -4,16 +4,17 @@ Without OpenMMLab: transformers 5 and mmpretrain cannot be in one process.
 """
 
 import json
-import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from vitplug.files.whole import write_whole
 
 WEIGHT_DECAY, EPSILON, CLIP = 0.01, 1e-6, 1.0
 
@@ -98,14 +99,6 @@ def check_options(device: str | None, length: int, **above_0: float | None) -> s
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f'--device {device}: cannot be used ({error}); leave it out, or choose cpu') from error
     return device
-
-
-def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Writes a file under another name and renames it, so that it is never half there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f'{path.name}.part')
-    write(part)
-    os.replace(part, path)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -36,11 +36,7 @@ val_dataloader = dict(
     batch_size=4,
     num_workers=2,
     dataset=dict(
-        data_root=data_root,
-        ann_file='val.json',
-        data_prefix=dict(img='val/'),
-        metainfo=metainfo,
-        pipeline=test_pipeline,
+        train_dataloader['dataset'], ann_file='val.json', data_prefix=dict(img='val/'), pipeline=test_pipeline
     ),
 )
 test_dataloader = val_dataloader

@@ -18,6 +18,7 @@ from vitplug.analysis.measures.receptive_field import effective_receptive_field
 from vitplug.analysis.study.loaded import Loaded, as_picture
 from vitplug.analysis.study.observed import BASELINE, MODEL, Observed, Ran
 from vitplug.files.named import check_new_file
+from vitplug.files.whole import write_whole
 from vitplug.tasks.kept import Kept, kept_class
 from vitplug.tasks.outcomes import ClassOutcome, NoOutcome, Outcome
 from vitplug.tasks.targets import ClassLogit
@@ -85,7 +86,7 @@ def microscope(
             page = render(observe(subjects, list(named), limit, edits=edits), facts, limit)
         except OverBudget as error:
             raise ValueError(f'max_mb {max_mb:g}: {error}') from error
-    path.write_text(page, encoding='utf-8')
+    write_whole(path, lambda part: part.write_text(page, encoding='utf-8'))
     return path
 
 

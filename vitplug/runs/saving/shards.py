@@ -17,7 +17,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vitplug.checkpoints.shards import REST, SHARD, with_leaves
-from vitplug.files.atomic import PARTIAL, clear_folder, put_in_place
+from vitplug.files.atomic import clear_folder, put_in_place
+from vitplug.files.whole import PARTIAL
 
 from ..processes import any_process
 
