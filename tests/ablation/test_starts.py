@@ -58,7 +58,7 @@ def test_each_cell_starts_from_that_of_its_label_and_seed_and_others_wait(traine
         (
             lambda folder, path: [done.unlink() for done in folder.rglob('done.json')],
             ValueError,
-            r'no cell of .*trained is done: train that grid first',
+            r'no cell of .*trained is done and has its checkpoint: train that',
         ),
     ],
 )

@@ -279,6 +279,11 @@ def read_cell_files(out: Path) -> list[tuple[Path, dict]]:
     return found
 
 
+def finished_in(out: Path) -> set[tuple[str, int]]:
+    """Labels and seeds of the finished cells in a folder."""
+    return {(cell['label'], cell['seed']) for folder, cell in read_cell_files(out) if (folder / DONE).is_file()}
+
+
 def _data_of(content: Mapping) -> dict[str, Held]:
     """What a cell noted of its data; nothing in those of earlier versions."""
     return dict(data={key: (str(path), str(mark)) for key, (path, mark) in (content.get('data') or {}).items()})

@@ -26,9 +26,10 @@ from vitplug.progress import StatusLine, spoken
 from vitplug.runs.saving.lock import locked
 from vitplug.tables import format_table
 
-from .cells import Cell, plan_cells, write_cell, write_json
+from .cells import Cell, finished_in, plan_cells, write_cell, write_json
 from .checks import check_folder, check_metric, check_variants, chosen_margin, describe_change, read_earlier
 from .controller import Controller, Outcome, split_failed
+from .earlier_report import restore_cells
 from .engines import Engine, add_engine_options, make_engine
 from .grid import (
     KEEP,
@@ -38,6 +39,7 @@ from .grid import (
     baseline_of,
     is_grid_file,
     make_variants,
+    pairs,
     read_grid_file,
     read_grid_json,
     seeds_of,
@@ -112,6 +114,12 @@ def parser() -> argparse.ArgumentParser:
         const=128,
         metavar='N',
         help="measure on N images (default 128) whether the papers' mechanisms show in a folder's trained cells",
+    )
+    options.add_argument(
+        '--from-report',
+        type=Path,
+        metavar='FILE',
+        help="take the finished cells of the grid's report.json over, if its folder is lost",
     )
     options.add_argument('--retry', action='store_true', help='repeat failed cells, except those that would fail alike')
     options.add_argument('--retry-all', action='store_true', help='repeat all failed cells')
@@ -208,10 +216,14 @@ def prepare(
     cells = plan_cells(variants, grid.seeds, out, starts_of(grid, variants, out))
     first = (read_earlier(out) or {}).get('command', command)
     write_json(out / GRID, grid_content(grid, variants, first))
+    if args.from_report:
+        print(f'{restore_cells(args.from_report, out)} finished cells taken over from {args.from_report}')
+        cells = plan_cells(variants, grid.seeds, out, starts_of(grid, variants, out))
     changes = Changes(next(variant for variant in variants if variant.label == grid.baseline))
     for cell in cells:
         write_cell(cell, changes.of(cell.variant))
-    return cells, len(variants) * len(grid.seeds) - len(cells)
+    known = {(cell.variant.label, cell.seed) for cell in cells} | finished_in(out)
+    return cells, sum((variant.label, seed) not in known for variant, seed in pairs(variants, grid.seeds))
 
 
 def starts_of(grid: GridFile, variants: Sequence[Variant], out: Path) -> Starts | None:
@@ -221,7 +233,7 @@ def starts_of(grid: GridFile, variants: Sequence[Variant], out: Path) -> Starts 
     folder = Path(os.path.normpath(out / grid.start_from))
     found = find_starts(folder, [variant.label for variant in variants], grid.seeds)
     if not found:
-        raise ValueError(f'start_from: no cell of {folder} is done: train that grid first')
+        raise ValueError(f'start_from: no cell of {folder} is done and has its checkpoint: train that grid first')
     return found
 
 

@@ -252,8 +252,8 @@ def read_report(path: str | Path) -> Summary:
 
 
 def _read_cell(content: Mapping[str, Any], config_diff: str) -> Cell:
-    state, curve = State(content['state']), dict(content['curve'])
-    return Cell(**{**content, 'state': state, 'curve': curve}, config_diff=config_diff)
+    read = dict(state=State(content['state']), curve=dict(content['curve']), code=tuple(content.get('code') or ()))
+    return Cell(**content | read, config_diff=config_diff)
 
 
 def as_csv(summary: Summary) -> str:

@@ -14,7 +14,7 @@ from vitplug.checkpoints.pretrained import POSITION_TABLES
 from vitplug.runs.saving.folders import last_checkpoint
 
 from .grid import Variant
-from .records import GRID, State, read_cells, read_grid
+from .records import GRID, State, is_restored, read_cells, read_grid
 
 SHOWN = 3
 Starts = Mapping[tuple[str, int], Path]
@@ -22,7 +22,7 @@ Starts = Mapping[tuple[str, int], Path]
 
 
 def find_starts(folder: Path, labels: Sequence[str], seeds: Sequence[int]) -> dict[tuple[str, int], Path]:
-    """The last checkpoints of the finished cells of a grid.
+    """The last checkpoints of the finished cells of a grid; cells that were restored from a report have none.
 
     Args:
         folder: Folder of the grid.
@@ -42,7 +42,7 @@ def find_starts(folder: Path, labels: Sequence[str], seeds: Sequence[int]) -> di
             known = ', '.join(map(str, there))
             raise ValueError(f'start_from: {folder} has no {name} {absent[0]!r}: choose from {known}')
     cells = [cell for cell in read_cells(folder, grid) if cell.label in labels and cell.seed in seeds]
-    done = [cell for cell in cells if cell.state is State.DONE]
+    done = [cell for cell in cells if cell.state is State.DONE and not is_restored(folder / cell.folder)]
     found = {(cell.label, cell.seed): last_checkpoint(folder / cell.folder) for cell in done}
     lost = [key for key, path in found.items() if path is None or not path.is_file()]
     if lost:

@@ -1,0 +1,64 @@
+"""Grids that go on from a report, after their folder was lost."""
+
+import json
+
+import pytest
+from digit_grids import VIT
+from made_grid import make_grid
+
+from vitplug.ablation.cells import finished_in, plan_cells
+from vitplug.ablation.cli import starts_of
+from vitplug.ablation.earlier_report import restore_cells
+from vitplug.ablation.grid import GridFile, make_variants
+from vitplug.ablation.records import State
+from vitplug.ablation.report import read_report, write_report
+from vitplug.ablation.summary import summarise
+
+LABELS = ('none', 'gab')
+
+
+@pytest.fixture
+def report(tmp_path):
+    """The report of a grid of which one cell is not done."""
+    folder = make_grid(tmp_path / 'lost', seeds=(0, 1), labels=LABELS)
+    next(folder.glob('cells/gab_seed1_*/done.json')).unlink()
+    write_report(folder)
+    return folder / 'report.json'
+
+
+def test_finished_cells_are_as_they_were_and_others_are_trained(report, tmp_path):
+    out = tmp_path / 'new'
+    assert restore_cells(report, out) == 3
+    assert restore_cells(report, out) == 0
+    assert finished_in(out) == {('none', 0), ('gab', 0), ('none', 1)}
+    (out / 'grid.json').write_text((report.parent / 'grid.json').read_text())
+    before, after = (
+        {(cell.label, cell.seed): cell for cell in summary.cells if cell.state is State.DONE}
+        for summary in (read_report(report), summarise(out))
+    )
+    assert before == after
+
+
+def test_cells_of_other_settings_are_refused_when_the_grid_is_planned(report, tmp_path):
+    restore_cells(report, tmp_path / 'new')
+    grid = GridFile(VIT, plugs=LABELS, seeds=[0, 1])
+    with pytest.raises(ValueError, match=r'seed0_0123456789 is of another grid: .* with seed 0 had other'):
+        plan_cells(make_variants(grid), grid.seeds, tmp_path / 'new')
+
+
+def test_restored_cells_have_no_checkpoint_to_start_from(report, tmp_path):
+    restore_cells(report, tmp_path / 'new')
+    (tmp_path / 'new' / 'grid.json').write_text((report.parent / 'grid.json').read_text())
+    grid = GridFile(VIT, plugs=LABELS, seeds=[0, 1], start_from='../new')
+    with pytest.raises(ValueError, match=r'no cell of .*new is done and has its checkpoint'):
+        starts_of(grid, make_variants(grid), tmp_path / 'out')
+
+
+@pytest.mark.parametrize('folder', ['', '../elsewhere', 'cells', 'cells/..'])
+def test_folders_that_are_none_of_a_cell(report, tmp_path, folder):
+    content = json.loads(report.read_text())
+    content['cells'][0]['folder'] = folder
+    report.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r'folder = .* of none with seed 0 is none of a cell'):
+        restore_cells(report, tmp_path / 'new')
+    assert not (tmp_path / 'new').exists()
