@@ -7,13 +7,14 @@ from pathlib import Path
 from vitplug.runs.saving.folders import last_checkpoint
 
 from .cells import CELLS, HASH_DIGITS, files, write_json
+from .grid import GridFile
 from .records import CELL, DONE, VALIDATIONS, Cell, State
 
 MEASURED = ('value', 'best', 'seconds', 'memory_mib', 'parameters', 'iterations')
 FOLDER = re.compile(rf'{CELLS}/[\w.+=-]+_seed\d+_[0-9a-f]{{{HASH_DIGITS}}}')
 
 
-def restore_cells(path: Path, out: Path) -> int:
+def restore_cells(path: Path, out: Path, grid: GridFile) -> int:
     """Writes the finished cells of a ``report.json`` into the folder of a grid, where they have not begun.
 
     A report says nothing of data sets and checkpoints. Settings are compared when the cells of the grid are planned, by
@@ -22,18 +23,24 @@ def restore_cells(path: Path, out: Path) -> int:
     Args:
         path: The report.
         out: Folder of the grid.
+        grid: The grid; cells of other seeds are left out.
 
     Returns:
         How many cells were written.
 
     Raises:
-        FileNotFoundError: If there is no report.
-        ValueError: If it is no report, or lacks the folder of a cell.
+        ValueError: If there is no report, or it is of another grid or lacks the folder of a cell.
     """
     from .report import read_report  # loads matplotlib, which takes a second
 
     summary = read_report(path)
-    done = [cell for cell in summary.cells if cell.state is State.DONE]
+    base = summary.grid.facts.get('base')
+    if Path(str(base)).name != Path(grid.base).name or summary.grid.metric != grid.metric:
+        raise ValueError(
+            f'--from-report: {path} is of a grid with base {base} and metric {summary.grid.metric}, not {grid.base} '
+            f'and {grid.metric}: choose the report of this grid'
+        )
+    done = [cell for cell in summary.cells if cell.state is State.DONE and cell.seed in grid.seeds]
     for cell in done:
         if not FOLDER.fullmatch(cell.folder):
             raise ValueError(
