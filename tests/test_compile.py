@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from vitplug.attention import WindowLayout
 from vitplug.attention.grids import ceil_div
 from vitplug.compat import CAN_COMPILE
-from vitplug.hosting import shrink
+from vitplug.hosting.padding import shrink
 
 SIZE = (32, 48)
 SMALL = {'vit': VIT_ARCH | dict(num_layers=2), **dict.fromkeys(('swin', 'swin-v2'), SWIN_ARCH | dict(depths=[2, 1]))}

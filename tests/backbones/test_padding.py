@@ -93,16 +93,19 @@ def test_masks_pixel_by_pixel(case, prefix):
     batch, sizes, stride = case
     valid = padding.valid_sizes(mark_padding(torch.zeros(len(sizes), 1, *batch), sizes))
     if all(size == batch for size in sizes):
-        assert valid is padding.shrink(valid, stride) is padding.token_mask(valid, (3, 3)) is None
+        assert valid is padding.shrink(valid, stride) is padding.TokenMap((3, 3), valid).every(2).valid_BN is None
         return
     expected = [torch.zeros(batch, dtype=torch.bool) for _ in sizes]
     for mask, (height, width) in zip(expected, sizes, strict=True):
         mask[:height, :width] = True
+    tokens = padding.TokenMap(batch, valid, prefix)
     for cell in (stride, (2, 2), (2, 2)):
-        valid = padding.shrink(valid, cell)
         expected = [mask_oracle(mask, cell) for mask in expected]
-        got = padding.token_mask(valid, tuple(expected[0].shape), prefix)
-        assert got[:, :prefix].all() and torch.equal(got[:, prefix:], torch.stack(expected).flatten(1))
+        hw = tuple(expected[0].shape)
+        tokens = tokens.merged(hw, cell) if cell == stride else tokens.every(2)
+        assert tokens.hw == hw
+        assert tokens.valid_BN[:, :prefix].all()
+        assert torch.equal(tokens.valid_BN[:, prefix:], torch.stack(expected).flatten(1))
 
 
 @pytest.mark.parametrize(

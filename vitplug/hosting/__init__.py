@@ -10,7 +10,7 @@ from .heads import fit_heads, overlay
 from .materialise import materialise
 from .mlp import Mlp, feed_forward
 from .model import Merge, PluggedModel, Section
-from .padding import keep_padding, mark_padding, shrink, token_mask, valid_sizes
+from .padding import TokenMap, keep_padding, mark_padding, valid_sizes
 from .parts import num_parts
 from .pixels import PixelGrid
 
@@ -24,6 +24,7 @@ __all__ = [
     'PluggedModel',
     'Section',
     'SelfAttention',
+    'TokenMap',
     'build_plugs',
     'feed_forward',
     'find_plug',
@@ -34,7 +35,5 @@ __all__ = [
     'num_parts',
     'overlay',
     'plugs_text',
-    'shrink',
-    'token_mask',
     'valid_sizes',
 ]

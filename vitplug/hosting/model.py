@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, fused_attention
-from vitplug.attention.grids import ceil_div
 from vitplug.attention.intermediates import Reduce
 from vitplug.compat import replace, run_uncompiled_where_it_fails
 from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, BlockShape, LayerPlan, LayerPlugs, PlugModules, PlugSet
 
 from .edits import Edits, edited
-from .padding import shrink, token_mask, valid_sizes
+from .padding import TokenMap, shrink, valid_sizes
 from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
 
 # An output for each of a model's out_indices; a class token with a distillation token is a pair.
@@ -201,7 +200,7 @@ class PluggedModel(nn.Module):
                 num_layers=len(self.plugged_blocks()),
                 embed_dims=section.embed_dims,
                 shape=block.shape,
-                site=self._site(self.planned_layout, index, entering.hw),
+                site=self._site(self.planned_layout, index, TokenMap(entering.hw)),
                 stage=section.stage,
                 num_stages=sections[-1].stage + 1,
                 sockets=block.sockets,
@@ -227,42 +226,24 @@ class PluggedModel(nn.Module):
             if section.merge is not None:
                 entering = section.merge.place(entering)
 
-    def _site(
-        self,
-        layout: Callable[[int, tuple[int, int]], Layout],
-        index: int,
-        hw: tuple[int, int],
-        sizes_B2: Tensor | None = None,
-        valid_BN: Tensor | None = None,
-    ) -> Site:
+    def _site(self, layout: Callable[[int, tuple[int, int]], Layout], index: int, tokens: TokenMap) -> Site:
         """The site of a block.
 
         Args:
             layout: Makes the layout of the queries, as :meth:`layout`.
             index: Block index.
-            hw: Rows and columns of the tokens that enter the block.
-            sizes_B2: How many of them are valid, by image; None for all.
-            valid_BN: The mask of the valid ones.
+            tokens: The tokens that enter the block.
         """
         of_queries, of_keys = self.strides(index)
-        query_hw, valid_queries_BN = self._every(of_queries, hw, sizes_B2, valid_BN)
-        entering = None if of_queries == 1 else (hw[0], hw[1])
-        site = Site(layout(index, query_hw), index=index, valid=valid_queries_BN, entering=entering)
+        queries = tokens.every(of_queries)
+        entering = None if of_queries == 1 else tokens.hw
+        site = Site(layout(index, queries.hw), index=index, valid=queries.valid_BN, entering=entering)
         if of_keys == of_queries:
             return site
-        key_hw, valid_keys_BN = self._every(of_keys, hw, sizes_B2, valid_BN)
-        keys = self.key_layout(index, key_hw)
-        valid_keys = None if valid_keys_BN is None else keys.to_windows(valid_keys_BN.unsqueeze(-1)).squeeze(-1)
+        key_tokens = tokens.every(of_keys)
+        keys, valid_BN = self.key_layout(index, key_tokens.hw), key_tokens.valid_BN
+        valid_keys = None if valid_BN is None else keys.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)
         return replace(site, keys=keys, valid_keys=valid_keys)
-
-    def _every(
-        self, step: int, hw: tuple[int, int], sizes_B2: Tensor | None, valid_BN: Tensor | None
-    ) -> tuple[tuple[int, int], Tensor | None]:
-        """Every ``step``-th token of a map along both axes: the new map, and its valid tokens ``(B, N)``."""
-        if step == 1:
-            return (hw[0], hw[1]), valid_BN
-        hw = ceil_div(hw[0], step), ceil_div(hw[1], step)
-        return hw, token_mask(shrink(sizes_B2, (step, step)), hw, self.num_prefix)
 
     def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
         """The values worth watching that the plugs have learned, as they act: alpha, A, sigma, Lambda.
@@ -398,30 +379,27 @@ class PluggedModel(nn.Module):
         """Outputs of images ``(B, C, H, W)``; intermediates go to the recorder."""
         x_BND, hw = self.embed(images, **settings)
         x_BND, carry = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.plugs.start()
-        sizes_B2 = shrink(valid_sizes(images), self.image_stride)
-        valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
+        tokens = TokenMap(hw, shrink(valid_sizes(images), self.image_stride), self.num_prefix)
         outs: list[Tensor | tuple[Tensor, ...]] = []
         index, sections = 0, self.sections()
         for number, section in enumerate(sections):
             for block in section.blocks:
-                site = self._site(self.layout, index, hw, sizes_B2, valid_BN)
+                site = self._site(self.layout, index, tokens)
                 x_BND, carry = self.run_block(block, x_BND, site, carry, recorder)
-                hw, valid_BN = site.layout.hw, site.valid
-                sizes_B2 = shrink(sizes_B2, (self.strides(index)[0],) * 2)
+                tokens = tokens.every(self.strides(index)[0])
                 index += 1
             if number == len(sections) - 1:
-                site = Site(GlobalLayout(*hw, self.num_prefix), index=index - 1, valid=valid_BN)
+                site = Site(GlobalLayout(*tokens.hw, self.num_prefix), index=index - 1, valid=tokens.valid_BN)
                 record = recorder.at(index - 1) if recorder else None
                 if record is not None:
                     record.site = site
                 x_BND = self.plugs.finish(x_BND, site, carry, record)
-            out = self.plugs.drop_prefix(x_BND, self.num_extra_tokens), hw
+            out = self.plugs.drop_prefix(x_BND, self.num_extra_tokens), tokens.hw
             if section.merge is not None:
-                x_BND, hw = section.merge(x_BND, hw)
-                sizes_B2 = shrink(sizes_B2, section.merge.stride)
-                valid_BN = token_mask(sizes_B2, hw, self.num_prefix)
+                x_BND, hw = section.merge(x_BND, tokens.hw)
+                tokens = tokens.merged(hw, section.merge.stride)
             if number in self.out_indices:
-                outs.append(self.format_output(number, *((x_BND, hw) if self.out_after_downsample else out)))
+                outs.append(self.format_output(number, *((x_BND, tokens.hw) if self.out_after_downsample else out)))
         return tuple(outs)
 
     def run_block(

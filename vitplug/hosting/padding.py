@@ -63,17 +63,42 @@ def keep_padding(copied: Tensor, images: Tensor) -> Tensor:
     return copied
 
 
+class TokenMap:
+    """A map of tokens, and which of them belong to the images of a padded batch.
+
+    Args:
+        hw: Rows and columns of tokens.
+        sizes_B2: Valid rows and columns of each image, from the first on; None if all are.
+        num_prefix: Prefix tokens, which are valid.
+
+    Attributes:
+        valid_BN: Mask ``(B, num_prefix + h * w)``, True for valid tokens; None if all are.
+    """
+
+    def __init__(self, hw: tuple[int, int], sizes_B2: Tensor | None = None, num_prefix: int = 0):
+        self.hw, self.sizes_B2, self.num_prefix = (hw[0], hw[1]), sizes_B2, num_prefix
+        self.valid_BN = None if sizes_B2 is None else self._mask(sizes_B2)
+
+    def every(self, step: int) -> 'TokenMap':
+        """Every ``step``-th token along both axes, from the first on."""
+        if step == 1:
+            return self
+        return self.merged((ceil_div(self.hw[0], step), ceil_div(self.hw[1], step)), (step, step))
+
+    def merged(self, hw: tuple[int, int], stride: tuple[int, int]) -> 'TokenMap':
+        """The map ``hw`` after ``stride`` rows and columns were merged into one."""
+        return TokenMap(hw, shrink(self.sizes_B2, stride), self.num_prefix)
+
+    def _mask(self, sizes_B2: Tensor) -> Tensor:
+        rows_Bh, cols_Bw = (
+            torch.arange(n, device=v.device) < v[:, None] for n, v in zip(self.hw, sizes_B2.T, strict=True)
+        )
+        mask_BN = (rows_Bh[:, :, None] & cols_Bw[:, None]).flatten(1)
+        return torch.cat((mask_BN.new_ones(mask_BN.shape[0], self.num_prefix), mask_BN), dim=1)
+
+
 def shrink(sizes_B2: Tensor | None, stride: tuple[int, int]) -> Tensor | None:
     """Heights and widths after ``stride`` rows and columns are merged into one, rounded up."""
     return (
         None if sizes_B2 is None else torch.stack([ceil_div(n, s) for n, s in zip(sizes_B2.T, stride, strict=True)], 1)
     )
-
-
-def token_mask(sizes_B2: Tensor | None, hw: tuple[int, int], num_prefix: int = 0) -> Tensor | None:
-    """Mask ``(B, num_prefix + h * w)``, True for valid tokens; prefix tokens are valid."""
-    if sizes_B2 is None:
-        return None
-    rows_Bh, cols_Bw = (torch.arange(n, device=v.device) < v[:, None] for n, v in zip(hw, sizes_B2.T, strict=True))
-    mask_BN = (rows_Bh[:, :, None] & cols_Bw[:, None]).flatten(1)
-    return torch.cat((mask_BN.new_ones(mask_BN.shape[0], num_prefix), mask_BN), dim=1)
