@@ -1,7 +1,7 @@
 """Every host with every plug through ONNX: right at sizes and batches that were not traced, or refused by name.
 
-`PYTHONPATH=.:tests python tests/export/test_every_plug.py [HOST...] [--plugs NAME...]` prints the table of all as
-Markdown, one row as soon as it is known; about a minute each. Models are of :mod:`cases`, in float32.
+`PYTHONPATH=.:tests/helpers python tests/export/test_every_plug.py [HOST...] [--plugs NAME...]` prints the table of all
+as Markdown, one row as soon as it is known; about a minute each. Models are of :mod:`cases`, in float32.
 """
 
 import argparse

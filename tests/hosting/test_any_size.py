@@ -1,6 +1,7 @@
 """A model that torch exports once takes images and batches of sizes that were not traced: every host, with plugs.
 
-`PYTHONPATH=.:tests python tests/hosting/test_any_size.py` goes through every plug on every host, which takes an hour.
+`PYTHONPATH=.:tests/helpers python tests/hosting/test_any_size.py` goes through every plug on every host, which takes
+an hour.
 """
 
 import sys
