@@ -87,8 +87,8 @@ FILES = {
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize('reader', READERS)
 @pytest.mark.parametrize('file', FILES)
+@pytest.mark.parametrize('reader', READERS)
 def test_no_tool_reads_it(file, reader, folder):
     make, name = FILES[file]
     make(folder)

@@ -437,7 +437,7 @@ SWIN_ARCHS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('size', [(32, 32), (37, 51)], ids=str)
 @pytest.mark.parametrize('case', SETTINGS)
 @pytest.mark.parametrize('arch', SWIN_ARCHS)
