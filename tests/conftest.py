@@ -1,5 +1,6 @@
 """Shared settings."""
 
+import gc
 import logging
 import os
 import signal
@@ -48,6 +49,12 @@ def pytest_collection_modifyitems(config, items):
         kept = quick(items)
         config.hook.pytest_deselected(items=without(items, kept))
         items[:] = kept
+
+
+def pytest_collection_finish():
+    """Takes modules and tests out of the sight of garbage collection: mmengine asks for one with every data set."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
