@@ -158,6 +158,14 @@ def _no_template():
         sys.modules['bad_inputs'].clean()
 
 
+@pytest.fixture(scope='session')
+def digits(tmp_path_factory):
+    """A tiny digits data set, which tests copy before they change it."""
+    from small_models import small_digits
+
+    return small_digits(tmp_path_factory, (20, 10), (4, 3))
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Tiny configs, their data and the checkpoint of a training."""

@@ -89,6 +89,7 @@ def test_quick_looks_at_imports_only(capsys):
     assert 'mmcv.ops' in out and 'a step of' not in out and 'plugs in' not in out
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_missing_ops_are_named_with_their_remedy():
     code = (
@@ -293,6 +294,7 @@ def test_gradients_that_are_not_finite_are_a_fault():
         doctor._check_finite(model(torch.ones(1, 1)).sum() * float('inf'), model)
 
 
+@pytest.mark.integration
 def test_set_up_asks_for_wheels_before_any_package_is_installed():
     code = """import sys
 for name in ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'numpy'):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from launcher_programs import write_programs
-from small_models import small_digits
+
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs' / 'digits'
@@ -30,12 +31,6 @@ TWO_ITERATIONS = {
     DETECTION: ('train_cfg.max_iters=2', 'train_cfg.val_interval=2'),
 }
 METRICS = {CLASSIFICATION: 'accuracy/top1', SEGMENTATION: 'mIoU', DETECTION: 'coco/segm_mAP'}
-
-
-@pytest.fixture(scope='session')
-def digits(tmp_path_factory):
-    """A tiny digits data set."""
-    return small_digits(tmp_path_factory, (20, 10), (4, 2))
 
 
 @pytest.fixture

@@ -27,6 +27,8 @@ from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
 
+pytestmark = pytest.mark.integration
+
 PLAIN = 'model = dict(backbone=dict(with_cls_token=True))'
 GAB = "model = dict(backbone=dict(plugs=[dict(type='GaussianAttentionBias')]))"
 REFINER = "model = dict(backbone=dict(with_cls_token=True, plugs=[dict(type='Refiner')]))"

@@ -231,6 +231,7 @@ def refuse(graph, inputs):
     raise RuntimeError('no backend')
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_whole_model_is_compiled_as_far_as_its_operators_allow(tmp_path):
     make_digit_scenes(tmp_path, num_classification=(10, 10), num_scenes=(8, 1), log=lambda line: None)
@@ -268,6 +269,7 @@ def test_bad_options(argv, capsys):
     assert stop.value.code == 2 and argv[1] in capsys.readouterr().err
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_attention_part_needs_torch_alone(tmp_path):
     code = """

@@ -66,6 +66,7 @@ def test_every_plug(plug):
     run('UniformHead(mode="append")' if plug == 'UniformHead' else plug)
 
 
+@pytest.mark.integration
 def test_openmmlab_is_not_needed():
     tests = Path(__file__).parents[1]
     paths = (Path(__file__).parent, tests / 'helpers', tests.parent)

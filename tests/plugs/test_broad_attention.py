@@ -398,6 +398,7 @@ def assert_same_in_host(plain, plugged, got, expected):
     assert_close(gradients(got, leaves[0]), gradients(expected, leaves[1]))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize('size', [(32, 40), (24, 24), (8, 8)], ids=str)
 @pytest.mark.parametrize('case', SETTINGS)
 @pytest.mark.parametrize('has_cls', [True, False])

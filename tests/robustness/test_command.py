@@ -24,6 +24,8 @@ from vitplug.robustness.columns import read_columns
 from vitplug.robustness.results import JSON
 from vitplug.robustness.suites import Options
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 CB = "model = dict(backbone=dict(plugs=[dict(type='ContextBroadcast')]))"
 BOTH = 'tiny.py trained.pth cb.py cb.pth'
@@ -43,8 +45,7 @@ def template(tmp_path_factory):
     with contextlib.chdir(folder):
         for config, path in (('tiny.py', 'trained.pth'), ('cb.py', 'cb.pth')):
             train(config, path)
-    yield folder
-    bad_inputs.clean()
+    return folder
 
 
 @pytest.fixture
