@@ -1,5 +1,6 @@
 """Shared settings."""
 
+import functools
 import gc
 import logging
 import os
@@ -69,6 +70,22 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _configs_are_formatted_once():
+    """Commands write the same configs again and again, and yapf is slow."""
+    from yapf.yapflib import yapf_api
+
+    @functools.cache
+    def formatted(text, style, options, format_code=yapf_api.FormatCode):
+        return format_code(text, style_config=dict(style), **dict(options))
+
+    def once(text, style_config, **options):
+        return formatted(text, tuple(style_config.items()), tuple(options.items()))
+
+    with mock.patch.object(yapf_api, 'FormatCode', once):
+        yield
 
 
 @pytest.fixture(autouse=True)
