@@ -87,6 +87,7 @@ def test_split_uses_every_scan_once_and_a_fifth_of_each_digit_for_validation(poo
     assert any(a.tolist() != b.tolist() for a, b in zip(split['val'], ds.split_scans(labels, 6)['val'], strict=True))
 
 
+@pytest.mark.integration
 def test_no_validation_scan_is_in_any_training_picture(tmp_path):
     # Enough pictures that nearly every scan is drawn: a leak would not stay hidden by chance.
     root = tmp_path / 'digits'

@@ -312,6 +312,7 @@ def top_left(layout, shares):
     return torch.cat((mask.new_ones(2, layout.num_prefix), mask.flatten(1)), dim=1)
 
 
+@pytest.mark.integration
 @given(
     plans=pooling_hierarchies(),
     settings=options,
