@@ -35,6 +35,7 @@ TAKEN = {
 }
 
 
+@pytest.mark.integration
 def test_this_stack_is_in_order(capsys):
     assert doctor.main() == 0
     out = capsys.readouterr().out
@@ -246,6 +247,7 @@ def test_backbones_that_do_not_import_are_reported(monkeypatch, capsys):
     assert 'vitplug.backbones' in capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_a_missing_package_is_named(monkeypatch, capsys):
     monkeypatch.setattr(doctor, 'NEEDS', (doctor.Need('no_such_package', 'tests', 'pip install it'),))
     assert doctor.main() == 1

@@ -308,6 +308,7 @@ def test_another_network_is_refused_by_the_argument_that_makes_it(saved, case):
     assert_loaded(same, stock.state_dict())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('host', [vit, swin], ids=['vit', 'swin'])
 def test_every_tensor_counts(saved, host):
     """One tensor less or more is refused, whichever it is."""

@@ -38,6 +38,7 @@ def check(host: str, plugs) -> None:
                 assert {out.device.type for out in outs} == {'cuda'}
 
 
+@pytest.mark.integration
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize('plugs', PLUGS)
 @pytest.mark.parametrize('host', HOSTS)

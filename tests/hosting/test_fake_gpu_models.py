@@ -64,6 +64,7 @@ def check(name: str, plugs: str, with_cp: bool) -> None:
             assert loss.device.type == 'cuda' and loss.requires_grad
 
 
+@pytest.mark.integration
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize('with_cp', [False, True], ids=['', 'with_cp'])
 @pytest.mark.parametrize(('name', 'plugs'), CASES)
