@@ -1,5 +1,6 @@
 # make demo   train and evaluate three small models on real images, write a table and pictures (one: TASK=detection)
-# make test   lint and run the quick tests; make test-all runs every test, make test-huggingface those that need transformers
+# make test   lint and run the unit tests; make test-integration runs trainings and commands, make test-all every test,
+#             make test-huggingface those that need transformers
 # make bench  measure the cost of every plug (half an hour or more, needs an idle machine)
 # Each target sets up $(VENV) first and skips finished steps.
 # make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it
@@ -36,10 +37,10 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-tasks test test-all test-huggingface bench lint format docs docs-serve
+.PHONY: help setup demo demo-tasks test test-integration test-all test-huggingface bench lint format docs docs-serve
 
 help:
-	@sed -n '1,6s/^# //p' Makefile
+	@sed -n '/^#/!q;s/^# //p' Makefile
 
 # --- set-up: one stamp per finished step, so that an interrupted set-up resumes at the next step ---
 
@@ -104,11 +105,16 @@ demo: demo-tasks setup
 demo-tasks: $(DONE)/venv
 	@PYTHONPATH=. $(PY) tools/demo.py --task '$(TASK)' --dry-run
 
+PYTEST := $(PY) -m pytest -n auto --dist worksteal
+
 test: setup lint
-	@$(PY) -m pytest -n auto --dist worksteal --quick
+	@$(PYTEST) --quick -m 'not integration'
+
+test-integration: setup
+	@$(PYTEST) --quick -m integration
 
 test-all: setup lint
-	@$(PY) -m pytest -n auto --dist worksteal
+	@$(PYTEST)
 
 # mmpretrain cannot be imported beside transformers 5, so that lies in a folder of its own.
 HUGGINGFACE := $(VENV)/huggingface

@@ -1,11 +1,12 @@
 """Shared settings."""
 
+import functools
+import gc
 import logging
 import os
 import signal
 import sys
 from unittest import mock
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def pytest_addoption(parser):
     parser.addoption(
         '--quick',
         action='store_true',
-        help='leave out slow tests, and run each clause of the contract on one host a plug',
+        help='leave out slow tests and run samples of large tables, each clause of the contract on one host a plug',
     )
 
 
@@ -40,34 +41,21 @@ def pytest_configure(config):
         config.pluginmanager.register(ContractOfPlug(path))
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m leaves tests out, so that the sample is the same with any -m
 def pytest_collection_modifyitems(config, items):
     """Keeps the quick tests where only these are asked for."""
     if config.getoption('--quick'):
-        kept = [item for item in items if _is_quick(item)]
-        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        from sampling import quick, without
+
+        kept = quick(items)
+        config.hook.pytest_deselected(items=without(items, kept))
         items[:] = kept
 
 
-def _is_quick(item) -> bool:
-    return item.get_closest_marker('slow') is None and _is_sampled(item) and _is_drawn(item)
-
-
-def _is_sampled(item) -> bool:
-    sampled = item.get_closest_marker('sampled')
-    return sampled is None or crc32(item.name.encode()) % sampled.args[0] == 0
-
-
-def _is_drawn(item) -> bool:
-    """Of a test over hosts and plugs: whether this is the plug's host. Another test pairs them another way."""
-    from cases import HOSTS, PLUGS
-
-    params = item.callspec.params if hasattr(item, 'callspec') else {}
-    pair = params.get('host'), params.get('plugs')
-    if not all(isinstance(name, str) for name in pair) or pair[0] not in HOSTS or pair[1] not in PLUGS:
-        return True
-    others = {name: index for name, index in item.callspec.indices.items() if name not in ('host', 'plugs')}
-    clause = crc32(f'{item.originalname} {sorted(others.items())}'.encode())
-    return (list(HOSTS).index(pair[0]) + list(PLUGS).index(pair[1]) + clause) % len(HOSTS) == 0
+def pytest_collection_finish():
+    """Takes modules and tests out of the sight of garbage collection: mmengine asks for one with every data set."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -82,6 +70,22 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _configs_are_formatted_once():
+    """Commands write the same configs again and again, and yapf is slow."""
+    from yapf.yapflib import yapf_api
+
+    @functools.cache
+    def formatted(text, style, options, format_code=yapf_api.FormatCode):
+        return format_code(text, style_config=dict(style), **dict(options))
+
+    def once(text, style_config, **options):
+        return formatted(text, tuple(style_config.items()), tuple(options.items()))
+
+    with mock.patch.object(yapf_api, 'FormatCode', once):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -169,6 +173,14 @@ def _no_template():
     yield
     if 'bad_inputs' in sys.modules:
         sys.modules['bad_inputs'].clean()
+
+
+@pytest.fixture(scope='session')
+def digits(tmp_path_factory):
+    """A tiny digits data set, which tests copy before they change it."""
+    from small_models import small_digits
+
+    return small_digits(tmp_path_factory, (20, 10), (4, 3))
 
 
 @pytest.fixture

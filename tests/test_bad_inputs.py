@@ -25,6 +25,7 @@ def changes(folder, before):
     return [path for path, content in before.items() if after.get(path) != content]
 
 
+@pytest.mark.integration
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize('row', ALL, ids=lambda row: row.title)
 def test_row(row, folder):
@@ -54,6 +55,7 @@ def test_page_has_the_messages_of_its_cases(title, said):
     assert re.search(row.error, said.replace('&lt;', '<'))
 
 
+@pytest.mark.integration
 def test_sound_input_passes(folder):
     """Otherwise any message would do."""
     for command in ('train.py tiny.py', 'test.py tiny.py good.pth', 'get_flops.py swin.py --shape 32'):
@@ -86,9 +88,10 @@ FILES = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize('reader', READERS)
 @pytest.mark.parametrize('file', FILES)
+@pytest.mark.parametrize('reader', READERS)
 def test_no_tool_reads_it(file, reader, folder):
     make, name = FILES[file]
     make(folder)
@@ -99,6 +102,7 @@ def test_no_tool_reads_it(file, reader, folder):
     assert not (folder / 'harm').exists() and not (folder / 'new.pth').exists()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('command', ['convert.py bad.pth new.pth', 'test.py tiny.py bad.pth'])
 def test_a_pickle_runs_where_the_flag_says_so(command, folder):
     UNTRUSTED['a pickle that would make a folder'](folder)
@@ -106,6 +110,7 @@ def test_a_pickle_runs_where_the_flag_says_so(command, folder):
     assert (folder / 'harm').exists()
 
 
+@pytest.mark.integration
 def test_class_weights_run_where_the_flag_says_so(folder):
     bad_inputs.write('w.pkl', pickle.dumps(bad_inputs.Malicious()))(folder)
     bad_inputs.class_weight('w.pkl')(folder)
@@ -113,6 +118,7 @@ def test_class_weights_run_where_the_flag_says_so(folder):
     assert (folder / 'harm').exists()
 
 
+@pytest.mark.integration
 def test_text_of_a_config_in_a_checkpoint_is_not_run(folder):
     """mmengine runs it when a training is resumed."""
     changed(code_in_meta)(folder)

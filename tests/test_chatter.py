@@ -32,6 +32,7 @@ def test_whole_known_lines_are_left_out(texts, kept, monkeypatch):
     assert stream.getvalue() == kept and sys.stdout.isatty() is False
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_a_tool_without_them():
     """The libraries print them when they are imported."""

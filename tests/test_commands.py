@@ -53,6 +53,7 @@ def test_every_tool_is_a_command_and_runs_the_same_function():
             assert f'from {command.module} import {command.function}\n' in text
 
 
+@pytest.mark.integration
 def test_overview_needs_no_torch():
     code = "import sys, vitplug.cli as c; c.main(['--help']); print({'torch', 'mmengine', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
@@ -77,6 +78,7 @@ def test_wrong_command_names_the_nearest(typed, answer, capsys):
     assert told.startswith('vitplug: error: ') and answer in told and '\x1b' not in told
 
 
+@pytest.mark.integration
 def test_program_and_its_messages_say_the_same(tmp_path):
     """In a process, as a user calls it; also a status other than 0."""
     (tmp_path / 'a.py').write_text('')
@@ -119,6 +121,7 @@ def test_commands_that_are_named_exist():
     assert found <= set(COMMANDS) and len(found) > 3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     'imports', ['import vitplug\nfrom mmengine import Config', 'from mmengine import Config\nimport vitplug']
 )

@@ -21,6 +21,8 @@ SIZE = (32, 48)
 SMALL = {'vit': VIT_ARCH | dict(num_layers=2), **dict.fromkeys(('swin', 'swin-v2'), SWIN_ARCH | dict(depths=[2, 1]))}
 
 
+@pytest.mark.integration
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin'])
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_compiles_to_one_graph_once(host, plugs):

@@ -56,6 +56,7 @@ def summary_of(plug, folder):
     return run.returncode, {host: (*map(int, counts), reason) for host, *counts, reason in rows}
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_hosts_that_refuse_the_plug_are_skipped_with_the_reason(tmp_path):
     status, hosts = summary_of('own_plugs:Pairs', tmp_path)
@@ -65,6 +66,7 @@ def test_hosts_that_refuse_the_plug_are_skipped_with_the_reason(tmp_path):
     assert all(hosts[host] == (1, 0, 0, '') for host in ('vit-even-heads', 'swin', 'pit', 'mvit-cls'))
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize('plug, counts', [('own_plugs:Refusing', (0, 0, 1)), ('own_plugs.Failing', (0, 1, 0))])
 def test_a_plug_that_no_host_takes_does_not_pass(plug, counts, tmp_path):

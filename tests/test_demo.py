@@ -196,6 +196,7 @@ def test_unknown_tasks_are_refused(text, words):
     assert words in str(error.value)
 
 
+@pytest.mark.integration
 def test_unknown_task_is_refused_before_set_up():
     """By a Python without site packages, as set-up has it; nothing is made."""
     command = [sys.executable, '-S', str(demo.ROOT / 'tools' / 'demo.py'), '--task', 'detction', '--dry-run']

@@ -132,6 +132,7 @@ def parse_pytest(args: list[str]) -> None:
     options.add_argument('-x', action='store_true')
     options.add_argument('-s', action='store_true')
     options.add_argument('-m')
+    options.add_argument('--quick', action='store_true')
     options.add_argument('--plug')
     options.add_argument('--hypothesis-profile', choices=('vitplug', 'fresh'))
     options.add_argument('paths', nargs='*', type=lambda path: str((ROOT / path).resolve(strict=True)))

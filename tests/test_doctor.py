@@ -35,6 +35,7 @@ TAKEN = {
 }
 
 
+@pytest.mark.integration
 def test_this_stack_is_in_order(capsys):
     assert doctor.main() == 0
     out = capsys.readouterr().out
@@ -89,6 +90,7 @@ def test_quick_looks_at_imports_only(capsys):
     assert 'mmcv.ops' in out and 'a step of' not in out and 'plugs in' not in out
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_missing_ops_are_named_with_their_remedy():
     code = (
@@ -245,6 +247,7 @@ def test_backbones_that_do_not_import_are_reported(monkeypatch, capsys):
     assert 'vitplug.backbones' in capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_a_missing_package_is_named(monkeypatch, capsys):
     monkeypatch.setattr(doctor, 'NEEDS', (doctor.Need('no_such_package', 'tests', 'pip install it'),))
     assert doctor.main() == 1
@@ -293,6 +296,7 @@ def test_gradients_that_are_not_finite_are_a_fault():
         doctor._check_finite(model(torch.ones(1, 1)).sum() * float('inf'), model)
 
 
+@pytest.mark.integration
 def test_set_up_asks_for_wheels_before_any_package_is_installed():
     code = """import sys
 for name in ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'numpy'):

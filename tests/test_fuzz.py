@@ -81,6 +81,7 @@ def test_any_value_of_a_backbone(host, data):
     refused(lambda: build(**{key: value}), names_of(key, value))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('host', HOSTS)
 @examples(200)
 @given(data=st.data())

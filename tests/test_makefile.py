@@ -1,12 +1,17 @@
 """Set-up of the stacks: what `make` would run, and what it runs with a Python that only writes down its arguments."""
 
 import os
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from vitplug.stacks import STACKS
+
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = ('venv', 'torch', 'mmcv', 'vitplug', 'checked')
@@ -32,6 +37,22 @@ def test_a_stack_has_its_own_environment_constraints_and_packages(stack):
     assert ' torch torchvision ' in torch and vitplug.endswith(f"-e '.[{stack.extra},test]'")
     assert all(' --no-build-isolation ' in line and f' {stack.mmcv}' in line for line in (cached, uncached))
     assert ' --find-links' not in done.stdout
+
+
+@pytest.mark.parametrize('marks', [set(), {'integration'}, {'sampled'}, {'integration', 'sampled'}], ids=str)
+def test_every_quick_test_is_in_one_of_both_targets(marks):
+    done = make('--dry-run', 'test', 'test-integration')
+    runs = [shlex.split(line) for line in done.stdout.splitlines() if ' -m pytest ' in line]
+    assert len(runs) == 2 and all('--quick' in run for run in runs), done.stdout
+    chosen = [Expression.compile(run[-1]).evaluate(lambda name: name in marks) for run in runs]
+    assert chosen.count(True) == 1
+
+
+def test_help_names_targets_alone():
+    named = set(re.findall(r'make ([a-z-]+)', make('help').stdout))
+    assert {'demo', 'test', 'test-integration', 'docs'} <= named
+    for target in named:
+        assert make('--dry-run', target).returncode == 0, target
 
 
 def test_unknown_stacks_are_refused():

@@ -13,6 +13,7 @@ from vitplug.analysis import adapted
 from vitplug.analysis.microscope import adapted as of_microscope
 
 
+@pytest.mark.integration
 def test_import_alone_imports_nothing():
     """Nor does a look at the names, as an interactive Python takes it to complete one."""
     code = (
@@ -61,6 +62,7 @@ def test_star_gives_the_names():
     assert {*vitplug.__all__} <= {*found}
 
 
+@pytest.mark.integration
 def test_plugs_need_torch_alone():
     code = (
         'import sys; sys.modules.update(dict.fromkeys(("mmengine", "mmcv", "mmdet", "mmseg", "mmpretrain")))\n'

@@ -26,6 +26,7 @@ def test_half_precision_on_a_cpu():
     assert torch.equal(ones @ ones, 2 * ones)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('host', ['vit', 'swin'])
 def test_graphs_of_a_compiled_model(host):
     """One graph of all, or of what follows the backbone: the compiler of torch 2.1 cannot go into it."""

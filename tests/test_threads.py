@@ -86,6 +86,7 @@ def test_bad_values_count_as_not_set(machine, capsys, name, value):
     assert f'warning: {name}={value!r} is ignored: expected ' in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_openmp_takes_and_refuses_the_same_values():
     """libgomp complains of a value that it does not take when it is loaded."""
     library = next(Path(torch.__file__).parent.parent.glob('torch*/**/libgomp*'), None)
@@ -128,6 +129,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.integration
 def test_every_tool_sets_them_before_it_loads_torch():
     tools = [*map(str, TOOLS), str(ROOT / 'vitplug' / 'doctor.py')]
     env = {key: value for key, value in os.environ.items() if key not in VARIABLES}

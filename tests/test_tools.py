@@ -1,6 +1,7 @@
 """The tools as users call them: real trainings of two iterations, and errors that cost nothing."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -8,10 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import bad_inputs
 import pytest
 import torch
 from launcher_programs import write_programs
-from small_models import small_digits
+
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs' / 'digits'
@@ -32,12 +35,6 @@ TWO_ITERATIONS = {
 METRICS = {CLASSIFICATION: 'accuracy/top1', SEGMENTATION: 'mIoU', DETECTION: 'coco/segm_mAP'}
 
 
-@pytest.fixture(scope='session')
-def digits(tmp_path_factory):
-    """A tiny digits data set."""
-    return small_digits(tmp_path_factory, (20, 10), (4, 2))
-
-
 @pytest.fixture
 def run(digits, tmp_path):
     """Runs a command in an empty folder, on the tiny data."""
@@ -54,14 +51,21 @@ class Malicious:
         return os.mkdir, ('harm',)
 
 
+@pytest.fixture
+def run_here(digits, tmp_path, monkeypatch):
+    """The same in this process, which spares seconds of imports."""
+    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+    return lambda tool, *arguments: bad_inputs.run(shlex.join([tool, *map(str, arguments)]), tmp_path)
+
+
 def train(config, *options):
     return sys.executable, ROOT / 'tools' / 'train.py', config, '--work-dir', 'work', *options
 
 
-def assert_one_line_error(done, *words):
-    assert done.returncode == 2, done.stderr
-    assert 'Traceback' not in done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith('error: ')]
+def assert_one_line_error(status, err, *words):
+    assert status == 2, err
+    assert 'Traceback' not in err
+    [line] = [line for line in err.splitlines() if line.startswith('error: ')]
     for word in words:
         assert word in line
 
@@ -69,14 +73,15 @@ def assert_one_line_error(done, *words):
 # --- errors ---
 
 
-def test_missing_config(run, tmp_path):
-    assert_one_line_error(run(*train('nowhere.py')), 'nowhere.py')
+def test_missing_config(run_here, tmp_path):
+    done = run_here('train.py', 'nowhere.py', '--work-dir', 'work')
+    assert_one_line_error(done.status, done.err, 'nowhere.py')
     assert not (tmp_path / 'work').exists()
 
 
 def test_missing_data_names_the_command(run, tmp_path):
     done = run(*train(CLASSIFICATION), VITPLUG_DIGITS=str(tmp_path / 'none'))
-    assert_one_line_error(done, str(tmp_path / 'none'), 'make_digit_scenes.py')
+    assert_one_line_error(done.returncode, done.stderr, str(tmp_path / 'none'), 'make_digit_scenes.py')
     assert not (tmp_path / 'work').exists()
 
 
@@ -84,27 +89,28 @@ def test_missing_data_names_the_command(run, tmp_path):
 def test_repeated_training_keeps_the_earlier_checkpoint(run, tmp_path):
     (tmp_path / 'work').mkdir()
     (tmp_path / 'work' / 'epoch_1.pth').write_text('precious')
-    assert_one_line_error(run(*train(CLASSIFICATION)), 'already holds checkpoints', '--resume')
+    done = run(*train(CLASSIFICATION))
+    assert_one_line_error(done.returncode, done.stderr, 'already holds checkpoints', '--resume')
     assert {path.name for path in (tmp_path / 'work').iterdir()} <= {'epoch_1.pth', '.training.lock'}
     assert (tmp_path / 'work' / 'epoch_1.pth').read_text() == 'precious'
 
 
-def test_unknown_plug_is_one_line(run, tmp_path):
+def test_unknown_plug_is_one_line(run_here, tmp_path):
     child = tmp_path / 'child.py'
     child.write_text(f"_base_ = {str(CLASSIFICATION)!r}\nmodel = dict(backbone=dict(plugs=[dict(type='Nothing')]))\n")
-    done = run(*train(child))
-    assert_one_line_error(done, 'Nothing')
+    done = run_here('train.py', child, '--work-dir', 'work')
+    assert_one_line_error(done.status, done.err, 'Nothing')
     assert not list((tmp_path / 'work').glob('*.pth'))
 
 
-def test_missing_checkpoint_of_a_test(run):
-    done = run(sys.executable, ROOT / 'tools' / 'test.py', CLASSIFICATION, 'nowhere.pth')
-    assert_one_line_error(done, 'nowhere.pth')
+def test_missing_checkpoint_of_a_test(run_here):
+    done = run_here('test.py', CLASSIFICATION, 'nowhere.pth')
+    assert_one_line_error(done.status, done.err, 'nowhere.pth')
 
 
-def test_options_need_an_equals_sign(run):
-    done = run(*train(CLASSIFICATION, '--cfg-options', 'lr'))
-    assert done.returncode == 2 and 'KEY=VALUE' in done.stderr and 'Traceback' not in done.stderr
+def test_options_need_an_equals_sign(run_here):
+    done = run_here('train.py', CLASSIFICATION, '--cfg-options', 'lr')
+    assert done.status == 2 and 'KEY=VALUE' in done.err and 'Traceback' not in done.err
 
 
 @pytest.mark.parametrize('script', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'])
@@ -201,20 +207,18 @@ def test_slurm_takes_whole_nodes(started):
         pytest.param(DETECTION, id='detection', marks=pytest.mark.slow),
     ],
 )
-def test_train_resume_and_test(run, tmp_path, config):
+def test_train_resume_and_test(run, run_here, tmp_path, config):
     options = ('--cfg-options', *TINY_LOADERS, *TWO_ITERATIONS[config])
     done = run(*train(config, *options))
     assert done.returncode == 0, done.stderr[-2000:]
     assert f'{METRICS[config]}: ' in done.stdout
     checkpoint = Path((tmp_path / 'work' / 'last_checkpoint').read_text().strip())
-    again = run(*train(config, '--resume', *options))
-    assert again.returncode == 0 and 'resumed' in again.stdout
-    tested = run(
-        sys.executable, ROOT / 'tools' / 'test.py', config, checkpoint, '--work-dir', 'test', '--out', 'out.pkl',
-        '--show-dir', 'pictures', *options,
-    )  # fmt: skip
-    assert tested.returncode == 0, tested.stderr[-2000:]
-    assert f'{METRICS[config]}: ' in tested.stdout
+    again = run_here('train.py', config, '--work-dir', 'work', '--resume', *options)
+    assert again.status == 0 and 'resumed' in again.out
+    written = ('--work-dir', 'test', '--out', 'out.pkl', '--show-dir', 'pictures')
+    tested = run_here('test.py', config, checkpoint, *written, *options)
+    assert tested.status == 0, tested.err[-2000:]
+    assert f'{METRICS[config]}: ' in tested.out
     assert (tmp_path / 'out.pkl').stat().st_size > 0
     assert list((tmp_path / 'pictures').rglob('*.png'))
 

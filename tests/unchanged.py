@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from cases import HOSTS, PLUGS, images, randomize, swin, vit
 from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().with_name('helpers')))
+
+from cases import HOSTS, PLUGS, images, randomize, swin, vit
 
 SMALL, OTHER = (32, 40), (48, 40)
 # 24 x 24 tokens and the class token: by tiles. 48 x 48: residual attention widens q and k.

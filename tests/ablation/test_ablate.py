@@ -25,7 +25,7 @@ from vitplug.runs.hooks import paired_weights
 MEASURED = ('seconds', 'memory_mib')
 
 
-pytestmark = pytest.mark.usefixtures('digits_variable')
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures('digits_variable')]
 
 
 class InProcess:

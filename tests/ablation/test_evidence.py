@@ -77,6 +77,7 @@ def test_report_is_of_a_grid_and_names_no_machine(report):
         assert (variant['label'], stored) == (row.label, pytest.approx(found))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('folder', PAGES, ids=lambda path: path.name)
 def test_pictures_are_those_of_the_reports(folder):
     drawn = {

@@ -453,6 +453,7 @@ def test_steps_of_a_training(loop, expected):
     assert count_steps(loop, batches=5) == expected
 
 
+@pytest.mark.integration
 def test_dry_run_writes_nothing(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'row')
     outcome = bad_inputs.run('ablate.py tiny.py --plugs none gab --seeds 2 --out grid --dry-run', folder)

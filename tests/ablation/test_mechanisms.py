@@ -109,6 +109,7 @@ def grid(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_command(grid):
     said = bad_inputs.run_to(0, 'ablate.py grid --mechanisms 6', grid).out
@@ -159,6 +160,7 @@ def entropy(folder, label: str, seed: int) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.integration
 def test_refused(grid):
     said = partial(bad_inputs.run_to, 2, 'ablate.py grid --mechanisms', grid)
     for path in (grid / 'grid').glob('cells/gab*/last_checkpoint'):

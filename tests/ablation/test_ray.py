@@ -61,6 +61,7 @@ def test_grid_with_a_killed_worker_and_a_killed_task(tmp_path, monkeypatch):
     assert len(lines(cells[0], 'begun')) == 2
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_killed_controller_leaves_its_workers_time_to_save(tmp_path, monkeypatch):
     pytest.importorskip('ray')

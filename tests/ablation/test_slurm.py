@@ -87,6 +87,7 @@ def test_command_of_one_node():
     assert command[3:9] == ['--no-python', '--nnodes', '1', '--nproc-per-node', '2', '--standalone']
 
 
+@pytest.mark.integration
 def test_worker_imports_nothing_from_the_current_folder(tmp_path):
     """As `tools/train.py` does not: the folder of somebody's data may have a json.py."""
     for name in ('json', 'runpy', 'torch', 'argparse'):
@@ -189,6 +190,7 @@ def wait_for(path, what, seconds=120):
         time.sleep(0.2)
 
 
+@pytest.mark.integration
 @needs_slurm
 @pytest.mark.slow
 def test_grid_with_killed_preempted_and_left_jobs(cluster, tmp_path):

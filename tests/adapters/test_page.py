@@ -65,6 +65,7 @@ def test_a_model_of_ones_own_is_itself_without_plugs():
         vitplug.plug_in(model, 'gab')
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec('timm') is None, reason='needs timm')
 def test_table_is_what_the_models_do():
@@ -72,6 +73,7 @@ def test_table_is_what_the_models_do():
     subprocess.run([sys.executable, tool, '--check'], check=True, cwd=ROOT)
 
 
+@pytest.mark.integration
 def test_neither_library_is_imported_for_its_maps():
     code = 'import sys, vitplug.adapters; print([m for m in ("timm", "transformers", "mmengine") if m in sys.modules])'
     found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True, cwd=ROOT)

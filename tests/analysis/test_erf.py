@@ -66,6 +66,7 @@ def done(template):
     return call(template, arguments)
 
 
+@pytest.mark.integration
 def test_results_are_those_of_the_measures(folder, done):
     content = results_in(folder / 'done')
     predictor = Predictor(read_config('gab.py'), 'gab_random.pth', 'cpu')
@@ -94,6 +95,7 @@ def test_results_are_those_of_the_measures(folder, done):
     assert 'position bias, model, tokens' in done.out
 
 
+@pytest.mark.integration
 def test_interval_is_that_of_the_jackknife(folder, done):
     """Each of five images is a group: standard error of the fits without one of them."""
     with np.load(folder / 'done/arrays/baseline.erf.npz') as arrays:
@@ -109,6 +111,7 @@ def test_interval_is_that_of_the_jackknife(folder, done):
         assert content['intervals']['r_squared'] is None
 
 
+@pytest.mark.integration
 def test_an_interrupted_run_goes_on(folder, monkeypatch, done):
     whole, calls, real = folder / 'done', [], erf_run.input_gradient
 
@@ -134,6 +137,7 @@ def test_an_interrupted_run_goes_on(folder, monkeypatch, done):
     assert 'parts is of another analysis' in other.err
 
 
+@pytest.mark.integration
 def test_images_of_several_sizes(folder):
     """The pipeline is made to keep the shape of images, as those of dense tasks do."""
     (folder / 'sizes').mkdir()
@@ -161,6 +165,7 @@ def test_cropping():
     np.testing.assert_array_equal(read[..., 0], np.arange(8, 16).reshape(2, 4))
 
 
+@pytest.mark.integration
 def test_untrained_models_are_told(folder):
     """Their final norm makes the mean over channels constant."""
     save_untrained(folder / 'tiny.py', folder / 'fresh.pth', draw_norms)
@@ -178,6 +183,7 @@ def test_untrained_models_are_told(folder):
 # --- models of timm ---
 
 
+@pytest.mark.integration
 def test_model_of_timm(folder):
     pytest.importorskip('timm')
     model = timm_models.build('test_vit')

@@ -241,6 +241,7 @@ def test_a_page_is_not_overwritten(tmp_path):
     assert path.read_text() == 'mine'
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_openmmlab_is_not_needed(tmp_path):
     code = f"""

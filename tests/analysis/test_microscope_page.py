@@ -24,7 +24,10 @@ from vitplug.tasks import check_scope
 
 webdriver = pytest.importorskip('selenium.webdriver', reason='selenium is not installed')
 BROWSER, DRIVER = (shutil.which('chromium') or shutil.which('google-chrome')), shutil.which('chromedriver')
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason='no chromium with its chromedriver is installed')
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not (BROWSER and DRIVER), reason='no chromium with its chromedriver is installed'),
+]
 
 LUT = (colormaps[COLOURS](np.arange(256))[:, :3] * 255).round().astype(int)
 VIT = """

@@ -8,18 +8,15 @@ import pytest
 import torch
 from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
-from small_models import DETECTION, DIGITS, SEGMENTATION, small_digits
+from small_models import DETECTION, DIGITS, SEGMENTATION
 
 from vitplug.analysis.truths import find_listed
 from vitplug.config.reading import read_config
 from vitplug.runs.prediction import Predictor
 
+pytestmark = pytest.mark.integration
+
 CLASSIFICATION = DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
-
-
-@pytest.fixture(scope='module')
-def digits(tmp_path_factory):
-    return small_digits(tmp_path_factory, (10, 10), (2, 3))
 
 
 @pytest.fixture

@@ -94,6 +94,7 @@ def test_plot(tmp_path):
         assert len(image.convert('RGB').getcolors(maxcolors=10_000)) > 10
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_training_records_them_and_its_checkpoint_shows_them(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'run')

@@ -13,6 +13,7 @@ import bad_inputs
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy import stats
 from small_models import DETECTION, SEGMENTATION, save_untrained, small_digits
@@ -26,6 +27,8 @@ from vitplug.analysis.study.measure import Measure, by_block
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
+
+pytestmark = pytest.mark.integration
 
 PLAIN = 'model = dict(backbone=dict(with_cls_token=True))'
 GAB = "model = dict(backbone=dict(plugs=[dict(type='GaussianAttentionBias')]))"
@@ -252,6 +255,7 @@ def test_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
         return load(self, path)
 
     monkeypatch.setattr(Subject, 'load', counted)
+    monkeypatch.setattr(Figure, 'savefig', lambda figure, file, **settings: None)  # the first command has drawn them
     stop = 16 + 7  # 8 images of 2 models are read first; then three images are done and one of the models sees the 4th
     analyze(folder, f'{arguments} --out {tmp_path}/parts', status=75)
     assert not (tmp_path / 'parts/results.json').exists()

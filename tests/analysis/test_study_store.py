@@ -81,6 +81,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.integration
 def test_one_analysis_at_a_time(tmp_path):
     """A lock is a process's, so that another process has to hold it."""
     with open_store(tmp_path / 'out', MINE) as store:

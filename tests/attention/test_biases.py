@@ -1,8 +1,8 @@
 """Position biases of queries and keys on grids of their own, pair by pair."""
 
+import attention_oracle as oracles
 import torch
-from attention import oracles
-from attention.oracles import assert_same
+from attention_oracle import assert_same
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close

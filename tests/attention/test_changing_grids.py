@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 from itertools import product
 
+import attention_oracle as oracles
 import pytest
 import torch
 import torch.nn.functional as F
-from attention import oracles
-from attention.oracles import assert_same
+from attention_oracle import assert_same
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from functools import partial
 
+import attention_oracle as oracles
 import pytest
 import torch
 import torch.nn.functional as F
-from attention import oracles
-from attention.oracles import assert_same
+from attention_oracle import assert_same
 from cases import PLUGS, images, randomize, swin, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st

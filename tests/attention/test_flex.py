@@ -3,10 +3,10 @@
 from dataclasses import replace
 from unittest.mock import patch
 
+import attention_oracle as oracles
 import pytest
 import torch
-from attention import oracles
-from attention.oracles import assert_same
+from attention_oracle import assert_same
 from cases import images, randomize, vit
 from fake_gpu import on_fake_gpu
 from torch.testing import assert_close

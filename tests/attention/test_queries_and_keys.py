@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from itertools import product
 
+import attention_oracle as oracles
 import pytest
 import torch
-from attention import oracles
-from attention.oracles import assert_same
+from attention_oracle import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn

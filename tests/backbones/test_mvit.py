@@ -7,8 +7,8 @@ import mmpretrain.models.backbones.mvit as stock
 import pytest
 import timm
 import torch
-from backbones.mvit_oracle import Oracle
 from cases import MVIT_ARCH, images, mvit, mvit_with_windows, randomize
+from mvit_oracle import Oracle
 from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
 from torch.testing import assert_close
 

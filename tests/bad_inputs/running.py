@@ -60,13 +60,14 @@ def own_process(folder: Path) -> Iterator[None]:
     environment = {**os.environ, 'LOCAL_RANK': '0', 'COLUMNS': '120', 'TORCH_HOME': str(folder)}
     os.chdir(folder)
     try:
-        # What mmengine prints of the machine takes a second of compilers' version numbers.
+        # mmengine asks compilers and, for each checkpoint, git for versions, which takes a second.
         with (
             mock.patch.dict(os.environ, environment),
             mock.patch.dict(file_handlers),
             mock.patch.object(np, 'load', np.load),
             mock.patch.object(Image, 'MAX_IMAGE_PIXELS', Image.MAX_IMAGE_PIXELS),
             mock.patch.object(mmengine_runner, 'collect_env', dict),
+            mock.patch.object(mmengine_runner, 'get_git_hash', str),
         ):
             yield
     finally:

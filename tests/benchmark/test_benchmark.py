@@ -115,6 +115,7 @@ def test_tables_have_processes_of_their_own_with_the_threads_and_silence_of_this
         in_own_process(Path('nowhere').read_text)
 
 
+@pytest.mark.integration
 def test_command_writes_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attention, 'SHAPES', {17: (2, 4, 4, 4)})
     cli.main([*QUICK, '--device', 'cpu', '--out', str(tmp_path)])
@@ -135,6 +136,7 @@ def test_profile_counts_every_operation_once():
     assert by_kind({'aten::mm': 2.0, 'aten::addmm': 3.0, 'aten::exp': 1.0})['matrix products'] == 5
 
 
+@pytest.mark.integration
 def test_parts_that_are_measured_survive_one_that_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(attention, 'SHAPES', {5: (1, 2, 2, 2)})
     monkeypatch.setitem(cli.RUNNERS, 'tasks', lambda args: pytest.fail('no data'))
@@ -231,6 +233,7 @@ def refuse(graph, inputs):
     raise RuntimeError('no backend')
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_whole_model_is_compiled_as_far_as_its_operators_allow(tmp_path):
     make_digit_scenes(tmp_path, num_classification=(10, 10), num_scenes=(8, 1), log=lambda line: None)
@@ -268,6 +271,7 @@ def test_bad_options(argv, capsys):
     assert stop.value.code == 2 and argv[1] in capsys.readouterr().err
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_attention_part_needs_torch_alone(tmp_path):
     code = """

@@ -9,6 +9,8 @@ import torch
 
 from vitplug.benchmark.dry_run import grouped
 
+pytestmark = pytest.mark.integration
+
 DIGITS = Path(__file__).resolve().parents[2] / 'configs' / 'digits'
 CLASSIFICATION, SEGMENTATION, DETECTION = (
     next(DIGITS.glob(name))

@@ -140,6 +140,7 @@ def test_publish_twice_and_without_averages(tmp_path, capsys):
     assert 'plain.pth has no plain weights besides the averaged ones' in line
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('tool', ['model_converters/convert.py', 'analysis_tools/publish_model.py'])
 def test_tools(tool, tmp_path):
     torch.save(dict(state_dict=vit().state_dict(), meta={}), tmp_path / 'a.pth')

@@ -161,6 +161,7 @@ def test_safetensors(server, tmp_path):
     assert read_checkpoint(fetch(server.answer('/model.safetensors', body)))['state_dict']['w'].tolist() == [1, 1, 1]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('flag', ['', '--unsafe-unpickle'])
 def test_two_trainings_start_from_their_own_addresses(server, flag, tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'row')

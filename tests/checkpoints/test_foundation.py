@@ -13,7 +13,7 @@ ALL = {**MODELS, **HUGGING_FACE}
 
 def skip_without_library(name: str) -> None:
     if name in HUGGING_FACE and transformers() is None:
-        pytest.skip('transformers is not installed: see tests/foundation_models.py')
+        pytest.skip('transformers is not installed: see tests/helpers/foundation_models.py')
 
 
 @pytest.fixture(scope='module', params=ALL)

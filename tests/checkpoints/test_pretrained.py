@@ -308,16 +308,17 @@ def test_another_network_is_refused_by_the_argument_that_makes_it(saved, case):
     assert_loaded(same, stock.state_dict())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('host', [vit, swin], ids=['vit', 'swin'])
 def test_every_tensor_counts(saved, host):
     """One tensor less or more is refused, whichever it is."""
-    stock = host().state_dict()
+    stock, model = host().state_dict(), host()
     for number, key in enumerate(key for key in stock if not key.endswith('relative_position_index')):
         with pytest.raises(ValueError, match=f'lacks 1 tensor that the backbone needs: {key}'.replace('.', r'\.')):
-            load_pretrained(host(), saved({k: v for k, v in stock.items() if k != key}, f'{number}.pth'))
+            load_pretrained(model, saved({k: v for k, v in stock.items() if k != key}, f'{number}.pth'))
     for number, key in enumerate(('reg_token', 'layers.0.attn.q_norm.weight', 'stages.0.blocks.0.norm3.weight')):
         with pytest.raises(ValueError, match=f'no place for 1 tensor of it: {key}'.replace('.', r'\.')):
-            load_pretrained(host(), saved({**stock, key: torch.zeros(1)}, f'more{number}.pth'))
+            load_pretrained(model, saved({**stock, key: torch.zeros(1)}, f'more{number}.pth'))
 
 
 def test_outputs_of_a_pyramid_that_a_classifier_lacks(saved):

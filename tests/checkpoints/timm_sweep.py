@@ -29,7 +29,7 @@ from timm.models import mlp_mixer, mvitv2
 from timm.models._registry import _model_entrypoints
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'helpers'))
 
 from cases import randomize
 

@@ -252,6 +252,7 @@ def test_tool_prints_the_counts(dogs, capsys, monkeypatch):
     assert f'{dogs}/meta/pooled_val.txt: 54 images' in capsys.readouterr().out
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ('arguments', 'status', 'message'),
     [

@@ -87,6 +87,7 @@ def test_split_uses_every_scan_once_and_a_fifth_of_each_digit_for_validation(poo
     assert any(a.tolist() != b.tolist() for a, b in zip(split['val'], ds.split_scans(labels, 6)['val'], strict=True))
 
 
+@pytest.mark.integration
 def test_no_validation_scan_is_in_any_training_picture(tmp_path):
     # Enough pictures that nearly every scan is drawn: a leak would not stay hidden by chance.
     root = tmp_path / 'digits'
@@ -381,6 +382,7 @@ def test_failure_while_overwriting_keeps_what_was_there(made, copy, monkeypatch)
     assert tree(copy) == tree(made)
 
 
+@pytest.mark.integration
 def test_killed_run_is_noticed_and_made_again(made, tmp_path):
     root, partial = tmp_path / 'digits', tmp_path / '.digits.vitplug-partial'
     command = [sys.executable, str(CLI), '--out', str(root)]
@@ -518,6 +520,7 @@ def test_without_scikit_learn_the_message_says_what_to_install(tmp_path, monkeyp
     assert not (tmp_path / 'digits').exists()
 
 
+@pytest.mark.integration
 def test_module_imports_without_openmmlab_and_torch():
     code = (
         'import sys, vitplug.datasets.digit_scenes; '
@@ -530,6 +533,7 @@ def test_module_imports_without_openmmlab_and_torch():
 # --- command line ---
 
 
+@pytest.mark.integration
 def test_cli_makes_the_data_set(made, tmp_path):
     result = run_cli('--out', tmp_path / 'digits', *CLI_ARGS)
     assert (result.returncode, result.stderr) == (0, '')
@@ -539,6 +543,7 @@ def test_cli_makes_the_data_set(made, tmp_path):
     assert tree(tmp_path / 'digits') == tree(made)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('args, said', [(['--num-train', '0'], 'num_scenes'), (['--seed', 'x'], '--seed')])
 def test_cli_reports_wrong_arguments_in_one_line(tmp_path, args, said):
     result = run_cli('--out', tmp_path / 'digits', *CLI_ARGS, *args)
@@ -547,6 +552,7 @@ def test_cli_reports_wrong_arguments_in_one_line(tmp_path, args, said):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.integration
 def test_cli_overwrites_on_demand(copy):
     refused = run_cli('--out', copy, *CLI_ARGS, '--num-val', '2')
     assert refused.returncode == 2 and '--overwrite' in refused.stderr.splitlines()[-1]
@@ -554,6 +560,7 @@ def test_cli_overwrites_on_demand(copy):
     assert ds.is_complete(copy, **{**ARGS, 'num_scenes': (12, 2)})
 
 
+@pytest.mark.integration
 def test_cli_reports_an_unwritable_folder_in_one_line(tmp_path):
     (tmp_path / 'file').write_text('mine')
     result = run_cli('--out', tmp_path / 'file' / 'digits', *CLI_ARGS)

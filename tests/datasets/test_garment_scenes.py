@@ -285,6 +285,7 @@ def test_digits_are_drawn_as_before(place):
 # --- the commands ---
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('tool', ['fashion_mnist.py --source', 'make_garment_scenes.py --fashion-mnist'])
 def test_command_says_how_to_get_the_files(tool, tmp_path):
     name, option = tool.split()

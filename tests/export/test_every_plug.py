@@ -1,7 +1,7 @@
 """Every host with every plug through ONNX: right at sizes and batches that were not traced, or refused by name.
 
-`PYTHONPATH=.:tests python tests/export/test_every_plug.py [HOST...] [--plugs NAME...]` prints the table of all as
-Markdown, one row as soon as it is known; about a minute each. Models are of :mod:`cases`, in float32.
+`PYTHONPATH=.:tests/helpers python tests/export/test_every_plug.py [HOST...] [--plugs NAME...]` prints the table of all
+as Markdown, one row as soon as it is known; about a minute each. Models are of :mod:`cases`, in float32.
 """
 
 import argparse
@@ -86,11 +86,13 @@ def export_case(host: str, plugs: str, folder: Path, dynamic=AXES) -> Exported:
     return Exported(max(differences, key=lambda one: one.largest), sizes, path.stat().st_size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('host', 'plugs'), [('vit', 'gab')])
 def test_any_size(host, plugs, tmp_path):
     export_case(host, plugs, tmp_path)
 
 
+@pytest.mark.integration
 def test_bins_of_any_size_are_pooled(tmp_path):
     class Pool(torch.nn.Module):
         def forward(self, images):
@@ -104,6 +106,7 @@ def test_bins_of_any_size_are_pooled(tmp_path):
         assert_close(torch.from_numpy(session.run(None, {'images': x.numpy()})[0]), *pool(x))
 
 
+@pytest.mark.integration
 def test_tiny_numbers_are_added(tmp_path):
     class Tiny(torch.nn.Module):
         def forward(self, images):

@@ -67,6 +67,7 @@ def exported(classifier, tmp_path_factory) -> tuple[Path, list[str]]:
     return out, lines
 
 
+@pytest.mark.integration
 def test_predictions_are_those_of_pytorch(classifier, exported):
     cfg, weights = classifier
     predictors = [Predictor(copy.deepcopy(cfg), weights, 'cpu', exported=file) for file in (None, exported[0])]

@@ -39,6 +39,7 @@ READERS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('reader', READERS)
 def test_no_reader_runs_code(reader, folder):
     name, make, read = READERS[reader]
@@ -48,6 +49,7 @@ def test_no_reader_runs_code(reader, folder):
     assert not (folder / 'harm').exists()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('reader', READERS)
 def test_without_the_refusal_all_of_them_do(reader, tmp_path):
     name, make, read = READERS[reader]
@@ -57,6 +59,7 @@ def test_without_the_refusal_all_of_them_do(reader, tmp_path):
     assert (tmp_path / 'harm').exists()
 
 
+@pytest.mark.integration
 def test_plain_files_are_read_and_pickles_written(folder):
     (folder / 'a.yaml').write_text('a: [1, 2.5, b]')
     (folder / 'a.json').write_text('[1]')

@@ -1,6 +1,7 @@
 """A model that torch exports once takes images and batches of sizes that were not traced: every host, with plugs.
 
-`PYTHONPATH=.:tests python tests/hosting/test_any_size.py` goes through every plug on every host, which takes an hour.
+`PYTHONPATH=.:tests/helpers python tests/hosting/test_any_size.py` goes through every plug on every host, which takes
+an hour.
 """
 
 import sys
@@ -11,10 +12,14 @@ from cases import HOSTS, PLUGS, REFUSED, images, randomize
 from torch.export import Dim, export
 from torch.testing import assert_close
 
+pytestmark = pytest.mark.integration
+
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
 
 TRACED = (3, 64, 96)
+# Each takes about ten seconds; --quick takes the first.
+TOGETHER = ['swin', *sorted(HOSTS.keys() - {'swin', 'swin-pad-small', 'pit-distilled', 'mvit-cls'})]
 OTHERS = ((2, 96, 64), (5, 160, 128), (1, 128, 224))
 
 
@@ -34,8 +39,8 @@ def check(host: str, plugs) -> None:
             assert_close(exported(x), model(x))
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize('host', sorted(HOSTS.keys() - {'pit-distilled', 'swin-pad-small', 'mvit-cls'}))
+@pytest.mark.sampled(len(TOGETHER))
+@pytest.mark.parametrize('host', TOGETHER)
 def test_plugs_together(host):
     layers = '(layers=[1, 2, 3])' if host == 'lvt' else ''
     check(host, f'cb(scaled=True)+gab{layers}+residual{layers}')

@@ -2,7 +2,7 @@
 
 A fake tensor has a shape, a type and a device, and no values: an operation on two devices raises, and so does one that
 would wait for the GPU to read a value (`.item()`, a loop over values).
-`PYTHONPATH=.:tests python tests/hosting/test_fake_gpu.py` goes through every plug on every host.
+`PYTHONPATH=.:tests/helpers python tests/hosting/test_fake_gpu.py` goes through every plug on every host.
 """
 
 import sys
@@ -38,6 +38,7 @@ def check(host: str, plugs) -> None:
                 assert {out.device.type for out in outs} == {'cuda'}
 
 
+@pytest.mark.integration
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize('plugs', PLUGS)
 @pytest.mark.parametrize('host', HOSTS)

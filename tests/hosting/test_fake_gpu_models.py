@@ -64,7 +64,8 @@ def check(name: str, plugs: str, with_cp: bool) -> None:
             assert loss.device.type == 'cuda' and loss.requires_grad
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.integration
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize('with_cp', [False, True], ids=['', 'with_cp'])
 @pytest.mark.parametrize(('name', 'plugs'), CASES)
 def test_whole_model_reads_no_value(name, plugs, with_cp):

@@ -91,6 +91,7 @@ def test_memory_of_a_real_step_is_within_five_per_cent():
     assert own == pytest.approx(peak, rel=0.05)
 
 
+@pytest.mark.integration
 def test_memory_grows_linearly_and_checkpoints_and_halves_save_it():
     def peak(batch, variant=Variant()):
         return trace_step(config(), (3, 128, 128), batch, variant).activations

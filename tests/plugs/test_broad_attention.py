@@ -312,6 +312,7 @@ def top_left(layout, shares):
     return torch.cat((mask.new_ones(2, layout.num_prefix), mask.flatten(1)), dim=1)
 
 
+@pytest.mark.integration
 @given(
     plans=pooling_hierarchies(),
     settings=options,
@@ -398,6 +399,7 @@ def assert_same_in_host(plain, plugged, got, expected):
     assert_close(gradients(got, leaves[0]), gradients(expected, leaves[1]))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize('size', [(32, 40), (24, 24), (8, 8)], ids=str)
 @pytest.mark.parametrize('case', SETTINGS)
 @pytest.mark.parametrize('has_cls', [True, False])
@@ -437,7 +439,7 @@ SWIN_ARCHS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('size', [(32, 32), (37, 51)], ids=str)
 @pytest.mark.parametrize('case', SETTINGS)
 @pytest.mark.parametrize('arch', SWIN_ARCHS)

@@ -456,6 +456,7 @@ def test_pooled_keys_are_refused(plugs):
         mvit(plugs=plugs)
 
 
+@pytest.mark.integration
 def test_the_table_of_pairs_in_the_docs():
     tool = Path(__file__).parents[2] / 'docs/tools/composition.py'
     subprocess.run([sys.executable, str(tool), '--check'], check=True)

@@ -108,6 +108,7 @@ def test_one_dimensional_plug_parameters():
     assert shapes == {1}
 
 
+@pytest.mark.integration
 def test_plugs_and_core_need_no_openmmlab(tmp_path):
     """So that they, and their benchmark, run where only torch is installed."""
     import subprocess

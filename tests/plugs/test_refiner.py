@@ -571,6 +571,7 @@ CLAUSES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize('clause', CLAUSES)
 @pytest.mark.parametrize('host', VIT_HOSTS)
 @pytest.mark.parametrize('plugs', SHARINGS)

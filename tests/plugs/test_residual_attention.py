@@ -293,6 +293,7 @@ def test_sigmoid_learns_the_logit():
     assert_close(alphas(model)[0].sigmoid().item(), 0.75)
 
 
+@pytest.mark.integration
 def test_compiles_in_training():
     model = vit(plugs=residual()).train()
     x = images(32, 40, dtype=torch.float32)

@@ -20,6 +20,8 @@ from vitplug.probing.kinds import KINDS, Classification
 from vitplug.probing.probes import NearestNeighbours
 from vitplug.probing.run import split_held_out
 
+pytestmark = pytest.mark.integration
+
 SEGMENTOR = """
 default_scope = 'mmseg'
 _pipeline = [
@@ -103,8 +105,7 @@ def template(tmp_path_factory):
     (folder / 'roads.py').write_text(SEGMENTOR)
     save_weights(folder / 'tiny.py', folder / 'first.pth', 1)
     save_weights(folder / 'tiny.py', folder / 'second.pth', 2)
-    yield folder
-    bad_inputs.clean()
+    return folder
 
 
 @pytest.fixture

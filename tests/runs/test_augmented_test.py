@@ -63,6 +63,7 @@ def save_model(cfg: Config, folder: Path) -> Path:
     return folder / 'model.pth'
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_classifier_averages_its_scores(predictions):
     plain, flipped, merged = predictions('vit-mini-p4-cb_1xb32-14e_*.py', more='')
@@ -72,6 +73,7 @@ def test_classifier_averages_its_scores(predictions):
         torch.testing.assert_close(both['pred_score'], (one['pred_score'] + other['pred_score']) / 2)
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_segmentor_averages_its_probabilities(predictions):
     plain, flipped, merged = predictions('*p8-cb_upernet_1xb8-1200i_*.py')
@@ -83,6 +85,7 @@ def test_segmentor_averages_its_probabilities(predictions):
         assert (one['pred_sem_seg']['data'].squeeze() != expected.argmax(0)).any()
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_detector_merges_boxes_with_their_masks(predictions):
     plain, flipped, merged = predictions('*-cb_mask-rcnn_1xb8-400i_*.py')

@@ -37,6 +37,7 @@ def noted(work_dir):
     return [json.loads(line) for line in (work_dir / 'bad_samples.jsonl').read_text().splitlines()]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('workers', [SINGLE, {}], ids=['no workers', 'workers'])
 def test_a_broken_training_sample_is_replaced(tmp_path, mm_log, workers):
     runner = train(tmp_path, **workers, **{'train_dataloader.dataset.broken': [5]})
@@ -47,6 +48,7 @@ def test_a_broken_training_sample_is_replaced(tmp_path, mm_log, workers):
     assert 4 <= hook.training.count.value <= 6  # four passes over the points, and what the workers fetch ahead
 
 
+@pytest.mark.integration
 def test_replacements_do_not_depend_on_the_workers(tmp_path):
     broken = {'train_dataloader.dataset.broken': [5, 6, 7]}
     train(tmp_path / 'a', **SINGLE, **broken)
@@ -67,17 +69,20 @@ def test_long_paths_are_shortened_on_the_terminal_and_whole_in_the_file(tmp_path
     assert len(json.loads((tmp_path / 'bad.jsonl').read_text())['path']) == 4004
 
 
+@pytest.mark.integration
 def test_strictness_names_the_first(tmp_path):
     settings = {'train_dataloader.dataset.broken': [5], 'default_hooks.bad_samples.strict': True}
     with pytest.raises(BadSample, match=r'point_5\.png: OSError: image file is truncated'):
         train(tmp_path, **SINGLE, **settings)
 
 
+@pytest.mark.integration
 def test_nothing_but_broken_ones_end_the_training(tmp_path):
     with pytest.raises(BadSample, match=r'20 samples drawn in a row.*truncated.*check_dataset\.py'):
         train(tmp_path, **SINGLE, **{'train_dataloader.dataset.broken': list(range(SAMPLES))})
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('workers', [SINGLE, {}], ids=['no workers', 'workers'])
 def test_broken_validation_images_are_left_out_and_told(tmp_path, monkeypatch, workers):
     counts = []
@@ -94,12 +99,14 @@ def test_broken_validation_images_are_left_out_and_told(tmp_path, monkeypatch, w
     assert {line['index'] for line in noted(tmp_path) if line['split'] == 'val'} == set(broken)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('workers', [SINGLE, {}], ids=['no workers', 'workers'])
 def test_no_validation_image_left_ends_the_training(tmp_path, workers):
     with pytest.raises(BadSample, match=rf'none of the {SAMPLES} val images can be read.*{tmp_path}/bad_samples'):
         train(tmp_path, **workers, **{'val_dataloader.dataset.broken': list(range(SAMPLES))})
 
 
+@pytest.mark.integration
 def test_validation_is_strict_where_processes_share_the_model(tmp_path, monkeypatch):
     """Another number of batches in one process would leave the others waiting."""
     monkeypatch.setattr(hook_module, '_runs_alone', lambda model: False)
@@ -144,6 +151,7 @@ def concat(dataset):
     return ConcatDataset([dataset])
 
 
+@pytest.mark.integration
 def test_earlier_notes_stay(tmp_path):
     (tmp_path / 'bad_samples.jsonl').write_text('{"split": "train"}\n')
     train(tmp_path, **SINGLE, **{'train_dataloader.dataset.broken': [5]})

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from mmcv.transforms import LoadImageFromFile
 from PIL import Image
-from small_models import small_digits
 
 from vitplug.files.limits import check_image_size
 from vitplug.files.orientation import turned_formats
@@ -209,12 +208,6 @@ def test_label_lists_name_the_line(tmp_path):
 # --- the command ---
 
 
-@pytest.fixture(scope='module')
-def digits(tmp_path_factory):
-    """A tiny digits data set."""
-    return small_digits(tmp_path_factory, (20, 10), (4, 2))
-
-
 @pytest.fixture
 def data(digits, tmp_path, monkeypatch):
     """A copy of it to be broken."""
@@ -227,6 +220,7 @@ CLASSIFICATION, SEGMENTATION, DETECTION = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('config', [CLASSIFICATION, SEGMENTATION, DETECTION], ids=['classify', 'segment', 'detect'])
 def test_good_data(data, config, capsys):
     assert main([config, '--workers', '2']) == 0
@@ -239,6 +233,7 @@ def rows_of(out):
     return {cells[0]: cells[1:] for cells in (re.split(r' {2,}', line) for line in lines[2:])}
 
 
+@pytest.mark.integration
 def test_what_was_seen_is_said(data, capsys):
     """Counted anew from the files."""
     assert main([DETECTION, '--workers', '2']) == 0
@@ -276,6 +271,7 @@ def test_ignored_objects_and_images_in_memory():
     assert several.row() == ('val', '1', '-', '2', '-', '-') and several.without_sample == ''
 
 
+@pytest.mark.integration
 def test_everything_wrong_at_once(data, tmp_path, capsys):
     images = sorted((data / 'ade/images/training').iterdir())
     images[0].write_bytes(b'')
@@ -298,6 +294,7 @@ def test_everything_wrong_at_once(data, tmp_path, capsys):
     assert 'not overwritten' in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_settings_are_compared_with_the_classes(data, capsys):
     options = ['model.roi_head.mask_head.num_classes=80', 'param_scheduler.1.end=900']
     assert main([DETECTION, '--splits', 'train', '--cfg-options', *options]) == 1
@@ -306,6 +303,7 @@ def test_settings_are_compared_with_the_classes(data, capsys):
     assert 'model.roi_head.mask_head.num_classes (= 80: set it to 10)' in out and 'ends after 900 iterations' in out
 
 
+@pytest.mark.integration
 def test_labels_of_a_data_set_without_names_are_those_of_the_model(data, tmp_path, capsys):
     config = tmp_path / 'nameless.py'
     config.write_text(f"_base_ = '{SEGMENTATION}'\ntrain_dataloader = dict(dataset=dict(metainfo=dict(_delete_=True)))")
@@ -316,6 +314,7 @@ def test_labels_of_a_data_set_without_names_are_those_of_the_model(data, tmp_pat
     assert 'labels outside of the 11 classes' in capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_unreadable_files_are_findings(data, monkeypatch, capsys):
     def refuse(path):
         raise PermissionError(13, 'Permission denied', str(path))  # root may read everything
@@ -326,6 +325,7 @@ def test_unreadable_files_are_findings(data, monkeypatch, capsys):
     assert '1 x annotation file that cannot be read' in out and 'instances_train.json' in out
 
 
+@pytest.mark.integration
 def test_names_of_files_do_nothing_to_the_terminal(data, capsys):
     """Control characters and bytes that are not UTF-8, which a strict terminal cannot print."""
     image = min((data / 'ade/images/training').iterdir())
@@ -335,6 +335,7 @@ def test_names_of_files_do_nothing_to_the_terminal(data, capsys):
     assert '\\x1b[31m\\udce9' in out and '\x1b' not in out
 
 
+@pytest.mark.integration
 def test_missing_data_is_an_error_not_a_traceback(data, capsys):
     shutil.rmtree(data / 'coco' / 'train')
     assert main([DETECTION, '--splits', 'train']) == 1

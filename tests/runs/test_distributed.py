@@ -74,6 +74,7 @@ def ended(processes):
     return [process.returncode for process in processes], [out + err for out, err in said], [err for _, err in said]
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_bad_images_are_counted_over_all_processes_and_none_counts_twice(tmp_path):
     """Three images on two processes: the second gets a broken one, and the first image once more to fill up."""
@@ -94,6 +95,7 @@ def test_bad_images_are_counted_over_all_processes_and_none_counts_twice(tmp_pat
     assert sorted(str(result['img_path']) for result in results) == ['data/val/cat/0.png', 'data/val/dog/0.png']
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_all_end_with_the_reason_of_the_one_that_fails(tmp_path):
     """With the default time-out of 30 minutes; the first process waits for the second in a collective call."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_faults_around_a_training():
     cases = Path(__file__).with_name('fault_cases.py')

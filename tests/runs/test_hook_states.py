@@ -15,6 +15,8 @@ from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.errors.stops import CheckpointNotRead
 from vitplug.runs.hooks.hook_states import STATES
 
+pytestmark = pytest.mark.integration
+
 EARLY = dict(type='EarlyStoppingHook', monitor='score', rule='greater', patience=9, min_delta=1000.0)
 
 

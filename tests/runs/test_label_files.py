@@ -20,6 +20,7 @@ def store(path, size, orientation):
     Image.new('RGB', size, (90, 30, 200)).save(path, exif=exif)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ('size', 'orientation', 'options', 'status', 'said'),
     [
@@ -42,6 +43,7 @@ def test_boxes_lie_on_the_pixels_that_are_loaded(tmp_path, size, orientation, op
     assert checked.status == bool(status) and ('color_type' in checked.out) == bool(said)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(('size', 'orientation', 'wrong'), [((16, 20), 6, False), ((20, 16), 6, True)])
 def test_label_maps_lie_on_the_pixels_that_are_loaded(tmp_path, size, orientation, wrong):
     """The label maps of the folder are 20 x 16."""

@@ -185,6 +185,7 @@ def passed(command, folder):
     return outcome.text
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     'task',
     ['classification', *(pytest.param(task, marks=pytest.mark.slow) for task in BASES if task != 'classification')],

@@ -17,6 +17,8 @@ from vitplug.errors.stops import Interrupted, NonFiniteLoss
 from vitplug.runs.hooks import NonFiniteLossHook
 from vitplug.runs.hooks.non_finite import describe_samples
 
+pytestmark = pytest.mark.integration
+
 ANY_SETTINGS = dict(type='vitplug.CheckpointFitHook', allow_changes=True)
 
 

@@ -53,6 +53,7 @@ def test_large_scores_stay_finite_in_half_precision(host, plug, dtype, factor):
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
+@pytest.mark.integration
 def test_training_in_bfloat16(tmp_path, monkeypatch):
     """A forward pass in bfloat16 beside gradient clipping, averaging and all hooks."""
     cfg = toy_config(tmp_path, 'iterations')

@@ -17,7 +17,7 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from small_models import DETECTION, SEGMENTATION, save_untrained, small_digits
+from small_models import DETECTION, SEGMENTATION, save_untrained
 
 from vitplug.config.reading import read_config
 from vitplug.files.pictures import Unreadable, find_sources, read_pictures
@@ -26,11 +26,6 @@ from vitplug.runs.prediction import Predictor
 from vitplug.tasks.predictions import known_ids
 
 IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False'
-
-
-@pytest.fixture(scope='module')
-def digits(tmp_path_factory):
-    return small_digits(tmp_path_factory, (10, 10), (2, 3))
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +41,7 @@ def pictures_in(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file())
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_detection_has_the_map_of_a_test(tmp_path, digits):
     """The truth is made of the model's own objects, moved a little, since that of an untrained model has a mAP of 0."""
@@ -92,6 +88,7 @@ def video_of(path, colours, size=(24, 16), fourcc='mp4v'):
     writer.release()
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_segmentation_has_the_label_maps_of_a_test_and_takes_videos(tmp_path, digits):
     save_untrained(SEGMENTATION, tmp_path / 'a.pth')
@@ -118,6 +115,7 @@ def test_segmentation_has_the_label_maps_of_a_test_and_takes_videos(tmp_path, di
     assert (frames[2] - frames[0].astype(int)).mean((0, 1)).argmax() == 2
 
 
+@pytest.mark.integration
 def test_classification_has_the_scores_of_a_test(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'run')
     for i, name in enumerate(('cat/0', 'cat/1', 'dog/0', 'dog/1')):
@@ -136,6 +134,7 @@ def test_classification_has_the_scores_of_a_test(tmp_path):
     assert drawn.shape == (384, 480, 3) and np.abs(drawn[-1, -1] - np.array([180, 0, 70])).max() < 3
 
 
+@pytest.mark.integration
 def test_the_rest_goes_on(tmp_path):
     """A broken image and a broken video are named; of a batch, too, only what cannot be used is left out."""
     folder = bad_inputs.prepare(tmp_path / 'run')
@@ -156,6 +155,7 @@ def test_the_rest_goes_on(tmp_path):
     assert pictures_in(folder / 'out/pictures') == names
 
 
+@pytest.mark.integration
 def test_a_picture_that_the_model_cannot_take(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'run')
     Image.new('RGB', (16, 4)).save(folder / 'data/val/cat/0.png')
@@ -211,6 +211,7 @@ def test_text_is_no_video(tmp_path):
             list(read_pictures(source, None, 10**6))
 
 
+@pytest.mark.integration
 def test_videos_that_are_cut_or_of_odd_speed_do_not_end_the_others(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'run')
     noise = np.random.default_rng(0).integers(0, 255, (30, 3))
@@ -234,6 +235,7 @@ def test_speed_that_no_camera_has_is_not_written(tmp_path, monkeypatch):
     assert {picture.fps for picture in read_pictures(source, None, 10**6)} == {25.0}
 
 
+@pytest.mark.integration
 def test_ctrl_c_finishes_the_files_and_says_what_is_missing(tmp_path, monkeypatch):
     folder = bad_inputs.prepare(tmp_path / 'run')
     draw, drawn = Predictor.draw, []

@@ -144,6 +144,7 @@ def test_killed_training_ends_as_if_nobody_had(tmp_path):
     assert [one['equal'] for one in done] == [True] * len(done), done
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_machine_that_is_lost(tmp_path, monkeypatch):
     """Two agents of tools/dist_train.sh: the processes of one end within a minute with the reason of the other."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize('chosen', ['not slow', 'slow'])
 def test_a_killed_and_resumed_training_ends_alike(chosen):

@@ -15,6 +15,8 @@ from mmengine.config import Config
 
 from vitplug.runs.saving.data_note import NOTE, compare_data, note_data
 
+pytestmark = pytest.mark.integration
+
 MORE = '--cfg-options train_cfg.max_epochs=2'
 RESUME = f'train.py tiny.py --resume good.pth {MORE}'
 

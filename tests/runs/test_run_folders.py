@@ -64,6 +64,7 @@ def test_older_checkpoint_of_the_same_training_may_be_named(tmp_path):
     check_run_folders(cfg)
 
 
+@pytest.mark.integration
 def test_resume_starts_from_the_weights_of_the_config_and_goes_on_without_them(folder):
     """Jobs that a cluster starts again always say `--resume`."""
     command = 'train.py tiny.py --work-dir new --resume --cfg-options load_from=good.pth log_level=INFO'
@@ -80,6 +81,7 @@ def test_resume_starts_from_the_weights_of_the_config_and_goes_on_without_them(f
 # --- what a training removes ---
 
 
+@pytest.mark.integration
 def test_records_in_a_checkpoint_remove_nothing_but_checkpoints(folder):
     """Numbers of old checkpoints that are no numbers, and a best one that is none."""
     (folder / 'work').mkdir()
@@ -98,6 +100,7 @@ def test_records_in_a_checkpoint_remove_nothing_but_checkpoints(folder):
     assert 'epoch_1.pth' not in os.listdir(folder / 'work')  # what this training wrote is counted
 
 
+@pytest.mark.integration
 def test_best_checkpoint_of_another_work_dir_stays(folder):
     options = '--cfg-options default_hooks.checkpoint.save_best=accuracy/top1'
     assert run(f'train.py tiny.py --work-dir old {options}', folder).status == 0
@@ -112,6 +115,7 @@ def test_best_checkpoint_of_another_work_dir_stays(folder):
     assert list((folder / 'new').glob('best_*.pth'))
 
 
+@pytest.mark.integration
 def test_newest_checkpoint_that_is_named_can_be_resumed(folder):
     copied('work/epoch_1.pth', 'work/best_epoch_1.pth')(folder)
     weights = torch.load(folder / 'good.pth', weights_only=False)
@@ -122,12 +126,14 @@ def test_newest_checkpoint_that_is_named_can_be_resumed(folder):
     assert run(f'train.py tiny.py --resume {outcome.err.split()[-1]}', folder).status == 0
 
 
+@pytest.mark.integration
 def test_checkpoint_of_another_model_is_not_advised(folder):
     copied('work/epoch_1.pth', 'work/epoch_2.pth')(folder)
     outcome = run('train.py tiny.py --resume work/epoch_2.pth --cfg-options model.backbone.arch.num_layers=3', folder)
     assert outcome.status == 66 and 'newest good' not in outcome.err
 
 
+@pytest.mark.integration
 def test_note_that_is_no_file_is_not_waited_for(folder):
     copied('work/epoch_1.pth')(folder)
     os.mkfifo(folder / 'work/last_checkpoint')

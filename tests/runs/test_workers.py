@@ -32,6 +32,7 @@ def folder(tmp_path):
     del TRANSFORMS._module_dict['DyingOn']
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('way', 'split', 'status', 'message'),

@@ -24,6 +24,7 @@ import psutil
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'helpers'))
 
 from cases import PLUGS, images, randomize, swin_padding_small_maps, vit, vit_with_windows
 from soak.memory import containers, function_caches, grown, resident, tensors, trend

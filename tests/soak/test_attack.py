@@ -99,6 +99,7 @@ def verdict(sandboxes, what, accept=Accept.SAME, harmless=False, **settings):
     return attack.Campaign(0, registry, sandboxes.folder.parent, sandboxes).run(0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     'what, accept, kind',
     [
@@ -140,6 +141,7 @@ def test_a_refusal_without_need_is_poor(sandboxes):
     assert record['outcome'] == Kind.POOR.value and record['why'] == 'refused without need: error: bad.txt is bad'
 
 
+@pytest.mark.integration
 def test_hang(sandboxes):
     sandboxes.limits = Limits(seconds=1)
     assert verdict(sandboxes, 'hangs')['outcome'] == Kind.HANG.value
@@ -167,6 +169,7 @@ def faulty(sandboxes, fault, **settings):
     return verdict(sandboxes, 'finite', fault=fault, **settings)
 
 
+@pytest.mark.integration
 def test_kill_at_a_write(sandboxes):
     for moment in (1, 2, 3, 4):  # pred.pkl, the work dir, the checkpoint, last_checkpoint
         record = faulty(sandboxes, at_write(moment, kill_self(signal.SIGKILL)), ends=frozenset({-signal.SIGKILL}))
@@ -174,6 +177,7 @@ def test_kill_at_a_write(sandboxes):
     assert faulty(sandboxes, at_write(5, kill_self(signal.SIGKILL)), accept=Accept.ANY)['statuses'] == [0]
 
 
+@pytest.mark.integration
 def test_signal_that_was_not_sent_is_a_crash(sandboxes):
     kill = at_write(1, kill_self(signal.SIGTERM))
     assert faulty(sandboxes, kill)['outcome'] == Kind.CRASH.value
@@ -183,11 +187,13 @@ def test_signal_that_was_not_sent_is_a_crash(sandboxes):
     assert faulty(sandboxes, late, asked=signal.SIGTERM)['outcome'] == Kind.POOR.value
 
 
+@pytest.mark.integration
 def test_error_at_a_write(sandboxes):
     record = faulty(sandboxes, at_write(1, fail_with(28)))
     assert record['statuses'] == [1] and 'No space left on device' in record['message']
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize('deadly, status', [(True, -signal.SIGXFSZ), (False, 1)])
 def test_largest_file(sandboxes, deadly, status):
     # Larger than the result, smaller than the checkpoint.
@@ -204,6 +210,7 @@ def test_moments_of_writing_are_counted(sandboxes):
     assert sandboxes.sound('plain', 'test.py finite').run.writes == 4
 
 
+@pytest.mark.integration
 def test_two_at_a_time(sandboxes):
     def planted(scene):
         scene.make()
@@ -216,6 +223,7 @@ def test_two_at_a_time(sandboxes):
 # --- the campaign ---
 
 
+@pytest.mark.integration
 def test_cases_run_side_by_side_and_are_not_run_again(sandboxes, tmp_path):
     def planted(scene):
         if scene.draw.random() < 0.5:

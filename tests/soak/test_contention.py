@@ -48,6 +48,7 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.integration
 def test_table(run):
     status, lines = run(STEPS)
     assert status == 0 and lines[-1] == 'passed'
@@ -57,6 +58,7 @@ def test_table(run):
     assert [line.partition(': ')[2] for line in rounds[6:12]] == [line.partition(': ')[2] for line in rounds[5::-1]]
 
 
+@pytest.mark.integration
 def test_missed_bound_fails(run):
     status, lines = run({**STEPS, (contention.OURS, contention.BUSY): 0.24})
     assert status == 1 and lines[-1] == f'FAILED: {contention.OURS} {contention.BUSY}'

@@ -17,6 +17,7 @@ VITPLUG = Path(__file__).parents[2] / 'vitplug'
 NAMES_OF_PACKAGES = ('stacks.py', 'benchmark/models.py', 'benchmark/tasks.py', 'checkpoints/formats/__init__.py')
 
 
+@pytest.mark.integration
 def test_descriptions_import_no_library():
     """Nor what only pictures need."""
     code = (

@@ -11,7 +11,7 @@ from torch import nn
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
 
-DIGITS = Path(__file__).parents[1] / 'configs' / 'digits'
+DIGITS = Path(__file__).parents[2] / 'configs' / 'digits'
 DETECTION = DIGITS / 'swin-mini-p4-w4-gab_mask-rcnn_1xb8-400i_digits-128x128.py'
 SEGMENTATION = DIGITS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 

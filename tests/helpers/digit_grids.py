@@ -6,7 +6,7 @@ from vitplug.ablation.cells import Cell, plan_cells, write_cell, write_json
 from vitplug.ablation.cli import grid_content
 from vitplug.ablation.grid import GridFile, make_variants
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 VIT = str(ROOT / 'configs' / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py')
 LOADERS = {
     f'{split}_dataloader.{name}': value

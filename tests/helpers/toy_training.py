@@ -89,7 +89,7 @@ def toy_config(work_dir, kind: str, **hooks) -> Config:
     )
     sampler = dict(type='DefaultSampler' if by_epoch else 'InfiniteSampler', shuffle=True)
     loop = dict(max_epochs=4, val_interval=2) if by_epoch else dict(max_iters=22, val_interval=8)
-    base = Config.fromfile(Path(__file__).parents[1] / 'configs' / '_base_' / 'default_runtime_mmpretrain.py')
+    base = Config.fromfile(Path(__file__).parents[2] / 'configs' / '_base_' / 'default_runtime_mmpretrain.py')
     return Config(
         dict(
             default_scope='mmengine',

@@ -1,8 +1,8 @@
 """Foundation models of timm, Hugging Face and Meta with random weights, narrow, and the host of the same network.
 
-`python tests/foundation_models.py` prints the table of docs/foundation.md. Hugging Face's classes need `transformers`,
-which makes mmpretrain import its multimodal models, and those fail on transformers 5: install it in a folder of its own
-and name that in VITPLUG_TRANSFORMERS::
+`PYTHONPATH=.:tests/oracles python tests/helpers/foundation_models.py` prints the table of docs/foundation.md. Hugging
+Face's classes need `transformers`, which makes mmpretrain import its multimodal models, and those fail on transformers
+5: install it in a folder of its own and name that in VITPLUG_TRANSFORMERS::
 
     pip install --target DIR --no-deps transformers tokenizers
 """

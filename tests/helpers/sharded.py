@@ -225,7 +225,7 @@ def config(work_dir, processes, strategy=None, resume=None, options=None) -> Con
     """A training by iterations, with the whole batch of any number of processes."""
     backbone = dict(type='vitplug.VisionTransformer', img_size=(32, 40), patch_size=8)
     backbone |= dict(arch=dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels=40))
-    base = Config.fromfile(Path(__file__).parents[1] / 'configs' / '_base_' / 'default_runtime_mmpretrain.py')
+    base = Config.fromfile(Path(__file__).parents[2] / 'configs' / '_base_' / 'default_runtime_mmpretrain.py')
     hooks = {name: hook for name, hook in base.default_hooks.items() if name != 'visualization'}
     cfg = dict(
         default_scope='mmengine',
