@@ -292,7 +292,7 @@ class Training:
         from mmengine.config import Config
         from mmengine.logging import MMLogger
 
-        from vitplug.analysis.pictures import load_trained, save_predictions
+        from vitplug.analysis.prediction_panels import load_trained, save_predictions
 
         # The training's own log has the lines about the model.
         MMLogger.get_current_instance().setLevel('WARNING')

@@ -23,8 +23,8 @@ from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
 from vitplug.analysis.study.features import CKA, EvolvingSpeed, OfGroups
 from vitplug.analysis.study.figures import FIGURES
 from vitplug.analysis.study.measure import Measure, by_block
+from vitplug.analysis.study.measures_by_name import MEASURES
 from vitplug.analysis.study.subject import Subject
-from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
 
 PLAIN = 'model = dict(backbone=dict(with_cls_token=True))'

@@ -193,7 +193,7 @@ class Spy(NearestNeighbours):
 
 
 def test_no_test_image_is_seen_and_a_tenth_is_held_out(folder):
-    with mock.patch('vitplug.probing.cli.NearestNeighbours', Spy):
+    with mock.patch('vitplug.probing.probe_command.NearestNeighbours', Spy):
         probe(folder, '--probe knn --k 1 --seeds 2 --out out')
     rows = lambda array: {row.tobytes() for row in array}  # noqa: E731
     cache = next((folder / 'cache').iterdir())

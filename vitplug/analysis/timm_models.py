@@ -16,7 +16,7 @@ from vitplug.attention.grids import ceil_div
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint, some_of
 from vitplug.files.limits import MAX_PIXELS
-from vitplug.files.pictures import Source, Unreadable, read_pictures
+from vitplug.files.picture_sources import Source, Unreadable, read_pictures
 from vitplug.runs.prediction.predictor import check_device
 
 SEED = 0

@@ -32,8 +32,8 @@ from vitplug.files.named import is_remote
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.checks.environment import check_amp
 from vitplug.runs.checks.settings import check_optimizer
-from vitplug.runs.cli import choose_readers
-from vitplug.runs.saving.fit import model_weights
+from vitplug.runs.saving.checkpoint_checks import model_weights
+from vitplug.runs.training_commands import choose_readers
 from vitplug.tasks import TASKS, check_scope
 
 from .tasks import build, first_batch

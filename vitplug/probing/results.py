@@ -16,7 +16,7 @@ from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.seeds import Comparison, Verdict, compare, mean_and_sd
 from vitplug.tables import format_table
 
-from . import pictures
+from . import result_pictures
 from .run import CHOSEN, HELD, HELD_OUT, PICTURE, SECONDS, Plan, Subject
 
 JSON, CSV = 'results.json', 'results.csv'
@@ -147,8 +147,8 @@ def write(
     )
     AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
     AtomicBackend().put_text(_as_csv(results), folder / CSV)
-    save(pictures.draw_values(results), folder / 'values.png')
-    save(pictures.draw_predictions(results, subjects[0], names), folder / 'predictions.png')
+    save(result_pictures.draw_values(results), folder / 'values.png')
+    save(result_pictures.draw_predictions(results, subjects[0], names), folder / 'predictions.png')
 
 
 def _as_json(row: Row, subject: Subject) -> dict:

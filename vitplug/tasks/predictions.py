@@ -13,7 +13,7 @@ from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
 from vitplug.files.annotations import read_json
-from vitplug.files.pictures import Picture
+from vitplug.files.picture_sources import Picture
 from vitplug.files.record_list import RecordList
 
 from .kept import Kept, kept_class, kept_map, kept_objects

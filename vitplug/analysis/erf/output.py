@@ -13,7 +13,7 @@ from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.images import GROUPS, LEVEL, Estimate
 from vitplug.tables import format_table
 
-from . import pictures
+from . import field_pictures
 from .results import Result
 
 JSON, MAPS, PICTURE, BIASES = 'erf.json', 'maps.npz', 'erf.png', 'biases.png'
@@ -52,9 +52,9 @@ def write(folder: Path, results: Sequence[Result], images: Mapping, command: str
     maps = io.BytesIO()
     np.savez_compressed(maps, **{result.field.label: result.erf for result in results})
     AtomicBackend().put(maps.getvalue(), folder / MAPS)
-    drawing.save(pictures.fields(results, images['number']), folder / PICTURE)
+    drawing.save(field_pictures.fields(results, images['number']), folder / PICTURE)
     if any(result.biases for result in results):
-        drawing.save(pictures.biases([result for result in results if result.biases]), folder / BIASES)
+        drawing.save(field_pictures.biases([result for result in results if result.biases]), folder / BIASES)
 
 
 def table(results: Sequence[Result]) -> str:

@@ -8,7 +8,7 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from vitplug.config.parts import loader_leaves
 from vitplug.files.folders import IMAGE_SUFFIXES, files_below
-from vitplug.files.pictures import Source, Unreadable, read_pictures
+from vitplug.files.picture_sources import Source, Unreadable, read_pictures
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.prediction import Predictor
 

@@ -20,8 +20,8 @@ from vitplug.files.named import is_sharded
 from vitplug.registry import HOOKS
 
 from ..processes import any_process
+from ..saving.checkpoint_checks import bare_model, check_checkpoint
 from ..saving.data_note import NOTE, Note, note_data
-from ..saving.fit import bare_model, check_checkpoint
 from ..saving.folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from .checkpoint_fit import CheckpointFitHook
 from .non_finite import is_finite, local

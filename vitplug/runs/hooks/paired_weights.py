@@ -13,7 +13,7 @@ from torch import Tensor
 from vitplug.registry import HOOKS
 
 from ..data.randomness import own_randomness
-from ..saving.fit import bare_model
+from ..saving.checkpoint_checks import bare_model
 
 
 @HOOKS.register_module()

@@ -19,7 +19,7 @@ from vitplug.config.parts import loader_leaves
 from vitplug.tasks import TASKS
 
 from ..exported import run_exported
-from ..saving.fit import load_for_inference
+from ..saving.checkpoint_checks import load_for_inference
 
 
 class Predictor:

@@ -10,7 +10,7 @@ from vitplug.errors.stops import CheckpointNotRead
 from vitplug.files.atomic import bring_back
 from vitplug.files.named import is_checkpoint
 
-from .fit import NEEDED_TO_RESUME
+from .checkpoint_checks import NEEDED_TO_RESUME
 
 # Names the first checkpoint of a training from before it is written until `last_checkpoint` names it.
 ANNOUNCED = '.first_checkpoint'

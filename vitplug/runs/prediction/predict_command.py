@@ -23,7 +23,7 @@ from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
 from vitplug.errors.stops import BadSample, Interrupted
 from vitplug.files.named import check_pictures_folder, check_weights
-from vitplug.files.pictures import Picture, Source, Unreadable, find_sources, read_pictures
+from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.tasks import check_scope
 

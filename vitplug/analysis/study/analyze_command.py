@@ -22,13 +22,13 @@ from .features import CKA, OfGroups
 from .figures import FIGURES
 from .images import find_images
 from .measure import Measure
+from .measures_by_name import ALL, MEASURES, by_all_estimators, choose, choose_edits, choose_figures
 from .observed import BASELINE, MODEL
 from .options import add_baseline, add_images, add_settings, model_config
 from .plan import LeftOut, check_images, check_named, finished, identity, plan
 from .run import run
 from .store import check_folder, open_store
 from .subject import Subject
-from .table import ALL, MEASURES, by_all_estimators, choose, choose_edits, choose_figures
 
 IMAGES = 128
 # Each head of each block takes two runs of the model.

@@ -16,7 +16,7 @@ from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
 from vitplug.files.readers import refuse_code_in_files
 
-from . import pictures, results
+from . import curves_and_examples, results
 from .attacks import check_epsilon
 from .columns import read_columns
 from .run import calibrate, check_attacks, check_same_images, identity, run
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             )
             names = [name for name in suites if name in SUITES]
             results.write(out, numbers, columns, names, options, about)
-            drawn = pictures.write(out, numbers, suites, columns, options, images, args.seed, args.format)
+            drawn = curves_and_examples.write(out, numbers, suites, columns, options, images, args.seed, args.format)
     for name in names:
         print(f'\n{results.table(name, numbers, columns, options)}')
     print(f'\n{len(images)} images; {results.INTERVALS}')

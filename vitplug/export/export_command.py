@@ -10,7 +10,7 @@ from vitplug.config.reading import read_config
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.named import check_weights
-from vitplug.files.pictures import find_sources
+from vitplug.files.picture_sources import find_sources
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.tasks import check_scope
 
