@@ -269,8 +269,8 @@ class Training:
             TrainingFailed: if it ended with another exit status than 0; the end of its output is in the message.
         """
         status = self.process.poll()
-        for found in TIME_LEFT.finditer(self.read.read()):
-            days, hours, minutes, seconds = (int(number or 0) for number in found.groups())
+        for match in TIME_LEFT.finditer(self.read.read()):
+            days, hours, minutes, seconds = (int(number or 0) for number in match.groups())
             self.end = self.clock() + seconds + 60 * (minutes + 60 * (hours + 24 * days))
         if status is not None:
             self.end = self.clock()

@@ -72,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         reference = _reference([subject.label for subject in subjects])
         with open_store(out, _identity(subjects, plan)) as store:
             run(subjects, plan, store, args.cache_gib)
-            found = results.collect(subjects, plan, store, reference)
-            results.write(out, found, subjects, plan, names, call('probe', argv))
-    print(results.table(found, plan))
+            findings = results.collect(subjects, plan, store, reference)
+            results.write(out, findings, subjects, plan, names, call('probe', argv))
+    print(results.table(findings, plan))
     counts = ' and '.join(f'{len(subjects[0].images[split])} {split} images' for split in SPLITS)
     print(f'{plan.seeds} seeds, {counts}; {results.JSON}, {results.CSV} and two pictures in {out}')
     return 0
@@ -121,29 +121,29 @@ def _models(args: argparse.Namespace, kind: Kind) -> list[Named]:
     Raises:
         FileNotFoundError, ValueError: If a file is missing, a config is of another task, or a name is taken.
     """
-    found = [
+    models = [
         _named(MODEL, [args.config, *([args.checkpoint] if args.checkpoint else [])], 'CHECKPOINT', args.cfg_options)
     ]
     for name, *files in args.also or ():
-        taken = [one.label for one in found] + [BASELINE, *CONTROLS]
+        taken = [one.label for one in models] + [BASELINE, *CONTROLS]
         if not NAME.fullmatch(name) or name in taken:
             raise ValueError(
                 f'--also {name}: expected a name of letters, digits, dots and dashes, none of {", ".join(taken)}'
             )
         if not 1 <= len(files) <= 2:
             raise ValueError(f'--also {name}: expected NAME CONFIG [CHECKPOINT], got {len(files)} files')
-        found.append(_named(name, files, f'--also {name}'))
+        models.append(_named(name, files, f'--also {name}'))
     if args.baseline:
         if len(args.baseline) > 2:
             raise ValueError(f'--baseline: expected CONFIG [CHECKPOINT], got {len(args.baseline)} files')
-        found.append(_named(BASELINE, args.baseline, '--baseline'))
-    for one in found:
+        models.append(_named(BASELINE, args.baseline, '--baseline'))
+    for one in models:
         _check_task(one.cfg, kind, args.task)
     if RANDOM in args.controls and args.checkpoint is None:
         raise ValueError(
             f'--controls {RANDOM}: the model itself has initial weights; name a CHECKPOINT, or leave it out'
         )
-    return found
+    return models
 
 
 def _named(label: str, files: Sequence[str], option: str, settings: Mapping | None = None) -> Named:
@@ -157,14 +157,14 @@ def _check_task(cfg: Config, kind: Kind, task: str) -> None:
     Raises:
         ValueError: Names what is missing.
     """
-    own = TASKS[cfg.default_scope].name
-    if own not in KINDS:
+    name = TASKS[cfg.default_scope].name
+    if name not in KINDS:
         raise ValueError(
-            f"{cfg.filename} is of {own} ({cfg.default_scope}), which is not probed: a detector's features say little "
+            f"{cfg.filename} is of {name} ({cfg.default_scope}), which is not probed: a detector's features say little "
             f'without its head; name a config of {" or ".join(KINDS)}'
         )
     if cfg.default_scope != kind.library:
-        raise ValueError(f'--task {task}: {cfg.filename} is of {own} ({cfg.default_scope}); set --task {own}')
+        raise ValueError(f'--task {task}: {cfg.filename} is of {name} ({cfg.default_scope}); set --task {name}')
     if not isinstance(cfg.model.get('backbone'), Mapping):
         raise ValueError(f'{cfg.filename}: model has no backbone to probe')
     missing = [f'{split}_dataloader' for split in SPLITS if not cfg.get(f'{split}_dataloader')]
@@ -198,15 +198,15 @@ def _subjects(
         ValueError: If a test image is a training image, or there are too few.
     """
     numbers = dict(train=args.num_train, test=args.num_test)
-    found = []
+    subjects = []
     for one, extractor in extractors:
         images = {split: Images(cfg, split, numbers[split], one.cfg) for split in SPLITS}
-        if not found:
+        if not subjects:
             check_apart(images['train'], images['test'])
             split_held_out(len(images['train']), seed=0)
             names = class_names(images['train'])
-        found.append(Subject(one.label, one.cfg, extractor, images, kind, len(names), Path(args.cache), device))
-    return found, names
+        subjects.append(Subject(one.label, one.cfg, extractor, images, kind, len(names), Path(args.cache), device))
+    return subjects, names
 
 
 def _reference(labels: Sequence[str]) -> str | None:

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 options = replace(options, epsilons=sorted({*options.epsilons, epsilon}))
             suites = choose_suites(args.suite, columns, options)
-            conditions = [condition for found in suites.values() for condition in found]
+            conditions = [condition for of_suite in suites.values() for condition in of_suite]
             remarks += check_attacks(columns, conditions, images)
             for remark in remarks:
                 print(remark)

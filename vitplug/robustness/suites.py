@@ -242,7 +242,7 @@ def _corruptions(columns: Sequence[Column], options: Options) -> Iterator[Condit
     if options.imagenet_c:
         yield from _released(columns, options)
         return
-    place = at_input if columns[0].library in CLASSIFICATION else after_loading
+    step_at = at_input if columns[0].library in CLASSIFICATION else after_loading
     for name in corruption_names('all'):
         for severity in options.severities:
             yield Condition(
@@ -250,7 +250,7 @@ def _corruptions(columns: Sequence[Column], options: Options) -> Iterator[Condit
                 name,
                 severity,
                 'severity',
-                place(type='vitplug.Corruption', name=name, severity=severity, seed=0),
+                step_at(type='vitplug.Corruption', name=name, severity=severity, seed=0),
             )
 
 
@@ -421,11 +421,11 @@ def choose_suites(names: Sequence[str], columns: Sequence[Column], options: Opti
         if library not in SUITES[name].libraries:
             able = ', '.join(other for other, suite in SUITES.items() if library in suite.libraries)
             raise ValueError(f'--suite {name}: is for classifiers, whose labels do not move; here {able} can be run')
-    found = {'clean': [CLEAN]} | {name: list(SUITES[name].conditions(columns, options)) for name in chosen}
-    keys = [condition.key for conditions in found.values() for condition in conditions]
+    suites = {'clean': [CLEAN]} | {name: list(SUITES[name].conditions(columns, options)) for name in chosen}
+    keys = [condition.key for conditions in suites.values() for condition in conditions]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ValueError(f'two tests are called {twice[0]}: give folders, and sizes of attacks, that differ')
-    return found
+    return suites
 
 
 def title_of(name: str, options: Options) -> str:

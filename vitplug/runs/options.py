@@ -163,9 +163,9 @@ class RunConfig(Config):
     @classmethod
     def of(cls, cfg: Config) -> 'RunConfig':
         """The same config."""
-        own = cls.__new__(cls)
-        own.__dict__.update(cfg.__dict__)
-        return own
+        copied = cls.__new__(cls)
+        copied.__dict__.update(cfg.__dict__)
+        return copied
 
     @property
     def pretty_text(self) -> str:

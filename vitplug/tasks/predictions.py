@@ -221,11 +221,11 @@ class ObjectPredictions:
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image with boxes, masks, names and scores."""
         image, factor = enlarged(image)
-        sample, found = sample.clone(), sample.pred_instances.clone()
-        found.bboxes = found.bboxes * factor
-        if 'masks' in found:
-            found.masks = repeated(found.masks, factor)
-        sample.pred_instances = found
+        sample, instances = sample.clone(), sample.pred_instances.clone()
+        instances.bboxes = instances.bboxes * factor
+        if 'masks' in instances:
+            instances.masks = repeated(instances.masks, factor)
+        sample.pred_instances = instances
         [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
         return drawn
 
@@ -249,15 +249,15 @@ class ObjectPredictions:
         """The objects of a data set; None if it has no boxes. Arguments as :meth:`ClassPredictions.truth`."""
         if 'instances' not in info:
             return None
-        found = [one for one in info['instances'] if not one.get('ignore_flag')]
+        instances = [one for one in info['instances'] if not one.get('ignore_flag')]
         classes, masks = dataset.metainfo.get('classes'), None
-        if found and all(one.get('mask') for one in found):
+        if instances and all(one.get('mask') for one in instances):
             loader = TRANSFORMS.build(dict(type='mmdet.LoadAnnotations', with_bbox=True, with_mask=True))
             shape = info['height'], info['width']
-            masks = loader(dict(info, instances=found, ori_shape=shape, img_shape=shape))['gt_masks'].masks
-        labels = [int(one['bbox_label']) for one in found]
+            masks = loader(dict(info, instances=instances, ori_shape=shape, img_shape=shape))['gt_masks'].masks
+        labels = [int(one['bbox_label']) for one in instances]
         names = [str(classes[label]) if classes else f'class {label}' for label in labels]
-        boxes = np.array([one['bbox'] for one in found], float).reshape(-1, 4)
+        boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
         palette = _same_colours(classes, self.classes, self.palette)
         return ObjectOutcome.of_objects(Objects(boxes, labels, names, masks), sample, size, classes, palette)
 
@@ -276,19 +276,19 @@ class ObjectPredictions:
         height, width = picture.pixels.shape[:2]
         image = dict(id=image_id, file_name=str(picture.source.path), width=width, height=height)
         image |= {} if picture.frame is None else dict(frame=picture.frame)
-        found = sample.pred_instances.numpy()
+        hits = sample.pred_instances.numpy()
         boxes = [
             self._result(image_id, label, score)
             | dict(bbox=[float(n) for n in (left, top, right - left, bottom - top)])
-            for (left, top, right, bottom), score, label in zip(found.bboxes, found.scores, found.labels, strict=True)
+            for (left, top, right, bottom), score, label in zip(hits.bboxes, hits.scores, hits.labels, strict=True)
         ]
         records = dict(images=[image], bbox=boxes)
-        if 'masks' in found:
-            scores = found.get('mask_scores', found.scores)
+        if 'masks' in hits:
+            scores = hits.get('mask_scores', hits.scores)
             records['segm'] = [
                 self._result(image_id, label, score)
                 | dict(segmentation=dict(size=mask['size'], counts=mask['counts'].decode()))
-                for mask, score, label in zip(encode_mask_results(found.masks), scores, found.labels, strict=True)
+                for mask, score, label in zip(encode_mask_results(hits.masks), scores, hits.labels, strict=True)
             ]
         return records
 
@@ -332,10 +332,10 @@ def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], 
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     folder = Path(dataset.get('data_root') or '', prefix).resolve()
     ids = {(folder / image['file_name']).resolve(): image['id'] for image in content.get('images', ())}
-    own = {name: [c['id'] for c in content.get('categories', ()) if c['name'] == name] for name in names}
-    if any(len(found) != 1 for found in own.values()):
+    ids_by_name = {name: [c['id'] for c in content.get('categories', ()) if c['name'] == name] for name in names}
+    if any(len(same_name) != 1 for same_name in ids_by_name.values()):
         return {}, numbered
-    return ids, [dict(id=own[name][0], name=name) for name in names]
+    return ids, [dict(id=ids_by_name[name][0], name=name) for name in names]
 
 
 Predictions = ClassPredictions | MapPredictions | ObjectPredictions

@@ -55,12 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             _check_sizes(subject)
         with open_store(out, _identity(subjects, usable, args.size)) as store:
             run(fields, subjects, usable, store)
-            found = [Result.of(field, store, usable, not args.no_bounds) for field in fields]
+            results = [Result.of(field, store, usable, not args.no_bounds) for field in fields]
             images = dict(
                 size=args.size, where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped
             )
-            write(out, found, images, call('erf', argv))
-    print(table(found))
+            write(out, results, images, call('erf', argv))
+    print(table(results))
     print(f'{len(usable)} images; {PICTURE}, {JSON} and {MAPS} in {out}')
     if not skipped:
         return 0
@@ -76,15 +76,15 @@ def _read_subjects(args: argparse.Namespace) -> list[Subject | TimmSubject]:
         (label, model_config(path, weights, option, given), weights) for label, path, weights, option, given in named
     ]
     refuse_code_in_files()
-    found: list[Subject | TimmSubject] = []
+    subjects: list[Subject | TimmSubject] = []
     if args.timm:
         check_weights(args.checkpoint, '--checkpoint')
-        found.append(TimmSubject.read(MODEL, args.timm, args.checkpoint, args.device))
+        subjects.append(TimmSubject.read(MODEL, args.timm, args.checkpoint, args.device))
     of_configs = [Subject.read(*one, args.device, args.allow_changes) for one in configs]
     if args.size:
         for subject in of_configs:
             subject.predictor = Cropping(subject.predictor, tuple(args.size))
-    return found + of_configs
+    return subjects + of_configs
 
 
 def _check(args: argparse.Namespace) -> None:

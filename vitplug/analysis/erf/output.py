@@ -76,6 +76,6 @@ def table(results: Sequence[Result]) -> str:
     return '\n'.join((format_table(rows, numeric=range(1, 7)), *warnings))
 
 
-def _cell(found: Estimate) -> str:
-    half = (found.high - found.low) / 2
-    return f'{float(found.mean):.3g}' + (f' ± {float(half):.2g}' if np.isfinite(half) else '')
+def _cell(estimate: Estimate) -> str:
+    half = (estimate.high - estimate.low) / 2
+    return f'{float(estimate.mean):.3g}' + (f' ± {float(half):.2g}' if np.isfinite(half) else '')

@@ -65,11 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             _check_cka(args.cka, [job.measure for job in jobs], left_out)
             _say(left_out)
             run(jobs, subjects, usable, store)
-            found = results.results_of([*jobs, *finished(by_all_estimators(), jobs, subjects, store)])
+            findings = results.results_of([*jobs, *finished(by_all_estimators(), jobs, subjects, store)])
             images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
             command = call('analyze', argv)
-            pictures = results.write(out, found, subjects, images, left_out, command, args.format)
-    print(results.table(found))
+            pictures = results.write(out, findings, subjects, images, left_out, command, args.format)
+    print(results.table(findings))
     print(f'{len(usable)} images; {len(pictures)} pictures, {results.JSON} and {results.CSV} in {out}')
     if not skipped:
         return 0
@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=ESTIMATORS,
         default=UNBIASED.name,
         help='how CKA is estimated: '
-        + '; '.join(f'{name}: {found.words} ({found.source})' for name, found in ESTIMATORS.items())
+        + '; '.join(f'{name}: {estimator.words} ({estimator.source})' for name, estimator in ESTIMATORS.items())
         + f' (default {UNBIASED.name})',
     )
     add_baseline(parser)

@@ -14,7 +14,7 @@ from . import drawing
 from .attention import FEW, heat_rows
 from .learned import FITTED
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, evenly_spaced, of_one_size, of_other_sizes, sizes_of
+from .measure import Measure, Recorded, Shown, evenly_spaced, of_one_size, of_other_sizes, sizes_of
 from .subject import Subject
 
 
@@ -38,7 +38,7 @@ class GradCAM(Measure):
     def units(self, subject: Subject) -> list[Sequence[int]]:
         return evenly_spaced(len(subject.sizes), FEW)
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         heats, target = {}, ''
         try:
             maps = grad_cams(subject.model, image.inputs)
@@ -79,7 +79,7 @@ class ReceptiveField(Measure):
     def units(self, subject: Subject) -> list[Sequence[int]]:
         return [[index] for index in of_one_size(sizes_of([subject]))]
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         return {self.FIELD: input_gradient(subject.backbone, image.inputs).float().cpu().numpy()}
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:

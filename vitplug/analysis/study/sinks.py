@@ -14,7 +14,7 @@ from vitplug.statistics.images import Arrays, Estimate
 from . import drawing
 from .attention import FEW, OfMaps, PerHead, heat_rows
 from .loaded import Loaded
-from .measure import Found, Shown, evenly_spaced
+from .measure import Recorded, Shown, evenly_spaced
 from .subject import Subject
 
 SINK = f'a key that gets at least {ATTENTION:g} of the attention of {QUERIES:.0%} of the queries'
@@ -55,14 +55,14 @@ class SinkHeads(_OfSinks, PerHead):
         )
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
-        found = self.sinks(subject, name, tensor, place)
-        if found is None:
+        sinks = self.sinks(subject, name, tensor, place)
+        if sinks is None:
             return {}
         values = {
-            'attention of the first key': found.mass,
-            'sink': found.is_sink,
-            'NOP': found.is_nop,
-            'broadcast': found.is_broadcast,
+            'attention of the first key': sinks.mass,
+            'sink': sinks.is_sink,
+            'NOP': sinks.is_nop,
+            'broadcast': sinks.is_broadcast,
         }
         return {value: of_windows[0].float().mean(0).cpu().numpy() for value, of_windows in values.items()}
 
@@ -81,17 +81,17 @@ class SinkMap(_OfSinks):
         return evenly_spaced(len(subject.sizes), FEW)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> tuple[np.ndarray, int] | None:
-        found = self.sinks(subject, name, tensor, place)
-        if found is None:
+        sinks = self.sinks(subject, name, tensor, place)
+        if sinks is None:
             return None
-        window, head = found.is_sink[0].nonzero(as_tuple=True)
-        patches = place.keys.patch[window.cpu(), found.key[0, window, head].cpu()]
+        window, head = sinks.is_sink[0].nonzero(as_tuple=True)
+        patches = place.keys.patch[window.cpu(), sinks.key[0, window, head].cpu()]
         counts = torch.bincount(patches[patches >= 0], minlength=place.key_layout.hw[0] * place.key_layout.hw[1])
         heat = place.key_pixels.to_image(counts.float().unflatten(0, place.key_layout.hw), tuple(place.image_size))
         return heat.numpy(), int((patches < 0).sum())
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        kept = [one for one in found['probs'].values()]
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        kept = [one for one in recorded['probs'].values()]
         others = sum(count for _, count in kept)
         text = f'{others} sinks at the class token or others without a place'
         return {'picture': image.picture, 'target': np.array(text), '': sum(heat for heat, _ in kept)}

@@ -112,8 +112,8 @@ def announced_checkpoint(work_dir: str, folders: list[Path]) -> str | None:
     if os.path.lexists(Path(work_dir, 'last_checkpoint')) or not announced.is_file():
         return None
     path = announced.read_text(errors='replace').strip()
-    found = [file.resolve() for folder in folders for file in folder.glob('*.pth')]
-    return path if found == [Path(path).resolve()] else None
+    checkpoints = [file.resolve() for folder in folders for file in folder.glob('*.pth')]
+    return path if checkpoints == [Path(path).resolve()] else None
 
 
 def last_checkpoint(work_dir: str | Path) -> Path | None:
