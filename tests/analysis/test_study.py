@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy import stats
-from small_models import DETECTION, SEGMENTATION, save_untrained, small_digits
+from small_models import DETECTION, SEGMENTATION, save_noise, save_untrained, small_digits
 
 from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.edits import EDITS
@@ -48,9 +48,7 @@ def template(tmp_path_factory):
         save_untrained(folder / f'{name}.py', folder / f'{name}.pth')
     as_they_are = "pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]"
     bad_inputs.child(f'test_dataloader = dict(dataset=dict({as_they_are}))', 'sizes.py')(folder)
-    noise = np.random.default_rng(0)
-    for number in range(9):
-        Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'data/val/dog/{number}.png')
+    save_noise(folder / 'data/val/dog', 9)
     return folder
 
 

@@ -20,7 +20,7 @@ from vitplug.probing.kinds import KINDS, Classification
 from vitplug.probing.probes import NearestNeighbours
 from vitplug.probing.run import split_held_out
 
-SEGMENTOR = """
+SEGMENTOR = f"""
 default_scope = 'mmseg'
 _pipeline = [
     dict(type='LoadImageFromFile'),
@@ -37,14 +37,7 @@ model = dict(
     data_preprocessor=dict(
         type='SegDataPreProcessor', mean=[127.5] * 3, std=[64.0] * 3, seg_pad_val=255, test_cfg=dict(size_divisor=24)
     ),
-    backbone=dict(
-        type='vitplug.VisionTransformer',
-        arch=dict(embed_dims=8, num_layers=2, num_heads=2, feedforward_channels=16),
-        img_size=32,
-        patch_size=8,
-        out_type='featmap',
-        with_cls_token=False,
-    ),
+    backbone=dict({bad_inputs.VIT}, img_size=32, out_type='featmap'),
 )
 """
 PROBE = 'probe.py --task classification --device cpu --cache cache tiny.py'
