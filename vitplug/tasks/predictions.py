@@ -1,7 +1,9 @@
 """Predictions of the three libraries: their inferencers, drawn pictures and files of results."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import mmcv
 import numpy as np
@@ -43,8 +45,8 @@ def repeated(maps: torch.Tensor, factor: int) -> torch.Tensor:
     return maps.repeat_interleave(factor, -2).repeat_interleave(factor, -1)
 
 
-class ClassPredictions:
-    """Five classes with the highest scores, by mmpretrain.
+class Predictions(ABC):
+    """Predictions by the inferencer of a library, which takes a model that is built.
 
     Args:
         cfg: The config, with the data set of the test as `test_dataloader.dataset`.
@@ -53,6 +55,44 @@ class ClassPredictions:
         palette: A colour for each.
         score_thr: Lowest score that is drawn.
     """
+
+    inferencer: Any
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        """Pictures as a batch for the model's `test_step`."""
+        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch
+
+    @abstractmethod
+    def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
+        """How much of a prediction another one for the same image keeps."""
+
+    @abstractmethod
+    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
+        """What a relevance map is to explain; ``size`` is the height and width of the input.
+
+        Raises:
+            ValueError: If the prediction has nothing of the kind.
+        """
+
+    @abstractmethod
+    def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> Outcome | None:
+        """What a data set says of a picture; None if nothing.
+
+        Args:
+            dataset: The data set.
+            info: What its `get_data_info` gives for the picture.
+            sample: The prediction for the picture.
+            size: Height and width of the input.
+        """
+
+    def files(self, out: Path) -> dict[str, RecordList]:
+        """The files of results in a folder, by the names that `record` uses."""
+        return dict(predictions=RecordList(out / PREDICTIONS))
+
+
+class ClassPredictions(Predictions):
+    """Five classes with the highest scores, by mmpretrain."""
 
     def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
         from mmpretrain import ImageClassificationInferencer
@@ -63,11 +103,6 @@ class ClassPredictions:
         self.visualizer = UniversalVisualizer()
         self.classes = classes
         self.score_thr = score_thr or 0.0
-
-    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
-        """Pictures as a batch for the model's `test_step`."""
-        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
-        return batch
 
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image with the names and scores on it."""
@@ -81,32 +116,14 @@ class ClassPredictions:
         return ClassOutcome.read(sample, self.classes)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
-        """How much of a prediction another one for the same image keeps."""
         return kept_class(before, after)
 
     def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        """What a relevance map is to explain; ``size`` is the height and width of the input.
-
-        Raises:
-            ValueError: If the prediction has nothing of the kind.
-        """
         return studied_class(sample)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome | None:
-        """What a data set says of a picture; None if nothing.
-
-        Args:
-            dataset: The data set.
-            info: What its `get_data_info` gives for the picture.
-            sample: The prediction for the picture.
-            size: Height and width of the input.
-        """
         labels = np.ravel(info.get('gt_label', [])).astype(int).tolist()
         return ClassOutcome.truth(labels, dataset.metainfo.get('classes')) if labels else None
-
-    def files(self, out: Path) -> dict[str, RecordList]:
-        """The files of results in a folder, by the names that :meth:`record` uses."""
-        return dict(predictions=RecordList(out / PREDICTIONS))
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
         """The records of one picture by file; writes pictures of results into the folder."""
@@ -126,8 +143,8 @@ def _place(picture: Picture) -> dict:
     return dict(file=str(picture.source.path)) | ({} if picture.frame is None else dict(frame=picture.frame))
 
 
-class MapPredictions:
-    """Label maps, by mmseg. Arguments as :class:`ClassPredictions`; there are no scores."""
+class MapPredictions(Predictions):
+    """Label maps, by mmseg; there are no scores."""
 
     def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
         from mmseg.apis import MMSegInferencer
@@ -146,10 +163,6 @@ class MapPredictions:
         cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=palette)
         self.inferencer = holding(MMSegInferencer, model)(cfg, classes=classes, palette=palette)
 
-    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
-        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
-        return batch
-
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image under its label map, with the names of the classes."""
         image, factor = enlarged(image)
@@ -163,28 +176,19 @@ class MapPredictions:
         return MapOutcome.read(sample, size, self.classes, self.palette)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
-        """How much of a prediction another one for the same image keeps."""
         return kept_map(before, after)
 
     def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        """What a relevance map is to explain; ``size`` is the height and width of the input.
-
-        Raises:
-            ValueError: If the prediction has nothing of the kind.
-        """
         return studied_map(sample, truth)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> MapOutcome | None:
-        """The label map of a data set; None if there is none. Arguments as :meth:`ClassPredictions.truth`."""
+        """The label map of a data set; None if there is none."""
         if not info.get('seg_map_path'):
             return None
         labels = _loader_of_labels(dataset, dict(type='mmseg.LoadAnnotations'))(dict(info))['gt_seg_map']
         classes = dataset.metainfo.get('classes')
         palette = _same_colours(classes, self.classes, self.palette)
         return MapOutcome.of_labels(labels, sample, size, classes, palette, ignored=NO_LABEL)
-
-    def files(self, out: Path) -> dict[str, RecordList]:
-        return dict(predictions=RecordList(out / PREDICTIONS))
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
         """Writes the label map as a PNG of class indices; the record has the shares of the classes."""
@@ -196,8 +200,8 @@ class MapPredictions:
         return dict(predictions=[dict(_place(picture), label_map=str(path), shares=shares)])
 
 
-class ObjectPredictions:
-    """Boxes and masks, by mmdet. Arguments as :class:`ClassPredictions`.
+class ObjectPredictions(Predictions):
+    """Boxes and masks, by mmdet.
 
     Results are those of COCO, with the ids of the annotation file of the test where it lists a picture, and further
     ones for others. ``bbox.json`` and ``segm.json`` have the same objects in the same order, as COCO's tools want them.
@@ -234,19 +238,13 @@ class ObjectPredictions:
         return ObjectOutcome.read(sample, size, self.classes, self.palette, self.score_thr)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
-        """How much of a prediction another one for the same image keeps."""
         return kept_objects(before, after, self.score_thr)
 
     def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        """What a relevance map is to explain; ``size`` is the height and width of the input.
-
-        Raises:
-            ValueError: If the prediction has nothing of the kind.
-        """
         return studied_objects(sample, self.outcome(sample, size), truth)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome | None:
-        """The objects of a data set; None if it has no boxes. Arguments as :meth:`ClassPredictions.truth`."""
+        """The objects of a data set; None if it has no boxes."""
         if 'instances' not in info:
             return None
         instances = [one for one in info['instances'] if not one.get('ignore_flag')]
