@@ -167,24 +167,22 @@ def _cb_table12(columns: Sequence[Column], options: Options) -> Iterator[Conditi
         drawn=True,
         paper=TABLE_12.format('40.215 ± 0.151', '41.088 ± 0.094'),
     )
-    for sigma, plain, with_cb in ((5, '42.55 ± 0.0821', '43.436 ± 0.0806'), (10, '40.224 ± 0.065', '41.068 ± 0.0591')):
+    noise = dict(type='vitplug.GaussianNoise', seed=0)
+    blur = dict(type='vitplug.GaussianBlur')
+    for name, step, sigma, unit, *scores in (
+        ('Gaussian noise', noise, 5, 'grey levels', '42.55 ± 0.0821', '43.436 ± 0.0806'),
+        ('Gaussian noise', noise, 10, 'grey levels', '40.224 ± 0.065', '41.068 ± 0.0591'),
+        ('Gaussian blur', blur, 1, 'pixels', '42.29', '43.26'),
+        ('Gaussian blur', blur, 2, 'pixels', '40.83', '41.44'),
+    ):
         yield Condition(
-            f'Gaussian noise, sigma {sigma}',
-            'Gaussian noise',
+            f'{name}, sigma {sigma}',
+            name,
             sigma,
-            'sigma, grey levels',
-            at_input(type='vitplug.GaussianNoise', sigma=sigma, seed=0),
-            drawn=True,
-            paper=TABLE_12.format(plain, with_cb),
-        )
-    for sigma, plain, with_cb in ((1, '42.29', '43.26'), (2, '40.83', '41.44')):
-        yield Condition(
-            f'Gaussian blur, sigma {sigma}',
-            'Gaussian blur',
-            sigma,
-            'sigma, pixels',
-            at_input(type='vitplug.GaussianBlur', sigma=sigma),
-            paper=TABLE_12.format(plain, with_cb),
+            f'sigma, {unit}',
+            at_input(**step, sigma=sigma),
+            drawn=step is noise,
+            paper=TABLE_12.format(*scores),
         )
 
 

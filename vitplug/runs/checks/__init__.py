@@ -41,14 +41,7 @@ def _check_run(cfg) -> None:
 
 
 def check_testing(cfg) -> list[str]:
-    """Checks a merged config before a test.
-
-    Returns:
-        Remarks for the log.
-
-    Raises:
-        ValueError, OSError or ImportError: as the single checks below say.
-    """
+    """The same as :func:`check_training`, before a test."""
     _check_run(cfg)
     check_weights(cfg.load_from, option='CHECKPOINT')
     return [*check_data(cfg, splits=('test',)), *unused_strategy(cfg)]
