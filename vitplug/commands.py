@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,13 +114,14 @@ EXAMPLES = {
 }
 
 
-def call(name: str, arguments: Sequence[str] = ()) -> str:
+def call(name: str, arguments: Sequence[str] | None = ()) -> str:
     """How the user calls a command: as he has called this one, or by a file of the checkout if there is one.
 
     Args:
         name: Its name.
-        arguments: What follows; quoted for a shell.
+        arguments: What follows; quoted for a shell. None stands for the arguments of the process.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     tool = COMMANDS[name].tool
     if STARTED_AS not in os.environ and tool and (PACKAGE.parent / 'tools' / tool).is_file():
         program = f'python tools/{tool}'

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.options import add_allow_changes, add_options, config_parser
+from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.config.reading import read_config
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
@@ -49,10 +49,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = config_parser(
+    parser = model_parser(
         'export', 'Export a trained model as one file, compare it with PyTorch, and remove it if it differs.'
     )
-    parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--out', required=True, type=Path, metavar='FILE', help='new file; FILE.json is written, too')
     parser.add_argument('--format', default='onnx', help=f'one of {", ".join(FORMATS)} (default onnx)')
     parser.add_argument(

@@ -2,19 +2,17 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mmengine.config import Config
 
-from vitplug.analysis.study.options import model_config
+from vitplug.analysis.study.options import add_out, model_config
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.commands import add_device, call
 from vitplug.config.options import add_options, config_parser
-from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
+from vitplug.errors.one_line import one_line_ends
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.prediction.predictor import check_device
@@ -51,32 +49,26 @@ class Named:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Probes frozen backbones.
-
-    Returns:
-        Exit status 0. A wrong setting ends in one line and 2, a full disk in 74, Ctrl-C in 75.
-    """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    """Probes frozen backbones; returns exit status 0."""
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
-        out = Path(args.out)
+    with one_line_ends(args.out, GOES_ON):
         plan = _plan(args)
         device = check_device(args.device)
         kind = KINDS[args.task]
         named = _models(args, kind)
-        check_folder(out)
+        check_folder(args.out)
         refuse_code_in_files()
         check_data(named[0].cfg, SPLITS)
         extractors = _extractors(args, named, kind, device)
         subjects, names = _subjects(args, named[0].cfg, extractors, kind, device)
         reference = _reference([subject.label for subject in subjects])
-        with open_store(out, _identity(subjects, plan)) as store:
+        with open_store(args.out, _identity(subjects, plan)) as store:
             run(subjects, plan, store, args.cache_gib)
             findings = results.collect(subjects, plan, store, reference)
-            results.write(out, findings, subjects, plan, names, call('probe', argv))
+            results.write(args.out, findings, subjects, plan, names, call('probe', argv))
     print(results.table(findings, plan))
     counts = ' and '.join(f'{len(subjects[0].images[split])} {split} images' for split in SPLITS)
-    print(f'{plan.seeds} seeds, {counts}; {results.JSON}, {results.CSV} and two pictures in {out}')
+    print(f'{plan.seeds} seeds, {counts}; {results.JSON}, {results.CSV} and two pictures in {args.out}')
     return 0
 
 
@@ -234,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
         'features, with several seeds. A second call goes on where the first one stopped.',
     )
     parser.add_argument('checkpoint', nargs='?', help='checkpoint file; without one, the backbone has initial weights')
-    parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
+    add_out(parser)
     parser.add_argument('--task', choices=tuple(KINDS), required=True, help='detection is not probed')
     parser.add_argument('--probe', choices=PROBES, default=LinearHead.name, help=f'default {LinearHead.name}')
     parser.add_argument(

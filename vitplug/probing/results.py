@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vitplug.analysis.study.drawing import save
-from vitplug.analysis.study.results import versions
+from vitplug.analysis.study.results import write_json
 from vitplug.analysis.study.store import Store
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.seeds import Comparison, Verdict, compare, mean_and_sd
@@ -131,13 +130,10 @@ def write(
         plan: What was done.
         names: Names of the classes.
         command: The command line.
-
-    Raises:
-        OSError: If they cannot be written.
     """
-    content = dict(
+    write_json(
+        folder / JSON,
         command=command,
-        versions=versions(),
         meaning=MEANING,
         probe=dict(name=plan.probe.name, chooses=plan.probe.chooses, patches=plan.patches, **plan.probe.settings),
         compared=results.main,
@@ -145,7 +141,6 @@ def write(
         classes=list(names),
         models={row.label: _as_json(row, subject) for row, subject in zip(results.rows, subjects, strict=True)},
     )
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
     AtomicBackend().put_text(_as_csv(results), folder / CSV)
     save(result_pictures.draw_values(results), folder / 'values.png')
     save(result_pictures.draw_predictions(results, subjects[0], names), folder / 'predictions.png')

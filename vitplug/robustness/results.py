@@ -2,17 +2,15 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vitplug.analysis.study.results import versions
+from vitplug.analysis.study.results import write_json
 from vitplug.analysis.study.store import Store
 from vitplug.files.atomic import AtomicBackend
-from vitplug.stacks import installed
 from vitplug.statistics.images import LEVEL, Estimate, exact, paired
 from vitplug.tables import format_table
 
@@ -210,23 +208,20 @@ def write(
         suites: Names of the suites.
         options: Of the call.
         about: What is said of the call: command, images, seed, remarks.
-
-    Raises:
-        OSError: If they cannot be written.
     """
-    content = {
+    write_json(
+        folder / JSON,
         **about,
-        'versions': versions() | installed(('timm', 'imagecorruptions-imaug')),
-        'models': {
+        packages=('timm', 'imagecorruptions-imaug'),
+        models={
             c.label: dict(
                 config=str(c.cfg.filename or c.about), checkpoint=c.checkpoint, sha256=c.sha256, model=c.about
             )
             for c in columns
         },
-        'intervals': INTERVALS,
-        'suites': {name: _as_json(name, numbers, options) for name in suites},
-    }
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
+        intervals=INTERVALS,
+        suites={name: _as_json(name, numbers, options) for name in suites},
+    )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator='\n')
     writer.writerow(HEADINGS)

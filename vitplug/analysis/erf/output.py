@@ -1,14 +1,13 @@
 """The files and the table of results."""
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vitplug.analysis.study import drawing
-from vitplug.analysis.study.results import versions
+from vitplug.analysis.study.results import write_json
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.images import GROUPS, LEVEL, Estimate
 from vitplug.tables import format_table
@@ -32,14 +31,10 @@ NO_FIT = ('-', '-', '-', '-', 'no fit')
 
 
 def write(folder: Path, results: Sequence[Result], images: Mapping, command: str) -> None:
-    """Writes numbers, maps and pictures, each file as a whole.
-
-    Raises:
-        OSError: If they cannot be written.
-    """
-    content = dict(
+    """Writes numbers, maps and pictures, each file as a whole."""
+    write_json(
+        folder / JSON,
         command=command,
-        versions=versions(),
         definition=DEFINITION,
         source=SOURCE,
         fit=FIT,
@@ -48,7 +43,6 @@ def write(folder: Path, results: Sequence[Result], images: Mapping, command: str
         images=images,
         models={result.field.label: result.as_json() for result in results},
     )
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
     maps = io.BytesIO()
     np.savez_compressed(maps, **{result.field.label: result.erf for result in results})
     AtomicBackend().put(maps.getvalue(), folder / MAPS)

@@ -58,11 +58,7 @@ class PerHead(OfMaps):
     """Numbers of each head of each block.
 
     Args:
-        name: Name on the command line.
-        title: Title of the picture.
-        definition: One sentence.
-        unit: Unit of the values.
-        source: Where the definition comes from.
+        name, title, definition, unit, source: As of every :class:`Measure`.
         functions: Maps to numbers, by the name of the value.
         sorted_heads: Whether the picture has the heads of each block, sorted, and not the blocks over depth.
     """

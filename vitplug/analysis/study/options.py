@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 
 from mmengine.config import Config
 
@@ -15,6 +16,12 @@ from vitplug.tasks import check_scope
 from .images import SPLITS
 
 
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """The folder of results."""
+    help = 'folder for all results: new, or of the same call'
+    parser.add_argument('--out', required=True, type=Path, metavar='DIR', help=help)
+
+
 def add_images(parser: argparse.ArgumentParser, num: int | None, default: str = '') -> None:
     """The folder of results, and the images.
 
@@ -23,7 +30,7 @@ def add_images(parser: argparse.ArgumentParser, num: int | None, default: str = 
         num: Number of images by default.
         default: What is said of it, where that depends on other options.
     """
-    parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
+    add_out(parser)
     parser.add_argument(
         '--images',
         default=SPLITS[0],

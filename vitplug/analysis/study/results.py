@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,20 +93,16 @@ def write(
 
     Returns:
         The paths of the pictures.
-
-    Raises:
-        OSError: If they cannot be written.
     """
-    content = dict(
+    write_json(
+        folder / JSON,
         command=command,
-        versions=versions(),
         models={subject.label: describe(subject) for subject in subjects},
         images=images,
         interval=f"{LEVEL:.0%} over images; Student's t",
         left_out=left_out,
         measures={result.measure.name: _as_json(result) for result in results},
     )
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
     AtomicBackend().put_text(_as_csv(results), folder / CSV)
     pictures = []
     for result in results:
@@ -126,6 +122,16 @@ def describe(subject: Subject) -> dict:
         backbone=subject.about,
         blocks=subject.num_layers,
     )
+
+
+def write_json(path: Path, command: str, packages: Collection[str] = (), **content: object) -> None:
+    """Writes results as a whole file: the command line, versions, also of further packages, and the content.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    content = dict(command=command, versions=versions() | installed(packages)) | content
+    AtomicBackend().put_text(json.dumps(content, indent=1), path)
 
 
 def versions() -> dict[str, str]:

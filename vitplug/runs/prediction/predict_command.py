@@ -17,11 +17,11 @@ from tqdm import tqdm
 
 from vitplug.commands import add_device
 from vitplug.config.checks import check_no_pickles
-from vitplug.config.options import add_allow_changes, add_options, config_parser
+from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.config.reading import read_config
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
-from vitplug.errors.stops import BadSample, Interrupted
+from vitplug.errors.one_line import SETTINGS, one_line_errors, printable, status_of_skipped
+from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_pictures_folder, check_weights
 from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 from vitplug.files.readers import refuse_code_in_files
@@ -61,10 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes, args.exported)
         failed = predict(predictor, sources, Path(args.out), args.batch_size, max_pixels(cfg))
     print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
-    if not failed:
-        return 0
-    print(f'error: {len(failed)} of {len(sources)} inputs cannot be used; they are named above', file=sys.stderr)
-    return BadSample.status
+    return status_of_skipped(len(failed), len(sources), 'inputs')
 
 
 def predict(
@@ -206,10 +203,9 @@ class Results:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = config_parser(
+    parser = model_parser(
         'predict', 'Predict pictures with a trained model: drawn pictures, and JSON. The config decides the task.'
     )
-    parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('paths', nargs='+', metavar='PATH', help='image, video, or folder with such at any depth')
     parser.add_argument('--out', required=True, metavar='DIR', help='new or empty folder for all results')
     add_device(parser)
