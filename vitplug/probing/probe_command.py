@@ -8,13 +8,14 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from vitplug.analysis.study.options import add_out, model_config
+from vitplug.analysis.study.options import add_out
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.commands import add_device, call
 from vitplug.config.options import add_options, config_parser
 from vitplug.errors.one_line import one_line_ends
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.runs.checks.data import check_data
+from vitplug.runs.checks.model import model_config
 from vitplug.runs.prediction.predictor import check_device
 from vitplug.stacks import installed
 from vitplug.tasks import TASKS

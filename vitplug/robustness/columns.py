@@ -19,12 +19,12 @@ from torch.utils.data import Subset
 
 from vitplug.analysis import timm_models
 from vitplug.analysis.image_size import read_image_size
-from vitplug.analysis.study.options import model_config
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
 from vitplug.config.parts import registered
 from vitplug.files.named import check_weights
 from vitplug.runs.checks.data import check_data
+from vitplug.runs.checks.model import model_config
 from vitplug.runs.prediction.predictor import check_device, load_model
 from vitplug.tasks import TASKS
 

@@ -7,10 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from vitplug.analysis.study.drawing import FORMATS
-from vitplug.analysis.study.options import add_out
+from vitplug.analysis.study.options import add_out, add_settings
 from vitplug.analysis.study.store import check_folder, open_store
-from vitplug.commands import add_device, call, command_parser
-from vitplug.config.options import add_allow_changes, add_options
+from vitplug.commands import call, command_parser
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.one_line import one_line_ends
 from vitplug.files.readers import refuse_code_in_files
@@ -201,7 +200,5 @@ def _parser() -> argparse.ArgumentParser:
         '--imagenet-c', type=Path, metavar='DIR', help="corruptions: ImageNet-C's files, DIR/CORRUPTION/SEVERITY/CLASS"
     )
     parser.add_argument('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
-    add_device(parser)
-    add_options(parser)
-    add_allow_changes(parser)
+    add_settings(parser)
     return parser

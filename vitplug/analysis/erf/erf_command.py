@@ -10,7 +10,7 @@ from vitplug.analysis.measures.reset import RESETS
 from vitplug.analysis.study import plan
 from vitplug.analysis.study.images import SPLITS, find_images
 from vitplug.analysis.study.observed import BASELINE, MODEL
-from vitplug.analysis.study.options import add_baseline, add_images, add_settings, model_config
+from vitplug.analysis.study.options import add_baseline, add_images, add_settings
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject
@@ -19,6 +19,7 @@ from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.one_line import one_line_ends, status_of_skipped
 from vitplug.files.named import check_weights
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.runs.checks.model import model_config
 
 from .fields import Cropping, fields_of
 from .output import JSON, MAPS, PICTURE, table, write

@@ -8,7 +8,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vitplug.analysis.study.observed import BASELINE, MODEL
-from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import Subject
 from vitplug.commands import add_device, call
 from vitplug.config.options import add_allow_changes, add_options, model_parser
@@ -18,6 +17,7 @@ from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_new_file
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.progress import spoken
+from vitplug.runs.checks.model import model_config
 from vitplug.tasks import TASKS
 
 from .data import observe

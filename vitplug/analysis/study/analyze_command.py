@@ -7,6 +7,7 @@ from vitplug.commands import call
 from vitplug.config.options import model_parser
 from vitplug.errors.one_line import one_line_ends, status_of_skipped
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.runs.checks.model import model_config
 from vitplug.tables import format_table
 
 from . import results
@@ -20,7 +21,7 @@ from .images import find_images
 from .measure import Measure
 from .measures_by_name import ALL, MEASURES, by_all_estimators, choose, choose_edits, choose_figures
 from .observed import BASELINE, MODEL
-from .options import add_baseline, add_images, add_settings, model_config
+from .options import add_baseline, add_images, add_settings
 from .plan import LeftOut, check_images, check_named, finished, identity, plan
 from .run import run
 from .store import check_folder, open_store

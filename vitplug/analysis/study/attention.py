@@ -23,7 +23,7 @@ from vitplug.statistics.images import Arrays, Estimate
 
 from . import drawing
 from .loaded import Loaded
-from .measure import Measure, Recorded, Shown, by_block, evenly_spaced, values_of
+from .measure import Measure, Picture, Recorded, Shown, by_block, values_of
 from .subject import Subject
 
 # Heads are averaged image by image, so that the mean has an interval of its own.
@@ -207,7 +207,16 @@ def _grids(place: Place) -> tuple:
     return place.layout.hw, place.key_layout.hw
 
 
-class Rollout(OfMaps):
+class HeatPicture(Picture):
+    """Heat over a few images."""
+
+    count = FEW
+
+    def draw(self, shown: Sequence[Shown]) -> Figure:
+        return drawing.heat_over_images(self.title, heat_rows(shown))
+
+
+class Rollout(HeatPicture, OfMaps):
     name = 'rollout'
     title = 'Attention rollout'
     definition = (
@@ -217,7 +226,6 @@ class Rollout(OfMaps):
     unit = 'probability'
     source = 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1'
     needs = 'attention maps of all blocks on one grid'
-    axes = ()
     refined = False
 
     def why_not(self, subject: Subject) -> str:
@@ -231,9 +239,6 @@ class Rollout(OfMaps):
         grids = {grid for place in places for grid in _grids(place)}
         return f'blocks have tokens on several grids, {sorted(grids)}' if len(grids) > 1 else ''
 
-    def units(self, subject: Subject) -> list[Sequence[int]]:
-        return evenly_spaced(len(subject.sizes), FEW)
-
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> Tensor:
         return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
 
@@ -246,12 +251,6 @@ class Rollout(OfMaps):
         heat_hw = row_N[prefix:].unflatten(0, place.layout.hw)
         heat = place.pixels.to_image(heat_hw, image.size)
         return {'picture': image.picture, '': heat.float().cpu().numpy()}
-
-    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-        return {}
-
-    def draw(self, shown: Sequence[Shown]) -> Figure:
-        return drawing.heat_over_images(self.title, heat_rows(shown))
 
 
 def heat_rows(shown: Sequence[Shown]) -> list[tuple[np.ndarray, dict[str, tuple[np.ndarray | None, str]]]]:

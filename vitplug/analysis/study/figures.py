@@ -21,13 +21,13 @@ from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.receptive_field import centre_token
 from vitplug.attention import Site
 from vitplug.checkpoints.pretrained import loads_checkpoint
-from vitplug.statistics.images import Arrays, Estimate
+from vitplug.statistics.images import Arrays
 
 from . import drawing
 from .attention import FEW, OfMaps
 from .learned import PositionBias
 from .loaded import Loaded
-from .measure import Measure, Recorded, Shown, evenly_spaced
+from .measure import Measure, Picture, Recorded, Shown
 from .subject import Subject
 
 BLOCK = 'block {}'
@@ -35,21 +35,6 @@ BLOCK = 'block {}'
 TINY = np.float32(1e-12)
 # Entries of a matrix of all pairs of tokens that a picture can show.
 MOST_PAIRS = 2**22
-
-
-class Picture(Measure):
-    """A figure without numbers of its own: some images, no estimates."""
-
-    axes = ()
-    unit = ''
-    #: Images that it shows.
-    count = 1
-
-    def units(self, *subjects: Subject) -> list[Sequence[int]]:
-        return evenly_spaced(len(subjects[0].sizes), self.count)
-
-    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-        return {}
 
 
 def _pairs_do_not_fit(subject: Subject) -> str:

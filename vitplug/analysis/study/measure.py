@@ -106,6 +106,21 @@ class Measure(ABC):
         return None
 
 
+class Picture(Measure):
+    """A figure without numbers of its own: some images, no estimates."""
+
+    axes = ()
+    unit = ''
+    #: Images that it shows.
+    count = 1
+
+    def units(self, *subjects: Subject) -> list[Sequence[int]]:
+        return evenly_spaced(len(subjects[0].sizes), self.count)
+
+    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
+        return {}
+
+
 def values_of(shown: Sequence[Shown], ndim: int) -> Iterable[str]:
     """Names of the values with so many axes, each once."""
     return dict.fromkeys(name for one in shown for name, value in one.estimates.items() if value.mean.ndim == ndim)
