@@ -9,15 +9,7 @@ import pytest
 def check_refused(
     convert: Callable[[Path, Path], object], source: Path, change: Callable, kind: type[Exception], message: str
 ) -> None:
-    """Changed data is refused before anything is written.
-
-    Args:
-        convert: Takes the folder of the data and one to make.
-        source: The data.
-        change: Makes it bad; takes its folder.
-        kind: The expected error.
-        message: Pattern of its message.
-    """
+    """``convert(source, out)`` refuses what ``change(source)`` has made bad, before anything is written."""
     change(source)
     out = source.with_name('out')
     with pytest.raises(kind, match=message):
