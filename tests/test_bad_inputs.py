@@ -10,7 +10,7 @@ import torch
 from bad_inputs import ROWS, UNTRUSTED, changed, child, code_in_meta, lying_header, run, snapshot
 from mmengine.config import Config
 
-from vitplug.analysis.pictures import load_trained
+from vitplug.analysis.prediction_panels import load_trained
 from vitplug.checkpoints import read_checkpoint
 from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.errors.stops import CheckpointNotRead

@@ -49,8 +49,8 @@ def test_every_tool_is_a_command_and_runs_the_same_function():
     for name in TOOLS.keys() - OF_THE_CHECKOUT:
         if not name.startswith('dataset_converters/'):
             [command] = [command for command in COMMANDS.values() if command.tool == name]
-            text = TOOLS[name].read_text()
-            assert f'from {command.module} import {command.function}\n' in text
+            module, function = command.function.split(':')
+            assert f'from vitplug.{module} import {function}\n' in TOOLS[name].read_text()
 
 
 @pytest.mark.integration

@@ -39,7 +39,7 @@ class Import:
     """One module imports another one.
 
     Attributes:
-        source: The module that imports, such as ``'vitplug.runs.cli'``.
+        source: The module that imports, such as ``'vitplug.runs.training_commands'``.
         target: The module that is imported.
         line: Number of the line.
         typing: True if the import is for type checkers alone.

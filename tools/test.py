@@ -6,6 +6,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.runs.cli import test
+    from vitplug.runs.training_commands import test
 
     test()

@@ -4,8 +4,8 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 from . import __version__, chatter, threads
 from .commands import COMMANDS, STARTED_AS
@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | N
     sys.argv = [f'{program} {name}', *rest]  # the usage lines of argparse begin with it
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
-    command = COMMANDS[name]
-    return getattr(import_module(command.module), command.function)(rest)
+    return resolve_name(f'vitplug.{COMMANDS[name].function}')(rest)
 
 
 def overview(program: str) -> str:

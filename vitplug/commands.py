@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,72 +22,65 @@ class Command:
     """A command.
 
     Attributes:
-        module: The module of its function.
-        function: Name of the function, which takes the arguments and may return an exit status.
+        function: Its module below `vitplug` and its function, which takes the arguments and may return an exit status.
         tool: The script that calls the same function, below `tools/`; None for none.
         help: What it does, in a line.
     """
 
-    module: str
     function: str
     tool: str | None
     help: str
 
 
 COMMANDS = {
-    'new': Command('vitplug.runs.new_experiment', 'main', 'misc/new_experiment.py', 'write a config for your own data'),
-    'check': Command('vitplug.runs.dataset_check', 'main', 'misc/check_dataset.py', 'look at all data of a config'),
-    'dry-run': Command(
-        'vitplug.benchmark.dry_run', 'main', 'misc/dry_run.py', 'train two steps and say what they take'
-    ),
-    'train': Command('vitplug.runs.cli', 'train', 'train.py', 'train the model of a config'),
-    'test': Command('vitplug.runs.cli', 'test', 'test.py', 'evaluate a checkpoint'),
-    'predict': Command('vitplug.runs.prediction.cli', 'main', 'predict.py', 'predict on images, folders and videos'),
+    'new': Command('runs.new_experiment:main', 'misc/new_experiment.py', 'write a config for your own data'),
+    'check': Command('runs.dataset_check:main', 'misc/check_dataset.py', 'look at all data of a config'),
+    'dry-run': Command('benchmark.dry_run:main', 'misc/dry_run.py', 'train two steps and say what they take'),
+    'train': Command('runs.training_commands:train', 'train.py', 'train the model of a config'),
+    'test': Command('runs.training_commands:test', 'test.py', 'evaluate a checkpoint'),
+    'predict': Command('runs.prediction.predict_command:main', 'predict.py', 'predict on images, folders and videos'),
     'export': Command(
-        'vitplug.export.cli', 'main', 'export.py', 'write a checkpoint as ONNX, torch.export or OpenVINO'
+        'export.export_command:main', 'export.py', 'write a checkpoint as ONNX, torch.export or OpenVINO'
     ),
-    'ablate': Command('vitplug.ablation.cli', 'main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
+    'ablate': Command('ablation.ablate_command:main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
     'analyze': Command(
-        'vitplug.analysis.study.cli', 'main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
+        'analysis.study.analyze_command:main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
     ),
-    'probe': Command('vitplug.probing.cli', 'main', 'probe.py', 'probe frozen backbones by simple classifiers'),
-    'pretrain': Command(
-        'vitplug.text.pretrain', 'main', 'text/pretrain.py', 'pre-train a language model on masked words'
-    ),
-    'glue': Command('vitplug.text.glue', 'main', 'text/glue.py', 'fine-tune a language model on GLUE'),
+    'probe': Command('probing.probe_command:main', 'probe.py', 'probe frozen backbones by simple classifiers'),
+    'pretrain': Command('text.pretrain:main', 'text/pretrain.py', 'pre-train a language model on masked words'),
+    'glue': Command('text.glue:main', 'text/glue.py', 'fine-tune a language model on GLUE'),
     'microscope': Command(
-        'vitplug.analysis.microscope.cli', 'main', 'analysis_tools/microscope.py', 'write a page of what a model sees'
+        'analysis.microscope.microscope_command:main',
+        'analysis_tools/microscope.py',
+        'write a page of what a model sees',
     ),
     'erf': Command(
-        'vitplug.analysis.erf.cli', 'main', 'analysis_tools/erf.py', 'draw effective receptive fields, fit Gaussians'
+        'analysis.erf.erf_command:main', 'analysis_tools/erf.py', 'draw effective receptive fields, fit Gaussians'
     ),
     'robustness': Command(
-        'vitplug.robustness.cli', 'main', 'analysis_tools/robustness.py', 'test how robust models are, side by side'
+        'robustness.robustness_command:main', 'analysis_tools/robustness.py', 'test how robust models are, side by side'
     ),
-    'values': Command(
-        'vitplug.analysis.plug_values', 'main', 'analysis_tools/plug_values.py', 'plot what the plugs have learned'
-    ),
+    'values': Command('analysis.plug_values:main', 'analysis_tools/plug_values.py', 'plot what the plugs have learned'),
     'config': Command(
-        'vitplug.analysis.cli', 'print_config', 'misc/print_config.py', 'print a config with all that it inherits'
+        'analysis.config_commands:print_config', 'misc/print_config.py', 'print a config with all that it inherits'
     ),
-    'diff': Command('vitplug.analysis.cli', 'print_difference', None, 'compare two configs and their costs'),
-    'flops': Command('vitplug.analysis.cli', 'get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
+    'diff': Command('analysis.config_commands:print_difference', None, 'compare two configs and their costs'),
+    'flops': Command('analysis.config_commands:get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
     'plan': Command(
-        'vitplug.planning.cli', 'main', 'analysis_tools/plan.py', 'plan memory, batch and time on GPUs not there yet'
+        'planning.plan_command:main', 'analysis_tools/plan.py', 'plan memory, batch and time on GPUs not there yet'
     ),
     'benchmark': Command(
-        'vitplug.benchmark.cli', 'main', 'analysis_tools/benchmark.py', 'measure the time that plugs take'
+        'benchmark.benchmark_command:main', 'analysis_tools/benchmark.py', 'measure the time that plugs take'
     ),
     'convert': Command(
-        'vitplug.checkpoints.cli', 'convert_main', 'model_converters/convert.py', 'convert a checkpoint of others'
+        'checkpoints.checkpoint_commands:convert_main', 'model_converters/convert.py', 'convert a checkpoint of others'
     ),
     'publish': Command(
-        'vitplug.checkpoints.cli',
-        'publish_main',
+        'checkpoints.checkpoint_commands:publish_main',
         'analysis_tools/publish_model.py',
         'write the weights of a checkpoint',
     ),
-    'doctor': Command('vitplug.doctor', 'main', None, 'check the installation and say how to repair it'),
+    'doctor': Command('doctor:main', None, 'check the installation and say how to repair it'),
 }
 
 
@@ -120,13 +114,14 @@ EXAMPLES = {
 }
 
 
-def call(name: str, arguments: Sequence[str] = ()) -> str:
+def call(name: str, arguments: Sequence[str] | None = ()) -> str:
     """How the user calls a command: as he has called this one, or by a file of the checkout if there is one.
 
     Args:
         name: Its name.
-        arguments: What follows; quoted for a shell.
+        arguments: What follows; quoted for a shell. None stands for the arguments of the process.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     tool = COMMANDS[name].tool
     if STARTED_AS not in os.environ and tool and (PACKAGE.parent / 'tools' / tool).is_file():
         program = f'python tools/{tool}'

@@ -269,8 +269,8 @@ class Training:
             TrainingFailed: if it ended with another exit status than 0; the end of its output is in the message.
         """
         status = self.process.poll()
-        for found in TIME_LEFT.finditer(self.read.read()):
-            days, hours, minutes, seconds = (int(number or 0) for number in found.groups())
+        for match in TIME_LEFT.finditer(self.read.read()):
+            days, hours, minutes, seconds = (int(number or 0) for number in match.groups())
             self.end = self.clock() + seconds + 60 * (minutes + 60 * (hours + 24 * days))
         if status is not None:
             self.end = self.clock()
@@ -292,7 +292,7 @@ class Training:
         from mmengine.config import Config
         from mmengine.logging import MMLogger
 
-        from vitplug.analysis.pictures import load_trained, save_predictions
+        from vitplug.analysis.prediction_panels import load_trained, save_predictions
 
         # The training's own log has the lines about the model.
         MMLogger.get_current_instance().setLevel('WARNING')

@@ -170,8 +170,8 @@ def _install_anew(names: Iterable[str]) -> str:
     return f'pip uninstall -y {" ".join(names)} && {stacks.install_packages()}'
 
 
-def _listed(found: dict[str, str]) -> str:
-    return ' and '.join(f'{name} {number}' for name, number in found.items())
+def _listed(versions: dict[str, str]) -> str:
+    return ' and '.join(f'{name} {number}' for name, number in versions.items())
 
 
 def setuptools_has_pkg_resources() -> str:
@@ -194,8 +194,8 @@ def the_installed_vitplug() -> str:
     """
     imported = Path(__file__).resolve().parent
     # Those that pip has installed: a checkout may have metadata of its own, which are found before them.
-    found = [one for one in importlib.metadata.distributions(name='vitplug') if one.read_text('RECORD') is not None]
-    folders = [_folder_of(distribution) for distribution in found]
+    copies = [one for one in importlib.metadata.distributions(name='vitplug') if one.read_text('RECORD') is not None]
+    folders = [_folder_of(distribution) for distribution in copies]
     if folders and imported not in folders:
         install = f'{sys.executable} -m pip install -e {imported.parent} --no-deps'
         raise Doubtful(
@@ -227,14 +227,14 @@ def transformers_beside_mmpretrain() -> str:
     Raises:
         Broken: If they do not fit.
     """
-    found = stacks.installed(('transformers',)).get('transformers', '')
-    if found and int(found.partition('.')[0]) >= TRANSFORMERS_TOO_NEW:
+    version = stacks.installed(('transformers',)).get('transformers', '')
+    if version and int(version.partition('.')[0]) >= TRANSFORMERS_TOO_NEW:
         raise Broken(
-            f'transformers {found}: `import mmpretrain.models` fails beside transformers {TRANSFORMERS_TOO_NEW}',
+            f'transformers {version}: `import mmpretrain.models` fails beside transformers {TRANSFORMERS_TOO_NEW}',
             f"pip install 'transformers<{TRANSFORMERS_TOO_NEW}'  # or uninstall it; a folder of its own on PYTHONPATH, "
             'as make test-huggingface has it, serves programs without mmpretrain',
         )
-    return f'transformers {found}' if found else 'transformers is not installed'
+    return f'transformers {version}' if version else 'transformers is not installed'
 
 
 STACK = (

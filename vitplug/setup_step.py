@@ -30,9 +30,9 @@ STATES: tuple[tuple[re.Pattern, str], ...] = (
 def state_of(line: str) -> str | None:
     """The progress that a line of output reports, or None."""
     for pattern, words in STATES:
-        found = pattern.match(line)
-        if found:
-            return words.format(*found.groups())
+        match = pattern.match(line)
+        if match:
+            return words.format(*match.groups())
     return None
 
 
@@ -57,7 +57,7 @@ def run_step(
             status = None
             while status is None:
                 status = _wait(process)
-                state = next((found for text in reversed(read.readlines()) if (found := state_of(text))), state)
+                state = next((latest for text in reversed(read.readlines()) if (latest := state_of(text))), state)
                 line.show(f'      {state}, {spoken(clock() - start)} so far')
     took = spoken(clock() - start)
     if status:

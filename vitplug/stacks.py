@@ -21,13 +21,13 @@ MMCV_WHEELS = 'https://download.openmmlab.com/mmcv/dist/{kind}/torch{release}/in
 
 def installed(names: Sequence[str]) -> dict[str, str]:
     """Versions of the installed distributions among ``names``."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ def nearest_stack() -> Stack:
 def stack_here() -> str:
     """The name of the nearest stack, and the differences from it."""
     stack = nearest_stack()
-    found = installed(('torch', stack.mmcv))
+    versions = installed(('torch', stack.mmcv))
     differs = [
-        f'{name} is {found.get(name, "missing")}, not {tested}'
+        f'{name} is {versions.get(name, "missing")}, not {tested}'
         for name, tested in zip(('torch', stack.mmcv), stack.versions, strict=True)
-        if found.get(name, '').partition('+')[0] != tested
+        if versions.get(name, '').partition('+')[0] != tested
     ]
     return f'{stack.name}, as tested' if not differs else f'{stack.name} is the nearest: {", ".join(differs)}'
 

@@ -69,11 +69,11 @@ def cpu_quota(proc: Path = Path('/proc/self')) -> float:
         cgroups, mounts = (proc / 'cgroup').read_text(), (proc / 'mountinfo').read_text()
     except OSError:  # not Linux
         return math.inf
-    own = {}
+    own_cgroups = {}
     for line in cgroups.splitlines():
         _, controllers, path = line.split(':', 2)
-        own |= dict.fromkeys(controllers.split(','), path)
-    quotas = (read(folder) for read, folder in _cgroup_folders(mounts, own))
+        own_cgroups |= dict.fromkeys(controllers.split(','), path)
+    quotas = (read(folder) for read, folder in _cgroup_folders(mounts, own_cgroups))
     return min(quotas, default=math.inf)
 
 
@@ -103,8 +103,8 @@ def _cgroup_folders(mounts: str, own: dict[str, str]) -> Iterator[tuple[Callable
         own: Path of the process's cgroup by controller; version 2 has one cgroup for all controllers, under ''.
     """
     for line in mounts.splitlines():
-        place, _, kind = line.partition(' - ')
-        root, mount = map(_unescaped, place.split()[3:5])
+        fields, _, kind = line.partition(' - ')
+        root, mount = map(_unescaped, fields.split()[3:5])
         system, _, options = kind.split(' ', 2)
         if system == 'cgroup2':
             controller, read = '', _quota_v2

@@ -12,10 +12,10 @@ import torch
 from vitplug.analysis.image_size import read_image_size
 from vitplug.config.reading import read_config
 from vitplug.planning.cards import CARDS, GB, GIB
-from vitplug.planning.cli import NODES, scaling_row
 from vitplug.planning.measure_step import WORD, Step, Variant, trace_step
 from vitplug.planning.memory_model import memory_of
 from vitplug.planning.plan import Place, Plan, make_plans
+from vitplug.planning.plan_command import NODES, scaling_row
 from vitplug.planning.schedule import read_schedule
 from vitplug.planning.time_model import PASSES, Band, Cluster, communication_seconds, step_seconds, together
 from vitplug.tables import markdown_table

@@ -7,8 +7,8 @@ import pytest
 from made_grid import LABELS, make_grid, value_of
 from scipy import stats
 
+from vitplug.ablation.ablate_command import main
 from vitplug.ablation.across import compare_grids, write_comparison
-from vitplug.ablation.cli import main
 from vitplug.ablation.summary import summarise
 
 

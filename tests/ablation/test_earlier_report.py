@@ -7,8 +7,8 @@ import pytest
 from digit_grids import VIT
 from made_grid import METRIC, make_grid
 
+from vitplug.ablation.ablate_command import starts_of
 from vitplug.ablation.cells import finished_in, plan_cells
-from vitplug.ablation.cli import starts_of
 from vitplug.ablation.earlier_report import restore_cells
 from vitplug.ablation.grid import GridFile, make_variants
 from vitplug.ablation.records import State

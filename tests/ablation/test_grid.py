@@ -16,6 +16,7 @@ from mmpretrain import evaluation
 from mmpretrain.structures import DataSample
 
 from vitplug.ablation import held
+from vitplug.ablation.ablate_command import grid_content, parser, read_grid_and_folder
 from vitplug.ablation.cells import (
     cell_config,
     content_hash,
@@ -27,7 +28,6 @@ from vitplug.ablation.cells import (
     write_json,
 )
 from vitplug.ablation.checks import chosen_margin
-from vitplug.ablation.cli import grid_content, parser, read_grid_and_folder
 from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
 from vitplug.ablation.metrics import choose_metric, greater_is_better
 from vitplug.ablation.probe import count_steps

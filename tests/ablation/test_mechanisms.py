@@ -17,8 +17,8 @@ from vitplug.ablation import mechanisms
 from vitplug.ablation.mechanisms import CLAIMS, Against, Claim, row_of
 from vitplug.analysis.measures.attention import attention_entropy
 from vitplug.analysis.study.images import find_images
+from vitplug.analysis.study.measures_by_name import MEASURES
 from vitplug.analysis.study.subject import Subject
-from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
 from vitplug.hosting import find_plug
 

@@ -8,8 +8,8 @@ import torch
 from digit_grids import TINY, VIT, epochs
 from made_grid import make_grid
 
+from vitplug.ablation.ablate_command import main, starts_of
 from vitplug.ablation.cells import plan_cells
-from vitplug.ablation.cli import main, starts_of
 from vitplug.ablation.grid import GridFile, make_variants
 from vitplug.ablation.starts import check_starts, find_starts
 from vitplug.analysis.costs import build_model

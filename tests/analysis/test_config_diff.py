@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from vitplug.analysis.cli import get_flops, print_config
+from vitplug.analysis.config_commands import get_flops, print_config
 from vitplug.analysis.config_diff import (
     ABSENT,
     changed_rows,

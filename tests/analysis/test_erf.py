@@ -8,7 +8,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from PIL import Image
-from small_models import save_untrained
+from small_models import save_noise, save_untrained
 from torch import nn
 from torch.testing import assert_close
 
@@ -33,10 +33,7 @@ def template(tmp_path_factory):
     (folder / 'gab.py').write_text(f"_base_ = 'tiny.py'\n{GAB}\n")
     for name in ('tiny', 'gab'):
         save_untrained(folder / f'{name}.py', folder / f'{name}_random.pth', draw_norms)
-    noise = np.random.default_rng(0)
-    (folder / 'some').mkdir()
-    for number in range(IMAGES):
-        Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'some/{number}.png')
+    save_noise(folder / 'some', IMAGES)
     return folder
 
 

@@ -7,8 +7,8 @@ import pytest
 from experiments import BEGIN, END, generate_parts, read_experiments
 from paper_tables import main
 
-from vitplug.analysis.erf import cli as erf
-from vitplug.analysis.study import cli as analyze
+from vitplug.analysis.erf import erf_command
+from vitplug.analysis.study import analyze_command
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = """paper:
@@ -97,16 +97,16 @@ def test_list_has_all_papers_and_commands_that_exist():
     folders = {path.parent.name for path in (ROOT / 'configs').glob('*/metafile.yml')}
     assert {*papers} == folders - {'camvid', 'cifar10', 'digits', 'fashion', 'nuclei'}
     commands = [part.command for paper in papers.values() for part in paper.parts if part.command]
-    parsers = {'analysis_tools/analyze.py': analyze._parser(), 'analysis_tools/erf.py': erf._parser()}
+    parsers = {'analysis_tools/analyze.py': analyze_command._parser(), 'analysis_tools/erf.py': erf_command._parser()}
     for tool, *options in map(str.split, commands):
         if tool in parsers:
             model = [] if '--timm' in options else ['CONFIG', 'CHECKPOINT']
             args = parsers[tool].parse_args([*model, *options, '--images', 'val', '--out', 'DIR'])
             if tool.endswith('analyze.py'):
                 assert (
-                    analyze.choose_figures(args.figure)
+                    analyze_command.choose_figures(args.figure)
                     if args.figure
-                    else analyze.choose(args.measures or 'all', args.cka)
+                    else analyze_command.choose(args.measures or 'all', args.cka)
                 )
 
 

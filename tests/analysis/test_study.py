@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy import stats
-from small_models import DETECTION, SEGMENTATION, save_untrained, small_digits
+from small_models import DETECTION, SEGMENTATION, save_noise, save_untrained, small_digits
 
 from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.edits import EDITS
@@ -24,8 +24,8 @@ from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
 from vitplug.analysis.study.features import CKA, EvolvingSpeed, OfGroups
 from vitplug.analysis.study.figures import FIGURES
 from vitplug.analysis.study.measure import Measure, by_block
+from vitplug.analysis.study.measures_by_name import MEASURES
 from vitplug.analysis.study.subject import Subject
-from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
 
 pytestmark = pytest.mark.integration
@@ -51,9 +51,7 @@ def template(tmp_path_factory):
         save_untrained(folder / f'{name}.py', folder / f'{name}.pth')
     as_they_are = "pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]"
     bad_inputs.child(f'test_dataloader = dict(dataset=dict({as_they_are}))', 'sizes.py')(folder)
-    noise = np.random.default_rng(0)
-    for number in range(9):
-        Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'data/val/dog/{number}.png')
+    save_noise(folder / 'data/val/dog', 9)
     return folder
 
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from vitplug.analysis.study.images import find_images, load_image
 from vitplug.config.reading import read_config
-from vitplug.files.pictures import Unreadable
+from vitplug.files.picture_sources import Unreadable
 from vitplug.runs.prediction import Predictor
 
 

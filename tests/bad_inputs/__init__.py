@@ -5,15 +5,15 @@
 
 from bad_inputs import ablations, arguments, checkpoints, classes, configs, images, language, run_folders
 from bad_inputs.configs import MIXER
-from bad_inputs.folder import CLASSIFIER, PIPELINE, SWIN, clean, prepare
+from bad_inputs.folder import CLASSIFIER, PIPELINE, SWIN, VIT, clean, prepare
 from bad_inputs.harmful import UNTRUSTED, Malicious, code_in_meta, fetched_code, lying_header
 from bad_inputs.making import changed, child, class_weight, copied, cut, recorded, remove, starting, write
 from bad_inputs.running import ROOT, TOOLS, Outcome, own_process, run, run_to, snapshot
 
 __all__ = [
-    'CLASSIFIER', 'MIXER', 'PIPELINE', 'ROOT', 'ROWS', 'SWIN', 'TOOLS', 'UNTRUSTED', 'Malicious', 'Outcome', 'changed',
-    'child', 'class_weight', 'clean', 'code_in_meta', 'copied', 'cut', 'fetched_code', 'lying_header', 'own_process',
-    'prepare', 'recorded', 'remove', 'run', 'run_to', 'snapshot', 'starting', 'write',
+    'CLASSIFIER', 'MIXER', 'PIPELINE', 'ROOT', 'ROWS', 'SWIN', 'TOOLS', 'UNTRUSTED', 'VIT', 'Malicious', 'Outcome',
+    'changed', 'child', 'class_weight', 'clean', 'code_in_meta', 'copied', 'cut', 'fetched_code', 'lying_header',
+    'own_process', 'prepare', 'recorded', 'remove', 'run', 'run_to', 'snapshot', 'starting', 'write',
 ]  # fmt: skip
 
 ROWS = {

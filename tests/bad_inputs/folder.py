@@ -12,6 +12,10 @@ from PIL import Image
 from bad_inputs.running import ROOT, run
 
 PIPELINE = "[dict(type='LoadImageFromFile'), dict(type='Resize', scale=(16, 16)), dict(type='PackInputs')]"
+VIT = (
+    "type='vitplug.VisionTransformer', arch=dict(embed_dims=8, num_layers=2, num_heads=2, feedforward_channels=16), "
+    'patch_size=8, with_cls_token=False'
+)
 CLASSIFIER = f"""
 _base_ = '{ROOT}/configs/_base_/default_runtime_mmpretrain.py'
 default_scope = 'mmpretrain'
@@ -27,14 +31,7 @@ test_evaluator = val_evaluator
 model = dict(
     type='ImageClassifier',
     data_preprocessor=dict(type='ClsDataPreprocessor', num_classes=2, mean=[127.5] * 3, std=[64.0] * 3),
-    backbone=dict(
-        type='vitplug.VisionTransformer',
-        arch=dict(embed_dims=8, num_layers=2, num_heads=2, feedforward_channels=16),
-        img_size=16,
-        patch_size=8,
-        out_type='avg_featmap',
-        with_cls_token=False,
-    ),
+    backbone=dict({VIT}, img_size=16, out_type='avg_featmap'),
     head=dict(type='LinearClsHead', num_classes=2, in_channels=8),
 )
 optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.01))

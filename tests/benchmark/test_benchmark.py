@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from vitplug.analysis.costs import LinspaceOnCpu
 from vitplug.backbones import SwinTransformer, SwinTransformerV2, VisionTransformer
-from vitplug.benchmark import attention, cli, compilation, growth, hosts, measure, models, tasks
+from vitplug.benchmark import attention, benchmark_command, compilation, growth, hosts, measure, models, tasks
 from vitplug.benchmark.attention import PAIRS, Literal, Sizes, Stack
 from vitplug.benchmark.compilation import Compiled
 from vitplug.benchmark.growth import Growth
@@ -107,7 +107,7 @@ def test_memory_of_a_step_is_its_own(monkeypatch):
 @pytest.mark.slow
 def test_tables_have_processes_of_their_own_with_the_threads_and_silence_of_this_one(monkeypatch):
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 3)
-    with cli.quiet():
+    with benchmark_command.quiet():
         assert in_own_process(partial(measure.machine, 'cpu'))['device'].endswith(', 3 threads')
         assert not in_own_process(partial(logging.getLogger().isEnabledFor, logging.WARNING))
     assert in_own_process(os.getpid) != os.getpid()
@@ -118,7 +118,7 @@ def test_tables_have_processes_of_their_own_with_the_threads_and_silence_of_this
 @pytest.mark.integration
 def test_command_writes_tables_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attention, 'SHAPES', {17: (2, 4, 4, 4)})
-    cli.main([*QUICK, '--device', 'cpu', '--out', str(tmp_path)])
+    benchmark_command.main([*QUICK, '--device', 'cpu', '--out', str(tmp_path)])
     printed = capsys.readouterr().out
     assert 'Refiner, literal' in printed and 'ratio to plain' in printed
     content = json.loads((tmp_path / 'bench.json').read_text())
@@ -139,9 +139,9 @@ def test_profile_counts_every_operation_once():
 @pytest.mark.integration
 def test_parts_that_are_measured_survive_one_that_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(attention, 'SHAPES', {5: (1, 2, 2, 2)})
-    monkeypatch.setitem(cli.RUNNERS, 'tasks', lambda args: pytest.fail('no data'))
+    monkeypatch.setitem(benchmark_command.RUNNERS, 'tasks', lambda args: pytest.fail('no data'))
     with pytest.raises(pytest.fail.Exception):
-        cli.main([*QUICK, 'tasks', '--out', str(tmp_path)])
+        benchmark_command.main([*QUICK, 'tasks', '--out', str(tmp_path)])
     assert len(json.loads((tmp_path / 'bench.json').read_text())['tables']) == 1
 
 
@@ -172,8 +172,10 @@ def test_hosts_are_compared_with_the_same_models(name):
 
 
 def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(cli.RUNNERS, 'growth', lambda args: [Growth('CB', [1, 4], [1.0, 8.0], [1.0, 4.0])])
-    cli.main([*QUICK[:-1], 'growth', '--out', str(tmp_path)])
+    monkeypatch.setitem(
+        benchmark_command.RUNNERS, 'growth', lambda args: [Growth('CB', [1, 4], [1.0, 8.0], [1.0, 4.0])]
+    )
+    benchmark_command.main([*QUICK[:-1], 'growth', '--out', str(tmp_path)])
     assert '| CB | 1.0 s' in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ['bench.json']
 
@@ -182,7 +184,7 @@ def test_plugs_of_a_command_are_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, 'in_own_process', lambda job: job())
     monkeypatch.setattr(models, 'deit', lambda size, plugs=(): tiny_vit(plugs))
     texts = ['gate', 'rope(mode="mixed")']
-    cli.main([*QUICK[:-1], 'plugs', '--plugs', *texts, '--out', str(tmp_path)])
+    benchmark_command.main([*QUICK[:-1], 'plugs', '--plugs', *texts, '--out', str(tmp_path)])
     tables = json.loads((tmp_path / 'bench.json').read_text())['tables']
     assert [[row['name'] for row in table['rows']] for table in tables] == [['plain', *texts]] * 2
     monkeypatch.setattr(growth, 'in_own_process', lambda job: (job.args[1], job.args[1] ** 2))
@@ -191,7 +193,7 @@ def test_plugs_of_a_command_are_measured(tmp_path, monkeypatch, capsys):
         (name, None, 1.0) for name in ('plain', *texts)
     ]
     with pytest.raises(SystemExit):
-        cli.main(['--plugs', 'gat', '--out', str(tmp_path)])
+        benchmark_command.main(['--plugs', 'gat', '--out', str(tmp_path)])
     assert 'did you mean gate?' in capsys.readouterr().err
 
 
@@ -248,8 +250,8 @@ def test_table_of_compiled_models(tmp_path, monkeypatch, capsys):
         Compiled('ViT', 'CB', 'training', 12.3, 0, 0.1, 0.75, (0.7, 0.8)),
         Compiled('ViT', 'CB', 'inference', error='it fails'),
     ]
-    monkeypatch.setitem(cli.RUNNERS, 'compile', lambda args: results)
-    cli.main([*QUICK[:-1], 'compile', '--out', str(tmp_path)])
+    monkeypatch.setitem(benchmark_command.RUNNERS, 'compile', lambda args: results)
+    benchmark_command.main([*QUICK[:-1], 'compile', '--out', str(tmp_path)])
     assert '| ViT, CB | 0.75 | 0.70 to 0.80 | 0 | 12 | does not compile |' in capsys.readouterr().out
     first, second = json.loads((tmp_path / 'bench.json').read_text())['compile']
     assert first['ratio'] == 0.75 and second['error'] == 'it fails'
@@ -267,7 +269,7 @@ def test_tasks_bring_their_data(tmp_path, monkeypatch):
 )
 def test_bad_options(argv, capsys):
     with pytest.raises(SystemExit) as stop:
-        cli.main(argv)
+        benchmark_command.main(argv)
     assert stop.value.code == 2 and argv[1] in capsys.readouterr().err
 
 
@@ -276,11 +278,10 @@ def test_bad_options(argv, capsys):
 def test_attention_part_needs_torch_alone(tmp_path):
     code = """
 import sys
-import vitplug.benchmark.cli as cli
-from vitplug.benchmark import attention
-cli.find_spec = lambda name: None
+from vitplug.benchmark import attention, benchmark_command
+benchmark_command.find_spec = lambda name: None
 attention.SHAPES = {5: (1, 2, 2, 2)}
-cli.main(['--rounds', '1', '--seconds', '0', '--out', sys.argv[1]])
+benchmark_command.main(['--rounds', '1', '--seconds', '0', '--out', sys.argv[1]])
 """
     # Not the module finder of one process: tables have processes of their own.
     for name in ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'matplotlib'):

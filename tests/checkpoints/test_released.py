@@ -14,7 +14,7 @@ from mmengine.registry import DefaultScope
 from mmpretrain.registry import MODELS
 
 from vitplug.checkpoints import convert, load_pretrained, recognise, to_vitplug
-from vitplug.checkpoints.cli import convert_main
+from vitplug.checkpoints.checkpoint_commands import convert_main
 from vitplug.checkpoints.formats import is_derived
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from vitplug.ablation.ablate_command import grid_content
 from vitplug.ablation.cells import Cell, plan_cells, write_cell, write_json
-from vitplug.ablation.cli import grid_content
 from vitplug.ablation.grid import GridFile, make_variants
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,9 @@ from two_processes import TOGETHER
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
 from vitplug.hosting import mark_padding
 from vitplug.plugs import PlugModules
-from vitplug.runs.cli import runner_class
 from vitplug.runs.saving.shards import write_shards
 from vitplug.runs.sharding import FSDP2Strategy, first_values
+from vitplug.runs.training_commands import runner_class
 
 BATCH = 4
 SHARED_BIAS = dict(type='GaussianAttentionBias', share_layers=True)

@@ -22,7 +22,7 @@ from vitplug.probing.run import split_held_out
 
 pytestmark = pytest.mark.integration
 
-SEGMENTOR = """
+SEGMENTOR = f"""
 default_scope = 'mmseg'
 _pipeline = [
     dict(type='LoadImageFromFile'),
@@ -39,14 +39,7 @@ model = dict(
     data_preprocessor=dict(
         type='SegDataPreProcessor', mean=[127.5] * 3, std=[64.0] * 3, seg_pad_val=255, test_cfg=dict(size_divisor=24)
     ),
-    backbone=dict(
-        type='vitplug.VisionTransformer',
-        arch=dict(embed_dims=8, num_layers=2, num_heads=2, feedforward_channels=16),
-        img_size=32,
-        patch_size=8,
-        out_type='featmap',
-        with_cls_token=False,
-    ),
+    backbone=dict({bad_inputs.VIT}, img_size=32, out_type='featmap'),
 )
 """
 PROBE = 'probe.py --task classification --device cpu --cache cache tiny.py'
@@ -194,7 +187,7 @@ class Spy(NearestNeighbours):
 
 
 def test_no_test_image_is_seen_and_a_tenth_is_held_out(folder):
-    with mock.patch('vitplug.probing.cli.NearestNeighbours', Spy):
+    with mock.patch('vitplug.probing.probe_command.NearestNeighbours', Spy):
         probe(folder, '--probe knn --k 1 --seeds 2 --out out')
     rows = lambda array: {row.tobytes() for row in array}  # noqa: E731
     cache = next((folder / 'cache').iterdir())

@@ -12,7 +12,7 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from vitplug.errors.stops import CheckpointNotRead
-from vitplug.runs.saving.fit import check_checkpoint
+from vitplug.runs.saving.checkpoint_checks import check_checkpoint
 
 CONFIG = dict(
     model=dict(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from toy_training import final_state, toy_config
 
-from vitplug.runs.cli import build_runner
+from vitplug.runs.training_commands import build_runner
 
 
 def train(folder, **settings):

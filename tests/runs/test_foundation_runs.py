@@ -11,7 +11,7 @@ from mmengine.config import Config
 
 from vitplug.backbones.foundation import network_settings
 from vitplug.checkpoints import read_checkpoint
-from vitplug.runs import cli
+from vitplug.runs import training_commands
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'foundation'
 DEPTH = 12
@@ -66,10 +66,10 @@ def test_ade20k(name, data, tmp_path, monkeypatch):
     cfg.param_scheduler = []
     cfg.optim_wrapper.optimizer.lr = 0.05
     cfg.dump('run.py')
-    cli.train(['run.py', '--work-dir', 'out'])
+    training_commands.train(['run.py', '--work-dir', 'out'])
     trained = read_checkpoint('out/iter_6.pth')['state_dict']
     assert torch.equal(trained['backbone.layers.3.attn.proj.weight'], weights['blocks.3.attn.proj.weight'].float())
     assert torch.equal(trained['backbone.rotary.periods'], weights['rope_embed.periods'].float())
     plugs = [key for key in trained if key.endswith('gab_amplitude')]
     assert all((trained[key] != 2).all() for key in plugs) and bool(plugs) == ('gab' in name)
-    cli.test(['run.py', 'out/iter_6.pth'])
+    training_commands.test(['run.py', 'out/iter_6.pth'])

@@ -20,7 +20,7 @@ from pycocotools.cocoeval import COCOeval
 from small_models import DETECTION, SEGMENTATION, save_untrained
 
 from vitplug.config.reading import read_config
-from vitplug.files.pictures import Unreadable, find_sources, read_pictures
+from vitplug.files.picture_sources import Unreadable, find_sources, read_pictures
 from vitplug.files.record_list import RecordList
 from vitplug.runs.prediction import Predictor
 from vitplug.tasks.predictions import known_ids

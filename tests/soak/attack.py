@@ -65,13 +65,13 @@ IMPORTED = (
     'torch._dynamo',
     *(f'{scope}.{part}' for scope in ('mmpretrain', 'mmseg', 'mmdet') for part in ('models', 'datasets', 'evaluation',
                                                                                   'visualization', 'engine')),
-    'vitplug.runs.cli',
+    'vitplug.runs.training_commands',
     'vitplug.runs.hooks',
     'vitplug.runs.dataset_check',
-    'vitplug.checkpoints.cli',
-    'vitplug.ablation.cli',
+    'vitplug.checkpoints.checkpoint_commands',
+    'vitplug.ablation.ablate_command',
     'vitplug.ablation.report',
-    'vitplug.analysis.cli',
+    'vitplug.analysis.config_commands',
 )  # fmt: skip
 BROKEN = 'broken case'  # of the campaign itself
 # How many limits of time a whole case may take: its commands, those of the sound input, and comparing.

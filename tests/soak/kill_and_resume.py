@@ -51,7 +51,7 @@ COMPARED = ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')
 # The real program, with a writer that stops again and again.
 SLOW_TRAIN = """
 import time
-from vitplug.runs import cli
+from vitplug.runs import training_commands
 from vitplug.files.atomic import AtomicBackend
 def write(self, path, content):
     with open(path, 'wb') as file:
@@ -60,7 +60,7 @@ def write(self, path, content):
             file.flush()
             time.sleep(0.05)
 AtomicBackend.write = write
-cli.train()
+training_commands.train()
 """
 
 

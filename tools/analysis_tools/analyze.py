@@ -8,6 +8,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.analysis.study.cli import main
+    from vitplug.analysis.study.analyze_command import main
 
     sys.exit(main())

@@ -6,6 +6,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.benchmark.cli import main
+    from vitplug.benchmark.benchmark_command import main
 
     main()

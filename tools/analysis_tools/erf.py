@@ -8,6 +8,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.analysis.erf.cli import main
+    from vitplug.analysis.erf.erf_command import main
 
     sys.exit(main())

@@ -6,6 +6,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.analysis.cli import get_flops
+    from vitplug.analysis.config_commands import get_flops
 
     get_flops()

@@ -6,6 +6,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.analysis.microscope.cli import main
+    from vitplug.analysis.microscope.microscope_command import main
 
     main()

@@ -8,6 +8,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.planning.cli import main
+    from vitplug.planning.plan_command import main
 
     sys.exit(main())

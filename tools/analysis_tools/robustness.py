@@ -8,6 +8,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.robustness.cli import main
+    from vitplug.robustness.robustness_command import main
 
     sys.exit(main())

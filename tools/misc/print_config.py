@@ -6,6 +6,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.analysis.cli import print_config
+    from vitplug.analysis.config_commands import print_config
 
     print_config()

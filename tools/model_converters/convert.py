@@ -6,6 +6,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.checkpoints.cli import convert_main
+    from vitplug.checkpoints.checkpoint_commands import convert_main
 
     convert_main()

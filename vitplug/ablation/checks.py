@@ -11,7 +11,7 @@ from vitplug.analysis.costs import build_model
 from vitplug.config.checks import check_parts, check_types
 from vitplug.files.named import check_printable
 from vitplug.runs.checks import check_training
-from vitplug.runs.cli import choose_readers
+from vitplug.runs.training_commands import choose_readers
 
 from .grid import GridFile, Variant
 from .metrics import choose_metric

@@ -20,13 +20,13 @@ from mmengine.registry import MODELS, init_default_scope
 
 from vitplug.analysis.study import drawing
 from vitplug.analysis.study.images import find_images
+from vitplug.analysis.study.measures_by_name import MEASURES
 from vitplug.analysis.study.observed import MODEL
 from vitplug.analysis.study.plan import check_images, identity, plan
 from vitplug.analysis.study.results import results_of
 from vitplug.analysis.study.run import run
 from vitplug.analysis.study.store import open_store
 from vitplug.analysis.study.subject import Subject
-from vitplug.analysis.study.table import MEASURES
 from vitplug.config.reading import read_config
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.readers import refuse_code_in_files

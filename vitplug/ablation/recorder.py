@@ -16,7 +16,7 @@ from vitplug.files.atomic import AtomicBackend
 from vitplug.files.fingerprint import of_file, of_names
 from vitplug.registry import HOOKS
 from vitplug.runs.hooks.checkpoint import CheckpointHook
-from vitplug.runs.saving.fit import bare_model
+from vitplug.runs.saving.checkpoint_checks import bare_model
 
 from .records import DONE, FAILED, VALIDATIONS
 

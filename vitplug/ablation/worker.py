@@ -38,7 +38,7 @@ def train(args: argparse.Namespace) -> None:
     if args.heed_parent:
         threading.Thread(target=heed_parent, daemon=True).start()
 
-    from vitplug.runs.cli import run_training
+    from vitplug.runs.training_commands import run_training
 
     from .records import DONE
 

@@ -49,8 +49,8 @@ class PluggedBlock(Plugged):
         hidden_dims = find(find(self, block.mlp), mlp.last).in_features
         if attention is None:
             return BlockShape(head_dims=0, map_heads=0, value_heads=0, out_heads=0, hidden_dims=hidden_dims)
-        found = find(self, block.attention)
-        return BlockShape.stock(find(found, attention.proj).in_features, find(found, attention.heads), hidden_dims)
+        branch = find(self, block.attention)
+        return BlockShape.stock(find(branch, attention.proj).in_features, find(branch, attention.heads), hidden_dims)
 
     @property
     def embed_dims(self) -> int:
@@ -190,20 +190,20 @@ def describe_block(block: nn.Module) -> tuple[BlockMap, AttentionMap | None, Mlp
 
 def _map_of_part(block: nn.Module, name: str, kind: type) -> Any:
     part = find(block, name)
-    found = None if part is None else map_of(part, kind)
-    if found is None:
+    part_map = None if part is None else map_of(part, kind)
+    if part_map is None:
         raise ValueError(
             f'plug_in: no map of names for {name or "the layers"} of {type(block).__name__}, a '
             f'{type(part).__name__}; {_HINT}'
         )
-    return found
+    return part_map
 
 
 _HINT = 'vitplug.adapters.register takes one'
 
 
-def _refuse(module: nn.Module, found: BlockMap | AttentionMap) -> None:
-    lacks = None if found.lacks is None else found.lacks(module)
+def _refuse(module: nn.Module, module_map: BlockMap | AttentionMap) -> None:
+    lacks = None if module_map.lacks is None else module_map.lacks(module)
     if lacks:
         raise ValueError(f'plug_in: {type(module).__name__} takes no plugs: {lacks}')
 

@@ -235,8 +235,8 @@ def _register(
     module = _module(family)
     register(f'{module}.{name}Attention', attention)
     register(f'{module}.{name}Layer' if block is not _CLIP else f'{module}.{name}EncoderLayer', block)
-    for mlp, found in mlps.items():
-        register(f'{module}.{name}{mlp}', found)
+    for mlp, mlp_map in mlps.items():
+        register(f'{module}.{name}{mlp}', mlp_map)
     kind = 'VisionModel' if block is _CLIP else 'Model'
     register(f'{module}.{name}{kind}', ModelMap(**model))
 

@@ -55,10 +55,10 @@ def check_asked(kind: str, extras: Extras) -> None:
 
 def find(module: nn.Module, name: str) -> Any:
     """The attribute at a dotted name, the module itself for ``''``; None if there is none."""
-    found = module
+    submodule = module
     for part in name.split('.') if name else ():
-        found = getattr(found, part, None)
-    return found
+        submodule = getattr(submodule, part, None)
+    return submodule
 
 
 @dataclass(frozen=True)
@@ -255,8 +255,8 @@ def register(name: str | type, *maps: ModelMap | BlockMap | AttentionMap | MlpMa
         name: The class, or its module and name, such as ``'timm.models.vision_transformer.Block'``.
         maps: Its maps, at most one of each kind; they replace earlier ones.
     """
-    for found in maps:
-        _MAPS[type(found)][name if isinstance(name, str) else _full_name(name)] = found
+    for entry in maps:
+        _MAPS[type(entry)][name if isinstance(name, str) else _full_name(name)] = entry
 
 
 def map_of(module: nn.Module, kind: type[Map]) -> Map | None:

@@ -165,20 +165,21 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
     """
     host_of(model)
     state = model.state_dict()
-    found = {_place(key): value for key, value in _read(Path(path)).items() if is_plug(key)}
-    own = {_place(key): key for key in state if is_plug(key)}
-    lacking, others = sorted(own[place] for place in own.keys() - found.keys()), sorted(found.keys() - own.keys())
+    saved = {_place(key): value for key, value in _read(Path(path)).items() if is_plug(key)}
+    model_keys = {_place(key): key for key in state if is_plug(key)}
+    lacking = sorted(model_keys[place] for place in model_keys.keys() - saved.keys())
+    others = sorted(saved.keys() - model_keys.keys())
     if lacking or others:
-        told = [f'{what} {keys}' for what, keys in (('lacks', lacking), ('has besides', others)) if keys]
+        differences = [f'{what} {keys}' for what, keys in (('lacks', lacking), ('has besides', others)) if keys]
         raise ValueError(
-            f'load_plugs: {path} {" and ".join(told)}; plug in the plugs with which it was saved, not '
+            f'load_plugs: {path} {" and ".join(differences)}; plug in the plugs with which it was saved, not '
             f'{model.plug_summary}'
         )
-    for place, key in own.items():
-        if found[place].shape != state[key].shape:
-            shapes = ' and the model '.join(str(tuple(tensor.shape)) for tensor in (found[place], state[key]))
+    for place, key in model_keys.items():
+        if saved[place].shape != state[key].shape:
+            shapes = ' and the model '.join(str(tuple(tensor.shape)) for tensor in (saved[place], state[key]))
             raise ValueError(f'load_plugs: {path}: {key} has {shapes}; load it into a model of the same sizes')
-    model.load_state_dict({own[place]: value for place, value in found.items()}, strict=False)
+    model.load_state_dict({model_keys[place]: value for place, value in saved.items()}, strict=False)
     return model
 
 
@@ -197,12 +198,12 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
         raise ValueError(f'load_plugs: {path} is no file; expected a checkpoint, or a folder of save_pretrained')
     try:
-        found = _read_file(path)
+        data = _read_file(path)
     except Exception as error:  # of any kind, by torch's unpickler and by safetensors
         raise ValueError(f'load_plugs: {path} cannot be read: {type(error).__name__}: {error}') from error
-    if not isinstance(found, Mapping):
-        raise ValueError(f'load_plugs: {path} holds a {type(found).__name__}; expected the weights of a model by name')
-    return found.get('state_dict', found)
+    if not isinstance(data, Mapping):
+        raise ValueError(f'load_plugs: {path} holds a {type(data).__name__}; expected the weights of a model by name')
+    return data.get('state_dict', data)
 
 
 def _read_file(path: Path) -> Any:
@@ -221,19 +222,19 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
         TypeError: If it is no module.
     """
     _check_module(model)
-    found = [(name, part) for name, part in model.named_modules() if map_of(part, ModelMap) is not None]
-    names = [name for name, _ in found]
-    if not found:
+    mapped = [(name, part) for name, part in model.named_modules() if map_of(part, ModelMap) is not None]
+    names = [name for name, _ in mapped]
+    if not mapped:
         raise ValueError(
             f'plug_in: {type(model).__name__} has no map of names. Known are {known_models()}; for a class of your '
             'own, vitplug.adapters.register takes one'
         )
-    if len(found) > 1:
+    if len(mapped) > 1:
         raise ValueError(
             f'plug_in: {type(model).__name__} has several parts that take plugs, {names}; give one of them, such as '
             f'plug_in(model.{names[-1]}, plugs)'
         )
-    inner = found[0][1]
+    inner = mapped[0][1]
     named = map_of(inner, ModelMap)
     lacks = None if named.lacks is None else named.lacks(inner)
     if lacks:

@@ -62,8 +62,8 @@ def _grouped(module: nn.Module) -> str | None:
 
 def _pair_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
     """The bias of all pairs of relative positions, of the block or shared."""
-    own, shared = block.attn.rel_pos, extras.get('shared_rel_pos')
-    bias = shared if own is None else own.get_bias()
+    block_bias, shared = block.attn.rel_pos, extras.get('shared_rel_pos')
+    bias = shared if block_bias is None else block_bias.get_bias()
     return () if bias is None else (DenseBias(bias.unsqueeze(0)),)
 
 
@@ -73,10 +73,10 @@ def _window_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tup
 
 
 def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
-    own, shared = block.attn.relative_position_bias_table, extras.get('shared_rel_pos_bias')
-    found = [] if own is None else [block.attn._get_rel_pos_bias()]
-    found += [] if shared is None else [shared]
-    return tuple(DenseBias(bias.unsqueeze(0)) for bias in found)
+    table, shared = block.attn.relative_position_bias_table, extras.get('shared_rel_pos_bias')
+    biases = [] if table is None else [block.attn._get_rel_pos_bias()]
+    biases += [] if shared is None else [shared]
+    return tuple(DenseBias(bias.unsqueeze(0)) for bias in biases)
 
 
 def _cosines(

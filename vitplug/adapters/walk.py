@@ -153,12 +153,12 @@ class PluggedBlocks(nn.ModuleList):
         return iter(steps)
 
     def __getitem__(self, index: int | slice) -> nn.Module:
-        found = list(self._modules.values())[index]
+        blocks = list(self._modules.values())[index]
         if not isinstance(index, slice):
-            return found
-        if found and found[0] is not self[0]:
+            return blocks
+        if blocks and blocks[0] is not self[0]:
             raise ValueError(f'blocks[{index.start}:{index.stop}]: plugs need all blocks from the first on')
-        return PluggedBlocks(found, self.host)
+        return PluggedBlocks(blocks, self.host)
 
     def forward(self, x: Tensor) -> Tensor:
         """The blocks one after the other, as ``nn.Sequential`` does."""

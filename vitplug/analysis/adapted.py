@@ -118,7 +118,7 @@ def in_inference(*models: nn.Module) -> Iterator[None]:
 
 def _of_batch(host: PluggedModel, images: Tensor, names: tuple[str, ...]) -> dict[str, dict[int, Tensor]]:
     """Sums over the images of a batch; maps are measured block by block, and not kept."""
-    found: dict[str, dict[int, Tensor]] = {name: {} for name in names}
+    sums: dict[str, dict[int, Tensor]] = {name: {} for name in names}
     of_maps, of_tokens = ([name for name in names if name in kind] for kind in (OF_MAPS, OF_TOKENS))
 
     def reduce(name: str, tensor: Tensor, site: Site) -> None:
@@ -128,7 +128,7 @@ def _of_batch(host: PluggedModel, images: Tensor, names: tuple[str, ...]) -> dic
         else:
             values = {wanted: OF_TOKENS[wanted](tensor[:, host.num_prefix :]) for wanted in of_tokens}
         for wanted, value in values.items():
-            found[wanted][site.index] = value.double().sum(0)
+            sums[wanted][site.index] = value.double().sum(0)
 
     host.forward_intermediates(images, ('probs', 'block') if of_maps else ('block',), reduce=reduce)
-    return found
+    return sums

@@ -40,10 +40,10 @@ def flatten(node: Any, key: str = '') -> dict[str, Any]:
         items = enumerate(node)
     else:
         return {key: node}
-    found = {}
+    flat = {}
     for name, value in items:
-        found |= flatten(value, f'{key}.{name}' if key else str(name))
-    return found
+        flat |= flatten(value, f'{key}.{name}' if key else str(name))
+    return flat
 
 
 def changed_settings(base: Config, child: Config) -> dict[str, tuple[Any, Any]]:

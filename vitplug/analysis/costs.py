@@ -200,7 +200,7 @@ def _count(
         with mode:
             forward()
             book()
-    return {label: found for label, found in counts.items() if found}
+    return {label: count for label, count in counts.items() if count}
 
 
 def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Counter[str]:
@@ -210,9 +210,9 @@ def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Count
 
     def add(module: nn.Module, label: str) -> None:
         label = labels.get(module, label)
-        own = set(module.parameters(recurse=False)) - seen
-        seen.update(own)
-        counts[label] += sum(parameter.numel() for parameter in own)
+        unseen = set(module.parameters(recurse=False)) - seen
+        seen.update(unseen)
+        counts[label] += sum(parameter.numel() for parameter in unseen)
         for child in module.children():
             add(child, label)
 

@@ -46,9 +46,9 @@ def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSiz
             f'{MOST_PIXELS:,} pixels'
         )
     asked = shape and ImageSize(shape[0], shape[-1], '--shape')
-    for found in (asked, _size_of_crops(cfg), _size_of_test_images(cfg), _size_of_backbone(cfg)):
-        if found:
-            return replace(found, channels=_backbone(cfg).get('in_channels', 3))
+    for size in (asked, _size_of_crops(cfg), _size_of_test_images(cfg), _size_of_backbone(cfg)):
+        if size:
+            return replace(size, channels=_backbone(cfg).get('in_channels', 3))
     raise ValueError(f'{cfg.filename}: the config has no image size; set it with --shape HEIGHT WIDTH')
 
 

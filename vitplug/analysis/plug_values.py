@@ -67,18 +67,18 @@ def read_plug_values(checkpoint: str, config: str | None = None) -> Values:
     content = read_checkpoint(local_file(checkpoint))
     state, _ = find_weights(content, checkpoint)
     settings = read_config(config)._cfg_dict if config else read_settings(find_meta(content, checkpoint))
-    found = list(_plug_lists(settings.get('model')))
-    if len(found) != 1 or not found[0]:
+    plug_lists = list(_plug_lists(settings.get('model')))
+    if len(plug_lists) != 1 or not plug_lists[0]:
         raise ValueError(
-            f'{config or checkpoint} has {len(found)} backbones with plugs in its config: expected one; name the '
+            f'{config or checkpoint} has {len(plug_lists)} backbones with plugs in its config: expected one; name the '
             'config of the training with --config'
         )
-    plugs = _build(found[0], config)
+    plugs = _build(plug_lists[0], config)
     blocks = _block_places(state)
     values: dict[str, dict[int | None, Tensor]] = {}
-    for (place, name), tensors in _by_plug(state).items():
+    for (block, name), tensors in _by_plug(state).items():
         if name in plugs:
-            index = blocks.index(place) if place in blocks else None
+            index = blocks.index(block) if block in blocks else None
             for symbol, value in plugs[name].learned_values(tensors).items():
                 values.setdefault(f'{name}.{symbol}', {})[index] = value
     if not values:
@@ -109,11 +109,11 @@ def _build(settings: Sequence[Mapping], config: str | None) -> dict:
 
 def _by_plug(state: Mapping[str, Tensor]) -> dict[tuple[str, str], dict[str, Tensor]]:
     """Tensors of plugs by place and plug, then by name."""
-    found: dict[tuple[str, str], dict[str, Tensor]] = {}
+    tensors_of: dict[tuple[str, str], dict[str, Tensor]] = {}
     for match, tensor in ((PLUG_KEY.fullmatch(key), tensor) for key, tensor in state.items()):
         if match:
-            found.setdefault((match['place'], match['plug']), {})[match['name']] = tensor
-    return found
+            tensors_of.setdefault((match['place'], match['plug']), {})[match['name']] = tensor
+    return tensors_of
 
 
 def _block_places(state: Mapping[str, Tensor]) -> list[str]:

@@ -63,9 +63,9 @@ def find_register_neurons(
     try:
         with _recording(backbone.eval(), layer + 1) as hidden:
             for batch in images:
-                _, found = backbone.forward_intermediates(batch, ('block', 'site'), layers=[layer])
-                norms_BN = found['block'][layer].norm(dim=-1)
-                norms_BN[:, : found['site'][layer].layout.num_prefix] = 0
+                _, recorded = backbone.forward_intermediates(batch, ('block', 'site'), layers=[layer])
+                norms_BN = recorded['block'][layer].norm(dim=-1)
+                norms_BN[:, : recorded['site'][layer].layout.num_prefix] = 0
                 largest = max(largest, norms_BN.max().item())
                 outliers_BN = norms_BN > norm
                 counts_B = outliers_BN.sum(1).clamp(min=1)
@@ -86,24 +86,24 @@ def find_register_neurons(
 class _Recorded(nn.Module):
     """Keeps the hidden tokens that it sees."""
 
-    def __init__(self, found: list[Tensor]):
+    def __init__(self, activations: list[Tensor]):
         super().__init__()
-        self.found = found
+        self.activations = activations
 
     def forward(self, hidden_BND: Tensor, site: Site) -> Tensor:
-        self.found.append(hidden_BND)
+        self.activations.append(hidden_BND)
         return hidden_BND
 
 
 @contextmanager
 def _recording(backbone: PluggedModel, number: int) -> Iterator[list[Tensor]]:
     """The hidden tokens of the first ``number`` blocks, one after another, by a module in their socket ``mlp_mid``."""
-    found: list[Tensor] = []
+    activations: list[Tensor] = []
     blocks, plug = backbone.plugged_blocks()[:number], Plug()
     for block in blocks:
-        block.plugs['recorded_hidden'] = PlugPart(plug, {'mlp_mid': _Recorded(found)})
+        block.plugs['recorded_hidden'] = PlugPart(plug, {'mlp_mid': _Recorded(activations)})
     try:
-        yield found
+        yield activations
     finally:
         for block in blocks:
             del block.plugs['recorded_hidden']

@@ -16,7 +16,7 @@ from vitplug.attention.grids import ceil_div
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint, some_of
 from vitplug.files.limits import MAX_PIXELS
-from vitplug.files.pictures import Source, Unreadable, read_pictures
+from vitplug.files.picture_sources import Source, Unreadable, read_pictures
 from vitplug.runs.prediction.predictor import check_device
 
 SEED = 0
@@ -148,12 +148,12 @@ def feature_map(model: nn.Module) -> FeatureMap:
     """
 
     def features(image: Tensor) -> Tensor:
-        found = model.forward_features(image)
-        if not isinstance(found, Tensor) or found.ndim not in (3, 4):
-            raise _no_map(model, f'gives {tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__}')
-        if found.ndim == 4:
-            return found.permute(0, 3, 1, 2) if getattr(model, 'output_fmt', 'NCHW') == 'NHWC' else found
-        patches = found[:, getattr(model, 'num_prefix_tokens', 0) :]
+        maps = model.forward_features(image)
+        if not isinstance(maps, Tensor) or maps.ndim not in (3, 4):
+            raise _no_map(model, f'gives {tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__}')
+        if maps.ndim == 4:
+            return maps.permute(0, 3, 1, 2) if getattr(model, 'output_fmt', 'NCHW') == 'NHWC' else maps
+        patches = maps[:, getattr(model, 'num_prefix_tokens', 0) :]
         return patches.transpose(1, 2).unflatten(2, _grid(model, patches.shape[1], image.shape[-2:]))
 
     return features

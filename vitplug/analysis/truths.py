@@ -39,9 +39,9 @@ def find_listed(cfg: Config, paths: Sequence[Path]) -> dict[Path, Listed]:
     """
     init_default_scope(cfg.default_scope)
     wanted = {path.resolve(): path for path in paths}
-    found: dict[Path, Listed] = {}
+    listed: dict[Path, Listed] = {}
     for split in SPLITS:
-        if len(found) == len(wanted) or not cfg.get(f'{split}_dataloader'):
+        if len(listed) == len(wanted) or not cfg.get(f'{split}_dataloader'):
             continue
         try:
             check_split(cfg, split)
@@ -53,5 +53,5 @@ def find_listed(cfg: Config, paths: Sequence[Path]) -> dict[Path, Listed]:
                 info = dataset.get_data_info(index)
                 path = wanted.get(Path(info.get('img_path') or '.').resolve())
                 if path:
-                    found.setdefault(path, Listed(dataset, info))
-    return found
+                    listed.setdefault(path, Listed(dataset, info))
+    return listed

@@ -109,8 +109,8 @@ class Recorder:
 
     def collect(self) -> dict[str, dict[int, Any]]:
         """Tensors, or the results of ``reduce``, by name and block index."""
-        found: dict[str, dict[int, Any]] = {}
+        collected: dict[str, dict[int, Any]] = {}
         for index, record in self.layers.items():
             for name, value in record.kept.items():
-                found.setdefault(name, {})[index] = value
-        return found
+                collected.setdefault(name, {})[index] = value
+        return collected

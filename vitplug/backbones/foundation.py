@@ -83,12 +83,12 @@ def network_settings(arch: str) -> dict[str, Any]:
     Raises:
         ValueError: If there is none of the name.
     """
-    found = [settings for name, settings in _NETWORKS if re.fullmatch(name, arch)]
+    matching = [settings for name, settings in _NETWORKS if re.fullmatch(name, arch)]
     sizes = _SIZES.fullmatch(arch)
     known = (sizes[1] or sizes[2]) if sizes else arch
-    if not found or known not in VisionTransformer.arch_zoo:
+    if not matching or known not in VisionTransformer.arch_zoo:
         raise ValueError(f'arch={arch!r}: unknown; choose from {network_names()}')
-    return {key: value for settings in found for key, value in settings.items()} | dict(arch=known)
+    return {key: value for settings in matching for key, value in settings.items()} | dict(arch=known)
 
 
 def network_names() -> list[str]:

@@ -86,11 +86,11 @@ class PooledAttention(SelfAttention):
         self.rel_pos_zero_init = rel_pos_zero_init
         dims, padding = shape.head_dims, tuple(side // 2 for side in pool_kernel)
         # A block that reuses the map of an earlier one has neither q nor k.
-        own = ('q', 'k', 'v') if shape.map_heads else ('v',)
+        pooled = ('q', 'k', 'v') if shape.map_heads else ('v',)
         for name, stride in zip('qkv', (stride_q, stride_kv, stride_kv), strict=True):
             pool = nn.Conv2d(dims, dims, tuple(pool_kernel), stride, padding, groups=dims, bias=False)
-            setattr(self, f'pool_{name}', pool if name in own else None)
-            setattr(self, f'norm_{name}', layer_norm(norm_cfg, dims) if name in own else None)
+            setattr(self, f'pool_{name}', pool if name in pooled else None)
+            setattr(self, f'norm_{name}', layer_norm(norm_cfg, dims) if name in pooled else None)
         self.rel_pos_h = self.rel_pos_w = None
         if rel_pos_spatial and shape.map_heads:
             lengths = [2 * max(side // stride_q, side // stride_kv, 1) - 1 for side in map_size]
@@ -405,8 +405,8 @@ class MViT(PluggedBackbone):
         )
         rates = rising_rates(drop_path_rate, self.num_layers)
         self.blocks = ModuleList(
-            MultiScaleBlock(**own, **shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
-            for index, (own, rate) in enumerate(
+            MultiScaleBlock(**sizes, **shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
+            for index, (sizes, rate) in enumerate(
                 zip(self._scales(dim_mul, head_mul, adaptive_kv_stride, dim_mul_in_attention), rates, strict=True)
             )
         )
@@ -446,7 +446,7 @@ class MViT(PluggedBackbone):
         """
         if self.window_size is None:
             return [None] * self.num_layers
-        found, entering = [], self.window_size
+        windows, entering = [], self.window_size
         for index in range(self.num_layers):
             is_global, strides = index in self.global_blocks, self.strides(index)
             if any(entering % stride for stride in (strides[:1] if is_global else strides)):
@@ -456,9 +456,9 @@ class MViT(PluggedBackbone):
                     f'{max(strides)}, which leaves no whole ones; expected a multiple of '
                     f'{lcm(first, DOWNSCALE ** (self.num_scales - 1))}'
                 )
-            found.append(None if is_global else tuple(entering // stride for stride in strides))
+            windows.append(None if is_global else tuple(entering // stride for stride in strides))
             entering //= strides[0]
-        return found
+        return windows
 
     def sections(self) -> list[Section]:
         cuts = pairwise((0, *self.downscale_indices, self.num_layers))
@@ -556,7 +556,7 @@ def _fit_pooling(attention: PooledAttention, state_dict, prefix, *_) -> None:
         for key in [key for key in state_dict if key.startswith(tuple(prefix + name for name in names))]:
             del state_dict[key]
     for name in ('rel_pos_h', 'rel_pos_w'):
-        own, stock = getattr(attention, name), state_dict.get(prefix + name)
-        if own is not None and stock is not None and stock.ndim == 2 and len(stock) != len(own):
-            print_log(f'resizing {prefix}{name} from {len(stock)} offsets to {len(own)}', logger='current')
-            state_dict[prefix + name] = _resized(stock, len(own))
+        table, stock = getattr(attention, name), state_dict.get(prefix + name)
+        if table is not None and stock is not None and stock.ndim == 2 and len(stock) != len(table):
+            print_log(f'resizing {prefix}{name} from {len(stock)} offsets to {len(table)}', logger='current')
+            state_dict[prefix + name] = _resized(stock, len(table))

@@ -102,9 +102,9 @@ class WholePatches(AdaptivePadding):
     @classmethod
     def replace(cls, patches: nn.Module) -> None:
         """Puts it in the place of the padding of an embedding or a merging of patches."""
-        own = patches.adaptive_padding
-        if own is not None:
-            patches.adaptive_padding = cls(own.kernel_size, own.stride, own.dilation, own.padding)
+        padding = patches.adaptive_padding
+        if padding is not None:
+            patches.adaptive_padding = cls(padding.kernel_size, padding.stride, padding.dilation, padding.padding)
 
 
 STEMS = {'patch': PatchEmbed, 'conv': ConvStem}

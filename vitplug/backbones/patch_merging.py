@@ -15,8 +15,8 @@ class FastPatchMerging(PatchMerging):
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
         WholePatches.replace(self)
-        own = self.sampler
-        self.sampler = FastUnfold(own.kernel_size, own.dilation, own.padding, own.stride)
+        sampler = self.sampler
+        self.sampler = FastUnfold(sampler.kernel_size, sampler.dilation, sampler.padding, sampler.stride)
         #: Rows and columns of tokens that become one.
         self.stride = self.sampler.stride
 

@@ -299,10 +299,10 @@ class SwinBackbone(PluggedBackbone):
         self.stages, embed_dims = ModuleList(), self.embed_dims
         for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
             first = sum(self.depths[:i])
-            own = dict(settings[i], embed_dims=embed_dims, depth=depth, num_heads=num_heads)
-            own |= dict(drop_paths=rates[first : first + depth])
-            own |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
-            self.stages.append(self.stage_type(**{**own, **deepcopy(stage_cfgs[i])}))
+            stage_settings = dict(settings[i], embed_dims=embed_dims, depth=depth, num_heads=num_heads)
+            stage_settings |= dict(drop_paths=rates[first : first + depth])
+            stage_settings |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
+            self.stages.append(self.stage_type(**{**stage_settings, **deepcopy(stage_cfgs[i])}))
             embed_dims = self.stages[-1].out_channels
 
     def _build_norms(self, norm_cfg: dict | None) -> None:

@@ -338,8 +338,8 @@ class SwinTransformerV2(SwinBackbone):
         windows = per_stage('window_size', window_size, len(self.depths), least=1)
         pretrained = per_stage('pretrained_window_sizes', pretrained_window_sizes, len(self.depths), least=0)
         settings = [
-            dict(shared, window_size=own, pretrained_window_size=before, downsample=stage > 0)
-            for stage, (own, before) in enumerate(zip(windows, pretrained, strict=True))
+            dict(shared, window_size=window, pretrained_window_size=before, downsample=stage > 0)
+            for stage, (window, before) in enumerate(zip(windows, pretrained, strict=True))
         ]
         self._build_stages(plug_set, drop_path_rate, settings, stage_cfgs)
         self._build_norms(norm_cfg)
@@ -370,7 +370,7 @@ def _fit_checkpoint(attention: WindowAttentionV2, state_dict, prefix, *_) -> Non
         state_dict[f'{prefix}{name}'] = getattr(attention, name)
     shape, dims, parameters = attention.shape, attention.qkv.in_features, dict(attention.named_parameters())
     for name, is_wide in _OF_HEADS.items():
-        stock, own = state_dict.get(f'{prefix}{name}'), parameters.get(name)
+        stock, parameter = state_dict.get(f'{prefix}{name}'), parameters.get(name)
         rows = dims if is_wide else dims // shape.head_dims
-        if stock is not None and own is not None and len(stock) == rows != len(own):
-            state_dict[f'{prefix}{name}'] = overlay(own, stock, dim=0)
+        if stock is not None and parameter is not None and len(stock) == rows != len(parameter):
+            state_dict[f'{prefix}{name}'] = overlay(parameter, stock, dim=0)

@@ -32,8 +32,8 @@ from vitplug.files.named import is_remote
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.checks.environment import check_amp
 from vitplug.runs.checks.settings import check_optimizer
-from vitplug.runs.cli import choose_readers
-from vitplug.runs.saving.fit import model_weights
+from vitplug.runs.saving.checkpoint_checks import model_weights
+from vitplug.runs.training_commands import choose_readers
 from vitplug.tasks import TASKS, check_scope
 
 from .tasks import build, first_batch
@@ -109,15 +109,15 @@ def leave_out_missing_weights(cfg: Config) -> Iterator[str]:
     Args:
         cfg: The config; changed in place.
     """
-    for place, owner, key, path in list(_checkpoints(cfg._cfg_dict, '')):
+    for setting, owner, key, path in list(_checkpoints(cfg._cfg_dict, '')):
         if is_remote(path):
             owner[key] = None
-            yield f'{place}: {path} is an address, and not fetched: random weights here'
+            yield f'{setting}: {path} is an address, and not fetched: random weights here'
         elif Path(path).is_file():
-            yield f'{place}: {path}'
+            yield f'{setting}: {path}'
         else:
             owner[key] = None
-            yield f'{place}: {path} is NOT there: random weights here; a training stops'
+            yield f'{setting}: {path} is NOT there: random weights here; a training stops'
 
 
 def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
@@ -136,12 +136,12 @@ def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
 
 def load(model: nn.Module, path: str) -> str:
     """Loads the weights that fit, as a training does from `load_from`, and says how many they are."""
-    given, own = model_weights(path, read_checkpoint(path)), model.state_dict()
-    fitting = {name: value for name, value in given.items() if name in own and value.shape == own[name].shape}
+    given, state = model_weights(path, read_checkpoint(path)), model.state_dict()
+    fitting = {name: value for name, value in given.items() if name in state and value.shape == state[name].shape}
     model.load_state_dict(fitting, strict=False)
-    anew, unused = own.keys() - fitting.keys(), given.keys() - fitting.keys()
+    anew, unused = state.keys() - fitting.keys(), given.keys() - fitting.keys()
     lines = [f'{what}: {grouped(names)}' for what, names in (('start anew', anew), ('unused', unused)) if names]
-    return '; '.join([f'load_from gives {len(fitting)} of {len(own)} tensors', *lines])
+    return '; '.join([f'load_from gives {len(fitting)} of {len(state)} tensors', *lines])
 
 
 # --- data ---
@@ -215,7 +215,7 @@ def grouped(names: Iterable[str]) -> str:
     groups: dict[str, list[str]] = {}
     for name in sorted(names):
         groups.setdefault(re.sub(r'\b\d+\b', '*', name), []).append(name)
-    lines = [found[0] if len(found) == 1 else f'{group} ({len(found)})' for group, found in groups.items()]
+    lines = [members[0] if len(members) == 1 else f'{group} ({len(members)})' for group, members in groups.items()]
     rest = f' and {len(lines) - SHOWN_GROUPS} more' if len(lines) > SHOWN_GROUPS else ''
     return ', '.join(lines[:SHOWN_GROUPS]) + rest
 

@@ -54,10 +54,10 @@ def shares(title: str, step: Callable[[], None], device: str) -> Table:
     """Time of a step by kind of operation, and its share of the step."""
     step()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == 'cuda' else [])]
-    with profile(activities=activities) as found:
+    with profile(activities=activities) as profiler:
         for _ in range(STEPS):
             step()
-    times = by_kind({event.key: _microseconds(event, device) for event in found.key_averages()})
+    times = by_kind({event.key: _microseconds(event, device) for event in profiler.key_averages()})
     whole = sum(times.values())
     rows = [Row(kind, time / STEPS / 1e6, time / whole) for kind, time in times.items()]
     return Table(title, 'the whole step', rows)
@@ -65,10 +65,10 @@ def shares(title: str, step: Callable[[], None], device: str) -> Table:
 
 def by_kind(times: Mapping[str, float]) -> dict[str, float]:
     """Times of operations, summed by :data:`KINDS`."""
-    found = Counter()
+    totals = Counter()
     for operation, time in times.items():
-        found[next((kind for kind, starts in KINDS.items() if operation.startswith(starts)), REST)] += time
-    return {kind: found[kind] for kind in (*KINDS, REST)}
+        totals[next((kind for kind, starts in KINDS.items() if operation.startswith(starts)), REST)] += time
+    return {kind: totals[kind] for kind in (*KINDS, REST)}
 
 
 def _microseconds(event, device: str) -> float:

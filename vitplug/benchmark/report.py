@@ -33,26 +33,26 @@ def growth_as_text(growths: Sequence) -> str:
     return f'### Growth of a DeiT-S training step, batch 1\n\n{markdown_table(rows, numeric=range(1, len(rows[0])))}'
 
 
-def compiled_as_text(found: Sequence) -> str:
+def compiled_as_text(results: Sequence) -> str:
     """A Markdown table of compiled against eager, by host and plug."""
-    modes = list(dict.fromkeys(each.mode for each in found))
+    modes = list(dict.fromkeys(each.mode for each in results))
     headings = ('ratio to eager', 'quartiles', 'graph breaks', 'compile time, s')
     rows = [('', *(f'{mode}: {heading}' for mode in modes for heading in headings))]
-    for host, plug in dict.fromkeys((each.host, each.plug) for each in found):
-        by_mode = {each.mode: each for each in found if (each.host, each.plug) == (host, plug)}
+    for host, plug in dict.fromkeys((each.host, each.plug) for each in results):
+        by_mode = {each.mode: each for each in results if (each.host, each.plug) == (host, plug)}
         cells = [cell for mode in modes for cell in _compiled_cells(by_mode.get(mode))]
         rows.append((f'{host}, {plug}', *cells))
     title = 'torch.compile with inductor against eager, by host and plug'
     return f'### {title}\n\n{markdown_table(rows, numeric=range(1, len(rows[0])))}'
 
 
-def _compiled_cells(found) -> tuple[str, ...]:
-    if found is None:
+def _compiled_cells(result) -> tuple[str, ...]:
+    if result is None:
         return ('', '', '', '')
-    if found.error:
+    if result.error:
         return ('does not compile', '', '', '')
-    low, high = found.quartiles
-    return f'{found.ratio:.2f}', f'{low:.2f} to {high:.2f}', str(found.breaks), f'{found.seconds:.0f}'
+    low, high = result.quartiles
+    return f'{result.ratio:.2f}', f'{low:.2f} to {high:.2f}', str(result.breaks), f'{result.seconds:.0f}'
 
 
 def save(folder: Path, machine: Mapping[str, str], **found: Sequence) -> Path:

@@ -206,18 +206,18 @@ def check_content(content: object, path: str | os.PathLike) -> None:
     waiting: list[tuple[_Location | None, object]] = [(None, content)]
     entries = 0
     while waiting:
-        place, part = waiting.pop()
+        location, part = waiting.pop()
         kind = _wrong_kind(part)
         if kind:
-            raise ValueError(f'{path}: {place} {kind}: expected dense tensors of real numbers, saved with values')
+            raise ValueError(f'{path}: {location} {kind}: expected dense tensors of real numbers, saved with values')
         if isinstance(part, Tensor | np.ndarray):
             sizes[id(part)] = part.nbytes
-        children = [(_Location(key, place), value) for key, value in _parts(part, path)]
+        children = [(_Location(key, location), value) for key, value in _parts(part, path)]
         entries += len(children)
         if entries > MAX_ENTRIES or (children and children[0][0].depth > MAX_DEPTH):
             raise ValueError(
                 f'{path} holds more than {MAX_ENTRIES:,} entries, more than {MAX_DEPTH} nested containers, '
-                f'or a container that contains itself, at {place}: no training writes such a file; get another one'
+                f'or a container that contains itself, at {location}: no training writes such a file; get another one'
             )
         waiting.extend(children)
     if sum(sizes.values()) > max_bytes(Path(path).stat().st_size):
@@ -234,10 +234,10 @@ class _Location:
         self.depth = outer.depth + 1 if outer else 1
 
     def __str__(self) -> str:
-        names, place = [], self
-        while place:
-            names.append(shown(str(place.key)))
-            place = place.outer
+        names, location = [], self
+        while location:
+            names.append(shown(str(location.key)))
+            location = location.outer
         return '.'.join(reversed(names[:SHOWN_DEPTH]))
 
 

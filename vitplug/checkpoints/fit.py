@@ -150,8 +150,8 @@ def _is_free(key: str) -> bool:
 def _is_further_output(key: str, stages: Collection[str]) -> bool:
     """True for a norm of an output that a classifier, which has one stage's norm alone, does not have."""
     match = _STAGE_NORM.match(key)
-    own = key.startswith('downstream_norms.')  # a classifier has none of them
-    return match is not None and (not stages if own else len(stages) == 1 and match[1] not in stages)
+    is_downstream = key.startswith('downstream_norms.')  # a classifier has none of them
+    return match is not None and (not stages if is_downstream else len(stages) == 1 and match[1] not in stages)
 
 
 def _advise(keys: Collection[str], backbone: nn.Module, column: int) -> Iterator[str]:
@@ -179,10 +179,10 @@ def _in_both(keys: Collection[str], own: Mapping[str, int], theirs: Mapping[str,
 
 def _count_blocks(keys: Iterable[str]) -> dict[str, int]:
     """The number of blocks by the list that they are in."""
-    found: dict[str, set[str]] = {}
+    numbers_in: dict[str, set[str]] = {}
     for match in filter(None, map(_BLOCK.match, keys)):
-        found.setdefault(match[1], set()).add(match[2])
-    return {place: len(numbers) for place, numbers in found.items()}
+        numbers_in.setdefault(match[1], set()).add(match[2])
+    return {place: len(numbers) for place, numbers in numbers_in.items()}
 
 
 def _tensors(keys: Collection[str]) -> str:
@@ -208,8 +208,8 @@ def describe_unseen(backbone: nn.Module) -> dict[str, object]:
     norms = sorted({module.eps for module in backbone.modules() if isinstance(module, nn.LayerNorm)})
     activations = sorted({type(m).__name__ for m in backbone.modules() if type(m).__name__.endswith(('GELU', 'ReLU'))})
     rotary = getattr(getattr(backbone, 'rotary', None), 'mode', None)
-    found = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms, rotary=rotary)
-    return {key: value for key, value in found.items() if value}
+    described = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms, rotary=rotary)
+    return {key: value for key, value in described.items() if value}
 
 
 def recorded_unseen(settings: Mapping, backbone: nn.Module) -> dict[str, object]:
@@ -218,9 +218,9 @@ def recorded_unseen(settings: Mapping, backbone: nn.Module) -> dict[str, object]
     arch = _get(cfg, 'arch') or cfg
     arch = getattr(backbone, 'arch_zoo', {}).get(arch) if isinstance(arch, str) else arch
     activation, eps = _get(_get(_get(cfg, 'layer_cfgs') or cfg, 'act_cfg'), 'type'), _get(_get(cfg, 'norm_cfg'), 'eps')
-    found = dict(num_heads=_get(arch, 'num_heads'))
-    found |= dict(activation=activation and [activation.rpartition('.')[2]], eps=eps and [eps])
-    return {key: value for key, value in found.items() if value}
+    recorded = dict(num_heads=_get(arch, 'num_heads'))
+    recorded |= dict(activation=activation and [activation.rpartition('.')[2]], eps=eps and [eps])
+    return {key: value for key, value in recorded.items() if value}
 
 
 def _get(cfg: object, key: str) -> object:

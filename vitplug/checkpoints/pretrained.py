@@ -106,18 +106,18 @@ def load_pretrained(
     """
     path = local_file(checkpoint)
     content = read_checkpoint(path, unsafe_unpickle)
-    weights, place = find_weights(content, path)
+    weights, weights_key = find_weights(content, path)
     wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
-    backbone, own = (module.backbone, BACKBONE) if _is_whole(wanted) else (module, '')
+    backbone, outer = (module.backbone, BACKBONE) if _is_whole(wanted) else (module, '')
     settings = read_settings(find_meta(content, path))
     try:
         given, known, _ = to_vitplug(weights, prefix)
-        source = f'{path} ({known.name}{place and f", {place}"})'
+        source = f'{path} ({known.name}{weights_key and f", {weights_key}"})'
         given, others = _choose(given, wanted)
         given = _without(given, reset, wanted)
         check_numbers(given, wanted, path)
         check_grid(module, given, settings, path)
-        zeros = [key for key in wanted if key not in given and _is_without(key.removeprefix(own), known.without_bias)]
+        zeros = [key for key in wanted if key not in given and _is_without(key.removeprefix(outer), known.without_bias)]
         given |= {key: torch.zeros_like(wanted[key]) for key in zeros}
         # What remains after the hosts' hooks, which rename and leave out what plugs have made of no use.
         missing, unused = module.load_state_dict(given, strict=False)
@@ -125,7 +125,7 @@ def load_pretrained(
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
         raise ValueError(message) from error
     coverage = _cover(source, given, wanted, missing, unused, others, zeros, backbone)
-    check_fit(coverage, backbone, own, reset, known.rotary)
+    check_fit(coverage, backbone, outer, reset, known.rotary)
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
@@ -220,9 +220,9 @@ def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping
     grid = getattr(backbone, 'patch_resolution', None)
     side = _image_size(settings, type(backbone))
     for name in POSITION_TABLES if grid and side else ():
-        own, table = getattr(backbone, name, None), given.get(prefix + name)
+        parameter, table = getattr(backbone, name, None), given.get(prefix + name)
         source = _closest_grid(grid[0] * grid[1], side[0] / side[1])
-        if own is not None and getattr(table, 'shape', None) == own.shape and source != tuple(grid):
+        if parameter is not None and getattr(table, 'shape', None) == parameter.shape and source != tuple(grid):
             raise ValueError(
                 f'{path} was trained on images of {side[0]}x{side[1]}, and its {prefix}{name} is the table of a '
                 f"{source[0]}x{source[1]} grid, not of {grid[0]}x{grid[1]}: set img_size to the checkpoint's, or "

@@ -42,18 +42,18 @@ def publish(
     target = target if target.suffix else target.with_suffix('.pth')
     check_new(target)
     content = read_checkpoint(local_file(source), unsafe_unpickle)
-    state, place = find_weights(content, source)
+    state, weights_key = find_weights(content, source)
     if not averaged:
-        state |= _plain_weights(content, place, source)
+        state |= _plain_weights(content, weights_key, source)
     return write_new(state, target, meta=find_meta(content, source), add_hash=True)
 
 
-def _plain_weights(content: Mapping, place: str, path: str | os.PathLike) -> dict[str, Tensor]:
-    key, wrapper = PLAIN_WEIGHTS.get(place, (None, ''))
+def _plain_weights(content: Mapping, weights_key: str, path: str | os.PathLike) -> dict[str, Tensor]:
+    key, wrapper = PLAIN_WEIGHTS.get(weights_key, (None, ''))
     if not isinstance(content.get(key), Mapping):
         raise ValueError(
-            f'{path} has no plain weights besides the averaged ones (of {list(WEIGHT_KEYS)} it has {place or "none"}): '
-            'publish it without --no-ema'
+            f'{path} has no plain weights besides the averaged ones (of {list(WEIGHT_KEYS)} it has '
+            f'{weights_key or "none"}): publish it without --no-ema'
         )
     plain = {name: value for name, value in content[key].items() if name.startswith(wrapper)}
     return {name.removeprefix(wrapper): value for name, value in plain.items()}

@@ -76,21 +76,21 @@ def _read_archive(path: Path, in_memory: bool) -> Any:
         program = archive.read(programs[0])
     size = path.stat().st_size
     whole = torch.UntypedStorage.from_file(str(path), False, size)
-    found: dict[str, torch.UntypedStorage] = {}
+    storages: dict[str, torch.UntypedStorage] = {}
 
     def find_storage(kind: Name, key: str, count: int) -> Storage:
         dtype = STORAGES[kind.path]
-        if key not in found:
+        if key not in storages:
             entry = entries[f'{folder}data/{key}']
             start = _start_of(entry, whole)
             if start + entry.file_size > size:
                 raise ValueError(f'an entry {entry.filename!r} that reaches beyond the end')
             part = whole[start : start + entry.file_size] if entry.file_size else torch.UntypedStorage(0)
             _check_crc(part, entry)
-            found[key] = part.clone() if in_memory else part
-        if count * dtype.itemsize > len(found[key]):
-            raise ValueError(f'a storage of {count:,} numbers in {len(found[key]):,} bytes')
-        return Storage(dtype, found[key])
+            storages[key] = part.clone() if in_memory else part
+        if count * dtype.itemsize > len(storages[key]):
+            raise ValueError(f'a storage of {count:,} numbers in {len(storages[key]):,} bytes')
+        return Storage(dtype, storages[key])
 
     return unpickle(program, max_bytes(size), find_storage)
 
@@ -103,8 +103,8 @@ def _start_of(entry: zipfile.ZipInfo, whole: torch.UntypedStorage) -> int:
 
 def _check_crc(part: torch.UntypedStorage, entry: zipfile.ZipInfo) -> None:
     """Checks an entry's CRC, which torch writes but does not check."""
-    found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(part).numpy())
-    if found != entry.CRC:
+    crc = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(part).numpy())
+    if crc != entry.CRC:
         raise ValueError(f'an entry {entry.filename!r} that does not match its check sum')
 
 
@@ -114,25 +114,25 @@ def _read_legacy(file: mmap) -> Any:
     if (magic, version) != (MAGIC, VERSION):
         raise ValueError('not a file of torch.save')
     _check_byte_order('little' if machine['little_endian'] else 'big')
-    found: dict[str, Storage] = {}
+    storages: dict[str, Storage] = {}
     total = 0
 
     def find_storage(kind: Name, key: str, count: int) -> Storage:
         nonlocal total
-        if key not in found:
+        if key not in storages:
             dtype = STORAGES[kind.path]
             total += count * dtype.itemsize
             if total > size:
                 raise ValueError(f'storages of {total:,} bytes in a file of {size:,}')
-            found[key] = Storage(dtype, torch.UntypedStorage(count * dtype.itemsize))
-        return found[key]
+            storages[key] = Storage(dtype, torch.UntypedStorage(count * dtype.itemsize))
+        return storages[key]
 
     content = unpickle(file, max_bytes(size), find_storage)
     keys = unpickle(file, max_bytes(size))
-    if not all(isinstance(key, str) for key in keys) or sorted(keys) != sorted(found):
+    if not all(isinstance(key, str) for key in keys) or sorted(keys) != sorted(storages):
         raise ValueError('a file whose storages are not the ones its tensors name')
     for key in keys:
-        _fill(found[key], file)
+        _fill(storages[key], file)
     return content
 
 

@@ -64,8 +64,8 @@ class DiverseClassifier(ImageClassifier):
         if not self.diversity_layers:
             return self.backbone(inputs, **settings), {}
         with fused_attention(False):
-            feats, found = self.backbone.forward_intermediates(inputs, ('maps',), self.diversity_layers, **settings)
-        maps = [found['maps'][layer] for layer in self.diversity_layers]
+            feats, recorded = self.backbone.forward_intermediates(inputs, ('maps',), self.diversity_layers, **settings)
+        maps = [recorded['maps'][layer] for layer in self.diversity_layers]
         return feats, dict(loss_diversity=self.diversity_weight * similarity_of_maps(maps))
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:

@@ -91,10 +91,10 @@ def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing
     places = torch.stack([sample.token_places for sample in data_samples])
     maps = torch.stack([_spread(sample.token_labels, num_classes) for sample in data_samples])
     outside = places.isnan().any(dim=-1)
-    found = F.grid_sample(maps, places.nan_to_num(), mode='bilinear', padding_mode='border', align_corners=False)
-    found = found.masked_fill(outside[:, None], 0.0)
-    image = _smooth(found.mean(dim=(2, 3)).softmax(dim=1), smoothing)
-    tokens = _smooth(F.avg_pool2d(found, 2).softmax(dim=1), smoothing)
+    sampled = F.grid_sample(maps, places.nan_to_num(), mode='bilinear', padding_mode='border', align_corners=False)
+    sampled = sampled.masked_fill(outside[:, None], 0.0)
+    image = _smooth(sampled.mean(dim=(2, 3)).softmax(dim=1), smoothing)
+    tokens = _smooth(F.avg_pool2d(sampled, 2).softmax(dim=1), smoothing)
     return TokenTargets(image, tokens.permute(0, 2, 3, 1))
 
 

@@ -68,16 +68,16 @@ def check_types(node, path: str = '', imports: tuple[str, ...] | None = None) ->
         named = as_list((node.get('custom_imports') or {}).get('imports'))
         imports = tuple(str(module).partition('.')[0] for module in named)
     for key, child in node.items() if isinstance(node, dict) else enumerate(node):
-        place = f'{path}.{key}' if path else str(key)
+        where = f'{path}.{key}' if path else str(key)
         if key == 'type' and isinstance(child, str) and not child.strip():
-            raise ValueError(f'{place} = {child!r}: expected the name of a class')
+            raise ValueError(f'{where} = {child!r}: expected the name of a class')
         if key == 'type' and isinstance(child, str) and not _is_part(child, (*PACKAGES, *imports)):
             raise ValueError(
-                f'{place} = {child!r}: no class of {", ".join(PACKAGES)}; if you mean and trust it, name its module in '
+                f'{where} = {child!r}: no class of {", ".join(PACKAGES)}; if you mean and trust it, name its module in '
                 'custom_imports = dict(imports=[...])'
             )
         if isinstance(child, dict | list | tuple):
-            check_types(child, place, imports)
+            check_types(child, where, imports)
 
 
 def check_places_of_plugs(node, path: str) -> None:
@@ -90,8 +90,8 @@ def check_places_of_plugs(node, path: str) -> None:
     """
     for setting, value in strings_in(node, path):
         scope, _, name = value.rpartition('.')
-        *_, place, key = (part for part in setting.split('.') if not part.isdecimal())
-        if key == 'type' and place != 'plugs' and scope == PLUGS.scope and _is_plug(name):
+        *_, parent, key = (part for part in setting.split('.') if not part.isdecimal())
+        if key == 'type' and parent != 'plugs' and scope == PLUGS.scope and _is_plug(name):
             raise ValueError(f'{setting} = {value!r}: a plug is no part of a model: name it in plugs of a backbone')
 
 
@@ -162,8 +162,8 @@ def _is_part(name: str, packages: tuple[str, ...]) -> bool:
         return True
     if name.partition('.')[0] not in packages:
         return False
-    found = get_object_from_string(name)
+    target = get_object_from_string(name)
     # A module of theirs also gives access to the modules that it imports.
-    home = getattr(found, '__module__', None) or ''
-    is_class = inspect.isclass(found) and home.partition('.')[0] in packages
-    return found is None or is_class or home.startswith('torch.distributed.fsdp.')
+    home = getattr(target, '__module__', None) or ''
+    is_class = inspect.isclass(target) and home.partition('.')[0] in packages
+    return target is None or is_class or home.startswith('torch.distributed.fsdp.')

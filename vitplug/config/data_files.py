@@ -108,8 +108,8 @@ def annotation_file(settings: Mapping) -> Path | None:
 
 def _suffixes(settings: Mapping, key: str) -> tuple[str, ...]:
     """The endings of files that count as samples: mmseg has one for each folder, mmpretrain several."""
-    own = settings.get({'img_path': 'img_suffix', 'seg_map_path': 'seg_map_suffix'}.get(key))
-    if isinstance(own, str):
-        return (own,) if own else ()
+    suffix = settings.get({'img_path': 'img_suffix', 'seg_map_path': 'seg_map_suffix'}.get(key))
+    if isinstance(suffix, str):
+        return (suffix,) if suffix else ()
     extensions = settings.get('extensions') if key == 'img_path' else None
     return tuple(map(str, as_list(extensions)))

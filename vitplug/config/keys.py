@@ -65,24 +65,24 @@ def check_key(cfg: Config, key: str, source: str) -> None:
     Raises:
         ValueError: If nothing reads the setting; names close ones.
     """
-    node, place = cfg._cfg_dict, ''
+    node, path = cfg._cfg_dict, ''
     for part in key.split('.'):
-        known, accepted = _children(node), _accepted(node, cfg, place)
+        known, accepted = _children(node), _accepted(node, cfg, path)
         if part not in known:
             takes_it = not hint(part, known, CLOSE) if accepted is None else part in accepted
             if takes_it:
                 return
             names = sorted({*known, *(accepted or ())})
             if not names:
-                raise ValueError(f'{source}{key}: {place} = {node!r} has no settings of its own')
+                raise ValueError(f'{source}{key}: {path} = {node!r} has no settings of its own')
             advice = hint(part, names) or f'; there are {", ".join(names[:20])}'
-            raise ValueError(f'{source}{key}: {cfg.filename} has no {part!r} in {place or "it"}{advice}')
-        if not place and part not in READ:
+            raise ValueError(f'{source}{key}: {cfg.filename} has no {part!r} in {path or "it"}{advice}')
+        if not path and part not in READ:
             raise ValueError(
                 f'{source}{key}: {part} is a helper of {cfg.filename}, which has been read with its value; '
                 'name the settings that it gave'
             )
-        node, place = known[part], f'{place}.{part}' if place else part
+        node, path = known[part], f'{path}.{part}' if path else part
 
 
 def _children(node) -> Mapping[str, object]:
@@ -110,8 +110,8 @@ def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
         init_default_scope(scope)
         with suppress(ImportError):  # a scope's registries are there once its library is imported
             import_module(f'{scope}.registry')
-    found = (registered(one, part['type'], scope) for one in REGISTRIES if scope in one.children)
-    kind = next((one for one in found if one is not None), None)
+    classes = (registered(one, part['type'], scope) for one in REGISTRIES if scope in one.children)
+    kind = next((one for one in classes if one is not None), None)
     names = [*inspect.signature(kind.__init__).parameters, *defaults_of(kind)] if inspect.isclass(kind) else []
     return [name for name in names if name not in _GIVEN_BY_MMENGINE]
 
@@ -125,14 +125,14 @@ def check_schemas(cfg: Config) -> None:
     Raises:
         ValueError: names the setting, and the nearest name or all.
     """
-    for place, known in SCHEMAS.items():
+    for path, known in SCHEMAS.items():
         node = cfg._cfg_dict
-        for part in place.split('.'):
+        for part in path.split('.'):
             node = node.get(part) if isinstance(node, Mapping) else None
         for name in node if isinstance(node, Mapping) and 'type' not in node else ():
             if name not in known and not name.startswith('_'):  # mmpretrain has a note there
                 advice = hint(name, known) or f'; there are {", ".join(sorted(known))}'
-                raise ValueError(f'{place}.{name}: nothing reads it{advice}')
+                raise ValueError(f'{path}.{name}: nothing reads it{advice}')
     hooks = cfg.get('default_hooks') or {}
     for name, hook in hooks.items():
         if isinstance(hook, Mapping) and 'type' not in hook:

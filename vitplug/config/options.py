@@ -18,6 +18,13 @@ def config_parser(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def model_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a command whose first arguments are a config and a checkpoint."""
+    parser = config_parser(name, description)
+    parser.add_argument('checkpoint', help='checkpoint file')
+    return parser
+
+
 def add_options(parser: argparse.ArgumentParser, help: str = 'settings that win over the config') -> None:
     """Adds the options `--cfg-options` and `--plugs`, which is short for one of them."""
     parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help=help)

@@ -61,11 +61,11 @@ def find_parts(node, path: str, registry: Registry, scope: str, leave_out=lambda
 def strings_in(node, path: str = '') -> Iterator[tuple[str, str]]:
     """All strings in a part of a config, with the places of their settings."""
     for key, child in node.items() if isinstance(node, Mapping) else enumerate(node or ()):
-        place = f'{path}.{key}' if path else str(key)
+        setting = f'{path}.{key}' if path else str(key)
         if isinstance(child, str):
-            yield place, child
+            yield setting, child
         elif isinstance(child, Mapping | list | tuple):
-            yield from strings_in(child, place)
+            yield from strings_in(child, setting)
 
 
 def registered(registry: Registry, kind, scope: str):
@@ -98,9 +98,9 @@ def dataset_leaves(dataset: Mapping, path: str) -> Iterator[tuple[str, Mapping]]
     if not isinstance(dataset, Mapping):
         return  # built already
     inner = [(f'{path}.{key}', dataset[key]) for key in ('datasets', 'dataset') if dataset.get(key) is not None]
-    for place, child in inner:
+    for setting, child in inner:
         children = enumerate(child) if isinstance(child, list | tuple) else ()
-        for leaf in [(f'{place}.{number}', entry) for number, entry in children] or [(place, child)]:
+        for leaf in [(f'{setting}.{number}', entry) for number, entry in children] or [(setting, child)]:
             yield from dataset_leaves(leaf[1], leaf[0])
     if not inner:
         yield path, dataset

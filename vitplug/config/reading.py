@@ -78,11 +78,11 @@ def _options_plugs(key: str, plugs) -> list:
 def _list_plugs(node, path: str) -> None:
     """Lets all plugs in a model be lists of dicts, as the rest of vitplug reads them."""
     for key, child in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else ()):
-        place = f'{path}.{key}'
+        setting = f'{path}.{key}'
         if key == 'plugs' and child is not None:
-            node[key] = listed_plugs(child, place)
+            node[key] = listed_plugs(child, setting)
         else:
-            _list_plugs(child, place)
+            _list_plugs(child, setting)
 
 
 def _unreadable(path: str, error: OSError) -> Exception:

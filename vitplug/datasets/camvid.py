@@ -91,15 +91,15 @@ def _form(source: Path) -> Form:
 
 def _pairs(images: Path, maps: Path) -> Iterator[tuple[Path, Path]]:
     """The images of a split with their label maps, by name."""
-    found = {path.stem: path for path in sorted(images.iterdir()) if path.suffix.lower() in SUFFIXES}
+    pictures = {path.stem: path for path in sorted(images.iterdir()) if path.suffix.lower() in SUFFIXES}
     labels = {path.stem: path for path in sorted(maps.iterdir()) if path.suffix.lower() == '.png'}
-    lonely = sorted(found.keys() ^ labels.keys())
-    if lonely or not found:
+    lonely = sorted(pictures.keys() ^ labels.keys())
+    if lonely or not pictures:
         raise ValueError(
-            f'{images} has {len(found)} images and {maps} {len(labels)} label maps'
+            f'{images} has {len(pictures)} images and {maps} {len(labels)} label maps'
             + (f'; without a partner: {", ".join(lonely[:3])}' if lonely else '')
         )
-    yield from ((found[name], labels[name]) for name in found)
+    yield from ((pictures[name], labels[name]) for name in pictures)
 
 
 def _labels(image: Path, path: Path, form: Form) -> np.ndarray:

@@ -82,9 +82,9 @@ def check_names(path: Path) -> None:
     Raises:
         ValueError: If they are others, such as those of CIFAR-100.
     """
-    found = tuple(path.read_text(errors='replace').split())
-    if found != CLASSES:
-        raise ValueError(f'{path}: expected the classes {", ".join(CLASSES)}, found {", ".join(found[:10]) or "none"}')
+    names = tuple(path.read_text(errors='replace').split())
+    if names != CLASSES:
+        raise ValueError(f'{path}: expected the classes {", ".join(CLASSES)}, found {", ".join(names[:10]) or "none"}')
 
 
 def read_batch(path: Path, records: int = RECORDS) -> tuple[np.ndarray, np.ndarray]:

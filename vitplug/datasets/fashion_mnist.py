@@ -141,7 +141,7 @@ def _checked(folder: Path, name: str) -> bytes:
     if not path.is_file():
         raise FileNotFoundError(f'no {path.name} in {folder.absolute()}: {HOW_TO_GET}')
     data = _unpacked(path)
-    found, expected = hashlib.sha256(data).hexdigest(), FILES[name][1]
-    if found != expected:
-        raise ValueError(f'{path}: unpacked, it has the SHA-256 {found}, expected {expected}: get the file again')
+    digest, expected = hashlib.sha256(data).hexdigest(), FILES[name][1]
+    if digest != expected:
+        raise ValueError(f'{path}: unpacked, it has the SHA-256 {digest}, expected {expected}: get the file again')
     return data

@@ -68,10 +68,10 @@ def find_images(source: Path) -> list[Path]:
     Raises:
         FileNotFoundError: If there is none.
     """
-    found = sorted(path.parent for path in source.glob('*/images') if path.is_dir())
-    if not found:
+    folders = sorted(path.parent for path in source.glob('*/images') if path.is_dir())
+    if not folders:
         raise FileNotFoundError(f'{source}: expected folders IMAGE/images and IMAGE/masks, as stage1_train has them')
-    return found
+    return folders
 
 
 def split_of(name: str) -> str:
@@ -85,10 +85,10 @@ def image_of(folder: Path) -> Path:
     Raises:
         FileNotFoundError: If there is not exactly one.
     """
-    found = sorted((folder / 'images').glob('*.png'))
-    if len(found) != 1:
-        raise FileNotFoundError(f'{folder / "images"} has {len(found)} PNG files: expected the image')
-    return found[0]
+    files = sorted((folder / 'images').glob('*.png'))
+    if len(files) != 1:
+        raise FileNotFoundError(f'{folder / "images"} has {len(files)} PNG files: expected the image')
+    return files[0]
 
 
 def coco_of(folders: list[Path]) -> dict:

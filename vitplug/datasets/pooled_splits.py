@@ -91,19 +91,19 @@ def find_entries(pool: Pool, root: Path, num_images: int) -> list[Entry]:
     folder = root / pool.folder
     if not folder.is_dir():
         raise FileNotFoundError(f'no such folder: {folder.absolute()}; unpack {pool.archives} in {root.absolute()}')
-    found = sorted(pool.find(root, folder))
-    labels = {key: label for label, key in enumerate(sorted({key for key, _ in found}))}
+    pairs = sorted(pool.find(root, folder))
+    labels = {key: label for label, key in enumerate(sorted({key for key, _ in pairs}))}
     if len(labels) != pool.num_classes:
         raise ValueError(
             f'{folder.absolute()} has images of {len(labels)} classes instead of {pool.num_classes}: unpack '
             f'{pool.archives} again'
         )
-    if len(found) != num_images:
+    if len(pairs) != num_images:
         raise ValueError(
-            f'{folder.absolute()} has {len(found)} images instead of {num_images}: unpack {pool.archives} again, or '
-            f'add --images {len(found)} to split these'
+            f'{folder.absolute()} has {len(pairs)} images instead of {num_images}: unpack {pool.archives} again, or '
+            f'add --images {len(pairs)} to split these'
         )
-    entries = [(image, labels[key]) for key, image in found]
+    entries = [(image, labels[key]) for key, image in pairs]
     check_images(entries, folder, pool.archives)
     return entries
 

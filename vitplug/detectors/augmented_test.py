@@ -21,11 +21,11 @@ class DetTTAModel(BoxTTAModel):
     def _merge_single_sample(self, data_samples: Sequence[DetDataSample]) -> DetDataSample:
         if 'masks' not in data_samples[0].pred_instances:
             return super()._merge_single_sample(data_samples)
-        found = [sample.pred_instances for sample in data_samples]
+        copies = [sample.pred_instances for sample in data_samples]
         boxes, scores = self.merge_aug_bboxes(
-            [each.bboxes for each in found], [each.scores for each in found], [each.metainfo for each in data_samples]
+            [each.bboxes for each in copies], [each.scores for each in copies], [each.metainfo for each in data_samples]
         )
-        labels = torch.cat([each.labels for each in found])
+        labels = torch.cat([each.labels for each in copies])
         masks = torch.cat([_unflipped(sample) for sample in data_samples])
         merged = data_samples[0]
         if len(boxes):

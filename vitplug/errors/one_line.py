@@ -12,8 +12,9 @@ from mmengine.logging import MMLogger
 
 from vitplug.config.text import printable
 
+from .full_disks import explained_writes
 from .peers import announce
-from .stops import Interrupted, TrainingStopped
+from .stops import BadSample, Interrupted, TrainingStopped
 from .traceback_part import failing_file
 
 # Errors that wrong settings cause, mmengine's included.
@@ -55,6 +56,27 @@ def interruptible(message: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         raise Interrupted(f'interrupted; {message}') from error
+
+
+@contextmanager
+def one_line_ends(folder: str | os.PathLike, message: str) -> Iterator[None]:
+    """Ends a command that measures in one line, with exit status 2 for a wrong setting, 66 for a checkpoint that cannot
+    be read, 74 for a full disk and 75 for Ctrl-C.
+
+    Args:
+        folder: Where it writes.
+        message: What an interrupted call keeps, and how to go on.
+    """
+    with one_line_errors(*SETTINGS), explained_writes(str(folder)), interruptible(message):
+        yield
+
+
+def status_of_skipped(skipped: int, given: int, what: str) -> int:
+    """Exit status 0; 65 and a line on stderr if some inputs, which are named already, could not be used."""
+    if not skipped:
+        return 0
+    print(f'error: {skipped} of {given} {what} cannot be used; they are named above', file=sys.stderr)
+    return BadSample.status
 
 
 def fail(error: Exception, part: str = '') -> NoReturn:

@@ -55,16 +55,16 @@ class Watch:
         looks = 0
         while not self.over.wait(INTERVAL):
             try:
-                told = _told(self.store)
-                if told is None and looks % round(BEAT / INTERVAL) == 0:
-                    told = self._lost_neighbour()
+                announced = _announced(self.store)
+                if announced is None and looks % round(BEAT / INTERVAL) == 0:
+                    announced = self._lost_neighbour()
             except RuntimeError:
                 self._end_without_store()
                 return
-            if told is not None and told['rank'] != _rank():
+            if announced is not None and announced['rank'] != _rank():
                 # The main thread may be in a collective call that does not return.
-                _say(told)
-                os._exit(told['status'])
+                _say(announced)
+                os._exit(announced['status'])
             looks += 1
 
     def _lost_neighbour(self) -> dict | None:
@@ -129,22 +129,22 @@ def announce(reason: str, status: int, together: bool = False) -> None:
         status: Exit status of this process, and of the processes that end because of it.
         together: True if all processes end by themselves; then the first one speaks, and none ends another.
     """
-    own = dict(rank=_rank(), reason=reason, status=status)
+    notice = dict(rank=_rank(), reason=reason, status=status)
     if together:
         stop_watching()
-        if own['rank'] == 0:
-            _say(own)
+        if notice['rank'] == 0:
+            _say(notice)
         return
     store = _watch.store if _watch else _connect()
     if store is None:
-        _say(own)
+        _say(notice)
         return
     try:
-        first = json.loads(store.compare_set(_key(), '', json.dumps(own)))
+        first = json.loads(store.compare_set(_key(), '', json.dumps(notice)))
     except RuntimeError:  # the process with the store is gone
-        first = own
-    if first['rank'] == own['rank'] or first['reason'] != reason:
-        _say(own)
+        first = notice
+    if first['rank'] == notice['rank'] or first['reason'] != reason:
+        _say(notice)
     if _in_group():
         time.sleep(3 * INTERVAL)  # this process may be the one with the store
 
@@ -191,9 +191,9 @@ def _connect() -> distributed.Store | None:
         return None
 
 
-def _told(store: distributed.Store) -> dict | None:
-    told = read_key(store, _key())
-    return json.loads(told) if told else None
+def _announced(store: distributed.Store) -> dict | None:
+    text = read_key(store, _key())
+    return json.loads(text) if text else None
 
 
 def read_key(store: distributed.Store, key: str) -> str:
@@ -213,9 +213,10 @@ def _rank() -> int:
     return int(os.environ.get('RANK', '0'))
 
 
-def _say(told: dict) -> None:
+def _say(notice: dict) -> None:
     several = int(os.environ.get('WORLD_SIZE', '1')) > 1
     try:
-        print('error:', (f'process {told["rank"]}: ' if several else '') + told['reason'], file=sys.stderr, flush=True)
+        who = f'process {notice["rank"]}: ' if several else ''
+        print('error:', who + notice['reason'], file=sys.stderr, flush=True)
     except OSError:  # The terminal was closed; what still waits to be printed would change the exit status.
         sys.stdout = sys.stderr = open(os.devnull, 'w')  # noqa: SIM115

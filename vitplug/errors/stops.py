@@ -74,6 +74,6 @@ class NotStartedAgain(TrainingStopped):
 
     BEGIN = 'not started again: '
 
-    def __init__(self, told: dict):
-        super().__init__(self.BEGIN + told['reason'].removeprefix(self.BEGIN))
-        self.status = told['status']
+    def __init__(self, notice: dict):
+        super().__init__(self.BEGIN + notice['reason'].removeprefix(self.BEGIN))
+        self.status = notice['status']

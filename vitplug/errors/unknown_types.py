@@ -23,10 +23,10 @@ def explained_types(cfg) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        found = NOT_REGISTERED.search(str(error.args[0])) if error.args else None
-        if found is None:
+        match = NOT_REGISTERED.search(str(error.args[0])) if error.args else None
+        if match is None:
             raise
-        raise ValueError(explain(cfg, found['type'], found['scope'], found['kind'])) from error
+        raise ValueError(explain(cfg, match['type'], match['scope'], match['kind'])) from error
 
 
 def explain(cfg, name: str, scope: str | None, kind: str) -> str:
@@ -51,11 +51,11 @@ def explain(cfg, name: str, scope: str | None, kind: str) -> str:
 
 def _names(kind: str, scope: str | None) -> list[str]:
     """The types of a kind, as a config of a scope names them."""
-    found = []
+    names = []
     for registry in vars(root).values():
         if isinstance(registry, Registry) and registry.name.replace('_', ' ') == kind.replace('_', ' '):
-            for name, own in {'': registry, **registry.children}.items():
-                own.import_from_location()
+            for name, scoped in {'': registry, **registry.children}.items():
+                scoped.import_from_location()
                 prefix = '' if name in ('', scope) else f'{name}.'
-                found += [f'{prefix}{module}' for module in own.module_dict]
-    return found
+                names += [f'{prefix}{module}' for module in scoped.module_dict]
+    return names

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from vitplug.analysis.image_size import ImageSize, read_image_size
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
-from vitplug.files.pictures import Source, read_pictures
+from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
 from vitplug.runs.checks.data import max_pixels
 from vitplug.runs.exported import ExportedFile, notes_path

@@ -99,7 +99,7 @@ def compare(
     Raises:
         WrongFile: If the file fails, or its outputs have other shapes.
     """
-    found = []
+    differences = []
     for name, images in batches:
         with torch.no_grad():
             wanted = network(images)
@@ -111,8 +111,8 @@ def compare(
         if shapes[0] != shapes[1]:
             raise WrongFile(f'gives outputs of shapes {shapes[0]} on {name}, and PyTorch {shapes[1]}')
         pairs = [_difference(a, b) for a, b in zip(given, wanted, strict=True)]
-        found.append(Difference(name, max(d for d, _ in pairs), max(r for _, r in pairs)))
-    return found
+        differences.append(Difference(name, max(d for d, _ in pairs), max(r for _, r in pairs)))
+    return differences
 
 
 def _difference(given: Tensor, wanted: Tensor) -> tuple[float, float]:

@@ -94,9 +94,9 @@ def remove_partial_files(
         folder: The folder.
         names: Patterns of the names.
     """
-    found = sorted(path for name in names for path in Path(folder).glob(name))
-    folders = [path for path in found if _holds_shards(path)]
-    files = [path for path in found if path.is_symlink() or path.is_file()]
+    paths = sorted(path for name in names for path in Path(folder).glob(name))
+    folders = [path for path in paths if _holds_shards(path)]
+    files = [path for path in paths if path.is_symlink() or path.is_file()]
     for path in folders:
         shutil.rmtree(path, ignore_errors=True)
     for path in files:
@@ -176,10 +176,10 @@ def check_record_file(path: Path) -> None:
         FileExistsError: if the path is a link, one of several hard links, or no regular file.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise FileExistsError(f'{path} is a link or no regular file, and is not written to: move it away')
 
 
@@ -192,23 +192,23 @@ def write_beside(path: Path, text: str) -> Path:
         OSError: if no file can be made.
     """
     for number in count(1):
-        place = path if number == 1 else path.with_stem(f'{path.stem}_{number}')
+        candidate = path if number == 1 else path.with_stem(f'{path.stem}_{number}')
         try:
-            with open(place, 'x', encoding='utf-8') as file:
+            with open(candidate, 'x', encoding='utf-8') as file:
                 file.write(text)
-            return place
+            return candidate
         except FileExistsError:
-            if place.is_file() and place.read_bytes() == text.encode():
-                return place
+            if candidate.is_file() and candidate.read_bytes() == text.encode():
+                return candidate
 
 
 def identity(folder: str | Path) -> tuple[int, int] | None:
     """Device and inode of a folder, which another folder of the same name does not have; None if there is none."""
     try:
-        found = os.stat(folder)
+        status = os.stat(folder)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _flush_folder(folder: Path) -> None:

@@ -17,11 +17,11 @@ def of_file(path: str | Path) -> str:
     Raises:
         OSError: if it cannot be read.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with open(path, 'rb') as file:
         while chunk := file.read(CHUNK):
-            found.update(chunk)
-    return found.hexdigest()[:DIGITS]
+            digest.update(chunk)
+    return digest.hexdigest()[:DIGITS]
 
 
 def of_folder(path: str | Path, sizes: bool, suffixes: Collection[str] = ()) -> str:
@@ -44,10 +44,10 @@ def of_folder(path: str | Path, sizes: bool, suffixes: Collection[str] = ()) -> 
 
 def of_names(names: Iterable[str]) -> str:
     """A hash of names in their order."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in names:
-        found.update(os.fsencode(name) + b'\0')
-    return found.hexdigest()[:DIGITS]
+        digest.update(os.fsencode(name) + b'\0')
+    return digest.hexdigest()[:DIGITS]
 
 
 def of_place(path: str | Path, sizes: bool = False, suffixes: Collection[str] = ()) -> str:
@@ -72,9 +72,9 @@ def names_in(folder: str | Path, suffixes: Collection[str] = ()) -> list[str]:
         OSError, ValueError: as :func:`of_folder` says.
     """
     root, endings = str(folder), tuple(suffix.lower() for suffix in suffixes) or ('',)
-    found = []
+    paths = []
     for parent, names in files_below(root):
-        place = os.path.relpath(parent, root)
+        below = os.path.relpath(parent, root)
         chosen = [name for name in names if name.lower().endswith(endings) and not name.startswith('.')]
-        found += chosen if place == '.' else [os.path.join(place, name) for name in chosen]
-    return sorted(found)
+        paths += chosen if below == '.' else [os.path.join(below, name) for name in chosen]
+    return sorted(paths)

@@ -33,9 +33,9 @@ def files_below(folder: str | Path, complete: bool = False) -> Iterator[tuple[st
     while pending:
         path, above = pending.pop()
         status = os.stat(path)
-        found = status.st_dev, status.st_ino
-        ways[found] += 1
-        if found in above or ways[found] > MAX_WAYS:
+        identity = status.st_dev, status.st_ino
+        ways[identity] += 1
+        if identity in above or ways[identity] > MAX_WAYS:
             raise ValueError(f'{path} leads to {os.path.realpath(path)} again: remove links until there is an end')
         with os.scandir(path) as entries:
             entries = list(entries)
@@ -47,7 +47,7 @@ def files_below(folder: str | Path, complete: bool = False) -> Iterator[tuple[st
                 if complete:
                     raise ValueError(f'{entry.path} is a link to {os.readlink(entry.path)}, where there is no file')
         yield path, [entry.name for entry in files]
-        pending += [(entry.path, above | {found}) for entry in entries if entry.is_dir()]
+        pending += [(entry.path, above | {identity}) for entry in entries if entry.is_dir()]
 
 
 def check_folder(folder: Path) -> None:

@@ -47,17 +47,17 @@ def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> dict[str, Heade
     Raises:
         ValueError: names the file or instance, what it is and what is allowed.
     """
-    found = {}
+    headers = {}
     for path in _paths(info):
         check_regular(path)
-        found[path] = check_image_size(path, max_pixels)
+        headers[path] = check_image_size(path, max_pixels)
     size = info.get('width'), info.get('height')
     if None in size:
-        header = found.get(info.get('img_path'))
+        header = headers.get(info.get('img_path'))
         size = header and header.loaded_size(True)
     instances = info.get('instances')
     if not instances or size is None:
-        return found
+        return headers
     check_annotated_size(*size, max_pixels)
     for number, instance in enumerate(instances):
         if not isinstance(instance, Mapping):
@@ -66,7 +66,7 @@ def check_source(info: Mapping, max_pixels: int = MAX_PIXELS) -> dict[str, Heade
             check_shapes(instance.get('bbox'), instance.get('mask'), *size)
         except ValueError as error:
             raise ValueError(f'instance {number}: {error}') from error
-    return found
+    return headers
 
 
 def _paths(info: Mapping) -> Iterator[str]:

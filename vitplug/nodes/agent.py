@@ -62,10 +62,10 @@ def meet(nodes: int, processes: int, host: str, port: int, wait: float) -> bool:
         OSError: If the host has no address.
     """
     address = address_of(host)
-    own = address_towards(address)
+    own_address = address_towards(address)
     print(
-        f'{socket.gethostname()}: {host}:{port} is {address}, reached by {interface_of(own) or "?"} '
-        f'({own or "no way"}), waiting {wait:g} s for {nodes} machines',
+        f'{socket.gethostname()}: {host}:{port} is {address}, reached by {interface_of(own_address) or "?"} '
+        f'({own_address or "no way"}), waiting {wait:g} s for {nodes} machines',
         flush=True,
     )
     store, serves = _open(address, port, wait)
@@ -111,13 +111,13 @@ def _check_agreement(machines: list[Mapping], nodes: int, endpoint: str, wait: f
     for setting, option in (('nodes', '--nodes'), ('processes', '--processes')):
         said = {one[setting] for one in machines}
         if len(said) > 1:
-            told = ', '.join(f'{one["host"]} {one[setting]}' for one in machines)
-            raise NotMet(f'the machines do not say the same {option}: {told}')
+            answers = ', '.join(f'{one["host"]} {one[setting]}' for one in machines)
+            raise NotMet(f'the machines do not say the same {option}: {answers}')
     if len(machines) != nodes:
-        place = ' The meeting place is on this machine.' if serves else ''
+        hint = ' The meeting place is on this machine.' if serves else ''
         raise NotMet(
             f'{len(machines)} of {nodes} machines came to {endpoint} within {wait:g} s: '
-            f'{", ".join(str(one["host"]) for one in machines)}.{place} Do all say the same --endpoint, host and port? '
+            f'{", ".join(str(one["host"]) for one in machines)}.{hint} Do all say the same --endpoint, host and port? '
             'Were they started at about the same time? Does a firewall close the port?'
         )
 
@@ -146,8 +146,8 @@ def run_torchrun(nodes: int, processes: int, endpoint: str, serves: bool, wait: 
 def _explain(errors: str, status: object) -> None:
     """Prints the reason of the first process that told one, or torchrun's last line."""
     lines = errors.splitlines()
-    told = [line for line in lines if line.startswith('error: ')]
-    if not told:
+    reason = next((line for line in lines if line.startswith('error: ')), None)
+    if reason is None:
         last = next((line for line in reversed(lines) if 'Error' in line), lines[-1] if lines else 'no output')
-        told = [f'error: torchrun on {socket.gethostname()} failed ({status}), though the machines met: {last.strip()}']
-    print(told[0], file=sys.stderr, flush=True)
+        reason = f'error: torchrun on {socket.gethostname()} failed ({status}), though the machines met: {last.strip()}'
+    print(reason, file=sys.stderr, flush=True)

@@ -70,7 +70,7 @@ def main() -> int:
 
 def describe(address: str) -> dict[str, str]:
     """What this process is, and how it reaches the first machine."""
-    own = address_towards(address_of(address))
+    own_address = address_towards(address_of(address))
     local = int(os.environ['LOCAL_RANK'])
     cuda = torch.cuda.is_available() and local < torch.cuda.device_count()
     try:
@@ -86,7 +86,7 @@ def describe(address: str) -> dict[str, str]:
         node=os.environ['GROUP_RANK'],
         device=f'cuda:{local} {torch.cuda.get_device_name(local)}' if cuda else f'cpu, {os.cpu_count()} cores',
         backend='nccl' if cuda else 'gloo',
-        interface=f'{interface_of(own) or "?"} {own}',
+        interface=f'{interface_of(own_address) or "?"} {own_address}',
         named=named,
         chosen=chosen['NCCL' if cuda else 'GLOO'],
         **versions,
@@ -182,8 +182,8 @@ def advice(infos: Sequence[Info], offsets: Sequence[float]) -> list[str]:
     for name in VERSIONS:
         held = _held(infos, name)
         if len(held) > 1:
-            told = ', '.join(f'{value} ({who})' for value, who in held)
-            lines.append(f'{name} differs: {told}: install the same on all machines')
+            values = ', '.join(f'{value} ({who})' for value, who in held)
+            lines.append(f'{name} differs: {values}: install the same on all machines')
     for rank, offset in enumerate(offsets):
         if abs(offset) > CLOCKS:
             lines.append(

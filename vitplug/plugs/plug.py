@@ -174,11 +174,11 @@ class Plug:
             The values as they act, by the symbols of :attr:`watched`; with the socket, ``Lambda.mlp_mid``, where
             several sockets have one.
         """
-        found = [(self.watched.get(name.rpartition('.')[2]), name.partition('.')[0], t) for name, t in tensors.items()]
-        counts = Counter(symbol for symbol, *_ in found)
+        named = [(self.watched.get(name.rpartition('.')[2]), name.partition('.')[0], t) for name, t in tensors.items()]
+        counts = Counter(symbol for symbol, *_ in named)
         return {
             symbol if counts[symbol] == 1 else f'{symbol}.{socket}': tensor.detach()
-            for symbol, socket, tensor in found
+            for symbol, socket, tensor in named
             if symbol is not None
         }
 

@@ -51,12 +51,12 @@ class Registers(Plug):
                 f'Registers: neurons has ({plan.index}, {channels[-1]}), and block {plan.index} has '
                 f'{plan.shape.hidden_dims} hidden channels: find the neurons of this model'
             )
-        own = len(plan.prefix_names)
-        if plan.site.layout.num_prefix > own + self.num_registers:
+        num_own = len(plan.prefix_names)
+        if plan.site.layout.num_prefix > num_own + self.num_registers:
             raise ValueError(
                 'Registers: another plug adds tokens beside those to which neurons move; keep one of the two'
             )
-        return {'mlp_mid': MovedNeurons(channels, own, self.num_registers)}
+        return {'mlp_mid': MovedNeurons(channels, num_own, self.num_registers)}
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
         dims = plans[0].width_at('prefix')

@@ -73,8 +73,8 @@ class Cache:
         if not self.folder.exists():
             return
         try:
-            found = json.loads(path.read_text())
-            differing = [name for name in {**found, **self.identity} if found.get(name) != self.identity.get(name)]
+            stored = json.loads(path.read_text())
+            differing = [name for name in {**stored, **self.identity} if stored.get(name) != self.identity.get(name)]
         except FileNotFoundError:
             differing = [] if all(file.name == LOCK for file in self.folder.iterdir()) else [IDENTITY]
         except (OSError, ValueError, TypeError, AttributeError):
@@ -160,11 +160,11 @@ class Cache:
         return content.getvalue()
 
     def _digest(self, split: str, number: int, arrays: Mapping[str, np.ndarray]) -> str:
-        found = hashlib.sha256(f'{self.text}\0{split}\0{number}'.encode())
+        digest = hashlib.sha256(f'{self.text}\0{split}\0{number}'.encode())
         for name in sorted(arrays):
             array = arrays[name]
-            found.update(f'{name}\0{array.dtype.str}\0{array.shape}'.encode() + np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()
+            digest.update(f'{name}\0{array.dtype.str}\0{array.shape}'.encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def _read(self, split: str, number: int) -> list[Record]:
         path = self._path(split, number)

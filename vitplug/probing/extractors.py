@@ -224,10 +224,10 @@ def _check_output(output: Any, backbone: nn.Module, dense: bool) -> None:
     """
     wanted = (4,) if dense else (2, 3, 4)
     if not isinstance(output, Tensor) or output.ndim not in wanted:
-        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         expected = 'maps (B, C, H, W)' if dense else 'vectors (B, D), tokens (B, T, D) or maps (B, C, H, W)'
         raise ValueError(
-            f'model.backbone.type = {type(backbone).__name__}: its output is {found}, expected {expected}; set its '
+            f'model.backbone.type = {type(backbone).__name__}: its output is {given}, expected {expected}; set its '
             "out_type to 'featmap', or choose another backbone"
         )
 
@@ -265,10 +265,10 @@ def preprocessor(cfg: Config, device: str) -> nn.Module:
 
 def batches(images: Sequence[Tensor], most: int) -> list[list[int]]:
     """Indices of neighbours of one size, at most so many: padding to a common size would change features."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for index, image in enumerate(images):
-        if found and len(found[-1]) < most and images[found[-1][0]].shape == image.shape:
-            found[-1].append(index)
+        if groups and len(groups[-1]) < most and images[groups[-1][0]].shape == image.shape:
+            groups[-1].append(index)
         else:
-            found.append([index])
-    return found
+            groups.append([index])
+    return groups

@@ -36,7 +36,7 @@ class Images:
             DATASETS.build(dict(settings, pipeline=copy.deepcopy(self.pipeline), test_mode=True))
             for _, settings in loader_leaves(cfg, split)
         ]
-        places = [(part, index) for part, found in enumerate(self._sets) for index in range(len(found))]
+        places = [(part, index) for part, dataset in enumerate(self._sets) for index in range(len(dataset))]
         if not places:
             raise ValueError(f'{split}_dataloader has no images')
         chosen = np.linspace(0, len(places) - 1, min(number or len(places), len(places))).round().astype(int)
@@ -47,8 +47,8 @@ class Images:
 
     def __getitem__(self, index: int) -> dict:
         """``inputs`` ``(C, H, W)`` and ``data_samples``, as the pipeline packs them."""
-        part, place = self._places[index]
-        return self._sets[part][place]
+        part, position = self._places[index]
+        return self._sets[part][position]
 
     @property
     def metainfo(self) -> Mapping:
@@ -61,13 +61,13 @@ class Images:
 
     def fingerprint(self) -> str:
         """A hash of names, sizes and times of all files, and of classes; changes if a file does."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for (part, index), name in zip(self._places, self.names(), strict=True):
             info = self._sets[part].get_data_info(index)
             files = [info[key] for key in ('img_path', 'seg_map_path') if info.get(key)]
             state = [f'{(stat := os.stat(file)).st_size} {stat.st_mtime_ns}' for file in files]
-            found.update('\0'.join([name, str(info.get('gt_label')), *state, '\n']).encode())
-        return found.hexdigest()[:16]
+            digest.update('\0'.join([name, str(info.get('gt_label')), *state, '\n']).encode())
+        return digest.hexdigest()[:16]
 
 
 def check_apart(train: Images, test: Images) -> None:

@@ -141,12 +141,12 @@ def votes(queries_ND: Tensor, bank_ND: Tensor, targets_NC: Tensor, k: int, tempe
     Returns:
         ``(N, C)``, sums of 1 if no target is void.
     """
-    found = []
+    chunks = []
     for part_ND in F.normalize(queries_ND, dim=-1).split(QUERIES):
         similarity_NK, index_NK = (part_ND @ bank_ND.T).topk(k, dim=1)
         weights_NK = (similarity_NK / temperature).softmax(dim=1)  # exp(s / t), to a sum of 1
-        found.append(torch.einsum('nk,nkc->nc', weights_NK, targets_NC[index_NK]))
-    return torch.cat(found)
+        chunks.append(torch.einsum('nk,nkc->nc', weights_NK, targets_NC[index_NK]))
+    return torch.cat(chunks)
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ def regress(samples: Samples, strength: float, start: tuple[Tensor, Tensor] | No
     if start is not None:
         first = torch.cat((start[0], start[1][None])).flatten().double().cpu().numpy()
     options = dict(maxiter=MOST_STEPS, maxfun=2 * MOST_STEPS, gtol=GRADIENT, ftol=0.0)
-    found = unpack(minimize(objective, first, jac=True, method='L-BFGS-B', options=options).x.copy())
-    return found[:-1], found[-1]
+    solution = unpack(minimize(objective, first, jac=True, method='L-BFGS-B', options=options).x.copy())
+    return solution[:-1], solution[-1]
 
 
 @dataclass(frozen=True)
@@ -292,6 +292,6 @@ def _affine(scale: Scale, weight_DC: Tensor, bias_C: Tensor) -> Callable[[Tensor
 
 def _best(heads: Mapping[float, Callable[[Tensor], Tensor]], held_out: Samples, score: Score) -> Head:
     """The head with the best score on held-out samples; of equal ones the first."""
-    found = {setting: score(head(held_out.features_ND), held_out.targets_NC) for setting, head in heads.items()}
-    chosen = max(found, key=found.__getitem__)
-    return Head(heads[chosen], float(chosen), found[chosen])
+    scores = {setting: score(head(held_out.features_ND), held_out.targets_NC) for setting, head in heads.items()}
+    chosen = max(scores, key=scores.__getitem__)
+    return Head(heads[chosen], float(chosen), scores[chosen])

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from vitplug.analysis.study.drawing import save
-from vitplug.analysis.study.results import versions
+from vitplug.analysis.study.results import write_json
 from vitplug.analysis.study.store import Store
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.seeds import Comparison, Verdict, compare, mean_and_sd
 from vitplug.tables import format_table
 
-from . import pictures
+from . import result_pictures
 from .run import CHOSEN, HELD, HELD_OUT, PICTURE, SECONDS, Plan, Subject
 
 JSON, CSV = 'results.json', 'results.csv'
@@ -71,7 +70,7 @@ def collect(subjects: Sequence[Subject], plan: Plan, store: Store, reference: st
     main = subjects[0].kind.scorer.main
     stored = {subject.label: store.units(subject.label, plan.probe.name) for subject in subjects}
     cells = {label: {seed: own[seed] for seed in range(plan.seeds)} for label, own in stored.items()}
-    by_seed = {label: {seed: float(found[main]) for seed, found in own.items()} for label, own in cells.items()}
+    by_seed = {label: {seed: float(cell[main]) for seed, cell in own.items()} for label, own in cells.items()}
     compared = compare(by_seed, reference) if reference else {}
     return Results([_row(label, own, compared.get(label)) for label, own in cells.items()], main, reference)
 
@@ -81,7 +80,7 @@ def _row(label: str, cells: Mapping[int, Mapping[str, np.ndarray]], comparison: 
     names = [name for name in first if name not in (PER_CLASS, CHOSEN, HELD, SECONDS) and not name.startswith(PICTURE)]
 
     def of(name: str) -> dict[int, float]:
-        return {seed: float(found[name]) for seed, found in cells.items()}
+        return {seed: float(cell[name]) for seed, cell in cells.items()}
 
     values = {name: of(name) for name in names}
     return Row(label, values, of(CHOSEN), of(HELD), of(SECONDS), comparison, cells)
@@ -105,14 +104,14 @@ def _mean(values) -> str:
     return f'{mean:.2f}' if sd is None else f'{mean:.2f} ± {sd:.2f}'
 
 
-def _compared(found: Comparison | None) -> list[str]:
-    if found is None:
+def _compared(comparison: Comparison | None) -> list[str]:
+    if comparison is None:
         return ['', '', 'reference']
-    if found.low is None:
-        return [f'{found.difference:+.2f}', '', found.verdict.value]
-    decided = found.verdict in (Verdict.BETTER, Verdict.WORSE)
-    interval = f'{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]'
-    return [interval, f'{found.p_holm:.2g}', found.verdict.value if decided else Verdict.OPEN.value]
+    if comparison.low is None:
+        return [f'{comparison.difference:+.2f}', '', comparison.verdict.value]
+    decided = comparison.verdict in (Verdict.BETTER, Verdict.WORSE)
+    interval = f'{comparison.difference:+.2f} [{comparison.low:+.2f}, {comparison.high:+.2f}]'
+    return [interval, f'{comparison.p_holm:.2g}', comparison.verdict.value if decided else Verdict.OPEN.value]
 
 
 def _settings(values) -> str:
@@ -131,13 +130,10 @@ def write(
         plan: What was done.
         names: Names of the classes.
         command: The command line.
-
-    Raises:
-        OSError: If they cannot be written.
     """
-    content = dict(
+    write_json(
+        folder / JSON,
         command=command,
-        versions=versions(),
         meaning=MEANING,
         probe=dict(name=plan.probe.name, chooses=plan.probe.chooses, patches=plan.patches, **plan.probe.settings),
         compared=results.main,
@@ -145,22 +141,21 @@ def write(
         classes=list(names),
         models={row.label: _as_json(row, subject) for row, subject in zip(results.rows, subjects, strict=True)},
     )
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
     AtomicBackend().put_text(_as_csv(results), folder / CSV)
-    save(pictures.draw_values(results), folder / 'values.png')
-    save(pictures.draw_predictions(results, subjects[0], names), folder / 'predictions.png')
+    save(result_pictures.draw_values(results), folder / 'values.png')
+    save(result_pictures.draw_predictions(results, subjects[0], names), folder / 'predictions.png')
 
 
 def _as_json(row: Row, subject: Subject) -> dict:
-    per_class = np.mean([found[PER_CLASS] for found in row.cells.values()], axis=0)
+    per_class = np.mean([cell[PER_CLASS] for cell in row.cells.values()], axis=0)
     return dict(
         about=subject.extractor.about,
         config=str(subject.cfg.filename),
         features=subject.cache.key,
         images={split: len(images) for split, images in subject.images.items()},
         values={
-            name: dict(zip(('mean', 'sd'), mean_and_sd([*found.values()]), strict=True), seeds=found)
-            for name, found in row.values.items()
+            name: dict(zip(('mean', 'sd'), mean_and_sd([*by_seed.values()]), strict=True), seeds=by_seed)
+            for name, by_seed in row.values.items()
         },
         per_class=[float(value) if np.isfinite(value) else None for value in per_class],
         chosen=row.chosen,
@@ -175,6 +170,6 @@ def _as_csv(results: Results) -> str:
     writer = csv.writer(text, lineterminator='\n')
     writer.writerow(('model', 'seed', 'value', 'percent'))
     for row in results.rows:
-        for name, found in row.values.items():
-            writer.writerows((row.label, seed, name, repr(value)) for seed, value in found.items())
+        for name, by_seed in row.values.items():
+            writer.writerows((row.label, seed, name, repr(value)) for seed, value in by_seed.items())
     return text.getvalue()

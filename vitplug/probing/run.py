@@ -64,7 +64,7 @@ class Subject:
         return dict(
             self.extractor.identity,
             vitplug=installed(['vitplug']).get('vitplug'),
-            data={split: f'{len(found)} images, {found.fingerprint()}' for split, found in self.images.items()},
+            data={split: f'{len(images)} images, {images.fingerprint()}' for split, images in self.images.items()},
             pixels=repr((self.images['test'].pipeline, self._preprocess)),
             preprocessor=repr(self.cfg.model.get('data_preprocessor') or self.cfg.get('data_preprocessor')),
             task=self.kind.library,
@@ -164,14 +164,14 @@ def cell(subject: Subject, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     head = plan.probe.fit(fitted, held_out, subject.kind.scorer.choice, seed)
     scorer = subject.kind.scorer(subject.classes)
     shown = set(pictured(len(subject.images['test'])))
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for index, (record, scores_TC) in enumerate(_scored(subject.records('test'), head, subject.device)):
         predicted = scorer.add(scores_TC, record)
         if index in shown:
-            found[f'{PICTURE} {index}'] = predicted
-    found |= {name: np.asarray(value) for name, value in scorer.values().items()}
+            arrays[f'{PICTURE} {index}'] = predicted
+    arrays |= {name: np.asarray(value) for name, value in scorer.values().items()}
     extra = {CHOSEN: head.chosen, HELD: 100 * head.held_out, SECONDS: time.monotonic() - start}
-    return found | {name: np.asarray(value) for name, value in extra.items()}
+    return arrays | {name: np.asarray(value) for name, value in extra.items()}
 
 
 @torch.no_grad()

@@ -21,10 +21,10 @@ def accuracy(scores_NC: Tensor, targets_NC: Tensor) -> float:
 
 def patch_iou(scores_NC: Tensor, targets_NC: Tensor) -> float:
     """mIoU over pixels if each pixel has the prediction of its patch; classes that neither has are left out."""
-    found = F.one_hot(scores_NC.argmax(1), scores_NC.shape[1]).to(targets_NC)
-    both_C = (found * targets_NC).sum(0)
+    predicted_NC = F.one_hot(scores_NC.argmax(1), scores_NC.shape[1]).to(targets_NC)
+    both_C = (predicted_NC * targets_NC).sum(0)
     known_N = targets_NC.sum(1, keepdim=True)
-    union_C = (found * known_N).sum(0) + targets_NC.sum(0) - both_C
+    union_C = (predicted_NC * known_N).sum(0) + targets_NC.sum(0) - both_C
     return float((both_C / union_C)[union_C > 0].mean())
 
 
@@ -94,19 +94,19 @@ class MapScorer(Scorer):
 
         predicted = enlarge(scores_NC, record).argmax(0).cpu()
         label = torch.from_numpy(np.asarray(record.label).astype(np.int64))
-        found = IoUMetric.intersect_and_union(predicted, label, self.classes, ignore_index=record.VOID)
-        self._areas = [total + area for total, area in zip(self._areas, found, strict=True)]
+        areas = IoUMetric.intersect_and_union(predicted, label, self.classes, ignore_index=record.VOID)
+        self._areas = [total + area for total, area in zip(self._areas, areas, strict=True)]
         return predicted.numpy().astype(np.int16)
 
     def values(self):
         from mmseg.evaluation.metrics import IoUMetric
 
-        found = IoUMetric.total_area_to_metrics(*self._areas, ['mIoU'])
-        per_class = 100 * np.asarray(found['IoU'])
+        metrics = IoUMetric.total_area_to_metrics(*self._areas, ['mIoU'])
+        per_class = 100 * np.asarray(metrics['IoU'])
         return {
             'mIoU': np.nanmean(per_class),
-            'mAcc': 100 * np.nanmean(found['Acc']),
-            'aAcc': 100 * float(found['aAcc']),
+            'mAcc': 100 * np.nanmean(metrics['Acc']),
+            'aAcc': 100 * float(metrics['aAcc']),
             'per_class': per_class,
         }
 

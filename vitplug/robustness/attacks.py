@@ -80,11 +80,11 @@ class PGD:
     def __call__(self, logits: Logits, pixels: Tensor, labels: Tensor, images: Sequence[int]) -> Tensor:
         low, high = (pixels - self.epsilon).clamp(min=0), (pixels + self.epsilon).clamp(max=1)
         step = 2.5 * self.epsilon / self.steps if self.step is None else self.step
-        found = pixels + self.epsilon * uniform(pixels, self.seed, images)
+        attacked = pixels + self.epsilon * uniform(pixels, self.seed, images)
         for _ in range(self.steps):
-            found = found.clamp(low, high)
-            found = found + step * gradient(logits, found, labels).sign()
-        return found.clamp(low, high)
+            attacked = attacked.clamp(low, high)
+            attacked = attacked + step * gradient(logits, attacked, labels).sign()
+        return attacked.clamp(low, high)
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ class StandardAutoAttack:
             raise ValueError(
                 f'AutoAttack: its targeted attacks need {LEAST_CLASSES} classes, and the model has {classes}'
             )
-        found = []
+        attacked = []
         for image, x, label in zip(images, pixels.detach().split(1), labels.split(1), strict=True):
             attack = AutoAttack(logits, eps=self.epsilon, seed=self.seed + image, device=pixels.device)
             attack.verbose = False
             with torch.enable_grad():
-                found.append(attack.run_standard_evaluation(x, label, batch_size=1)[0])
-        return torch.cat(found).detach().to(pixels).clamp(pixels - self.epsilon, pixels + self.epsilon)
+                attacked.append(attack.run_standard_evaluation(x, label, batch_size=1)[0])
+        return torch.cat(attacked).detach().to(pixels).clamp(pixels - self.epsilon, pixels + self.epsilon)
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -19,12 +19,12 @@ from torch.utils.data import Subset
 
 from vitplug.analysis import timm_models
 from vitplug.analysis.image_size import read_image_size
-from vitplug.analysis.study.options import model_config
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
 from vitplug.config.parts import registered
 from vitplug.files.named import check_weights
 from vitplug.runs.checks.data import check_data
+from vitplug.runs.checks.model import model_config
 from vitplug.runs.prediction.predictor import check_device, load_model
 from vitplug.tasks import TASKS
 
@@ -116,10 +116,10 @@ class Column:
         Raises:
             ValueError: If the config has none, or the image is no square.
         """
-        found = read_image_size(self.cfg)
-        if found.height != found.width:
-            raise ValueError(f'{self.label}: its images are {found}: expected squares')
-        return found.height
+        image_size = read_image_size(self.cfg)
+        if image_size.height != image_size.width:
+            raise ValueError(f'{self.label}: its images are {image_size}: expected squares')
+        return image_size.height
 
     def predict(self, batch: Mapping, attack: Attack | None) -> list[BaseDataElement]:
         """Predictions and annotations of a batch.
@@ -133,8 +133,8 @@ class Column:
         samples = batch['data_samples']
         pixels, labels = self.attackable(batch)
         numbers = [sample.get('sample_idx', index) for index, sample in enumerate(samples)]
-        found = attack(self.logits, pixels, labels, numbers)
-        return self.model.test_step(dict(inputs=found * WHITE, data_samples=samples))
+        attacked = attack(self.logits, pixels, labels, numbers)
+        return self.model.test_step(dict(inputs=attacked * WHITE, data_samples=samples))
 
     def attackable(self, batch: Mapping) -> tuple[Tensor, Tensor]:
         """Pixels ``(B, C, H, W)`` from 0 to 1 and classes ``(B,)`` of a batch of a classifier."""
@@ -244,11 +244,12 @@ def _timm_column(label: str, name: str, weights: str, data: Config, device: str)
     from timm.data import resolve_data_config
     from timm.models import get_pretrained_cfg
 
-    own = resolve_data_config(pretrained_cfg=get_pretrained_cfg(name).to_dict())
-    height, width = own['input_size'][-2:]
-    if height != width or own['crop_mode'] != 'center':
+    stock = resolve_data_config(pretrained_cfg=get_pretrained_cfg(name).to_dict())
+    height, width = stock['input_size'][-2:]
+    if height != width or stock['crop_mode'] != 'center':
         raise ValueError(
-            f'--timm {name}: tested with crop_mode {own["crop_mode"]}, {height} x {width}: only squares from the centre'
+            f'--timm {name}: tested with crop_mode {stock["crop_mode"]}, {height} x {width}: only squares from the '
+            'centre'
         )
     loading = [step for step in data.test_dataloader.dataset.pipeline if 'LoadImageFromFile' in str(step['type'])]
     cfg = Config(
@@ -259,7 +260,7 @@ def _timm_column(label: str, name: str, weights: str, data: Config, device: str)
                 model_name=name,
                 num_classes=classes,
                 data_preprocessor=dict(
-                    mean=[WHITE * value for value in own['mean']], std=[WHITE * value for value in own['std']]
+                    mean=[WHITE * value for value in stock['mean']], std=[WHITE * value for value in stock['std']]
                 ),
             ),
             test_dataloader=copy.deepcopy(data.test_dataloader.to_dict()),
@@ -268,7 +269,7 @@ def _timm_column(label: str, name: str, weights: str, data: Config, device: str)
     cfg.test_dataloader.dataset.pipeline = [
         *(dict(step, imdecode_backend='pillow') for step in loading),
         dict(type='NumpyToPIL', to_rgb=True),
-        dict(type='torchvision/Resize', size=floor(height / own['crop_pct']), interpolation=own['interpolation']),
+        dict(type='torchvision/Resize', size=floor(height / stock['crop_pct']), interpolation=stock['interpolation']),
         dict(type='torchvision/CenterCrop', size=height),
         dict(type='PackInputs'),
     ]

@@ -66,8 +66,8 @@ def after_loading(**step) -> Edit:
     """A step on the image as it was loaded, before it is resized."""
 
     def edit(pipeline: list[dict], column: Column, seed: int) -> list[dict]:
-        place = next((i for i, one in enumerate(pipeline, 1) if 'LoadImageFromFile' in str(one['type'])), 0)
-        return [*pipeline[:place], _completed(step, column, seed), *pipeline[place:]]
+        position = next((i for i, one in enumerate(pipeline, 1) if 'LoadImageFromFile' in str(one['type'])), 0)
+        return [*pipeline[:position], _completed(step, column, seed), *pipeline[position:]]
 
     return edit
 

@@ -2,17 +2,15 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vitplug.analysis.study.results import versions
+from vitplug.analysis.study.results import write_json
 from vitplug.analysis.study.store import Store
 from vitplug.files.atomic import AtomicBackend
-from vitplug.stacks import installed
 from vitplug.statistics.images import LEVEL, Estimate, exact, paired
 from vitplug.tables import format_table
 
@@ -69,7 +67,7 @@ def numbers_of(
         for column in columns
     }
     scores = {key: estimates(arrays) for key, arrays in kept.items()}
-    found = []
+    every_number = []
     for suite, conditions in suites.items():
         if suite in SUITES:
             rows = {
@@ -77,9 +75,9 @@ def numbers_of(
             }
             rows |= _means(suite, rows)
             for condition, by_column in rows.items():
-                found += _numbers(suite, condition, by_column, rows[CLEAN], columns)
-                found += _over_repeats(suite, condition, columns, kept)
-    return found
+                every_number += _numbers(suite, condition, by_column, rows[CLEAN], columns)
+                every_number += _over_repeats(suite, condition, columns, kept)
+    return every_number
 
 
 def _numbers(suite, condition, by_column: Sequence[Scores], clean: Sequence[Scores], columns) -> Iterator[Number]:
@@ -100,8 +98,8 @@ def _over_repeats(suite, condition, columns, kept) -> Iterator[Number]:
     for column in columns:
         arrays = kept.get((column.label, condition), ())
         if len(arrays) > 1:
-            for value, found in over_repeats(arrays).items():
-                yield Number(suite, condition, value, column.label, REPEATS, found)
+            for value, estimate in over_repeats(arrays).items():
+                yield Number(suite, condition, value, column.label, REPEATS, estimate)
 
 
 def _means(suite: str, rows: Mapping[Condition, Sequence[Scores]]) -> dict[Condition, Sequence[Scores]]:
@@ -116,16 +114,16 @@ def _means(suite: str, rows: Mapping[Condition, Sequence[Scores]]) -> dict[Condi
     name = 'mPC' if severities == list(SEVERITIES) else f'mean over severities {", ".join(map(str, severities))}'
     clean = None if released else CLEAN.name
     milder = [one for one in common if one.family not in NOISES or one.strength <= 3]
-    found = {Condition(f'{name}, the 15 corruptions', clean=clean): _mean(rows, common)}
+    by_condition = {Condition(f'{name}, the 15 corruptions', clean=clean): _mean(rows, common)}
     if milder != common and not released:
-        found[Condition(f'{name}, noise up to severity 3', clean=clean)] = _mean(rows, milder)
+        by_condition[Condition(f'{name}, noise up to severity 3', clean=clean)] = _mean(rows, milder)
     ratios = [
         {value: _ratio(mean, unchanged[value]) for value, mean in means.items()}
-        for means, unchanged in zip(next(iter(found.values())), rows[CLEAN], strict=True)
+        for means, unchanged in zip(next(iter(by_condition.values())), rows[CLEAN], strict=True)
     ]
-    found[Condition(f'{name} / P, in %', clean=None)] = ratios
+    by_condition[Condition(f'{name} / P, in %', clean=None)] = ratios
     if released and severities == list(SEVERITIES):
-        found[Condition("mCE, in % of AlexNet's errors", clean=None)] = [
+        by_condition[Condition("mCE, in % of AlexNet's errors", clean=None)] = [
             {
                 'top-1': mean_corruption_error(
                     {c.family: [rows[o][i]['top-1'] for o in common if o.family == c.family] for c in common}
@@ -133,12 +131,12 @@ def _means(suite: str, rows: Mapping[Condition, Sequence[Scores]]) -> dict[Condi
             }
             for i in range(len(rows[CLEAN]))
         ]
-    return found
+    return by_condition
 
 
 def _mean(rows: Mapping[Condition, Sequence[Scores]], conditions: Sequence[Condition]) -> list[Scores]:
     of_columns = zip(*(rows[condition] for condition in conditions), strict=True)
-    return [{value: mean_of([scores[value] for scores in found]) for value in found[0]} for found in of_columns]
+    return [{value: mean_of([scores[value] for scores in column]) for value in column[0]} for column in of_columns]
 
 
 def _ratio(mean: Estimate, clean: Estimate) -> Estimate:
@@ -156,7 +154,7 @@ def mean_corruption_error(scores: Mapping[str, Sequence[Estimate]]) -> Estimate:
     """
     if scores.keys() != ALEXNET.keys():
         raise ValueError(f'mCE is of {list(ALEXNET)}, and here are {list(scores)}')
-    errors = [np.mean([100 - float(one.mean) for one in found]) / ALEXNET[name] for name, found in scores.items()]
+    errors = [np.mean([100 - float(one.mean) for one in levels]) / ALEXNET[name] for name, levels in scores.items()]
     return exact({'': np.mean(errors)})['']
 
 
@@ -165,17 +163,17 @@ def mean_corruption_error(scores: Mapping[str, Sequence[Estimate]]) -> Estimate:
 
 def table(suite: str, numbers: Sequence[Number], columns: Sequence[Column], options: Options) -> str:
     """The table of a suite, with what the paper leaves open."""
-    own = {(n.condition, n.value, n.model, n.quantity): n.estimate for n in numbers if n.suite == suite}
+    estimates = {(n.condition, n.value, n.model, n.quantity): n.estimate for n in numbers if n.suite == suite}
     labels = [column.label for column in columns]
     headings = ['condition', 'value', *labels, *(f'drop {label}' for label in labels)]
     headings += [f'{label} - {labels[0]}' for label in labels[1:]] + [FIGURES]
     lines = [headings]
-    for condition, value in dict.fromkeys((condition, value) for condition, value, *_ in own):
-        cells = [_cell(own.get((condition, value, label, SCORE))) for label in labels]
-        cells += [_cell(own.get((condition, value, label, DROP))) if condition.clean else '' for label in labels]
-        cells += [_cell(own.get((condition, value, label, DIFFERENCE)), '+') for label in labels[1:]]
+    for condition, value in dict.fromkeys((condition, value) for condition, value, *_ in estimates):
+        cells = [_cell(estimates.get((condition, value, label, SCORE))) for label in labels]
+        cells += [_cell(estimates.get((condition, value, label, DROP))) if condition.clean else '' for label in labels]
+        cells += [_cell(estimates.get((condition, value, label, DIFFERENCE)), '+') for label in labels[1:]]
         lines.append([condition.name, value, *cells, condition.paper])
-        repeats = [own.get((condition, value, label, REPEATS)) for label in labels]
+        repeats = [estimates.get((condition, value, label, REPEATS)) for label in labels]
         if repeats[0] is not None:
             name = f'  over {int(repeats[0].n)} repeats'
             lines.append([name, value, *map(_cell, repeats), *[''] * (len(headings) - 2 - len(labels))])
@@ -186,11 +184,11 @@ def table(suite: str, numbers: Sequence[Number], columns: Sequence[Column], opti
     return f'{title_of(suite, options)}\n{choices}{shown}'
 
 
-def _cell(found: Estimate | None, sign: str = '') -> str:
-    if found is None or not np.isfinite(found.mean):
+def _cell(estimate: Estimate | None, sign: str = '') -> str:
+    if estimate is None or not np.isfinite(estimate.mean):
         return ''
-    half = float(found.high - found.low) / 2
-    return f'{float(found.mean):{sign}.2f}' + (f' ± {half:.2f}' if np.isfinite(half) else '')
+    half = float(estimate.high - estimate.low) / 2
+    return f'{float(estimate.mean):{sign}.2f}' + (f' ± {half:.2f}' if np.isfinite(half) else '')
 
 
 def write(
@@ -210,23 +208,20 @@ def write(
         suites: Names of the suites.
         options: Of the call.
         about: What is said of the call: command, images, seed, remarks.
-
-    Raises:
-        OSError: If they cannot be written.
     """
-    content = {
+    write_json(
+        folder / JSON,
         **about,
-        'versions': versions() | installed(('timm', 'imagecorruptions-imaug')),
-        'models': {
+        packages=('timm', 'imagecorruptions-imaug'),
+        models={
             c.label: dict(
                 config=str(c.cfg.filename or c.about), checkpoint=c.checkpoint, sha256=c.sha256, model=c.about
             )
             for c in columns
         },
-        'intervals': INTERVALS,
-        'suites': {name: _as_json(name, numbers, options) for name in suites},
-    }
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
+        intervals=INTERVALS,
+        suites={name: _as_json(name, numbers, options) for name in suites},
+    )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator='\n')
     writer.writerow(HEADINGS)
@@ -260,8 +255,8 @@ def _plain(number: np.ndarray) -> float | None:
 
 
 def _row(number: Number) -> tuple:
-    found = number.estimate
-    ends = (repr(float(end)) if np.isfinite(end) else '' for end in (found.mean, found.low, found.high))
+    estimate = number.estimate
+    ends = (repr(float(end)) if np.isfinite(end) else '' for end in (estimate.mean, estimate.low, estimate.high))
     strength = f'{number.condition.strength:g}' if number.condition.family else ''
     return (
         number.suite,
@@ -271,5 +266,5 @@ def _row(number: Number) -> tuple:
         number.model,
         number.quantity,
         *ends,
-        int(found.n),
+        int(estimate.n),
     )

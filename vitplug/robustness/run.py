@@ -177,16 +177,16 @@ def _bisect(column: Column, images: Sequence[int], target: float) -> tuple[float
     while epsilons[-1] < HIGHEST:
         epsilons.append(2 * epsilons[-1])
     accuracies = _accuracies(column, images, [0.0, *epsilons])
-    clean, *found = accuracies
-    below = next((i for i, accuracy in enumerate(found) if accuracy <= target), None)
+    clean, *after = accuracies
+    below = next((i for i, accuracy in enumerate(after) if accuracy <= target), None)
     if clean < target or below is None:
         raise ValueError(
-            f'--calibrate {target:g}: {column.label} has {clean:.2f} without an attack and at least {min(found):.2f} '
+            f'--calibrate {target:g}: {column.label} has {clean:.2f} without an attack and at least {min(after):.2f} '
             f'up to epsilon {255 * HIGHEST:g}/255: choose an accuracy between them'
         )
     low, high = ([0.0, *epsilons][below], epsilons[below])
     best = min(
-        (abs(found[below] - target), high, found[below]), (abs(accuracies[below] - target), low, accuracies[below])
+        (abs(after[below] - target), high, after[below]), (abs(accuracies[below] - target), low, accuracies[below])
     )
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -204,8 +204,8 @@ def _accuracies(column: Column, images: Sequence[int], epsilons: Sequence[float]
     for batch in column.batches(column.dataset, images):
         pixels, labels = column.attackable(batch)
         sign = gradient(column.logits, pixels, labels).sign()
-        for place, epsilon in enumerate(epsilons):
-            right[place] += int(correct(column.logits, (pixels + epsilon * sign).clamp(0, 1), labels).sum())
+        for index, epsilon in enumerate(epsilons):
+            right[index] += int(correct(column.logits, (pixels + epsilon * sign).clamp(0, 1), labels).sum())
         count += len(labels)
     return (100 * right / count).tolist()
 

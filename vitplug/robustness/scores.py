@@ -73,13 +73,13 @@ class ClassScorer(Scorer):
 
     def __init__(self, column: Column, dataset: Dataset, truth: Truth):
         self.truth = truth
-        self.found: list[float] = []
+        self.right: list[float] = []
 
     def add(self, samples) -> None:
-        self.found += map(self.truth.right, samples)
+        self.right += map(self.truth.right, samples)
 
     def arrays(self) -> Arrays:
-        return {f'{IMAGES}top-1': 100 * np.array(self.found, np.float32)}
+        return {f'{IMAGES}top-1': 100 * np.array(self.right, np.float32)}
 
 
 class MapScorer(Scorer):
@@ -127,7 +127,7 @@ class BoxScorer(Scorer):
     def arrays(self) -> Arrays:
         results = [result for _, result in self.counter.results]
         images = [result['img_id'] for result in results]
-        found = {}
+        precisions = {}
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             self.counter.cat_ids = self.counter._coco_api.get_cat_ids(cat_names=self.counter.dataset_meta['classes'])
             files = self.counter.results2json(results, str(Path(folder, 'found')))
@@ -140,8 +140,8 @@ class BoxScorer(Scorer):
                     evaluation.evalImgs = [m if m is None or m['image_id'] in chosen else None for m in matches]
                     left_out.append(average_precision(evaluation))
                 evaluation.evalImgs = matches
-                found |= _of_groups(f'{kind} AP', average_precision(evaluation), left_out, len(images))
-        return found
+                precisions |= _of_groups(f'{kind} AP', average_precision(evaluation), left_out, len(images))
+        return precisions
 
     def _evaluated(self, file: str, kind: str, images: Sequence[int]):
         """COCO's evaluation with its matches; as mmdet sets it up, for all areas together."""
@@ -212,13 +212,13 @@ def estimates(repeats: Sequence[Arrays]) -> dict[str, Estimate]:
         repeats: The arrays of each repeat, on the same images; their mean is taken.
     """
     mean = {name: np.mean([arrays[name] for arrays in repeats], axis=0) for name in repeats[0]}
-    found = {name.removeprefix(IMAGES): student(array) for name, array in mean.items() if name.startswith(IMAGES)}
+    by_value = {name.removeprefix(IMAGES): student(array) for name, array in mean.items() if name.startswith(IMAGES)}
     for name, whole in mean.items():
         if name.startswith(WHOLE):
             value = name.removeprefix(WHOLE)
             left_out = [{value: one} for one in mean[f'{LEFT_OUT}{value}']]
-            found |= jackknife({value: whole}, left_out, int(mean[f'{COUNT}{value}']))
-    return found
+            by_value |= jackknife({value: whole}, left_out, int(mean[f'{COUNT}{value}']))
+    return by_value
 
 
 def over_repeats(repeats: Sequence[Arrays]) -> dict[str, Estimate]:
@@ -229,10 +229,10 @@ def over_repeats(repeats: Sequence[Arrays]) -> dict[str, Estimate]:
     }
 
 
-def mean_of(found: Sequence[Estimate]) -> Estimate:
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
     """The mean of scores on the same images, such as mPC, with its interval over images."""
-    if found[0].images is not None:
-        return student(np.mean([one.images for one in found], axis=0))
-    left_out = np.mean([one.left_out for one in found], axis=0)
-    whole = {'': np.mean([one.mean for one in found], axis=0)}
-    return jackknife(whole, [{'': one} for one in left_out], int(found[0].n))['']
+    if estimates[0].images is not None:
+        return student(np.mean([one.images for one in estimates], axis=0))
+    left_out = np.mean([one.left_out for one in estimates], axis=0)
+    whole = {'': np.mean([one.mean for one in estimates], axis=0)}
+    return jackknife(whole, [{'': one} for one in left_out], int(estimates[0].n))['']

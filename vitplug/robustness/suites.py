@@ -167,24 +167,22 @@ def _cb_table12(columns: Sequence[Column], options: Options) -> Iterator[Conditi
         drawn=True,
         paper=TABLE_12.format('40.215 ± 0.151', '41.088 ± 0.094'),
     )
-    for sigma, plain, with_cb in ((5, '42.55 ± 0.0821', '43.436 ± 0.0806'), (10, '40.224 ± 0.065', '41.068 ± 0.0591')):
+    noise = dict(type='vitplug.GaussianNoise', seed=0)
+    blur = dict(type='vitplug.GaussianBlur')
+    for name, step, sigma, unit, *scores in (
+        ('Gaussian noise', noise, 5, 'grey levels', '42.55 ± 0.0821', '43.436 ± 0.0806'),
+        ('Gaussian noise', noise, 10, 'grey levels', '40.224 ± 0.065', '41.068 ± 0.0591'),
+        ('Gaussian blur', blur, 1, 'pixels', '42.29', '43.26'),
+        ('Gaussian blur', blur, 2, 'pixels', '40.83', '41.44'),
+    ):
         yield Condition(
-            f'Gaussian noise, sigma {sigma}',
-            'Gaussian noise',
+            f'{name}, sigma {sigma}',
+            name,
             sigma,
-            'sigma, grey levels',
-            at_input(type='vitplug.GaussianNoise', sigma=sigma, seed=0),
-            drawn=True,
-            paper=TABLE_12.format(plain, with_cb),
-        )
-    for sigma, plain, with_cb in ((1, '42.29', '43.26'), (2, '40.83', '41.44')):
-        yield Condition(
-            f'Gaussian blur, sigma {sigma}',
-            'Gaussian blur',
-            sigma,
-            'sigma, pixels',
-            at_input(type='vitplug.GaussianBlur', sigma=sigma),
-            paper=TABLE_12.format(plain, with_cb),
+            f'sigma, {unit}',
+            at_input(**step, sigma=sigma),
+            drawn=step is noise,
+            paper=TABLE_12.format(*scores),
         )
 
 
@@ -242,7 +240,7 @@ def _corruptions(columns: Sequence[Column], options: Options) -> Iterator[Condit
     if options.imagenet_c:
         yield from _released(columns, options)
         return
-    place = at_input if columns[0].library in CLASSIFICATION else after_loading
+    step_at = at_input if columns[0].library in CLASSIFICATION else after_loading
     for name in corruption_names('all'):
         for severity in options.severities:
             yield Condition(
@@ -250,7 +248,7 @@ def _corruptions(columns: Sequence[Column], options: Options) -> Iterator[Condit
                 name,
                 severity,
                 'severity',
-                place(type='vitplug.Corruption', name=name, severity=severity, seed=0),
+                step_at(type='vitplug.Corruption', name=name, severity=severity, seed=0),
             )
 
 
@@ -421,11 +419,11 @@ def choose_suites(names: Sequence[str], columns: Sequence[Column], options: Opti
         if library not in SUITES[name].libraries:
             able = ', '.join(other for other, suite in SUITES.items() if library in suite.libraries)
             raise ValueError(f'--suite {name}: is for classifiers, whose labels do not move; here {able} can be run')
-    found = {'clean': [CLEAN]} | {name: list(SUITES[name].conditions(columns, options)) for name in chosen}
-    keys = [condition.key for conditions in found.values() for condition in conditions]
+    suites = {'clean': [CLEAN]} | {name: list(SUITES[name].conditions(columns, options)) for name in chosen}
+    keys = [condition.key for conditions in suites.values() for condition in conditions]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ValueError(f'two tests are called {twice[0]}: give folders, and sizes of attacks, that differ')
-    return found
+    return suites
 
 
 def title_of(name: str, options: Options) -> str:

@@ -363,10 +363,10 @@ class Corruption(Random):
         order = slice(None, None, -1 if self._is_bgr else 1)
         state = int(self.sequence(results).generate_state(1)[0] >> 1)
         # These two draw from generators of their own, whatever numpy's seed is.
-        own = dict(seed=state) if self.name in ('impulse_noise', 'glass_blur') else {}
+        seeding = dict(seed=state) if self.name in ('impulse_noise', 'glass_blur') else {}
         with _numpy_seed(state):
-            found = corrupt(np.ascontiguousarray(image[..., order]), self.severity, self.name, **own)
-        return np.ascontiguousarray(found[..., order][..., : pixels.shape[-1]])
+            corrupted = corrupt(np.ascontiguousarray(image[..., order]), self.severity, self.name, **seeding)
+        return np.ascontiguousarray(corrupted[..., order][..., : pixels.shape[-1]])
 
     def __repr__(self) -> str:
         return f'Corruption({self.name!r}, severity={self.severity}, seed={self.seed})'

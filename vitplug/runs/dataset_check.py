@@ -222,13 +222,13 @@ class SampleInspector:
         info = self.dataset.get_data_info(index)
         size = (info['width'], info['height']) if info.get('width') and info.get('height') else None
         transforms = getattr(getattr(self.dataset, 'pipeline', None), 'transforms', ())
-        found, (labels, are_objects) = np.shape(info.get('img'))[1::-1] or None, labels_of(info)
+        read_size, (labels, are_objects) = np.shape(info.get('img'))[1::-1] or None, labels_of(info)
         if info.get('img_path'):
-            found = yield from inspect_image(info['img_path'], size, self.limit, turned_formats(transforms))
+            read_size = yield from inspect_image(info['img_path'], size, self.limit, turned_formats(transforms))
         if info.get('seg_map_path'):
             maps = info['seg_map_path'], info['img_path']
             labels = yield from inspect_map(*maps, self.num_classes, info, self.limit, transforms)
-        self.seen.append((found, list(labels), are_objects))
+        self.seen.append((read_size, list(labels), are_objects))
 
     def run_pipeline(self, index: int) -> Iterator[Finding]:
         """Makes the sample as training does."""
@@ -269,17 +269,17 @@ def inspect_annotations(
 
 def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
     """Compares what a config says with the files it names and with itself, as a training does before it begins."""
-    found = {}
+    classes_by_path = {}
     for split in splits:
         try:
             classes, remarks = check_split(cfg, split)
         except (ValueError, OSError) as error:
             yield Finding(ERROR, f'{split}_dataloader', 'missing or unmatched files or classes', one_line(error))
             continue
-        found |= classes
+        classes_by_path |= classes
         yield from (Finding(NOTE, f'{split}_dataloader', 'categories left out', remark) for remark in remarks)
-    for complaint in class_complaints(cfg, found):
-        kind = f'settings for other classes than the {len(next(iter(found.values())))} of the data'
+    for complaint in class_complaints(cfg, classes_by_path):
+        kind = f'settings for other classes than the {len(next(iter(classes_by_path.values())))} of the data'
         yield Finding(ERROR, complaint.setting, kind, complaint.reason)
     for remark in long_schedules(cfg):
         yield Finding(NOTE, 'param_scheduler', 'schedule that does not come to its end', remark)

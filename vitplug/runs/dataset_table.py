@@ -54,9 +54,9 @@ class Seen:
 
     def row(self) -> tuple[str, ...]:
         """Its line of the table."""
-        found = sum(bool(count) for count in self.labels.values())
+        present = sum(bool(count) for count in self.labels.values())
         objects = f'{self.labels.total():,}' if self.has_objects else '-'
-        classes = f'{found} of {len(self.classes)}' if self.classes else str(found or '-')
+        classes = f'{present} of {len(self.classes)}' if self.classes else str(present or '-')
         return self.split, f'{self.images:,}', objects, classes, *_sides(self.sizes)
 
 
@@ -72,8 +72,8 @@ def _sides(sizes: Sequence[tuple[int, int]]) -> list[str]:
     """Least, median and largest width, and height; one number where all are equal."""
     if not sizes:
         return ['-', '-']
-    found = [(min(side), int(np.median(side)), max(side)) for side in zip(*sizes, strict=True)]
-    return [str(low) if low == high else f'{low}, {median}, {high}' for low, median, high in found]
+    ranges = [(min(side), int(np.median(side)), max(side)) for side in zip(*sizes, strict=True)]
+    return [str(low) if low == high else f'{low}, {median}, {high}' for low, median, high in ranges]
 
 
 def table_lines(splits: Sequence[Seen]) -> Iterator[str]:

@@ -112,12 +112,12 @@ def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
 
 def _counts_in_list(parts: Sequence[Mapping], place: str, apart: Collection[str]) -> Code | list:
     """As :func:`class_counts` for a list of parts, such as the heads of a cascade: it is replaced as a whole."""
-    found = [class_counts(part, f'{place}[{index}]', apart) for index, part in enumerate(parts)]
-    if not any(found):
+    changes_of_parts = [class_counts(part, f'{place}[{index}]', apart) for index, part in enumerate(parts)]
+    if not any(changes_of_parts):
         return []
-    if all(changes == dict(num_classes=NUM_CLASSES) for changes in found):
+    if all(changes == dict(num_classes=NUM_CLASSES) for changes in changes_of_parts):
         return Code(f'[dict(part, num_classes=num_classes) for part in {place}]')
-    return [Config._merge_a_into_b(changes, part) for changes, part in zip(found, parts, strict=True)]
+    return [Config._merge_a_into_b(changes, part) for changes, part in zip(changes_of_parts, parts, strict=True)]
 
 
 def _class_weights(weights: Sequence[float]) -> Code | None:
@@ -155,9 +155,9 @@ def _loaders(cfg: Config, task: Task, data: OwnData) -> Iterator[tuple[str, obje
     yield 'train_dataloader', dict(batch_size=Code('batch_size'), **trained)
     for split in ('val', 'test'):
         if split in data.splits:
-            found = data.splits[split]
-            yield f'{split}_dataloader', _loader(cfg, f'{split}_dataloader', task, data, found, task.experiment.tested)
-            yield f'{split}_evaluator', dict(_delete_=True, **task.experiment.evaluator(cfg, data, found))
+            given = data.splits[split]
+            yield f'{split}_dataloader', _loader(cfg, f'{split}_dataloader', task, data, given, task.experiment.tested)
+            yield f'{split}_evaluator', dict(_delete_=True, **task.experiment.evaluator(cfg, data, given))
         else:
             yield f'{split}_dataloader', Code('val_dataloader')
             yield f'{split}_evaluator', Code('val_evaluator')
@@ -176,8 +176,8 @@ def _hooks(cfg: Config, checkpoint: Mapping) -> tuple[bool, object]:
     if 'interruption' in (cfg.get('default_hooks') or {}):
         return False, dict(checkpoint=checkpoint)
     settings = ', '.join(f'{key}={text(value)}' for key, value in checkpoint.items())
-    own = Code(f'dict(_base_.vitplug_hooks.checkpoint, {settings})')
-    return True, Code(f'dict(_base_.vitplug_hooks, checkpoint={own})')
+    hook = Code(f'dict(_base_.vitplug_hooks.checkpoint, {settings})')
+    return True, Code(f'dict(_base_.vitplug_hooks, checkpoint={hook})')
 
 
 # --- the file ---
@@ -197,9 +197,9 @@ def base_line(base: str, out: Path) -> str:
     """How a config in another folder names its base."""
     if '::' in base:
         return base
-    own, path = configs_folder('vitplug').resolve(), Path(base).resolve()
-    if path.is_relative_to(own):
-        return f'vitplug::{path.relative_to(own).as_posix()}'
+    configs, path = configs_folder('vitplug').resolve(), Path(base).resolve()
+    if path.is_relative_to(configs):
+        return f'vitplug::{path.relative_to(configs).as_posix()}'
     return Path(os.path.relpath(path, out.resolve().parent)).as_posix()
 
 

@@ -59,13 +59,17 @@ def test_parser() -> argparse.ArgumentParser:
         action='store_true',
         help='predict each image several times, as tta_pipeline says (default: once as it is, once flipped), and merge',
     )
-    parser.add_argument(
-        '--exported', metavar='FILE', help='file of tools/export.py of this checkpoint: run it in place of PyTorch'
-    )
+    add_exported(parser)
     parser.add_argument('--show', action='store_true', help='show each prediction in a window')
     parser.add_argument('--show-dir', metavar='DIR', help='write pictures of the predictions into this folder')
     parser.add_argument('--wait-time', type=float, default=2, help='seconds per window of --show (default 2)')
     return parser
+
+
+def add_exported(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--exported`."""
+    help = 'file of tools/export.py of this checkpoint: run it in place of PyTorch'
+    parser.add_argument('--exported', metavar='FILE', help=help)
 
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
@@ -163,9 +167,9 @@ class RunConfig(Config):
     @classmethod
     def of(cls, cfg: Config) -> 'RunConfig':
         """The same config."""
-        own = cls.__new__(cls)
-        own.__dict__.update(cfg.__dict__)
-        return own
+        copied = cls.__new__(cls)
+        copied.__dict__.update(cfg.__dict__)
+        return copied
 
     @property
     def pretty_text(self) -> str:

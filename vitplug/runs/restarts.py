@@ -131,9 +131,9 @@ def _wait(until: float, who: str) -> None:
 
 def _refuse_repetition(store: distributed.Store, attempt: int) -> None:
     """Refuses a start after one that ended for a reason that comes again, such as a wrong setting."""
-    told = read_key(store, KEY.format(attempt - 1))
-    if told and json.loads(told)['status'] in SETTLED:
-        raise NotStartedAgain(json.loads(told))
+    announced = read_key(store, KEY.format(attempt - 1))
+    if announced and json.loads(announced)['status'] in SETTLED:
+        raise NotStartedAgain(json.loads(announced))
 
 
 # --- where to go on ---

@@ -236,8 +236,8 @@ def _backbones_on_meta(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
     kind = node.get('type')
-    found = MODELS.get(kind) if isinstance(kind, str) else kind
-    if not (isinstance(found, type) and issubclass(found, PluggedModel)):
+    part_type = MODELS.get(kind) if isinstance(kind, str) else kind
+    if not (isinstance(part_type, type) and issubclass(part_type, PluggedModel)):
         return type(node)({key: _backbones_on_meta(value) for key, value in node.items()})
 
     def build_on_meta(**settings: Any) -> nn.Module:
@@ -263,11 +263,11 @@ def _copy_of_shards(model: nn.Module, plain: nn.Module) -> nn.Module:
         **dict(model.named_buffers(remove_duplicate=False)),
     }
     memo: dict[int, Tensor] = {}
-    for place, module in copied.named_modules():
-        for own in (module._parameters, module._buffers):
-            for name in [name for name, tensor in own.items() if tensor is not None]:
-                value = values[f'{place}.{name}' if place else name]
-                own[name] = memo.setdefault(id(value), copy.deepcopy(value))
+    for prefix, module in copied.named_modules():
+        for tensors in (module._parameters, module._buffers):
+            for name in [name for name, tensor in tensors.items() if tensor is not None]:
+                value = values[f'{prefix}.{name}' if prefix else name]
+                tensors[name] = memo.setdefault(id(value), copy.deepcopy(value))
     return copied
 
 

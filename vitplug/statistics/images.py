@@ -68,7 +68,7 @@ def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: flo
         images: Number of images.
         level: Coverage of the intervals.
     """
-    found, count = {}, len(left_out)
+    estimates, count = {}, len(left_out)
     for name, mean in whole.items():
         mean = np.asarray(mean, dtype=np.float64)
         half = np.full(mean.shape, np.nan)
@@ -77,8 +77,8 @@ def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: flo
             error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
             half = stats.t.ppf((1 + level) / 2, count - 1) * error
         n = np.where(np.isfinite(mean), images, 0)
-        found[name] = Estimate(mean, mean - half, mean + half, n, left_out=left)
-    return found
+        estimates[name] = Estimate(mean, mean - half, mean + half, n, left_out=left)
+    return estimates
 
 
 def paired(model: Estimate, baseline: Estimate) -> Estimate | None:
@@ -110,9 +110,9 @@ def without_groups(units: Sequence) -> list[list]:
 
 def exact(values: Arrays) -> dict[str, Estimate]:
     """Numbers of the model alone, which depend on no image."""
-    found = {}
+    estimates = {}
     for name, value in values.items():
         value = np.asarray(value, dtype=np.float64)
         nothing = np.full(value.shape, np.nan)
-        found[name] = Estimate(value, nothing, nothing, np.zeros(value.shape, int))
-    return found
+        estimates[name] = Estimate(value, nothing, nothing, np.zeros(value.shape, int))
+    return estimates

@@ -252,7 +252,7 @@ def _adjusted(tests: Mapping[str, _Test], name: str) -> dict[str, float]:
 def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float]) -> tuple[tuple[int, ...], np.ndarray, float]:
     """Seeds that both have, their differences, and the largest value as a scale of rounding."""
     seeds = tuple(sorted(by_seed.keys() & reference.keys()))
-    ours, theirs = (np.array([found[seed] for seed in seeds], float) for found in (by_seed, reference))
+    ours, theirs = (np.array([values[seed] for seed in seeds], float) for values in (by_seed, reference))
     return seeds, ours - theirs, float(np.abs([ours, theirs]).max(initial=0.0))
 
 

@@ -73,18 +73,18 @@ def named_classes(settings: Mapping, kind: type | None, path: str) -> Classes | 
         ValueError: If they are no list of names, or one occurs more than once.
     """
     metainfo = settings.get('metainfo')
-    own = getattr(kind, 'METAINFO', None) or {}
+    of_class = getattr(kind, 'METAINFO', None) or {}
     given = {f'{path}.metainfo.classes': metainfo} if isinstance(metainfo, Mapping) else {}
     # mmpretrain takes them beside metainfo as well.
     for setting, holder in {**given, f'{path}.classes': settings}.items():
         if holder.get('classes') is not None:
             names = _read_names(holder['classes'], setting)
-            return Classes(names, setting, things=_count_things(names, {**own, **holder}))
-    if not own.get('classes'):
+            return Classes(names, setting, things=_count_things(names, {**of_class, **holder}))
+    if not of_class.get('classes'):
         return None
-    names = tuple(own['classes'])
+    names = tuple(of_class['classes'])
     source = f'{kind.__name__} has its own, and {path}.metainfo.classes is not set'
-    return Classes(names, source, given=False, things=_count_things(names, own))
+    return Classes(names, source, given=False, things=_count_things(names, of_class))
 
 
 def _read_names(value, setting: str) -> tuple[str, ...]:
@@ -210,22 +210,22 @@ def match_folders(classes: Classes | None, folders: tuple[str, ...], folder: Pat
     return replace(classes, labels=folders)
 
 
-def other_classes(found: Mapping[str, Classes]) -> Iterator[tuple[str, str]]:
+def other_classes(classes_by_path: Mapping[str, Classes]) -> Iterator[tuple[str, str]]:
     """The data sets whose labels mean other classes than the labels of the first one.
 
     Args:
-        found: Classes of data sets by their places.
+        classes_by_path: Classes of data sets by their places.
 
     Yields:
         Place of a data set, and what differs.
     """
-    for (first, own), (path, other) in pairwise(found.items()):
+    for (first, one), (path, other) in pairwise(classes_by_path.items()):
         # Where the files have no names of their own, the config's count.
-        pair = (own.labels, other.labels) if own.labels and other.labels else (own.names, other.names)
+        pair = (one.labels, other.labels) if one.labels and other.labels else (one.names, other.names)
         if pair[0] == pair[1]:
             continue
         if len(pair[0]) != len(pair[1]):
-            yield path, f'{len(pair[1])} classes ({other}), and {first} has {len(pair[0])} ({own})'
+            yield path, f'{len(pair[1])} classes ({other}), and {first} has {len(pair[0])} ({one})'
             continue
         label, names = next((label, names) for label, names in enumerate(zip(*pair, strict=True)) if len({*names}) > 1)
         yield path, f'label {label} is {names[1]!r} here and {names[0]!r} in {first}'

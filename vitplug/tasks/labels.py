@@ -79,9 +79,9 @@ def check_map(seg_map, size: ImageSize, num_classes: int | None) -> None:
     check_channels(seg_map.data.shape)
     if size is None:
         return
-    own = tuple(seg_map.data.shape[-2:])
-    if own != size:
-        raise ValueError(f'the label map has size {own}, the image {size}')
+    map_size = tuple(seg_map.data.shape[-2:])
+    if map_size != size:
+        raise ValueError(f'the label map has size {map_size}, the image {size}')
     check_labels(seg_map.data, num_classes, ignored=IGNORED_LABEL)
 
 

@@ -147,8 +147,8 @@ def check_two_stage(model: nn.Module) -> None:
         if part is None and 'mask' in path:
             continue
         if type(part).__name__ not in kinds:
-            found = 'missing' if part is None else type(part).__name__
-            raise ValueError(f'--part objects: {path} is {found}; it takes {", ".join(kinds)} alone; {remedy}')
+            actual = 'missing' if part is None else type(part).__name__
+            raise ValueError(f'--part objects: {path} is {actual}; it takes {", ".join(kinds)} alone; {remedy}')
     for stage in ('rpn', 'rcnn'):
         suppression = model.test_cfg[stage].nms
         if suppression.get('type', 'nms') != 'nms' or set(suppression) - {'type', 'iou_threshold'}:
@@ -170,13 +170,13 @@ def replace_objects(model: nn.Module, run: Run) -> None:
         _check_unpadded(image, meta)
         boxes, scores, labels, *masks = (output[0] for output in run(image))
         kept = labels >= 0
-        found = InstanceData(bboxes=boxes[kept], scores=scores[kept], labels=labels[kept])
+        instances = InstanceData(bboxes=boxes[kept], scores=scores[kept], labels=labels[kept])
         if masks:
             logits = masks[0][kept][:, None].expand(-1, heads.mask_head.num_classes, -1, -1)
-            (found,) = heads.mask_head.predict_by_feat([logits], [found], [meta], cfg, rescale=rescale)
+            (instances,) = heads.mask_head.predict_by_feat([logits], [instances], [meta], cfg, rescale=rescale)
         elif rescale:
-            found.bboxes = found.bboxes / found.bboxes.new_tensor(meta['scale_factor']).repeat(2)
-        return found
+            instances.bboxes = instances.bboxes / instances.bboxes.new_tensor(meta['scale_factor']).repeat(2)
+        return instances
 
     def predict(images: Tensor, samples: list, rescale: bool = True) -> list:
         pairs = zip(images.split(1), samples, strict=True)

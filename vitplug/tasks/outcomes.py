@@ -150,12 +150,12 @@ class ObjectOutcome(Outcome):
         score_thr: float,
     ) -> 'ObjectOutcome':
         """The outcome of a sample of mmdet; ``size`` is the input's height and width."""
-        found = sample.pred_instances
-        found = found[found.scores >= score_thr]
-        found = found[found.scores.argsort(descending=True)].numpy()
-        labels = found.labels.tolist()
-        texts = [f'{_name(classes, label)} {score:.0%}' for label, score in zip(labels, found.scores, strict=True)]
-        objects = Objects(found.bboxes, labels, texts, found.get('masks'))
+        instances = sample.pred_instances
+        instances = instances[instances.scores >= score_thr]
+        instances = instances[instances.scores.argsort(descending=True)].numpy()
+        labels = instances.labels.tolist()
+        texts = [f'{_name(classes, label)} {score:.0%}' for label, score in zip(labels, instances.scores, strict=True)]
+        objects = Objects(instances.bboxes, labels, texts, instances.get('masks'))
         return cls.of_objects(objects, sample, size, classes, palette, f' with a score of {score_thr:g} or more')
 
     @classmethod

@@ -39,11 +39,11 @@ def draw_maps(panels: Sequence[Axes], image: np.ndarray, sample: BaseDataElement
 
 
 def draw_objects(panels: Sequence[Axes], image: np.ndarray, sample: BaseDataElement, metainfo: dict) -> None:
-    truth, found = sample.gt_instances, sample.pred_instances
-    found = found[found.scores > SCORE_THRESHOLD]
+    truth, predicted = sample.gt_instances, sample.pred_instances
+    predicted = predicted[predicted.scores > SCORE_THRESHOLD]
     boxes = getattr(truth.bboxes, 'tensor', truth.bboxes)
     _draw_instances(panels[0], image, boxes, truth.masks.to_ndarray(), truth.labels, metainfo)
-    _draw_instances(panels[1], image, found.bboxes, found.masks.numpy(), found.labels, metainfo)
+    _draw_instances(panels[1], image, predicted.bboxes, predicted.masks.numpy(), predicted.labels, metainfo)
 
 
 def _draw_instances(

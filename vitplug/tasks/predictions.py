@@ -1,7 +1,9 @@
 """Predictions of the three libraries: their inferencers, drawn pictures and files of results."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import mmcv
 import numpy as np
@@ -13,7 +15,7 @@ from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
 from vitplug.files.annotations import read_json
-from vitplug.files.pictures import Picture
+from vitplug.files.picture_sources import Picture
 from vitplug.files.record_list import RecordList
 
 from .kept import Kept, kept_class, kept_map, kept_objects
@@ -43,8 +45,8 @@ def repeated(maps: torch.Tensor, factor: int) -> torch.Tensor:
     return maps.repeat_interleave(factor, -2).repeat_interleave(factor, -1)
 
 
-class ClassPredictions:
-    """Five classes with the highest scores, by mmpretrain.
+class Predictions(ABC):
+    """Predictions by the inferencer of a library, which takes a model that is built.
 
     Args:
         cfg: The config, with the data set of the test as `test_dataloader.dataset`.
@@ -53,6 +55,44 @@ class ClassPredictions:
         palette: A colour for each.
         score_thr: Lowest score that is drawn.
     """
+
+    inferencer: Any
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        """Pictures as a batch for the model's `test_step`."""
+        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch
+
+    @abstractmethod
+    def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
+        """How much of a prediction another one for the same image keeps."""
+
+    @abstractmethod
+    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
+        """What a relevance map is to explain; ``size`` is the height and width of the input.
+
+        Raises:
+            ValueError: If the prediction has nothing of the kind.
+        """
+
+    @abstractmethod
+    def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> Outcome | None:
+        """What a data set says of a picture; None if nothing.
+
+        Args:
+            dataset: The data set.
+            info: What its `get_data_info` gives for the picture.
+            sample: The prediction for the picture.
+            size: Height and width of the input.
+        """
+
+    def files(self, out: Path) -> dict[str, RecordList]:
+        """The files of results in a folder, by the names that `record` uses."""
+        return dict(predictions=RecordList(out / PREDICTIONS))
+
+
+class ClassPredictions(Predictions):
+    """Five classes with the highest scores, by mmpretrain."""
 
     def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
         from mmpretrain import ImageClassificationInferencer
@@ -63,11 +103,6 @@ class ClassPredictions:
         self.visualizer = UniversalVisualizer()
         self.classes = classes
         self.score_thr = score_thr or 0.0
-
-    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
-        """Pictures as a batch for the model's `test_step`."""
-        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
-        return batch
 
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image with the names and scores on it."""
@@ -81,32 +116,14 @@ class ClassPredictions:
         return ClassOutcome.read(sample, self.classes)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
-        """How much of a prediction another one for the same image keeps."""
         return kept_class(before, after)
 
     def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        """What a relevance map is to explain; ``size`` is the height and width of the input.
-
-        Raises:
-            ValueError: If the prediction has nothing of the kind.
-        """
         return studied_class(sample)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome | None:
-        """What a data set says of a picture; None if nothing.
-
-        Args:
-            dataset: The data set.
-            info: What its `get_data_info` gives for the picture.
-            sample: The prediction for the picture.
-            size: Height and width of the input.
-        """
         labels = np.ravel(info.get('gt_label', [])).astype(int).tolist()
         return ClassOutcome.truth(labels, dataset.metainfo.get('classes')) if labels else None
-
-    def files(self, out: Path) -> dict[str, RecordList]:
-        """The files of results in a folder, by the names that :meth:`record` uses."""
-        return dict(predictions=RecordList(out / PREDICTIONS))
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
         """The records of one picture by file; writes pictures of results into the folder."""
@@ -126,8 +143,8 @@ def _place(picture: Picture) -> dict:
     return dict(file=str(picture.source.path)) | ({} if picture.frame is None else dict(frame=picture.frame))
 
 
-class MapPredictions:
-    """Label maps, by mmseg. Arguments as :class:`ClassPredictions`; there are no scores."""
+class MapPredictions(Predictions):
+    """Label maps, by mmseg; there are no scores."""
 
     def __init__(self, cfg: Config, model: nn.Module, classes: list[str] | None, palette, score_thr: float | None):
         from mmseg.apis import MMSegInferencer
@@ -146,10 +163,6 @@ class MapPredictions:
         cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=palette)
         self.inferencer = holding(MMSegInferencer, model)(cfg, classes=classes, palette=palette)
 
-    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
-        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
-        return batch
-
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image under its label map, with the names of the classes."""
         image, factor = enlarged(image)
@@ -163,28 +176,19 @@ class MapPredictions:
         return MapOutcome.read(sample, size, self.classes, self.palette)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
-        """How much of a prediction another one for the same image keeps."""
         return kept_map(before, after)
 
     def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        """What a relevance map is to explain; ``size`` is the height and width of the input.
-
-        Raises:
-            ValueError: If the prediction has nothing of the kind.
-        """
         return studied_map(sample, truth)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> MapOutcome | None:
-        """The label map of a data set; None if there is none. Arguments as :meth:`ClassPredictions.truth`."""
+        """The label map of a data set; None if there is none."""
         if not info.get('seg_map_path'):
             return None
         labels = _loader_of_labels(dataset, dict(type='mmseg.LoadAnnotations'))(dict(info))['gt_seg_map']
         classes = dataset.metainfo.get('classes')
         palette = _same_colours(classes, self.classes, self.palette)
         return MapOutcome.of_labels(labels, sample, size, classes, palette, ignored=NO_LABEL)
-
-    def files(self, out: Path) -> dict[str, RecordList]:
-        return dict(predictions=RecordList(out / PREDICTIONS))
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
         """Writes the label map as a PNG of class indices; the record has the shares of the classes."""
@@ -196,8 +200,8 @@ class MapPredictions:
         return dict(predictions=[dict(_place(picture), label_map=str(path), shares=shares)])
 
 
-class ObjectPredictions:
-    """Boxes and masks, by mmdet. Arguments as :class:`ClassPredictions`.
+class ObjectPredictions(Predictions):
+    """Boxes and masks, by mmdet.
 
     Results are those of COCO, with the ids of the annotation file of the test where it lists a picture, and further
     ones for others. ``bbox.json`` and ``segm.json`` have the same objects in the same order, as COCO's tools want them.
@@ -221,11 +225,11 @@ class ObjectPredictions:
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image with boxes, masks, names and scores."""
         image, factor = enlarged(image)
-        sample, found = sample.clone(), sample.pred_instances.clone()
-        found.bboxes = found.bboxes * factor
-        if 'masks' in found:
-            found.masks = repeated(found.masks, factor)
-        sample.pred_instances = found
+        sample, instances = sample.clone(), sample.pred_instances.clone()
+        instances.bboxes = instances.bboxes * factor
+        if 'masks' in instances:
+            instances.masks = repeated(instances.masks, factor)
+        sample.pred_instances = instances
         [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
         return drawn
 
@@ -234,30 +238,24 @@ class ObjectPredictions:
         return ObjectOutcome.read(sample, size, self.classes, self.palette, self.score_thr)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
-        """How much of a prediction another one for the same image keeps."""
         return kept_objects(before, after, self.score_thr)
 
     def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        """What a relevance map is to explain; ``size`` is the height and width of the input.
-
-        Raises:
-            ValueError: If the prediction has nothing of the kind.
-        """
         return studied_objects(sample, self.outcome(sample, size), truth)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome | None:
-        """The objects of a data set; None if it has no boxes. Arguments as :meth:`ClassPredictions.truth`."""
+        """The objects of a data set; None if it has no boxes."""
         if 'instances' not in info:
             return None
-        found = [one for one in info['instances'] if not one.get('ignore_flag')]
+        instances = [one for one in info['instances'] if not one.get('ignore_flag')]
         classes, masks = dataset.metainfo.get('classes'), None
-        if found and all(one.get('mask') for one in found):
+        if instances and all(one.get('mask') for one in instances):
             loader = TRANSFORMS.build(dict(type='mmdet.LoadAnnotations', with_bbox=True, with_mask=True))
             shape = info['height'], info['width']
-            masks = loader(dict(info, instances=found, ori_shape=shape, img_shape=shape))['gt_masks'].masks
-        labels = [int(one['bbox_label']) for one in found]
+            masks = loader(dict(info, instances=instances, ori_shape=shape, img_shape=shape))['gt_masks'].masks
+        labels = [int(one['bbox_label']) for one in instances]
         names = [str(classes[label]) if classes else f'class {label}' for label in labels]
-        boxes = np.array([one['bbox'] for one in found], float).reshape(-1, 4)
+        boxes = np.array([one['bbox'] for one in instances], float).reshape(-1, 4)
         palette = _same_colours(classes, self.classes, self.palette)
         return ObjectOutcome.of_objects(Objects(boxes, labels, names, masks), sample, size, classes, palette)
 
@@ -276,19 +274,19 @@ class ObjectPredictions:
         height, width = picture.pixels.shape[:2]
         image = dict(id=image_id, file_name=str(picture.source.path), width=width, height=height)
         image |= {} if picture.frame is None else dict(frame=picture.frame)
-        found = sample.pred_instances.numpy()
+        hits = sample.pred_instances.numpy()
         boxes = [
             self._result(image_id, label, score)
             | dict(bbox=[float(n) for n in (left, top, right - left, bottom - top)])
-            for (left, top, right, bottom), score, label in zip(found.bboxes, found.scores, found.labels, strict=True)
+            for (left, top, right, bottom), score, label in zip(hits.bboxes, hits.scores, hits.labels, strict=True)
         ]
         records = dict(images=[image], bbox=boxes)
-        if 'masks' in found:
-            scores = found.get('mask_scores', found.scores)
+        if 'masks' in hits:
+            scores = hits.get('mask_scores', hits.scores)
             records['segm'] = [
                 self._result(image_id, label, score)
                 | dict(segmentation=dict(size=mask['size'], counts=mask['counts'].decode()))
-                for mask, score, label in zip(encode_mask_results(found.masks), scores, found.labels, strict=True)
+                for mask, score, label in zip(encode_mask_results(hits.masks), scores, hits.labels, strict=True)
             ]
         return records
 
@@ -332,10 +330,10 @@ def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], 
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     folder = Path(dataset.get('data_root') or '', prefix).resolve()
     ids = {(folder / image['file_name']).resolve(): image['id'] for image in content.get('images', ())}
-    own = {name: [c['id'] for c in content.get('categories', ()) if c['name'] == name] for name in names}
-    if any(len(found) != 1 for found in own.values()):
+    ids_by_name = {name: [c['id'] for c in content.get('categories', ()) if c['name'] == name] for name in names}
+    if any(len(same_name) != 1 for same_name in ids_by_name.values()):
         return {}, numbered
-    return ids, [dict(id=own[name][0], name=name) for name in names]
+    return ids, [dict(id=ids_by_name[name][0], name=name) for name in names]
 
 
 Predictions = ClassPredictions | MapPredictions | ObjectPredictions

@@ -81,11 +81,11 @@ def studied_objects(sample: BaseDataElement, found: Outcome, truth: Outcome | No
     return Studied(BoxScore(0), score, None if truth is None else _mask(found.boxes[0], truth))
 
 
-def _mask(found: tuple, truth: Outcome) -> np.ndarray | None:
+def _mask(predicted: tuple, truth: Outcome) -> np.ndarray | None:
     """The pixels of the annotated object that a box found; its box where there are no masks."""
     from torchvision.ops import box_iou
 
-    box, _, label = found
+    box, _, label = predicted
     same = torch.tensor([other for other, _, kind in truth.boxes if kind == label], dtype=torch.float64).reshape(-1, 4)
     overlaps = box_iou(torch.tensor([box], dtype=torch.float64), same)[0]
     if truth.labels is None or not (overlaps >= IOU).any():

@@ -85,9 +85,9 @@ class PixelClass:
         if logits_BCHW.shape[1] == 1:
             raise ValueError('the decode head has one output for two classes: expected a logit of each class')
         _check_label(self.label, logits_BCHW.shape[1])
-        own = zip(logits_BCHW, _sizes(images), strict=True)
-        found = [self._of_image(logits[:, :height, :width]) for logits, (height, width) in own]
-        return Scores(torch.stack([value for value, _ in found]), tuple(name for _, name in found))
+        sized_logits = zip(logits_BCHW, _sizes(images), strict=True)
+        scored = [self._of_image(logits[:, :height, :width]) for logits, (height, width) in sized_logits]
+        return Scores(torch.stack([value for value, _ in scored]), tuple(name for _, name in scored))
 
     def _of_image(self, logits_CHW: Tensor) -> tuple[Tensor, str]:
         predicted = logits_CHW.argmax(0)
@@ -129,8 +129,8 @@ class BoxScore:
         head = getattr(model, 'bbox_head', None)  # of detectors with one stage
         with nullcontext() if head is None else _attached(head):
             samples = model.predict(images, _samples(images), rescale=False)
-        found = [self._of_image(sample.pred_instances) for sample in samples]
-        return Scores(torch.stack([value for value, _ in found]), tuple(name for _, name in found))
+        scored = [self._of_image(sample.pred_instances) for sample in samples]
+        return Scores(torch.stack([value for value, _ in scored]), tuple(name for _, name in scored))
 
     def _of_image(self, boxes) -> tuple[Tensor, str]:
         if not 0 <= self.index < len(boxes):

@@ -18,13 +18,13 @@ def find_files(paths: Iterable[str]) -> list[Path]:
     Raises:
         FileNotFoundError: If there is no such file, or a folder has none.
     """
-    found = []
+    every_file = []
     for path in map(Path, paths):
         files = sorted(path.rglob('*.txt')) if path.is_dir() else [path] * path.is_file()
         if not files:
             raise FileNotFoundError(f'TEXT {path}: no such file, or a folder without *.txt')
-        found += files
-    return found
+        every_file += files
+    return every_file
 
 
 def read_documents(files: Iterable[Path]) -> Iterator[str]:

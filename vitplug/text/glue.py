@@ -72,18 +72,18 @@ def _run(task: Task, data: Mapping[str, Examples], seed: int, args: argparse.Nam
     settings = {
         name: getattr(args, name) for name in ('model', 'vocab', 'epochs', 'lr', 'layer_decay', 'batch', 'length')
     }
-    check_same(folder, 'seed*.json', settings | {name: len(found.texts) for name, found in data.items()})
+    check_same(folder, 'seed*.json', settings | {name: len(examples.texts) for name, examples in data.items()})
     path = folder / f'seed{seed}.json'
     if path.is_file():
         return
     train(model.to(args.device), tokenizer, task, data['train'], seed, args)
-    found = {}
+    metrics = {}
     for prefix, name in task.dev.items():
         values = evaluate(model, tokenizer, task, data[name], args)
-        found |= {f'{prefix}{metric}': value for metric, value in values.items()}
-    write_json(path, found)
-    told = ', '.join(f'{name} {value:.1f}' for name, value in found.items())
-    print(f'{task.name}, {folder.name}, seed {seed}: {told}', flush=True)
+        metrics |= {f'{prefix}{metric}': value for metric, value in values.items()}
+    write_json(path, metrics)
+    shown = ', '.join(f'{name} {value:.1f}' for name, value in metrics.items())
+    print(f'{task.name}, {folder.name}, seed {seed}: {shown}', flush=True)
 
 
 def make_inputs(texts: Sequence[tuple[str, ...]], tokenizer: Any, args: argparse.Namespace) -> dict[str, Tensor]:
@@ -124,8 +124,8 @@ def evaluate(
     model.eval()
     parts = (data.texts[start : start + args.batch] for start in range(0, len(data.texts), args.batch))
     logits = torch.cat([model(**make_inputs(part, tokenizer, args)).logits.float().cpu() for part in parts])
-    found = (logits.argmax(1) if task.labels else logits.squeeze(-1)).numpy()
-    return {name: METRICS[name](found, np.asarray(data.targets)) for name in task.metrics}
+    predicted = (logits.argmax(1) if task.labels else logits.squeeze(-1)).numpy()
+    return {name: METRICS[name](predicted, np.asarray(data.targets)) for name in task.metrics}
 
 
 # --- all results ---
@@ -133,16 +133,16 @@ def evaluate(
 
 def collect(out: Path) -> dict[str, Values]:
     """The results below a folder, by task; if all eight tasks are there, also the mean of their first metrics."""
-    found: dict[str, Values] = {}
+    by_task: dict[str, Values] = {}
     for path in sorted(out.glob('*/*/seed*.json')):
         task, label, seed = path.parts[-3], path.parts[-2], int(path.stem.removeprefix('seed'))
         for metric, value in json.loads(path.read_text()).items():
-            found.setdefault(task, {}).setdefault(metric, {}).setdefault(label, {})[seed] = value
-    found = {task: found[task] for task in TASKS if task in found}
-    if len(found) == len(TASKS):
-        firsts = [found[name][task.metrics[0]] for name, task in TASKS.items()]
-        found[MEAN] = {'mean': {label: _mean([first.get(label, {}) for first in firsts]) for label in firsts[0]}}
-    return found
+            by_task.setdefault(task, {}).setdefault(metric, {}).setdefault(label, {})[seed] = value
+    by_task = {task: by_task[task] for task in TASKS if task in by_task}
+    if len(by_task) == len(TASKS):
+        firsts = [by_task[name][task.metrics[0]] for name, task in TASKS.items()]
+        by_task[MEAN] = {'mean': {label: _mean([first.get(label, {}) for first in firsts]) for label in firsts[0]}}
+    return by_task
 
 
 def _mean(tasks: Sequence[Mapping[int, float]]) -> dict[int, float]:
@@ -164,15 +164,15 @@ def table(results: Mapping[str, Values]) -> str:
 
 def _mean_of(values: list[float]) -> tuple[str, str, str]:
     mean, has_spread = f'{np.mean(values):.1f}' if values else '', len(values) >= MIN_SEEDS and np.ptp(values) > 0
-    found = t_interval(np.asarray(values)) if has_spread else None
-    return str(len(values)), mean, f'{found.low:.1f} to {found.high:.1f}' if found else ''
+    interval = t_interval(np.asarray(values)) if has_spread else None
+    return str(len(values)), mean, f'{interval.low:.1f} to {interval.high:.1f}' if interval else ''
 
 
-def _difference(found: Any) -> tuple[str, str, str]:
-    if found is None or found.difference is None:
+def _difference(comparison: Any) -> tuple[str, str, str]:
+    if comparison is None or comparison.difference is None:
         return '', '', ''
-    ends = '' if found.low is None else f'{found.low:+.1f} to {found.high:+.1f}'
-    return f'{found.difference:+.1f}', ends, found.verdict.value
+    ends = '' if comparison.low is None else f'{comparison.low:+.1f} to {comparison.high:+.1f}'
+    return f'{comparison.difference:+.1f}', ends, comparison.verdict.value
 
 
 def _parser() -> argparse.ArgumentParser:

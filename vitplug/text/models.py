@@ -37,14 +37,14 @@ def library() -> ModuleType:
         ImportError: If it is not installed.
     """
     try:
-        found = importlib.import_module('transformers')
+        transformers = importlib.import_module('transformers')
     except ImportError as error:
         raise ImportError(
             f"this needs transformers ({error}): pip install 'vitplug[huggingface]' where mmpretrain is not"
         ) from error
-    found.logging.set_verbosity_error()
-    found.logging.disable_progress_bar()
-    return found
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
 
 
 def read_vocabulary(path: str | Path) -> Any:
@@ -117,15 +117,15 @@ def classifier(model: str, plugs: str | None, num_outputs: int, vocab: str | Non
         raise ValueError(f'--model {model} has initial weights and no vocabulary: name --vocab, or a trained folder')
     tokenizer = read_vocabulary(vocab) if vocab else None
     config = _config(model, num_labels=num_outputs)
-    own, kind = getattr(config, 'plugs', NONE), library().AutoModelForSequenceClassification
-    if plugs is not None and own not in (NONE, plugs):
-        raise ValueError(f'--plugs {plugs}: {model} was trained with {own}; leave --plugs out, or name another folder')
+    used, kind = getattr(config, 'plugs', NONE), library().AutoModelForSequenceClassification
+    if plugs is not None and used not in (NONE, plugs):
+        raise ValueError(f'--plugs {plugs}: {model} was trained with {used}; leave --plugs out, or name another folder')
     if model in MODELS:
         config.vocab_size = len(tokenizer)
         return plug_in(kind.from_config(config), plugs or NONE), tokenizer
-    found, told = kind.from_pretrained(model, config=config, output_loading_info=True)
-    if lacking := [key for key in told['missing_keys'] if not re.search('classifier|pooler', key)]:
+    network, loading = kind.from_pretrained(model, config=config, output_loading_info=True)
+    if lacking := [key for key in loading['missing_keys'] if not re.search('classifier|pooler', key)]:
         raise ValueError(f'--model {model} lacks weights of the model, such as {lacking[0]}')
-    plug_in(found, plugs or own)
+    plug_in(network, plugs or used)
     tokenizer = tokenizer or library().AutoTokenizer.from_pretrained(model)
-    return (found if own == NONE else load_plugs(found, model)), tokenizer
+    return (network if used == NONE else load_plugs(network, model)), tokenizer

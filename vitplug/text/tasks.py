@@ -108,7 +108,7 @@ def read_examples(task: Task, data: str | Path, split: str, leaves_out: bool = F
         try:
             if len(fields) != num_fields:
                 raise ValueError(f'{len(fields)} fields between tabs, expected {num_fields}')
-            *sentences, label = (fields[place] for place in places)
+            *sentences, label = (fields[column] for column in places)
             targets.append(_target(task, label))
             texts.append(tuple(sentences))
         except ValueError as error:

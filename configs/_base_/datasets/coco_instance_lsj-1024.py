@@ -21,9 +21,7 @@ test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(1024, 1024), keep_ratio=True),
     dict(type='Pad', size=(1024, 1024), pad_val=dict(img=(114, 114, 114))),
-    # After the resize: the evaluation needs the annotations at the original size.
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
+    *_base_.test_pipeline[-2:],  # the annotations, at the original size
 ]
 train_dataloader = dict(batch_size=4, sampler=dict(type='InfiniteSampler'), dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))

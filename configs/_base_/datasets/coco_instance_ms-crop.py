@@ -22,9 +22,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(1333, 800), keep_ratio=True),
-    # After the resize: the evaluation needs the annotations at the original size.
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
+    *_base_.pop('after_resize'),
 ]
 train_dataloader = dict(
     batch_size=2,

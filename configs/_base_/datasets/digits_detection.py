@@ -10,12 +10,10 @@ train_pipeline = [
     dict(type='Resize', scale=(128, 128), keep_ratio=True),
     dict(type='PackDetInputs'),
 ]
-# Annotations are loaded after the resize: the evaluation needs them at the original size.
 test_pipeline = [
     *to_grey,
     dict(type='Resize', scale=(128, 128), keep_ratio=True),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
+    *_base_.pop('after_resize'),
 ]
 train_dataloader = dict(
     batch_size=8,

@@ -14,13 +14,7 @@ train_pipeline = [
     dict(type='RandomFlip', prob=[0.25, 0.25, 0.25], direction=['horizontal', 'vertical', 'diagonal']),
     dict(type='PackDetInputs'),
 ]
-# Annotations are loaded after the resize: the evaluation needs them at the original size.
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    resize,
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
-]
+test_pipeline = [dict(type='LoadImageFromFile'), resize, *_base_.pop('after_resize')]
 train_dataloader = dict(
     batch_size=8,
     num_workers=2,

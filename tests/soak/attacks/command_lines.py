@@ -51,6 +51,14 @@ def _places(scene: Scene) -> dict[str, str]:
     }
 
 
+def _chosen(scene: Scene, *without: str) -> tuple[str, str]:
+    """A kind of path in a new folder, and the path."""
+    scene.make()
+    places = _places(scene)
+    place = scene.draw.choice([place for place in places if place not in without])
+    return place, places[place]
+
+
 def _trial(scene: Scene, line: str, place: str, path: str, accept: Accept = ANY, **settings) -> Trial:
     # The head is what a message may show of a long path.
     printable = path.encode('ascii', 'backslashreplace').decode()
@@ -60,50 +68,40 @@ def _trial(scene: Scene, line: str, place: str, path: str, accept: Accept = ANY,
 
 @command_line
 def work_dir(scene: Scene) -> Trial:
-    scene.make()
-    places = _places(scene)
-    place = scene.draw.choice(list(places))
+    place, path = _chosen(scene)
     tool = scene.draw.choice(['train.py classify.py', 'test.py classify.py good_classify.pth'])
-    line = f'{tool} --work-dir={shlex.quote(places[place])}'
-    return _trial(scene, line, place, places[place])
+    return _trial(scene, f'{tool} --work-dir={shlex.quote(path)}', place, path)
 
 
 @command_line
 def checkpoint_file(scene: Scene) -> Trial:
-    scene.make()
-    places = _places(scene)
-    place = scene.draw.choice([place for place in places if place not in ('file', 'option')])
-    path = shlex.quote(places[place])
+    place, path = _chosen(scene, 'file', 'option')
+    quoted = shlex.quote(path)
     line = scene.draw.choice([
-        f'test.py classify.py {path}',
-        f'train.py classify.py --work-dir work --resume={path}',
-        f'train.py classify.py --work-dir work --cfg-options load_from={path}',
-        f'convert.py {path} new.pth',
-        f'publish_model.py {path} new.pth',
+        f'test.py classify.py {quoted}',
+        f'train.py classify.py --work-dir work --resume={quoted}',
+        f'train.py classify.py --work-dir work --cfg-options load_from={quoted}',
+        f'convert.py {quoted} new.pth',
+        f'publish_model.py {quoted} new.pth',
     ])  # fmt: skip
-    accept = ANY if not places[place] and 'convert' not in line and 'publish' not in line else REFUSED
-    return _trial(scene, line, place, places[place], accept)
+    accept = ANY if not path and 'convert' not in line and 'publish' not in line else REFUSED
+    return _trial(scene, line, place, path, accept)
 
 
 @command_line
 def config(scene: Scene) -> Trial:
-    scene.make()
-    places = _places(scene)
-    place = scene.draw.choice([place for place in places if place != 'config'])
-    path = shlex.quote(places[place])
-    line = scene.draw.choice([f'train.py {path}', f'test.py {path} good_classify.pth', f'get_flops.py {path}',
-                              f'print_config.py {path}', f'print_config.py --diff classify.py {path}',
-                              f'check_dataset.py {path}', f'dry_run.py {path}'])  # fmt: skip
-    return _trial(scene, line, place, places[place], REFUSED)
+    place, path = _chosen(scene, 'config')
+    quoted = shlex.quote(path)
+    line = scene.draw.choice([f'train.py {quoted}', f'test.py {quoted} good_classify.pth', f'get_flops.py {quoted}',
+                              f'print_config.py {quoted}', f'print_config.py --diff classify.py {quoted}',
+                              f'check_dataset.py {quoted}', f'dry_run.py {quoted}'])  # fmt: skip
+    return _trial(scene, line, place, path, REFUSED)
 
 
 @command_line
 def output(scene: Scene) -> Trial:
     """Files to be written that are there, or cannot be."""
-    scene.make()
-    places = _places(scene)
-    place = scene.draw.choice(list(places))
-    path = places[place]
+    place, path = _chosen(scene)
     lines = {
         'test.py classify.py good_classify.pth --work-dir tested --out={}': '.pkl',
         'convert.py good_classify.pth {}': '.pth',
@@ -124,12 +122,9 @@ def output(scene: Scene) -> Trial:
 
 @command_line
 def show_dir(scene: Scene) -> Trial:
-    scene.make()
-    places = _places(scene)
-    place = scene.draw.choice([place for place in places if place != '/proc'])
-    path = shlex.quote(places[place])
-    line = f'test.py classify.py good_classify.pth --work-dir tested --show-dir={path}'
-    return _trial(scene, line, place, places[place])
+    place, path = _chosen(scene, '/proc')
+    line = f'test.py classify.py good_classify.pth --work-dir tested --show-dir={shlex.quote(path)}'
+    return _trial(scene, line, place, path)
 
 
 @command_line

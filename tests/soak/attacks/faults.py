@@ -234,13 +234,18 @@ def unreadable(scene: Scene) -> Trial:
 # --- what is in the work dir already ---
 
 
-@fault
-def planted_links(scene: Scene) -> Trial:
-    """Links under the names that a training writes, to files elsewhere."""
+def _with_work_dir(scene: Scene) -> tuple[str, str, Path, str]:
+    """A config and its training, a folder with an empty work dir, and the name of the first checkpoint."""
     config, line = _line(scene)
     folder = scene.make()
     (folder / 'work').mkdir()
-    first = first_checkpoint(folder / f'trained_{config}').name
+    return config, line, folder, first_checkpoint(folder / f'trained_{config}').name
+
+
+@fault
+def planted_links(scene: Scene) -> Trial:
+    """Links under the names that a training writes, to files elsewhere."""
+    config, line, folder, first = _with_work_dir(scene)
     names = [f'.{first}.partial', '.last_checkpoint.partial', 'last_checkpoint', first, 'bad_samples.jsonl',
              'non_finite.jsonl', f'{config}.py', 'interrupted.pth', '.interrupted.pth.partial', '.training.lock',
              '.lock']  # fmt: skip
@@ -264,10 +269,7 @@ def planted_links(scene: Scene) -> Trial:
 @fault
 def folders_and_devices_in_the_way(scene: Scene) -> Trial:
     """Folders and FIFOs under the names of files, files under the names of folders."""
-    config, line = _line(scene)
-    folder = scene.make()
-    (folder / 'work').mkdir()
-    first = first_checkpoint(folder / f'trained_{config}').name
+    config, line, folder, first = _with_work_dir(scene)
     names = [f'.{first}.partial', '.last_checkpoint.partial', 'last_checkpoint', first, f'{config}.py', 'vis_data',
              'bad_samples.jsonl']  # fmt: skip
     name, kind = scene.draw.choice(names), scene.draw.choice(['folder', 'FIFO', 'file'])

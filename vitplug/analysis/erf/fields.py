@@ -47,8 +47,8 @@ class Field:
         """Rows and columns of the last map."""
         with torch.no_grad():
             is_plugged = isinstance(self.network, PluggedModel)
-            found = last_map(self.network, image.inputs) if is_plugged else self.features(image.inputs)
-        return tuple(found.shape[-2:])
+            feature_map = last_map(self.network, image.inputs) if is_plugged else self.features(image.inputs)
+        return tuple(feature_map.shape[-2:])
 
     def describe(self) -> dict:
         """Which model it is, and which of its maps counts."""

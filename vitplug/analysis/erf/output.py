@@ -1,19 +1,18 @@
 """The files and the table of results."""
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vitplug.analysis.study import drawing
-from vitplug.analysis.study.results import versions
+from vitplug.analysis.study.results import write_json
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.images import GROUPS, LEVEL, Estimate
 from vitplug.tables import format_table
 
-from . import pictures
+from . import field_pictures
 from .results import Result
 
 JSON, MAPS, PICTURE, BIASES = 'erf.json', 'maps.npz', 'erf.png', 'biases.png'
@@ -32,14 +31,10 @@ NO_FIT = ('-', '-', '-', '-', 'no fit')
 
 
 def write(folder: Path, results: Sequence[Result], images: Mapping, command: str) -> None:
-    """Writes numbers, maps and pictures, each file as a whole.
-
-    Raises:
-        OSError: If they cannot be written.
-    """
-    content = dict(
+    """Writes numbers, maps and pictures, each file as a whole."""
+    write_json(
+        folder / JSON,
         command=command,
-        versions=versions(),
         definition=DEFINITION,
         source=SOURCE,
         fit=FIT,
@@ -48,13 +43,12 @@ def write(folder: Path, results: Sequence[Result], images: Mapping, command: str
         images=images,
         models={result.field.label: result.as_json() for result in results},
     )
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
     maps = io.BytesIO()
     np.savez_compressed(maps, **{result.field.label: result.erf for result in results})
     AtomicBackend().put(maps.getvalue(), folder / MAPS)
-    drawing.save(pictures.fields(results, images['number']), folder / PICTURE)
+    drawing.save(field_pictures.fields(results, images['number']), folder / PICTURE)
     if any(result.biases for result in results):
-        drawing.save(pictures.biases([result for result in results if result.biases]), folder / BIASES)
+        drawing.save(field_pictures.biases([result for result in results if result.biases]), folder / BIASES)
 
 
 def table(results: Sequence[Result]) -> str:
@@ -76,6 +70,6 @@ def table(results: Sequence[Result]) -> str:
     return '\n'.join((format_table(rows, numeric=range(1, 7)), *warnings))
 
 
-def _cell(found: Estimate) -> str:
-    half = (found.high - found.low) / 2
-    return f'{float(found.mean):.3g}' + (f' ± {float(half):.2g}' if np.isfinite(half) else '')
+def _cell(estimate: Estimate) -> str:
+    half = (estimate.high - estimate.low) / 2
+    return f'{float(estimate.mean):.3g}' + (f' ± {float(half):.2g}' if np.isfinite(half) else '')

@@ -98,8 +98,8 @@ def _numbers(fit: GaussianFit) -> dict[str, np.ndarray]:
     return {name: np.array(getattr(fit, name)) for name in NUMBERS}
 
 
-def _interval(found: Estimate) -> list[float] | None:
-    ends = [float(found.low), float(found.high)]
+def _interval(estimate: Estimate) -> list[float] | None:
+    ends = [float(estimate.low), float(estimate.high)]
     return ends if np.isfinite(ends).all() else None
 
 
@@ -110,8 +110,8 @@ def _biases(backbone: PluggedModel, image: Loaded) -> dict[int, np.ndarray]:
     def reduce(name, bias, site):
         return centre_bias(bias[:1, :1] if bias.ndim == 5 else bias, site).cpu().numpy()
 
-    _, found = backbone.forward_intermediates(image.inputs, ('bias',), reduce=reduce)
-    return found.get('bias', {})
+    _, recorded = backbone.forward_intermediates(image.inputs, ('bias',), reduce=reduce)
+    return recorded.get('bias', {})
 
 
 def _fit_bias(bias: np.ndarray, bounds: bool) -> GaussianFit:

@@ -199,8 +199,8 @@ def _peak(values: np.ndarray) -> tuple[float, ...]:
 
 def _best(values: np.ndarray, bounds: bool) -> np.ndarray | None:
     """The parameters of the closest Gaussian that the searches find; None where none of them converges."""
-    found = [fit for start in _starts(values) if (fit := _search(values, start, bounds)) is not None]
-    return min(found, key=lambda fit: float(np.square(values - _gaussian(values.shape, *fit)).sum()), default=None)
+    fits = [fit for start in _starts(values) if (fit := _search(values, start, bounds)) is not None]
+    return min(fits, key=lambda fit: float(np.square(values - _gaussian(values.shape, *fit)).sum()), default=None)
 
 
 def _is_within(hw: tuple[int, int], fit: np.ndarray) -> bool:
@@ -228,7 +228,7 @@ def _search(values: np.ndarray, start: tuple[float, ...], bounds: bool) -> np.nd
     try:
         with np.errstate(all='ignore'), warnings.catch_warnings():
             warnings.simplefilter('ignore', OptimizeWarning)  # of the covariance, which nobody asks for
-            found, _ = curve_fit(
+            fitted, _ = curve_fit(
                 lambda _, *parameters: _gaussian(values.shape, *parameters).ravel(),
                 np.arange(values.size),
                 values.ravel(),
@@ -238,4 +238,4 @@ def _search(values: np.ndarray, start: tuple[float, ...], bounds: bool) -> np.nd
             )
     except (RuntimeError, ValueError):  # no convergence, or steps to where the Gaussian is not finite
         return None
-    return found if np.isfinite(_gaussian(values.shape, *found)).all() else None
+    return fitted if np.isfinite(_gaussian(values.shape, *fitted)).all() else None

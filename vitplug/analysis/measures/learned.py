@@ -22,14 +22,14 @@ def learned_statistics(backbone: PluggedModel) -> Statistics:
         ``{'gab.sigma': {block index: {'mean': ...}}}``; see :func:`statistics_of`. ``gab.sigma`` also has ``'pixels'``,
         the mean in pixels: of the rows and of the columns if they differ, ``'pixels_y'`` and ``'pixels_x'``.
     """
-    found: dict[str, dict[int | None, dict[str, float]]] = {}
+    statistics: dict[str, dict[int | None, dict[str, float]]] = {}
     for name, by_block in backbone.learned_values().items():
         for block, value in by_block.items():
             of_block = statistics_of(name, value)
             if _symbol(name) == 'sigma':
                 of_block |= _in_pixels(of_block['mean'], backbone, block)
-            found.setdefault(name, {})[block] = of_block
-    return found
+            statistics.setdefault(name, {})[block] = of_block
+    return statistics
 
 
 def statistics_of(name: str, value: Tensor) -> dict[str, float]:
@@ -43,8 +43,8 @@ def statistics_of(name: str, value: Tensor) -> dict[str, float]:
         ``'mean'``, ``'min'``, ``'max'``, ``'count'``; ``'quantile_ratio'`` of a Lambda, see :func:`quantile_ratio`.
     """
     value = value.detach().double()
-    found = dict(mean=value.mean().item(), min=value.min().item(), max=value.max().item(), count=value.numel())
-    return found | (dict(quantile_ratio=quantile_ratio(value)) if _symbol(name) == 'Lambda' else {})
+    statistics = dict(mean=value.mean().item(), min=value.min().item(), max=value.max().item(), count=value.numel())
+    return statistics | (dict(quantile_ratio=quantile_ratio(value)) if _symbol(name) == 'Lambda' else {})
 
 
 def quantile_ratio(scale: Tensor) -> float:
@@ -77,5 +77,5 @@ def _in_pixels(sigma: float, backbone: PluggedModel, block: int | None) -> dict[
 def _finer_stride(backbone: PluggedModel, block: int) -> tuple[float, float]:
     """Pixels from one token to the next of a block's queries or keys, whichever are closer together."""
     size = tuple(tokens * step for tokens, step in zip(backbone.patch_resolution, backbone.image_stride, strict=True))
-    queries, keys = (place(block, size)[1].stride for place in (backbone.place_block, backbone.place_keys))
+    queries, keys = (grid_of(block, size)[1].stride for grid_of in (backbone.place_block, backbone.place_keys))
     return tuple(min(pair) for pair in zip(queries, keys, strict=True))

@@ -35,8 +35,8 @@ def logit_lens(model: nn.Module, tokens_BND: Tensor, num_prefix: int) -> Tensor:
     if tokens_BND.shape[-1] != width:
         raise ValueError(f'tokens of width {tokens_BND.shape[-1]}: the head reads tokens of width {width}')
     patches = tokens_BND[:, num_prefix:].flatten(0, 1)
-    found = [_read(model, backbone, last, some) for some in patches.split(CHUNK)]
-    return torch.cat(found).unflatten(0, (len(tokens_BND), -1))
+    chunks = [_read(model, backbone, last, some) for some in patches.split(CHUNK)]
+    return torch.cat(chunks).unflatten(0, (len(tokens_BND), -1))
 
 
 def _read(model: nn.Module, backbone: PluggedModel, last: int, tokens_ND: Tensor) -> Tensor:

@@ -105,14 +105,14 @@ def _central_token(features: PluggedModel | FeatureMap, image: Tensor) -> tuple[
     if image.ndim != 4 or len(image) != 1:
         raise ValueError(f'image of shape {tuple(image.shape)}: expected (1, C, H, W), one image at a time')
     pixels = _leaf(image)
-    found = last_map(features, pixels) if isinstance(features, PluggedModel) else features(pixels)
-    if found.ndim != 4 or len(found) != 1 or not found.requires_grad:
+    maps = last_map(features, pixels) if isinstance(features, PluggedModel) else features(pixels)
+    if maps.ndim != 4 or len(maps) != 1 or not maps.requires_grad:
         raise ValueError(
-            f'features gives {tuple(found.shape)}, requires_grad={found.requires_grad}: expected a map (1, D, h, w) '
+            f'features gives {tuple(maps.shape)}, requires_grad={maps.requires_grad}: expected a map (1, D, h, w) '
             'with a gradient'
         )
-    row, column = centre_token(found.shape[-2:])
-    return pixels, found[0, :, row, column].to(at_least_float32(found.dtype))
+    row, column = centre_token(maps.shape[-2:])
+    return pixels, maps[0, :, row, column].to(at_least_float32(maps.dtype))
 
 
 def normalised(field: Tensor) -> Tensor:
@@ -154,15 +154,15 @@ def _norm_of(backbone: PluggedModel, output: int, is_final: bool) -> nn.Module:
 @contextmanager
 def _giving_maps(backbone: PluggedModel) -> Iterator[None]:
     """Lets a backbone give maps, and takes it back."""
-    own = getattr(backbone, 'out_type', None)
-    if own in (None, 'featmap'):  # hosts without a choice give maps
+    out_type = getattr(backbone, 'out_type', None)
+    if out_type in (None, 'featmap'):  # hosts without a choice give maps
         yield
         return
     backbone.out_type = 'featmap'
     try:
         yield
     finally:
-        backbone.out_type = own
+        backbone.out_type = out_type
 
 
 def _leaf(image: Tensor) -> Tensor:

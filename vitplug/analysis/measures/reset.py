@@ -100,13 +100,13 @@ def reset_copy(model: nn.Module, kind: str, seed: int = 0) -> tuple[nn.Module, l
     if kind not in RESETS:
         raise ValueError(f'reset {kind!r}: expected one of {", ".join(RESETS)}')
     model = copy.deepcopy(model)
-    own = dict(model.named_parameters(remove_duplicate=False))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     # Drawn on the CPU, so that the numbers are the same on every device.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         fresh = [start for starts in RESETS[kind].kinds for start in starts(model)]
         for name, value in fresh:
-            own[name].copy_(value)
+            parameters[name].copy_(value)
     if not fresh:
         possible = [other for other in RESETS if any(any(True for _ in find(model)) for find in RESETS[other].kinds)]
         raise ValueError(

@@ -96,10 +96,10 @@ def logits_of(model: nn.Module, images: Tensor) -> Tensor | None:
 
 
 def _logits_in(model: nn.Module, output: Any) -> Tensor | None:
-    found = getattr(output, 'logits', output)
+    logits = getattr(output, 'logits', output)
     # timm's models without a head give features of the same shape.
     has_no_head = getattr(model, 'num_classes', None) == 0
-    return None if has_no_head or not isinstance(found, Tensor) or found.ndim != 2 else found
+    return None if has_no_head or not isinstance(logits, Tensor) or logits.ndim != 2 else logits
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,10 @@ class Adapted(Observed):
     def run(self, batch: Tensor) -> Ran:
         """The prediction, and the tokens that leave the last block."""
         last = self.num_layers - 1
-        output, found = intermediates(self.model, batch, ('block',), [last])
+        output, recorded = intermediates(self.model, batch, ('block',), [last])
         logits = _logits_in(self.model, output)
         scores = None if logits is None else logits[0].float().softmax(-1).cpu()
-        return Ran(Prediction(scores), (found['block'][last],))
+        return Ran(Prediction(scores), (recorded['block'][last],))
 
     def outcome(self, sample: Prediction, size: tuple[int, int]) -> Outcome:
         if sample.pred_score is None:
@@ -191,7 +191,7 @@ def _classify(subjects: Sequence[Adapted]) -> bool:
         ValueError: If one is and the other is not, they have other classes than those that are named, or do not run.
     """
     scores = {one.label: _first_scores(one) for one in subjects}
-    without = [label for label, found in scores.items() if found is None]
+    without = [label for label, logits in scores.items() if logits is None]
     if without and len(without) < len(scores):
         raise ValueError(f'{without[0]}: {NO_LOGITS}, and the other does; give two classifiers, or two without')
     for one in subjects:

@@ -27,7 +27,7 @@ from vitplug.analysis.study.loaded import Loaded
 from vitplug.analysis.study.observed import Observed
 from vitplug.attention import GlobalLayout
 from vitplug.compat import replace
-from vitplug.files.pictures import Unreadable
+from vitplug.files.picture_sources import Unreadable
 from vitplug.hosting import PixelGrid
 from vitplug.tasks.outcomes import Outcome
 

@@ -78,15 +78,15 @@ def check_max_mb(value: float, option: str) -> None:
 
 def versions_of(packages: Sequence[str]) -> dict[str, str]:
     """Versions of those packages that are installed, under the names of any stack, and of torch."""
-    found = {}
+    versions = {}
     for name in packages:
         for distribution in (name, f'onedl-{name}', f'onedl-{name.replace("mmdet", "mmdetection")}'):
             try:
-                found[name] = version(distribution)
+                versions[name] = version(distribution)
             except PackageNotFoundError:
                 continue
             break
-    return found | dict(torch=torch.__version__)
+    return versions | dict(torch=torch.__version__)
 
 
 def render(findings: Findings, facts: Facts, limit: int) -> str:
@@ -109,7 +109,7 @@ def _render(findings: Findings, facts: Facts) -> str:
     for model, reading in enumerate(findings.readings):
         packed[f'{model}/field'] = pack([field_tiles(reading.field.image)])
     geometries, tables = geometry_table(packed)
-    blobs = {name: found.data for name, found in packed.items()} | dict(_label_maps(findings))
+    blobs = {name: tiles.data for name, tiles in packed.items()} | dict(_label_maps(findings))
     page, style, script = (_asset(name) for name in ('page.html', 'page.css', 'page.js'))
     texts = {
         'title': f'Microscope: {findings.readings[-1].subject.name}',
@@ -300,8 +300,8 @@ def _page_data(findings: Findings, facts: Facts, geometries: Sequence[dict], tab
 
 def _prefix_names(subject) -> list[str]:
     """Names of the tokens before the grid; plugs may have added some."""
-    own = [name.replace('_', ' ').replace('cls', 'class') for name in subject.backbone.prefix_names]
-    return own + [f'extra token {i}' for i in range(subject.backbone.num_prefix - len(own))]
+    names = [name.replace('_', ' ').replace('cls', 'class') for name in subject.backbone.prefix_names]
+    return names + [f'extra token {i}' for i in range(subject.backbone.num_prefix - len(names))]
 
 
 def _modes(findings: Findings, facts: Facts) -> list[dict]:
@@ -373,13 +373,13 @@ def _edits_json(blocks: Sequence[Sequence[WithoutHead] | None]) -> list[list[dic
         if heads is None
         else [
             dict(
-                words=found.words,
+                words=head.words,
                 **{
-                    name: [_finite(getattr(effect, name)) for effect in (found.effect, found.control)]
+                    name: [_finite(getattr(effect, name)) for effect in (head.effect, head.control)]
                     for name in ('features', 'score', 'prediction')
                 },
             )
-            for found in heads
+            for head in heads
         ]
         for heads in blocks
     ]

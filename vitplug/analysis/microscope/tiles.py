@@ -69,12 +69,12 @@ def levels(query_side: int, key_side: int) -> list[Level]:
     steps, pools = (_factors(side) for side in (query_side, key_side))
     # Steps and pools grow together, but queries go on where keys cannot be fewer.
     pairs = [(step, pool) for step in steps for pool in pools if pool <= step <= pool + 2 or pool == pools[-1] < step]
-    found, last = [Level(query_side, key_side)], 1
+    finest_first, last = [Level(query_side, key_side)], 1
     for step, pool in sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[0])):
         if step * pool >= LEVEL_RATIO * last:
-            found.append(Level(ceil_div(query_side, step), ceil_div(key_side, pool)))
+            finest_first.append(Level(ceil_div(query_side, step), ceil_div(key_side, pool)))
             last = step * pool
-    return found
+    return finest_first
 
 
 def _factors(side: int) -> list[int]:

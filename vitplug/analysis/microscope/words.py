@@ -92,11 +92,11 @@ def _most(measure: Measure, before: Reading, after: Reading) -> str:
     """In which block a measure changed most, where both models have as many."""
     pairs = list(zip(before.measures[measure.key], after.measures[measure.key], strict=False))
     same = len(before.measures[measure.key]) == len(after.measures[measure.key])
-    found = {i: (old.mean(), new.mean()) for i, (old, new) in enumerate(pairs) if old is not None and new is not None}
-    if not same or len(found) < 2:
+    means = {i: (old.mean(), new.mean()) for i, (old, new) in enumerate(pairs) if old is not None and new is not None}
+    if not same or len(means) < 2:
         return ''
-    block = max(found, key=lambda i: abs(found[i][1] - found[i][0]))
-    return f', most in block {block}: {number(found[block][0])} to {number(found[block][1])}'
+    block = max(means, key=lambda i: abs(means[i][1] - means[i][0]))
+    return f', most in block {block}: {number(means[block][0])} to {number(means[block][1])}'
 
 
 def _learned(before: Reading, after: Reading) -> Iterator[str]:
@@ -156,8 +156,8 @@ def _rows(before: Reading | None, after: Reading) -> Iterator[Row]:
 
 
 def _mean(blocks: Sequence[np.ndarray | None]) -> float | None:
-    found = [heads.mean() for heads in blocks if heads is not None]
-    return float(np.mean(found)) if found else None
+    means = [heads.mean() for heads in blocks if heads is not None]
+    return float(np.mean(means)) if means else None
 
 
 def _of_fit(reading: Reading, axis: str) -> float | None:

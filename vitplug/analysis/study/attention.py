@@ -23,7 +23,7 @@ from vitplug.statistics.images import Arrays, Estimate
 
 from . import drawing
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, by_block, evenly_spaced
+from .measure import Measure, Picture, Recorded, Shown, by_block, values_of
 from .subject import Subject
 
 # Heads are averaged image by image, so that the mean has an interval of its own.
@@ -58,11 +58,7 @@ class PerHead(OfMaps):
     """Numbers of each head of each block.
 
     Args:
-        name: Name on the command line.
-        title: Title of the picture.
-        definition: One sentence.
-        unit: Unit of the values.
-        source: Where the definition comes from.
+        name, title, definition, unit, source: As of every :class:`Measure`.
         functions: Maps to numbers, by the name of the value.
         sorted_heads: Whether the picture has the heads of each block, sorted, and not the blocks over depth.
     """
@@ -90,9 +86,9 @@ class PerHead(OfMaps):
             for value, function in self.functions_of(subject).items()
         }
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         values: dict[str, dict[int, np.ndarray]] = {}
-        for layers in found.values():
+        for layers in recorded.values():
             for layer, kept in layers.items():
                 for value, heads in kept.items():
                     values.setdefault(value, {})[layer] = heads
@@ -131,23 +127,22 @@ class Entropy(PerHead):
 def _by_model(shown: Sequence[Shown]) -> dict[str, Estimate]:
     """For :func:`~.drawing.sorted_heads`: the heads by model, before and after a plug that changes maps."""
     return {
-        AFTER.format(one.label) if value.endswith(AFTER.format('')) else one.label: found
+        AFTER.format(one.label) if value.endswith(AFTER.format('')) else one.label: estimate
         for one in shown
-        for value, found in one.estimates.items()
-        if found.mean.ndim == 2
+        for value, estimate in one.estimates.items()
+        if estimate.mean.ndim == 2
     }
 
 
 def _panels(shown: Sequence[Shown]) -> dict[str, dict[str, dict[str, Estimate]]]:
     """For :func:`~.drawing.over_depth`: by value, then by model, the mean of heads and the heads."""
-    values = dict.fromkeys(value for one in shown for value, found in one.estimates.items() if found.mean.ndim == 2)
     return {
         value: {
             one.label: dict(mean=one.estimates[OF_HEADS.format(value)], heads=one.estimates[value])
             for one in shown
             if value in one.estimates
         }
-        for value in values
+        for value in values_of(shown, ndim=2)
     }
 
 
@@ -175,9 +170,9 @@ class MapSimilarity(OfMaps):
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> tuple[Tensor, Place]:
         return tensor.mean(2, keepdim=True), place
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         arrays = {}
-        for name, layers in found.items():
+        for name, layers in recorded.items():
             small = {layer: kept for layer, kept in layers.items() if not self._is_large(kept[1])}
             matrix = self._matrix(small, subject.num_layers)
             arrays[self.value_of(self.ALL, name)] = matrix
@@ -194,13 +189,13 @@ class MapSimilarity(OfMaps):
         return matrix
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
-        found = {
+        means = {
             f'{one.label}{value.removeprefix(self.ALL)}': estimate.mean
             for one in shown
             for value, estimate in one.estimates.items()
             if estimate.mean.ndim == 2
         }
-        return drawing.matrices(self.title, found, dict.fromkeys(found, ('block', 'block')))
+        return drawing.matrices(self.title, means, dict.fromkeys(means, ('block', 'block')))
 
 
 def _first(item: tuple):
@@ -212,7 +207,16 @@ def _grids(place: Place) -> tuple:
     return place.layout.hw, place.key_layout.hw
 
 
-class Rollout(OfMaps):
+class HeatPicture(Picture):
+    """Heat over a few images."""
+
+    count = FEW
+
+    def draw(self, shown: Sequence[Shown]) -> Figure:
+        return drawing.heat_over_images(self.title, heat_rows(shown))
+
+
+class Rollout(HeatPicture, OfMaps):
     name = 'rollout'
     title = 'Attention rollout'
     definition = (
@@ -222,7 +226,6 @@ class Rollout(OfMaps):
     unit = 'probability'
     source = 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1'
     needs = 'attention maps of all blocks on one grid'
-    axes = ()
     refined = False
 
     def why_not(self, subject: Subject) -> str:
@@ -236,14 +239,11 @@ class Rollout(OfMaps):
         grids = {grid for place in places for grid in _grids(place)}
         return f'blocks have tokens on several grids, {sorted(grids)}' if len(grids) > 1 else ''
 
-    def units(self, subject: Subject) -> list[Sequence[int]]:
-        return evenly_spaced(len(subject.sizes), FEW)
-
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> Tensor:
         return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        maps = [found['probs'][layer] for layer in sorted(found['probs'])]
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        maps = [recorded['probs'][layer] for layer in sorted(recorded['probs'])]
         rolled_NN = attention_rollout(maps)[0]
         place = subject.place(0, image.size)
         prefix = rolled_NN.shape[-1] - place.layout.hw[0] * place.layout.hw[1]
@@ -251,12 +251,6 @@ class Rollout(OfMaps):
         heat_hw = row_N[prefix:].unflatten(0, place.layout.hw)
         heat = place.pixels.to_image(heat_hw, image.size)
         return {'picture': image.picture, '': heat.float().cpu().numpy()}
-
-    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-        return {}
-
-    def draw(self, shown: Sequence[Shown]) -> Figure:
-        return drawing.heat_over_images(self.title, heat_rows(shown))
 
 
 def heat_rows(shown: Sequence[Shown]) -> list[tuple[np.ndarray, dict[str, tuple[np.ndarray | None, str]]]]:

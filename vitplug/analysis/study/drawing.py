@@ -62,9 +62,9 @@ def style_of(label: str) -> dict:
 
 def legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """One legend for all panels, where there is more than one model."""
-    found = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    if len(found) > 1:
-        figure.legend(found.values(), found, loc='outside lower center', ncols=len(found), frameon=False, fontsize=9)
+    lines = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+    if len(lines) > 1:
+        figure.legend(lines.values(), lines, loc='outside lower center', ncols=len(lines), frameon=False, fontsize=9)
 
 
 def over_depth(title: str, unit: str, values: Mapping[str, ByModel]) -> Figure:
@@ -78,8 +78,8 @@ def over_depth(title: str, unit: str, values: Mapping[str, ByModel]) -> Figure:
     """
     figure, axes = panels(len(values), title)
     for ax, (name, by_model) in zip(axes, values.items(), strict=True):
-        for label, found in by_model.items():
-            _line(ax, label, found['mean'], found.get('heads'))
+        for label, curves in by_model.items():
+            _line(ax, label, curves['mean'], curves.get('heads'))
         ax.set_title(name, fontsize=9)
         ax.set_xlabel('block')
         ax.set_ylabel(unit)
@@ -107,13 +107,13 @@ def sorted_heads(title: str, unit: str, by_model: Mapping[str, Estimate]) -> Fig
         unit: Label of the vertical axes.
         by_model: Estimates ``(blocks, heads)``.
     """
-    deepest = max(by_model.values(), key=lambda found: len(found.mean))
+    deepest = max(by_model.values(), key=lambda estimate: len(estimate.mean))
     blocks = some([block for block, heads in enumerate(deepest.mean) if np.isfinite(heads).any()])
     figure, axes = panels(len(blocks), title, columns=4, inches=(2.6, 2.2))
     for ax, block in zip(axes, blocks, strict=True):
-        for label, found in by_model.items():
-            if block < len(found.mean):
-                _heads(ax, label, found, block)
+        for label, estimate in by_model.items():
+            if block < len(estimate.mean):
+                _heads(ax, label, estimate, block)
         ax.set_title(f'block {block}', fontsize=9)
         ax.set_xlabel('heads, sorted', fontsize=8)
         ax.set_ylabel(unit, fontsize=8)
@@ -124,9 +124,9 @@ def sorted_heads(title: str, unit: str, by_model: Mapping[str, Estimate]) -> Fig
     return figure
 
 
-def _heads(ax: Axes, label: str, found: Estimate, block: int) -> None:
-    order = np.argsort(found.mean[block])[: np.isfinite(found.mean[block]).sum()]
-    mean, low, high = (array[block][order] for array in (found.mean, found.low, found.high))
+def _heads(ax: Axes, label: str, estimate: Estimate, block: int) -> None:
+    order = np.argsort(estimate.mean[block])[: np.isfinite(estimate.mean[block]).sum()]
+    mean, low, high = (array[block][order] for array in (estimate.mean, estimate.low, estimate.high))
     reach = np.nan_to_num(np.stack((mean - low, high - mean)))
     ax.errorbar(range(1, len(mean) + 1), mean, reach, label=label, markersize=4, capsize=2, **style_of(label))
 

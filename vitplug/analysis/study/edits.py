@@ -24,7 +24,7 @@ from . import drawing
 from .attention import OF_HEADS
 from .effects import effect_of, run_edited, seed_of
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, by_block
+from .measure import Measure, Recorded, Shown, by_block
 from .subject import Subject
 
 #: Images that a held-out mean is of, at most.
@@ -91,8 +91,8 @@ class References:
     @torch.no_grad()
     def _recorded(self, path: Path, reduce: Callable) -> dict:
         inputs = self.subject.load(path).inputs
-        _, found = self.subject.backbone.forward_intermediates(inputs, (self.name,), reduce=reduce)
-        return found.get(self.name, {})
+        _, recorded = self.subject.backbone.forward_intermediates(inputs, (self.name,), reduce=reduce)
+        return recorded.get(self.name, {})
 
 
 def _mean_of(name: str, tensor: Tensor, site: Site) -> interventions.TokenMeans:
@@ -187,7 +187,7 @@ class Edited(Measure):
         """The edits of an image."""
         raise NotImplementedError
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         batch = subject.batch(image.path)
         before = subject.run(batch)
         values: dict[str, dict[int, dict[int, float]]] = {}
@@ -200,18 +200,18 @@ class Edited(Measure):
 
     def arrays(self, value: str, layers: Mapping[int, Mapping[int, float]], subject: Subject):
         """Named arrays of the numbers of a value, by block and head."""
-        yield value, by_block({layer: np.float32(found[0]) for layer, found in layers.items()}, subject.num_layers)
+        yield value, by_block({layer: np.float32(effects[0]) for layer, effects in layers.items()}, subject.num_layers)
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
         """A panel for each value, in which the control has a line of its own."""
         panels: dict[str, dict] = {}
         for one in shown:
-            for value, found in one.estimates.items():
+            for value, estimate in one.estimates.items():
                 if OF_HEADS.format('') in value:
                     continue
                 label = one.label + (CONTROL if value.endswith(CONTROL) else '')
-                mean = one.estimates.get(OF_HEADS.format(value), found)
-                heads = dict(heads=found) if mean is not found else {}
+                mean = one.estimates.get(OF_HEADS.format(value), estimate)
+                heads = dict(heads=estimate) if mean is not estimate else {}
                 panels.setdefault(value.removesuffix(CONTROL), {})[label] = dict(mean=mean, **heads)
         return drawing.over_depth(self.title, self.unit, panels)
 
@@ -237,10 +237,11 @@ class OfHead(Edited):
 
     def arrays(self, value, layers, subject):
         heads = {
-            layer: np.array([found[head] for head in sorted(found)], np.float32) for layer, found in layers.items()
+            layer: np.array([effects[head] for head in sorted(effects)], np.float32)
+            for layer, effects in layers.items()
         }
         yield value, by_block(heads, subject.num_layers)
-        means = {layer: found.mean() for layer, found in heads.items()}
+        means = {layer: effects.mean() for layer, effects in heads.items()}
         yield OF_HEADS.format(value), by_block(means, subject.num_layers)
 
 

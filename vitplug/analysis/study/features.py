@@ -15,7 +15,7 @@ from vitplug.statistics.images import Arrays, Estimate, jackknife
 from . import drawing
 from .estimators import UNBIASED, Estimator
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, by_block, of_one_size, of_other_sizes, sizes_of
+from .measure import Measure, Recorded, Shown, by_block, of_one_size, of_other_sizes, sizes_of, values_of
 from .subject import Subject
 
 
@@ -36,8 +36,8 @@ class OfTokens(Measure):
         tokens = tensor[:, place.layout.num_prefix :]
         return {value: number.item() for value, number in self.values(tokens).items()}
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        layers = found['block']
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        layers = recorded['block']
         values = next(iter(layers.values()))
         return {
             value: by_block({layer: kept[value] for layer, kept in layers.items()}, subject.num_layers)
@@ -50,10 +50,9 @@ class OfTokens(Measure):
 
 def over_depth(measure: Measure, shown: Sequence[Shown]) -> Figure:
     """Each value of one number a block over the blocks."""
-    values = dict.fromkeys(value for one in shown for value, found in one.estimates.items() if found.mean.ndim == 1)
     by_value = {
         value: {one.label: dict(mean=one.estimates[value]) for one in shown if value in one.estimates}
-        for value in values
+        for value in values_of(shown, ndim=1)
     }
     return drawing.over_depth(measure.title, measure.unit, by_value)
 
@@ -138,8 +137,8 @@ class OfGroups(Measure):
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> Tensor:
         return tensor.flatten().float()
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> list[Tensor]:
-        return [found['block'][layer] for layer in sorted(found['block'])]
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> list[Tensor]:
+        return [recorded['block'][layer] for layer in sorted(recorded['block'])]
 
     def join(self, *observed: Sequence[Sequence[Tensor]]) -> Arrays:
         # A generator for each model, so that the features of one block at a time are copied.
@@ -172,8 +171,8 @@ class CKA(OfGroups):
         return {self.ALL: cka, self.NEXT: np.append(cka.diagonal(1), np.nan)}
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
-        found = {one.label: one.estimates[self.ALL].mean for one in shown}
-        return drawing.matrices(self.title, found, dict.fromkeys(found, ('block', 'block')))
+        matrices = {one.label: one.estimates[self.ALL].mean for one in shown}
+        return drawing.matrices(self.title, matrices, dict.fromkeys(matrices, ('block', 'block')))
 
 
 class CKAToBaseline(OfGroups):

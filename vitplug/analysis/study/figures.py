@@ -21,13 +21,13 @@ from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.receptive_field import centre_token
 from vitplug.attention import Site
 from vitplug.checkpoints.pretrained import loads_checkpoint
-from vitplug.statistics.images import Arrays, Estimate
+from vitplug.statistics.images import Arrays
 
 from . import drawing
 from .attention import FEW, OfMaps
 from .learned import PositionBias
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, evenly_spaced
+from .measure import Measure, Picture, Recorded, Shown
 from .subject import Subject
 
 BLOCK = 'block {}'
@@ -35,21 +35,6 @@ BLOCK = 'block {}'
 TINY = np.float32(1e-12)
 # Entries of a matrix of all pairs of tokens that a picture can show.
 MOST_PAIRS = 2**22
-
-
-class Picture(Measure):
-    """A figure without numbers of its own: some images, no estimates."""
-
-    axes = ()
-    unit = ''
-    #: Images that it shows.
-    count = 1
-
-    def units(self, *subjects: Subject) -> list[Sequence[int]]:
-        return evenly_spaced(len(subjects[0].sizes), self.count)
-
-    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-        return {}
 
 
 def _pairs_do_not_fit(subject: Subject) -> str:
@@ -83,8 +68,8 @@ class ClassAttention(Picture, OfMaps):
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> np.ndarray:
         return tensor[0, 0, :, 0].mean(0).float().cpu().numpy()
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        layers = found['probs']
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        layers = recorded['probs']
         return {BLOCK.format(layer): layers[layer] for layer in sorted(layers)}
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
@@ -116,10 +101,10 @@ class MapsByEntropy(Picture, OfMaps):
         total = maps_Hhw.sum((1, 2), keepdim=True)
         return (maps_Hhw / total.clamp(min=float(TINY))).float().cpu().numpy()
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         maps = {
             (float(entr(heads[head]).sum()), layer, head): heads[head]
-            for layer, heads in found['probs'].items()
+            for layer, heads in recorded['probs'].items()
             for head in range(len(heads))
         }
         ranked = sorted(maps)
@@ -148,8 +133,8 @@ class BiasRows(Picture, PositionBias):
         site = Site(place.layout, place.key_layout)
         return torch.stack([bias_of(tensor, site, patch) for patch in _patches(place)]).float().cpu().numpy()
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        trained, layers = found['bias'], sorted(found['bias'])
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        trained, layers = recorded['bias'], sorted(recorded['bias'])
         layers = list(dict.fromkeys((layers[0], layers[len(layers) // 2], layers[-1])))
         new = untrained(subject)
         _, fresh = new.forward_intermediates(image.inputs, ('bias',), layers=layers)
@@ -205,8 +190,8 @@ class TokenSimilarity(Picture):
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> np.ndarray:
         return feature_similarity(tensor[:, place.layout.num_prefix :])[0].float().cpu().numpy()
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        return {BLOCK.format(layer): found['block'][layer] for layer in drawing.some(sorted(found['block']))}
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        return {BLOCK.format(layer): recorded['block'][layer] for layer in drawing.some(sorted(recorded['block']))}
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
         rows = {one.label: one.units[0] for one in shown}
@@ -233,13 +218,13 @@ class RefinedMaps(Picture, OfMaps):
         queries, keys = (maps_NN.shape[axis] - prod(layout.hw) for axis, layout in enumerate(_layouts(place)))
         return maps_NN[queries:, keys:].float().cpu().numpy()
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        layers = drawing.some(sorted(found['probs']))
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        layers = drawing.some(sorted(recorded['probs']))
         return {
-            f'{name}|{BLOCK.format(layer)}': found[name][layer]
+            f'{name}|{BLOCK.format(layer)}': recorded[name][layer]
             for name in self.names(subject)
             for layer in layers
-            if layer in found[name]
+            if layer in recorded[name]
         }
 
     def draw(self, shown: Sequence[Shown]) -> Figure:

@@ -11,14 +11,14 @@ from vitplug.analysis.measures.receptive_field import input_gradient
 from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
 
 from . import drawing
-from .attention import FEW, heat_rows
+from .attention import HeatPicture, heat_rows
 from .learned import FITTED
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, evenly_spaced, of_one_size, of_other_sizes, sizes_of
+from .measure import Measure, Recorded, Shown, of_one_size, of_other_sizes, sizes_of
 from .subject import Subject
 
 
-class GradCAM(Measure):
+class GradCAM(HeatPicture):
     name = 'grad_cam'
     title = 'Grad-CAM'
     definition = (
@@ -29,16 +29,12 @@ class GradCAM(Measure):
     unit = 'score'
     source = 'ReViT, Fig. 8; Selvaraju et al. 2017'
     needs = 'attention'
-    axes = ()
     BLOCKS = 2
 
     def why_not(self, subject: Subject) -> str:
         return '' if subject.layers_with('attn') else 'no block has an attention branch'
 
-    def units(self, subject: Subject) -> list[Sequence[int]]:
-        return evenly_spaced(len(subject.sizes), FEW)
-
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         heats, target = {}, ''
         try:
             maps = grad_cams(subject.model, image.inputs)
@@ -48,9 +44,6 @@ class GradCAM(Measure):
         except ValueError as error:  # no box in the image, say: the picture says so
             target = str(error)
         return dict(picture=image.picture, target=np.array(target), **heats)
-
-    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-        return {}
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
         return drawing.heat_over_images(f'{self.title}, {AT["attn"]}', heat_rows(shown))
@@ -79,7 +72,7 @@ class ReceptiveField(Measure):
     def units(self, subject: Subject) -> list[Sequence[int]]:
         return [[index] for index in of_one_size(sizes_of([subject]))]
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         return {self.FIELD: input_gradient(subject.backbone, image.inputs).float().cpu().numpy()}
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:

@@ -8,7 +8,7 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from vitplug.config.parts import loader_leaves
 from vitplug.files.folders import IMAGE_SUFFIXES, files_below
-from vitplug.files.pictures import Source, Unreadable, read_pictures
+from vitplug.files.picture_sources import Source, Unreadable, read_pictures
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.prediction import Predictor
 
@@ -50,14 +50,14 @@ def _of_split(cfg: Config, split: str) -> list[Path]:
     check_data(cfg, (split,))
     init_default_scope(cfg.default_scope)
     paths = []
-    for place, settings in loader_leaves(cfg, split):
+    for setting, settings in loader_leaves(cfg, split):
         dataset = DATASETS.build(dict(settings))
-        found = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
-        if None in found:
+        files = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
+        if None in files:
             raise ValueError(
-                f'--images {split}: {place} ({settings["type"]}) keeps images in memory, not in files: name a folder'
+                f'--images {split}: {setting} ({settings["type"]}) keeps images in memory, not in files: name a folder'
             )
-        paths += map(Path, found)
+        paths += map(Path, files)
     if not paths:
         raise ValueError(f'--images {split}: {split}_dataloader has no images')
     return paths

@@ -32,13 +32,13 @@ class NamedLayers:
 
     def __init__(self, backbone: nn.Module, pattern: str):
         self.backbone = backbone
-        found = {name: module for name, module in backbone.named_modules() if name and _matches(name, pattern)}
-        if len(found) < 2:
+        blocks = {name: module for name, module in backbone.named_modules() if name and _matches(name, pattern)}
+        if len(blocks) < 2:
             raise ValueError(
-                f'--blocks {pattern}: names {len(found)} modules of {type(backbone).__name__}: expected the blocks in '
+                f'--blocks {pattern}: names {len(blocks)} modules of {type(backbone).__name__}: expected the blocks in '
                 f'order, such as {proposed(backbone)}'
             )
-        self.blocks = found
+        self.blocks = blocks
         #: Tokens before those of the map, as mmpretrain's backbones count them.
         self.num_prefix = getattr(backbone, 'num_extra_tokens', 0)
         self._layouts: dict[int, GlobalLayout] = {}
@@ -105,5 +105,5 @@ def proposed(backbone: nn.Module) -> str:
         if any(True for _ in module.parameters()):
             group = re.sub(r'\d+', '*', name), type(module).__name__
             groups[group] = groups.get(group, 0) + 1
-    found = sorted((item for item in groups.items() if item[1] > 1), key=lambda item: item[0][0].count('.'))
-    return ', '.join(f'{pattern!r} ({count} of {kind})' for (pattern, kind), count in found[:MOST_PROPOSED])
+    common = sorted((item for item in groups.items() if item[1] > 1), key=lambda item: item[0][0].count('.'))
+    return ', '.join(f'{pattern!r} ({count} of {kind})' for (pattern, kind), count in common[:MOST_PROPOSED])

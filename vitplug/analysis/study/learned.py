@@ -15,7 +15,7 @@ from vitplug.statistics.images import Arrays, Estimate, exact
 from . import drawing
 from .features import over_depth
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, by_block
+from .measure import Measure, Recorded, Shown, by_block
 from .subject import Subject
 
 # Prefix of the name of a block's map in the arrays of a unit.
@@ -54,8 +54,8 @@ class PositionBias(OfModel):
         shapes = subject.recorded.get('bias', {}).values()
         if not shapes:
             return 'no block has a position bias in its attention'
-        own = any(len(shape) == 5 and shape[0] * shape[1] > 1 for shape in shapes)
-        return 'windows have position biases of their own' if own else ''
+        per_window = any(len(shape) == 5 and shape[0] * shape[1] > 1 for shape in shapes)
+        return 'windows have position biases of their own' if per_window else ''
 
     def names(self, subject: Subject) -> tuple[str, ...]:
         return ('bias',)
@@ -63,8 +63,8 @@ class PositionBias(OfModel):
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> np.ndarray:
         return centre_bias(tensor, Site(place.layout, place.key_layout)).cpu().numpy()
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        maps = {layer: bias for layer, bias in found['bias'].items() if _can_be_fitted(bias)}
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        maps = {layer: bias for layer, bias in recorded['bias'].items() if _can_be_fitted(bias)}
         fits = {layer: fit_gaussian(bias) for layer, bias in maps.items()}
         values = {
             value: by_block({layer: getattr(fit, name) for layer, fit in fits.items()}, subject.num_layers)
@@ -102,11 +102,11 @@ class Learned(OfModel):
     def why_not(self, subject: Subject) -> str:
         return '' if subject.backbone.learned_values() else 'it has no plug with learned values'
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         values: dict[str, dict[int, float]] = {}
         for name, by_place in learned_statistics(subject.backbone).items():
-            for place, statistics in by_place.items():
-                blocks = range(subject.num_layers) if place is None else [place]
+            for block, statistics in by_place.items():
+                blocks = range(subject.num_layers) if block is None else [block]
                 # The least and the largest of one number are that number.
                 untold = ('count', *(OF_SEVERAL if statistics['count'] == 1 else ()))
                 for statistic, number in statistics.items():

@@ -2,7 +2,7 @@
 
 from abc import ABC
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from .subject import Subject
 #: Height and width of an image as each model of a measure gets it.
 Sizes = tuple[tuple[int, int], ...]
 #: What `Measure.reduce` kept of one image: by name of the intermediate and block.
-Found = Mapping[str, Mapping[int, Any]]
+Recorded = Mapping[str, Mapping[int, Any]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Measure(ABC):
         """What is kept of one intermediate of one block."""
         raise NotImplementedError
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Any:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Any:
         """What is kept of one image; arrays by name, unless :meth:`join` is another."""
         raise NotImplementedError
 
@@ -104,6 +104,26 @@ class Measure(ABC):
     def draw(self, shown: Sequence[Shown]) -> Figure | None:
         """The picture; None for none."""
         return None
+
+
+class Picture(Measure):
+    """A figure without numbers of its own: some images, no estimates."""
+
+    axes = ()
+    unit = ''
+    #: Images that it shows.
+    count = 1
+
+    def units(self, *subjects: Subject) -> list[Sequence[int]]:
+        return evenly_spaced(len(subjects[0].sizes), self.count)
+
+    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
+        return {}
+
+
+def values_of(shown: Sequence[Shown], ndim: int) -> Iterable[str]:
+    """Names of the values with so many axes, each once."""
+    return dict.fromkeys(name for one in shown for name, value in one.estimates.items() if value.mean.ndim == ndim)
 
 
 def evenly_spaced(num_images: int, count: int) -> list[Sequence[int]]:

@@ -1,18 +1,18 @@
-"""Options that commands of analysis share, and the config that a model is built of."""
+"""Options that commands of analysis share."""
 
 import argparse
-from collections.abc import Mapping
-
-from mmengine.config import Config
+from pathlib import Path
 
 from vitplug.commands import add_device
-from vitplug.config.checks import check_no_pickles
 from vitplug.config.options import add_allow_changes, add_options
-from vitplug.config.reading import read_config
-from vitplug.files.named import check_weights
-from vitplug.tasks import check_scope
 
 from .images import SPLITS
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """The folder of results."""
+    help = 'folder for all results: new, or of the same call'
+    parser.add_argument('--out', required=True, type=Path, metavar='DIR', help=help)
 
 
 def add_images(parser: argparse.ArgumentParser, num: int | None, default: str = '') -> None:
@@ -23,7 +23,7 @@ def add_images(parser: argparse.ArgumentParser, num: int | None, default: str = 
         num: Number of images by default.
         default: What is said of it, where that depends on other options.
     """
-    parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
+    add_out(parser)
     parser.add_argument(
         '--images',
         default=SPLITS[0],
@@ -47,23 +47,3 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     add_options(parser)
     add_allow_changes(parser)
-
-
-def model_config(path: str, checkpoint: str, option: str, settings: Mapping | None = None) -> Config:
-    """A config whose model can be built, after a look for its checkpoint.
-
-    Args:
-        path: The config file.
-        checkpoint: The checkpoint, which is not read.
-        option: The option that names it, for errors.
-        settings: Settings by their dotted names, which win over the config.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If the config is none of a model of a known task, or names files that can hold code.
-    """
-    cfg = read_config(path, settings)
-    check_scope(cfg)
-    check_weights(checkpoint, option)
-    check_no_pickles(cfg)
-    return cfg

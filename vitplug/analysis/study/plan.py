@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vitplug.config.text import printable
-from vitplug.files.pictures import Unreadable
+from vitplug.files.picture_sources import Unreadable
 from vitplug.stacks import installed
 
 from .measure import Measure

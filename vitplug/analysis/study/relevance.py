@@ -20,7 +20,7 @@ from vitplug.tasks.studied import Studied
 from . import drawing
 from .attention import FEW, Rollout, heat_rows
 from .loaded import Loaded
-from .measure import Found, Measure, Shown, by_block, evenly_spaced
+from .measure import Measure, Recorded, Shown, by_block, evenly_spaced
 from .subject import Subject
 
 LIBRARY = 'pytorch_grad_cam'
@@ -56,7 +56,7 @@ class _Image:
         self.last_map = max(subject.layers_with('probs'), default=None)
         names = ('probs', 'block') if self.rolls else ('block',)
         with torch.no_grad():
-            _, self.found = subject.backbone.forward_intermediates(image.inputs, names, reduce=reduce)
+            _, self.recorded = subject.backbone.forward_intermediates(image.inputs, names, reduce=reduce)
 
 
 def _grad_cam(one: _Image) -> np.ndarray | None:
@@ -70,7 +70,7 @@ def _eigen_cam(one: _Image) -> np.ndarray | None:
 
     layer = one.subject.num_layers - 1
     place = one.subject.place(layer, one.image.size)
-    tokens_ND = one.found['block'][layer][0, place.layout.num_prefix :]
+    tokens_ND = one.recorded['block'][layer][0, place.layout.num_prefix :]
     maps_1Dhw = tokens_ND.T.unflatten(1, place.layout.hw)[None]
     heat_hw = torch.from_numpy(get_2d_projection(maps_1Dhw.float().cpu().numpy())[0].astype(np.float32))
     return _array(place.pixels.to_image(heat_hw, one.image.size))
@@ -81,13 +81,13 @@ def _attention(one: _Image) -> np.ndarray | None:
     if one.last_map is None:
         return None
     subject, layer, size = one.subject, one.last_map, one.image.size
-    _, found = subject.backbone.forward_intermediates(one.image.inputs, ('probs',), layers=[layer])
+    _, recorded = subject.backbone.forward_intermediates(one.image.inputs, ('probs',), layers=[layer])
     query = CLASS_TOKEN if subject.has_class_token else None
-    return _array(subject.backbone.maps_to_image(found, layer, size, query=query)[0].mean(0))
+    return _array(subject.backbone.maps_to_image(recorded, layer, size, query=query)[0].mean(0))
 
 
 def _rollout(one: _Image) -> np.ndarray | None:
-    return one.rollout.observe(one.subject, one.image, one.found)[''] if one.rolls else None
+    return one.rollout.observe(one.subject, one.image, one.recorded)[''] if one.rolls else None
 
 
 def _random(one: _Image) -> np.ndarray:
@@ -143,7 +143,7 @@ class MapScores(Measure):
             reasons.append('EigenCAM: the package grad-cam is not installed')
         return '; '.join(reasons)
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         batch = subject.batch(image.path)
         sample = subject.run(batch).sample
         names = [name for name in MAPS if name != 'EigenCAM' or find_spec(LIBRARY)]
@@ -245,11 +245,11 @@ class LogitLens(Measure):
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> tuple[Tensor, Place]:
         return tensor, place
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         label = int(subject.run(subject.batch(image.path)).sample.pred_score.argmax())
         width = subject.backbone.sections()[-1].embed_dims
         probability, share, maps = {}, {}, {}
-        for layer, (tokens, place) in found['block'].items():
+        for layer, (tokens, place) in recorded['block'].items():
             if tokens.shape[-1] == width:
                 logits_NC = logit_lens(subject.model, tokens, place.layout.num_prefix)[0]
                 of_label_N = logits_NC.softmax(-1)[:, label]

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,16 +43,16 @@ class Result:
     @property
     def by_label(self) -> dict[str, Mapping[str, Estimate]]:
         """The estimates by model, and the differences where there are some."""
-        found = {one.label: one.estimates for one in self.shown}
-        return found | ({DIFFERENCE: self.difference} if self.difference else {})
+        estimates = {one.label: one.estimates for one in self.shown}
+        return estimates | ({DIFFERENCE: self.difference} if self.difference else {})
 
 
 def results_of(jobs: Sequence[Job]) -> list[Result]:
     """The results of finished jobs, by measure; the model's come before the baseline's."""
-    found: dict[str, list[Job]] = {}
+    jobs_by_measure: dict[str, list[Job]] = {}
     for job in jobs:
-        found.setdefault(job.measure.name, []).append(job)
-    return [_result(same) for same in found.values()]
+        jobs_by_measure.setdefault(job.measure.name, []).append(job)
+    return [_result(same) for same in jobs_by_measure.values()]
 
 
 def _result(jobs: Sequence[Job]) -> Result:
@@ -62,7 +62,7 @@ def _result(jobs: Sequence[Job]) -> Result:
     if len(jobs) == 2 and images[0] == images[1]:
         model, baseline = (one.estimates for one in shown)
         difference = {value: paired(model[value], baseline[value]) for value in model if value in baseline}
-    return Result(jobs[0].measure, shown, {value: found for value, found in difference.items() if found is not None})
+    return Result(jobs[0].measure, shown, {value: kept for value, kept in difference.items() if kept is not None})
 
 
 def _shown(job: Job) -> Shown:
@@ -93,20 +93,16 @@ def write(
 
     Returns:
         The paths of the pictures.
-
-    Raises:
-        OSError: If they cannot be written.
     """
-    content = dict(
+    write_json(
+        folder / JSON,
         command=command,
-        versions=versions(),
         models={subject.label: describe(subject) for subject in subjects},
         images=images,
         interval=f"{LEVEL:.0%} over images; Student's t",
         left_out=left_out,
         measures={result.measure.name: _as_json(result) for result in results},
     )
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
     AtomicBackend().put_text(_as_csv(results), folder / CSV)
     pictures = []
     for result in results:
@@ -128,6 +124,16 @@ def describe(subject: Subject) -> dict:
     )
 
 
+def write_json(path: Path, command: str, packages: Collection[str] = (), **content: object) -> None:
+    """Writes results as a whole file: the command line, versions, also of further packages, and the content.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    content = dict(command=command, versions=versions() | installed(packages)) | content
+    AtomicBackend().put_text(json.dumps(content, indent=1), path)
+
+
 def versions() -> dict[str, str]:
     """Versions of Python, vitplug and the packages that the numbers depend on."""
     names = [name for names in DISTRIBUTIONS.values() for name in names]
@@ -142,7 +148,7 @@ def _as_json(result: Result) -> dict:
         source=measure.source,
         axes=measure.axes,
         values={
-            label: {value: _numbers(found) for value, found in estimates.items()}
+            label: {value: _numbers(estimate) for value, estimate in estimates.items()}
             for label, estimates in result.by_label.items()
         },
         notes={one.label: notes for one in result.shown if (notes := _notes(one))},
@@ -155,8 +161,8 @@ def _notes(shown: Shown) -> list[dict[str, str]]:
     return notes if any(notes) else []
 
 
-def _numbers(found: Estimate) -> dict:
-    return {name: _listed(getattr(found, name)) for name in ('mean', 'low', 'high', 'n')}
+def _numbers(estimate: Estimate) -> dict:
+    return {name: _listed(getattr(estimate, name)) for name in ('mean', 'low', 'high', 'n')}
 
 
 def _listed(array: np.ndarray):
@@ -168,18 +174,18 @@ def rows(results: Sequence[Result]) -> Iterator[tuple]:
     """One row for each number, in the order of :data:`HEADINGS`; numbers that are not there are left out."""
     for result in results:
         for label, estimates in result.by_label.items():
-            for value, found in estimates.items():
-                for index in np.ndindex(found.mean.shape):
-                    if np.isfinite(found.mean[index]):
-                        place = dict(zip(result.measure.axes, index, strict=False))
-                        numbers = (found.mean[index], found.low[index], found.high[index])
+            for value, estimate in estimates.items():
+                for index in np.ndindex(estimate.mean.shape):
+                    if np.isfinite(estimate.mean[index]):
+                        position = dict(zip(result.measure.axes, index, strict=False))
+                        numbers = (estimate.mean[index], estimate.low[index], estimate.high[index])
                         yield (
                             result.measure.name,
                             value,
                             label,
-                            *(place.get(axis, '') for axis in ('layer', 'head', 'other layer')),
+                            *(position.get(axis, '') for axis in ('layer', 'head', 'other layer')),
                             *(repr(float(number)) if np.isfinite(number) else '' for number in numbers),
-                            int(found.n[index]),
+                            int(estimate.n[index]),
                         )
 
 
@@ -199,20 +205,20 @@ def table(results: Sequence[Result]) -> str:
         for value in dict.fromkeys(value for estimates in result.by_label.values() for value in estimates):
             for label, estimates in result.by_label.items():
                 if value in estimates and estimates[value].mean.ndim < 2:
-                    found, sign = estimates[value], '+' if label == DIFFERENCE else ''
-                    lines.append((named[0], value, named[1], label, *_cells(found, sign), str(found.n.max())))
+                    estimate, sign = estimates[value], '+' if label == DIFFERENCE else ''
+                    lines.append((named[0], value, named[1], label, *_cells(estimate, sign), str(estimate.n.max())))
     return format_table(lines, numeric=(4, 5, 6, 7))
 
 
-def _cells(found: Estimate, sign: str) -> tuple[str, str, str]:
+def _cells(estimate: Estimate, sign: str) -> tuple[str, str, str]:
     """Of a number for the whole network, the last cell alone."""
-    if found.mean.ndim == 0:
-        return '', '', _cell(found, (), sign)
-    return tuple(_cell(found, block, sign) for block in (0, len(found.mean) // 2, -1))
+    if estimate.mean.ndim == 0:
+        return '', '', _cell(estimate, (), sign)
+    return tuple(_cell(estimate, block, sign) for block in (0, len(estimate.mean) // 2, -1))
 
 
-def _cell(found: Estimate, index, sign: str) -> str:
-    mean, half = found.mean[index], (found.high[index] - found.low[index]) / 2
+def _cell(estimate: Estimate, index, sign: str) -> str:
+    mean, half = estimate.mean[index], (estimate.high[index] - estimate.low[index]) / 2
     if not np.isfinite(mean):
         return '-'
     return f'{mean:{sign if mean else ""}.{DIGITS}g}' + (f' ± {half:.2g}' if np.isfinite(half) else '')

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from vitplug.statistics.images import Arrays
 
 from .loaded import Loaded
-from .measure import Found, Measure
+from .measure import Measure, Recorded
 from .store import Store
 from .subject import Subject
 
@@ -60,11 +60,11 @@ class Job:
         """Whether all its units are kept."""
         return not self.todo()
 
-    def observe(self, subject: Subject, index: int, image: Loaded, found: Found) -> None:
+    def observe(self, subject: Subject, index: int, image: Loaded, recorded: Recorded) -> None:
         """Takes one image of one model; keeps the arrays of a unit after its last image."""
         unit = self._unit_of[index]
         waiting = self._waiting.setdefault(unit, [[] for _ in self.subjects])
-        waiting[self.subjects.index(subject)].append(self.measure.observe(subject, image, found))
+        waiting[self.subjects.index(subject)].append(self.measure.observe(subject, image, recorded))
         if all(len(observed) == len(self.units[unit]) for observed in waiting):
             self.store.add(self.label, self.measure.name, unit, self.measure.join(*self._waiting.pop(unit)))
 
@@ -91,33 +91,33 @@ def run(jobs: Sequence[Job], subjects: Sequence[Subject], paths: Sequence[Path],
     try:
         for index, subject, wanted in tqdm(steps, desc='analysing', unit='image', mininterval=1.0, disable=None):
             image = subject.load(paths[index])
-            found = record(subject, image, [job.measure for job in wanted])
+            recorded = record(subject, image, [job.measure for job in wanted])
             for job in wanted:
-                job.observe(subject, index, image, found[job.measure.name])
+                job.observe(subject, index, image, recorded[job.measure.name])
             store.save_sometimes()
     finally:
         store.save()
 
 
 @torch.no_grad()
-def record(subject: Subject, image: Loaded, measures: Sequence[Measure]) -> dict[str, Found]:
+def record(subject: Subject, image: Loaded, measures: Sequence[Measure]) -> dict[str, Recorded]:
     """One forward of the backbone, whose intermediates go to all measures that want them, block by block.
 
     Returns:
         What each measure kept, by its name.
     """
     wanted = {measure.name: frozenset(measure.names(subject)) for measure in measures}
-    found: dict[str, dict] = {measure.name: {} for measure in measures}
+    recorded: dict[str, dict] = {measure.name: {} for measure in measures}
     names = sorted(frozenset().union(*wanted.values()))
     if not names:
-        return found
+        return recorded
 
     def reduce(name, tensor, site) -> None:
         place = subject.place(site.index, image.size)
         for measure in measures:
             if name in wanted[measure.name]:
                 kept = measure.reduce(subject, name, tensor, place)
-                found[measure.name].setdefault(name, {})[site.index] = kept
+                recorded[measure.name].setdefault(name, {})[site.index] = kept
 
     subject.backbone.forward_intermediates(image.inputs, names, reduce=reduce)
-    return found
+    return recorded

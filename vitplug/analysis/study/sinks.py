@@ -1,20 +1,16 @@
 """Attention sinks: in which heads they are, what the heads do with them, and where they lie."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.sinks import ATTENTION, LONG, QUERIES, RANK, SHORT, Sinks, find_sinks
-from vitplug.statistics.images import Arrays, Estimate
+from vitplug.statistics.images import Arrays
 
-from . import drawing
-from .attention import FEW, OfMaps, PerHead, heat_rows
+from .attention import HeatPicture, OfMaps, PerHead
 from .loaded import Loaded
-from .measure import Found, Shown, evenly_spaced
+from .measure import Recorded
 from .subject import Subject
 
 SINK = f'a key that gets at least {ATTENTION:g} of the attention of {QUERIES:.0%} of the queries'
@@ -55,19 +51,19 @@ class SinkHeads(_OfSinks, PerHead):
         )
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
-        found = self.sinks(subject, name, tensor, place)
-        if found is None:
+        sinks = self.sinks(subject, name, tensor, place)
+        if sinks is None:
             return {}
         values = {
-            'attention of the first key': found.mass,
-            'sink': found.is_sink,
-            'NOP': found.is_nop,
-            'broadcast': found.is_broadcast,
+            'attention of the first key': sinks.mass,
+            'sink': sinks.is_sink,
+            'NOP': sinks.is_nop,
+            'broadcast': sinks.is_broadcast,
         }
         return {value: of_windows[0].float().mean(0).cpu().numpy() for value, of_windows in values.items()}
 
 
-class SinkMap(_OfSinks):
+class SinkMap(HeatPicture, _OfSinks):
     """Where sinks lie, on a few images."""
 
     name = 'sink_map'
@@ -75,32 +71,22 @@ class SinkMap(_OfSinks):
     definition = f'Number of heads, of all blocks, in which the patch is {SINK}; those of other tokens in words'
     unit = 'heads'
     source = SOURCE
-    axes = ()
-
-    def units(self, subject: Subject) -> list[Sequence[int]]:
-        return evenly_spaced(len(subject.sizes), FEW)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> tuple[np.ndarray, int] | None:
-        found = self.sinks(subject, name, tensor, place)
-        if found is None:
+        sinks = self.sinks(subject, name, tensor, place)
+        if sinks is None:
             return None
-        window, head = found.is_sink[0].nonzero(as_tuple=True)
-        patches = place.keys.patch[window.cpu(), found.key[0, window, head].cpu()]
+        window, head = sinks.is_sink[0].nonzero(as_tuple=True)
+        patches = place.keys.patch[window.cpu(), sinks.key[0, window, head].cpu()]
         counts = torch.bincount(patches[patches >= 0], minlength=place.key_layout.hw[0] * place.key_layout.hw[1])
         heat = place.key_pixels.to_image(counts.float().unflatten(0, place.key_layout.hw), tuple(place.image_size))
         return heat.numpy(), int((patches < 0).sum())
 
-    def observe(self, subject: Subject, image: Loaded, found: Found) -> Arrays:
-        kept = [one for one in found['probs'].values()]
+    def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
+        kept = [one for one in recorded['probs'].values()]
         others = sum(count for _, count in kept)
         text = f'{others} sinks at the class token or others without a place'
         return {'picture': image.picture, 'target': np.array(text), '': sum(heat for heat, _ in kept)}
-
-    def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-        return {}
-
-    def draw(self, shown: Sequence[Shown]) -> Figure:
-        return drawing.heat_over_images(self.title, heat_rows(shown))
 
 
 SINKS = (SinkHeads(), SinkMap())

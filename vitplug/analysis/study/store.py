@@ -77,7 +77,7 @@ class Store:
             content = io.BytesIO()
             units = sorted(self._kept[key].items())
             np.savez_compressed(
-                content, **{f'{unit:05}/{name}': array for unit, found in units for name, array in found.items()}
+                content, **{f'{unit:05}/{name}': array for unit, arrays in units for name, array in arrays.items()}
             )
             AtomicBackend().put(content.getvalue(), self._path(*key))
         self._changed.clear()
@@ -141,12 +141,12 @@ def _check_identity(path: Path, identity: Mapping) -> None:
     if not path.exists():
         return
     try:
-        found = json.loads(path.read_text())
-        differing = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
+        stored = json.loads(path.read_text())
+        differing = [key for key in {**stored, **identity} if stored.get(key) != identity.get(key)]
     except (ValueError, AttributeError, TypeError) as error:
         raise FileExistsError(f'--out: {path} is no record of an analysis: choose another folder') from error
     if differing:
-        shown = '; '.join(f'{key}: {_short(found.get(key))}, now {_short(identity.get(key))}' for key in differing)
+        shown = '; '.join(f'{key}: {_short(stored.get(key))}, now {_short(identity.get(key))}' for key in differing)
         raise FileExistsError(f'--out: {path.parent} is of another analysis ({shown}): choose another folder')
 
 

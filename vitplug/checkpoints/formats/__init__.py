@@ -67,8 +67,8 @@ class SeveralNetworks(ValueError):
         found: The formats by the prefixes of their keys.
     """
 
-    def __init__(self, found: Mapping[str, Format]):
-        self.choices = [f'{shown(prefix)!r} ({found[prefix].name})' for prefix in sorted(found)[:5]]
+    def __init__(self, by_prefix: Mapping[str, Format]):
+        self.choices = [f'{shown(prefix)!r} ({by_prefix[prefix].name})' for prefix in sorted(by_prefix)[:5]]
         super().__init__(f'several networks in one file: set prefix to one of {", ".join(self.choices)}')
 
 
@@ -98,12 +98,12 @@ def recognise(state: State) -> tuple[Format, str]:
         SeveralNetworks: If there are several networks with different prefixes.
         ValueError: If the format is unknown.
     """
-    found: dict[str, Format] = {}
+    by_prefix: dict[str, Format] = {}
     for known in FORMATS:
-        found = {**dict.fromkeys(known.recognise(state), known), **found}
-    if len(found) > 1:
-        raise SeveralNetworks(found)
-    for prefix, known in found.items():
+        by_prefix = {**dict.fromkeys(known.recognise(state), known), **by_prefix}
+    if len(by_prefix) > 1:
+        raise SeveralNetworks(by_prefix)
+    for prefix, known in by_prefix.items():
         return known, prefix
     raise ValueError(
         f'the keys ({some_of(state)}) match no known network: expected {", ".join(f.name for f in FORMATS)}'
@@ -130,10 +130,10 @@ def to_vitplug(state: State, prefix: str | None = None) -> Converted:
         state = below
     derived = [key for key in state if is_derived(key)]
     state = {key: value for key, value in state.items() if key not in derived}
-    known, found = recognise(state)
-    inside = {key.removeprefix(found): value for key, value in state.items() if key.startswith(found)}
-    outer = found.removesuffix('backbone.')
-    beside = {key.removeprefix(outer): value for key, value in state.items() if not key.startswith(found)}
+    known, inner_prefix = recognise(state)
+    inside = {key.removeprefix(inner_prefix): value for key, value in state.items() if key.startswith(inner_prefix)}
+    outer = inner_prefix.removesuffix('backbone.')
+    beside = {key.removeprefix(outer): value for key, value in state.items() if not key.startswith(inner_prefix)}
     ours = {**known.to_vitplug(inside), **beside}
     notes = known.notes(inside)
     if derived:

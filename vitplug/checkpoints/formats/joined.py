@@ -77,14 +77,14 @@ class JoinedFormat(Format):
         return second is not None and state[first].shape[0] == 2 * second.shape[1]
 
     def _split(self, state: State) -> dict[str, Tensor]:
-        found = dict(state)
+        tensors = dict(state)
         for parts, whole in self.joins:
-            for key in [key for key in found if _match(whole, key)]:
+            for key in [key for key in tensors if _match(whole, key)]:
                 before, after = _match(whole, key).groups(default='')
-                pieces = found.pop(key).chunk(len(parts))
+                pieces = tensors.pop(key).chunk(len(parts))
                 named = {f'{before}{part}{after}': piece for part, piece in zip(parts, pieces, strict=True)}
-                found |= {name: piece for name, piece in named.items() if not self._is_left_out(name, piece, named)}
-        return found
+                tensors |= {name: piece for name, piece in named.items() if not self._is_left_out(name, piece, named)}
+        return tensors
 
     def _is_left_out(self, name: str, piece: Tensor, pieces: State) -> bool:
         if piece.ndim > 1 or not self.keyless or not any(other.endswith(self.keyless) for other in pieces):
@@ -106,13 +106,13 @@ def _match(name: str, key: str) -> re.Match | None:
 
 
 def _join(state: State, joins: Sequence[Join]) -> dict[str, Tensor]:
-    found = dict(state)
+    tensors = dict(state)
     for parts, whole in joins:
-        for key in [key for key in found if _match(parts[0], key)]:
+        for key in [key for key in tensors if _match(parts[0], key)]:
             before, after = _match(parts[0], key).groups(default='')
-            pieces = [found.pop(f'{before}{part}{after}', None) for part in parts]
+            pieces = [tensors.pop(f'{before}{part}{after}', None) for part in parts]
             missing = [f'{before}{part}{after}' for part, piece in zip(parts, pieces, strict=True) if piece is None]
             if missing and pieces[0].ndim > 1:
                 raise ValueError(f'the file has {key} and lacks {", ".join(missing)}')
-            found[f'{before}{whole}{after}'] = torch.cat([pieces[0] * 0 if p is None else p for p in pieces])
-    return found
+            tensors[f'{before}{whole}{after}'] = torch.cat([pieces[0] * 0 if p is None else p for p in pieces])
+    return tensors

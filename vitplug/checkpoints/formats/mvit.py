@@ -85,9 +85,9 @@ def _last_norm(state: State) -> str:
 
 def _count_blocks(state: State) -> tuple[list[int], str]:
     """The number of blocks in each stage, and the branch that changes the width, ``'attn'`` or ``'mlp'``."""
-    found = {match.groups() for key in state if (match := re.match(r'stages\.(\d+)\.blocks\.(\d+)\.', key))}
-    if found:
-        stages = [int(stage) for stage, _ in found]
+    stage_and_block = {match.groups() for key in state if (match := re.match(r'stages\.(\d+)\.blocks\.(\d+)\.', key))}
+    if stage_and_block:
+        stages = [int(stage) for stage, _ in stage_and_block]
         in_mlp = any('.shortcut_proj_mlp.' in key for key in state)
         counts = [stages.count(stage) for stage in range(check_stages(max(stages) + 1))]
         return counts, 'mlp' if in_mlp else 'attn'

@@ -55,8 +55,8 @@ class RefinedViT(Released):
 
 def _blocks(state: State, part: str) -> list[int]:
     """The blocks that have a part."""
-    found = (re.fullmatch(rf'blocks\.(\d+)\.{re.escape(part)}\.weight', key) for key in state)
-    return sorted(int(match[1]) for match in found if match)
+    matches = (re.fullmatch(rf'blocks\.(\d+)\.{re.escape(part)}\.weight', key) for key in state)
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def _unscaled(state: State) -> list[int]:

@@ -104,15 +104,15 @@ class Blend(nn.Module):
         """q and k ``(B, W, H, N, (l + 1) d)`` and biases such that the plain logits equal the blended ones."""
         terms: tuple[Term, ...] = ((1.0, inputs.q, inputs.k),)
         handed: tuple[PairBias, ...] = ()
-        own = inputs.biases
+        own_biases = inputs.biases
         if self.align is not None:
             alpha = self._share(carry)
             before, handed = carry[self.stream]
             terms = (*((c * (1 - alpha), q, k) for c, q, k in before), (alpha, inputs.q, inputs.k))
             handed = tuple(bias.scaled(1 - alpha) for bias in handed)
             if self.bias_mode == 'blend':
-                own = tuple(bias.scaled(alpha) for bias in own)
-        biases = merged((*handed, *own))
+                own_biases = tuple(bias.scaled(alpha) for bias in own_biases)
+        biases = merged((*handed, *own_biases))
         handed_on = (terms, () if self.bias_mode == 'after' else biases)
         q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
         k = torch.cat([k for *_, k in terms], dim=-1)
@@ -136,8 +136,8 @@ class Blend(nn.Module):
     def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""
         biased = (lambda s: s) if bias is None else (lambda s: s + bias)
-        own = biased(scores) if self.bias_mode == 'blend' else scores
-        blended = own if self.align is None else self._blend(self.align, own, site, carry)
+        now = biased(scores) if self.bias_mode == 'blend' else scores
+        blended = now if self.align is None else self._blend(self.align, now, site, carry)
         logits = blended if self.bias_mode == 'blend' else biased(blended)
         return logits, self._hand_on(blended if self.bias_mode == 'after' else logits, site, carry)
 
@@ -145,17 +145,17 @@ class Blend(nn.Module):
         """The carry with the scores and where they are; masks are not handed on."""
         return carrying(carry, self.stream, (scores, Site(site.layout, site.keys)))
 
-    def _blend(self, align: Align, own: Tensor, site: Site, carry: Carry) -> Tensor:
+    def _blend(self, align: Align, now: Tensor, site: Site, carry: Carry) -> Tensor:
         handed, source = carry[self.stream]
-        before, known = align(handed, source, site, own.shape[2])
-        if before.shape != own.shape:
+        before, known = align(handed, source, site, now.shape[2])
+        if before.shape != now.shape:
             raise ValueError(
                 f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '
-                f"{tuple(own.shape)} (B, W, H, Nq, Nk); give the plug fewer layers, or stage_transition='reset'"
+                f"{tuple(now.shape)} (B, W, H, Nq, Nk); give the plug fewer layers, or stage_transition='reset'"
             )
         alpha = self._share(carry)
-        blended = torch.lerp(before.to(own.dtype), own, alpha.to(own.dtype) if isinstance(alpha, Tensor) else alpha)
-        return blended if known is None else torch.where(known, blended, own)
+        blended = torch.lerp(before.to(now.dtype), now, alpha.to(now.dtype) if isinstance(alpha, Tensor) else alpha)
+        return blended if known is None else torch.where(known, blended, now)
 
     def _share(self, carry: Carry) -> Tensor | float:
         return carry[self.alpha] if isinstance(self.alpha, str) else self.alpha()

@@ -78,9 +78,9 @@ def align_tokens(scores: Tensor, source: Site, site: Site, heads: int) -> tuple[
         raise TypeError(f'{before} and {now}: tokens of shifted windows alone are found again')
     window_WN, place_WN = _find_tokens(before, now, scores.device)
     # Advanced indices around the slice of heads: B W N N H.
-    found = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]
+    gathered = scores.movedim(2, -1)[:, window_WN[:, :, None], place_WN[:, :, None], place_WN[:, None, :]]
     known_WNN = window_WN[:, :, None] == window_WN[:, None, :]
-    return found.movedim(-1, 2), known_WNN[:, None]
+    return gathered.movedim(-1, 2), known_WNN[:, None]
 
 
 @cached(16)

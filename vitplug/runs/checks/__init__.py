@@ -29,8 +29,8 @@ def check_training(cfg) -> list[str]:
     if not has_begun(cfg):
         check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') is True else 'load_from')
     check_writable(cfg.work_dir)
-    found = check_data(cfg, splits=('train', 'val'))
-    return [*found, *long_schedules(cfg), *unexpected_batch(cfg), *unused_strategy(cfg)]
+    remarks = check_data(cfg, splits=('train', 'val'))
+    return [*remarks, *long_schedules(cfg), *unexpected_batch(cfg), *unused_strategy(cfg)]
 
 
 def _check_run(cfg) -> None:
@@ -41,14 +41,7 @@ def _check_run(cfg) -> None:
 
 
 def check_testing(cfg) -> list[str]:
-    """Checks a merged config before a test.
-
-    Returns:
-        Remarks for the log.
-
-    Raises:
-        ValueError, OSError or ImportError: as the single checks below say.
-    """
+    """The same as :func:`check_training`, before a test."""
     _check_run(cfg)
     check_weights(cfg.load_from, option='CHECKPOINT')
     return [*check_data(cfg, splits=('test',)), *unused_strategy(cfg)]

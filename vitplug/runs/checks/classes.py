@@ -31,31 +31,33 @@ class Complaint:
         return f'{self.setting} {self.reason}'
 
 
-def class_complaints(cfg, found: Mapping[str, Classes]) -> Iterator[Complaint]:
+def class_complaints(cfg, classes_by_path: Mapping[str, Classes]) -> Iterator[Complaint]:
     """Compares the classes of a config's data sets with each other and with every setting that counts them.
 
     Args:
         cfg: The config.
-        found: Classes by the place of their data set, such as ``'train_dataloader.dataset'``, the training
+        classes_by_path: Classes by the place of their data set, such as ``'train_dataloader.dataset'``, the training
             first; data sets with unknown classes are left out.
     """
     task = TASKS.get(cfg.default_scope)
-    if task is None or not found:
+    if task is None or not classes_by_path:
         return
     counts = task.class_counts
     model = list(_model_parts(cfg, counts))
     if cfg.get('model') and not model:
         return  # a model for something else than the classes of its data
-    others = [Complaint(path, f'has other classes: {difference}') for path, difference in other_classes(found)]
+    others = [
+        Complaint(path, f'has other classes: {difference}') for path, difference in other_classes(classes_by_path)
+    ]
     if others:
         yield from others
         return
-    classes = next(iter(found.values()))
-    splits = dict.fromkeys(path.partition('_dataloader')[0] for path in found)
+    classes = next(iter(classes_by_path.values()))
+    splits = dict.fromkeys(path.partition('_dataloader')[0] for path in classes_by_path)
     metrics = (part for split in splits for part in _parts(cfg, f'{split}_evaluator', METRICS))
     yield from _compare(counts.model, model, classes)
     yield from _compare(counts.metrics, metrics, classes)
-    yield from _compare(counts.dataset, (_metainfo(cfg, path) for path in found), classes)
+    yield from _compare(counts.dataset, (_metainfo(cfg, path) for path in classes_by_path), classes)
 
 
 def count_of_model(cfg) -> int | None:
@@ -106,7 +108,7 @@ def _misfit(place: Place, part: Part, classes: Classes) -> str | None:
     if count is None or expected is None or place.measure.fits(count, expected):
         return None
     is_number = not isinstance(value, list | tuple) or place.measure is UP_TO
-    told = f'= {value!r}' if is_number else f'has {count} entries'
+    stated = f'= {value!r}' if is_number else f'has {count} entries'
     if place.key not in part.settings:
-        told = f'is not set, and the default of {part.kind.__name__} is {value!r}'
-    return f'{told}: {place.measure.advice.format(expected)}'
+        stated = f'is not set, and the default of {part.kind.__name__} is {value!r}'
+    return f'{stated}: {place.measure.advice.format(expected)}'

@@ -39,14 +39,14 @@ def check_data(cfg, splits: tuple[str, ...]) -> list[str]:
         ValueError: if annotations are broken or do not match the images, if files lack classes, or if a setting counts
             other classes than the data has; names every such setting and what to set it to.
     """
-    found, remarks = {}, []
+    classes_by_path, remarks = {}, []
     for split in splits:
         classes, said = check_split(cfg, split)
-        found |= classes
+        classes_by_path |= classes
         remarks += said
-    complaints = list(class_complaints(cfg, found))
+    complaints = list(class_complaints(cfg, classes_by_path))
     if complaints:
-        first = next(iter(found.values()))
+        first = next(iter(classes_by_path.values()))
         raise ValueError(f'the data has {len(first)} classes ({first}): {"; ".join(map(str, complaints))}')
     return remarks
 
@@ -64,21 +64,21 @@ def check_split(cfg, split: str) -> tuple[dict[str, Classes], list[str]]:
     Raises:
         FileNotFoundError, ValueError: as `check_data` says.
     """
-    found, remarks = {}, []
+    classes_by_path, remarks = {}, []
     for path, dataset in loader_leaves(cfg, split):
         with _help_for_missing(cfg, dataset):
             content = check_dataset(dataset, cfg.default_scope)
         classes, remark = check_classes(dataset, cfg.default_scope, path, content)
-        found |= {path: classes} if classes else {}
+        classes_by_path |= {path: classes} if classes else {}
         remarks += [remark] if remark else []
     for metric in as_list(cfg.get(f'{split}_evaluator')):
         with _help_for_missing(cfg, metric):
             content = check_evaluated(metric, max_pixels(cfg), f'{split}_evaluator')
         for path, dataset in loader_leaves(cfg, split):
             counts = counts_categories(_dataset_class(dataset, cfg.default_scope))
-            if counts and path in found and isinstance(content, Mapping) and 'categories' in content:
-                check_categories(found[path], content, metric['ann_file'], path)
-    return found, remarks
+            if counts and path in classes_by_path and isinstance(content, Mapping) and 'categories' in content:
+                check_categories(classes_by_path[path], content, metric['ann_file'], path)
+    return classes_by_path, remarks
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from vitplug.files.named import is_sharded
 from vitplug.registry import HOOKS
 
 from ..processes import any_process
+from ..saving.checkpoint_checks import bare_model, check_checkpoint
 from ..saving.data_note import NOTE, Note, note_data
-from ..saving.fit import bare_model, check_checkpoint
 from ..saving.folders import ANNOUNCED, checkpoint_folder, last_checkpoint
 from .checkpoint_fit import CheckpointFitHook
 from .non_finite import is_finite, local
@@ -93,7 +93,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         if '://' not in self.out_dir:
             os.makedirs(self.out_dir, exist_ok=True)
         self.folders = {folder: identity(folder) for folder in (self.out_dir, runner.work_dir)}
-        AtomicBackend.held = {os.path.abspath(folder): found for folder, found in self.folders.items() if found}
+        AtomicBackend.held = {os.path.abspath(folder): held for folder, held in self.folders.items() if held}
         self.keep_ckpt_ids, self.doubtful_ids = kept, doubtful
         runner.message_hub.update_info(WRITTEN, self.written)
         self._remove_later(map(self.filename_tmpl.format, self._surplus()))
@@ -140,9 +140,9 @@ class CheckpointHook(MMEngineCheckpointHook):
         """Whether a record names a best checkpoint in a folder."""
         if not isinstance(path, str):
             return False
-        place, name = os.path.split(path)
+        parent, name = os.path.split(path)
         suffix = os.path.splitext(self.filename_tmpl)[1]
-        return os.path.realpath(place) == folder and name.startswith('best_') and name.endswith(suffix)
+        return os.path.realpath(parent) == folder and name.startswith('best_') and name.endswith(suffix)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Adds a note of the training data, and the gradients summed up so far; none after an optimizer's step."""
@@ -350,14 +350,14 @@ def waiting_gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     DistributedDataParallel exchanges them in the last iteration before a step; until then each process has its own, and
     their mean leads to the same step.
     """
-    own = {name: p for name, p in bare_model(model).named_parameters() if p.requires_grad}
-    if isinstance(model, DistributedDataParallel) and any_process(any(p.grad is not None for p in own.values())):
-        means = {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in own.items()}
+    parameters = {name: p for name, p in bare_model(model).named_parameters() if p.requires_grad}
+    if isinstance(model, DistributedDataParallel) and any_process(any(p.grad is not None for p in parameters.values())):
+        means = {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in parameters.items()}
         for mean in means.values():
             all_reduce(mean, 'mean')
         return {name: mean.cpu() for name, mean in means.items()}
     # Shards are gathered, or written, where they are.
-    return {name: p.grad if local(p) is not p else p.grad.cpu() for name, p in own.items() if p.grad is not None}
+    return {name: p.grad if local(p) is not p else p.grad.cpu() for name, p in parameters.items() if p.grad is not None}
 
 
 def _resumed_from(runner) -> str | None:

@@ -5,7 +5,7 @@ from mmengine.runner import Runner
 
 from vitplug.registry import HOOKS
 
-from ..saving.fit import check_checkpoint
+from ..saving.checkpoint_checks import check_checkpoint
 
 
 @HOOKS.register_module()

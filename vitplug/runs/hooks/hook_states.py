@@ -46,9 +46,9 @@ class HookStatesHook(Hook):
         """Lets early stopping decide before a checkpoint holds what was validated."""
         early = [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
         others = [hook for hook in runner.hooks if hook not in early]
-        place = next((n for n, hook in enumerate(others) if isinstance(hook, CheckpointHook)), len(others))
+        position = next((n for n, hook in enumerate(others) if isinstance(hook, CheckpointHook)), len(others))
         # Another list: mmengine is going through the one that there is.
-        runner._hooks = [*others[:place], *early, *others[place:]]
+        runner._hooks = [*others[:position], *early, *others[position:]]
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Gives hooks their states back, and says which have none."""

@@ -17,7 +17,7 @@ from vitplug.registry import HOOKS
 from vitplug.tasks import LABELS
 
 from ..processes import any_process
-from ..saving.fit import IN_A_ROW
+from ..saving.checkpoint_checks import IN_A_ROW
 from ..saving.folders import last_checkpoint
 
 RECORDS = 'non_finite.jsonl'

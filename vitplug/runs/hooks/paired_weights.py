@@ -13,7 +13,7 @@ from torch import Tensor
 from vitplug.registry import HOOKS
 
 from ..data.randomness import own_randomness
-from ..saving.fit import bare_model
+from ..saving.checkpoint_checks import bare_model
 
 
 @HOOKS.register_module()
@@ -78,8 +78,8 @@ def without_plugs(node: Any) -> Any:
 
 def take_over(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> int:
     """Copies weights of the same name and shape into a model; returns their number."""
-    own = model.state_dict()
-    common = [name for name, weight in weights.items() if name in own and own[name].shape == weight.shape]
+    state = model.state_dict()
+    common = [name for name, weight in weights.items() if name in state and state[name].shape == weight.shape]
     for name in common:
-        own[name].copy_(weights[name])
+        state[name].copy_(weights[name])
     return len(common)

@@ -56,23 +56,23 @@ class PlugValuesHook(Hook):
         if not self.backbones or not self.every_n_train_iters(runner, self.interval):
             return
         with whole_plugs(runner.model):
-            found = {
+            scalars = {
                 f'{prefix}.{name}' if len(self.backbones) > 1 else name: number.detach().clone()
                 for prefix, backbone in self.backbones.items()
                 for name, number in as_scalars(backbone.learned_values())
             }
         # At once: on a GPU each number by itself would wait for all work before it.
-        numbers = torch.stack([number.float() for number in found.values()]).tolist()
-        runner.visualizer.add_scalars(dict(zip(found, numbers, strict=True)), step=runner.iter + 1)
+        numbers = torch.stack([number.float() for number in scalars.values()]).tolist()
+        runner.visualizer.add_scalars(dict(zip(scalars, numbers, strict=True)), step=runner.iter + 1)
 
 
 def as_scalars(values: Mapping[str, Mapping[int | None, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Names of scalars and their values, without axes, of what :meth:`PluggedModel.learned_values` gives."""
     for name, by_block in values.items():
         for index, value in by_block.items():
-            place = 'all_blocks' if index is None else f'block_{index:02}'
+            block = 'all_blocks' if index is None else f'block_{index:02}'
             if value.numel() == 1:
-                yield f'{name}/{place}', value.squeeze()
+                yield f'{name}/{block}', value.squeeze()
             else:
                 for kind, number in (('mean', value.mean()), ('min', value.min()), ('max', value.max())):
-                    yield f'{name}.{kind}/{place}', number
+                    yield f'{name}.{kind}/{block}', number

@@ -10,7 +10,7 @@ from vitplug.registry import HOOKS
 from ..data.order import Share, check_order
 from ..data.randomness import MODEL_STREAM, SAMPLE_STREAM, VALIDATION_STREAM, seed_generators
 from ..data.stream import EndlessBatches, PositionedBatches, SeededDataset, rebuilt_loader
-from ..saving.fit import SHARES
+from ..saving.checkpoint_checks import SHARES
 
 
 @HOOKS.register_module()

@@ -19,7 +19,7 @@ from vitplug.config.parts import loader_leaves
 from vitplug.tasks import TASKS
 
 from ..exported import run_exported
-from ..saving.fit import load_for_inference
+from ..saving.checkpoint_checks import load_for_inference
 
 
 class Predictor:
@@ -57,10 +57,10 @@ class Predictor:
             run_exported(self.model, exported, TASKS[cfg.default_scope], str(checkpoint))
         classes, palette = _names_and_colours(meta, dataset)
         self._reader = TRANSFORMS.build(_loader_of(dataset))
-        own = copy.deepcopy(cfg)
-        own.test_dataloader = dict(dataset=copy.deepcopy(dataset))
+        test_cfg = copy.deepcopy(cfg)
+        test_cfg.test_dataloader = dict(dataset=copy.deepcopy(dataset))
         #: Inferencer, drawing and files of results of the task.
-        self.task = TASKS[cfg.default_scope].predictions(own, self.model, classes, palette, score_thr)
+        self.task = TASKS[cfg.default_scope].predictions(test_cfg, self.model, classes, palette, score_thr)
 
     def read(self, path: str | Path) -> np.ndarray:
         """The pixels of an image file, as the config's test pipeline loads them.
@@ -129,10 +129,10 @@ def _test_dataset(cfg: Config) -> dict:
 
 def _loader_of(dataset: Mapping) -> dict:
     pipeline = dataset.get('pipeline') or ()
-    found = [step for step in pipeline if str(step.get('type')).rpartition('.')[2] == 'LoadImageFromFile']
-    if not found:
+    steps = [step for step in pipeline if str(step.get('type')).rpartition('.')[2] == 'LoadImageFromFile']
+    if not steps:
         raise ValueError('test_dataloader.dataset.pipeline: no LoadImageFromFile, with which pictures are read; add it')
-    return dict(found[0])
+    return dict(steps[0])
 
 
 def _names_and_colours(meta: Mapping, dataset: Mapping) -> tuple[list[str] | None, list[tuple[int, ...]]]:

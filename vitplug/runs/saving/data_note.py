@@ -38,7 +38,7 @@ def note_data(cfg, logger: MMLogger) -> Note:
                 noted[path][place.name] = _held_by(place)
             except (OSError, ValueError) as error:
                 logger.warning(f'{place.key}: what it holds is not noted for --resume: {error}')
-    return {path: found for path, found in noted.items() if found}
+    return {path: prints for path, prints in noted.items() if prints}
 
 
 def _held_by(place: Place) -> dict:
@@ -65,12 +65,12 @@ def compare_data(before: object, after: Note, cfg) -> Iterator[str]:
         for path, dataset in loader_leaves(cfg, 'train')
         for place in dataset_places(dataset, cfg.get('default_scope'), path)
     }
-    for path, found in after.items():
+    for path, current in after.items():
         noted = before.get(path)
         if not isinstance(noted, Mapping) or not noted:
             continue
-        for name in {**noted, **found}:
-            was, now = noted.get(name), found.get(name)
+        for name in {**noted, **current}:
+            was, now = noted.get(name), current.get(name)
             if was != now:
                 place = places.get((path, name))
                 where = f'{place.key} ({place.path.absolute()})' if place else shown(f'{path}.{name}')

@@ -10,7 +10,7 @@ from vitplug.errors.stops import CheckpointNotRead
 from vitplug.files.atomic import bring_back
 from vitplug.files.named import is_checkpoint
 
-from .fit import NEEDED_TO_RESUME
+from .checkpoint_checks import NEEDED_TO_RESUME
 
 # Names the first checkpoint of a training from before it is written until `last_checkpoint` names it.
 ANNOUNCED = '.first_checkpoint'
@@ -112,8 +112,8 @@ def announced_checkpoint(work_dir: str, folders: list[Path]) -> str | None:
     if os.path.lexists(Path(work_dir, 'last_checkpoint')) or not announced.is_file():
         return None
     path = announced.read_text(errors='replace').strip()
-    found = [file.resolve() for folder in folders for file in folder.glob('*.pth')]
-    return path if found == [Path(path).resolve()] else None
+    checkpoints = [file.resolve() for folder in folders for file in folder.glob('*.pth')]
+    return path if checkpoints == [Path(path).resolve()] else None
 
 
 def last_checkpoint(work_dir: str | Path) -> Path | None:

@@ -142,11 +142,11 @@ def split(checkpoint: dict[str, Any], model: nn.Module, optimizers: list[torch.o
         model: The sharded model.
         optimizers: The optimizers; the states of only one are split.
     """
-    own = {name: value for name, value in model.state_dict().items() if isinstance(value, DTensor)}
+    sharded = {name: value for name, value in model.state_dict().items() if isinstance(value, DTensor)}
     for key in ('state_dict', 'ema_state_dict', 'gradients'):
         weights = checkpoint.get(key)
         for name, value in weights.items() if isinstance(weights, Mapping) else ():
-            weights[name] = _like(value, own.get(str(name).removeprefix('module.')))
+            weights[name] = _like(value, sharded.get(str(name).removeprefix('module.')))
     states = (checkpoint.get('optimizer') or {}).get('state')
     if len(optimizers) != 1 or not isinstance(states, Mapping):
         return
@@ -156,9 +156,9 @@ def split(checkpoint: dict[str, Any], model: nn.Module, optimizers: list[torch.o
             state.update({name: _like(value, parameters[index]) for name, value in state.items()})
 
 
-def _like(value: Any, own: Any) -> Any:
+def _like(value: Any, sharded: Any) -> Any:
     """A whole tensor in the shards of another one of its shape; anything else as it is."""
-    if not isinstance(value, Tensor) or not isinstance(own, DTensor) or value.shape != own.shape:
+    if not isinstance(value, Tensor) or not isinstance(sharded, DTensor) or value.shape != sharded.shape:
         return value
-    value = value.to(own.device)
-    return distribute_tensor(value, own.device_mesh, own.placements, src_data_rank=None)
+    value = value.to(sharded.device)
+    return distribute_tensor(value, sharded.device_mesh, sharded.placements, src_data_rank=None)

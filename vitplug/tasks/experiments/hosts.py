@@ -65,9 +65,9 @@ def _refuse_others(backbone: Mapping, *allowed: Mapping) -> None:
         ValueError: names the setting and the value.
     """
     for key, value in (item for settings in allowed for item in settings.items()):
-        found = backbone.get(key, value)
-        if found != value and list(_as_tuple(found)) != list(_as_tuple(value)):
-            raise ValueError(f'--base: backbone.{key} = {found!r}: the host of vitplug has {value!r} only')
+        setting = backbone.get(key, value)
+        if setting != value and list(_as_tuple(setting)) != list(_as_tuple(value)):
+            raise ValueError(f'--base: backbone.{key} = {setting!r}: the host of vitplug has {value!r} only')
 
 
 def _as_tuple(value) -> tuple:

@@ -94,20 +94,20 @@ def split_folders(root: Path) -> dict[str, Path]:
     if not root.is_dir():
         raise FileNotFoundError(f'no such data folder: {root}')
     folders = sorted(path for path in root.iterdir() if path.is_dir())
-    found = {}
+    by_split = {}
     for split, names in SPLITS.items():
         matches = [folder for folder in folders if _aliases(names).fullmatch(folder.name)]
         if len(matches) > 1:
             raise ValueError(f'two folders for {split}: {matches[0]} and {matches[1]}: keep one')
         if matches:
-            found[split] = matches[0]
-    missing = [split for split in ('train', 'val') if split not in found]
+            by_split[split] = matches[0]
+    missing = [split for split in ('train', 'val') if split not in by_split]
     if missing:
         raise FileNotFoundError(
             f'{root} has no folder for {" and ".join(missing)}: expected {" and ".join(SPLITS[missing[0]][:2])} or the '
             f'like, found {", ".join(folder.name for folder in folders) or "no folder"}'
         )
-    return found
+    return by_split
 
 
 def _only_folder(root: Path, names: Sequence[str], what: str) -> Path:
@@ -117,19 +117,19 @@ def _only_folder(root: Path, names: Sequence[str], what: str) -> Path:
         FileNotFoundError: if there is none.
         ValueError: if there are several.
     """
-    found = [root / name for name in names if (root / name).is_dir()]
-    if not found:
+    existing = [root / name for name in names if (root / name).is_dir()]
+    if not existing:
         raise FileNotFoundError(f'{root} has no folder of {what}: expected one of {", ".join(names)}')
-    if len(found) > 1:
-        raise ValueError(f'two folders of {what}: {found[0]} and {found[1]}: keep one')
-    return found[0]
+    if len(existing) > 1:
+        raise ValueError(f'two folders of {what}: {existing[0]} and {existing[1]}: keep one')
+    return existing[0]
 
 
 def _files(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
     """Paths of images below a folder, relative to it, in order."""
     check_folder(folder)
-    found = (Path(parent, name) for parent, names in files_below(folder) for name in names)
-    return sorted(str(path.relative_to(folder)) for path in found if path.suffix.lower() in suffixes)
+    paths = (Path(parent, name) for parent, names in files_below(folder) for name in names)
+    return sorted(str(path.relative_to(folder)) for path in paths if path.suffix.lower() in suffixes)
 
 
 # --- detection ---
@@ -178,16 +178,16 @@ def _coco_file(root: Path, split: str, folder: Path) -> Path | None:
     """
     word = _aliases(SPLITS[split])
     named = [*root.glob('*.json'), *root.glob('annotations/*.json')]
-    found = sorted(path for path in named if any(map(word.fullmatch, re.split(r'[^a-zA-Z0-9]+', path.stem))))
-    found += sorted(folder.glob('*.json'))
-    if len(found) > 1:
-        raise ValueError(f'two COCO files for {split}: {found[0]} and {found[1]}: move one elsewhere')
-    if not found and split != 'test':
+    candidates = sorted(path for path in named if any(map(word.fullmatch, re.split(r'[^a-zA-Z0-9]+', path.stem))))
+    candidates += sorted(folder.glob('*.json'))
+    if len(candidates) > 1:
+        raise ValueError(f'two COCO files for {split}: {candidates[0]} and {candidates[1]}: move one elsewhere')
+    if not candidates and split != 'test':
         raise FileNotFoundError(
             f'no annotations for {split}: expected a COCO file such as {root}/annotations/instances_{split}.json or '
             f'{folder}/_annotations.coco.json'
         )
-    return found[0] if found else None
+    return candidates[0] if candidates else None
 
 
 def _read_coco(path: Path) -> dict:
@@ -239,9 +239,9 @@ def _image_prefix(root: Path, folder: Path, path: Path, content: Mapping) -> str
         FileNotFoundError: if the first image is in none of those it may be in.
     """
     name = content['images'][0]['file_name']
-    for place in (folder, folder.parent, root):
-        if (place / name).is_file():
-            prefix = str(place.relative_to(root))
+    for parent in (folder, folder.parent, root):
+        if (parent / name).is_file():
+            prefix = str(parent.relative_to(root))
             return '' if prefix == '.' else f'{prefix}/'
     raise FileNotFoundError(f'{path}: its image {name} is neither in {folder} nor in {folder.parent} nor in {root}')
 
@@ -339,18 +339,18 @@ def _class_names(labels: Mapping[int, Path], names: Sequence[str]) -> tuple[str,
     Raises:
         ValueError: if labels are no indices of classes.
     """
-    found = sorted(labels.keys() - {IGNORED_LABEL})
-    expected = range(len(names) or len(found))
-    outside = [label for label in found if label not in expected]
+    present = sorted(labels.keys() - {IGNORED_LABEL})
+    expected = range(len(names) or len(present))
+    outside = [label for label in present if label not in expected]
     if outside or len(expected) < 2:
         example = labels[outside[0]] if outside else next(iter(labels.values()))
         many = f'{len(names)} names' if names else 'no names'
         raise ValueError(
-            f'masks have the labels {_some(found)} ({IGNORED_LABEL} is ignored), e.g. {example}, with {many} of '
+            f'masks have the labels {_some(present)} ({IGNORED_LABEL} is ignored), e.g. {example}, with {many} of '
             'classes: expected indices from 0 without a gap, two at least; number the classes 0, 1, 2 ..., or name all '
             'of them with --classes'
         )
-    return tuple(names) or tuple(f'class_{label}' for label in found)
+    return tuple(names) or tuple(f'class_{label}' for label in present)
 
 
 def _some(labels: Sequence[int]) -> str:
@@ -377,14 +377,14 @@ def read_classification(root: Path) -> OwnData:
     if len(classes) < 2:
         raise FileNotFoundError(f'{folders["train"]} has {len(classes)} class folders: expected at least two')
     splits = {}
-    for split, found in names.items():
-        differing = sorted(set(found) ^ set(classes))
+    for split, in_split in names.items():
+        differing = sorted(set(in_split) ^ set(classes))
         if differing:
             raise ValueError(
                 f'{folders[split]} and {folders["train"]} differ in the class folders {", ".join(differing)}: both '
                 'need all of them'
             )
-        counts = {name: _num_images(folders[split] / name) for name in found}
+        counts = {name: _num_images(folders[split] / name) for name in in_split}
         empty = [name for name, count in counts.items() if not count]
         if empty:
             raise ValueError(f'class folders without images in {folders[split]}: {", ".join(empty[:SHOWN_EXAMPLES])}')

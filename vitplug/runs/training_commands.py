@@ -36,7 +36,7 @@ from .hooks.validation_loss import ValidationLossHook
 from .launch import is_first_process, start_processes
 from .options import test_config, test_parser, train_config, train_parser
 from .restarts import go_on, meet, start_alike
-from .saving.fit import bare_model
+from .saving.checkpoint_checks import bare_model
 from .saving.folders import check_run_folders, choose_start, older_checkpoint_named, run_folders
 from .saving.lock import only_training
 

@@ -90,20 +90,20 @@ def measure_parts(args: argparse.Namespace, parts: Sequence[str]) -> None:
     """Measures some parts, prints their tables and writes the files."""
     where = machine(args.device)
     print(f'{", ".join(where.values())}; {args.dtype}; medians of {args.rounds} rounds or more\n', flush=True)
-    found = {kind: [] for kind in ('tables', *SUMMARIES)}
+    measured = {kind: [] for kind in ('tables', *SUMMARIES)}
     for part in (part for part in PARTS if part in parts):
         for result in RUNNERS[part](args):
             if part in SUMMARIES:
-                found[part].append(result)
+                measured[part].append(result)
             else:
-                found['tables'].append(result)
+                measured['tables'].append(result)
                 print(f'{as_text(result)}\n', flush=True)
             # Save after every result: a later failure loses nothing.
-            save(args.out, where, **found)
+            save(args.out, where, **measured)
     for part, summarize in SUMMARIES.items():
-        if found[part]:
-            print(f'{summarize(found[part])}\n')
-    for path in (save(args.out, where, **found), *draw(args.out, where, found['tables'])):
+        if measured[part]:
+            print(f'{summarize(measured[part])}\n')
+    for path in (save(args.out, where, **measured), *draw(args.out, where, measured['tables'])):
         print(f'written: {path}')
 
 

@@ -1,22 +1,20 @@
 """The command behind `tools/analysis_tools/robustness.py`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from vitplug.analysis.study.drawing import FORMATS
+from vitplug.analysis.study.options import add_out, add_settings
 from vitplug.analysis.study.store import check_folder, open_store
-from vitplug.commands import add_device, call, command_parser
-from vitplug.config.options import add_allow_changes, add_options
+from vitplug.commands import call, command_parser
 from vitplug.config.reading import CONFIG_HELP
-from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
+from vitplug.errors.one_line import one_line_ends
 from vitplug.files.readers import refuse_code_in_files
 
-from . import pictures, results
+from . import curves_and_examples, results
 from .attacks import check_epsilon
 from .columns import read_columns
 from .run import calibrate, check_attacks, check_same_images, identity, run
@@ -30,17 +28,11 @@ CALIBRATED = 'cb-table8'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Tests how robust trained models are.
-
-    A wrong setting ends in one line and exit status 2, a checkpoint that cannot be read in 66, a full disk in 74,
-    Ctrl-C in 75.
-    """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    """Tests how robust trained models are."""
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
-        out = Path(args.out)
+    with one_line_ends(args.out, GOES_ON):
         pairs, options = _pairs(args.models), _options(args)
-        check_folder(out)
+        check_folder(args.out)
         refuse_code_in_files()
         columns = read_columns(pairs, args.timm, args.cfg_options, args.device, args.allow_changes)
         for column in columns:
@@ -48,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         images = check_same_images(columns, args.num)
         # Refuses what is missing; the calibrated size comes later.
         choose_suites(args.suite, columns, replace(options, epsilons=options.epsilons or _to_be_found(args)))
-        with open_store(out, identity(columns, images, args.seed, options)) as store:
+        with open_store(args.out, identity(columns, images, args.seed, options)) as store:
             remarks = []
             if args.calibrate is not None:
                 epsilon, accuracy = calibrate(columns[0], images, args.calibrate, store)
@@ -58,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 )
                 options = replace(options, epsilons=sorted({*options.epsilons, epsilon}))
             suites = choose_suites(args.suite, columns, options)
-            conditions = [condition for found in suites.values() for condition in found]
+            conditions = [condition for of_suite in suites.values() for condition in of_suite]
             remarks += check_attacks(columns, conditions, images)
             for remark in remarks:
                 print(remark)
@@ -73,12 +65,14 @@ def main(argv: Sequence[str] | None = None) -> None:
                 remarks=remarks,
             )
             names = [name for name in suites if name in SUITES]
-            results.write(out, numbers, columns, names, options, about)
-            drawn = pictures.write(out, numbers, suites, columns, options, images, args.seed, args.format)
+            results.write(args.out, numbers, columns, names, options, about)
+            drawn = curves_and_examples.write(
+                args.out, numbers, suites, columns, options, images, args.seed, args.format
+            )
     for name in names:
         print(f'\n{results.table(name, numbers, columns, options)}')
     print(f'\n{len(images)} images; {results.INTERVALS}')
-    print(f'{len(drawn)} pictures, {results.JSON} and {results.CSV} in {out}')
+    print(f'{len(drawn)} pictures, {results.JSON} and {results.CSV} in {args.out}')
 
 
 def _to_be_found(args: argparse.Namespace) -> tuple[float, ...]:
@@ -156,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         help='a model of timm and a file with its weights as a further column',
     )
     parser.add_argument('--suite', nargs='+', required=True, choices=[*SUITES, ALL], help='what to test')
-    parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
+    add_out(parser)
     parser.add_argument('--num', type=int, metavar='N', help='images, evenly spaced (default: all)')
     parser.add_argument('--repeats', type=int, default=REPEATS, metavar='N', help=f'of noise (default {REPEATS})')
     parser.add_argument('--seed', type=int, default=0, help='of noise and corruptions (default 0)')
@@ -206,7 +200,5 @@ def _parser() -> argparse.ArgumentParser:
         '--imagenet-c', type=Path, metavar='DIR', help="corruptions: ImageNet-C's files, DIR/CORRUPTION/SEVERITY/CLASS"
     )
     parser.add_argument('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
-    add_device(parser)
-    add_options(parser)
-    add_allow_changes(parser)
+    add_settings(parser)
     return parser

@@ -28,14 +28,16 @@ def curves(
     suite: str, value: str, numbers: Sequence[Number], columns: Sequence[Column], options: Options
 ) -> Figure | None:
     """Scores over the strength of each kind of change, a panel each, with bands of their intervals; None for none."""
-    own = [n for n in numbers if (n.suite, n.value, n.quantity) == (suite, value, SCORE)]
-    families = dict.fromkeys(n.condition.family for n in own if n.condition.family)
-    families = [name for name in families if len({n.condition.strength for n in own if n.condition.family == name}) > 1]
+    drawn = [n for n in numbers if (n.suite, n.value, n.quantity) == (suite, value, SCORE)]
+    families = dict.fromkeys(n.condition.family for n in drawn if n.condition.family)
+    families = [
+        name for name in families if len({n.condition.strength for n in drawn if n.condition.family == name}) > 1
+    ]
     if not families:
         return None
     figure, axes = drawing.panels(len(families), title_of(suite, options), columns=4, inches=(3.1, 2.6))
     for ax, family in zip(axes, families, strict=True):
-        shown = [n for n in own if n.condition.family == family or (n.condition == CLEAN and family not in OWN_SCALE)]
+        shown = [n for n in drawn if n.condition.family == family or (n.condition == CLEAN and family not in OWN_SCALE)]
         for column, colour, marker in zip(columns, cycle(COLOURS), cycle(MARKERS)):
             _line(ax, [n for n in shown if n.model == column.label], column.label, colour, marker)
         ax.set_title(family, fontsize=9)

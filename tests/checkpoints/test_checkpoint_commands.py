@@ -11,7 +11,7 @@ from cases import randomize, swin, vit
 from safetensors.torch import load_file
 
 from vitplug.checkpoints import read_checkpoint
-from vitplug.checkpoints.cli import convert_main, publish_main
+from vitplug.checkpoints.checkpoint_commands import convert_main, publish_main
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'
 

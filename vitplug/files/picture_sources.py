@@ -86,16 +86,16 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
         FileNotFoundError: If there is no such file or folder, or a folder has none of them.
         ValueError: If a file has the suffix of neither.
     """
-    found, names = {}, Names()
+    sources, names = {}, Names()
     for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f'no such image, video or folder: {path}')
         below = _files_in(path) if path.is_dir() else [(path, path.name)]
         for file, name in below:
-            if (itself := file.resolve()) not in found:
+            if (itself := file.resolve()) not in sources:
                 source = Source(file, os.path.splitext(name)[0])
-                found[itself] = replace(source, name=names.free(source))
-    return list(found.values())
+                sources[itself] = replace(source, name=names.free(source))
+    return list(sources.values())
 
 
 def _files_in(folder: Path) -> list[tuple[Path, str]]:

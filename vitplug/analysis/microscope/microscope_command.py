@@ -1,7 +1,6 @@
 """The command behind `tools/analysis_tools/microscope.py`."""
 
 import argparse
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,17 +8,16 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vitplug.analysis.study.observed import BASELINE, MODEL
-from vitplug.analysis.study.options import model_config
 from vitplug.analysis.study.subject import Subject
 from vitplug.commands import add_device, call
-from vitplug.config.options import add_allow_changes, add_options, config_parser
-from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
+from vitplug.config.options import add_allow_changes, add_options, model_parser
+from vitplug.errors.one_line import one_line_ends
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_new_file
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.progress import spoken
+from vitplug.runs.checks.model import model_config
 from vitplug.tasks import TASKS
 
 from .data import observe
@@ -30,11 +28,10 @@ PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmse
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Writes the report. A wrong setting or file gives a one-line error and exit status 2, Ctrl-C 75."""
-    argv = sys.argv[1:] if argv is None else argv
+    """Writes the report."""
     args = _parser().parse_args(argv)
     start = time.monotonic()
-    with one_line_errors(*SETTINGS), explained_writes(args.out.parent), interruptible('nothing was written'):
+    with one_line_ends(args.out.parent, 'nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
         check_max_mb(args.max_mb, '--max-mb')
         _check_images(args.images)
@@ -99,12 +96,11 @@ def _progress(images: Iterable) -> Iterable:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = config_parser(
+    parser = model_parser(
         'microscope',
         'Write one HTML file that shows what a model sees: attention of every token on the image, measures '
         'by depth and head, receptive field, and what differs from a baseline. It opens without a network.',
     )
-    parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
     parser.add_argument(
         '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='model to compare with, such as one without plugs'

@@ -4,15 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitplug.config.checks import check_no_pickles
-from vitplug.config.options import add_allow_changes, add_options, config_parser
-from vitplug.config.reading import read_config
+from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
-from vitplug.files.named import check_weights
-from vitplug.files.pictures import find_sources
+from vitplug.files.picture_sources import find_sources
 from vitplug.files.readers import refuse_code_in_files
-from vitplug.tasks import check_scope
+from vitplug.runs.checks.model import model_config
 
 from .formats import FORMATS
 from .run import Request, export_model
@@ -26,10 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS), explained_writes(str(args.out.parent)):
-        cfg = read_config(args.config, args.cfg_options)
-        check_scope(cfg)
-        check_weights(args.checkpoint, option='CHECKPOINT')
-        check_no_pickles(cfg)
+        cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         refuse_code_in_files()
         request = Request(
             cfg,
@@ -49,10 +43,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = config_parser(
+    parser = model_parser(
         'export', 'Export a trained model as one file, compare it with PyTorch, and remove it if it differs.'
     )
-    parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--out', required=True, type=Path, metavar='FILE', help='new file; FILE.json is written, too')
     parser.add_argument('--format', default='onnx', help=f'one of {", ".join(FORMATS)} (default onnx)')
     parser.add_argument(

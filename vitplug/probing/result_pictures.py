@@ -52,7 +52,7 @@ def draw_predictions(results: 'Results', subject: Subject, names: Sequence[str])
     items = {index: subject.images['test'][index] for index in shown}
     images = [as_picture(items[index]['inputs'], tuple(items[index]['inputs'].shape[-2:])) for index in shown]
     truths = [subject.kind.label(items[index]['data_samples']) for index in shown]
-    predictions = [(label, [found[f'{PICTURE} {index}'] for index in shown]) for label, found in cells]
+    predictions = [(label, [cell[f'{PICTURE} {index}'] for index in shown]) for label, cell in cells]
     if subject.kind.dense:
         return _draw_maps(images, truths, predictions, names, _palette(subject, len(names)))
     return _draw_classes(images, truths, predictions, names)
@@ -62,9 +62,9 @@ def _draw_classes(images: Sequence, truths: Sequence, predictions: Sequence, nam
     figure = Figure(figsize=(1.9 * len(images), 2.3 + 0.2 * len(predictions)), layout='constrained')
     for column, ax in enumerate(figure.subplots(1, len(images), squeeze=False)[0]):
         _show(ax, images[column], names[int(truths[column])])
-        for line, (label, found) in enumerate(predictions):
-            right = int(found[column]) == int(truths[column])
-            text = f'{label}: {names[int(found[column])]}'
+        for line, (label, predicted) in enumerate(predictions):
+            right = int(predicted[column]) == int(truths[column])
+            text = f'{label}: {names[int(predicted[column])]}'
             ax.text(
                 0.0, -0.06 - 0.11 * line, text, transform=ax.transAxes, fontsize=8, va='top',
                 color=RIGHT if right else WRONG, weight='normal' if right else 'bold',
@@ -79,9 +79,9 @@ def _draw_maps(
     height = images[0].shape[0] / images[0].shape[1]
     figure = Figure(figsize=(2.2 * len(images) + 0.4, 2.2 * height * len(rows) + 0.9), layout='constrained')
     axes = figure.subplots(len(rows), len(images), squeeze=False)
-    for line, (label, found) in enumerate(rows):
+    for line, (label, maps) in enumerate(rows):
         for column, ax in enumerate(axes[line]):
-            picture = images[column] if found is None else _painted(np.asarray(found[column]), palette)
+            picture = images[column] if maps is None else _painted(np.asarray(maps[column]), palette)
             _show(ax, picture, '')
         axes[line][0].set_ylabel(label, fontsize=9)
     seen = sorted({int(label) for truth in truths for label in np.unique(truth) if label < len(names)})
@@ -105,7 +105,7 @@ def _show(ax: Axes, picture: np.ndarray, title: str) -> None:
 
 def _palette(subject: Subject, count: int) -> np.ndarray:
     """Colours of the classes, ``(C, 3)``, of the data set or of matplotlib."""
-    found = subject.images['test'].metainfo.get('palette')
-    if found is not None and len(found) >= count:
-        return np.array(found)[:count]
+    palette = subject.images['test'].metainfo.get('palette')
+    if palette is not None and len(palette) >= count:
+        return np.array(palette)[:count]
     return np.array([255 * np.array(colormaps['tab20'](index % TAB)[:3]) for index in range(count)]).round()

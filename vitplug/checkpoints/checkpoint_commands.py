@@ -62,9 +62,9 @@ def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_
         choices = ' or '.join(f'--prefix {choice}' for choice in error.choices)
         raise ValueError(f'{source}: several networks in one file: choose one with {choices}') from error
     except Nameless as error:
-        _, found = recognise(state)
-        outside = found and not prefix and not any(key.startswith('backbone.') for key in error.keys)
-        advice = f'; --prefix {found} converts the backbone alone' if outside else ''
+        _, inner_prefix = recognise(state)
+        outside = inner_prefix and not prefix and not any(key.startswith('backbone.') for key in error.keys)
+        advice = f'; --prefix {inner_prefix} converts the backbone alone' if outside else ''
         raise ValueError(f'{source}: {error}{advice}') from error
     except WRONG_SHAPES as error:
         raise ValueError(f'{source}: {error}') from error

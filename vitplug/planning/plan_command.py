@@ -122,8 +122,8 @@ def _beside(cfg: Config, plan: Plan, args: argparse.Namespace) -> Iterator[str]:
 def _scaling_rows(plan: Plan, total: int) -> list[tuple[str, ...]]:
     """A fixed total batch on more and more nodes, by both strategies."""
     rows = [('strategy', 'nodes', 'images a GPU', 'GiB', 'compute, ms', 'sending, ms', 'share')]
-    found = (scaling_row(plan, strategy, nodes, total) for strategy in PASSES for nodes in NODES)
-    return [*rows, *filter(None, found)]
+    possible = (scaling_row(plan, strategy, nodes, total) for strategy in PASSES for nodes in NODES)
+    return [*rows, *filter(None, possible)]
 
 
 def scaling_row(plan: Plan, strategy: str, nodes: int, total: int) -> tuple[str, ...] | None:

@@ -244,8 +244,8 @@ def model_weights(path: str, checkpoint: Mapping, key: str = 'state_dict') -> Or
 
 def _finite_by_design(given: Mapping, model: nn.Module) -> dict[str, Tensor]:
     """The model's own weights, without masks and the like, which hold infinity in every model."""
-    own = model.state_dict()
-    return {name: value for name, value in given.items() if name in own and own[name].isfinite().all()}
+    state = model.state_dict()
+    return {name: value for name, value in given.items() if name in state and state[name].isfinite().all()}
 
 
 def _check_any_fits(path: str, model: nn.Module, given: Mapping) -> None:
@@ -257,10 +257,10 @@ def _check_any_fits(path: str, model: nn.Module, given: Mapping) -> None:
 
 def _check_shapes(path: str, model: nn.Module, given: Mapping) -> None:
     """Checks that nothing would be resized: the optimizer's state would not be."""
-    own = model.state_dict()
-    changed = [name for name in own if name in given and given[name].shape != own[name].shape]
+    state = model.state_dict()
+    changed = [name for name in state if name in given and given[name].shape != state[name].shape]
     if changed:
-        raise _misfit(path, changed, len(own))
+        raise _misfit(path, changed, len(state))
 
 
 def load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> list[str]:
@@ -327,27 +327,27 @@ def _check_settings(
     Raises:
         CheckpointNotRead: if a difference changes results.
     """
-    own = parse_settings(cfg.pretty_text)
-    if own and isinstance(own.get('model'), dict):
+    current = parse_settings(cfg.pretty_text)
+    if current and isinstance(current.get('model'), dict):
         # A test that merges predictions has the model that was trained inside of its own.
-        own['model'] = own['model'].get('module', own['model'])
-    if not settings or not own:
+        current['model'] = current['model'].get('module', current['model'])
+    if not settings or not current:
         logger.warning(
             f'{path} holds no config that could be compared with this one: use the config with which it was trained; '
             'what leaves no trace in weights, such as the number of heads, is not checked'
         )
         return
     sections, listed = compared
-    before, after = (_choose(cfg, sections) for cfg in (settings, own))
-    found = [change for change in compare(before, after, _find_class) if not NO_MATTER.search(change[0])]
-    serious = [change for change in found if not listed.search(change[0])]
+    before, after = (_choose(cfg, sections) for cfg in (settings, current))
+    changes = [change for change in compare(before, after, _find_class) if not NO_MATTER.search(change[0])]
+    serious = [change for change in changes if not listed.search(change[0])]
     if serious and not allow_changes:
         raise CheckpointNotRead(
             f'{path} was trained with other settings than the config has: {list_changes(serious)}: use its config, or '
             'pass --allow-changes if this is meant'
         )
-    if found:
-        logger.warning(f'{path} was trained with other settings than the config has: {list_changes(found)}')
+    if changes:
+        logger.warning(f'{path} was trained with other settings than the config has: {list_changes(changes)}')
 
 
 def _take_batch_size(settings: dict, checkpoint: Mapping, cfg: Config) -> None:
@@ -378,5 +378,5 @@ def _choose(cfg: Mapping, sections: Collection[str]) -> dict[str, Any]:
 
 def _find_class(name: str) -> type | None:
     """The class behind a type in the config of the model that has been built."""
-    found = PLUGS.module_dict.get(name) or MODELS.get(name)
-    return found if isinstance(found, type) else None
+    registered = PLUGS.module_dict.get(name) or MODELS.get(name)
+    return registered if isinstance(registered, type) else None

@@ -1,16 +1,13 @@
 """The command behind `tools/analysis_tools/analyze.py`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from vitplug.commands import call
-from vitplug.config.options import config_parser
-from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
-from vitplug.errors.stops import BadSample
+from vitplug.config.options import model_parser
+from vitplug.errors.one_line import one_line_ends, status_of_skipped
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.runs.checks.model import model_config
 from vitplug.tables import format_table
 
 from . import results
@@ -22,13 +19,13 @@ from .features import CKA, OfGroups
 from .figures import FIGURES
 from .images import find_images
 from .measure import Measure
+from .measures_by_name import ALL, MEASURES, by_all_estimators, choose, choose_edits, choose_figures
 from .observed import BASELINE, MODEL
-from .options import add_baseline, add_images, add_settings, model_config
+from .options import add_baseline, add_images, add_settings
 from .plan import LeftOut, check_images, check_named, finished, identity, plan
 from .run import run
 from .store import check_folder, open_store
 from .subject import Subject
-from .table import ALL, MEASURES, by_all_estimators, choose, choose_edits, choose_figures
 
 IMAGES = 128
 # Each head of each block takes two runs of the model.
@@ -37,18 +34,11 @@ GOES_ON = 'what is measured so far is kept, and the same command goes on'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures a trained model over images.
-
-    Returns:
-        Exit status: 0; 65 if some of the images could not be used, each being named on stderr. A wrong setting ends in
-        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
-    """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    """Measures a trained model over images; the exit status says if all images could be used."""
     args = _parsed(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
-        out = Path(args.out)
+    with one_line_ends(args.out, GOES_ON):
         measures, named_by = _chosen(args)
-        check_folder(out)
+        check_folder(args.out)
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         named = [(MODEL, cfg, args.checkpoint)]
         if args.baseline:
@@ -60,21 +50,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_blocks(args.blocks, subjects)
         usable, skipped = check_images(subjects, paths)
         check_named(measures, subjects, named_by)
-        with open_store(out, identity(subjects, usable)) as store:
+        with open_store(args.out, identity(subjects, usable)) as store:
             jobs, left_out = plan(measures, subjects, store)
             _check_cka(args.cka, [job.measure for job in jobs], left_out)
             _say(left_out)
             run(jobs, subjects, usable, store)
-            found = results.results_of([*jobs, *finished(by_all_estimators(), jobs, subjects, store)])
+            findings = results.results_of([*jobs, *finished(by_all_estimators(), jobs, subjects, store)])
             images = dict(where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped)
             command = call('analyze', argv)
-            pictures = results.write(out, found, subjects, images, left_out, command, args.format)
-    print(results.table(found))
-    print(f'{len(usable)} images; {len(pictures)} pictures, {results.JSON} and {results.CSV} in {out}')
-    if not skipped:
-        return 0
-    print(f'error: {len(skipped)} of {len(paths)} images cannot be used; they are named above', file=sys.stderr)
-    return BadSample.status
+            pictures = results.write(args.out, findings, subjects, images, left_out, command, args.format)
+    print(results.table(findings))
+    print(f'{len(usable)} images; {len(pictures)} pictures, {results.JSON} and {results.CSV} in {args.out}')
+    return status_of_skipped(len(skipped), len(paths), 'images')
 
 
 def _chosen(args: argparse.Namespace) -> tuple[Sequence[Measure], str]:
@@ -125,7 +112,7 @@ class _List(argparse.Action):
         parser.exit()
 
 
-def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     args = parser.parse_args(argv)
     if (args.figure or args.edit) and args.cka != UNBIASED.name:
@@ -138,12 +125,11 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = config_parser(
+    parser = model_parser(
         'analyze',
         'Measure what a trained model does: entropy, distance, similarity, receptive field and more, '
         'over images, with 95 % intervals and pictures. A second call goes on where the first one stopped.',
     )
-    parser.add_argument('checkpoint', help='checkpoint file')
     add_images(parser, num=None, default=f'{IMAGES}; {FEW} with --figure, {EDITED} with --edit')
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument(
@@ -166,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=ESTIMATORS,
         default=UNBIASED.name,
         help='how CKA is estimated: '
-        + '; '.join(f'{name}: {found.words} ({found.source})' for name, found in ESTIMATORS.items())
+        + '; '.join(f'{name}: {estimator.words} ({estimator.source})' for name, estimator in ESTIMATORS.items())
         + f' (default {UNBIASED.name})',
     )
     add_baseline(parser)

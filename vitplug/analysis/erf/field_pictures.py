@@ -29,7 +29,7 @@ def biases(results: Sequence[Result]) -> Figure:
         fit = result.bias_fits[block]
         ax.imshow(result.biases[block], cmap=drawing.HEAT)
         drawing.outline(ax, fit)
-        told = drawing.fit_text(fit)
-        ax.set_title(f'{result.field.label}, block {block}\n{told}', fontsize=8)
+        caption = drawing.fit_text(fit)
+        ax.set_title(f'{result.field.label}, block {block}\n{caption}', fontsize=8)
         ax.set_xlabel('tokens', fontsize=8)
     return figure

@@ -1,7 +1,6 @@
 """The command `tools/analysis_tools/erf.py`: effective receptive fields with fitted Gaussians."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,17 +10,16 @@ from vitplug.analysis.measures.reset import RESETS
 from vitplug.analysis.study import plan
 from vitplug.analysis.study.images import SPLITS, find_images
 from vitplug.analysis.study.observed import BASELINE, MODEL
-from vitplug.analysis.study.options import add_baseline, add_images, add_settings, model_config
+from vitplug.analysis.study.options import add_baseline, add_images, add_settings
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject
 from vitplug.commands import call, command_parser
 from vitplug.config.reading import CONFIG_HELP
-from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
-from vitplug.errors.stops import BadSample
+from vitplug.errors.one_line import one_line_ends, status_of_skipped
 from vitplug.files.named import check_weights
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.runs.checks.model import model_config
 
 from .fields import Cropping, fields_of
 from .output import JSON, MAPS, PICTURE, table, write
@@ -32,18 +30,11 @@ GOES_ON = 'the maps so far are kept, and the same command goes on'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures effective receptive fields and fits Gaussians to them.
-
-    Returns:
-        Exit status: 0; 65 if some of the images could not be used, each being named on stderr. A wrong setting ends in
-        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
-    """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    """Measures effective receptive fields with Gaussians; the exit status says if all images could be used."""
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
-        out = Path(args.out)
+    with one_line_ends(args.out, GOES_ON):
         _check(args)
-        check_folder(out)
+        check_folder(args.out)
         subjects = _read_subjects(args)
         configs = [subject.cfg for subject in subjects if isinstance(subject, Subject)]
         if not configs and args.images in SPLITS:
@@ -53,19 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         usable, skipped = plan.check_images(subjects, paths)
         for subject in subjects:
             _check_sizes(subject)
-        with open_store(out, _identity(subjects, usable, args.size)) as store:
+        with open_store(args.out, _identity(subjects, usable, args.size)) as store:
             run(fields, subjects, usable, store)
-            found = [Result.of(field, store, usable, not args.no_bounds) for field in fields]
+            results = [Result.of(field, store, usable, not args.no_bounds) for field in fields]
             images = dict(
                 size=args.size, where=args.images, number=len(usable), files=list(map(str, usable)), skipped=skipped
             )
-            write(out, found, images, call('erf', argv))
-    print(table(found))
-    print(f'{len(usable)} images; {PICTURE}, {JSON} and {MAPS} in {out}')
-    if not skipped:
-        return 0
-    print(f'error: {len(skipped)} of {len(paths)} images cannot be used; they are named above', file=sys.stderr)
-    return BadSample.status
+            write(args.out, results, images, call('erf', argv))
+    print(table(results))
+    print(f'{len(usable)} images; {PICTURE}, {JSON} and {MAPS} in {args.out}')
+    return status_of_skipped(len(skipped), len(paths), 'images')
 
 
 def _read_subjects(args: argparse.Namespace) -> list[Subject | TimmSubject]:
@@ -76,15 +64,15 @@ def _read_subjects(args: argparse.Namespace) -> list[Subject | TimmSubject]:
         (label, model_config(path, weights, option, given), weights) for label, path, weights, option, given in named
     ]
     refuse_code_in_files()
-    found: list[Subject | TimmSubject] = []
+    subjects: list[Subject | TimmSubject] = []
     if args.timm:
         check_weights(args.checkpoint, '--checkpoint')
-        found.append(TimmSubject.read(MODEL, args.timm, args.checkpoint, args.device))
+        subjects.append(TimmSubject.read(MODEL, args.timm, args.checkpoint, args.device))
     of_configs = [Subject.read(*one, args.device, args.allow_changes) for one in configs]
     if args.size:
         for subject in of_configs:
             subject.predictor = Cropping(subject.predictor, tuple(args.size))
-    return found + of_configs
+    return subjects + of_configs
 
 
 def _check(args: argparse.Namespace) -> None:

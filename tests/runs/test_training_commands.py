@@ -9,7 +9,7 @@ import pytest
 
 from vitplug.errors.one_line import one_line_errors
 from vitplug.errors.stops import BadSample, Interrupted, NotStartedAgain, TrainingStopped
-from vitplug.runs.cli import keep_parameter_lists_off_the_terminal, statuses_of_stops
+from vitplug.runs.training_commands import keep_parameter_lists_off_the_terminal, statuses_of_stops
 
 
 def test_expected_errors_end_in_one_line(capsys):

@@ -2,21 +2,20 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mmengine.config import Config
 
-from vitplug.analysis.study.options import model_config
+from vitplug.analysis.study.options import add_out
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.commands import add_device, call
 from vitplug.config.options import add_options, config_parser
-from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, interruptible, one_line_errors
+from vitplug.errors.one_line import one_line_ends
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.runs.checks.data import check_data
+from vitplug.runs.checks.model import model_config
 from vitplug.runs.prediction.predictor import check_device
 from vitplug.stacks import installed
 from vitplug.tasks import TASKS
@@ -51,32 +50,26 @@ class Named:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Probes frozen backbones.
-
-    Returns:
-        Exit status 0. A wrong setting ends in one line and 2, a full disk in 74, Ctrl-C in 75.
-    """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    """Probes frozen backbones; returns exit status 0."""
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out), interruptible(GOES_ON):
-        out = Path(args.out)
+    with one_line_ends(args.out, GOES_ON):
         plan = _plan(args)
         device = check_device(args.device)
         kind = KINDS[args.task]
         named = _models(args, kind)
-        check_folder(out)
+        check_folder(args.out)
         refuse_code_in_files()
         check_data(named[0].cfg, SPLITS)
         extractors = _extractors(args, named, kind, device)
         subjects, names = _subjects(args, named[0].cfg, extractors, kind, device)
         reference = _reference([subject.label for subject in subjects])
-        with open_store(out, _identity(subjects, plan)) as store:
+        with open_store(args.out, _identity(subjects, plan)) as store:
             run(subjects, plan, store, args.cache_gib)
-            found = results.collect(subjects, plan, store, reference)
-            results.write(out, found, subjects, plan, names, call('probe', argv))
-    print(results.table(found, plan))
+            findings = results.collect(subjects, plan, store, reference)
+            results.write(args.out, findings, subjects, plan, names, call('probe', argv))
+    print(results.table(findings, plan))
     counts = ' and '.join(f'{len(subjects[0].images[split])} {split} images' for split in SPLITS)
-    print(f'{plan.seeds} seeds, {counts}; {results.JSON}, {results.CSV} and two pictures in {out}')
+    print(f'{plan.seeds} seeds, {counts}; {results.JSON}, {results.CSV} and two pictures in {args.out}')
     return 0
 
 
@@ -121,29 +114,29 @@ def _models(args: argparse.Namespace, kind: Kind) -> list[Named]:
     Raises:
         FileNotFoundError, ValueError: If a file is missing, a config is of another task, or a name is taken.
     """
-    found = [
+    models = [
         _named(MODEL, [args.config, *([args.checkpoint] if args.checkpoint else [])], 'CHECKPOINT', args.cfg_options)
     ]
     for name, *files in args.also or ():
-        taken = [one.label for one in found] + [BASELINE, *CONTROLS]
+        taken = [one.label for one in models] + [BASELINE, *CONTROLS]
         if not NAME.fullmatch(name) or name in taken:
             raise ValueError(
                 f'--also {name}: expected a name of letters, digits, dots and dashes, none of {", ".join(taken)}'
             )
         if not 1 <= len(files) <= 2:
             raise ValueError(f'--also {name}: expected NAME CONFIG [CHECKPOINT], got {len(files)} files')
-        found.append(_named(name, files, f'--also {name}'))
+        models.append(_named(name, files, f'--also {name}'))
     if args.baseline:
         if len(args.baseline) > 2:
             raise ValueError(f'--baseline: expected CONFIG [CHECKPOINT], got {len(args.baseline)} files')
-        found.append(_named(BASELINE, args.baseline, '--baseline'))
-    for one in found:
+        models.append(_named(BASELINE, args.baseline, '--baseline'))
+    for one in models:
         _check_task(one.cfg, kind, args.task)
     if RANDOM in args.controls and args.checkpoint is None:
         raise ValueError(
             f'--controls {RANDOM}: the model itself has initial weights; name a CHECKPOINT, or leave it out'
         )
-    return found
+    return models
 
 
 def _named(label: str, files: Sequence[str], option: str, settings: Mapping | None = None) -> Named:
@@ -157,14 +150,14 @@ def _check_task(cfg: Config, kind: Kind, task: str) -> None:
     Raises:
         ValueError: Names what is missing.
     """
-    own = TASKS[cfg.default_scope].name
-    if own not in KINDS:
+    name = TASKS[cfg.default_scope].name
+    if name not in KINDS:
         raise ValueError(
-            f"{cfg.filename} is of {own} ({cfg.default_scope}), which is not probed: a detector's features say little "
+            f"{cfg.filename} is of {name} ({cfg.default_scope}), which is not probed: a detector's features say little "
             f'without its head; name a config of {" or ".join(KINDS)}'
         )
     if cfg.default_scope != kind.library:
-        raise ValueError(f'--task {task}: {cfg.filename} is of {own} ({cfg.default_scope}); set --task {own}')
+        raise ValueError(f'--task {task}: {cfg.filename} is of {name} ({cfg.default_scope}); set --task {name}')
     if not isinstance(cfg.model.get('backbone'), Mapping):
         raise ValueError(f'{cfg.filename}: model has no backbone to probe')
     missing = [f'{split}_dataloader' for split in SPLITS if not cfg.get(f'{split}_dataloader')]
@@ -198,15 +191,15 @@ def _subjects(
         ValueError: If a test image is a training image, or there are too few.
     """
     numbers = dict(train=args.num_train, test=args.num_test)
-    found = []
+    subjects = []
     for one, extractor in extractors:
         images = {split: Images(cfg, split, numbers[split], one.cfg) for split in SPLITS}
-        if not found:
+        if not subjects:
             check_apart(images['train'], images['test'])
             split_held_out(len(images['train']), seed=0)
             names = class_names(images['train'])
-        found.append(Subject(one.label, one.cfg, extractor, images, kind, len(names), Path(args.cache), device))
-    return found, names
+        subjects.append(Subject(one.label, one.cfg, extractor, images, kind, len(names), Path(args.cache), device))
+    return subjects, names
 
 
 def _reference(labels: Sequence[str]) -> str | None:
@@ -234,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
         'features, with several seeds. A second call goes on where the first one stopped.',
     )
     parser.add_argument('checkpoint', nargs='?', help='checkpoint file; without one, the backbone has initial weights')
-    parser.add_argument('--out', required=True, metavar='DIR', help='folder for all results: new, or of the same call')
+    add_out(parser)
     parser.add_argument('--task', choices=tuple(KINDS), required=True, help='detection is not probed')
     parser.add_argument('--probe', choices=PROBES, default=LinearHead.name, help=f'default {LinearHead.name}')
     parser.add_argument(

@@ -16,19 +16,18 @@ from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
 from vitplug.commands import add_device
-from vitplug.config.checks import check_no_pickles
-from vitplug.config.options import add_allow_changes, add_options, config_parser
-from vitplug.config.reading import read_config
+from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.errors.full_disks import explained_writes
-from vitplug.errors.one_line import SETTINGS, one_line_errors, printable
-from vitplug.errors.stops import BadSample, Interrupted
-from vitplug.files.named import check_pictures_folder, check_weights
-from vitplug.files.pictures import Picture, Source, Unreadable, find_sources, read_pictures
+from vitplug.errors.one_line import SETTINGS, one_line_errors, printable, status_of_skipped
+from vitplug.errors.stops import Interrupted
+from vitplug.files.named import check_pictures_folder
+from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 from vitplug.files.readers import refuse_code_in_files
-from vitplug.tasks import check_scope
 
 from ..checks.data import max_pixels
+from ..checks.model import model_config
 from ..exported import read_notes
+from ..options import add_exported
 from .predictor import Predictor
 
 PICTURES = 'pictures'
@@ -50,10 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f'--score-thr {args.score_thr}: expected 0 to 1')
         check_pictures_folder(args.out, '--out')
         sources = find_sources(args.paths)
-        cfg = read_config(args.config, args.cfg_options)
-        check_scope(cfg)
-        check_weights(args.checkpoint, option='CHECKPOINT')
-        check_no_pickles(cfg)
+        cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         refuse_code_in_files()
         if args.exported is not None:
             read_notes(Path(args.exported))
@@ -61,10 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes, args.exported)
         failed = predict(predictor, sources, Path(args.out), args.batch_size, max_pixels(cfg))
     print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
-    if not failed:
-        return 0
-    print(f'error: {len(failed)} of {len(sources)} inputs cannot be used; they are named above', file=sys.stderr)
-    return BadSample.status
+    return status_of_skipped(len(failed), len(sources), 'inputs')
 
 
 def predict(
@@ -206,10 +199,9 @@ class Results:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = config_parser(
+    parser = model_parser(
         'predict', 'Predict pictures with a trained model: drawn pictures, and JSON. The config decides the task.'
     )
-    parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('paths', nargs='+', metavar='PATH', help='image, video, or folder with such at any depth')
     parser.add_argument('--out', required=True, metavar='DIR', help='new or empty folder for all results')
     add_device(parser)
@@ -220,9 +212,7 @@ def _parser() -> argparse.ArgumentParser:
         help='least score of what is drawn (default 0.3 for boxes, 0 for classes)',
     )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
-    parser.add_argument(
-        '--exported', metavar='FILE', help='file of tools/export.py of this checkpoint: run it in place of PyTorch'
-    )
+    add_exported(parser)
     add_options(parser)
     add_allow_changes(parser)
     return parser
