@@ -136,9 +136,9 @@ class PoolingHost(PluggedBackbone):
     def strides(self, index):
         return SPECS[index].steps
 
-    def _site(self, layout, index, hw, *padding):
-        site = super()._site(layout, index, hw, *padding)
-        return replace(site, layout=EnteringLayout(*site.layout.hw, self.num_prefix, entering=tuple(hw)))
+    def _site(self, layout, index, tokens):
+        site = super()._site(layout, index, tokens)
+        return replace(site, layout=EnteringLayout(*site.layout.hw, self.num_prefix, entering=tokens.hw))
 
     def format_output(self, section, x, hw):
         return x[:, self.num_extra_tokens :].transpose(1, 2).unflatten(2, hw)
