@@ -39,7 +39,7 @@ def test_a_stack_has_its_own_environment_constraints_and_packages(stack):
     assert ' --find-links' not in done.stdout
 
 
-@pytest.mark.parametrize('marks', [set(), {'integration'}, {'sampled'}, {'integration', 'sampled'}], ids=str)
+@pytest.mark.parametrize('marks', [(), ('integration',), ('sampled',), ('integration', 'sampled')], ids=str)
 def test_every_quick_test_is_in_one_of_both_targets(marks):
     done = make('--dry-run', 'test', 'test-integration')
     runs = [shlex.split(line) for line in done.stdout.splitlines() if ' -m pytest ' in line]
