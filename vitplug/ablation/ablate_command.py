@@ -217,7 +217,8 @@ def prepare(
     first = (read_earlier(out) or {}).get('command', command)
     write_json(out / GRID, grid_content(grid, variants, first))
     if args.from_report:
-        print(f'{restore_cells(args.from_report, out, grid)} finished cells taken over from {args.from_report}')
+        number = restore_cells(args.from_report, out, grid, [variant.label for variant in variants])
+        print(f'{number} finished cells taken over from {args.from_report}')
         cells = plan_cells(variants, grid.seeds, out, starts_of(grid, variants, out))
     changes = Changes(next(variant for variant in variants if variant.label == grid.baseline))
     for cell in cells:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from vitplug.runs.saving.folders import last_checkpoint
@@ -14,7 +15,7 @@ MEASURED = ('value', 'best', 'seconds', 'memory_mib', 'parameters', 'iterations'
 FOLDER = re.compile(rf'{CELLS}/[\w.+=-]+_seed\d+_[0-9a-f]{{{HASH_DIGITS}}}')
 
 
-def restore_cells(path: Path, out: Path, grid: GridFile) -> int:
+def restore_cells(path: Path, out: Path, grid: GridFile, labels: Collection[str]) -> int:
     """Writes the finished cells of a ``report.json`` into the folder of a grid, where they have not begun.
 
     A report says nothing of data sets and checkpoints. Settings are compared when the cells of the grid are planned, by
@@ -24,6 +25,7 @@ def restore_cells(path: Path, out: Path, grid: GridFile) -> int:
         path: The report.
         out: Folder of the grid.
         grid: The grid; cells of other seeds are left out.
+        labels: Its variants; cells of others are left out.
 
     Returns:
         How many cells were written.
@@ -40,7 +42,8 @@ def restore_cells(path: Path, out: Path, grid: GridFile) -> int:
             f'--from-report: {path} is of a grid with base {base} and metric {summary.grid.metric}, not {grid.base} '
             f'and {grid.metric}: choose the report of this grid'
         )
-    done = [cell for cell in summary.cells if cell.state is State.DONE and cell.seed in grid.seeds]
+    ours = [cell for cell in summary.cells if cell.label in labels and cell.seed in grid.seeds]
+    done = [cell for cell in ours if cell.state is State.DONE]
     for cell in done:
         if not FOLDER.fullmatch(cell.folder):
             raise ValueError(
