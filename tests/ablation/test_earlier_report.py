@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from digit_grids import VIT
+from digit_grids import VIT, write_grid
 from made_grid import METRIC, make_grid
 
-from vitplug.ablation.ablate_command import starts_of
+from vitplug.ablation.ablate_command import main, starts_of
 from vitplug.ablation.cells import finished_in, plan_cells
 from vitplug.ablation.earlier_report import restore_cells
 from vitplug.ablation.grid import GridFile, make_variants
@@ -75,3 +75,19 @@ def test_reports_of_other_grids(report, tmp_path, other):
 def test_cells_of_seeds_and_variants_that_the_grid_has_not(report, tmp_path):
     assert restore_cells(report, tmp_path / 'new', replace(GRID, seeds=[1, 2]), LABELS) == 1
     assert restore_cells(report, tmp_path / 'other', GRID, ['gab']) == 1
+
+
+@pytest.mark.integration
+def test_the_command_trains_nothing_that_its_report_has(tmp_path, monkeypatch, digits_variable):
+    monkeypatch.chdir(tmp_path)
+    for cell in write_grid(tmp_path / 'lost', plugs=LABELS, seeds=[0]):
+        (cell.folder / 'validations.jsonl').write_text(
+            '{"step": 1, "by": "epoch", "metrics": {"accuracy/top1": 50.0}}\n'
+        )
+        (cell.folder / 'done.json').write_text('{"metric": "accuracy/top1", "value": 50.0}')
+    write_report(tmp_path / 'lost')
+    arguments = [VIT, '--plugs', *LABELS, '--seeds', '1', '--out', 'new', '--from-report', 'lost/report.json']
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, '--jobs', '1'])
+    assert end.value.code == 0 and summarise(tmp_path / 'new').is_complete
+    assert not list(tmp_path.glob('new/cells/*/output.log'))
