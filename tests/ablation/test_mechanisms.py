@@ -50,7 +50,8 @@ def test_verdicts(differences, sign, verdict):
         low, high = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
         assert (row.interval.low, row.interval.high) == pytest.approx((low, high))
     [_, line] = mechanisms.table([row])
-    assert line[0] == 'cb' and line[-1] == verdict and line[5] == f'{np.mean(differences):+.3g}'
+    assert line[0] == 'cb' and line[-1] == verdict and line[6] == f'{np.mean(differences):+.3g}'
+    assert line[4] == f'{np.mean(row.numbers):.3g}' and line[5] == f'the baseline ({np.mean(base) + 0.5:.3g})'
 
 
 def test_numbers_against_zero_and_without_spread():
@@ -124,6 +125,7 @@ def test_command(grid):
     row = rows['cb(scaled=True)', 'the attention entropy of the layers falls']
     expected = [entropy(grid, 'cb(scaled=True)', seed) - entropy(grid, 'none', seed) for seed in range(3)]
     assert row['differences'] == pytest.approx(expected, rel=1e-3, abs=1e-6) and row['seeds'] == [0, 1, 2]
+    assert row['values'] == pytest.approx([entropy(grid, 'cb(scaled=True)', seed) for seed in range(3)], rel=1e-3)
     low, high = stats.t.interval(0.95, 2, np.mean(expected), stats.sem(expected))
     verdict = 'seen' if high < 0 else 'opposite' if low > 0 else 'undecided'
     assert row['verdict'] == verdict

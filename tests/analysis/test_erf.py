@@ -1,6 +1,7 @@
 """tools/analysis_tools/erf.py on tiny models, and models of timm, in one process."""
 
 import json
+from types import SimpleNamespace
 
 import bad_inputs
 import numpy as np
@@ -154,12 +155,10 @@ def test_images_of_several_sizes(folder):
 
 
 def test_cropping():
-    class Reader:
-        def read(self, path):
-            return np.arange(6 * 4, dtype=np.uint8).reshape(6, 4)[..., None].repeat(3, -1)
-
-    read = fields.Cropping(Reader(), (2, 4)).read('x.png')  # rows 2 and 3
-    np.testing.assert_array_equal(read[..., 0], np.arange(8, 16).reshape(2, 4))
+    predictor = SimpleNamespace(collate=lambda pictures: pictures)
+    picture = np.arange(6 * 4, dtype=np.uint8).reshape(6, 4)[..., None].repeat(3, -1)
+    [cropped] = fields.Cropping(predictor, (2, 4)).collate([picture])  # rows 2 and 3
+    np.testing.assert_array_equal(cropped[..., 0], np.arange(8, 16).reshape(2, 4))
 
 
 @pytest.mark.integration

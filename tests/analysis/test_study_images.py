@@ -6,10 +6,14 @@ import bad_inputs
 import numpy as np
 import pytest
 import torch
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS
 from PIL import Image
 from torch.testing import assert_close
 
 from vitplug.analysis.study.images import find_images, load_image
+from vitplug.analysis.study.plan import identity
+from vitplug.analysis.truths import find_listed
 from vitplug.config.reading import read_config
 from vitplug.files.picture_sources import Unreadable
 from vitplug.runs.prediction import Predictor
@@ -82,3 +86,62 @@ def test_unreadable_images_are_named(cfg, folder, tmp_path):
     for name, reason in (('a.png', ''), ('b.png', '1,600')):
         with pytest.raises(Unreadable, match=reason):
             load_image(predictor, tmp_path / name, 1000)
+
+
+@DATASETS.register_module()
+class InMemory(BaseDataset):
+    """Images in memory, red first as mmpretrain's CIFAR10 has them, or grey as its MNIST."""
+
+    def __init__(self, files, mode='RGB', key='img', **settings):
+        self.files, self.mode, self.key = files, mode, key
+        super().__init__(**settings)
+
+    def load_data_list(self):
+        return [
+            {self.key: np.asarray(Image.open(file).convert(self.mode)), 'gt_label': number % 2}
+            for number, file in enumerate(self.files)
+        ]
+
+
+def held(cfg, **settings):
+    """The config with its validation images in memory."""
+    files = [str(path) for path in find_images(cfg, 'val', 4)]
+    pipeline = [step for step in cfg.val_dataloader.dataset.pipeline if step['type'] != 'LoadImageFromFile']
+    cfg.val_dataloader.dataset = dict(type='InMemory', files=files, pipeline=pipeline, **settings)
+    cfg.test_dataloader = cfg.val_dataloader
+    return cfg
+
+
+def test_images_in_memory_are_those_of_files(cfg):
+    files = find_images(cfg, 'val', 4)
+    of_files = Predictor(cfg, 'good.pth', device='cpu')
+    cfg = held(cfg)
+    images = find_images(cfg, 'val', 3)
+    assert [str(image) for image in images] == ['val 00000', 'val 00002', 'val 00003']
+    assert images == find_images(cfg, 'val', 3) and len(set(images)) == 3
+    predictor = Predictor(cfg, 'good.pth', device='cpu')
+    for image, file in zip(images, [files[index] for index in (0, 2, 3)], strict=True):
+        loaded, expected = load_image(predictor, image, 10**6), load_image(of_files, file, 10**6)
+        assert loaded.path == image and np.array_equal(loaded.picture, expected.picture)
+        # The preprocessor keeps the order of the channels, which is that of the data.
+        assert_close(loaded.inputs.flip(1), expected.inputs)
+    assert [listed.info['gt_label'] for listed in find_listed(cfg, images).values()] == [0, 0, 1]
+    assert identity([], images) == identity([], find_images(cfg, 'val', 3)) != identity([], images[:2])
+
+
+def test_a_model_of_images_in_memory_reads_no_files(cfg):
+    file = find_images(cfg, 'val', 1)[0]
+    predictor = Predictor(held(cfg), 'good.pth', device='cpu')
+    with pytest.raises(ValueError, match='pipeline: no LoadImageFromFile') as error:
+        load_image(predictor, file, 10**6)
+    assert not isinstance(error.value, Unreadable)  # of the config, not of this image
+
+
+def test_grey_images_in_memory(cfg):
+    [image] = find_images(held(cfg, mode='L'), 'val', 1)
+    assert image.pixels.ndim == 2 and image.read_bytes() == image.pixels.tobytes()
+
+
+def test_data_without_images_are_refused(cfg):
+    with pytest.raises(ValueError, match=r'val_dataloader.dataset \(InMemory\) gives neither img_path nor img: name a'):
+        find_images(held(cfg, key='pixels'), 'val', 1)

@@ -40,7 +40,7 @@ from .cells import CONFIG
 from .records import CELL, Grid, State, read_cells, read_grid, read_object
 
 FOLDER, IMAGES = 'mechanisms', 128
-HEADINGS = ('plug', 'claim', 'paper', 'against', 'seeds', 'difference', '95% interval', 'verdict')
+HEADINGS = ('plug', 'claim', 'paper', 'seeds', 'value', 'against', 'difference', '95% interval', 'verdict')
 
 #: What a measure gave for one model: arrays by name of the value.
 Numbers = Mapping[str, np.ndarray]
@@ -287,7 +287,8 @@ class Row:
         seeds: The seeds for which there are all numbers.
         values: The values of the variant by seed.
         reference: Those that they are compared with; empty for 0.
-        differences: The differences by seed.
+        numbers: The number of the variant by seed.
+        differences: The same less that of the reference.
         interval: Of the mean difference; None below three seeds or without spread.
     """
 
@@ -296,6 +297,7 @@ class Row:
     seeds: tuple[int, ...]
     values: tuple[np.ndarray, ...]
     reference: tuple[np.ndarray, ...]
+    numbers: tuple[float, ...]
     differences: tuple[float, ...]
     interval: Interval | None
 
@@ -323,10 +325,12 @@ def row_of(claim: Claim, label: str, found: Mapping[int, Numbers], reference: Ma
     values = tuple(claim.values(found[seed]) for seed in seeds)
     others = () if reference is None else tuple(claim.values(reference[seed]) for seed in seeds)
     numbers = np.array([claim.number(value) for value in values])
-    numbers = numbers - np.array([claim.number(value) for value in others] or [0.0] * len(seeds))
-    has_interval = len(seeds) >= MIN_SEEDS and np.ptp(numbers) > 0
-    interval = t_interval(numbers) if has_interval else None
-    return Row(claim, label, seeds, values, others, tuple(map(float, numbers)), interval)
+    differences = numbers - np.array([claim.number(value) for value in others] or [0.0] * len(seeds))
+    has_interval = len(seeds) >= MIN_SEEDS and np.ptp(differences) > 0
+    interval = t_interval(differences) if has_interval else None
+    return Row(
+        claim, label, seeds, values, others, tuple(map(float, numbers)), tuple(map(float, differences)), interval
+    )
 
 
 # --- the models ---
@@ -487,16 +491,18 @@ def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Headings and a line for each row, as text."""
     lines = [HEADINGS]
     for row in rows:
-        claim, mean = row.claim, float(np.mean(row.differences)) if row.differences else float('nan')
+        claim, value, difference = row.claim, _mean(row.numbers), _mean(row.differences)
+        against = f'{claim.against.value} ({value - difference:.3g})' if row.reference else claim.against.value
         interval = '' if row.interval is None else f'{row.interval.low:+.3g} to {row.interval.high:+.3g}'
         lines.append(
             (
                 row.label,
                 claim.text,
                 claim.source,
-                claim.against.value,
                 str(len(row.seeds)),
-                f'{mean:+.3g}',
+                f'{value:.3g}',
+                against,
+                f'{difference:+.3g}',
                 interval,
                 row.verdict.value,
             )
@@ -504,17 +510,21 @@ def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     return lines
 
 
+def _mean(numbers: Sequence[float]) -> float:
+    return float(np.mean(numbers)) if numbers else float('nan')
+
+
 def _write(rows: Sequence[Row], out: Path, num: int) -> None:
     files, lines = AtomicBackend(), table(rows)
     for number, row in enumerate(rows, 1):
         drawing.save(picture(row), out / f'{number:02}_{row.claim.plug}_{row.claim.measure}.png')
     content = [
-        dict(zip(HEADINGS, line, strict=True), seeds=row.seeds, differences=row.differences)
+        dict(zip(HEADINGS, line, strict=True), seeds=row.seeds, values=row.numbers, differences=row.differences)
         for line, row in zip(lines[1:], rows, strict=True)
     ]
     files.put_text(json.dumps(dict(images=num, rows=content), indent=1) + '\n', out / 'mechanisms.json')
     files.put_text(markdown_table(lines) + '\n', out / 'mechanisms.md')
-    print(f'{format_table(lines, numeric=(4, 5))}\n\n{len(rows)} rows, a picture for each: {out}')
+    print(f'{format_table(lines, numeric=(3, 4, 6))}\n\n{len(rows)} rows, a picture for each: {out}')
 
 
 def picture(row: Row) -> Figure:

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from vitplug.analysis.measures.receptive_field import FeatureMap
 from vitplug.analysis.study.loaded import Loaded
+from vitplug.analysis.study.places import HeldImage, ImagePlace
 from vitplug.attention.grids import ceil_div
 from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint, some_of
 from vitplug.files.limits import MAX_PIXELS
-from vitplug.files.picture_sources import Source, Unreadable, read_pictures
+from vitplug.files.picture_sources import Unreadable, read_picture
 from vitplug.runs.prediction.predictor import check_device
 
 SEED = 0
@@ -64,7 +65,7 @@ class TimmSubject:
         weights = f'weights drawn at random (seed {SEED})' if self.checkpoint is None else Path(self.checkpoint).name
         return f'timm {self.name}, {weights}'
 
-    def load(self, path: Path) -> Loaded:
+    def load(self, path: ImagePlace) -> Loaded:
         """An image, resized, cropped and normalised as timm tests the model.
 
         Raises:
@@ -72,14 +73,14 @@ class TimmSubject:
         """
         from timm.data import create_transform, resolve_model_data_config
 
-        [image] = read_pictures(Source(path, path.stem), _read_rgb, MAX_PIXELS)
+        pixels = path.pixels if isinstance(path, HeldImage) else read_picture(path, _read_rgb, MAX_PIXELS)
         transform = create_transform(**resolve_model_data_config(self.backbone), is_training=False)
         try:
-            inputs = transform(Image.fromarray(image.pixels))[None]
+            inputs = transform(Image.fromarray(pixels).convert('RGB'))[None]
         except ValueError as error:
             raise Unreadable(str(error)) from error
         inputs = inputs.to(next(self.backbone.parameters()).device)
-        return Loaded(path, inputs, image.pixels)
+        return Loaded(path, inputs, pixels)
 
     def probe(self, image: Loaded) -> None:
         """Nothing to note: these models record no intermediates."""
@@ -193,6 +194,6 @@ def _pair(value) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
-def _read_rgb(path: Path) -> np.ndarray:
+def _read_rgb(path: str | Path) -> np.ndarray:
     with Image.open(path) as image:
         return np.asarray(image.convert('RGB'))

@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
 
+from vitplug.analysis.study.places import HeldImage, ImagePlace
 from vitplug.config.parts import loader_leaves
 from vitplug.runs.checks.data import check_split
 
@@ -27,21 +28,23 @@ class Listed(NamedTuple):
     info: dict
 
 
-def find_listed(cfg: Config, paths: Sequence[Path]) -> dict[Path, Listed]:
+def find_listed(cfg: Config, paths: Sequence[ImagePlace]) -> dict[ImagePlace, Listed]:
     """The images that the data of a test or a validation list.
 
     Args:
         cfg: Config of the training.
-        paths: Image files.
+        paths: Image files, or images of data sets.
 
     Returns:
-        By path; images that no data set lists are left out, and so are data that are not on this machine.
+        By image; those that no data set lists are left out, and so are data that are not on this machine.
     """
     init_default_scope(cfg.default_scope)
-    wanted = {path.resolve(): path for path in paths}
-    listed: dict[Path, Listed] = {}
+    wanted = {path.resolve(): path for path in paths if isinstance(path, Path)}
+    listed: dict[ImagePlace, Listed] = {
+        held: Listed(held.dataset, held.info) for held in paths if isinstance(held, HeldImage)
+    }
     for split in SPLITS:
-        if len(listed) == len(wanted) or not cfg.get(f'{split}_dataloader'):
+        if len(listed) == len(paths) or not cfg.get(f'{split}_dataloader'):
             continue
         try:
             check_split(cfg, split)

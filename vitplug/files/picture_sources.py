@@ -21,7 +21,7 @@ DEFAULT_FPS, MAX_FPS = 25.0, 1000
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
 
 # Reads the pixels of an image file, ``(height, width, 3)``, blue first.
-Reader = Callable[[Path], np.ndarray]
+Reader = Callable[[str | Path], np.ndarray]
 
 
 class Unreadable(ValueError):
@@ -150,6 +150,12 @@ def read_pictures(source: Source, read: Reader, max_pixels: int) -> Iterator[Pic
         reason = ' '.join(str(error).split()) or type(error).__name__
         raise Unreadable(reason.removeprefix(f'{source.path} ')) from error
     yield Picture(source, pixels)
+
+
+def read_picture(path: Path, read: Reader, max_pixels: int) -> np.ndarray:
+    """The pixels of an image file; as :func:`read_pictures`."""
+    [picture] = read_pictures(Source(path, path.stem), read, max_pixels)
+    return picture.pixels
 
 
 def _read_frames(source: Source, max_pixels: int) -> Iterator[Picture]:

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from mmengine.config import Config
 
@@ -11,6 +10,7 @@ from vitplug.analysis.study import plan
 from vitplug.analysis.study.images import SPLITS, find_images
 from vitplug.analysis.study.observed import BASELINE, MODEL
 from vitplug.analysis.study.options import add_baseline, add_images, add_settings
+from vitplug.analysis.study.places import ImagePlace
 from vitplug.analysis.study.store import check_folder, open_store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject
@@ -108,7 +108,9 @@ def _check_sizes(subject: Subject | TimmSubject) -> None:
         )
 
 
-def _identity(subjects: Sequence[Subject | TimmSubject], paths: Sequence[Path], size: Sequence[int] | None) -> dict:
+def _identity(
+    subjects: Sequence[Subject | TimmSubject], paths: Sequence[ImagePlace], size: Sequence[int] | None
+) -> dict:
     """What the maps depend on; resets may be added by a later call."""
     of_configs = plan.identity([subject for subject in subjects if isinstance(subject, Subject)], paths)
     of_timm = {

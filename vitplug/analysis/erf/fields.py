@@ -1,9 +1,8 @@
 """The models whose effective receptive fields are measured, and how their images are read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import mmcv
 import numpy as np
@@ -17,6 +16,7 @@ from vitplug.analysis.study.observed import MODEL
 from vitplug.analysis.study.results import describe
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject, describe_feature_map, feature_map
+from vitplug.files.picture_sources import Reader
 from vitplug.hosting import PluggedModel
 from vitplug.runs.prediction import Predictor
 from vitplug.tasks.predictions import Predictions
@@ -74,7 +74,7 @@ def fields_of(subject: Subject | TimmSubject, resets: Sequence[str]) -> Iterator
 
 @dataclass(frozen=True)
 class Cropping:
-    """A predictor that reads images cropped at their centre to the shape of a size, and resized to it.
+    """A predictor that crops images at their centre to the shape of a size, and resizes them to it.
 
     All images then have one size after the test pipeline, too.
 
@@ -86,9 +86,17 @@ class Cropping:
     predictor: Predictor
     size: tuple[int, int]
 
-    def read(self, path: str | Path) -> np.ndarray:
-        """The pixels of an image file, ``(height, width, channels)``."""
-        pixels, (height, width) = self.predictor.read(path), self.size
+    @property
+    def read(self) -> Reader:
+        """Reads an image file, uncropped."""
+        return self.predictor.read
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        """Pictures ``(height, width, channels)``, cropped, as a batch."""
+        return self.predictor.collate([self._crop(picture) for picture in pictures])
+
+    def _crop(self, pixels: np.ndarray) -> np.ndarray:
+        height, width = self.size
         scale = min(pixels.shape[0] / height, pixels.shape[1] / width)
         sides = [max(1, round(side * scale)) for side in self.size]
         top, left = ((has - wanted) // 2 for has, wanted in zip(pixels.shape[:2], sides, strict=True))

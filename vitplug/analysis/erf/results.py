@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from vitplug.analysis.measures.gaussian_fit import GaussianFit, centre_bias, fit
 from vitplug.analysis.measures.learned import learned_statistics
 from vitplug.analysis.measures.receptive_field import cancels, centre_token
 from vitplug.analysis.study.loaded import Loaded
+from vitplug.analysis.study.places import ImagePlace
 from vitplug.analysis.study.store import Store
 from vitplug.hosting import PluggedModel
 from vitplug.statistics.images import Estimate, jackknife, without_groups
@@ -53,7 +53,7 @@ class Result:
     warning: str
 
     @classmethod
-    def of(cls, field: Field, store: Store, paths: Sequence[Path], bounds: bool) -> 'Result':
+    def of(cls, field: Field, store: Store, paths: Sequence[ImagePlace], bounds: bool) -> 'Result':
         """Fits the sums of a finished run."""
         units = [unit for _, unit in sorted(store.units(field.label, MEASURE).items())]
         erf, fit = _fitted(units, bounds)

@@ -1,13 +1,13 @@
 """Adds up the gradients of images, group by group; what is done is kept."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from vitplug.analysis.measures.receptive_field import input_gradient
 from vitplug.analysis.study.loaded import Loaded
+from vitplug.analysis.study.places import ImagePlace
 from vitplug.analysis.study.store import Store
 from vitplug.analysis.study.subject import Subject
 from vitplug.analysis.timm_models import TimmSubject
@@ -24,7 +24,7 @@ def groups(num_images: int) -> list[np.ndarray]:
 
 
 def run(
-    fields: Sequence[Field], subjects: Sequence[Subject | TimmSubject], paths: Sequence[Path], store: Store
+    fields: Sequence[Field], subjects: Sequence[Subject | TimmSubject], paths: Sequence[ImagePlace], store: Store
 ) -> None:
     """Adds up the gradients that are still missing, with a progress bar; what is done is kept on an interruption.
 

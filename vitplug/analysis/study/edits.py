@@ -7,7 +7,6 @@ that is chosen at random.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from .attention import OF_HEADS
 from .effects import effect_of, run_edited, seed_of
 from .loaded import Loaded
 from .measure import Measure, Recorded, Shown, by_block
+from .places import ImagePlace
 from .subject import Subject
 
 #: Images that a held-out mean is of, at most.
@@ -49,28 +49,28 @@ class References:
 
     def __init__(self, subject: Subject, name: str):
         self.subject, self.name = subject, name
-        self._by_image: dict[Path, dict[int, interventions.TokenMeans]] = {}
-        self._last: dict[str, tuple[Path, dict]] = {}
+        self._by_image: dict[ImagePlace, dict[int, interventions.TokenMeans]] = {}
+        self._last: dict[str, tuple[ImagePlace, dict]] = {}
 
     @classmethod
     def of(cls, subject: Subject, name: str) -> 'References':
         """Those of a model, which all edits share."""
         return subject.kept.setdefault(('references', name), cls(subject, name))
 
-    def means(self, path: Path) -> dict[int, interventions.TokenMeans]:
+    def means(self, path: ImagePlace) -> dict[int, interventions.TokenMeans]:
         """Means over images other than this one, by block."""
         return self._of_last('means', path, self._means_without)
 
-    def donor(self, path: Path) -> dict[int, Tensor]:
+    def donor(self, path: ImagePlace) -> dict[int, Tensor]:
         """The values of the next image of the same size, by block."""
         return self._of_last('donor', path, self._next_values)
 
-    def _of_last(self, what: str, path: Path, make: Callable[[Path], dict]) -> dict:
+    def _of_last(self, what: str, path: ImagePlace, make: Callable[[ImagePlace], dict]) -> dict:
         if self._last.get(what, (None,))[0] != path:
             self._last[what] = path, make(path)
         return self._last[what][1]
 
-    def _means_without(self, path: Path) -> dict[int, interventions.TokenMeans]:
+    def _means_without(self, path: ImagePlace) -> dict[int, interventions.TokenMeans]:
         paths = self.subject.paths
         chosen = np.linspace(0, len(paths) - 1, min(REFERENCES + 1, len(paths))).round().astype(int)
         others = [paths[index] for index in chosen if paths[index] != path][:REFERENCES]
@@ -82,14 +82,14 @@ class References:
             layer: interventions.TokenMeans.joined(self._by_image[other][layer] for other in others) for layer in layers
         }
 
-    def _next_values(self, path: Path) -> dict[int, Tensor]:
+    def _next_values(self, path: ImagePlace) -> dict[int, Tensor]:
         images = list(zip(self.subject.paths, self.subject.sizes, strict=True))
         at = self.subject.paths.index(path)
         others = [other for other, size in images[at + 1 :] + images[:at] if size == images[at][1]]
         return self._recorded(others[0], lambda name, tensor, site: tensor)
 
     @torch.no_grad()
-    def _recorded(self, path: Path, reduce: Callable) -> dict:
+    def _recorded(self, path: ImagePlace, reduce: Callable) -> dict:
         inputs = self.subject.load(path).inputs
         _, recorded = self.subject.backbone.forward_intermediates(inputs, (self.name,), reduce=reduce)
         return recorded.get(self.name, {})
@@ -105,23 +105,23 @@ def _mean_of(name: str, tensor: Tensor, site: Site) -> interventions.TokenMeans:
 Make = Callable[..., Edit]
 
 
-def _zero(references: References, path: Path, layer: int, **which) -> Edit:
+def _zero(references: References, path: ImagePlace, layer: int, **which) -> Edit:
     return interventions.zero(**which)
 
 
-def _mean(references: References, path: Path, layer: int, **which) -> Edit:
+def _mean(references: References, path: ImagePlace, layer: int, **which) -> Edit:
     return interventions.mean(references.means(path)[layer], **which)
 
 
-def _shuffled(references: References, path: Path, layer: int, **which) -> Edit:
+def _shuffled(references: References, path: ImagePlace, layer: int, **which) -> Edit:
     return interventions.shuffled(seed_of(path, layer), **which)
 
 
-def _donor(references: References, path: Path, layer: int, **which) -> Edit:
+def _donor(references: References, path: ImagePlace, layer: int, **which) -> Edit:
     return interventions.given(references.donor(path)[layer], **which)
 
 
-def _redirected(to: str, references: References, path: Path, layer: int, **which) -> Edit:
+def _redirected(to: str, references: References, path: ImagePlace, layer: int, **which) -> Edit:
     return interventions.redirected(to, **which)
 
 

@@ -2,13 +2,13 @@
 
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from vitplug.analysis.measures import interventions
 from vitplug.hosting import Edits
 
 from .observed import Observed, Ran
+from .places import ImagePlace
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,6 @@ def effect_of(subject: Observed, before: Ran, after: Ran) -> Effect:
     return Effect(change, whole.score - left.score, whole.share - left.share)
 
 
-def seed_of(path: Path, layer: int, head: int = 0) -> int:
+def seed_of(path: ImagePlace, layer: int, head: int = 0) -> int:
     """A seed of an image and a place, the same in every call."""
     return zlib.crc32(f'{path.name}/{layer}/{head}'.encode())

@@ -1,5 +1,6 @@
 """The images of an analysis: chosen once, read as a test reads them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,17 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from vitplug.config.parts import loader_leaves
 from vitplug.files.folders import IMAGE_SUFFIXES, files_below
-from vitplug.files.picture_sources import Source, Unreadable, read_pictures
+from vitplug.files.picture_sources import Unreadable, read_picture
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.prediction import Predictor
 
 from .loaded import Loaded, as_picture
+from .places import HeldImage, ImagePlace
 
 SPLITS = ('val', 'test')
 
 
-def find_images(cfg: Config, where: str | Path, num: int) -> list[Path]:
+def find_images(cfg: Config, where: str | Path, num: int) -> list[ImagePlace]:
     """Evenly spaced images of a split or a folder: the same ones in every call.
 
     Args:
@@ -27,20 +29,20 @@ def find_images(cfg: Config, where: str | Path, num: int) -> list[Path]:
         num: How many; all if there are fewer.
 
     Returns:
-        Paths, in the order of the data set, or of their names.
+        Paths, or images that the data set keeps in memory, in its order or that of their names.
 
     Raises:
         FileNotFoundError: If there is no such file or folder, or it has no images.
-        ValueError: If ``num`` is below 1, the file is no image, or the split is missing or keeps no image files.
+        ValueError: If ``num`` is below 1, the file is no image, or the split is missing or has no images.
     """
     if num < 1:
         raise ValueError(f'--num {num}: expected at least 1')
-    paths = _of_split(cfg, str(where)) if str(where) in SPLITS else _below(Path(where))
+    paths: Sequence[ImagePlace] = _of_split(cfg, str(where)) if str(where) in SPLITS else _below(Path(where))
     chosen = np.linspace(0, len(paths) - 1, min(num, len(paths))).round().astype(int)
     return [paths[index] for index in chosen]
 
 
-def _of_split(cfg: Config, split: str) -> list[Path]:
+def _of_split(cfg: Config, split: str) -> list[ImagePlace]:
     """The images of a split of the config, checked as before a test."""
     if not cfg.get(f'{split}_dataloader'):
         raise ValueError(
@@ -49,18 +51,22 @@ def _of_split(cfg: Config, split: str) -> list[Path]:
         )
     check_data(cfg, (split,))
     init_default_scope(cfg.default_scope)
-    paths = []
+    places: list[ImagePlace] = []
     for setting, settings in loader_leaves(cfg, split):
         dataset = DATASETS.build(dict(settings))
-        files = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
-        if None in files:
-            raise ValueError(
-                f'--images {split}: {setting} ({settings["type"]}) keeps images in memory, not in files: name a folder'
-            )
-        paths += map(Path, files)
-    if not paths:
+        for index in range(len(dataset)):
+            info = dataset.get_data_info(index)
+            if info.get('img_path') is not None:
+                places.append(Path(info['img_path']))
+            elif info.get('img') is not None:
+                places.append(HeldImage(f'{split} {len(places):05}', dataset, index))
+            else:
+                raise ValueError(
+                    f'--images {split}: {setting} ({settings["type"]}) gives neither img_path nor img: name a folder'
+                )
+    if not places:
         raise ValueError(f'--images {split}: {split}_dataloader has no images')
-    return paths
+    return places
 
 
 def _below(path: Path) -> list[Path]:
@@ -78,22 +84,35 @@ def _below(path: Path) -> list[Path]:
     return [path]
 
 
-def load_image(predictor: Predictor, path: Path, max_pixels: int) -> Loaded:
+def read_image(predictor: Predictor, place: ImagePlace, max_pixels: int) -> np.ndarray:
+    """The pixels of an image: of a file as the predictor reads it, of a data set as it has them.
+
+    Raises:
+        Unreadable: If the file cannot be read, or has more pixels; says why.
+    """
+    if isinstance(place, HeldImage):
+        return place.pixels
+    return read_picture(place, predictor.read, max_pixels)
+
+
+def load_image(predictor: Predictor, place: ImagePlace, max_pixels: int) -> Loaded:
     """Reads an image through the test pipeline of the predictor's config.
 
     Args:
         predictor: The model, with its pipeline.
-        path: The image file.
+        place: The image.
         max_pixels: Larger images are refused.
 
     Raises:
         Unreadable: If it cannot be read, or the pipeline fails on it; says why.
     """
-    [image] = read_pictures(Source(path, path.stem), predictor.read, max_pixels)
+    pixels = read_image(predictor, place, max_pixels)
     try:
-        batch = predictor.task.collate([image.pixels])
+        batch = predictor.collate([pixels])
         before = batch['inputs'][0]
         inputs = predictor.model.data_preprocessor(batch, training=False)['inputs']
     except Exception as error:  # transforms of any kind
         raise Unreadable(f'{type(error).__name__}: {" ".join(str(error).split())}') from error
-    return Loaded(path, inputs, as_picture(before, tuple(inputs.shape[-2:])))
+    if isinstance(place, HeldImage):
+        before = before.flip(0)
+    return Loaded(place, inputs, as_picture(before, tuple(inputs.shape[-2:])))

@@ -1,11 +1,12 @@
 """An image as a model sees it, and as a person does."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .places import ImagePlace
 
 
 @dataclass(frozen=True)
@@ -13,12 +14,12 @@ class Loaded:
     """One image as a model sees it.
 
     Attributes:
-        path: The file.
+        path: The file, or where else it is.
         inputs: Normalised and padded, ``(1, C, H, W)``, as the backbone gets it.
         picture: The same before the normalisation, ``(H, W, 3)``, 8 bit, red first; black where it is padded.
     """
 
-    path: Path
+    path: ImagePlace
     inputs: Tensor
     picture: np.ndarray
 

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from vitplug.tasks.kept import Kept
 from vitplug.tasks.outcomes import Outcome
 
 from .loaded import Loaded
+from .places import ImagePlace
 
 MODEL, BASELINE = 'model', 'baseline'
 # Intermediates that tell which blocks have attention and which have a bias.
@@ -65,7 +65,7 @@ class Observed(ABC):
         """Where the model and its weights come from."""
 
     @abstractmethod
-    def load(self, path: Path) -> Loaded:
+    def load(self, path: ImagePlace) -> Loaded:
         """An image as the model gets it.
 
         Raises:
@@ -73,7 +73,7 @@ class Observed(ABC):
         """
 
     @abstractmethod
-    def batch(self, path: Path) -> Any:
+    def batch(self, path: ImagePlace) -> Any:
         """An image as :meth:`run` takes it."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Observed(ABC):
     def receptive_field(self, inputs: Iterable[Tensor]) -> Tensor:
         """The effective receptive field of the central token over images ``(1, C, H, W)`` of one size."""
 
-    def truths(self, paths: Sequence[Path]) -> Mapping[Path, Callable[[tuple[int, int]], Outcome | None]]:
+    def truths(self, paths: Sequence[ImagePlace]) -> Mapping[ImagePlace, Callable[[tuple[int, int]], Outcome | None]]:
         """What data sets say of images, by path: called with the size of the input. Nothing by default."""
         return {}
 

@@ -12,6 +12,7 @@ from vitplug.files.picture_sources import Unreadable
 from vitplug.stacks import installed
 
 from .measure import Measure
+from .places import ImagePlace
 from .run import Job
 from .store import Store
 from .subject import Subject
@@ -20,7 +21,7 @@ from .subject import Subject
 LeftOut = Mapping[str, Mapping[str, str]]
 
 
-def check_images(subjects: Sequence[Subject], paths: Sequence[Path]) -> tuple[list[Path], dict[str, str]]:
+def check_images(subjects: Sequence[Subject], paths: Sequence[ImagePlace]) -> tuple[list[ImagePlace], dict[str, str]]:
     """Reads all images once, so that what cannot be used is known before the run; notes their sizes in the models.
 
     Args:
@@ -53,7 +54,7 @@ def check_images(subjects: Sequence[Subject], paths: Sequence[Path]) -> tuple[li
     return usable, skipped
 
 
-def identity(subjects: Sequence[Subject], paths: Sequence[Path]) -> dict:
+def identity(subjects: Sequence[Subject], paths: Sequence[ImagePlace]) -> dict:
     """What the arrays of an analysis depend on besides the measure."""
     content = sha256()
     for path in paths:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from vitplug.statistics.images import Arrays
 
 from .loaded import Loaded
 from .measure import Measure, Recorded
+from .places import ImagePlace
 from .store import Store
 from .subject import Subject
 
@@ -69,7 +69,7 @@ class Job:
             self.store.add(self.label, self.measure.name, unit, self.measure.join(*self._waiting.pop(unit)))
 
 
-def run(jobs: Sequence[Job], subjects: Sequence[Subject], paths: Sequence[Path], store: Store) -> None:
+def run(jobs: Sequence[Job], subjects: Sequence[Subject], paths: Sequence[ImagePlace], store: Store) -> None:
     """Does what is left to do of some jobs, with a progress bar; on an interruption, what is done is kept.
 
     Args:

@@ -21,10 +21,11 @@ from vitplug.runs.prediction import Predictor
 from vitplug.tasks.kept import Kept
 from vitplug.tasks.outcomes import Outcome
 
-from .images import load_image
+from .images import load_image, read_image
 from .layers import NamedLayers, proposed
 from .loaded import Loaded
 from .observed import Observed, Ran
+from .places import ImagePlace
 
 
 @dataclass(eq=False)
@@ -52,7 +53,7 @@ class Subject(Observed):
     backbone: PluggedModel | NamedLayers
     recorded: Mapping[str, Mapping[int, tuple[int, ...]]] = field(default_factory=dict)
     sizes: Sequence[tuple[int, int]] = ()
-    paths: Sequence[Path] = ()
+    paths: Sequence[ImagePlace] = ()
     kept: dict = field(default_factory=dict)
     _places: dict = field(default_factory=dict)
 
@@ -112,12 +113,12 @@ class Subject(Observed):
         """Whether the backbone is one of vitplug's."""
         return isinstance(self.backbone, PluggedModel)
 
-    def load(self, path: Path) -> Loaded:
+    def load(self, path: ImagePlace) -> Loaded:
         """An image through the model's own test pipeline."""
         return load_image(self.predictor, path, max_pixels(self.cfg))
 
-    def batch(self, path: Path) -> Mapping:
-        return self.predictor.task.collate([self.predictor.read(path)])
+    def batch(self, path: ImagePlace) -> Mapping:
+        return self.predictor.collate([read_image(self.predictor, path, max_pixels(self.cfg))])
 
     @torch.no_grad()
     def run(self, batch: Mapping) -> Ran:
@@ -141,10 +142,10 @@ class Subject(Observed):
     def receptive_field(self, inputs: Iterable[Tensor]) -> Tensor:
         return effective_receptive_field(self.backbone, inputs)
 
-    def truths(self, paths: Sequence[Path]) -> dict[Path, Callable[[tuple[int, int]], Outcome | None]]:
+    def truths(self, paths: Sequence[ImagePlace]) -> dict[ImagePlace, Callable[[tuple[int, int]], Outcome | None]]:
         return {path: partial(self._truth, path, listed) for path, listed in find_listed(self.cfg, paths).items()}
 
-    def _truth(self, path: Path, listed: Listed, size: tuple[int, int]) -> Outcome | None:
+    def _truth(self, path: ImagePlace, listed: Listed, size: tuple[int, int]) -> Outcome | None:
         """What a data set says of an image, placed on the input as a prediction is."""
         return self.predictor.task.truth(*listed, self.run(self.batch(path)).sample, size)
 

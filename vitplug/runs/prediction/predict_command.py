@@ -74,6 +74,7 @@ def predict(
         Interrupted: On Ctrl-C; says what is missing.
     """
     failed: dict[Source, str] = {}
+    read = predictor.read  # a pipeline that reads no files is refused before a file of results is there
 
     def fail(source: Source, place: object, reason: str) -> None:
         failed.setdefault(source, reason)
@@ -82,7 +83,7 @@ def predict(
     def pictures() -> Iterator[Picture]:
         for source in sources:
             try:
-                yield from read_pictures(source, predictor.read, most_pixels)
+                yield from read_pictures(source, read, most_pixels)
             except Unreadable as error:
                 fail(source, source.path, str(error))
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.config.parts import loader_leaves
+from vitplug.files.picture_sources import Reader
 from vitplug.tasks import TASKS
 
 from ..exported import run_exported
@@ -34,8 +36,8 @@ class Predictor:
         exported: A file of `tools/export.py` of this checkpoint, which is run in place of the part that it holds.
 
     Raises:
-        ValueError: If the config has no test pipeline that loads image files, the device is unknown, the task has no
-            scores for ``score_thr``, or the exported file is of another checkpoint.
+        ValueError: If the config has no test pipeline, the device is unknown, the task has no scores for ``score_thr``,
+            or the exported file is of another checkpoint.
         CheckpointNotRead: If the checkpoint is missing, broken or of another model.
     """
 
@@ -56,31 +58,37 @@ class Predictor:
         if exported is not None:
             run_exported(self.model, exported, TASKS[cfg.default_scope], str(checkpoint))
         classes, palette = _names_and_colours(meta, dataset)
-        self._reader = TRANSFORMS.build(_loader_of(dataset))
+        self._dataset = dataset
         test_cfg = copy.deepcopy(cfg)
         test_cfg.test_dataloader = dict(dataset=copy.deepcopy(dataset))
         #: Inferencer, drawing and files of results of the task.
         self.task = TASKS[cfg.default_scope].predictions(test_cfg, self.model, classes, palette, score_thr)
 
-    def read(self, path: str | Path) -> np.ndarray:
-        """The pixels of an image file, as the config's test pipeline loads them.
+    @cached_property
+    def read(self) -> Reader:
+        """Reads the pixels of an image file as the config's test pipeline loads them; raises what a decoder raises.
 
         Raises:
-            Exception: of any kind, if the file cannot be read.
+            ValueError: If that pipeline loads no image files.
         """
-        return self._reader(dict(img_path=str(path)))['img']
+        load = TRANSFORMS.build(_loader_of(self._dataset))
+        return lambda path: load(dict(img_path=str(path)))['img']
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        """Pictures ``(height, width, 3)``, blue first, as a batch for :meth:`run`."""
+        return self.task.collate(pictures)
 
     def images(self, pictures: Sequence[np.ndarray]) -> Tensor:
         """Pictures ``(height, width, 3)``, blue first, as the backbone gets them, ``(B, C, H, W)``."""
-        return self.model.data_preprocessor(self.task.collate(pictures), training=False)['inputs']
+        return self.model.data_preprocessor(self.collate(pictures), training=False)['inputs']
 
     def run(self, batch: Mapping) -> list[BaseDataElement]:
-        """Predictions for a batch of the task's ``collate``, which stays as it is."""
+        """Predictions for a batch of :meth:`collate`, which stays as it is."""
         return [sample.cpu() for sample in self.task.inferencer.forward(copy.copy(batch))]
 
     def __call__(self, pictures: Sequence[np.ndarray]) -> list[BaseDataElement]:
         """Predictions for pictures ``(height, width, 3)``, blue first, in one batch."""
-        return self.run(self.task.collate(pictures))
+        return self.run(self.collate(pictures))
 
     def draw(self, picture: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """A picture, blue first, with its predictions drawn on it, as RGB."""
