@@ -14,6 +14,8 @@ from made_grid import add_cell, cell_folder, make_grid
 from PIL import Image
 
 from vitplug.ablation.grid import make_variants, read_grid_file
+from vitplug.ablation.mechanism_claims import CLAIMS
+from vitplug.ablation.mechanism_rows import as_json, row_of
 from vitplug.ablation.metrics import choose_metric
 from vitplug.ablation.report import read_report, write_report
 
@@ -83,9 +85,10 @@ def test_pictures_are_those_of_the_reports(folder):
     drawn = {
         picture.name: picture.draw(result.summary)
         for result in TOOL['read_results'](folder)
-        for picture in TOOL['pictures'](result)
+        for picture in (*TOOL['pictures'](result), *TOOL['pictures_of_mechanisms'](result))
     }
-    assert {path.name for path in folder.glob('*.png')} == {*drawn}, 'python docs/tools/evidence.py'
+    found = {path.relative_to(folder).as_posix() for path in (*folder.glob('*.png'), *folder.glob('mechanisms/*.png'))}
+    assert found == {*drawn}, 'python docs/tools/evidence.py'
     for name, png in drawn.items():
         committed, ours = Image.open(folder / name), Image.open(BytesIO(png))
         assert committed.size == ours.size
@@ -178,6 +181,31 @@ def test_finished_grid_is_told_whichever_way(evidence, tmp_path):
     ):
         assert (evidence / f'{name}.png').read_bytes().startswith(b'\x89PNG') and f'![{caption}]({name}.png)' in lines
     assert (evidence / 'first.json').read_text() == (tmp_path / 'grids' / 'first' / 'report.json').read_text()
+
+
+def test_mechanisms_are_taken_over_and_seeds_of_the_page_stay(evidence, tmp_path):
+    """A grid that goes on elsewhere has the checkpoints of its new cells alone."""
+    claim = next(claim for claim in CLAIMS if claim.text == 'the non-locality falls')
+
+    def measure(seeds, images=128):
+        folder = make_grid(tmp_path / 'grids' / 'first', labels=LABELS)
+        name, falls = 'non-locality, mean of heads', {seed: np.array([2.0, 1 - seed]) for seed in seeds}
+        base = {seed: {name: values + 1} for seed, values in falls.items()}
+        row = row_of(claim, 'residual', {seed: {name: values} for seed, values in falls.items()}, base)
+        (folder / 'mechanisms').mkdir(exist_ok=True)
+        (folder / 'mechanisms/mechanisms.json').write_text(json.dumps(as_json([row], images)))
+
+    measure((0, 1))
+    assert '2 | 1.25 | the baseline (2.25) | -1 |  | undecided |' in '\n'.join(write_page(evidence, tmp_path / 'grids'))
+    measure((2, 3))
+    lines = write_page(evidence, tmp_path / 'grids')
+    assert line_like(r'\| residual \| the non-locality falls .* \| 4 \| 0.75 \| .* \| undecided \|', lines)
+    at = lines.index('![Values by block, and differences by seed](mechanisms/first.png)')
+    assert lines.index('### first') < at < lines.index('### second')
+    assert (evidence / 'mechanisms/first.png').read_bytes().startswith(b'\x89PNG')
+    measure((4,), images=64)
+    with pytest.raises(ValueError, match=r'was measured on 64 images, .*first\.json on 128: measure on 128'):
+        write_page(evidence, tmp_path / 'grids')
 
 
 def test_unfinished_grid_with_failed_cells_is_preliminary(evidence, tmp_path):

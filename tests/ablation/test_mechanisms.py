@@ -13,8 +13,9 @@ from made_grid import cell_folder, make_grid
 from scipy import stats
 from small_models import save_untrained
 
-from vitplug.ablation import mechanisms
-from vitplug.ablation.mechanisms import CLAIMS, Against, Claim, row_of
+from vitplug.ablation import mechanism_claims
+from vitplug.ablation.mechanism_claims import CLAIMS, Against, Claim
+from vitplug.ablation.mechanism_rows import as_json, joined, read_rows, row_of, table
 from vitplug.analysis.measures.attention import attention_entropy
 from vitplug.analysis.study.images import find_images
 from vitplug.analysis.study.measures_by_name import MEASURES
@@ -49,36 +50,63 @@ def test_verdicts(differences, sign, verdict):
     if len(differences) > 2:
         low, high = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
         assert (row.interval.low, row.interval.high) == pytest.approx((low, high))
-    [_, line] = mechanisms.table([row])
+    [_, line] = table([row])
     assert line[0] == 'cb' and line[-1] == verdict and line[6] == f'{np.mean(differences):+.3g}'
     assert line[4] == f'{np.mean(row.numbers):.3g}' and line[5] == f'the baseline ({np.mean(base) + 0.5:.3g})'
 
 
 def test_numbers_against_zero_and_without_spread():
     row = row_of(replace(CLAIM, sign=1, against=Against.ZERO), 'cb', numbers_of([1.0, 2.0, 3.0]), None)
-    assert row.differences == (1.5, 2.5, 3.5) and row.verdict.value == 'seen' and row.reference == ()
+    assert row.differences == (1.5, 2.5, 3.5) and row.verdict.value == 'seen' and row.reference is None
     row = row_of(CLAIM, 'cb', numbers_of([1.0, 1.0, 1.0]), numbers_of([0.0, 0.0, 0.0]))
     assert row.interval is None and row.verdict.value == 'undecided'
 
 
+def test_rows_as_json_and_joined(tmp_path):
+    """A row is the same after JSON; seeds that were measured earlier stay, and one measured again counts as new."""
+    claim = next(claim for claim in CLAIMS if claim.plug == 'ContextBroadcast' and claim.against is Against.BASELINE)
+    lambdas = next(claim for claim in CLAIMS if claim.plug == 'ContextBroadcast' and claim.against is Against.ZERO)
+
+    def made(seeds, by):
+        found = {seed: {'patch queries, mean of heads': np.array([seed + by, np.nan, 1 / 3])} for seed in seeds}
+        base = {seed: {'patch queries, mean of heads': np.array([1.0, np.nan, seed**2])} for seed in seeds}
+        growth = {seed: {'cb.Lambda.msa, mean': np.array([0.1, seed + by])} for seed in seeds}
+        return [row_of(claim, 'cb', found, base), row_of(lambdas, 'cb', growth, None)]
+
+    rows, path = made((3, 0, 1), 0.5), tmp_path / 'mechanisms.json'
+    path.write_text(json.dumps(as_json(rows, 9), allow_nan=False))
+    images, read = read_rows(path)
+    assert images == 9 and table(read) == table(rows) and np.isnan(read[0].values[0][1])
+    both = joined(made((4, 1), 7.0), read)
+    assert [row.seeds for row in both] == [(0, 1, 3, 4)] * 2
+    assert both[0].numbers == pytest.approx(
+        [(seed + by + 1 / 3) / 2 for seed, by in ((0, 0.5), (1, 7), (3, 0.5), (4, 7))]
+    )
+    assert [*both[0].reference] == [0, 1, 3, 4] and both[1].reference is None
+    assert table(joined(rows[:1], [])) == table(joined([], rows[:1]))
+    path.write_text(path.read_text().replace('the attention entropy', 'an attention entropy'))
+    with pytest.raises(ValueError, match=r'mechanisms\.json: is no table of mechanisms of this .* measure again'):
+        read_rows(path)
+
+
 def test_numbers_of_blocks_by_hand():
     depth = np.array([1.0, 3.0, np.nan, 7.0])
-    assert mechanisms._shallow(depth) == 2 and mechanisms._deep(depth) == 7
-    assert mechanisms._all(depth) == pytest.approx(11 / 3)
+    assert mechanism_claims._shallow(depth) == 2 and mechanism_claims._deep(depth) == 7
+    assert mechanism_claims._all(depth) == pytest.approx(11 / 3)
     blocks, values = np.array([0, 1, 3]), np.array([1.0, 3.0, 7.0])
-    assert mechanisms._slope(depth) == pytest.approx(stats.linregress(blocks, values).slope)
+    assert mechanism_claims._slope(depth) == pytest.approx(stats.linregress(blocks, values).slope)
     matrix = np.arange(16.0).reshape(4, 4)
-    assert mechanisms._across(matrix) == np.mean([2, 3, 6, 7])
+    assert mechanism_claims._across(matrix) == np.mean([2, 3, 6, 7])
     after = {'a': np.zeros(1), 'a after the plug': np.ones(1)}
-    assert mechanisms._value('a', after) == 1 and mechanisms._value('a', {'a': np.zeros(1)}) == 0
+    assert mechanism_claims._value('a', after) == 1 and mechanism_claims._value('a', {'a': np.zeros(1)}) == 0
     learned = {
         'cb.Lambda.mlp_mid, mean': np.array([1.0]),
         'cb.Lambda.msa, mean': np.array([3.0]),
         'x, mean': np.ones(1),
     }
-    assert mechanisms._learned('cb.Lambda', learned) == 2
+    assert mechanism_claims._learned('cb.Lambda', learned) == 2
     with pytest.raises(KeyError):
-        mechanisms._learned('gab.A', learned)
+        mechanism_claims._learned('gab.A', learned)
 
 
 def test_claims_name_plugs_and_measures_that_are_there():
@@ -125,7 +153,7 @@ def test_command(grid):
     row = rows['cb(scaled=True)', 'the attention entropy of the layers falls']
     expected = [entropy(grid, 'cb(scaled=True)', seed) - entropy(grid, 'none', seed) for seed in range(3)]
     assert row['differences'] == pytest.approx(expected, rel=1e-3, abs=1e-6) and row['seeds'] == [0, 1, 2]
-    assert row['values'] == pytest.approx([entropy(grid, 'cb(scaled=True)', seed) for seed in range(3)], rel=1e-3)
+    assert row['numbers'] == pytest.approx([entropy(grid, 'cb(scaled=True)', seed) for seed in range(3)], rel=1e-3)
     low, high = stats.t.interval(0.95, 2, np.mean(expected), stats.sem(expected))
     verdict = 'seen' if high < 0 else 'opposite' if low > 0 else 'undecided'
     assert row['verdict'] == verdict
