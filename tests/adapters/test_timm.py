@@ -44,6 +44,11 @@ def test_without_plugs_nothing_changes(name):
     assert 'plugs: none' in model.plug_summary
 
 
+def test_the_summary_names_the_part_that_has_the_plugs():
+    model = vitplug.plug_in(torch.nn.Sequential(timm_model(VIT), torch.nn.Linear(5, 2)), 'cb')
+    assert model.plug_summary == f'0: {model[0].plug_summary}' and 'ContextBroadcast' in model.plug_summary
+
+
 @pytest.mark.parametrize('name', TIMM)
 def test_unplug_gives_the_model_back_bit_for_bit(name):
     model, x = timm_model(name), images()

@@ -100,7 +100,8 @@ def curves_picture(summary: Summary) -> bytes | None:
         if row.comparison:
             found = curve(row.cells, summary.scale)
             _draw_curve(ax, found, COLOURS.get(row.comparison.verdict, '#7b3294'))
-            ax.set_title(f'{row.label} ({found.seeds if found else 0} seeds)', fontsize=9)
+            seeds = found.seeds if found else 0
+            ax.set_title(f'{row.label} ({seeds} seed{"s" * (seeds != 1)})', fontsize=9)
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         ax.tick_params(labelbottom=True, labelsize=8)
         ax.grid(alpha=0.25)

@@ -36,7 +36,8 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
         plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts with a ``type``, and plugs.
 
     Returns:
-        The same model, with ``plug_summary``: which plugs, on which blocks.
+        The same model, with ``plug_summary``: which plugs, on which blocks, after the name of the part that takes
+        them, such as ``vision_model`` of Hugging Face's ``CLIPModel``, whose text tower takes none.
 
     Raises:
         ValueError: If the model has plugs, has no map of names, or lacks what a plug needs.
@@ -64,7 +65,9 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
     _to_device_of_host(inner, host)
     for block in host.plugged_blocks():
         block.plugs.train(block.training)
-    inner.plug_summary = model.plug_summary = host.plug_summary
+    [place] = [name for name, part in model.named_modules() if part is inner]
+    model.plug_summary = f'{place}: {host.plug_summary}' if place else host.plug_summary
+    inner.plug_summary = host.plug_summary
     host.sections()  # of the new list, before anything is compiled
     _note_in_config(inner, plugs)
     return model
