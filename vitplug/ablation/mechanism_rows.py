@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from vitplug.analysis.study import drawing
 from vitplug.statistics.images import student
@@ -197,7 +198,7 @@ def _mean(numbers: Sequence[float]) -> float:
 
 def picture(rows: Sequence[Row], title: str) -> Figure:
     """For each row the values that the claim is about, and the differences by seed with their interval."""
-    figure, axes = drawing.panels(2 * len(rows), title, columns=min(4, 2 * len(rows)), inches=(3.6, 3.0))
+    figure, axes = drawing.panels(2 * len(rows), title, columns=min(4, 2 * len(rows)), inches=(3.0, 2.5))
     for row, left, right in zip(rows, axes[::2], axes[1::2], strict=True):
         _draw_groups(left, row)
         _draw_differences(right, row)
@@ -205,13 +206,14 @@ def picture(rows: Sequence[Row], title: str) -> Figure:
 
 
 def _draw_groups(ax: Axes, row: Row) -> None:
-    _draw_values(ax, row.label, drawing.style_of('model'), np.stack([*row.values.values()]))
+    _draw_values(ax, row.label, drawing.style_of('model'), row.values)
     if row.reference:
         name = row.claim.against.value
-        _draw_values(ax, name, drawing.style_of('baseline'), np.stack([*row.reference.values()]))
-    ax.set_title(textwrap.fill(f'{row.label}: {row.claim.text} ({row.claim.source})', 46), fontsize=9)
+        _draw_values(ax, name, drawing.style_of('baseline'), row.reference)
+    ax.set_title(textwrap.fill(f'{row.label}: {row.claim.text} ({row.claim.source})', 44), fontsize=8)
     ax.set_ylabel(row.claim.measure, fontsize=8)
-    ax.legend(fontsize=8)
+    ax.tick_params(labelsize=8)
+    ax.legend(fontsize=7)
 
 
 def _draw_differences(ax: Axes, row: Row) -> None:
@@ -221,23 +223,27 @@ def _draw_differences(ax: Axes, row: Row) -> None:
         ends = [float(row.interval.mean - row.interval.low), float(row.interval.high - row.interval.mean)]
         ax.errorbar(float(row.interval.mean), 1, xerr=[[ends[0]], [ends[1]]], fmt='s', color='black', capsize=4)
     ax.set(ylim=(0.5, 1.3), yticks=[])
+    ax.xaxis.set_major_locator(MaxNLocator(4))
+    ax.tick_params(labelsize=8)
     ax.set_xlabel(f'difference from {row.claim.against.value}', fontsize=8)
     side = {1: '; the paper: right of 0', -1: '; the paper: left of 0', 0: ''}[row.claim.sign]
-    ax.set_title(f'{row.verdict.value}{side}', fontsize=9)
+    ax.set_title(f'{row.verdict.value}{side}', fontsize=8)
 
 
-def _draw_values(ax: Axes, name: str, style: dict, values: np.ndarray) -> None:
-    """Values of the seeds ``(seeds, ...)``: over the blocks, of one number, or the mean over the rows of a matrix."""
+def _draw_values(ax: Axes, name: str, style: dict, by_seed: Mapping[int, np.ndarray]) -> None:
+    """Values of the seeds: over the blocks, of one number by seed, or the mean over the rows of a matrix."""
+    values = np.stack([*by_seed.values()])
     if values.ndim == 3:
         values = np.nanmean(values, axis=2)
         name = f'{name}, mean of the row'
     if values.ndim == 1:
         ax.plot(values, range(len(values)), linestyle='none', label=name, color=style['color'], marker=style['marker'])
-        ax.set_yticks(range(len(values)))
+        ax.set_yticks(range(len(values)), [f'seed {seed}' for seed in by_seed])
+        ax.xaxis.set_major_locator(MaxNLocator(4))
         return
     found = student(values)
     blocks = np.flatnonzero(np.isfinite(found.mean))
     ax.fill_between(blocks, found.low[blocks], found.high[blocks], color=style['color'], alpha=0.2, linewidth=0)
     ax.plot(blocks, found.mean[blocks], label=name, markersize=5, **style)
-    ax.set_xlabel('block')
+    ax.set_xlabel('block', fontsize=8)
     ax.set_xticks(blocks)

@@ -6,6 +6,7 @@ it lies on the other, and *undecided* otherwise. Rows of numbers without a claim
 adjusted for the number of claims.
 """
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def _new_weights(cfg, seed: int, out: Path) -> Path:
         init_default_scope(cfg.default_scope)
         torch.manual_seed(seed)
         settings = dict(cfg.model, data_preprocessor=cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor'))
-        model = MODELS.build(settings)
+        model = MODELS.build(copy.deepcopy(settings))  # models add to theirs
         model.init_weights()
         out.mkdir(parents=True, exist_ok=True)
         torch.save(dict(state_dict=model.state_dict(), meta=dict(cfg=cfg.pretty_text)), path)
