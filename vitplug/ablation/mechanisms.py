@@ -179,17 +179,17 @@ def _reference(claim: Claim, label: str, models, baseline: str) -> dict[int, Mod
 
 
 def _rows(claim: Claim, label: str, models, baseline: str, numbers: Mapping[Model, Mapping[str, Numbers]]) -> list[Row]:
-    """The row of a claim; none where a model has no such values, such as a Lambda that is fixed."""
+    """The row of a claim; none where a model has no such values, such as a fixed Lambda, or no seed has both."""
     reference = _reference(claim, label, models, baseline)
 
     def of(by_seed: Mapping[int, Model]) -> dict[int, Numbers]:
         return {seed: numbers[one][claim.measure] for seed, one in by_seed.items() if claim.measure in numbers[one]}
 
     try:
-        found, others = of(models[label]), None if reference is None else of(reference)
-        return [row_of(claim, label, found, others)] if found and others != {} else []
+        row = row_of(claim, label, of(models[label]), None if reference is None else of(reference))
     except KeyError:
         return []
+    return [row] if row.seeds else []
 
 
 def _write(rows: Sequence[Row], out: Path, num: int) -> None:
