@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from vitplug.analysis.study.images import find_images, load_image
 from vitplug.analysis.study.plan import identity
+from vitplug.analysis.timm_models import TimmSubject
 from vitplug.analysis.truths import find_listed
 from vitplug.config.reading import read_config
 from vitplug.files.picture_sources import Unreadable
@@ -139,7 +140,21 @@ def test_a_model_of_images_in_memory_reads_no_files(cfg):
 
 def test_grey_images_in_memory(cfg):
     [image] = find_images(held(cfg, mode='L'), 'val', 1)
-    assert image.pixels.ndim == 2 and image.read_bytes() == image.pixels.tobytes()
+    loaded = load_image(Predictor(cfg, 'good.pth', device='cpu'), image, 10**6)
+    assert image.pixels.ndim == 2 and loaded.picture.shape == (*loaded.size, 3)
+    # The preprocessor makes three channels of one.
+    back = (loaded.inputs[0] * 64 + 127.5).permute(1, 2, 0)
+    assert_close(back, torch.from_numpy(loaded.picture).float(), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize('mode', ['RGB', 'L'])
+def test_models_of_timm_take_images_in_memory(cfg, mode, tmp_path):
+    pytest.importorskip('timm')
+    subject = TimmSubject.read('baseline', 'test_vit', None, 'cpu')
+    [image] = find_images(held(cfg, mode=mode), 'val', 1)
+    Image.fromarray(image.pixels).save(tmp_path / 'same.png')
+    loaded, expected = subject.load(image), subject.load(tmp_path / 'same.png')
+    assert torch.equal(loaded.inputs, expected.inputs) and np.array_equal(loaded.picture, expected.picture)
 
 
 def test_data_without_images_are_refused(cfg):

@@ -18,6 +18,7 @@ from vitplug.statistics.seeds import MIN_SEEDS, Interval, t_interval
 
 from .mechanism_claims import CLAIMS, Claim, Numbers
 
+FOLDER, JSON = 'mechanisms', 'mechanisms.json'
 HEADINGS = ('plug', 'claim', 'paper', 'seeds', 'value', 'against', 'difference', '95% interval', 'verdict')
 NUMERIC = (3, 4, 6)
 
@@ -100,7 +101,7 @@ def row_of(claim: Claim, label: str, found: Mapping[int, Numbers], reference: Ma
 
 
 def as_json(rows: Sequence[Row], images: int) -> dict:
-    """The content of `mechanisms.json`: the table, and the values of each seed, from which it can be made again."""
+    """The content of its file: the table, and the values of each seed, from which it can be made again."""
     content = []
     for line, row in zip(table(rows)[1:], rows, strict=True):
         numbers = dict(numbers=_rounded([*row.numbers]), differences=_rounded([*row.differences]))

@@ -33,10 +33,10 @@ from vitplug.tables import format_table, markdown_table
 
 from .cells import CONFIG
 from .mechanism_claims import CLAIMS, Against, Claim, Numbers
-from .mechanism_rows import NUMERIC, Row, as_json, picture, row_of, table
+from .mechanism_rows import FOLDER, JSON, NUMERIC, Row, as_json, picture, row_of, table
 from .records import CELL, Grid, State, read_cells, read_grid, read_object
 
-FOLDER, IMAGES = 'mechanisms', 128
+IMAGES = 128
 
 # --- the models ---
 
@@ -197,6 +197,6 @@ def _write(rows: Sequence[Row], out: Path, num: int) -> None:
         name = f'{number:02}_{row.claim.plug}_{row.claim.measure}.png'
         drawing.save(picture([row], ''), out / name)
     files, lines = AtomicBackend(), table(rows)
-    files.put_text(json.dumps(as_json(rows, num), indent=1, allow_nan=False) + '\n', out / 'mechanisms.json')
+    files.put_text(json.dumps(as_json(rows, num), indent=1, allow_nan=False) + '\n', out / JSON)
     files.put_text(markdown_table(lines) + '\n', out / 'mechanisms.md')
     print(f'{format_table(lines, numeric=NUMERIC)}\n\n{len(rows)} rows, a picture for each: {out}')

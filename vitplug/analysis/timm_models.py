@@ -76,11 +76,12 @@ class TimmSubject:
         pixels = path.pixels if isinstance(path, HeldImage) else read_picture(path, _read_rgb, MAX_PIXELS)
         transform = create_transform(**resolve_model_data_config(self.backbone), is_training=False)
         try:
-            inputs = transform(Image.fromarray(pixels).convert('RGB'))[None]
+            image = Image.fromarray(pixels).convert('RGB')
+            inputs = transform(image)[None]
         except ValueError as error:
             raise Unreadable(str(error)) from error
         inputs = inputs.to(next(self.backbone.parameters()).device)
-        return Loaded(path, inputs, pixels)
+        return Loaded(path, inputs, np.asarray(image))
 
     def probe(self, image: Loaded) -> None:
         """Nothing to note: these models record no intermediates."""
