@@ -15,7 +15,7 @@ from small_models import save_untrained
 
 from vitplug.ablation import mechanism_claims
 from vitplug.ablation.mechanism_claims import CLAIMS, Against, Claim
-from vitplug.ablation.mechanism_rows import as_json, joined, read_rows, row_of, table
+from vitplug.ablation.mechanism_rows import as_json, joined, picture, read_rows, row_of, table
 from vitplug.analysis.measures.attention import attention_entropy
 from vitplug.analysis.study.images import find_images
 from vitplug.analysis.study.measures_by_name import MEASURES
@@ -60,6 +60,13 @@ def test_numbers_against_zero_and_without_spread():
     assert row.differences == (1.5, 2.5, 3.5) and row.verdict.value == 'seen' and row.reference is None
     row = row_of(CLAIM, 'cb', numbers_of([1.0, 1.0, 1.0]), numbers_of([0.0, 0.0, 0.0]))
     assert row.interval is None and row.verdict.value == 'undecided'
+
+
+@pytest.mark.parametrize(('seeds', 'bands'), [(2, 0), (3, 2)])
+def test_picture_has_bands_and_intervals_from_three_seeds(seeds, bands):
+    row = row_of(CLAIM, 'cb', numbers_of([0.0, 1.0, 3.0][:seeds]), numbers_of([1.0, 1.0, 1.0]))
+    values, differences = picture([row], '').axes[:2]
+    assert len(values.collections) == bands and len(differences.containers) == bool(bands)
 
 
 def test_rows_as_json_and_joined(tmp_path):
@@ -175,6 +182,13 @@ def test_command(grid):
     bad_inputs.run_to(0, 'ablate.py grid --mechanisms 6', grid)
     assert before == {path: path.stat().st_mtime_ns for path in (grid / 'grid/mechanisms').rglob('*.npz')}
     assert json.loads((grid / 'grid/mechanisms/mechanisms.json').read_text()) == found
+    # A cell without its checkpoint, as one that is taken from a report, is left out and named.
+    lost = cell_folder(grid / 'grid', 'gab', 1)
+    (lost / 'last_checkpoint').unlink()
+    said = bad_inputs.run_to(0, 'ablate.py grid --mechanisms 6', grid).out
+    assert f'left out, without a checkpoint: {lost.name}\n' in said
+    for row in json.loads((grid / 'grid/mechanisms/mechanisms.json').read_text())['rows']:
+        assert row['seeds'] == ([0, 2] if row['plug'] == 'gab' else [0, 1, 2])
 
 
 def entropy(folder, label: str, seed: int) -> float:
@@ -193,13 +207,12 @@ def entropy(folder, label: str, seed: int) -> float:
 @pytest.mark.integration
 def test_refused(grid):
     said = partial(bad_inputs.run_to, 2, 'ablate.py grid --mechanisms', grid)
-    for path in (grid / 'grid').glob('cells/gab*/last_checkpoint'):
-        path.unlink()
-    for path in (grid / 'grid').glob('cells/none*/done.json'):
+    for path in (grid / 'grid').glob('cells/*/last_checkpoint'):
         path.unlink()
     assert (
-        'has no checkpoint: mechanisms are measured on trained models, so train the grid with --keep last' in said().err
-    )
+        'grid: none of its 9 finished cells has a checkpoint: mechanisms are measured on trained models, so train the '
+        'grid with --keep last'
+    ) in said().err
     for path in (grid / 'grid').glob('cells/*/done.json'):
         path.unlink()
     assert '--mechanisms: no finished cell of grid has one of these plugs alone: ContextBroadcast' in said().err

@@ -189,7 +189,7 @@ CLAIMS = (
         partial(_learned, 'residual_attention.alpha'),
         _all,
         0,
-        Against.ZERO,
+        Against.START,
     ),
     Claim(
         'BroadAttention',

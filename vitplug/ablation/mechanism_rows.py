@@ -244,7 +244,8 @@ def _draw_values(ax: Axes, name: str, style: dict, by_seed: Mapping[int, np.ndar
         return
     found = student(values)
     blocks = np.flatnonzero(np.isfinite(found.mean))
-    ax.fill_between(blocks, found.low[blocks], found.high[blocks], color=style['color'], alpha=0.2, linewidth=0)
+    if len(values) >= MIN_SEEDS:
+        ax.fill_between(blocks, found.low[blocks], found.high[blocks], color=style['color'], alpha=0.2, linewidth=0)
     ax.plot(blocks, found.mean[blocks], label=name, markersize=5, **style)
     ax.set_xlabel('block', fontsize=8)
     ax.set_xticks(blocks)

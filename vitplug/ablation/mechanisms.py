@@ -61,21 +61,15 @@ class Model:
         text = read_object(self.folder / CELL).get('plugs') or 'none'
         return tuple(plug['type'].removeprefix('vitplug.') for plug in listed_plugs(text))
 
-    def checkpoint(self, out: Path) -> Path:
-        """The last checkpoint, or one with new weights, which is written.
-
-        Raises:
-            FileNotFoundError: If the cell keeps none.
-        """
-        if self.is_start:
-            return _new_weights(read_config(str(self.folder / CONFIG)), self.seed, out)
+    @property
+    def trained(self) -> Path | None:
+        """The last checkpoint of the cell, None if it keeps none."""
         found = last_checkpoint(self.folder)
-        if found is None or not found.is_file():
-            raise FileNotFoundError(
-                f'{self.folder}: has no checkpoint: mechanisms are measured on trained models, so train the grid with '
-                '--keep last'
-            )
-        return found
+        return found if found and found.is_file() else None
+
+    def checkpoint(self, out: Path) -> Path | None:
+        """The last checkpoint, or one with new weights, which is written."""
+        return _new_weights(read_config(str(self.folder / CONFIG)), self.seed, out) if self.is_start else self.trained
 
 
 def _new_weights(cfg, seed: int, out: Path) -> Path:
@@ -126,7 +120,7 @@ def look_for_mechanisms(folder: Path, num: int = IMAGES, device: str | None = No
         device: Where models run; None for an accelerator where there is one.
 
     Raises:
-        FileNotFoundError: If the folder is none of a grid, or a cell has kept no checkpoint.
+        FileNotFoundError: If the folder is none of a grid, or no finished cell has kept its checkpoint.
         ValueError: If no cell of a variant with one plug that a claim is about is done.
     """
     grid = read_grid(folder)
@@ -151,11 +145,26 @@ def look_for_mechanisms(folder: Path, num: int = IMAGES, device: str | None = No
 
 
 def _trained(folder: Path, grid: Grid) -> dict[str, dict[int, Model]]:
-    """The finished cells by variant and seed."""
+    """The finished cells that have kept their checkpoint, by variant and seed; names the others.
+
+    Raises:
+        FileNotFoundError: If none has kept it.
+    """
     found: dict[str, dict[int, Model]] = {}
+    without = []
     for cell in read_cells(folder, grid):
-        if cell.state is State.DONE:
-            found.setdefault(cell.label, {})[cell.seed] = Model(folder / cell.folder, cell.seed)
+        model = Model(folder / cell.folder, cell.seed)
+        if cell.state is State.DONE and model.trained:
+            found.setdefault(cell.label, {})[cell.seed] = model
+        elif cell.state is State.DONE:
+            without.append(model.folder.name)
+    if without and not found:
+        raise FileNotFoundError(
+            f'{folder}: none of its {len(without)} finished cells has a checkpoint: mechanisms are measured on trained '
+            'models, so train the grid with --keep last'
+        )
+    if without:
+        print(f'left out, without a checkpoint: {", ".join(without)}')
     return found
 
 
