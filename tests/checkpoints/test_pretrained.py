@@ -379,6 +379,15 @@ def test_table_of_another_grid_with_as_many_entries(tmp_path):
     assert load_pretrained(vit(img_size=(16, 64)), path).resized == []
     with pytest.raises(ValueError, match=r'wide\.pth was trained on images of 16x64, .* a 2x8 grid, not of 8x2'):
         load_pretrained(vit(img_size=(64, 16)), path)
+    for side in (32, 64):  # as many entries, which are a square, and a square that would be resized
+        with pytest.raises(ValueError, match=r'wide\.pth was trained on images of 16x64, .* a 2x8 grid, not of 4x4'):
+            load_pretrained(vit(img_size=side), path)
+
+
+def test_square_table_for_a_wide_model_of_as_many_tokens(saved):
+    """A file without a config has a square where that is possible."""
+    with pytest.raises(ValueError, match=r'stock\.pth does not say .* the table of a 4x4 grid, not of 2x8: set img_size'):
+        load_pretrained(vit(img_size=(16, 64)), saved(vit(img_size=32)))
 
 
 def test_numbers_that_are_not_finite(saved):

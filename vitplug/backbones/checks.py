@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from vitplug.compat import is_autocast_available, is_autocast_enabled
+from vitplug.hosting.position_tables import INTERPOLATE_MODES
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
 
-from .position_tables import INTERPOLATE_MODES
 from .settings import MOST
 
 #: The errors that wrong settings raise inside of mmcv, mmengine and torch.

@@ -8,11 +8,11 @@ from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from vitplug.hosting import Section
+from vitplug.hosting.position_tables import resize_position_table
 from vitplug.plugs import PlugSet
 
 from .base import PluggedBackbone, freeze_module
 from .checks import WRONG_SETTINGS
-from .position_tables import resize_position_table
 from .settings import per_item
 
 

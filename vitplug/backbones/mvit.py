@@ -22,6 +22,7 @@ from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBia
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
+from vitplug.hosting.position_tables import fit_stored_positions, is_same, resize_position_table
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
@@ -32,7 +33,6 @@ from .checks import checked
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .position_tables import fit_stored_positions, is_same, resize_position_table
 from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
 
 # Rows and columns of tokens that become one in the first block of a stage.

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, LayerRecord, Site
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, PixelGrid, Section
+from vitplug.hosting.position_tables import resize_position_map
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
@@ -27,7 +28,6 @@ from .checks import checked
 from .ffn import layer_norm
 from .patch_embed import check_patches, is_size, pixels_of
 from .plug_configs import build_plugs
-from .position_tables import resize_position_map
 from .settings import choose_arch, choose_frozen, choose_indices, named_archs, rising_rates
 from .vision_layers import ScaledAttention
 

@@ -20,6 +20,7 @@ from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
 from vitplug.attention.grids import relative_position_index
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section
+from vitplug.hosting.position_tables import fit_bias_table, fit_position_table, resize_position_table
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
@@ -30,7 +31,6 @@ from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
 from .plug_configs import build_plugs
-from .position_tables import fit_bias_table, fit_position_table, resize_position_table
 from .settings import choose_arch, choose_frozen, choose_indices, named_archs, per_item, rising_rates
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import PixelGrid
+from vitplug.hosting.position_tables import fit_stored_positions
 from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 
@@ -21,7 +22,6 @@ from .checks import check_images, checked
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .plug_configs import build_plugs
-from .position_tables import fit_stored_positions
 from .settings import choose_frozen, choose_indices, choose_out_type, rising_rates
 from .tokens_to_token import TokensToToken
 from .vision_layers import TransformerLayer

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, WindowLayout, carrying
 from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.hosting.position_tables import fit_stored_positions
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 from vitplug.registry import MODELS
 
@@ -21,7 +22,6 @@ from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .position_tables import fit_stored_positions
 from .relative import RelativeTable, check_relative
 from .rotary import Turn, build_rotary
 from .settings import (
@@ -63,7 +63,7 @@ class VisionTransformer(ColumnarBackbone):
         frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
         frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         interpolate_mode: How the position table is resized, see
-            :func:`~vitplug.backbones.position_tables.resize_position_map`.
+            :func:`~vitplug.hosting.position_tables.resize_position_map`.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
         layer_cfgs: More settings of the blocks (:class:`TransformerLayer`): one dict for all or a list with one for

@@ -10,6 +10,7 @@ from mmengine.logging import print_log
 from mmengine.model.weight_init import update_init_info
 from torch import Tensor, nn
 
+from vitplug.hosting.position_tables import PREFIXES, find_grid, square_grid
 from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import WEIGHT_INITIALIZERS
 
@@ -205,12 +206,15 @@ def _cover(
 
 
 def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike) -> None:
-    """Checks that a position table with the right number of entries also has the backbone's grid.
+    """Checks that loading takes the entries of a position table for the grid that they have.
+
+    Loading knows a table by its number of entries alone: 576 are a grid of 24 x 24 or of 18 x 32.
 
     Args:
         module: The backbone, or a model with one.
         given: Weights by the module's keys.
-        settings: The config of the checkpoint's training; its image size gives the grid of the table.
+        settings: The config of the checkpoint's training; its image size gives the grid of the table. Without one, a
+            table that may be square is.
         path: The checkpoint, for the error.
 
     Raises:
@@ -219,14 +223,19 @@ def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping
     backbone, prefix = (module.backbone, BACKBONE) if hasattr(module, 'backbone') else (module, '')
     grid = getattr(backbone, 'patch_resolution', None)
     side = _image_size(settings, type(backbone))
-    for name in POSITION_TABLES if grid and side else ():
-        parameter, table = getattr(backbone, name, None), given.get(prefix + name)
-        source = _closest_grid(grid[0] * grid[1], side[0] / side[1])
-        if parameter is not None and getattr(table, 'shape', None) == parameter.shape and source != tuple(grid):
+    prefixes = (getattr(backbone, 'num_placed_tokens', 0), *PREFIXES)
+    for name in POSITION_TABLES if grid else ():
+        table = given.get(prefix + name)
+        if getattr(backbone, name, None) is None or getattr(table, 'ndim', 0) != 3:  # a map (1, D, h, w) has its grid
+            continue
+        taken, extra = find_grid(table.shape[1], grid, prefixes) or (None, 0)
+        entries = table.shape[1] - extra
+        source = _closest_grid(entries, side[0] / side[1]) if side else square_grid(entries)
+        if taken and source and source != taken:
+            trained = f'was trained on images of {side[0]}x{side[1]}' if side else 'does not say for which images it is'
             raise ValueError(
-                f'{path} was trained on images of {side[0]}x{side[1]}, and its {prefix}{name} is the table of a '
-                f"{source[0]}x{source[1]} grid, not of {grid[0]}x{grid[1]}: set img_size to the checkpoint's, or "
-                'resize the table before loading'
+                f'{path} {trained}, and its {prefix}{name} is the table of a {source[0]}x{source[1]} grid, not of '
+                f"{taken[0]}x{taken[1]}: set img_size to the checkpoint's, or resize the table before loading"
             )
 
 

@@ -1,6 +1,7 @@
 """Position tables of checkpoints and of the model, resized to another grid or window."""
 
 from collections.abc import Iterable, Sequence
+from math import isqrt
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from vitplug.compat import is_exporting
 
 #: How tables are resized, see :func:`resize_position_map`; ``'geometric'`` is of relative positions alone.
 INTERPOLATE_MODES = ('bicubic', 'bilinear', 'bicubic-antialias', 'bicubic-offset', 'geometric')
+#: Numbers of prefix tokens that the table of a checkpoint may have.
+PREFIXES = (0, 1, 2)
 
 
 def is_same(source: Sequence[int], target: Sequence[int]) -> bool:
@@ -90,16 +93,13 @@ def fit_position_table(
     Raises:
         ValueError: If the table fits no square grid.
     """
-    count = table.shape[1]
-    for prefix in (num_prefix, *other_prefixes):
-        source = _read_grid(count - prefix, target)
-        if source is not None:
-            break
-    else:
+    found = find_grid(table.shape[1], target, (num_prefix, *other_prefixes))
+    if found is None:
         raise ValueError(
-            f'{name}: the checkpoint has {count} entries, which are no square grid plus '
+            f'{name}: the checkpoint has {table.shape[1]} entries, which are no square grid plus '
             f'{num_prefix} prefix tokens; resize it to the grid {tuple(target)} before loading'
         )
+    source, prefix = found
     if prefix != num_prefix:
         kept = F.pad(table[:, : min(prefix, num_prefix)], (0, 0, 0, max(0, num_prefix - prefix)))
         table = torch.cat((kept, table[:, prefix:]), dim=1)
@@ -108,11 +108,25 @@ def fit_position_table(
     return resize_position_table(table, source, target, mode, num_prefix)
 
 
-def _read_grid(entries: int, target: tuple[int, int]) -> tuple[int, int] | None:
-    """The grid with this number of entries: the wanted one or a square; None if it is neither."""
-    if entries == target[0] * target[1]:
-        return tuple(target)
-    side = round(max(entries, 0) ** 0.5)
+def find_grid(count: int, target: tuple[int, int], prefixes: Iterable[int]) -> tuple[tuple[int, int], int] | None:
+    """The grid that a table is taken for, the wanted one or a square, and its prefix tokens; None if it has neither.
+
+    Args:
+        count: Entries of the table.
+        target: The wanted grid.
+        prefixes: Numbers of prefix tokens that the table may have, the likeliest first.
+    """
+    for prefix in prefixes:
+        if count - prefix == target[0] * target[1]:
+            return tuple(target), prefix
+        if square := square_grid(count - prefix):
+            return square, prefix
+    return None
+
+
+def square_grid(entries: int) -> tuple[int, int] | None:
+    """The square grid with this number of entries, None if there is none."""
+    side = isqrt(max(entries, 0))
     return (side, side) if side > 0 and side * side == entries else None
 
 
@@ -135,9 +149,7 @@ def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
     return image[0].flatten(1).T.to(table.dtype)
 
 
-def fit_stored_positions(
-    backbone: nn.Module, state_dict, prefix, *_, other_prefixes: Iterable[int] = (0, 1, 2)
-) -> None:
+def fit_stored_positions(backbone: nn.Module, state_dict, prefix, *_, other_prefixes: Iterable[int] = PREFIXES) -> None:
     """A hook of loading: makes a checkpoint's ``pos_embed`` fit the backbone's tokens and grid.
 
     Args:
