@@ -23,6 +23,12 @@ BAD_VIT = {
         dict(layer_cfgs=dict(ffn_type='moe')),
         r"ffn_type='moe': expected one of \['origin', 'swiglu_fused', 'swiglu'\]",
     ),
+    'settings of an MLP that SwiGLU lacks': (
+        dict(layer_cfgs=dict(ffn_type='swiglu', num_fcs=3)),
+        r"num_fcs=3: ffn_type='swiglu' has no such setting: leave it away",
+    ),
+    'dropout of SwiGLU': (dict(drop_rate=0.1, layer_cfgs=dict(ffn_type='swiglu_fused')), r'drop_rate=0\.1: ffn_type='),
+    'rate of attention': (dict(layer_cfgs=dict(attn_drop_rate=3.0)), r'attn_drop_rate=3\.0: expected a number'),
     'patch_size': (dict(patch_size=0), r'img_size=\(32, 40\), patch size 0, .* expected positive integers'),
     'img_size': (dict(img_size='224'), r"img_size='224'.* expected positive integers"),
     'image below one patch': (
@@ -36,6 +42,11 @@ BAD_SWIN = {
     'out_indices': (dict(out_indices=(2,)), r'out_indices=\[2\]: \[2\] outside; .* 0 to 1'),
     'frozen_stages': (dict(frozen_stages=2), r'frozen_stages=2: expected an integer from -1 \(none\) to 1'),
     'stage_cfgs': (dict(stage_cfgs=[dict()]), r'stage_cfgs has 1 entries: expected one dict, or a list of 2'),
+    'unknown setting of a stage': (dict(stage_cfgs=dict(foo=1)), r"stage_cfgs=\{'foo': 1\} makes no stage: .*'foo'"),
+    'interpolation of other tables': (
+        dict(use_abs_pos_embed=True, interpolate_mode='geometric'),
+        r"interpolate_mode='geometric': expected one of",
+    ),
     'shift': (
         dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(shift_size=4)))),
         r'shift_size=4: expected 0 to 3, less than window_size',

@@ -136,6 +136,8 @@ def dinov3_on_meta() -> VisionTransformer:
 def test_freezing_and_depths():
     host = dinov3(frozen_stages=4)
     assert not any(parameter.requires_grad for parameter in host.parameters())
+    moved = dinov3(frozen_stages=4, rotary=dict(mode='dinov3', rescale=2.0)).train()
+    torch.testing.assert_close(*(moved(images(32, 40)) for _ in range(2)), rtol=0, atol=0)
     partly = dinov3(frozen_stages=1)
     assert not partly.storage_tokens.requires_grad and partly.prefix_norm.weight.requires_grad
     assert partly.get_layer_depth('storage_tokens') == (0, 6)
@@ -191,6 +193,17 @@ def test_relative_tables_of_checkpoints():
     assert target.layers[0].attn.relative.relative_position_bias_table.shape == (7 * 9 + 3, 3)
     kept = target.layers[0].attn.relative.relative_position_bias_table[-3:]
     torch.testing.assert_close(kept, state['layers.0.attn.relative.relative_position_bias_table'][-3:])
+    # Plugs that take maps from heads take their columns; those of heads that stay are the checkpoint's.
+    for plugs, heads in (('uniform', (2, 2)), ('refiner(share=1)', (3, 0))):
+        changed = beit(plugs=plugs)
+        assert not changed.load_state_dict(state, strict=False).unexpected_keys
+        for layer, own, count in zip(changed.layers, target.layers, heads, strict=False):
+            if count:
+                pair = (one.attn.relative.relative_position_bias_table for one in (layer, own))
+                assert torch.equal(next(pair), next(pair)[:, :count])
+            else:
+                assert layer.attn.relative is None
+        assert all(parameter.numel() for parameter in changed.parameters())
     state['layers.0.attn.relative.relative_position_bias_table'] = torch.zeros(40, 3)
     with pytest.raises(ValueError, match='has 40 entries, which belong to no square grid'):
         target.load_state_dict(state)

@@ -207,7 +207,7 @@ ROWS = rows({
         'Swin with heads for another number of stages':
             ("--cfg-options 'model.backbone.arch.depths=[1]'", r"arch: .*'depths': \[1\].* differ in length"),
         'Swin with a window of 0':
-            ('--cfg-options model.backbone.window_size=0', r'window_size=0: expected a positive integer'),
+            ('--cfg-options model.backbone.window_size=0', r'window_size=0: expected an integer of at least 1'),
         'Swin on maps smaller than a window':
             ('--shape 24', r'feature map \(3, 3\) is smaller than the window \(4\): set pad_small_map'),
     },

@@ -372,6 +372,18 @@ def test_tables_that_fit_nothing(saved):
             load_pretrained(swin(), saved(state, f'{entries}.pth'))
 
 
+@pytest.mark.parametrize('window', [4, 5])
+def test_tables_of_heads_that_plugs_have_taken(saved, window):
+    """A uniform head has no map, and so no bias; those of a checkpoint's other heads stay, at another window, too."""
+    stock = randomize(swin())
+    plain, changed = swin(window_size=window), swin(window_size=window, plugs='uniform')
+    path = saved(stock)
+    for model in (plain, changed):
+        load_pretrained(model, path)
+    key = 'stages.0.blocks.0.attn.w_msa.relative_position_bias_table'
+    assert torch.equal(changed.state_dict()[key], plain.state_dict()[key][:, :-1])
+
+
 def test_table_of_another_grid_with_as_many_entries(tmp_path):
     """The config in the checkpoint tells 2 x 8 from 8 x 2 patches; the table alone does not."""
     meta = dict(cfg="model = dict(backbone=dict(type='vitplug.VisionTransformer', img_size=(16, 64)))")
@@ -386,7 +398,7 @@ def test_table_of_another_grid_with_as_many_entries(tmp_path):
 
 def test_square_table_for_a_wide_model_of_as_many_tokens(saved):
     """A file without a config has a square where that is possible."""
-    with pytest.raises(ValueError, match=r'stock\.pth does not say .* the table of a 4x4 grid, not of 2x8: set img_size'):
+    with pytest.raises(ValueError, match=r'stock\.pth does not say .* a 4x4 grid, not of 2x8: set img_size'):
         load_pretrained(vit(img_size=(16, 64)), saved(vit(img_size=32)))
 
 

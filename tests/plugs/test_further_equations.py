@@ -129,6 +129,21 @@ def test_gradients_of_a_learned_sink_without_maps(beside, tiles_from, widths, mo
     assert_close(got, expected)
 
 
+def test_two_plugs_add_keys(monkeypatch):
+    """The logit of the first widens q and k, which the second's keys have to fit."""
+    monkeypatch.setattr(tuning, 'TILES_FROM', 4)
+
+    class Second(AttentionSink):
+        name = 'second_sink'
+
+    model, x = randomize(vit(plugs=[AttentionSink(learnable=True), Second(learnable=True)])).double(), images(32, 40)
+    leaves = [*model.parameters()]
+    got = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
+    with fused_attention(False):
+        expected = torch.autograd.grad(model(x)[0].square().sum(), leaves, allow_unused=True)
+    assert_close(got, expected)
+
+
 def test_a_low_sink_is_the_host():
     model, plain = vit(plugs=[AttentionSink(start=-500)]), vit()
     plain.load_state_dict(model.state_dict(), strict=False)
@@ -538,6 +553,16 @@ def test_moved_coordinates_in_training_alone():
     assert y.unique().numel() == site.layout.hw[0] and x_.unique().numel() == site.layout.hw[1]
     spread = (y.max() - y.min()) / (2 - 2 / site.layout.hw[0])
     assert 1 / 3 <= spread <= 3 and spread != 1
+
+
+@pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])
+def test_places_move_behind_a_frozen_block(mode):
+    first, second = (block.plugs['rotary_position']['qkv'] for block in rope(mode, jitter=1.5).layers[:2])
+    site = Site(GlobalLayout(3, 5, 1))
+    q = torch.randn(1, 1, 2, 16, 12, dtype=torch.float64)
+    *_, carry = first.eval()(q, q, q, site, {})
+    moved = [second.train()(q, q, q, site, carry)[0] for _ in range(2)]
+    assert (moved[0] - moved[1]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])

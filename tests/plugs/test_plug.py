@@ -24,6 +24,10 @@ BAD_PLUGS = {
     'unknown layers': ([dict(type='ContextBroadcast', layers='lower')], r"layers='lower': expected 'all', 'upper'"),
     'layers not integers': ([dict(type='ContextBroadcast', layers=[0.5])], r'layers=\[0.5\]: expected'),
     'scaled no bool': ([dict(type='ContextBroadcast', scaled='yes')], r"scaled='yes': expected True or False"),
+    'a start without a scale': (
+        [dict(type='ContextBroadcast', scale_init_value=1)],
+        r'scale_init_value=1 goes with scaled=True only',
+    ),
     'no number': ([dict(type='ContextBroadcast', scale_init_value='0')], r"scale_init_value='0': expected a number"),
     'plug twice': (
         [dict(type='ContextBroadcast')] * 2,

@@ -109,6 +109,7 @@ class PluggedBlock(Plugged):
         q, k = chain(f'{names.q_norm}?')(module, q), chain(f'{names.k_norm}?')(module, k)
         if names.change_qkv is not None:
             q, k, v = names.change_qkv(module, q, k, v, site, extras)
+            q, k = q.to(v.dtype), k.to(v.dtype)  # turns and scales of float32 promote them under autocast
         out, carry = attend(
             q,
             k,

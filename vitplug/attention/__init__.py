@@ -1,10 +1,8 @@
 """The one attention core (torch only)."""
 
-from vitplug.compat import replace
-
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias
 from .carry import Carry, carrying
-from .core import attend, fused_attention, uniform_attention, uniform_maps
+from .core import attend, fused_attention, uniform_maps
 from .fused import fused
 from .grids import GridPair, TokenGrid
 from .inputs import Attention, ExtraKeys
@@ -32,7 +30,5 @@ __all__ = [
     'carrying',
     'fused',
     'fused_attention',
-    'replace',
-    'uniform_attention',
     'uniform_maps',
 ]

@@ -65,6 +65,8 @@ class Attention:
         maps, which is faster only for the few tokens of small images on a CPU. Queries then have one more channel, of
         1, and keys one of the logits.
         """
+        wider = self.k.shape[-1] - extra.k.shape[-1]  # by the logits of keys that were added before
+        extra = replace(extra, k=F.pad(extra.k, (0, wider))) if wider else extra
         if extra.logits is not None and self._multiplies(extra.logits):
             more = 1 if tuning.on_cpu(self.q.device) else tuning.WIDTH_OF_CALL
             of_keys = extra.logits.to(extra.k.dtype)[:, :, None].expand(*extra.k.shape[:4], 1) / self.scale

@@ -163,10 +163,8 @@ class WindowLayout:
         """Additive mask ``(W, N)`` of the padding; None where there is none, or the softmax sees it."""
         if not self.hides_padding or not self.is_padded:
             return None
-        # Inference tensors could not be used by a later training forward.
-        with torch.inference_mode(False):
-            tokens = torch.zeros(1, self.height * self.width, 1, device=device)
-            return self.to_windows(tokens, tokens.new_full((1, 1), HIDDEN))[0, :, :, 0]
+        tokens = torch.zeros(1, self.height * self.width, 1, device=device)
+        return self.to_windows(tokens, tokens.new_full((1, 1), HIDDEN))[0, :, :, 0]
 
 
 Layout = GlobalLayout | WindowLayout

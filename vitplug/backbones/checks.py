@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitplug.checkpoints.position_tables import INTERPOLATE_MODES
 from vitplug.compat import is_autocast_available, is_autocast_enabled
-from vitplug.hosting.position_tables import INTERPOLATE_MODES
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
 
 from .settings import MOST
@@ -52,16 +52,6 @@ def check_init(name: str, value: Any) -> None:
     """Checks the settings of a weight initialisation, or None for the host's own."""
     if value is not None:
         check_many_settings(name, value)
-
-
-def check_window(name: str, value: Any) -> None:
-    """Checks the side of a window.
-
-    Raises:
-        ValueError: If it is no positive integer.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f'{name}={value!r}: expected a positive integer')
 
 
 def check_scale(name: str, value: Any) -> float | None:

@@ -7,8 +7,8 @@ import torch
 from mmengine.model import ModuleList
 from torch import Tensor, nn
 
+from vitplug.checkpoints.position_tables import resize_position_table
 from vitplug.hosting import Section
-from vitplug.hosting.position_tables import resize_position_table
 from vitplug.plugs import PlugSet
 
 from .base import PluggedBackbone, freeze_module

@@ -16,9 +16,9 @@ from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Site
+from vitplug.checkpoints.position_tables import resize_position_map
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, PixelGrid, Section
-from vitplug.hosting.position_tables import resize_position_map
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, PairBias, Site
 from vitplug.attention.bias import DenseBias
+from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, resize_position_map
 from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.plugs.checks import check_choice
 
 # Entries behind those of offsets: class token to patches, patches to class token, class token to itself.
 _OF_CLASS = 3
@@ -20,7 +22,7 @@ class RelativeTable(nn.Module):
 
     Args:
         grid: Rows and columns of tokens that the table is made for.
-        mode: ``'geometric'``, or a mode of ``torch.nn.functional.interpolate``.
+        mode: ``'geometric'``, or a mode of :func:`~vitplug.checkpoints.position_tables.resize_position_map`.
         has_class_token: Whether the first token is a class token.
         num_heads: ``H``.
     """
@@ -62,13 +64,14 @@ def check_relative(
     """Checks the arguments of a host with relative positions, and of one without.
 
     Raises:
-        ValueError: If one of them has no meaning for the others.
+        ValueError: If one of them has no meaning for the others, or the mode is unknown.
     """
     if use_rel_pos_bias and (window_size is not None or num_storage_tokens):
         raise ValueError(
             f'use_rel_pos_bias=True: the table is of a whole image and a class token; window_size={window_size} and '
             f'num_storage_tokens={num_storage_tokens} have no place in it'
         )
+    check_choice('interpolate_mode', mode, (*INTERPOLATE_MODES, 'geometric'))
     if mode == 'geometric' and (use_abs_pos_embed or not use_rel_pos_bias):
         raise ValueError(
             "interpolate_mode='geometric' resizes relative positions alone: set use_rel_pos_bias=True and "
@@ -85,7 +88,7 @@ def resize_offsets(table_Hyx: Tensor, size: tuple[int, int], mode: str) -> Tenso
     if tuple(table_Hyx.shape[1:]) == tuple(size):
         return table_Hyx
     if mode != 'geometric':
-        return F.interpolate(table_Hyx[None].float(), size=size, mode=mode, align_corners=False)[0].to(table_Hyx.dtype)
+        return resize_position_map(table_Hyx[None], size, mode)[0]
     rows, columns = (
         _weights(source, target).to(table_Hyx) for source, target in zip(table_Hyx.shape[1:], size, strict=True)
     )

@@ -18,15 +18,16 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
 from vitplug.attention.grids import relative_position_index
+from vitplug.checkpoints.position_tables import fit_bias_table, fit_position_table, resize_position_table
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section
-from vitplug.hosting.position_tables import fit_bias_table, fit_position_table, resize_position_table
 from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs.checks import check_integer
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
 from .base import PluggedBackbone, freeze_module
-from .checks import check_window, checked
+from .checks import WRONG_SETTINGS, checked
 from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
@@ -43,6 +44,8 @@ class WindowAttention(SelfAttention):
         window_size: Side of a window.
         settings: Further arguments of :class:`SelfAttention`.
     """
+
+    head_tables = ('relative_position_bias_table',)
 
     def __init__(self, embed_dims: int, shape: BlockShape, window_size: int, **settings):
         super().__init__(embed_dims, shape, **settings)
@@ -302,7 +305,12 @@ class SwinBackbone(PluggedBackbone):
             stage_settings = dict(settings[i], embed_dims=embed_dims, depth=depth, num_heads=num_heads)
             stage_settings |= dict(drop_paths=rates[first : first + depth])
             stage_settings |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
-            self.stages.append(self.stage_type(**{**stage_settings, **deepcopy(stage_cfgs[i])}))
+            try:
+                self.stages.append(self.stage_type(**{**stage_settings, **deepcopy(stage_cfgs[i])}))
+            except WRONG_SETTINGS as error:
+                if not stage_cfgs[i]:
+                    raise
+                raise ValueError(f'stage_cfgs={stage_cfgs[i]!r} makes no stage: {error}') from error
             embed_dims = self.stages[-1].out_channels
 
     def _build_norms(self, norm_cfg: dict | None) -> None:
@@ -450,7 +458,7 @@ class SwinTransformer(SwinBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        check_window('window_size', window_size)
+        check_integer('window_size', window_size, least=1)
         self._choose(choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS)), out_indices, frozen_stages)
         self.out_after_downsample = out_after_downsample
         self.interpolate_mode = interpolate_mode

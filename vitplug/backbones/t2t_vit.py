@@ -12,9 +12,9 @@ from mmengine.model import BaseModule
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
+from vitplug.checkpoints.position_tables import fit_stored_positions
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import PixelGrid
-from vitplug.hosting.position_tables import fit_stored_positions
 from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, LayerRecord, PairBias, Site
 from vitplug.compat import replace
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
-from vitplug.plugs.checks import check_choice, check_flag
+from vitplug.plugs.checks import check_choice, check_flag, check_number
 
 from .attention import SelfAttention
 from .checks import check_scale
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale, start_mlp
 from .rotary import Turn
+
+#: Settings of the MLP that SwiGLU has no place for, at their defaults.
+OF_ORIGIN = dict(num_fcs=2, drop_rate=0.0, act_cfg=dict(type='GELU'))
 
 
 class ScaledAttention(SelfAttention):
@@ -32,6 +35,8 @@ class ScaledAttention(SelfAttention):
         settings: Further arguments of :class:`SelfAttention`.
     """
 
+    head_tables = ('relative.relative_position_bias_table',)
+
     def __init__(
         self,
         embed_dims: int,
@@ -44,7 +49,8 @@ class ScaledAttention(SelfAttention):
     ):
         super().__init__(embed_dims, shape, **settings)
         self.key_bias = key_bias
-        self.relative = None if relative is None else relative(shape.map_heads)
+        # A block that reuses a map adds nothing to it.
+        self.relative = relative(shape.map_heads) if relative and shape.map_heads else None
         self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
         self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
 
@@ -94,8 +100,8 @@ class TransformerLayer(BaseModule):
             the network's ``init_cfg``.
 
     Raises:
-        ValueError: If the width is no multiple of the heads, ``qk_scale`` is not positive, ``ffn_type`` is unknown, or
-            no branch is left.
+        ValueError: If the width is no multiple of the heads, ``qk_scale`` is not positive, a drop rate is none,
+            ``ffn_type`` is unknown or has no such setting, or no branch is left.
     """
 
     #: The sockets that the block offers.
@@ -129,6 +135,8 @@ class TransformerLayer(BaseModule):
         super().__init__(init_cfg)
         self.embed_dims = embed_dims
         self.with_cp = with_cp
+        for name, rate in dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate).items():
+            check_number(name, rate, least=0.0, most=1.0)
         shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
         shape = reshape(_with_branches(shape, with_attn, with_ffn))
         self.ln1 = self.attn = self.ln2 = self.ffn = None
@@ -156,7 +164,7 @@ class TransformerLayer(BaseModule):
                 drop_path_rate,
                 norm_cfg if check_flag('ffn_norm', ffn_norm) else None,
                 num_fcs=num_fcs,
-                ffn_drop=drop_rate,
+                drop_rate=drop_rate,
                 act_cfg=act_cfg,
             )
             shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
@@ -201,15 +209,23 @@ def _build_ffn(
     layer_scale_init_value: float,
     drop_path: float,
     norm_cfg: dict | None,
-    **of_origin,
+    num_fcs: int,
+    drop_rate: float,
+    act_cfg: dict,
 ) -> PluggedFFN | PluggedSwiGLU:
     check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
+    of_origin = dict(num_fcs=num_fcs, drop_rate=drop_rate, act_cfg=act_cfg)
+    for name, value in of_origin.items() if ffn_type != 'origin' else ():
+        if value != OF_ORIGIN[name]:
+            raise ValueError(f'{name}={value!r}: ffn_type={ffn_type!r} has no such setting: leave it away')
     if ffn_type == 'swiglu':
         return PluggedSwiGLU(embed_dims, hidden_dims, layer_scale_init_value, norm_cfg, drop_path)
     if norm_cfg is not None:
         raise ValueError(f"ffn_norm=True: ffn_type={ffn_type!r} has no norm of its hidden tokens; 'swiglu' has one")
     if ffn_type == 'swiglu_fused':
-        return PluggedSwiGLU(embed_dims, PluggedSwiGLU.fused_width(hidden_dims), layer_scale_init_value)
+        width = PluggedSwiGLU.fused_width(hidden_dims)
+        return PluggedSwiGLU(embed_dims, width, layer_scale_init_value, drop_path=drop_path)
     dropout_layer = dict(type='DropPath', drop_prob=drop_path)
     scale = dict(layer_scale_init_value=layer_scale_init_value)
-    return PluggedFFN(embed_dims, hidden_dims, dropout_layer=dropout_layer, **scale, **of_origin)
+    settings = dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg, dropout_layer=dropout_layer)
+    return PluggedFFN(embed_dims, hidden_dims, **settings, **scale)

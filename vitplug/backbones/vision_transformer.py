@@ -12,8 +12,8 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, WindowLayout, carrying
+from vitplug.checkpoints.position_tables import fit_stored_positions
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.hosting.position_tables import fit_stored_positions
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 from vitplug.registry import MODELS
 
@@ -63,7 +63,7 @@ class VisionTransformer(ColumnarBackbone):
         frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
         frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         interpolate_mode: How the position table is resized, see
-            :func:`~vitplug.hosting.position_tables.resize_position_map`.
+            :func:`~vitplug.checkpoints.position_tables.resize_position_map`.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         patch_cfg: More settings of mmcv's ``PatchEmbed``.
         layer_cfgs: More settings of the blocks (:class:`TransformerLayer`): one dict for all or a list with one for
@@ -158,7 +158,6 @@ class VisionTransformer(ColumnarBackbone):
             norm_cfg=norm_cfg,
             final_norm=final_norm,
             with_cls_token=with_cls_token,
-            interpolate_mode=interpolate_mode,
             layer_scale_init_value=layer_scale_init_value,
             patch_cfg=patch_cfg,
             layer_cfgs=layer_cfgs,
@@ -279,8 +278,9 @@ class VisionTransformer(ColumnarBackbone):
         freeze_module(self.pre_norm)
         if self.storage_tokens is not None:
             self.storage_tokens.requires_grad_(False)
-        if self.frozen_stages == self.num_layers and self.prefix_norm is not None:
-            freeze_module(self.prefix_norm)
+        for module in (self.prefix_norm, self.rotary) if self.frozen_stages == self.num_layers else ():
+            if module is not None:  # a rotary module moves its coordinates at random in training
+                freeze_module(module)
 
     def depth_of(self, name: str) -> int | None:
         return 0 if name == 'storage_tokens' else super().depth_of(name)
@@ -301,6 +301,8 @@ class DistilledVisionTransformer(VisionTransformer):
     PREFIX = ('cls_token', 'dist_token')
 
     def __init__(self, arch: str | Mapping = 'deit-base', **settings):
+        if not settings.get('with_cls_token', True):
+            raise ValueError('with_cls_token=False: the distilled DeiT has both tokens; choose VisionTransformer')
         super().__init__(arch, **settings)
 
     def init_weights(self):

@@ -10,13 +10,13 @@ from mmengine.logging import print_log
 from mmengine.model.weight_init import update_init_info
 from torch import Tensor, nn
 
-from vitplug.hosting.position_tables import PREFIXES, find_grid, square_grid
 from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import WEIGHT_INITIALIZERS
 
 from .files import WRONG_SHAPES, check_numbers, find_meta, find_weights, local_file, read_checkpoint
 from .fit import BACKBONE, Coverage, check_fit, check_unseen, describe_unseen, is_named, plain
 from .formats import is_derived, to_vitplug
+from .position_tables import PREFIXES, find_grid, square_grid
 from .settings import find_default, read_settings
 
 # mmpretrain's two key prefixes of a classification layer; a model has one of them.

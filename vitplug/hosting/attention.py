@@ -27,6 +27,9 @@ class SelfAttention(nn.Module):
         in_dims: Width of the tokens that come in, where it is another.
     """
 
+    #: Names of parameters with a column for each head that has a map.
+    head_tables: tuple[str, ...] = ()
+
     def __init__(
         self,
         embed_dims: int,

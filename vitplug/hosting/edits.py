@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, Site
-from vitplug.plugs import BLOCK_SOCKETS, Plug
+from vitplug.plugs import Plug
 from vitplug.plugs.plug_set import PlugPart
 from vitplug.plugs.sockets import BRANCHES, QK_SOCKETS
 
@@ -160,4 +160,4 @@ def _has(name: str, block: Any) -> bool:
     lacking = {socket for branch, sockets in BRANCHES.items() if branch not in shape.branches for socket in sockets}
     if not shape.map_heads:
         lacking |= {*QK_SOCKETS} - ({'qkv'} if name == 'v' else set())
-    return socket in getattr(block, 'sockets', BLOCK_SOCKETS) and socket not in lacking
+    return socket in block.sockets and socket not in lacking

@@ -12,11 +12,12 @@ from vitplug.plugs import BlockShape
 def fit_heads(attention: Any, state_dict: MutableMapping[str, Any], prefix: str, *_: Any) -> None:
     """Makes a stock checkpoint's projections fit the heads that plugs have made of the host's.
 
-    q, k and v rows of removed heads are left out; heads that the checkpoint lacks keep their present
-    weights; where a head has several outputs, its columns in the projection are divided among them.
+    q, k and v rows of removed heads are left out, and so are their columns of tables; heads that the checkpoint lacks
+    keep their present weights; where a head has several outputs, its columns in the projection are divided among them.
 
     Args:
-        attention: A module with ``shape``, ``embed_dims``, ``projected_heads`` and ``proj``. A projection may be None.
+        attention: A module with ``shape``, ``embed_dims``, ``projected_heads`` and ``proj``, and perhaps
+            ``head_tables``, names of parameters with a column for each head. A projection may be None.
         state_dict: The checkpoint; changed.
         prefix: Prefix of the attention's keys.
     """
@@ -32,6 +33,12 @@ def fit_heads(attention: Any, state_dict: MutableMapping[str, Any], prefix: str,
             if stock is not None and len(stock) == len(heads) * dims != len(own):
                 parts = zip(own.split([n * shape.head_dims for n in heads]), stock.chunk(len(heads)), strict=True)
                 state_dict[f'{prefix}{projection}.{name}'] = torch.cat([overlay(*part, dim=0) for part in parts])
+    for name in getattr(attention, 'head_tables', ()):
+        table = state_dict.get(f'{prefix}{name}')
+        if table is not None and not shape.map_heads:
+            del state_dict[f'{prefix}{name}']
+        elif table is not None and table.shape[1] == dims // shape.head_dims:
+            state_dict[f'{prefix}{name}'] = table[:, : shape.map_heads]
     stock, own = state_dict.get(f'{prefix}proj.weight'), attention.proj.weight
     if stock is not None and stock.shape[1] == dims != own.shape[1]:
         spread = _spread_columns(stock, shape)

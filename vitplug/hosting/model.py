@@ -294,8 +294,8 @@ class PluggedModel(nn.Module):
         Args:
             x: Images ``(B, C, H, W)``.
             names: Any of :data:`vitplug.attention.intermediates.NAMES`, where their shapes are given: ``'q'``, ``'k'``,
-                ``'v'``, ``'scores'``, ``'bias'``, ``'logits'``, ``'probs'``, ``'maps'``, ``'attn'``, ``'mlp'``,
-                ``'block'`` and ``'site'``, whose layout makes images of windows' maps; or those of plugs
+                ``'v'``, ``'scores'``, ``'bias'``, ``'logits'``, ``'probs'``, ``'maps'``, ``'heads'``, ``'attn'``,
+                ``'mlp'``, ``'block'`` and ``'site'``, whose layout makes images of windows' maps; or those of plugs
                 (:data:`vitplug.plugs.INTERMEDIATES`).
             layers: Block indices through all stages, or ``'all'``.
             reduce: Called as ``reduce(name, tensor, site)`` as soon as an intermediate exists; its result is kept in

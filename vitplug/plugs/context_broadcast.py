@@ -71,6 +71,8 @@ class ContextBroadcast(Plug):
         self.cls_fallback = check_choice('cls_fallback', cls_fallback, (None, 'mean'))
         if scaled and mode != 'mean':
             raise ValueError(f"scaled=True goes with mode='mean' only, not with mode={mode!r}")
+        if self.scale_init_value and not scaled:
+            raise ValueError(f'scale_init_value={scale_init_value} goes with scaled=True only: add it')
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         has_cls = 'cls_token' in plan.prefix_names
@@ -222,7 +224,7 @@ class UniformHead(Plug):
     """A head with uniform attention inside MSA, with which the paper compares CB::
 
         replace      one of the H heads gives all tokens equal weight: it keeps v and has neither q nor k
-        compensate   the same, and the hidden layer of the MLP is wider by the width of a head
+        compensate   the same, and the hidden layer of the MLP is wider by the width of a head: a stock MLP does not fit
         append       one more head, which gives all tokens equal weight, beside the H heads
 
     In windowed hosts "all tokens" are the tokens of the window that the mask does not separate, including the zeros

@@ -84,6 +84,4 @@ class HiddenSelf(nn.Module):
 @cached(maxsize=4)
 def _diagonal(tokens: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """``(1, 1, 1, N, N)``, HIDDEN for a token and itself."""
-    # Inference tensors could not be used by a later training forward.
-    with torch.inference_mode(False):
-        return (HIDDEN * torch.eye(tokens, dtype=dtype, device=device))[None, None, None]
+    return (HIDDEN * torch.eye(tokens, dtype=dtype, device=device))[None, None, None]

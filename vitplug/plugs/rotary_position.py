@@ -115,7 +115,8 @@ class Rotation(nn.Module):
         dtype = at_least_float32(q.dtype)
         # Blocks with windows and blocks without lie on different grids.
         key = f'{self.key}.{"windows" if site.layout.is_windowed else "map"}'
-        made_for = (site.layout.grid.hw, site.layout.num_prefix, site.layout.hw, dtype, q.device)
+        # A frozen block before this one has places that do not move.
+        made_for = (site.layout.grid.hw, site.layout.num_prefix, site.layout.hw, dtype, q.device, self.training)
         before, shared = carry.get(key, (None, None))
         if before != made_for:
             shared = self.shared(*self._places(site, dtype, q.device))

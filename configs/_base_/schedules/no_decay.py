@@ -10,6 +10,7 @@ optim_wrapper = dict(
                 'cls_token',
                 'dist_token',
                 'storage_tokens',
+                'register_tokens',
                 'relative_position_bias_table',
                 'rel_pos_table',
                 'rel_pos_h',
@@ -18,6 +19,8 @@ optim_wrapper = dict(
                 'gab_amplitude',
                 'gab_sigma',
                 'residual_alpha',
+                'sink_logit',
+                'frequencies',
             )
         },
     )

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from vitplug.compat import is_exporting
 
-#: How tables are resized, see :func:`resize_position_map`; ``'geometric'`` is of relative positions alone.
-INTERPOLATE_MODES = ('bicubic', 'bilinear', 'bicubic-antialias', 'bicubic-offset', 'geometric')
+#: How tables are resized, see :func:`resize_position_map`.
+INTERPOLATE_MODES = ('bicubic', 'bilinear', 'bicubic-antialias', 'bicubic-offset')
 #: Numbers of prefix tokens that the table of a checkpoint may have.
 PREFIXES = (0, 1, 2)
 
