@@ -1,8 +1,10 @@
 """The demo's bookkeeping; its trainings are those of `tests/test_tools.py`."""
 
 import argparse
+import dataclasses
 import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -269,3 +271,6 @@ def test_next_steps_are_commands_of_the_current_folder(tmp_path, monkeypatch):
     assert train.split() == [python, 'tools/train.py', f'configs/digits/{CLASSIFICATION.next_config}']
     elsewhere = demo.next_steps(result, tmp_path / 'digits')
     assert elsewhere[2].split()[0] == f'VITPLUG_DIGITS={tmp_path / "digits"}'
+    result = dataclasses.replace(result, checkpoint='/my runs/epoch_8.pth')
+    spaced = shlex.split(demo.next_steps(result, Path('/my data'))[1])
+    assert spaced[0] == 'VITPLUG_DIGITS=/my data' and '/my runs/epoch_8.pth' in spaced

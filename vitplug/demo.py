@@ -9,6 +9,7 @@ import heapq
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -338,15 +339,22 @@ def shown(path: str | Path) -> str:
     return str(path) if near.startswith('..') else near
 
 
+def typed(path: str | Path) -> str:
+    """The same with the quotes that a shell needs."""
+    return shlex.quote(shown(path))
+
+
 def next_steps(result: Result, data_root: Path) -> tuple[str, ...]:
     """Lines with what to do after the demo, as commands for the shell that started it."""
     task, default = result.task, data_root.absolute() == DATA_ROOT.absolute()
-    python = ('' if default else f'VITPLUG_DIGITS={shown(data_root)} ') + shown(sys.executable)
-    configs, tools = shown(ROOT / 'configs' / 'digits'), shown(ROOT / 'tools')
+    variable = '' if default else f'VITPLUG_DIGITS={typed(data_root)} '
+    configs, tools = ROOT / 'configs' / 'digits', ROOT / 'tools'
+    test = (sys.executable, tools / 'test.py', configs / task.config, result.checkpoint)
+    train = (sys.executable, tools / 'train.py', configs / task.next_config)
     return (
         'next: evaluate a model again, train one with another plug and the whole schedule, or see docs/your_data.md',
-        f'  {python} {tools}/test.py {configs}/{task.config} {shown(result.checkpoint)} --work-dir work_dirs/test',
-        f'  {python} {tools}/train.py {configs}/{task.next_config}',
+        f'  {variable}{" ".join(map(typed, test))} --work-dir work_dirs/test',
+        f'  {variable}{" ".join(map(typed, train))}',
     )
 
 

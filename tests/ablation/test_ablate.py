@@ -15,6 +15,7 @@ from mmengine.hooks import LoggerHook
 from mmengine.registry import MODELS
 
 from vitplug.ablation import worker
+from vitplug.ablation.ablate_command import conclude
 from vitplug.ablation.controller import Controller
 from vitplug.ablation.recorder import CellRecorder
 from vitplug.ablation.records import State
@@ -125,10 +126,13 @@ def test_cells_start_from_a_checkpoint_and_go_on_from_their_own(tmp_path, monkey
     assert records(tmp_path / 'cut') == records(tmp_path / 'whole')
 
 
-def test_cell_whose_metric_is_never_finite_has_failed(tmp_path, monkeypatch):
+def test_cell_whose_metric_is_never_finite_has_failed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr('vitplug.ablation.recorder._number', lambda value: float('nan'))
     [cell] = undisturbed(tmp_path, plugs=['none'], seeds=[0], options=TINY | epochs(1))
     assert json.loads((cell.folder / 'done.json').read_text())['best'] is None
+    outcome = Controller(InProcess()).run([cell])
+    assert [*cell.folder.glob('*.pth')], 'its weights tell why'
+    assert conclude(outcome, [cell], 0, tmp_path) == 1 and f'move {cell.folder} away' in capsys.readouterr().out
     [none] = summarise(tmp_path).rows
     assert [one.error for one in none.of(State.FAILED)] == ['finished, but its accuracy/top1 is nan']
 

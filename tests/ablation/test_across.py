@@ -35,8 +35,12 @@ def test_pairs_of_all_grids_are_counted(folders):
         assert (by_label[label].signs.below, by_label[label].signs.above) == (worse, len(seeds) - worse)
     assert by_label['cb'].verdict == 'better' and by_label['gab'].verdict == 'worse'
     assert by_label['cb'].p_signs == pytest.approx(4 * 2 * 0.5**18), 'of four variants, after Holm'
-    p = [stats.ttest_1samp([difference('gab', seed) for seed in seeds], 0).pvalue for seeds in _seeds()]
-    assert by_label['gab'].p_together == pytest.approx(stats.combine_pvalues(p).pvalue, rel=1e-6)
+    for label, side in (('gab', 'less'), ('cb', 'greater')):
+        p = [
+            stats.ttest_1samp([difference(label, seed) for seed in seeds], 0, alternative=side).pvalue
+            for seeds in _seeds()
+        ]
+        assert by_label[label].p_together == pytest.approx(2 * stats.combine_pvalues(p, 'stouffer').pvalue, rel=1e-6)
 
 
 def _seeds():
@@ -51,6 +55,27 @@ def test_ranks_are_of_the_grids_that_have_all_variants(folders):
     )
     expected = stats.rankdata(-means, axis=0).mean(1)
     assert found.ranks.experiments == 3 and found.ranks.mean == pytest.approx(dict(zip(LABELS, expected, strict=True)))
+
+
+def test_ranks_are_of_what_grids_have_in_common(tmp_path):
+    """Each of three grids has a variant of its own, and pairs of them share one more."""
+    grids = {}
+    for name, more in (('a', 'xy'), ('b', 'yz'), ('c', 'zx'), ('d', '')):
+        labels = (*LABELS[:3], *more) if more else LABELS[:2]
+        grids[name] = summarise(make_grid(tmp_path / name, labels=labels, seeds=range(3)))
+    ranks = compare_grids(grids).ranks
+    assert ranks.experiments == 3 and list(ranks.mean) == list(LABELS[:3])
+    assert compare_grids({name: grids[name] for name in 'abd'}).ranks is None
+
+
+def test_grids_together_have_a_direction(tmp_path):
+    """Where less is better, a fall counts as a rise elsewhere."""
+    seeds = range(5)
+    up = summarise(make_grid(tmp_path / 'up', labels=LABELS[:2], seeds=seeds))
+    for name, better in (('agree', True), ('contradict', False)):
+        other = summarise(make_grid(tmp_path / name, labels=LABELS[:2], seeds=seeds, greater_is_better=better))
+        [cb] = compare_grids({'up': up, name: other}).variants
+        assert cb.p_together == pytest.approx(0 if better else 1, abs=1e-3)
 
 
 def test_a_loss_is_better_below(tmp_path):
@@ -68,7 +93,7 @@ def test_correction_over_all_grids_is_holms_over_every_cell_of_the_table(folders
 
 
 def test_command_writes_table_json_and_picture(folders, tmp_path, capsys):
-    write_comparison(folders[1:], tmp_path)  # report.json is written from folders below
+    write_comparison(folders[2:], tmp_path)  # report.json is written from folders below
     assert json.loads((tmp_path / 'across.json').read_text())['ranks'] is None
     main([str(folders[0]), '--across', *map(str, folders[1:]), '--out', str(tmp_path)])
     assert json.loads((tmp_path / 'across.json').read_text())['ranks']['experiments'] == 3

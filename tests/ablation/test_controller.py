@@ -54,7 +54,7 @@ class FakeEngine:
 
 
 def done(folder):
-    (folder / 'done.json').write_text('{}')
+    (folder / 'done.json').write_text('{"value": 1.0}')
     return 0
 
 
@@ -206,6 +206,13 @@ def test_progress_line(tmp_path):
     assert 'cells done, 1 failed' not in text and '1 failed, about ' in text and ' left\n' in text
 
 
+def test_time_left_is_not_shared_among_slots_without_a_cell(tmp_path):
+    one = controller(FakeEngine(slots=100))
+    one.durations = [3600.0]
+    one._show(3, 2, 0)
+    assert 'about 30 min' in one.line.stream.getvalue()
+
+
 def test_failures_that_would_come_again(tmp_path):
     all_cells = cells(tmp_path)
     for cell, number in zip(all_cells, (65, 66, 70, 1, -9), strict=False):
@@ -242,8 +249,9 @@ def test_cores_and_accelerators_are_shared_out(tmp_path, monkeypatch):
 def test_visible_accelerators_are_those_of_the_user(monkeypatch):
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '2, 5')
     assert local_engine.visible_gpus() == ['2', '5']
-    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
-    assert local_engine.visible_gpus() == []
+    for none in ('', '-1', '-1,0'):  # CUDA ends the list at the first wrong name
+        monkeypatch.setenv('CUDA_VISIBLE_DEVICES', none)
+        assert local_engine.visible_gpus() == []
 
 
 def test_slot_of_a_job_is_free_once_it_has_ended(tmp_path, monkeypatch):

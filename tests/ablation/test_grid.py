@@ -16,7 +16,7 @@ from mmpretrain import evaluation
 from mmpretrain.structures import DataSample
 
 from vitplug.ablation import held
-from vitplug.ablation.ablate_command import grid_content, parser, read_grid_and_folder
+from vitplug.ablation.ablate_command import grid_content, main, parser, read_grid_and_folder
 from vitplug.ablation.cells import (
     cell_config,
     content_hash,
@@ -28,7 +28,15 @@ from vitplug.ablation.cells import (
     write_json,
 )
 from vitplug.ablation.checks import chosen_margin
-from vitplug.ablation.grid import GridFile, baseline_of, is_grid_file, make_variants, read_grid_file, seeds_of
+from vitplug.ablation.grid import (
+    GridFile,
+    baseline_of,
+    is_grid_file,
+    make_variants,
+    read_grid_file,
+    read_grid_json,
+    seeds_of,
+)
 from vitplug.ablation.metrics import choose_metric, greater_is_better
 from vitplug.ablation.probe import count_steps
 from vitplug.ablation.records import Grid, read_cells, read_grid
@@ -165,6 +173,20 @@ def test_labels_tell_axes_of_the_same_last_name_apart():
     grid = GridFile(VIT, axes={'train_dataloader.batch_size': [8], 'val_dataloader.batch_size': [100]})
     [variant] = make_variants(grid)
     assert variant.label == 'train_dataloader.batch_size=8, val_dataloader.batch_size=100'
+
+
+def test_values_that_look_alike_are_numbered():
+    rates = [dict(type='AdamW', lr=1e-3), dict(type='AdamW', lr=1e-4), dict(type='SGD', lr=0.1)]
+    variants = make_variants(GridFile(VIT, axes={'optim_wrapper.optimizer': rates}))
+    assert [one.label for one in variants] == ['optimizer=AdamW', 'optimizer=AdamW (2)', 'optimizer=SGD']
+
+
+def test_seeds_and_values_may_be_ranges(tmp_path):
+    """As numbers in grid.json, from which the grid goes on."""
+    grid = GridFile(VIT, axes={'train_cfg.max_epochs': range(2, 4)}, seeds=range(3))
+    write_json(tmp_path / 'grid.json', grid.as_json() | dict(metric='accuracy/top1'))
+    again = read_grid_json(tmp_path)
+    assert again.seeds == (0, 1, 2) and again.axes == {'train_cfg.max_epochs': [2, 3]}
 
 
 def test_grid_without_plugs_and_axes_has_one_variant():
@@ -370,6 +392,9 @@ def test_margin_is_chosen_before_the_first_cell(tmp_path):
     assert chosen_margin(tmp_path, 'accuracy/top1', None) == chosen_margin(tmp_path, 'accuracy/top1', 0.5) == 0.5
     with pytest.raises(ValueError, match=r'--margin 0.3: .* has 0.5'):
         chosen_margin(tmp_path, 'accuracy/top1', 0.3)
+    write_json(tmp_path / 'grid.json', dict(base=VIT, metric='mine/score', margin=None))
+    with pytest.raises(ValueError, match=r'--margin 0.3: .* has none'):
+        chosen_margin(tmp_path, 'mine/score', 0.3)
 
 
 # --- metrics ---
@@ -436,8 +461,42 @@ def test_metrics_of_an_unknown_evaluator_have_to_be_named():
         choose_metric(cfg, None)
 
 
-def test_losses_are_better_when_smaller():
-    assert greater_is_better('accuracy/top1') and not greater_is_better('val/Loss')
+@pytest.mark.parametrize(
+    ('metrics', 'greater'),
+    [
+        (('val/Loss', 'perplexity', 'crowd_human/mMR', 'rmse', 'abs_rel', 'silog', 'mAE'), False),
+        (
+            ('accuracy/top1', 'mIoU', 'mDice', 'coco/segm_mAP_50', 'lvis/bbox_AP', 'coco/AR@100', 'coco_panoptic/PQ'),
+            True,
+        ),
+        (('single-label/f1-score', 'multi-label/precision', 'aAcc', 'retrieval/Recall@1'), True),
+    ],
+)
+def test_direction_of_metrics(metrics, greater):
+    assert {greater_is_better(metric) for metric in metrics} == {greater}
+
+
+def test_metric_whose_name_does_not_say_what_is_better():
+    for metric in ('mine/score', 'mean', 'grasp', 'tokens'):
+        with pytest.raises(ValueError, match=f"'{metric}' does not say .* --better greater or --better smaller"):
+            greater_is_better(metric)
+    options = parser().parse_args([VIT, '--better', 'smaller'])
+    assert read_grid_and_folder(options)[0].greater_is_better is False
+
+
+@pytest.mark.parametrize(
+    ('line', 'said'),
+    [
+        ('DIR --report --out x --seeds 2', '--seeds, --out: without effect beside --report'),
+        ('DIR --mechanisms --plugs cb', '--plugs: without effect beside --mechanisms'),
+        ('DIR --across x --report', '--report: without effect beside --across'),
+        ('c.py --dry-run --from-report f', '--from-report: without effect beside --dry-run'),
+    ],
+)
+def test_options_without_effect(line, said, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        main(line.split())
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

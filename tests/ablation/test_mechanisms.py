@@ -16,6 +16,7 @@ from small_models import save_untrained
 from vitplug.ablation import mechanism_claims
 from vitplug.ablation.mechanism_claims import CLAIMS, Against, Claim
 from vitplug.ablation.mechanism_rows import as_json, joined, picture, read_rows, row_of, table
+from vitplug.ablation.mechanisms import Model
 from vitplug.analysis.measures.attention import attention_entropy
 from vitplug.analysis.study.images import find_images
 from vitplug.analysis.study.measures_by_name import MEASURES
@@ -202,6 +203,19 @@ def entropy(folder, label: str, seed: int) -> float:
         for layer, probs in recorded['probs'].items():
             found.append(attention_entropy(probs.detach(), subject.place(layer, image.size)).mean().item())
     return float(np.mean(found))
+
+
+@pytest.mark.integration
+def test_start_of_a_cell_that_starts_from_a_checkpoint(grid):
+    """Its weights, not new ones; a classifier of other classes starts anew."""
+    here = cell_folder(grid / 'grid', 'gab', 0)
+    trained = torch.load(here / 'epoch_1.pth', weights_only=False)['state_dict']
+    config = here / 'config.py'
+    config.write_text(config.read_text() + f"load_from = '{here}/epoch_1.pth'\n")
+    path = Model(here, 0, is_start=True).checkpoint(grid / 'start')
+    found = torch.load(path, weights_only=False)['state_dict']
+    assert all(torch.equal(found[key], value) for key, value in trained.items())
+    assert not [*path.parent.glob('*.partial')]
 
 
 @pytest.mark.integration

@@ -201,6 +201,12 @@ def test_training_that_diverged_has_failed(tmp_path):
     assert [cell.error for cell in cb.of(State.FAILED)] == ['finished, but its accuracy/top1 is nan']
 
 
+def test_settings_that_are_no_numbers_in_json(tmp_path):
+    make_grid(tmp_path, labels=('none', 'cb'), axes={'optim_wrapper.clip_grad.max_norm': [1.0, float('inf')]})
+    write_report(tmp_path)
+    assert report_of(tmp_path)[0]['grid']['facts']['axes'] == {'optim_wrapper.clip_grad.max_norm': [1.0, 'Infinity']}
+
+
 def test_curves_use_common_steps_of_finished_cells(running):
     grid = read_grid(running)
     cells = [cell for cell in read_cells(running, grid) if cell.label == 'gab']

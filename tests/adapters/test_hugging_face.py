@@ -27,6 +27,7 @@ from adapters.foreign import (  # noqa: E402
 )
 
 import vitplug  # noqa: E402
+from vitplug.attention import tuning  # noqa: E402
 from vitplug.plugs.plug_set import is_plug  # noqa: E402
 
 VIT, BERT = 'ViTForImageClassification', 'BertForSequenceClassification'
@@ -130,6 +131,17 @@ def test_gradient_checkpointing(name):
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=dict(use_reentrant=True))
     with pytest.raises(RuntimeError, match='use_reentrant=False'):
         model(**inputs)
+
+
+@pytest.mark.parametrize('name', ['DINOv3ViTModel', SWIN_V2])
+def test_autocast_of_many_tokens(name, monkeypatch):
+    """Cosines and scales of single precision do not make queries of another type than values."""
+    monkeypatch.setattr(tuning, 'TILES_FROM', 4)
+    model, inputs = plugged(hugging_face_model(name), 'gab+residual').float().train(), inputs_of(name)
+    with torch.autocast('cpu', torch.bfloat16):
+        out = model(**{key: value.float() for key, value in inputs.items()})[0]
+    out.float().square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
 
 
 def test_two_forwards_before_one_backward():

@@ -11,7 +11,7 @@ from vitplug.config.parts import averaging_hooks
 from vitplug.planning.cards import CARDS, GB, GIB, Card
 from vitplug.planning.measure_step import Step, Variant
 from vitplug.planning.memory_model import largest_batch, memory_of, usable
-from vitplug.planning.plan import Place, Plan
+from vitplug.planning.plan import Place, Plan, variant_of, variants
 from vitplug.planning.schedule import read_schedule
 from vitplug.planning.time_model import BEST, WORST, Band, Cluster, communication_seconds, step_seconds, together
 from vitplug.planning.trace import Operation
@@ -120,9 +120,29 @@ def test_schedules_count_steps():
     assert read_schedule(epochs, 10, images=25).steps == 3 * 300
     iterations = Config(dict(train_cfg=dict(type='IterBasedTrainLoop', max_iters=160_000)))
     assert read_schedule(iterations, 16).steps == 160_000
-    epochs.train_dataloader.dataset.dataset.type = 'Owls'
-    with pytest.raises(ValueError, match=r'images of Owls.*--images'):
-        read_schedule(epochs, 10)
+    epochs.train_dataloader.dataset.times = 10
+    assert read_schedule(epochs, 1024).steps == 12512 * 300
+    own = dict(type='CocoDataset', ann_file='annotations/train.json')
+    coco = dict(type='CocoDataset', ann_file='annotations/instances_train2017.json')
+    epochs.train_dataloader.dataset = dict(type='ConcatDataset', datasets=[coco, coco])
+    assert read_schedule(epochs, 2).steps == 117_266 * 300
+    for inner in (own, dict(type='ClassBalancedDataset', dataset=coco), dict(type='Owls')):
+        epochs.train_dataloader.dataset = dict(type='RepeatDataset', dataset=inner)
+        with pytest.raises(ValueError, match=rf'images of {inner["type"]}.*--images'):
+            read_schedule(epochs, 10)
+
+
+@pytest.mark.parametrize(
+    ('wrapper', 'with_cp', 'text'),
+    [
+        (dict(type='OptimWrapper'), False, 'float32'),
+        (dict(type='AmpOptimWrapper'), False, 'float16'),
+        (dict(type='mmengine.AmpOptimWrapper', dtype='bfloat16'), True, 'bfloat16, with_cp'),
+    ],
+)
+def test_variant_of_a_config(wrapper, with_cp, text):
+    variant = variant_of(Config(dict(optim_wrapper=wrapper, model=dict(backbone=dict(with_cp=with_cp)))))
+    assert str(variant) == text and variant in variants(Config(dict(optim_wrapper=wrapper)))
 
 
 def test_cards_leave_room_for_cuda_and_a_margin():

@@ -99,6 +99,9 @@ def test_memory_grows_linearly_and_checkpoints_and_halves_save_it():
     small, middle, large = (peak(batch) for batch in (4, 8, 16))
     assert large - middle == pytest.approx(2 * (middle - small), rel=0.02)
     assert peak(8, Variant(with_cp=True)) < 0.7 * middle
+    checkpointed = config()
+    checkpointed.model.backbone.with_cp = True
+    assert trace_step(checkpointed, (3, 128, 128), 8).activations == middle, 'the variant wins over the config'
     assert peak(8, Variant(torch.bfloat16)) < 0.8 * middle
 
 

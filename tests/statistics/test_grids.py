@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitplug.statistics.grids import fisher, friedman, signs
+from vitplug.statistics.grids import friedman, signs, stouffer
 
 
 def test_signs_of_pairs():
@@ -17,9 +17,11 @@ def test_signs_of_pairs():
 
 
 def test_p_values_together():
-    """Fisher's statistic is chi-squared with 2 k degrees of freedom."""
-    p = [0.04, 0.2, 0.01]
-    assert fisher(p) == pytest.approx(stats.chi2.sf(-2 * np.log(p).sum(), 6))
+    """The sum of their z is normal; experiments that contradict each other show nothing."""
+    p = np.array([0.04, 0.2, 0.01])
+    expected = 2 * stats.norm.sf(stats.norm.isf(p).sum() / 3**0.5)
+    assert stouffer(p) == pytest.approx(expected) and stouffer(1 - p) == pytest.approx(expected)
+    assert stouffer([1e-5, 1 - 1e-5]) == pytest.approx(1.0)
 
 
 # Accuracies of the first four data sets in Demsar's Table 6, whose ranks can be told by eye.

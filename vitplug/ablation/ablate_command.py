@@ -51,14 +51,19 @@ from .starts import Starts, check_starts, find_starts
 
 LOCK = '.ablation.lock'
 # Options that make a grid of a config; grid files and folders of grids say the same themselves.
-OF_CONFIGS = ('plugs', 'seeds', 'metric', 'margin', 'baseline', 'cfg_options')
+OF_CONFIGS = ('plugs', 'seeds', 'metric', 'better', 'margin', 'baseline', 'cfg_options')
+# What is done in place of a training, and the other options that have a meaning with it.
+INSTEAD = dict(across=('out',), report=(), mechanisms=())
+OF_TRAININGS = ('from_report', 'retry', 'retry_all')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs a grid. A wrong grid ends in one line and status 2, a failed or waiting cell in 1, a signal in 75."""
-    args = parser().parse_args(argv)
+    options = parser()
+    args = options.parse_args(argv)
     line = StatusLine()
     with one_line_errors(*SETTINGS):
+        check_options([name for name, value in vars(args).items() if value != options.get_default(name)])
         if args.across:
             return across([Path(args.grid), *args.across], args.out)
         if args.report:
@@ -92,6 +97,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument('--seeds', metavar='N', help="number of seeds, or a list such as '0,1,2' (default 3)")
     options.add_argument('--metric', metavar='NAME', help='metric to compare by (default: the main one of the config)')
+    options.add_argument(
+        '--better', choices=('greater', 'smaller'), help='which values of the metric are better (default: by its name)'
+    )
     options.add_argument(
         '--margin', type=float, metavar='POINTS', help='largest difference that counts as none (default: by the metric)'
     )
@@ -143,6 +151,26 @@ def command_line(argv: Sequence[str] | None) -> str:
 # --- from the command line to cells ---
 
 
+def check_options(given: Sequence[str]) -> None:
+    """Checks that no option is given that has no effect beside another one.
+
+    Raises:
+        ValueError: If one is.
+    """
+    for mode, others in INSTEAD.items():
+        idle = [name for name in given if name not in ('grid', mode, *others)]
+        if mode in given and idle:
+            raise ValueError(f'{as_options(idle)}: without effect beside {as_options([mode])}; leave it away')
+    idle = [name for name in given if name in OF_TRAININGS]
+    if 'dry_run' in given and idle:
+        raise ValueError(f'{as_options(idle)}: without effect beside --dry-run; leave it away')
+
+
+def as_options(names: Sequence[str]) -> str:
+    """Options as they are typed."""
+    return ', '.join(f'--{name.replace("_", "-")}' for name in names)
+
+
 def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
     """The grid and its folder.
 
@@ -152,9 +180,9 @@ def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
     """
     path = Path(args.grid)
     if path.is_dir() or (path.suffix == '.py' and is_grid_file(path)):
-        given = [f'--{name.replace("_", "-")}' for name in OF_CONFIGS if getattr(args, name) is not None]
+        given = [name for name in OF_CONFIGS if getattr(args, name) is not None]
         if given:
-            raise ValueError(f'{", ".join(given)}: {path} says this itself; change it there')
+            raise ValueError(f'{as_options(given)}: {path} says this itself; change it there')
         if path.is_dir():
             if args.out not in (None, path):
                 raise ValueError(f'--out {args.out}: {path} is the folder of the grid: leave --out away')
@@ -167,6 +195,7 @@ def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
             plugs=args.plugs,
             seeds=seeds_of(args.seeds) if args.seeds else earlier_seeds(args.out or default_folder(path)),
             metric=args.metric,
+            greater_is_better=None if args.better is None else args.better == 'greater',
             margin=args.margin,
             baseline=args.baseline,
             options=args.cfg_options or {},
@@ -190,6 +219,7 @@ def checked(
     """The grid with its metric, its variants and their parameters, all of them checked."""
     variants = make_variants(grid)
     metric = choose_metric(variants[0].cfg, grid.metric)
+    better = greater_is_better(metric) if grid.greater_is_better is None else grid.greater_is_better
     check_folder(out, grid)
     check_metric(out, metric)
     margin = chosen_margin(out, metric, grid.margin)
@@ -198,7 +228,6 @@ def checked(
     check_starts(variants, starts or {})
     baseline = baseline_of(grid, [variant.label for variant in variants])
     parameters = check_variants(variants, metric, out, args.unsafe_unpickle, line.show)
-    better = greater_is_better(metric) if grid.greater_is_better is None else grid.greater_is_better
     keep = args.keep or grid.keep or (read_earlier(out) or {}).get('keep') or KEEP[0]
     grid = replace(grid, metric=metric, baseline=baseline, greater_is_better=better, margin=margin, keep=keep)
     return grid, variants, parameters
@@ -300,11 +329,12 @@ def dry_run(grid: GridFile, out: Path, args: argparse.Namespace, engine: Engine,
         done = sum(cell.is_done for cell in own)
         numbers = (f'{parameters[variant.label]:,}', f'{found.iteration:.4f}', spoken(found.seconds))
         rows.append((variant.label, str(len(own)), str(done), *numbers))
-    left = sum(seconds[cell.variant.label] for cell in cells if not cell.is_done)
+    left = [seconds[cell.variant.label] for cell in cells if not cell.is_done]
+    together = max([sum(left) / engine.slots, *left])  # more slots than cells do not shorten a cell
     line.say(format_table(rows, numeric=range(1, 6)))
     print(
         f'\n{len(cells)} cells in {out}, compared by {grid.metric} with {grid.baseline}\n'
-        f'about {spoken(left)} of one job; {spoken(left / engine.slots)} with {engine.slots} at a time, if they do not '
+        f'about {spoken(sum(left))} of one job; {spoken(together)} with {engine.slots} at a time, if they do not '
         'slow each other down'
     )
 
@@ -334,18 +364,21 @@ def across(grids: Sequence[Path], out: Path | None) -> None:
 
 def conclude(outcome: Outcome, cells: Sequence[Cell], waiting: int, out: Path) -> int:
     """Prints how a run ended, and the report of a grid that has ended; returns the exit status."""
-    done, failed = len(outcome.done), len(outcome.failed)
+    without = [cell for cell in outcome.done if cell.value is None]
+    done, failed = len(outcome.done) - len(without), len(outcome.failed) + len(without)
     if not outcome.interrupted:
         print()
         report(out)
     print(f'\n{done} of {len(cells) + waiting} cells done, {failed} failed: {out}')
+    for cell in without:
+        print(f'  {cell}: finished without a finite metric; move {cell.folder} away to train it again')
     for cell in outcome.failed:
         failure = cell.failure
         print(f'  {cell}: exit status {failure["exit_status"]}, attempt {failure["attempt"]}: {failure["error"]}')
     if outcome.interrupted:
         print('stopped by a signal; the same command goes on')
         return Interrupted.status
-    if failed:
+    if outcome.failed:
         print('--retry repeats failed cells')
     if waiting:
         print(f'{waiting} cells have no finished cell to start from: go on with the grid of start_from first')

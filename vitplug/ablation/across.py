@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from vitplug.files.atomic import AtomicBackend
-from vitplug.statistics.grids import Ranks, Signs, fisher, friedman, signs
+from vitplug.statistics.grids import MIN_EXPERIMENTS, MIN_VARIANTS, Ranks, Signs, friedman, signs, stouffer
 from vitplug.statistics.seeds import Comparison, holm
 from vitplug.tables import format_table, markdown_table
 
@@ -34,7 +34,7 @@ class Across:
         comparisons: Its comparison with the baseline, by grid.
         signs: Pairs of all grids in which it is worse (below) or better (above) than the baseline.
         p_signs: p of the sign test after Holm's correction over all variants; None without a pair.
-        p_together: The paired t tests of the grids together, by Fisher's method; None below two of them.
+        p_together: The paired t tests of the grids together, by Stouffer's method; None below two of them.
         rank: Mean rank over the grids that have all ranked variants; None for others.
     """
 
@@ -59,7 +59,7 @@ class Together:
 
     Attributes:
         variants: The variants but the baseline, in the order of the grids.
-        ranks: Friedman's test over the variants that all grids have; None if they are too few.
+        ranks: Friedman's test over the variants that some grids have in common; None if either are too few.
         p_over_all: By grid and label: p of the paired t test after Holm's correction over all grids; without those that
             cannot be tested.
     """
@@ -92,7 +92,7 @@ def compare_grids(grids: Mapping[str, Summary]) -> Together:
             found[label],
             of_signs[label],
             None if of_signs[label].p is None else float(p_signs),
-            _together([one.p for one in found[label].values() if one.p is not None]),
+            _together(grids, found[label]),
             ranks.mean.get(label) if ranks else None,
         )
         for label, p_signs in zip(labels, p, strict=True)
@@ -118,22 +118,31 @@ def _values(row: Row) -> dict[int, float]:
     return {cell.seed: cell.value for cell in row.of(State.DONE)}
 
 
-def _together(p: Sequence[float]) -> float | None:
-    return fisher(p) if len(p) > 1 else None
+def _together(grids: Mapping[str, Summary], found: Mapping[str, Comparison]) -> float | None:
+    """p of the paired t tests together, from their one-sided p that the variant is worse."""
+    p = []
+    for name, one in found.items():
+        if one.p is not None and one.difference is not None:
+            is_below = (one.difference < 0) == grids[name].grid.greater_is_better
+            p.append(one.p / 2 if is_below else 1 - one.p / 2)
+    return stouffer(p) if len(p) > 1 else None
 
 
 def _ranks(grids: Mapping[str, Summary]) -> Ranks | None:
-    """Ranks of the variants, the baseline included, that are in most grids, over the grids that have all of them."""
+    """Ranks over some grids of the variants that all of them have, the baseline included: of the largest such table."""
     means = {
         name: {row.label: row.mean for row in summary.rows if row.mean is not None} for name, summary in grids.items()
     }
-    largest: tuple[list[str], list[str]] = [], []
-    for own in means.values():
-        having = [name for name, others in means.items() if own.keys() <= others.keys()]
-        if len(having) * len(own) > len(largest[0]) * len(largest[1]):
-            largest = [*own], having
-    labels, names = largest
-    values = {label: [means[name][label] for name in names] for label in labels}
+    shared: dict[frozenset[str], None] = {}  # the labels that some grids have in common
+    for own in map(frozenset, means.values()):
+        both = [own, *(own & others for others in shared)]
+        shared |= dict.fromkeys(labels for labels in both if len(labels) >= MIN_VARIANTS)
+    having = {labels: [name for name, own in means.items() if labels <= own.keys()] for labels in shared}
+    sizes = {labels: len(labels) * len(names) for labels, names in having.items() if len(names) >= MIN_EXPERIMENTS}
+    if not sizes:
+        return None
+    names = having[labels := max(sizes, key=sizes.__getitem__)]
+    values = {label: [means[name][label] for name in names] for label in means[names[0]] if label in labels}
     return friedman(values, [grids[name].grid.greater_is_better for name in names])
 
 
@@ -188,7 +197,7 @@ def _name(path: Path) -> str:
 def table(found: Together) -> list[tuple[str, ...]]:
     """Headings and a row for each variant, as text."""
     rows = [
-        ('variant', 'grids', 'pairs worse', 'pairs better', 'p (signs, Holm)', 'p (Fisher)', 'mean rank', 'verdict')
+        ('variant', 'grids', 'pairs worse', 'pairs better', 'p (signs, Holm)', 'p (Stouffer)', 'mean rank', 'verdict')
     ]
     for one in found.variants:
         numbers = (len(one.comparisons), one.signs.below, one.signs.above)

@@ -20,7 +20,7 @@ from vitplug.runs.saving.folders import last_checkpoint
 
 from .grid import Variant, pairs
 from .held import Held, changed_in_place, differing, held_by, holds_the_same
-from .records import CELL, DONE, FAILED, read_failure, read_object
+from .records import CELL, DONE, FAILED, finite_number, read_failure, read_object
 from .starts import Starts
 
 CONFIG, OUTPUT, FAILED_BEFORE = 'config.py', 'output.log', 'failed_before.json'
@@ -95,6 +95,11 @@ class Cell:
     @property
     def is_done(self) -> bool:
         return (self.folder / DONE).is_file()
+
+    @property
+    def value(self) -> float | None:
+        """The metric of a finished cell; None if it is no finite number."""
+        return finite_number(read_object(self.folder / DONE).get('value'))
 
     @property
     def failure(self) -> dict[str, Any] | None:

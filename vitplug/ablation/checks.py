@@ -39,7 +39,8 @@ def check_variants(
         Number of parameters by label.
 
     Raises:
-        ValueError, OSError or ImportError: If a variant cannot be trained; names it.
+        ValueError: If a variant cannot be trained; names it.
+        OSError: If data or a checkpoint cannot be read.
     """
     counts = {}
     for number, variant in enumerate(variants, 1):
@@ -98,13 +99,17 @@ def chosen_margin(out: Path, metric: str, margin: float | None) -> float | None:
     Raises:
         ValueError: If the folder has another one than the given one.
     """
-    before = (read_earlier(out) or {}).get('margin')
-    if before is not None and margin not in (None, before):
+    earlier = read_earlier(out) or {}
+    if 'margin' not in earlier:
+        return margin or default_margin(metric)
+    before = earlier['margin']
+    if margin not in (None, before):
+        has = 'none' if before is None else f'{before:g}'
         raise ValueError(
-            f'--margin {margin:g}: {out} has {before:g}, and a margin is chosen before the first cell: leave it '
-            'away, or choose another --out'
+            f'--margin {margin:g}: {out} has {has}, and a margin is chosen before the first cell: leave it away, or '
+            'choose another --out'
         )
-    return before or margin or default_margin(metric)
+    return before
 
 
 def read_earlier(out: Path) -> dict[str, Any] | None:

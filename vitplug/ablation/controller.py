@@ -154,7 +154,8 @@ class Controller:
 
     def _finish(self, cell: Cell) -> None:
         forget_failures(cell)
-        remove_checkpoints(cell, self.keep)
+        if cell.value is not None:  # the weights of one whose metric is no number are needed to see why
+            remove_checkpoints(cell, self.keep)
         self.outcome.done.append(cell)
 
     def _fail(self, cell: Cell, status: int) -> None:
@@ -169,7 +170,8 @@ class Controller:
             parts.append('stopping: the running cells save')
         elif self.durations:
             mean = sum(self.durations) / len(self.durations)
-            parts.append(f'about {spoken(mean * (waiting + running / 2) / self.engine.slots)} left')
+            at_a_time = max(1, min(self.engine.slots, running + waiting))
+            parts.append(f'about {spoken(mean * (waiting + running / 2) / at_a_time)} left')
         self.line.show(', '.join(parts))
 
     @contextmanager

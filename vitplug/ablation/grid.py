@@ -73,6 +73,9 @@ class GridFile:
         if isinstance(self.plugs, list | tuple):
             texts = [plugs if isinstance(plugs, str) else plugs_text(plugs) for plugs in self.plugs]
             object.__setattr__(self, 'plugs', texts)
+        # As lists and tuples, which grid.json can hold, whatever sequence they are, such as a range.
+        object.__setattr__(self, 'axes', {key: [*values] for key, values in self.axes.items()})
+        object.__setattr__(self, 'seeds', tuple(self.seeds))
         _check_distinct('plugs', self.plugs)
         if not self.seeds:
             raise ValueError('seeds: there are none; expected a number such as 5, or a list such as [0, 1, 2]')
@@ -329,11 +332,13 @@ def short_ends(names: Iterable[str], separator: str) -> dict[str, str]:
 
 
 def _shown(values: Sequence) -> list[str]:
-    """The values of an axis in labels: short, and of paths the ends by which they differ."""
+    """The values of an axis in labels: short, of paths the ends by which they differ, numbered where still alike."""
     texts = [str(value.get('type', value)) if isinstance(value, Mapping) else str(value) for value in values]
     paths = [text for value, text in zip(values, texts, strict=True) if isinstance(value, str) and '/' in text]
     ends = short_ends([path.rstrip('/') for path in paths], '/')
-    return [ends.get(text.rstrip('/'), text)[-40:] if text in paths else text[:40] for text in texts]
+    short = [ends.get(text.rstrip('/'), text)[-40:] if text in paths else text[:40] for text in texts]
+    numbers = [short[:place].count(text) + 1 for place, text in enumerate(short)]
+    return [f'{text} ({number})' if number > 1 else text for text, number in zip(short, numbers, strict=True)]
 
 
 def pairs(variants: Sequence[Variant], seeds: Sequence[int]) -> Iterator[tuple[Variant, int]]:

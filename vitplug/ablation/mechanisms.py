@@ -6,7 +6,6 @@ it lies on the other, and *undecided* otherwise. Rows of numbers without a claim
 adjusted for the number of claims.
 """
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import torch
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import load_checkpoint
 
 from vitplug.analysis.study import drawing
 from vitplug.analysis.study.images import find_images
@@ -24,9 +24,11 @@ from vitplug.analysis.study.results import results_of
 from vitplug.analysis.study.run import run
 from vitplug.analysis.study.store import open_store
 from vitplug.analysis.study.subject import Subject
+from vitplug.config.parts import model_settings
 from vitplug.config.reading import read_config
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.readers import refuse_code_in_files
+from vitplug.files.whole import write_whole
 from vitplug.plugs.text import listed_plugs
 from vitplug.runs.saving.folders import last_checkpoint
 from vitplug.tables import format_table, markdown_table
@@ -48,7 +50,7 @@ class Model:
     Attributes:
         folder: Folder of the cell.
         seed: Its seed.
-        is_start: Whether new weights of its config are measured.
+        is_start: Whether the weights that its training starts from are measured.
     """
 
     folder: Path
@@ -68,21 +70,22 @@ class Model:
         return found if found and found.is_file() else None
 
     def checkpoint(self, out: Path) -> Path | None:
-        """The last checkpoint, or one with new weights, which is written."""
-        return _new_weights(read_config(str(self.folder / CONFIG)), self.seed, out) if self.is_start else self.trained
+        """The last checkpoint, or one with the weights of its start, which is written."""
+        return _first_weights(read_config(str(self.folder / CONFIG)), self.seed, out) if self.is_start else self.trained
 
 
-def _new_weights(cfg, seed: int, out: Path) -> Path:
-    """Weights that a training of a config could start from."""
+def _first_weights(cfg, seed: int, out: Path) -> Path:
+    """Weights that a training of a config could start from: new ones, and over them those of its `load_from`."""
     path = out / 'start.pth'
     if not path.is_file():
         init_default_scope(cfg.default_scope)
         torch.manual_seed(seed)
-        settings = dict(cfg.model, data_preprocessor=cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor'))
-        model = MODELS.build(copy.deepcopy(settings))  # models add to theirs
+        model = MODELS.build(model_settings(cfg))
         model.init_weights()
-        out.mkdir(parents=True, exist_ok=True)
-        torch.save(dict(state_dict=model.state_dict(), meta=dict(cfg=cfg.pretty_text)), path)
+        if cfg.get('load_from'):
+            load_checkpoint(model, cfg.load_from, map_location='cpu')
+        content = dict(state_dict=model.state_dict(), meta=dict(cfg=cfg.pretty_text))
+        write_whole(path, lambda partial: torch.save(content, partial))
     return path
 
 
@@ -165,6 +168,8 @@ def _trained(folder: Path, grid: Grid) -> dict[str, dict[int, Model]]:
         )
     if without:
         print(f'left out, without a checkpoint: {", ".join(without)}')
+    if found and grid.baseline not in found:
+        print(f'no rows against the baseline: {grid.baseline} has no finished cell with a checkpoint')
     return found
 
 

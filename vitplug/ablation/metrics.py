@@ -1,6 +1,7 @@
 """The metrics that the evaluators of a config give, without running one."""
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from itertools import chain
 
@@ -9,8 +10,9 @@ from mmengine.config import Config
 from vitplug.config.parts import as_list
 from vitplug.runs.hooks import validation_loss
 
-# Metrics of torch and mmengine that are better when smaller have one of these words in their names.
-LESS_IS_BETTER = ('loss', 'error', 'perplexity')
+# What metrics of the libraries have in their names, the first of those that are better when smaller.
+SMALLER = re.compile(r'loss|error|perplexity|mmr|rmse|(?<![a-z])m[as]e(?![a-z])|(abs|sq)_rel|silog|log10')
+GREATER = re.compile(r'acc|top\d|precision|recall|f1|fscore|iou|dice|(?<![a-z])m?a[pr](?![a-z])|(?<![a-z])pq(?![a-z])')
 
 
 def _accuracy(evaluator: Mapping) -> list[str]:
@@ -93,8 +95,20 @@ def choose_metric(cfg: Config, metric: str | None) -> str:
 
 
 def greater_is_better(metric: str) -> bool:
-    """False for a loss or an error."""
-    return not any(word in metric.lower() for word in LESS_IS_BETTER)
+    """Whether larger values of a metric are better, by its name.
+
+    Raises:
+        ValueError: If the name does not say.
+    """
+    name = metric.lower()
+    if SMALLER.search(name):
+        return False
+    if GREATER.search(name):
+        return True
+    raise ValueError(
+        f'--metric: the name {metric!r} does not say whether larger values are better: add --better greater or '
+        '--better smaller, or in a grid file greater_is_better = True or False'
+    )
 
 
 def _names(kind: str, evaluator: Mapping) -> list[str]:

@@ -13,6 +13,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from vitplug.analysis.costs import silence_logs
+from vitplug.config.parts import model_settings
 
 WARM_UP, TIMED = 2, 5
 """Iterations before the clock starts, and timed ones."""
@@ -44,7 +45,7 @@ def estimate(cfg: Config, clock: Callable[[], float] = time.perf_counter) -> Est
     """
     init_default_scope(cfg.default_scope)
     with silence_logs():
-        model = MODELS.build(cfg.model).to(get_device())
+        model = MODELS.build(model_settings(cfg)).to(get_device())
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
         train, val = (Runner.build_dataloader(_in_process(cfg[f'{split}_dataloader'])) for split in ('train', 'val'))
         model.train()

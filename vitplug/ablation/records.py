@@ -189,18 +189,18 @@ def is_restored(folder: Path) -> bool:
 
 
 def _finished(done: Mapping[str, Any], common: Mapping[str, Any]) -> Cell:
-    measured = {key: _number(done.get(key)) for key in ('seconds', 'memory_mib')}
+    measured = {key: finite_number(done.get(key)) for key in ('seconds', 'memory_mib')}
     measured |= {key: _whole(done.get(key)) for key in ('parameters', 'iterations')}
     measured['code'] = tuple(done.get('code') or ())
-    value = _number(done.get('value'))
+    value = finite_number(done.get('value'))
     if value is None:
         error = f'finished, but its {done.get("metric")} is {done.get("value")}'
         return Cell(**common, **measured, state=State.FAILED, error=error)
-    return Cell(**common, **measured, state=State.DONE, value=value, best=_number(done.get('best')))
+    return Cell(**common, **measured, state=State.DONE, value=value, best=finite_number(done.get('best')))
 
 
-def _number(value: object) -> float | None:
-    """A finite number, None for anything else."""
+def finite_number(value: object) -> float | None:
+    """A number as a float; None for anything that is no finite number."""
     if not isinstance(value, int | float):
         return None
     try:
@@ -210,7 +210,7 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    number = _number(value)
+    number = finite_number(value)
     return None if number is None else int(number)
 
 
@@ -218,7 +218,7 @@ def _read_curve(path: Path, metric: str) -> tuple[dict[int, float], str]:
     """Metric by step, and what steps are counted in. A validation that was repeated after a stop counts once."""
     curve, by = {}, 'epoch'
     for record in _complete_lines(path):
-        value, step = _number(record['metrics'].get(metric)), _number(record['step'])
+        value, step = finite_number(record['metrics'].get(metric)), finite_number(record['step'])
         if value is not None and step is not None:
             curve[int(step)], by = value, record['by']
     return dict(sorted(curve.items())), by

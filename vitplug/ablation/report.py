@@ -215,7 +215,8 @@ def _plain(cell: Cell) -> dict[str, Any]:
 
 def without_paths(**content: Any) -> dict[str, Any]:
     """Content for JSON in which absolute paths are cut to their last part."""
-    return json.loads(json.dumps(content, default=str), object_hook=_cut_paths)
+    # Settings may be infinite, which JSON has no number for.
+    return json.loads(json.dumps(content, default=str), object_hook=_cut_paths, parse_constant=str)
 
 
 def _cut_paths(entries: dict) -> dict:

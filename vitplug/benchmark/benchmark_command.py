@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from vitplug.commands import command_parser
+from vitplug.config.paths import configs_folder
 from vitplug.plugs.text import SHORT_NAMES, parse_plugs
 
 from . import attention
@@ -152,13 +153,13 @@ def _growth(args) -> Iterator:
 def _tasks(args) -> Iterator:
     from .tasks import run
 
-    return run(_timer(args), Path('configs'), args.out.absolute() / 'digits')
+    return run(_timer(args), configs_folder('vitplug'), args.out.absolute() / 'digits')
 
 
 def _compile(args) -> Iterator:
     from .compilation import run
 
-    return run(_timer(args), DTYPES[args.dtype], Path('configs'), args.out.absolute() / 'digits')
+    return run(_timer(args), DTYPES[args.dtype], configs_folder('vitplug'), args.out.absolute() / 'digits')
 
 
 RUNNERS = dict(zip(PARTS, (_attention, _models, _plugs, _hosts, _profile, _growth, _tasks, _compile), strict=True))

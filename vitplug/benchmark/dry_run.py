@@ -22,7 +22,7 @@ from vitplug.analysis.image_size import read_image_size
 from vitplug.backbones.init_log import hide_parameter_lists
 from vitplug.checkpoints import read_checkpoint
 from vitplug.config.options import add_options, add_shape, config_parser
-from vitplug.config.parts import as_list
+from vitplug.config.parts import as_list, model_settings
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.errors.one_line import SETTINGS, fail, one_line_errors
@@ -65,7 +65,7 @@ def dry_run(cfg: Config, shape: Sequence[int] | None = None) -> Iterator[tuple[s
     _check(cfg)
     init_default_scope(cfg.default_scope)
     starts = list(leave_out_missing_weights(cfg))
-    cfg.model.setdefault('data_preprocessor', cfg.get('data_preprocessor'))  # as mmengine's runner does
+    cfg.model = model_settings(cfg)
     hide_parameter_lists(MMLogger.get_current_instance())
     with explained_types(cfg):
         model = build(cfg, get_device())

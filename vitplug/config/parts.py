@@ -1,5 +1,6 @@
 """Parts of a config, and the classes that they name; builds nothing."""
 
+import copy
 import functools
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,6 +121,14 @@ def pipeline_of(loader: Mapping) -> tuple[str, Sequence[Mapping]]:
         inner = dataset.get('dataset') or dataset['datasets'][0]
         place, dataset = f'{place}.dataset' if 'dataset' in dataset else f'{place}.datasets[0]', inner
     return f'{place}.pipeline', dataset['pipeline']
+
+
+def model_settings(cfg: Mapping) -> dict:
+    """A copy of the settings of a model, with the config's outermost preprocessor, as mmengine's runner builds it."""
+    model = copy.deepcopy(cfg['model'])
+    if cfg.get('data_preprocessor'):
+        model.setdefault('data_preprocessor', copy.deepcopy(cfg['data_preprocessor']))
+    return model
 
 
 def as_list(value) -> list:

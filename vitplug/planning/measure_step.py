@@ -84,8 +84,8 @@ def trace_step(
         ValueError: If the model cannot be built, or has a part that cannot run on fake tensors.
     """
     cfg = copy.deepcopy(cfg)
-    if variant.with_cp:
-        cfg.model.backbone.with_cp = True
+    if variant.with_cp or cfg.model.backbone.get('with_cp'):  # not every backbone has the setting
+        cfg.model.backbone.with_cp = variant.with_cp
     model = revert_sync_batchnorm(build_model(cfg))  # the other one runs on no CPU
     tries_algorithms = on_gpu and bool((cfg.get('env_cfg') or {}).get('cudnn_benchmark'))
     trace = Trace(GRAIN if on_gpu else 1, tries_algorithms)

@@ -108,6 +108,13 @@ def variants(cfg: Config) -> list[Variant]:
     return [Variant(dtype, with_cp) for with_cp in (False, True) for dtype in (None, half)]
 
 
+def variant_of(cfg: Config) -> Variant:
+    """The variant that a config trains."""
+    _, half, *_ = variants(cfg)
+    is_half = str(cfg.optim_wrapper.get('type', '')).endswith('AmpOptimWrapper')
+    return Variant(half.half if is_half else None, bool(cfg.model.backbone.get('with_cp')))
+
+
 def make_plans(cfg: Config, chw: tuple[int, int, int], batch: int, place: Place) -> Iterator[Plan]:
     """A plan for each variant.
 

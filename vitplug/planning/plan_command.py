@@ -18,7 +18,7 @@ from vitplug.tasks import check_scope
 
 from .cards import CARDS, GB, GIB
 from .memory_model import CONTEXT, MARGIN, usable
-from .plan import Place, Plan, make_plans
+from .plan import Place, Plan, make_plans, variant_of
 from .schedule import read_schedule
 from .time_model import PASSES, Band, Cluster
 
@@ -70,10 +70,12 @@ def report(cfg: Config, args: argparse.Namespace) -> Iterator[str]:
     yield format_table(_rows(plans), numeric=range(1, 10))
     yield 'GiB of one process; activations: the rest at the peak; a step: at best to at worst, with communication'
     yield ''
-    yield from _beside(cfg, plans[0], args)
+    own = next(plan for plan in plans if plan.variant == variant_of(cfg))
+    yield f'below      {own.variant}, as the config says'
+    yield from _beside(cfg, own, args)
     if args.scaling:
         yield ''
-        yield format_table(_scaling_rows(plans[0], batch * cluster.processes), numeric=range(2, 7))
+        yield format_table(_scaling_rows(own, batch * cluster.processes), numeric=range(2, 7))
         yield 'the total batch stays the same; a share: at worst to at best, of what as many GPUs could do'
 
 

@@ -1,5 +1,6 @@
 """Steps of a config's schedule, and the images that its loader must give."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -7,7 +8,8 @@ from mmengine.config import Config
 
 # Images of an epoch: ImageNet-1k, and COCO train2017 without images that have no box.
 IMAGES = {'ImageNet': 1_281_167, 'CocoDataset': 117_266, 'ADE20KDataset': 20_210, 'CIFAR10': 50_000, 'CIFAR100': 50_000}
-WRAPPERS = ('dataset', 'datasets')
+# The annotation file that makes a class of any data that data set.
+FILES = {'CocoDataset': 'instances_train2017.json'}
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,27 @@ def read_schedule(cfg: Config, total_batch: int, images: int | None = None) -> S
         return Schedule(loop.max_iters, f'{loop.max_iters:,} iterations, as the config says for any number of GPUs')
     if not loop.get('max_epochs'):
         raise ValueError(f'{cfg.filename}: neither max_iters nor max_epochs in train_cfg: name a config of a training')
-    name = _dataset(cfg).get('type', '')
-    images = images or IMAGES.get(str(name).rpartition('.')[2])
-    if images is None:
-        raise ValueError(f'{cfg.filename}: the number of images of {name} is not known: give it by --images NUMBER')
+    try:
+        images = images or _images(cfg.train_dataloader.dataset)
+    except KeyError as error:
+        raise ValueError(
+            f'{cfg.filename}: the number of images of {error.args[0]} is not known: give it by --images NUMBER'
+        ) from error
     steps = ceil(images / total_batch) * loop.max_epochs
     return Schedule(steps, f'{loop.max_epochs} epochs of {images:,} images in batches of {total_batch}')
 
 
-def _dataset(cfg: Config) -> dict:
-    dataset = cfg.train_dataloader.dataset
-    while any(key in dataset for key in WRAPPERS):
-        inner = next(dataset[key] for key in WRAPPERS if key in dataset)
-        dataset = inner[0] if isinstance(inner, list | tuple) else inner
-    return dataset
+def _images(dataset: Mapping) -> int:
+    """Images of an epoch of a data set, of those in a wrapper together.
+
+    Raises:
+        KeyError: With the type of a data set whose images are not known.
+    """
+    kind = str(dataset.get('type', '')).rpartition('.')[2]
+    if 'datasets' in dataset:
+        return sum(map(_images, dataset['datasets']))
+    if 'dataset' in dataset and kind != 'ClassBalancedDataset':  # which repeats images by how rare their classes are
+        return dataset.get('times', 1) * _images(dataset['dataset'])
+    if not str(dataset.get('ann_file', '')).endswith(FILES.get(kind, '')):
+        raise KeyError(kind)
+    return IMAGES[kind]

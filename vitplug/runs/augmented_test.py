@@ -4,7 +4,7 @@ from copy import deepcopy
 
 from mmengine.config import Config, ConfigDict
 
-from vitplug.config.parts import loader_leaves
+from vitplug.config.parts import loader_leaves, model_settings
 from vitplug.tasks import TASKS
 
 VIEWS = [dict(type='RandomFlip', prob=prob, direction='horizontal') for prob in (0.0, 1.0)]
@@ -23,10 +23,7 @@ def augment_test(cfg: Config) -> None:
     """
     for _, dataset in loader_leaves(cfg, 'test'):
         dataset.pipeline = cfg.get('tta_pipeline') or mirrored(dataset.pipeline)
-    model = cfg.model
-    if cfg.get('data_preprocessor'):
-        # As mmengine does; given to the merger, it would win over the model's own.
-        model.setdefault('data_preprocessor', cfg.data_preprocessor)
+    model = model_settings(cfg)  # a preprocessor given to the merger would win over the model's own
     merger = cfg.get('tta_model') or TASKS[cfg.default_scope].tta_model
     cfg.model = ConfigDict({'data_preprocessor': None, **merger, 'module': model})
 

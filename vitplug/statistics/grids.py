@@ -33,9 +33,16 @@ def signs(differences: Sequence[float]) -> Signs:
     return Signs(below, above, float(stats.binomtest(below, below + above).pvalue) if below + above else None)
 
 
-def fisher(p: Sequence[float]) -> float:
-    """p value of several independent tests together (Fisher's method)."""
-    return float(stats.combine_pvalues(np.asarray(p, float)).pvalue)
+def stouffer(p_below: Sequence[float]) -> float:
+    """Two-sided p value of several independent tests together (Stouffer's method).
+
+    It is small where experiments agree in their direction. Fisher's method is so as well where they contradict it.
+
+    Args:
+        p_below: One-sided p values, small where the variant is below the baseline.
+    """
+    below = float(stats.combine_pvalues(np.asarray(p_below, float), method='stouffer').pvalue)
+    return 2 * min(below, 1 - below)
 
 
 @dataclass(frozen=True)

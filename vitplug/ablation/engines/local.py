@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from vitplug.files.atomic import check_record_file
@@ -85,7 +86,8 @@ def visible_gpus() -> list[str]:
     """The accelerators that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them."""
     chosen = os.environ.get(VISIBLE)
     if chosen is not None:
-        return [name.strip() for name in chosen.split(',') if name.strip()]
+        names = (name.strip() for name in chosen.split(','))
+        return [*takewhile(lambda name: name and name[0] != '-', names)]  # CUDA stops at the first wrong one, as -1
     import torch
 
     return [str(index) for index in range(torch.cuda.device_count())]

@@ -10,6 +10,7 @@ from mmengine.registry import MODELS
 from mmengine.runner.utils import set_random_seed
 from torch import Tensor
 
+from vitplug.config.parts import model_settings
 from vitplug.registry import HOOKS
 
 from ..data.randomness import own_randomness
@@ -56,10 +57,7 @@ def host_weights(runner) -> dict[str, Tensor]:
     try:
         with own_randomness(runner.seed):
             set_random_seed(runner.seed)
-            settings = without_plugs(runner.cfg.model)
-            if runner.cfg.get('data_preprocessor'):
-                settings.setdefault('data_preprocessor', runner.cfg.data_preprocessor)
-            reference = MODELS.build(settings).to(device)
+            reference = MODELS.build(without_plugs(model_settings(runner.cfg))).to(device)
             reference.init_weights()
     finally:
         runner.logger.setLevel(level)

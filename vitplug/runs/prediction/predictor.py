@@ -16,7 +16,7 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from vitplug.checkpoints.safe_loading import load_safely
-from vitplug.config.parts import loader_leaves
+from vitplug.config.parts import loader_leaves, model_settings
 from vitplug.files.picture_sources import Reader
 from vitplug.tasks import TASKS
 
@@ -101,10 +101,8 @@ def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tup
     Raises:
         CheckpointNotRead: If the checkpoint is missing, broken, would have to run code, or is of another model.
     """
-    settings = copy.deepcopy(cfg.model)
+    settings = model_settings(cfg)
     settings.pop('pretrained', None)
-    if cfg.get('data_preprocessor'):
-        settings.setdefault('data_preprocessor', copy.deepcopy(cfg.data_preprocessor))  # models add to theirs
     model = revert_sync_batchnorm(MODELS.build(settings))
     content = load_safely(checkpoint)
     load_for_inference(checkpoint, model, content, cfg, allow_changes)
