@@ -149,9 +149,10 @@ def parse_make(args: list[str]) -> None:
 
 
 def parse_pip(args: list[str]) -> None:
+    extras = re.findall(r"^        '(\w+)': ", (ROOT / 'setup.py').read_text(), re.MULTILINE)
     options = argparse.ArgumentParser()
     options.add_argument('command', choices=['install'])
-    options.add_argument('-e', type=lambda path: (ROOT / path / 'setup.py').resolve(strict=True))
+    options.add_argument('-e', choices=['.', *(f'.{extra}' for extra in extras)])  # '.[timm]' has lost its brackets
     options.add_argument('--no-deps', action='store_true')
     options.add_argument('packages', nargs='*')
     options.parse_args(args)

@@ -89,6 +89,13 @@ def test_bad_image_size_is_named(shape):
         read_image_size(Config.fromfile(BASE), shape)
 
 
+@pytest.mark.parametrize('step', [dict(type='Pad', size_divisor=32), dict(type='Resize', scale_factor=0.5)])
+def test_steps_without_a_size_are_passed_over(step):
+    pipeline = [dict(type='Resize', scale=(64, 48)), step]
+    cfg = Config(dict(model=dict(), test_dataloader=dict(dataset=dict(pipeline=pipeline))))
+    assert read_image_size(cfg).chw == (3, 48, 64) and read_image_size(cfg, [40]).chw == (3, 40, 40)
+
+
 def test_config_without_any_size_asks_for_one():
     with pytest.raises(ValueError, match='--shape HEIGHT WIDTH'):
         read_image_size(Config(dict(model=dict(backbone=dict(type='ResNet')))))

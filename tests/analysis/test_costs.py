@@ -288,3 +288,11 @@ def test_images_that_do_not_fit_are_named():
         costs_of(CLASSIFIER, (1, 2, 2))
     with pytest.raises(ValueError, match='images of 32x32'):
         costs_of(CLASSIFIER, (3, 32, 32))
+
+
+def test_sizes_that_a_part_asserts_are_named():
+    pytest.importorskip('timm')
+    model = dict(type='TimmClassifier', model_name='test_vit', num_classes=2)
+    built = build_model(Config(dict(default_scope='mmpretrain', model=model)))
+    with pytest.raises(ValueError, match=r'the TimmClassifier cannot be run on images of 100x100: .*patch_embed'):
+        count_costs(built, 'mmpretrain', (3, 100, 100))

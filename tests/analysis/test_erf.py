@@ -226,6 +226,12 @@ def test_maps_of_timm():
     tokens = rectangle.forward_features(torch.zeros(1, 3, 32, 48))
     found = timm_models.feature_map(rectangle)(torch.zeros(1, 3, 32, 48))
     assert_close(found[0, :, 1, 2], tokens[0, 1 + 1 * 3 + 2])
+    for name, grid, settings in (  # patches of 16 pixels, the rest left out or padded
+        ('vit_tiny_patch16_224', (2, 3), dict(depth=1)),
+        ('test_vit', (3, 4), dict(dynamic_img_size=True, dynamic_img_pad=True)),
+    ):
+        model = timm.create_model(name, img_size=(40, 56), **settings).eval()
+        assert timm_models.feature_map(model)(torch.zeros(1, 3, 40, 56)).shape[2:] == grid
     assert 'its norm follows the pooling' in timm_models.describe_feature_map(
         timm_models.build('vit_relpos_small_patch16_224')
     )
@@ -250,6 +256,18 @@ def test_timm_models_of_every_kind():
         ]:
             with pytest.raises(ValueError, match=message):
                 timm_models.feature_map(timm_models.build(name))(image)
+
+
+@pytest.mark.parametrize(
+    ('options', 'words'),
+    [
+        ('--cfg-options a=1', '--cfg-options and --plugs are for CONFIG, which --timm replaces'),
+        ('--plugs cb --baseline tiny.py tiny_random.pth', '--cfg-options and --plugs are for CONFIG'),
+        ('--allow-changes', '--allow-changes: is for checkpoints of configs'),
+    ],
+)
+def test_options_of_configs_are_refused_for_timm(folder, options, words):
+    assert words in call(folder, f'--timm test_vit --images some --out refused {options}', status=2).err
 
 
 def test_random_weights_are_the_same_in_every_call():

@@ -17,6 +17,7 @@ from vitplug.analysis.measures.features import (
     mean_feature_similarity,
     norm_outliers,
     off_diagonal_mean,
+    similarity_or_nan,
     token_norms,
 )
 
@@ -69,6 +70,8 @@ def test_one_token_makes_no_pair():
     for function, shape in ((off_diagonal_mean, (2, 1, 1)), (mean_feature_similarity, (2, 1, 8))):
         with pytest.raises(ValueError, match='1 patch tokens make no pair'):
             function(torch.ones(shape))
+    assert similarity_or_nan(torch.ones(2, 1, 8)).isnan().tolist() == [True, True]
+    assert similarity_or_nan(torch.ones(2, 3, 8)).tolist() == pytest.approx([1, 1])
 
 
 def test_norms():

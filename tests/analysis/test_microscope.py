@@ -14,7 +14,7 @@ from PIL import Image
 
 from vitplug.analysis.measures.gaussian_fit import GaussianFit
 from vitplug.analysis.measures.places import Place
-from vitplug.analysis.microscope.data import MEASURES, Norms
+from vitplug.analysis.microscope.data import MEASURES, Norms, _common_grid
 from vitplug.analysis.microscope.report import COLOURS, picture_url
 from vitplug.analysis.microscope.tiles import (
     Geometry,
@@ -337,6 +337,13 @@ def test_a_label_map_of_the_data_has_pixels_that_are_ignored():
 )
 def test_numbers_have_three_digits(value, text):
     assert number(value) == text
+
+
+def test_similarity_compares_few_tokens():
+    """Its products of pairs of tokens would not fit into memory."""
+    places = SimpleNamespace(layout=SimpleNamespace(hw=(64, 20)))
+    subject = SimpleNamespace(num_layers=1, place=lambda layer, size: places)
+    assert _common_grid([subject], (1024, 320)) == (32, 20)
 
 
 def test_receptive_field_keeps_its_shape():

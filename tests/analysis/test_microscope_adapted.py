@@ -2,9 +2,12 @@
 
 import base64
 import io
+import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from torch import Tensor, nn
 import vitplug
 from vitplug.analysis.adapted import in_inference
 from vitplug.analysis.microscope.adapted import Adapted
+from vitplug.analysis.study.effects import seed_of
 
 pytest.importorskip('timm')
 
@@ -113,6 +117,21 @@ def test_receptive_field_is_that_of_the_plain_model(name):
     centre = tokens[0, 1 + 4 + 1] if name == VIT else tokens[0, 1, 1]
     (grad,) = torch.autograd.grad(centre.mean(), pixels)
     torch.testing.assert_close(found, grad[0].mean(0).relu(), atol=1e-14, rtol=1e-9)
+
+
+@pytest.mark.parametrize('key', [int, str])
+def test_classes_of_a_config_are_in_the_order_of_their_numbers(key):
+    model = timm_model(VIT)
+    model.config = SimpleNamespace(id2label={key(number): f'class {number}' for number in (0, 1, 10, 11, 2, 3)})
+    assert observed(model, images(1)).classes == [f'class {number}' for number in (0, 1, 2, 3, 10, 11)]
+
+
+def test_names_that_are_no_text_are_escaped(tmp_path):
+    names = [os.fsdecode(b'\xffant')] * 5
+    page = written(tmp_path, vitplug.plug_in(timm_model(VIT), []), images(1), classes=names)
+    assert '\\udcffant: ' in page.text
+    of_file, of_text = (seed_of(Path(name), 1, 2) for name in (names[0], 'a.png'))
+    assert of_file != of_text == zlib.crc32(b'a.png/1/2')
 
 
 def test_without_a_head(tmp_path):

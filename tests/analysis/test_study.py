@@ -18,8 +18,9 @@ from PIL import Image
 from scipy import stats
 from small_models import DETECTION, SEGMENTATION, save_noise, save_untrained, small_digits
 
+from vitplug.analysis.study import drawing
 from vitplug.analysis.study import run as study_run
-from vitplug.analysis.study.edits import EDITS
+from vitplug.analysis.study.edits import CONTROL, EDITS
 from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
 from vitplug.analysis.study.features import CKA, EvolvingSpeed, OfGroups
 from vitplug.analysis.study.figures import FIGURES
@@ -31,6 +32,7 @@ from vitplug.config.reading import read_config
 pytestmark = pytest.mark.integration
 
 PLAIN = 'model = dict(backbone=dict(with_cls_token=True))'
+BIAS = "plugs=[dict(type='GaussianAttentionBias')]"
 GAB = "model = dict(backbone=dict(plugs=[dict(type='GaussianAttentionBias')]))"
 REFINER = "model = dict(backbone=dict(with_cls_token=True, plugs=[dict(type='Refiner')]))"
 
@@ -324,6 +326,20 @@ def test_measures_that_do_not_apply(folder, tmp_path):
     ).out
     assert 'left out: entropy of the baseline: no block has attention maps' in said
     assert list(results_in(tmp_path / 'c')['measures']['entropy']['values']) == ['model']
+
+
+def test_what_a_block_cannot_have_is_left_out(folder, tmp_path):
+    """A single patch has no similarity, and 2 x 2 biases have no Gaussian; the other measures are there."""
+    for name, text in dict(one='patch_size=16', four=f'patch_size=8, {BIAS}').items():
+        bad_inputs.child(f'model = dict(backbone=dict(with_cls_token=True, {text}))', f'{name}.py')(folder)
+        save_untrained(folder / f'{name}.py', folder / f'{name}.pth')
+    analyze(folder, f'one.py one.pth --measures feature_similarity,token_norms --num 3 --out {tmp_path}/one')
+    found = results_in(tmp_path / 'one')
+    assert found['left_out']['feature_similarity']['model'].startswith('blocks [0, 1], where an image has a single')
+    assert set(found['measures']) == {'feature_similarity', 'token_norms'}
+    asked = f'four.py four.pth --measures position_bias --num 3 --out {tmp_path}/four'
+    said = analyze(folder, asked, status=2).err
+    assert 'position_bias: does not apply to the model: no grid of keys is large enough for a Gaussian: 2 x 2' in said
 
 
 def test_images_that_cannot_be_used_are_named(folder, tmp_path):
@@ -672,6 +688,11 @@ def test_edits_of_a_classifier(folder, tmp_path):
     change = array(values['class token: change of the last features'])
     assert change[0] > 0 == change[-1] and (array(values['longest patch: change of the last features']) > 0).all()
     assert {path.stem for path in out.glob('*.png')} == {'head-zero', 'head-mean', 'block-zero', 'token-zero'}
+
+
+def test_models_and_their_controls_have_lines_of_their_own():
+    labels = [f'{model}{control}' for model in ('model', 'baseline') for control in ('', CONTROL)]
+    assert len({drawing.style_of(label)['color'] for label in labels}) == len(labels)
 
 
 def test_every_measure_is_in_the_docs():

@@ -1,5 +1,7 @@
 """Hard distillation against its equation."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -38,9 +40,10 @@ def checkpoint(tmp_path):
     return path, teacher.eval()
 
 
-def test_loss(checkpoint):
+@pytest.mark.parametrize('given', [Path.__str__, Path.as_uri])
+def test_loss(checkpoint, given):
     path, teacher = checkpoint
-    model = classifier(teacher_checkpoint=str(path))
+    model = classifier(teacher_checkpoint=given(path))
     images, labels, samples = batch()
     losses = model.loss(images, samples)
     ((cls_token, dist_token),) = model.backbone(images)
@@ -81,5 +84,6 @@ def test_training_without_the_teachers_weights():
 def test_weights_of_another_teacher(tmp_path):
     torch.save({'fc.weight': torch.zeros(2, 2)}, tmp_path / 'other.pth')
     images, _, samples = batch()
-    with pytest.raises(ValueError, match=r'other\.pth: not the weights of .*test_resnet'):
-        classifier(teacher_checkpoint=str(tmp_path / 'other.pth')).loss(images, samples)
+    address = (tmp_path / 'other.pth').as_uri()
+    with pytest.raises(ValueError, match=rf'teacher_checkpoint={address}: not the weights of .*test_resnet'):
+        classifier(teacher_checkpoint=address).loss(images, samples)

@@ -131,6 +131,13 @@ def test_parts_share_no_image_and_leave_two_at_most(data):
     assert all((root / POOLS[name].folder / image).is_file() for image in images)
 
 
+def test_hidden_files_are_overlooked(data):
+    name, root = data
+    for image in list((root / POOLS[name].folder).rglob('*.jpg')):
+        touch(image.with_name(f'._{image.name}'))
+    assert sum(write(name, root).values()) <= COUNTS[name]
+
+
 def test_other_seeds_give_other_splits(dogs):
     write('dogs', dogs)
     first = entries_of(dogs, 'train')

@@ -23,6 +23,7 @@ def draw(root, images, maps, void, suffix='png'):
                 path = root / folder.format(split) / f'{name}.{end}'
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(array).save(path)
+                path.with_name(f'._{path.name}').write_bytes(b'of a file manager')
     return root
 
 

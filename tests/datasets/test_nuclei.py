@@ -38,6 +38,8 @@ def public(tmp_path):
         put(root / name / f'images/{name}.png', rng.integers(0, 256, (*SHAPE, 4), np.uint8))
         put(root / name / 'masks/first.png', nucleus(2, 3, 5, 7))
         put(root / name / 'masks/second.png', nucleus(10, 20, 10, 10))
+        for hidden in (f'images/._{name}.png', 'masks/._first.png'):
+            (root / name / hidden).write_bytes(b'of a file manager')
     return root
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from cases import HOSTS, PLUGS, images, randomize
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
+from torch import nn
 from torch.testing import assert_close
 
 from vitplug.plugs.broad_attention import _pool_along
@@ -167,7 +168,7 @@ def test_classes_alone_make_no_predictions(tmp_path, monkeypatch):
 
     monkeypatch.setattr('vitplug.runs.exported.ExportedFile', lambda path: Argmax())
     with pytest.raises(ValueError, match=r"holds 'argmax', .* export one of \['logits', 'backbone'\]"):
-        run_exported(torch.nn.Identity(), file, TASKS['mmseg'], str(weights))
+        run_exported(nn.Identity(), file, TASKS['mmseg'], str(weights))
 
 
 @pytest.mark.parametrize('host', ['vit', 'swin', 'mvit'])
@@ -226,6 +227,7 @@ def test_compared_sizes_are_not_the_traced_one():
     assert len({shape[1:] for shape in shapes}) == 3 and len({shape[0] for shape in shapes}) == 2
     assert not any(shape[0] == traced[0] or shape[1:] == traced[1:] for shape in shapes)
     assert {shape[1:] for shape in untraced_shapes((224, 224), (3, 224, 224), ('batch',), None)} == {(224, 224)}
+    assert {shape[2] for shape in untraced_shapes((224, 30), (1, 352, 30), ('height',), (100, 4))} == {30}
 
 
 @pytest.mark.parametrize(('host', 'sizes'), [('vit', 1), pytest.param('swin', 33, marks=pytest.mark.slow)])
@@ -236,3 +238,23 @@ def test_sizes_that_break_a_condition_are_found(host, sizes):
     smallest, divisor = open_sizes(trace(model, x, ('batch', 'height', 'width')), x, ('batch', 'height', 'width'))
     assert divisor == 1 and smallest >= sizes
     assert host == 'vit' or smallest == sizes
+
+
+class MoreFromThirtyTwoOn(nn.Module):
+    """Has a condition on the height."""
+
+    def forward(self, images):
+        return (images.mean((2, 3)) if images.shape[2] >= 32 else images.amax((2, 3)),)
+
+
+def test_one_open_side_has_its_conditions_and_the_other_none(exported):
+    x = images(64, 30)
+    program = trace(MoreFromThirtyTwoOn(), x, ('height',))
+    assert open_sizes(program, x, ('height',)) == (32, 1)
+    assert open_sizes(trace(MoreFromThirtyTwoOn(), x, ('width',)), x, ('width',)) == (1, 1)
+    file = ExportedFile(exported[0])
+    file.notes |= dict(dynamic=['batch', 'height'], traced=[1, 64, 30], sizes=[32, 1])
+    file._run = lambda x: [x]
+    assert file(x)[0].shape == x.shape
+    with pytest.raises(ValueError, match='takes a height from 32 pixels on'):
+        file(images(31, 30))

@@ -1,11 +1,13 @@
 """Fingerprints change with what they are of, and with nothing else."""
 
+import hashlib
 import os
 import shutil
 
 import pytest
 
-from vitplug.files.fingerprint import names_in, of_file, of_folder, of_place
+from vitplug.files.fingerprint import file_hash, of_file, of_folder, of_place
+from vitplug.files.folders import names_in
 
 
 @pytest.fixture
@@ -56,11 +58,11 @@ def test_a_repaired_file_changes_sizes_alone(folder):
 
 
 def test_only_endings_that_count_do_and_no_hidden_files(folder):
-    before, images = of_folder(folder, sizes=True), of_folder(folder, sizes=True, suffixes=('.png',))
+    before, images = of_folder(folder, sizes=True), names_in(folder, ('.PNG',))
     (folder / '.DS_Store').write_bytes(b'x')
     assert of_folder(folder, sizes=True) == before
     (folder / 'notes.txt').write_bytes(b'x')
-    assert of_folder(folder, sizes=True) != before and of_folder(folder, True, ('.png',)) == images
+    assert of_folder(folder, sizes=True) != before and names_in(folder, ('.PNG',)) == images != names_in(folder)
 
 
 def test_the_order_in_which_a_disk_lists_files_does_not_count(folder, monkeypatch):
@@ -103,6 +105,7 @@ def test_a_file_counts_by_all_of_its_content(tmp_path):
     long.write_bytes(b'x' * (3 << 20))
     other.write_bytes(b'x' * ((3 << 20) - 1) + b'y')
     assert of_file(long) != of_file(other) and of_place(long) == of_file(long)
+    assert file_hash(long) == hashlib.sha256(long.read_bytes()).hexdigest()
     assert of_place(tmp_path) == of_folder(tmp_path, sizes=False)
 
 

@@ -123,9 +123,10 @@ def test_folders_are_listed_through_links(tmp_path):
     (tmp_path / 'a/b').mkdir(parents=True)
     (tmp_path / 'a/b/1.png').touch()
     (tmp_path / 'a/again').symlink_to('b')
-    assert sorted(files_below(tmp_path)) == sorted(
-        (path, files) for path, _, files in os.walk(tmp_path, followlinks=True)
-    )
+    expected = sorted((path, files) for path, _, files in os.walk(tmp_path, followlinks=True))
+    (tmp_path / 'a/b/._1.png').touch()
+    (tmp_path / 'a/.#1.png').symlink_to('editor@host.1')
+    assert sorted(files_below(tmp_path, complete=True)) == expected
 
 
 def test_special_files_in_a_folder_are_refused(tmp_path):

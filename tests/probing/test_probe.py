@@ -9,13 +9,15 @@ import bad_inputs
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS, MODELS, DefaultScope
 from PIL import Image
 
 from vitplug.analysis.study.store import Store
 from vitplug.config.reading import read_config
 from vitplug.probing.cache import Cache, Record
 from vitplug.probing.extractors import Frozen, Pixels, batches
+from vitplug.probing.images import Images
 from vitplug.probing.kinds import KINDS, Classification
 from vitplug.probing.probes import NearestNeighbours
 from vitplug.probing.run import split_held_out
@@ -226,6 +228,47 @@ def test_images_in_both_splits_are_refused(folder):
     (folder / 'both.py').write_text("_base_ = 'tiny.py'\ntest_dataloader = dict(dataset=dict(data_prefix='train'))")
     outcome = probe(folder, '--out out', status=2, command=PROBE.replace('tiny.py', 'both.py'))
     assert '24 images are in train_dataloader and in test_dataloader' in outcome.err
+
+
+@DATASETS.register_module()
+class RedInMemory(BaseDataset):
+    """A red image in memory, red first as mmpretrain's CIFAR10 has them; its label may be no class."""
+
+    METAINFO = dict(classes=('cat', 'dog'))
+
+    def __init__(self, label=0, **settings):
+        self.label = label
+        super().__init__(**settings)
+
+    def load_data_list(self):
+        return [dict(img=np.full((8, 8, 3), (200, 10, 20), np.uint8), gt_label=self.label)]
+
+
+def in_memory(**settings):
+    cfg = read_config('tiny.py')
+    cfg.test_dataloader.dataset = dict(type='RedInMemory', pipeline=[dict(type='mmpretrain.PackInputs')], **settings)
+    return Images(cfg, 'test', None, cfg)
+
+
+def test_pictures_are_red_first(folder):
+    assert in_memory().picture(0)[0, 0].tolist() == [200, 10, 20]
+    cfg = read_config('tiny.py')
+    red, _, blue = Images(cfg, 'test', 1, cfg).picture(0).mean((0, 1))  # a reddish cat, in a file
+    assert red > blue + 10
+
+
+@pytest.mark.parametrize('label', [-1, 2])
+def test_labels_that_are_no_classes_are_named(folder, label):
+    sample = in_memory(label=label)[0]['data_samples']
+    with pytest.raises(ValueError, match=rf'image 0 in memory has the label {label}: expected 0 to 1'):
+        KINDS['classification'].label(sample, 2)
+    path = folder / 'roads/train_maps/0.png'
+    labels = np.array(Image.open(path))
+    labels[5, 5] = label % 256 - (label < 0)  # 255 is void
+    Image.fromarray(labels).save(path)
+    roads = PROBE.replace('classification', 'segmentation').replace('tiny.py', 'roads.py')
+    outcome = probe(folder, '--probe knn --k 1 --seeds 1 --out out', status=2, command=roads)
+    assert f'train/0.png has the label {labels[5, 5]}: expected 0 to 1' in outcome.err
 
 
 def test_a_seed_holds_out_the_same_images_for_all():
@@ -442,6 +485,11 @@ REFUSED = {
     'k': (f'{PROBE} --probe knn --k 0', '--k 0: expected at least 1 neighbour'),
     'temperature': (f'{PROBE} --probe knn --temperature 0', '--temperature 0: expected a positive number'),
     'iterations': (f'{PROBE} --probe knn --iterations 3', '--iterations: is for --probe linear, not for knn'),
+    'patches of images': (f'{PROBE} --patches 3', '--patches: is for --task segmentation, not for classification'),
+    'pool of patches': (
+        f'{PROBE.replace("classification", "segmentation").replace("tiny.py", "roads.py")} --pool cls',
+        '--pool: is for --task classification, not for segmentation',
+    ),
     'random twice': (f'{PROBE} --controls random', '--controls random: the model itself has initial weights'),
     'name': (f'{PROBE} --also model tiny.py', '--also model: expected a name'),
     'no config': (f'{PROBE} --also other', '--also other: expected NAME CONFIG [CHECKPOINT]'),

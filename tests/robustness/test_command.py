@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import bad_inputs
 import numpy as np
@@ -15,12 +16,13 @@ import pytest
 import torch
 from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
-from mmengine.dataset import pseudo_collate
+from mmengine.dataset import Compose, pseudo_collate
 from PIL import Image
 
+from vitplug.config.reading import read_config
+from vitplug.robustness import columns, suites
 from vitplug.robustness import run as running
-from vitplug.robustness import suites
-from vitplug.robustness.columns import read_columns
+from vitplug.robustness.columns import Column, read_columns
 from vitplug.robustness.results import JSON
 from vitplug.robustness.suites import Options
 
@@ -253,12 +255,25 @@ def test_model_of_timm_is_tested_as_timm_does(folder, tmp_path):
         expected = model(transform(Image.open(path).convert('RGB'))[None]).softmax(1)
         [found] = column.predict(pseudo_collate([column.dataset[index]]), None)
         torch.testing.assert_close(found.pred_score, expected[0], rtol=1e-4, atol=1e-5)
+    in_memory = read_config('tiny.py')
+    in_memory.test_dataloader.dataset.pipeline = [dict(type='PackInputs')]
+    column = columns._timm_column('timm', *timms, in_memory, 'cpu')
+    red = np.full((200, 200, 3), (200, 10, 20), np.uint8)  # data sets keep images red first
+    assert Compose(column.pipeline)(dict(img=red))['inputs'][:, 0, 0].tolist() == [200, 10, 20]
     out = tmp_path / 'out'
     robustness(folder, f'revit-table4 refiner-table5 --num 6 --timm {" ".join(timms)}', out)
     found = found_in(out)
     for suite in ('revit-table4', 'refiner-table5'):
         models = {tuple(row['values']['top-1']) for row in found['suites'][suite]['conditions'].values()}
         assert models == {('tiny', 'cb', 'test_vit')}
+
+
+@pytest.mark.parametrize('name', ['to_rgb', 'channel_conversion', '_channel_conversion'])
+def test_preprocessors_of_every_library_turn_channels(name):
+    """mmpretrain's, mmseg's of OpenMMLab, and mmdet's and OneDL's."""
+    preprocessor = SimpleNamespace(mean=torch.tensor([1.0, 2.0, 3.0]), **{name: True})
+    column = Column('a', None, SimpleNamespace(data_preprocessor=preprocessor), 'a.pth', '', '')
+    assert column.turns_channels and column.fill == [3, 2, 1]
 
 
 # --- ImageNet's further sets ---
@@ -331,6 +346,26 @@ def test_folders_that_are_not_imagenets_are_named(thousand, tmp_path):
         conditions('corruptions', column, imagenet_c=tmp_path)
 
 
+@pytest.mark.parametrize('side', [32, 256])
+def test_files_of_imagenet_c_are_cropped_and_not_resized(thousand, tmp_path, monkeypatch, side):
+    """A crop that is larger than the files resizes them."""
+    pytest.importorskip('timm')
+    monkeypatch.setattr(suites, 'ALEXNET', dict(fog=0.8))
+    synsets = suites._timm_list('imagenet_synsets.txt')
+    made_folders(tmp_path / 'fog/3', synsets, [])
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / 'fog/3' / synsets[0] / 'a.png')
+    [column] = read_columns([('thousand.py', 'thousand.pth')], [], None, 'cpu', True)
+    resize = dict(type='ResizeEdge', scale=side + 8, edge='short')
+    steps = [dict(type='LoadImageFromFile'), resize, dict(type='CenterCrop', crop_size=side), dict(type='PackInputs')]
+    column.cfg.test_dataloader.dataset.pipeline = steps
+    [condition] = conditions('corruptions', column, imagenet_c=tmp_path, severities=[3]).values()
+    found = running.data_of(column, condition, 0)[0]['inputs'].permute(1, 2, 0).numpy()
+    assert found.shape == (side, side, 3)
+    if side < 48:
+        np.testing.assert_array_equal(found, pixels[8:-8, 8:-8, ::-1])
+
+
 # --- interruptions ---
 
 
@@ -396,7 +431,12 @@ def test_other_runs_do_not_share_a_folder(folder, tmp_path):
         (f'{BOTH} --suite all', 'the paper does not state the size of its FGSM: give --epsilon'),
         (f'{BOTH} --suite cb-table8 --epsilon 4', 'epsilon = 4.0: expected above 0 and at most 1, such as 4/255'),
         (f'{BOTH} --suite cb-table8 --epsilon a/b', '--epsilon a/b: expected a number or a fraction'),
-        (f'{BOTH} --suite revit-table4 --epsilon 1/255', 'are for cb-table8, not --suite revit-table4'),
+        (f'{BOTH} --suite revit-table4 --epsilon 1/255', '--epsilon: is for --suite cb-table8, not for revit-table4'),
+        (f'{BOTH} --suite revit-table4 --imagenet-a data', '--imagenet-a: is for --suite cb-table8, not for revit-tab'),
+        (f'{BOTH} --suite cb-table8 --epsilon 0.1 --imagenet-v2 data', '--imagenet-v2: is for --suite cb-table6, not'),
+        (f'{BOTH} --suite revit-table4 revit-table6 --photons 3', 'cb-table12, not for revit-table4 revit-table6: lea'),
+        (f'{BOTH} --suite revit-table6 --directions both', '--directions: is for --suite revit-table4 or revit-table5'),
+        (f'{BOTH} --suite revit-table4 --severities 3', '--severities: is for --suite corruptions, not for revit-tab'),
         (f'{BOTH} --suite cb-table8 --calibrate 0.3e3', '--calibrate 300: expected a top-1 accuracy in points'),
         (f'{BOTH} --suite corruptions --severities 6', r'--severities = 6: expected 0 \(the image as it is\) to 5'),
         (f'{BOTH} --suite cb-table12 --repeats 1', '--repeats 1: expected at least 2'),

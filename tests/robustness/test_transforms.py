@@ -15,8 +15,9 @@ from vitplug.robustness.transforms import corruption_names
 PHOTO = np.random.default_rng(0).integers(0, 256, (48, 56, 3), np.uint8)
 
 
-def change(kind, image, index=0, **settings):
-    return TRANSFORMS.build(dict(type=f'vitplug.{kind}', **settings))(dict(img=image, sample_idx=index))['img']
+def change(kind, image, index=0, about=None, **settings):
+    results = dict(img=image, sample_idx=index, **({'img_path': 'a.png'} if about is None else about))
+    return TRANSFORMS.build(dict(type=f'vitplug.{kind}', **settings))(results)['img']
 
 
 # --- geometry ---
@@ -172,8 +173,10 @@ def test_corruption_sees_red_first():
 
     expected = corrupt(np.ascontiguousarray(PHOTO[..., ::-1]), 4, 'saturate')[..., ::-1]
     np.testing.assert_array_equal(change('Corruption', PHOTO, name='saturate', severity=4), expected)
-    pil = change('Corruption', Image.fromarray(PHOTO[..., ::-1]), name='saturate', severity=4)
-    np.testing.assert_array_equal(pil, expected[..., ::-1])
+    red_first = PHOTO[..., ::-1]
+    for image, about in ((Image.fromarray(red_first), None), (red_first, {})):  # of Pillow, and in memory
+        found = change('Corruption', image, about=about, name='saturate', severity=4)
+        np.testing.assert_array_equal(found, expected[..., ::-1])
 
 
 def test_grey_image_stays_grey():

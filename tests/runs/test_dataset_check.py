@@ -13,7 +13,7 @@ from PIL import Image
 
 from vitplug.files.limits import check_image_size
 from vitplug.files.orientation import turned_formats
-from vitplug.runs.dataset_check import inspect_image, inspect_map, main
+from vitplug.runs.dataset_check import inspect_annotations, inspect_image, inspect_map, main
 from vitplug.runs.dataset_table import Seen, labels_of
 from vitplug.tasks.annotations import ERROR, NOTE, inspect_coco, inspect_label_list
 
@@ -124,6 +124,9 @@ def seg_map(path, values, size=(12, 8)):
         ([0, 1, 2, 255], {'reduce_zero_label': True}, None),
         ([3], {'reduce_zero_label': True}, '[3]'),
         ([0, 7], {'label_map': {7: 1}}, None),
+        # Two of four classes: mmseg reduces first.
+        ([0, 1, 2, 3, 4, 255], {'reduce_zero_label': True, 'label_map': {0: 255, 1: 0, 2: 255, 3: 1}}, None),
+        ([5], {'reduce_zero_label': True, 'label_map': {0: 255, 1: 0, 2: 255, 3: 1}}, '[5]'),
     ],
 )
 def test_labels_of_maps(tmp_path, values, info, wrong):
@@ -203,6 +206,13 @@ def test_label_lists_name_the_line(tmp_path):
     (tmp_path / 'list.txt').write_text('a.png 0\nb.png\nc d.png 1\ne.png 7\n')
     found = list(inspect_label_list(tmp_path / 'list.txt', 2))
     assert [finding.where.rpartition(' ')[2] for finding in found] == ['2', '4']
+
+
+@pytest.mark.parametrize(('settings', 'count'), [({}, 2), ({'with_label': True}, 2), ({'with_label': False}, 0)])
+def test_lists_without_labels_have_none(tmp_path, settings, count):
+    (tmp_path / 'list.txt').write_text('a.png\nb c.png\n')
+    settings = dict(settings, data_root=str(tmp_path), ann_file='list.txt')
+    assert len(list(inspect_annotations(settings, 'CustomDataset', num_classes=2))) == count
 
 
 # --- the command ---

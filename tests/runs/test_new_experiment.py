@@ -167,6 +167,7 @@ test_pipeline = [
 }
 DATA = {'classification': flowers, 'detection': screws, 'segmentation': roads}
 METRICS = {'classification': 'accuracy/top1', 'detection': 'coco/segm_mAP', 'segmentation': 'mIoU'}
+READERS = {'classification': read_classification, 'detection': read_detection, 'segmentation': read_segmentation}
 CLASSES = {
     'classification': ('daisy', 'rose', 'tulip'),
     'detection': ('bolt', 'nut'),
@@ -406,6 +407,22 @@ def test_test_images_without_classes_are_left_out(tmp_path):
     assert set(read_classification(tmp_path).splits) == {'train', 'val'}
 
 
+@pytest.mark.parametrize('task', READERS)
+def test_hidden_files_are_overlooked(task, tmp_path):
+    """As by data sets: file managers leave them beside every file."""
+    DATA[task](tmp_path)
+    found = READERS[task](tmp_path)
+    for path in [path for path in tmp_path.rglob('*') if path.is_file()]:
+        path.with_name(f'._{path.name}').write_bytes(b'hidden')
+    assert READERS[task](tmp_path) == found
+
+
+def test_masks_of_crowds_are_masks(tmp_path):
+    screws(tmp_path)
+    third_object(tmp_path, iscrowd=1, segmentation=dict(size=[32, 40], counts=[0, 4, 1276]))
+    assert read_detection(tmp_path).has_masks
+
+
 # --- what cannot be read ---
 
 
@@ -425,6 +442,13 @@ def renamed(folder, old, new):
 
 def recategorized(folder):
     renamed(folder, '"nut"', '"screw"')
+
+
+def third_object(folder, **changes):
+    path = folder / 'train' / '_annotations.coco.json'
+    content = json.loads(path.read_text())
+    content['annotations'][2] |= changes
+    path.write_text(json.dumps(content))
 
 
 # Others are cases of tests/bad_inputs.
@@ -449,6 +473,24 @@ REFUSED = {
         'classification',
         lambda folder: [image(folder / split / '1.jpg') for split in ('train', 'val')],
         r'data/train has 0 class folders',
+    ),
+    'image of a kind that mmpretrain overlooks': (
+        'classification',
+        both(flowers, lambda folder: image(folder / 'train/rose/2.webp')),
+        r'data/train/rose/2\.webp: mmpretrain reads no \.webp from class folders.*: convert it to .*\.jpg, ',
+    ),
+    'class of images that mmpretrain overlooks': (
+        'classification',
+        both(
+            flowers, lambda folder: [path.rename(path.with_suffix('.TIFF')) for path in (folder / 'val/rose').iterdir()]
+        ),
+        r'data/val/rose/0\.TIFF: mmpretrain reads no \.tiff',
+    ),
+    'object without a mask': (
+        'detection',
+        both(screws, lambda folder: third_object(folder, segmentation=[])),
+        r'data/train/_annotations\.coco\.json, annotation 2 has no segmentation, and 7 of 8 objects have one: give it '
+        'one, or remove all of them',
     ),
     'category without a name': (
         'detection',
@@ -505,10 +547,18 @@ def refused(outcome, folder, message):
     assert not (folder / 'my.py').exists()
 
 
+@pytest.mark.parametrize('names', ['road,', 'road,other, road'])
+def test_names_of_classes_are_different_names(names, tmp_path):
+    roads(tmp_path / 'data', values=(0, 1))
+    (tmp_path / 'base.py').write_text(BASES['segmentation'])
+    outcome = new_experiment(tmp_path, 'segmentation', 'base.py', f'--classes {shlex.quote(names)}')
+    refused(outcome, tmp_path, f'--classes {names!r}: .*expected different names with commas between them')
+
+
 def test_detector_that_needs_masks_is_refused_without_them(tmp_path):
     screws(tmp_path / 'data', masks=False)
     base = 'mmdet::mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco.py'
-    refused(new_experiment(tmp_path, 'detection', base), tmp_path, r'needs masks, and not every annotation has')
+    refused(new_experiment(tmp_path, 'detection', base), tmp_path, r'needs masks, and no annotation has a segmentation')
 
 
 # --- parts ---

@@ -6,6 +6,7 @@ from glue_files import FORMATS, write_glue
 from scipy import stats
 from sklearn import metrics
 
+from vitplug.text import pretrain
 from vitplug.text.metrics import METRICS
 from vitplug.text.tasks import TASKS, find_tasks, read_examples
 
@@ -57,6 +58,17 @@ def test_lines_are_left_out_and_counted(glue, tmp_path):
 def test_task_by_name():
     assert [task.name for task in find_tasks('all')] == list(FORMATS)
     assert find_tasks('sts-b') == [TASKS['STS-B']]
+    with pytest.raises(ValueError, match=r"TASK 'alll': .*: did you mean all\?"):
+        find_tasks('alll')
+
+
+def test_a_vocabulary_may_not_have_more_tokens_than_are_stored(tmp_path, monkeypatch, capsys):
+    (tmp_path / 'a.txt').write_text('words')
+    monkeypatch.setattr(pretrain, 'masked_lm', lambda *args, **settings: None)
+    monkeypatch.setattr(pretrain, 'read_vocabulary', lambda path: range(65537))
+    with pytest.raises(SystemExit):
+        pretrain.main([str(tmp_path / 'a.txt'), '--out', str(tmp_path / 'out'), '--vocab', 'v.txt', '--device', 'cpu'])
+    assert '--vocab v.txt: 65537 tokens: expected at most 65536' in capsys.readouterr().err
 
 
 ORACLES = {

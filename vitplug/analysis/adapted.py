@@ -11,7 +11,7 @@ from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
 
 from .measures.attention import attention_entropy, mean_attention_distance, non_locality
-from .measures.features import mean_feature_similarity, norm_outliers, token_norms
+from .measures.features import norm_outliers, similarity_or_nan, token_norms
 from .measures.places import Place
 
 #: By name, what each makes of the maps ``(B, W, H, Nq, Nk)`` of a block: ``(B, H)``.
@@ -22,7 +22,7 @@ OF_MAPS: dict[str, Callable[[Tensor, Place], Tensor]] = {
 }
 #: By name, what each makes of the patch tokens ``(B, N, D)`` that leave a block: ``(B,)``.
 OF_TOKENS: dict[str, Callable[[Tensor], Tensor]] = {
-    'feature_similarity': mean_feature_similarity,
+    'feature_similarity': similarity_or_nan,
     'token_norm': lambda tokens: token_norms(tokens).mean(1),
     'norm_outliers': lambda tokens: norm_outliers(token_norms(tokens)).sum(1).float(),
 }
@@ -54,7 +54,8 @@ def measure(
         names: The measures.
 
     Returns:
-        ``{name: {block index through all stages: (H,) or ()}}``. Blocks without attention have no measure of maps.
+        ``{name: {block index through all stages: (H,) or ()}}``. Blocks without attention have no measure of maps;
+        the similarity of a single patch token is NaN.
 
     Raises:
         ValueError: If the model has no plugs or takes text, a name is unknown, or there are no images ``(B, C, H, W)``.

@@ -131,7 +131,7 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
         try:
             macs = count_macs(labels, forward)
             elements = count_elements(labels, forward) if plugged else {}
-        except (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
+        except (ValueError, RuntimeError, TypeError, AttributeError, AssertionError) as error:
             part = failing_part(error, model)
             raise ValueError(
                 f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; supported '

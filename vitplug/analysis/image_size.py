@@ -1,6 +1,6 @@
 """Reads the image size of a config."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -46,10 +46,10 @@ def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSiz
             f'{MOST_PIXELS:,} pixels'
         )
     asked = shape and ImageSize(shape[0], shape[-1], '--shape')
-    for size in (asked, _size_of_crops(cfg), _size_of_test_images(cfg), _size_of_backbone(cfg)):
-        if size:
-            return replace(size, channels=_backbone(cfg).get('in_channels', 3))
-    raise ValueError(f'{cfg.filename}: the config has no image size; set it with --shape HEIGHT WIDTH')
+    size = asked or _size_of_crops(cfg) or _size_of_test_images(cfg) or _size_of_backbone(cfg)
+    if not size:
+        raise ValueError(f'{cfg.filename}: the config has no image size; set it with --shape HEIGHT WIDTH')
+    return replace(size, channels=_backbone(cfg).get('in_channels', 3))
 
 
 def _size_of_crops(cfg: Config) -> ImageSize | None:
@@ -59,7 +59,7 @@ def _size_of_crops(cfg: Config) -> ImageSize | None:
 
 def _size_of_test_images(cfg: Config) -> ImageSize | None:
     dataset = (cfg.get('test_dataloader') or {}).get('dataset', {})
-    sizes = [READERS[step['type']](step) for step in dataset.get('pipeline', ()) if step['type'] in READERS]
+    sizes = [size for size in map(_size_after, dataset.get('pipeline', ())) if size]
     if not sizes:
         return None
     divisor = _preprocessor(cfg).get('pad_size_divisor', 1)
@@ -85,11 +85,18 @@ def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-# Output height and width of a transform. mmcv's transforms have the width first, torchvision's the height.
-READERS: dict[str, Callable[[Mapping], tuple[int, int]]] = {
-    'Resize': lambda step: _pair(step['scale'])[::-1],
-    'CenterCrop': lambda step: _pair(step['crop_size'])[::-1],
-    'Pad': lambda step: _pair(step['size'])[::-1],
-    'torchvision/Resize': lambda step: _pair(step['size']),
-    'torchvision/CenterCrop': lambda step: _pair(step['size']),
+def _size_after(step: Mapping) -> tuple[int, int] | None:
+    """Height and width that a transform gives; None if it depends on the image, or changes none."""
+    key, order = SIZES.get(step['type'], ('', 1))
+    size = step.get(key)
+    return _pair(size)[::order] if size else None
+
+
+# Where a transform has the size that it gives. mmcv's transforms have the width first, torchvision's the height.
+SIZES = {
+    'Resize': ('scale', -1),
+    'CenterCrop': ('crop_size', -1),
+    'Pad': ('size', -1),
+    'torchvision/Resize': ('size', 1),
+    'torchvision/CenterCrop': ('size', 1),
 }

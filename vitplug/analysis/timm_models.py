@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import floordiv
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from vitplug.analysis.measures.receptive_field import FeatureMap
 from vitplug.analysis.study.loaded import Loaded
 from vitplug.analysis.study.places import HeldImage, ImagePlace
 from vitplug.attention.grids import ceil_div
-from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint, some_of
+from vitplug.files.fingerprint import file_hash
 from vitplug.files.limits import MAX_PIXELS
 from vitplug.files.picture_sources import Unreadable, read_picture
 from vitplug.runs.prediction.predictor import check_device
@@ -178,10 +179,12 @@ def _grid(model: nn.Module, count: int, image_size: Sequence[int]) -> tuple[int,
     patch = getattr(embed, 'patch_size', None)
     if patch is None:
         raise _no_map(model, f'gives {count} tokens, and has no patch_embed that tells their grid')
-    grid = tuple(ceil_div(side, step) for side, step in zip(image_size, _pair(patch), strict=True))
-    if grid[0] * grid[1] != count:
-        raise _no_map(model, f'gives {count} tokens, which are no grid of patches of {patch} pixels')
-    return grid
+    sides = list(zip(image_size, _pair(patch), strict=True))
+    for divided in (ceil_div, floordiv):  # an embedding that does not pad leaves the rest of an image out
+        rows, columns = (divided(side, step) for side, step in sides)
+        if rows * columns == count:
+            return rows, columns
+    raise _no_map(model, f'gives {count} tokens, which are no grid of patches of {patch} pixels')
 
 
 def _no_map(model: nn.Module, why: str) -> ValueError:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import torch
 
+from vitplug.files.fingerprint import file_hash
 from vitplug.files.web import shown
 
 TIMEOUT = 30  # seconds without a byte
@@ -54,15 +55,6 @@ def fetch(address: str) -> Path:
             return path
     with _errors_with(address):
         return _download(address, folder, name)
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, 'rb') as file:  # hashlib.file_digest is not in Python 3.10
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 @contextmanager

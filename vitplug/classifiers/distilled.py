@@ -9,6 +9,7 @@ from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 
 from vitplug.checkpoints import find_weights, read_checkpoint
+from vitplug.checkpoints.files import local_file
 from vitplug.registry import MODELS
 
 
@@ -26,7 +27,7 @@ class DistilledClassifier(ImageClassifier):
     Args:
         teacher: Config of the teacher, a classifier with the same classes and the same normalised images as input,
             such as ``dict(type='TimmClassifier', model_name='regnety_160')``.
-        teacher_checkpoint: File with the teacher's weights; read only for training.
+        teacher_checkpoint: File or address of the teacher's weights; read only for training.
         settings: Arguments of mmpretrain's ``ImageClassifier``. The backbone must output a class and a distillation
             token, the head must be a ``DeiTClsHead``.
     """
@@ -51,6 +52,7 @@ class DistilledClassifier(ImageClassifier):
 
         Raises:
             ValueError: If no checkpoint is given, or if it does not fit the teacher.
+            OSError: If it cannot be read or downloaded.
         """
         if self.teacher_checkpoint is None:
             raise ValueError(
@@ -58,7 +60,7 @@ class DistilledClassifier(ImageClassifier):
                 f'{self.teacher_cfg}; set --cfg-options model.teacher_checkpoint=PATH'
             )
         teacher = MODELS.build(self.teacher_cfg).eval().requires_grad_(False)
-        weights, _ = find_weights(read_checkpoint(self.teacher_checkpoint), self.teacher_checkpoint)
+        weights, _ = find_weights(read_checkpoint(local_file(self.teacher_checkpoint)), self.teacher_checkpoint)
         # mmpretrain wraps a timm model as `model`.
         prefixes = {name.partition('.')[0] for name in teacher.state_dict()}
         inner = teacher.model if prefixes == {'model'} and not _begins(weights, 'model.') else teacher

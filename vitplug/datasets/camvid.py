@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vitplug.files.folders import files_in
+
 from .converting import opened, write_png
 
 SPLITS = ('train', 'val', 'test')
@@ -91,8 +93,8 @@ def _form(source: Path) -> Form:
 
 def _pairs(images: Path, maps: Path) -> Iterator[tuple[Path, Path]]:
     """The images of a split with their label maps, by name."""
-    pictures = {path.stem: path for path in sorted(images.iterdir()) if path.suffix.lower() in SUFFIXES}
-    labels = {path.stem: path for path in sorted(maps.iterdir()) if path.suffix.lower() == '.png'}
+    pictures = {path.stem: path for path in files_in(images, *SUFFIXES)}
+    labels = {path.stem: path for path in files_in(maps, '.png')}
     lonely = sorted(pictures.keys() ^ labels.keys())
     if lonely or not pictures:
         raise ValueError(

@@ -15,7 +15,7 @@ import numpy as np
 from .scenes import SPLIT_STREAM, Log, Pool, Request, Source, checked_int, checked_pair, has_scenes, make_scenes
 
 CLASSES = tuple('0123456789')
-"""RGB colours (0..255) of the eleven segmentation classes: background, then digits 0 to 9."""
+"""Names of the classes: the digits 0 to 9."""
 
 VAL_SHARE = 0.2
 

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vitplug.files.folders import files_in
+
 from .converting import opened, write_new, write_png
 
 SPLITS = ('train', 'val')
@@ -85,7 +87,7 @@ def image_of(folder: Path) -> Path:
     Raises:
         FileNotFoundError: If there is not exactly one.
     """
-    files = sorted((folder / 'images').glob('*.png'))
+    files = files_in(folder / 'images', '.png')
     if len(files) != 1:
         raise FileNotFoundError(f'{folder / "images"} has {len(files)} PNG files: expected the image')
     return files[0]
@@ -108,7 +110,7 @@ def coco_of(folders: list[Path]) -> dict:
 
 def masks_of(folder: Path, shape: tuple[int, int]) -> Iterator[np.ndarray]:
     """The masks of an image as bool arrays of its height and width."""
-    paths = sorted((folder / 'masks').glob('*.png'))
+    paths = files_in(folder / 'masks', '.png')
     if not paths:
         raise FileNotFoundError(f'{folder / "masks"} has no PNG files: expected a mask for each nucleus')
     for path in paths:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vitplug.files.folders import files_in
+
 SHARES = {'train': 0.7, 'val': 0.15, 'test': 0.15}
 EXTENSIONS = ('.jpg', '.jpeg', '.png')
 SHOWN_EXAMPLES = 3
@@ -195,7 +197,7 @@ def find_by_list(root: Path, folder: Path) -> list[tuple[Class, str]]:
 
 
 def _images(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.suffix.lower() in EXTENSIONS]
+    return [path.name for path in files_in(folder, *EXTENSIONS)]
 
 
 def _size(path: Path) -> int | None:

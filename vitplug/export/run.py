@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from vitplug.analysis.image_size import ImageSize, read_image_size
-from vitplug.checkpoints.downloads import file_hash
+from vitplug.analysis.study.loaded import turns_channels
 from vitplug.checkpoints.files import local_file
+from vitplug.files.fingerprint import file_hash
 from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
 from vitplug.runs.checks.data import max_pixels
@@ -280,11 +281,10 @@ def _notes(
 def _preprocessing(preprocessor: nn.Module) -> dict[str, Any]:
     """What happens to the pixels between the test pipeline, which loads and resizes, and the file."""
     mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
-    turns = any(getattr(preprocessor, name, False) for name in ('_channel_conversion', 'channel_conversion', 'to_rgb'))
     return dict(
         mean=None if mean is None else mean.flatten().tolist(),
         std=None if std is None else std.flatten().tolist(),
-        channel_order='RGB' if turns else 'BGR, as OpenCV reads',
+        channel_order='RGB' if turns_channels(preprocessor) else 'BGR, as OpenCV reads',
         pad_size_divisor=getattr(preprocessor, 'pad_size_divisor', 1),
     )
 

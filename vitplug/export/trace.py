@@ -12,6 +12,8 @@ from torch.export import Dim, ExportedProgram, export
 
 #: Axes of the images that may stay open, and their positions.
 AXES = dict(batch=0, height=2, width=3)
+# The axes that a graph has conditions on.
+SIDES = ('height', 'width')
 # Divisors of sides that are tried.
 DIVISORS = (1, 2, 4, 8, 16, 32, 64)
 # Characters of torch's reason in an error.
@@ -58,7 +60,9 @@ def trace(network: nn.Module, images: Tensor, dynamic: Sequence[str]) -> Exporte
 
 
 def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str]) -> tuple[int, int] | None:
-    """The smallest side of square images, and the divisor of sides, for which a graph holds; None for one size.
+    """The smallest open side of images, and its divisor, for which a graph holds; None if no side is open.
+
+    Two open sides are tried as squares; a side that is not open stays as it was traced.
 
     A graph has conditions on sizes: windows are not larger than the map, or pooling divides it. ONNX drops them, and a
     file would be wrong in silence, so the conditions are tried from the traced size down, in steps of a divisor.
@@ -71,21 +75,23 @@ def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str])
     Raises:
         NotExported: If it holds for no divisor up to 64.
     """
-    if not {'height', 'width'} <= set(dynamic):
+    sides = [AXES[side] for side in SIDES if side in dynamic]
+    if not sides:
         return None
     module = program.module()
     # torch has no public name for the conditions alone, and a run of the network for each size would take hours.
     conditions = getattr(module, '_guards_fn', None) or module
 
     def holds(side: int) -> bool:
+        shape = [side if axis in sides else size for axis, size in enumerate(images.shape)]
         try:
-            conditions(images.new_empty(*images.shape[:2], side, side))
+            conditions(images.new_empty(shape))
         except Exception:  # torch raises AssertionError or RuntimeError, by the kind of the condition
             return False
         return True
 
     for divisor in DIVISORS:
-        most = max(images.shape[-2:]) // divisor * divisor
+        most = max(images.shape[axis] for axis in sides) // divisor * divisor
         if all(holds(side) for side in range(most, most + DIVISORS[-1] + 1, divisor)):
             below = takewhile(holds, range(most, 0, -divisor))
             return min(below), divisor

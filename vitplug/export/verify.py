@@ -66,12 +66,14 @@ def untraced_shapes(
     """
     batch, height, width = traced
     least, divisor = sizes or (1, 1)
-    heights = (own[0], height + STEP, round_up(height * 3 // 4)) if 'height' in dynamic else (height,) * 3
-    widths = (own[1], round_up(width * 3 // 4), width + 2 * STEP) if 'width' in dynamic else (width,) * 3
+
+    def taken(*sides: int) -> list[int]:
+        return [round_up(max(side, least), divisor) for side in sides]
+
+    heights = taken(own[0], height + STEP, round_up(height * 3 // 4)) if 'height' in dynamic else [height] * 3
+    widths = taken(own[1], round_up(width * 3 // 4), width + 2 * STEP) if 'width' in dynamic else [width] * 3
     batches = (1, batch + 2) if 'batch' in dynamic else (batch,)
     found = dict.fromkeys(zip(heights, widths, strict=True))
-    if sizes:
-        found = dict.fromkeys(tuple(round_up(max(side, least), divisor) for side in size) for size in found)
     return [(b, *size) for size in found for b in batches]
 
 

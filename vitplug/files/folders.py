@@ -1,8 +1,8 @@
-"""Folders of data: listed with links followed, and checked."""
+"""Folders of data: listed with links followed, less hidden files, and checked."""
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from .limits import check_regular
@@ -17,12 +17,14 @@ MAX_WAYS = 64
 def files_below(folder: str | Path, complete: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Lists a folder and all folders in it, as `os.walk` does with links followed.
 
+    File managers and editors leave hidden files beside images. Data sets overlook them.
+
     Args:
         folder: The folder.
         complete: Whether links to files that are not there are refused, and not listed.
 
     Yields:
-        Path of a folder, and the names of the files in it.
+        Path of a folder, and the names of the files in it that do not begin with a dot.
 
     Raises:
         ValueError: if a link leads back to a folder that it is in, or links to one folder in very many ways, so that
@@ -39,7 +41,7 @@ def files_below(folder: str | Path, complete: bool = False) -> Iterator[tuple[st
             raise ValueError(f'{path} leads to {os.path.realpath(path)} again: remove links until there is an end')
         with os.scandir(path) as entries:
             entries = list(entries)
-        files = [entry for entry in entries if not entry.is_dir()]
+        files = [entry for entry in entries if not entry.name.startswith('.') and not entry.is_dir()]
         for entry in files:
             # Data sets silently leave out files that are not regular.
             if not entry.is_file():
@@ -48,6 +50,31 @@ def files_below(folder: str | Path, complete: bool = False) -> Iterator[tuple[st
                     raise ValueError(f'{entry.path} is a link to {os.readlink(entry.path)}, where there is no file')
         yield path, [entry.name for entry in files]
         pending += [(entry.path, above | {identity}) for entry in entries if entry.is_dir()]
+
+
+def names_in(folder: str | Path, suffixes: Collection[str] = ()) -> list[str]:
+    """The sorted relative names of the files of :func:`files_below`.
+
+    Args:
+        folder: The folder.
+        suffixes: Endings of the files that count, in small or large letters; all do by default.
+
+    Raises:
+        OSError: if the folder cannot be listed.
+        ValueError: as :func:`files_below` says.
+    """
+    endings = tuple(suffix.lower() for suffix in suffixes) or ('',)
+    paths = []
+    for parent, names in files_below(folder):
+        below = os.path.relpath(parent, folder)
+        chosen = [name for name in names if name.lower().endswith(endings)]
+        paths += chosen if below == '.' else [os.path.join(below, name) for name in chosen]
+    return sorted(paths)
+
+
+def files_in(folder: Path, *suffixes: str) -> list[Path]:
+    """The sorted files in a folder itself that have a suffix, in small or large letters, and are not hidden."""
+    return sorted(path for path in folder.glob('[!.]*') if path.suffix.lower() in suffixes)
 
 
 def check_folder(folder: Path) -> None:
@@ -91,10 +118,5 @@ def check_pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> None:
 
 
 def _names(folder: Path, suffix: str) -> set[str]:
-    """Relative paths, less the suffix, of the files in a folder that end in it; data sets overlook hidden ones."""
-    return {
-        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
-        for parent, names in files_below(folder)
-        for name in names
-        if name.endswith(suffix) and not name.startswith('.')
-    }
+    """Relative paths, less the suffix, of the files in a folder that end in it."""
+    return {name.removesuffix(suffix) for name in names_in(folder) if name.endswith(suffix)}

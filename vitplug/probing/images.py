@@ -9,6 +9,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
+from vitplug.analysis.study.loaded import as_picture
 from vitplug.config.parts import loader_leaves, pipeline_of
 
 SPLITS = ('train', 'test')
@@ -50,6 +51,14 @@ class Images:
         part, position = self._places[index]
         return self._sets[part][position]
 
+    def picture(self, index: int) -> np.ndarray:
+        """An image as the model gets it, ``(H, W, 3)``, 8 bit, red first."""
+        part, position = self._places[index]
+        pixels = self[index]['inputs']
+        # Data sets keep images red first; files are read blue first.
+        in_memory = not self._sets[part].get_data_info(position).get('img_path')
+        return as_picture(pixels.flip(0) if in_memory else pixels, tuple(pixels.shape[-2:]))
+
     @property
     def metainfo(self) -> Mapping:
         """Names of the classes, and colours."""
@@ -66,7 +75,7 @@ class Images:
             info = self._sets[part].get_data_info(index)
             files = [info[key] for key in ('img_path', 'seg_map_path') if info.get(key)]
             state = [f'{(stat := os.stat(file)).st_size} {stat.st_mtime_ns}' for file in files]
-            digest.update('\0'.join([name, str(info.get('gt_label')), *state, '\n']).encode())
+            digest.update(os.fsencode('\0'.join([name, str(info.get('gt_label')), *state, '\n'])))
         return digest.hexdigest()[:16]
 
 

@@ -26,8 +26,16 @@ class Kind(ABC):
     scorer: type[Scorer]
 
     @abstractmethod
-    def label(self, sample: BaseDataElement) -> np.ndarray:
-        """The truth of an image."""
+    def label(self, sample: BaseDataElement, classes: int) -> np.ndarray:
+        """The truth of an image.
+
+        Args:
+            sample: As the pipeline packs it.
+            classes: Number of classes.
+
+        Raises:
+            ValueError: If it has several labels where one is needed, or one that is no class.
+        """
 
     @abstractmethod
     def targets(self, record: Record, classes: int) -> np.ndarray:
@@ -39,11 +47,11 @@ class Classification(Kind):
 
     library, dense, chunk, scorer = 'mmpretrain', False, 256, ClassScorer
 
-    def label(self, sample):
+    def label(self, sample, classes):
         label = sample.gt_label
         if label.numel() != 1:
-            raise ValueError(f'{sample.img_path} has {label.numel()} classes: only one for each image can be probed')
-        return np.array(int(label))
+            raise ValueError(f'{_name(sample)} has {label.numel()} classes: only one for each image can be probed')
+        return _checked(np.array(int(label)), sample, classes)
 
     def targets(self, record, classes):
         return np.eye(classes, dtype=np.float32)[int(record.label)][None]
@@ -54,11 +62,32 @@ class Segmentation(Kind):
 
     library, dense, chunk, scorer = 'mmseg', True, 16, MapScorer
 
-    def label(self, sample):
-        return sample.gt_sem_seg.data[0].numpy().astype(np.uint8 if sample.gt_sem_seg.data.max() < 256 else np.int32)
+    def label(self, sample, classes):
+        label = sample.gt_sem_seg.data[0].numpy()
+        _checked(label[label != Record.VOID], sample, classes)
+        return label.astype(np.uint8 if label.max() < 256 else np.int32)
 
     def targets(self, record, classes):
         return patch_shares(record, classes)
+
+
+def _checked(labels: np.ndarray, sample: BaseDataElement, classes: int) -> np.ndarray:
+    """Labels as they are.
+
+    Raises:
+        ValueError: If one is no class.
+    """
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if wrong.size:
+        raise ValueError(
+            f'{_name(sample)} has the label {wrong.flat[0]}: expected 0 to {classes - 1}, as there are {classes} '
+            'names of classes; correct the label, or the metainfo of the data set'
+        )
+    return labels
+
+
+def _name(sample: BaseDataElement) -> str:
+    return str(sample.get('img_path') or f'image {sample.get("sample_idx")} in memory')
 
 
 def patch_shares(record: Record, classes: int) -> np.ndarray:

@@ -31,6 +31,7 @@ MODEL, BASELINE, RANDOM, PIXELS = 'model', 'baseline', 'random', 'pixels'
 CONTROLS = (RANDOM, PIXELS)
 PROBES = (NearestNeighbours.name, LinearHead.name, LogisticRegression.name)
 GOES_ON = 'features and probes so far are kept, and the same command goes on'
+PATCHES = 64
 NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9.+-]*')
 
 
@@ -77,7 +78,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     """The probe and the seeds.
 
     Raises:
-        ValueError: If a number is out of range, or is of another probe; names the option.
+        ValueError: If a number is out of range, or an option is of another probe or task; names the option.
     """
     least = dict(layers=1, seeds=1, patches=1, iterations=1, num_train=2, num_test=1)
     for name, lowest in least.items():
@@ -89,7 +90,10 @@ def _plan(args: argparse.Namespace) -> Plan:
     for option, probe in (('k', NearestNeighbours), ('temperature', NearestNeighbours), ('iterations', LinearHead)):
         if getattr(args, option) is not None and args.probe != probe.name:
             raise ValueError(f'--{option}: is for --probe {probe.name}, not for {args.probe}: leave it out')
-    return Plan(_probe(args), args.seeds, args.patches)
+    for option, task in (('pool', 'classification'), ('patches', 'segmentation')):
+        if getattr(args, option) is not None and args.task != task:
+            raise ValueError(f'--{option}: is for --task {task}, not for {args.task}: leave it out')
+    return Plan(_probe(args), args.seeds, args.patches or PATCHES)
 
 
 def _probe(args: argparse.Namespace) -> Probe:
@@ -177,7 +181,7 @@ def _extractors(
     def extractor(one: Named) -> Extractor:
         if one.label == PIXELS:
             return Pixels(kind.dense)
-        return Frozen(one.cfg, one.checkpoint, kind.dense, args.layers, args.pool, device)
+        return Frozen(one.cfg, one.checkpoint, kind.dense, args.layers, args.pool or POOLS[0], device)
 
     return [(one, extractor(one)) for one in (*named, *controls)]
 
@@ -236,7 +240,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--pool',
         choices=POOLS,
-        default=POOLS[0],
         help=f'of images, where there is a class token; else the mean (default {POOLS[0]})',
     )
     parser.add_argument('--seeds', type=int, default=5, metavar='N', help='probes of each model (default 5)')
@@ -263,7 +266,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--num-train', type=int, metavar='N', help='training images, evenly spaced (default all)')
     parser.add_argument('--num-test', type=int, metavar='N', help='test images, evenly spaced (default all)')
     parser.add_argument(
-        '--patches', type=int, default=64, metavar='N', help='patches of each training image to learn from (default 64)'
+        '--patches', type=int, metavar='N', help=f'patches of each training image to learn from (default {PATCHES})'
     )
     parser.add_argument(
         '--k', type=int, nargs='+', metavar='N', help='neighbours, the best of several on held-out images (default 20)'

@@ -9,8 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vitplug.analysis.study.loaded import as_picture
-
 from .run import PICTURE, Subject
 
 if TYPE_CHECKING:
@@ -49,9 +47,9 @@ def draw_predictions(results: 'Results', subject: Subject, names: Sequence[str])
     first = min(results.rows[0].cells)
     cells = [(row.label, row.cells[first]) for row in results.rows]
     shown = sorted(int(name.partition(' ')[2]) for name in cells[0][1] if name.startswith(f'{PICTURE} '))
-    items = {index: subject.images['test'][index] for index in shown}
-    images = [as_picture(items[index]['inputs'], tuple(items[index]['inputs'].shape[-2:])) for index in shown]
-    truths = [subject.kind.label(items[index]['data_samples']) for index in shown]
+    tests = subject.images['test']
+    images = [tests.picture(index) for index in shown]
+    truths = [subject.kind.label(tests[index]['data_samples'], subject.classes) for index in shown]
     predictions = [(label, [cell[f'{PICTURE} {index}'] for index in shown]) for label, cell in cells]
     if subject.kind.dense:
         return _draw_maps(images, truths, predictions, names, _palette(subject, len(names)))

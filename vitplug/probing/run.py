@@ -104,7 +104,7 @@ class Subject:
         return [
             Record(
                 features.float().cpu().numpy(),
-                self.kind.label(item['data_samples']),
+                self.kind.label(item['data_samples'], self.classes),
                 grid,
                 tuple(inputs.shape[-2:]),
                 tuple(item['inputs'].shape[-2:]),

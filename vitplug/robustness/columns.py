@@ -19,9 +19,10 @@ from torch.utils.data import Subset
 
 from vitplug.analysis import timm_models
 from vitplug.analysis.image_size import read_image_size
-from vitplug.checkpoints.downloads import file_hash
+from vitplug.analysis.study.loaded import turns_channels
 from vitplug.checkpoints.files import local_file
 from vitplug.config.parts import registered
+from vitplug.files.fingerprint import file_hash
 from vitplug.files.named import check_weights
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.checks.model import model_config
@@ -67,15 +68,14 @@ class Column:
     @cached_property
     def dataset(self) -> BaseDataset:
         """Its test data set."""
-        return self._built(dict(self.cfg.test_dataloader.dataset))
+        return self._built(dict(self.cfg.test_dataloader.dataset), self.pipeline)
 
-    def in_folder(self, folder: Path) -> BaseDataset:
-        """Other images, in a folder for each class."""
-        return self._built(dict(type='mmpretrain.CustomDataset', data_root=str(folder)))
+    def in_folder(self, folder: Path, pipeline: Sequence[dict]) -> BaseDataset:
+        """Other images, in a folder for each class, behind a pipeline."""
+        return self._built(dict(type='mmpretrain.CustomDataset', data_root=str(folder)), pipeline)
 
-    def _built(self, settings: dict) -> BaseDataset:
-        settings = copy.deepcopy(settings) | dict(pipeline=self.pipeline, lazy_init=False, test_mode=True)
-        return DATASETS.build(settings)
+    def _built(self, settings: dict, pipeline: Sequence[dict]) -> BaseDataset:
+        return DATASETS.build(copy.deepcopy(settings) | dict(pipeline=pipeline, lazy_init=False, test_mode=True))
 
     def changed(self, pipeline: Sequence[dict]) -> BaseDataset:
         """Its test data set behind another pipeline; the list of images is shared."""
@@ -106,8 +106,7 @@ class Column:
     @property
     def turns_channels(self) -> bool:
         """Whether its data preprocessor turns the order of the channels, as of images that are blue first."""
-        preprocessor = self.model.data_preprocessor
-        return getattr(preprocessor, 'to_rgb', False) or getattr(preprocessor, '_channel_conversion', False)
+        return turns_channels(self.model.data_preprocessor)
 
     @cached_property
     def size(self) -> int:
@@ -268,7 +267,7 @@ def _timm_column(label: str, name: str, weights: str, data: Config, device: str)
     )
     cfg.test_dataloader.dataset.pipeline = [
         *(dict(step, imdecode_backend='pillow') for step in loading),
-        dict(type='NumpyToPIL', to_rgb=True),
+        dict(type='NumpyToPIL', to_rgb=bool(loading)),  # images in memory are red first
         dict(type='torchvision/Resize', size=floor(height / stock['crop_pct']), interpolation=stock['interpolation']),
         dict(type='torchvision/CenterCrop', size=height),
         dict(type='PackInputs'),

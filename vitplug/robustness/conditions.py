@@ -13,6 +13,9 @@ from .scores import Truth
 ZERO = 'zero after the normalisation'
 # Steps of a test pipeline that a calibrated receptive field replaces.
 RESIZES = re.compile(r'Resize|ResizeEdge|CenterCrop')
+CROP = 'CenterCrop'
+# Side of ImageNet-C's files, in pixels: they are resized and cropped already.
+RELEASED = 224
 
 #: Changes a pipeline; takes its steps, the model and the seed of what is drawn.
 Edit = Callable[[list[dict], Column, int], list[dict]]
@@ -83,8 +86,24 @@ def calibrated(ratio: float) -> Edit:
     return edit
 
 
+def unresized(pipeline: list[dict], column: Column, seed: int) -> list[dict]:
+    """The crop at the centre alone, of images that have the size of :data:`RELEASED` already.
+
+    A pipeline without a crop, or with a larger one, stays as it is: it has to resize.
+    """
+    crops = any(_kind(step) == CROP for step in pipeline)
+    if not crops or column.size > RELEASED:
+        return pipeline
+    return [step for step in pipeline if _kind(step) == CROP or not _resizes(step)]
+
+
 def _resizes(step: Mapping) -> bool:
-    return RESIZES.fullmatch(re.split(r'[./]', str(step['type']))[-1]) is not None
+    return RESIZES.fullmatch(_kind(step)) is not None
+
+
+def _kind(step: Mapping) -> str:
+    """The type of a step without its library."""
+    return re.split(r'[./]', str(step['type']))[-1]
 
 
 def _completed(step: Mapping, column: Column, seed: int) -> dict:

@@ -61,7 +61,7 @@ def examples(column: Column, suites: Mapping[str, Sequence[Condition]], image: i
     """An image as a model gets it under some conditions of each suite, a row each; None if no suite changes images."""
     rows = {}
     for name, conditions in suites.items():
-        changed = drawing.some([one for one in conditions if one.edit])
+        changed = drawing.some([one for one in conditions if one.edit and not one.folder])
         if name in SUITES and changed:
             pictures = {one.name: _picture(column, one, image, seed) for one in [CLEAN, *changed]}
             rows[SUITES[name].title] = pictures

@@ -24,7 +24,14 @@ from .transforms import check_severity
 
 REPEATS = 5
 GOES_ON = 'finished tests are kept, and the same command goes on'
-CALIBRATED = 'cb-table8'
+# The suites that read an option.
+READ_BY = {
+    **dict.fromkeys(('epsilon', 'calibrate', 'pgd', 'autoattack', 'imagenet_a'), ('cb-table8',)),
+    'imagenet_v2': ('cb-table6',),
+    'photons': ('cb-table12',),
+    'directions': ('revit-table4', 'revit-table5'),
+    **dict.fromkeys(('severities', 'imagenet_c'), ('corruptions',)),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -98,11 +105,7 @@ def _options(args: argparse.Namespace) -> Options:
         raise ValueError(f'--pgd {args.pgd}: expected a number of steps, 0 for no PGD')
     if args.calibrate is not None and not 0 < args.calibrate < 100:
         raise ValueError(f'--calibrate {args.calibrate:g}: expected a top-1 accuracy in points, above 0 and below 100')
-    attacking = {CALIBRATED, ALL} & set(args.suite)
-    if not attacking and (args.epsilon or args.pgd or args.autoattack or args.calibrate is not None):
-        raise ValueError(
-            f'--epsilon, --calibrate, --pgd and --autoattack are for {CALIBRATED}, not --suite {" ".join(args.suite)}'
-        )
+    _check_used(args)
     if not args.photons > 0:
         raise ValueError(f'--photons {args.photons}: expected a number above 0')
     for severity in args.severities:
@@ -118,6 +121,22 @@ def _options(args: argparse.Namespace) -> Options:
         args.imagenet_v2,
         args.imagenet_c,
     )
+
+
+def _check_used(args: argparse.Namespace) -> None:
+    """Checks that a suite reads each option.
+
+    Raises:
+        ValueError: If none does; names the option.
+    """
+    defaults = _parser()
+    for name, suites in READ_BY.items():
+        is_read = {ALL, *suites} & set(args.suite)
+        if not is_read and getattr(args, name) != defaults.get_default(name):
+            raise ValueError(
+                f'--{name.replace("_", "-")}: is for --suite {" or ".join(suites)}, not for {" ".join(args.suite)}: '
+                'leave it out'
+            )
 
 
 def _epsilon(text: str) -> float:

@@ -1,5 +1,6 @@
 """Runs models under conditions; what is finished is kept, so that an interrupted run goes on."""
 
+import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -56,7 +57,7 @@ def check_same_images(columns: Sequence[Column], num: int | None) -> list[int]:
 
 def identity(columns: Sequence[Column], images: Sequence[int], seed: int, options: Options) -> dict:
     """What the numbers depend on besides the condition."""
-    names = sha256('\n'.join(named_images(columns[0], images)).encode()).hexdigest()[:16]
+    names = sha256(os.fsencode('\n'.join(named_images(columns[0], images)))).hexdigest()[:16]
     models = {
         column.label: dict(
             settings=sha256(column.cfg.pretty_text.encode()).hexdigest()[:16], checkpoint=column.sha256[:16]
@@ -117,11 +118,10 @@ def evaluate(column: Column, condition: Condition, images: Sequence[int], seed: 
 
 def data_of(column: Column, condition: Condition, seed: int) -> BaseDataset:
     """The images of a condition, as a model gets them before an attack."""
+    pipeline = condition.edit(column.pipeline, column, seed) if condition.edit else column.pipeline
     if condition.folder is not None:
-        return column.in_folder(condition.folder)
-    if condition.edit is not None:
-        return column.changed(condition.edit(column.pipeline, column, seed))
-    return column.dataset
+        return column.in_folder(condition.folder, pipeline)
+    return column.changed(pipeline) if condition.edit else column.dataset
 
 
 def check_attacks(columns: Sequence[Column], conditions: Sequence[Condition], images: Sequence[int]) -> list[str]:

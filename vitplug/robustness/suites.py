@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .attacks import FGSM, PGD, StandardAutoAttack
 from .columns import Column
-from .conditions import CLEAN, ZERO, Condition, after_loading, at_input, calibrated, check_resizes
+from .conditions import CLEAN, ZERO, Condition, after_loading, at_input, calibrated, check_resizes, unresized
 from .scores import Truth
 from .transforms import corruption_names
 
@@ -260,7 +260,13 @@ def _released(columns: Sequence[Column], options: Options) -> Iterator[Condition
             folder = options.imagenet_c / name / str(severity)
             _check_folders(folder, _timm_list('imagenet_synsets.txt'), '--imagenet-c')
             yield Condition(
-                f'ImageNet-C {name}, severity {severity}', name, severity, 'severity', folder=folder, clean=None
+                f'ImageNet-C {name}, severity {severity}',
+                name,
+                severity,
+                'severity',
+                unresized,
+                folder=folder,
+                clean=None,
             )
 
 
@@ -388,6 +394,8 @@ SUITES: Mapping[str, Suite] = {
         (
             'classification: on what the model gets, as ImageNet-C is; else on the loaded image, as in mmdet',
             'severities in the order and with the names of imagecorruptions',
+            "ImageNet-C's files of 224 pixels: cropped at the centre and not resized, as by its authors, for AlexNet's "
+            'errors, too; pipelines without a crop, or with one above 224 pixels, resize them as the test images',
         ),
     ),
 }

@@ -346,8 +346,8 @@ class Corruption(Random):
         self.name, self.severity = name, severity
 
     def transform(self, results: dict) -> dict:
-        # mmcv's arrays are blue first, Pillow's images red first.
-        self._is_bgr = not isinstance(results['img'], Image.Image)
+        # mmcv reads files blue first; Pillow's images and those that data sets keep in memory are red first.
+        self._is_bgr = 'img_path' in results and not isinstance(results['img'], Image.Image)
         return super().transform(results)
 
     def change(self, pixels, results):

@@ -152,11 +152,10 @@ def inspect_map(
 
 
 def _label(value: int, info: dict) -> int:
-    """The label that a pixel's value becomes."""
-    value = (info.get('label_map') or {}).get(value, value)
+    """The label that a pixel's value becomes; the order of both steps is that of mmseg's `LoadAnnotations`."""
     if info.get('reduce_zero_label'):
         value = IGNORED_LABEL if value in (0, IGNORED_LABEL) else value - 1
-    return value
+    return (info.get('label_map') or {}).get(value, value)
 
 
 def _is_label(label: int, num_classes: int | None) -> bool:
@@ -256,7 +255,7 @@ def inspect_annotations(
     path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
     num_classes = len((settings.get('metainfo') or {}).get('classes', ())) or num_classes
     known = ANNOTATION_FILES.get(dataset_type)
-    if known is None or path.suffix != known.suffix:
+    if known is None or path.suffix != known.suffix or settings.get('with_label') is False:
         return
     try:
         if path.is_file():

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
+from vitplug.files.fingerprint import file_hash
 from vitplug.hosting.padding import valid_sizes
 from vitplug.tasks import Task
 from vitplug.threads import cores
@@ -114,11 +114,12 @@ class ExportedFile:
                     f'{self.path}: takes a {axis} of {traced} only, not {given}: export it with --dynamic {axis}'
                 )
         smallest, divisor = self.notes['sizes'] or (1, 1)
-        if any(side < smallest or side % divisor for side in images.shape[-2:]):
-            raise ValueError(
-                f'{self.path}: takes sides from {smallest} pixels on that are multiples of {divisor}, not '
-                f'{images.shape[-2]} x {images.shape[-1]}: resize the image, or export the model without --dynamic'
-            )
+        for side, given in zip(('height', 'width'), images.shape[-2:], strict=True):
+            if side in self.notes['dynamic'] and (given < smallest or given % divisor):
+                raise ValueError(
+                    f'{self.path}: takes a {side} from {smallest} pixels on, a multiple of {divisor}, not {given}: '
+                    'resize the image, or export the model without --dynamic'
+                )
         if valid_sizes(images) is not None and self.notes['counts_padding']:
             raise ValueError(
                 f'{self.path}: the image is padded, and a plug of the model leaves padding out, which a file cannot: '

@@ -214,7 +214,7 @@ def experiment(args: argparse.Namespace) -> tuple[str, Schedule]:
     """
     task = TASKS_BY_NAME[args.task]
     plugs = parse_plugs(args.plugs, '--plugs')
-    data = task.experiment.read(args.data, [name.strip() for name in args.classes.split(',')] if args.classes else [])
+    data = task.experiment.read(args.data, _class_names(args.classes))
     cfg = _read_base(args.base, task)
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
@@ -244,6 +244,20 @@ def experiment(args: argparse.Namespace) -> tuple[str, Schedule]:
     lines = [f'{name} = {text(value)}\n' for name, value in variables.items()]
     lines += ['\n', *(f'{name} = {text(value)}\n' for name, value in sections.items() if value not in ({}, []))]
     return ''.join([*_header(args, data), *lines]), schedule
+
+
+def _class_names(given: str) -> list[str]:
+    """The names in `--classes`.
+
+    Raises:
+        ValueError: if one is empty, or stands twice.
+    """
+    names = [name.strip() for name in given.split(',')] if given else []
+    wrong = [name for name in names if not name or names.count(name) > 1]
+    if wrong:
+        fault = f'{wrong[0]!r} stands twice' if wrong[0] else 'a name is empty'
+        raise ValueError(f'--classes {given!r}: {fault}: expected different names with commas between them')
+    return names
 
 
 def _header(args: argparse.Namespace, data: OwnData) -> list[str]:

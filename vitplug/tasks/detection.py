@@ -16,10 +16,10 @@ from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCount
 from .experiments.hosts import Host, convert_swin
 from .experiments.own_data import OwnData, Split, read_detection, without_names
 from .labels import Label, check_instances
-from .networks import BACKBONE, FEATURES
+from .networks import BACKBONE, FEATURES, heads_of
 from .objects import OBJECTS
 from .targets import BoxScore
-from .task import AnnotationFile, Experiment, Task, heads_of
+from .task import AnnotationFile, Experiment, Task
 
 
 def _foreground_and_background(part, classes) -> int | None:
@@ -64,8 +64,8 @@ def _masks_of_model(cfg: Config, data: OwnData) -> dict:
     roi_head = cfg.model.get('roi_head') or {}
     if 'mask_head' not in roi_head:
         raise ValueError(
-            f'--base: its {cfg.model.type} needs masks, and not every annotation has a segmentation: choose a detector '
-            'of boxes'
+            f'--base: its {cfg.model.type} needs masks, and no annotation has a segmentation: choose a detector of '
+            'boxes'
         )
     return dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
 

@@ -32,6 +32,11 @@ class Part:
     one_image: bool = False
 
 
+def heads_of(part: nn.Module) -> list[nn.Module]:
+    """The parts of a cascade, or the only one."""
+    return list(part) if isinstance(part, nn.ModuleList) else [part]
+
+
 class Network(nn.Module):
     """A part of a model: from images to a tuple of tensors.
 
@@ -77,16 +82,11 @@ class MapLogits(Network):
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         maps = self.model.extract_feat(images)
-        first, *cascaded = self.heads()
+        first, *cascaded = heads_of(self.model.decode_head)
         logits = first(maps)
         for head in cascaded:
             logits = head(maps, logits)
         return (F.interpolate(logits, images.shape[-2:], mode='bilinear', align_corners=self.model.align_corners),)
-
-    def heads(self) -> list[nn.Module]:
-        """The heads of a cascade, or the only head."""
-        head = self.model.decode_head
-        return list(head) if isinstance(head, nn.ModuleList) else [head]
 
 
 class MapClasses(MapLogits):
@@ -96,7 +96,7 @@ class MapClasses(MapLogits):
         (logits,) = super().forward(images)
         # With one channel, the class is 1 where the sigmoid is above the head's threshold.
         if logits.shape[1] == 1:
-            return ((logits[:, 0].sigmoid() > self.heads()[-1].threshold).to(torch.int64),)
+            return ((logits[:, 0].sigmoid() > heads_of(self.model.decode_head)[-1].threshold).to(torch.int64),)
         return (logits.argmax(dim=1),)
 
 
@@ -114,7 +114,7 @@ def _replace_scores(model: nn.Module, run: Run) -> None:
 
 
 def _replace_logits(model: nn.Module, run: Run) -> None:
-    head = MapLogits.heads(MapLogits(model))[-1]
+    head = heads_of(model.decode_head)[-1]
     model.encode_decode = lambda images, metas: head.predict_by_feat(run(images)[0], metas)
 
 

@@ -64,6 +64,18 @@ class Predictions(ABC):
         return batch
 
     @abstractmethod
+    def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """An RGB image ``(height, width, 3)`` with the prediction for it, enlarged if it is small."""
+
+    @abstractmethod
+    def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> Outcome:
+        """A prediction in words and as labels; ``size`` is the height and width of the input."""
+
+    @abstractmethod
+    def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
+        """The records of one picture by file; writes pictures of results into the folder."""
+
+    @abstractmethod
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
         """How much of a prediction another one for the same image keeps."""
 
@@ -112,7 +124,6 @@ class ClassPredictions(Predictions):
         return self.visualizer.visualize_cls(enlarged(image)[0], sample, classes=self.classes, draw_gt=False)
 
     def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome:
-        """A prediction in words; ``size`` is the height and width of the input."""
         return ClassOutcome.read(sample, self.classes)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
@@ -126,7 +137,6 @@ class ClassPredictions(Predictions):
         return ClassOutcome.truth(labels, dataset.metainfo.get('classes')) if labels else None
 
     def record(self, picture: Picture, sample: BaseDataElement, out: Path) -> dict[str, list[dict]]:
-        """The records of one picture by file; writes pictures of results into the folder."""
         top = [
             dict(label=label, name=self.classes[label] if self.classes else None, score=score)
             for score, label in zip(*(values.tolist() for values in _top(sample)), strict=True)
@@ -172,7 +182,6 @@ class MapPredictions(Predictions):
         return drawn
 
     def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> MapOutcome:
-        """A prediction in words and as labels; ``size`` is the height and width of the input."""
         return MapOutcome.read(sample, size, self.classes, self.palette)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
@@ -234,7 +243,6 @@ class ObjectPredictions(Predictions):
         return drawn
 
     def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome:
-        """A prediction in words, as labels and boxes; ``size`` is the height and width of the input."""
         return ObjectOutcome.read(sample, size, self.classes, self.palette, self.score_thr)
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
@@ -334,6 +342,3 @@ def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], 
     if any(len(same_name) != 1 for same_name in ids_by_name.values()):
         return {}, numbered
     return ids, [dict(id=ids_by_name[name][0], name=name) for name in names]
-
-
-Predictions = ClassPredictions | MapPredictions | ObjectPredictions

@@ -9,9 +9,9 @@ from .class_counts import COLOURS, ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, C
 from .experiments.hosts import Host, convert_swin, convert_vit
 from .experiments.own_data import OwnData, read_segmentation
 from .labels import Label, check_map
-from .networks import ARGMAX, BACKBONE, LOGITS
+from .networks import ARGMAX, BACKBONE, LOGITS, heads_of
 from .targets import PixelClass
-from .task import Experiment, Task, heads_of
+from .task import Experiment, Task
 
 
 def _with_no_object(part, classes) -> int:

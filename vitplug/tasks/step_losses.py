@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .networks import heads_of
+
 Losses = Iterable[Tensor]
 
 # Boxes of an image whose overlaps with the anchors are computed: an image of COCO with many.
@@ -58,16 +60,12 @@ def of_detector(model: nn.Module, images: Tensor) -> Losses:
     for kind, share in (('bbox', None), ('mask', True)):
         if not getattr(model.roi_head, f'with_{kind}'):
             continue
-        extractors = _listed(getattr(model.roi_head, f'{kind}_roi_extractor'))
-        heads = _listed(getattr(model.roi_head, f'{kind}_head'))
+        extractors = heads_of(getattr(model.roi_head, f'{kind}_roi_extractor'))
+        heads = heads_of(getattr(model.roi_head, f'{kind}_head'))
         for stage, extractor, head in zip(stages, extractors, heads, strict=True):
             sampler = stage.sampler
             number = int(sampler.num * (sampler.pos_fraction if share else 1)) * len(images)
             yield from ROI_LOSSES[kind](head(_pooled(extractor, maps, number)))
-
-
-def _listed(module: nn.Module) -> Iterable[nn.Module]:
-    return module if isinstance(module, nn.ModuleList) else [module]
 
 
 def _dense_losses(head: nn.Module, maps: Iterable[Tensor]) -> Losses:

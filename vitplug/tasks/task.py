@@ -170,8 +170,3 @@ class Task(ABC):
             sample: Annotations and predictions.
             metainfo: The data set's classes and palette.
         """
-
-
-def heads_of(part: nn.Module) -> list[nn.Module]:
-    """The heads of a cascade, or the only head."""
-    return list(part) if isinstance(part, nn.ModuleList) else [part]

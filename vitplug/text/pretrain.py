@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = {name: value for name, value in vars(args).items() if name not in ('out', 'device', 'save_every')}
         check_same(out, STATE, settings)
         tokenizer = read_vocabulary(args.vocab or _learned(out, files, args.vocab_size))
+        if len(tokenizer) > MOST_TOKENS:
+            raise ValueError(f'--vocab {args.vocab}: {len(tokenizer)} tokens: expected at most {MOST_TOKENS}')
         corpus = Corpus(read_documents(files), tokenizer, args.length)
         torch.manual_seed(args.seed)
         model = masked_lm(args.model, args.plugs, len(tokenizer)).to(device)

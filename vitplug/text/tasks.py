@@ -57,12 +57,14 @@ def find_tasks(name: str) -> list[Task]:
     Raises:
         ValueError: If there is none.
     """
-    known = {task.name.lower(): [task] for task in _TASKS} | {ALL: list(_TASKS)}
+    if name.lower() == ALL:
+        return list(_TASKS)
+    known = {one.lower(): one for one in (*TASKS, ALL)}
     if name.lower() not in known:
-        near = ' or '.join(known[key][0].name for key in difflib.get_close_matches(name.lower(), known, n=1))
+        near = ' or '.join(known[key] for key in difflib.get_close_matches(name.lower(), known, n=1))
         hint = f': did you mean {near}?' if near else ''
         raise ValueError(f'TASK {name!r}: expected one of {", ".join(TASKS)}, or {ALL}{hint}')
-    return known[name.lower()]
+    return [TASKS[known[name.lower()]]]
 
 
 @dataclass(frozen=True)

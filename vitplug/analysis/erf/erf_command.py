@@ -79,12 +79,16 @@ def _check(args: argparse.Namespace) -> None:
     """Checks that one model is named, and the size.
 
     Raises:
-        ValueError: If none or several are, or the size is empty or of no use.
+        ValueError: If none or several are, the size is empty, or an option is of no use; names it.
     """
     if args.timm and args.config:
         raise ValueError(f'--timm {args.timm} is the model: leave CONFIG and CHECKPOINT out')
     if args.checkpoint and not args.timm:
         raise ValueError('--checkpoint is that of --timm: name the one of a config after it, CONFIG CHECKPOINT')
+    if args.timm and args.cfg_options:
+        raise ValueError('--cfg-options and --plugs are for CONFIG, which --timm replaces: leave them out')
+    if args.timm and args.allow_changes and not args.baseline:
+        raise ValueError('--allow-changes: is for checkpoints of configs, and --timm has none: leave it out')
     if args.size and min(args.size) < 1:
         raise ValueError(f'--size {args.size[0]} {args.size[1]}: expected height and width in pixels')
     if args.size and args.timm and not args.baseline:

@@ -63,6 +63,13 @@ def mean_feature_similarity(tokens_BND: Tensor) -> Tensor:
     return (pairs_B / (num_tokens * (num_tokens - 1))).to(at_least_float32(tokens_BND.dtype))
 
 
+def similarity_or_nan(tokens_BND: Tensor) -> Tensor:
+    """:func:`mean_feature_similarity` ``(B,)``; NaN for a single token, which makes no pair."""
+    if tokens_BND.shape[1] < 2:
+        return tokens_BND.new_full(tokens_BND.shape[:1], torch.nan)
+    return mean_feature_similarity(tokens_BND)
+
+
 def token_norms(tokens_BND: Tensor) -> Tensor:
     """Euclidean norms of tokens ``(B, N, D)``, ``(B, N)``."""
     return torch.linalg.vector_norm(tokens_BND, dim=-1, dtype=at_least_float32(tokens_BND.dtype))

@@ -1,6 +1,6 @@
 """Scores of relevance maps: against a mask of the object, and by pixels taken out of the image.
 
-Maps and masks are ``(H, W)`` in pixels of the model's input. Values below 0 count as 0.
+Maps and masks are ``(H, W)`` in pixels of the model's input. Against a mask, values below 0 count as 0.
 """
 
 from collections.abc import Callable

@@ -131,7 +131,8 @@ class Adapted(Observed):
     def __post_init__(self):
         names = getattr(getattr(self.model, 'config', None), 'id2label', None)
         if self.classes is None and names:
-            self.classes = list(names.values())
+            # A config in JSON has its keys as text, sorted as text.
+            self.classes = [names[key] for key in sorted(names, key=int)]
 
     @cached_property
     def backbone(self) -> AdaptedModel:

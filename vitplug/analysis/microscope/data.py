@@ -35,6 +35,8 @@ from .tiles import Level, Shelf, Tiles, attention_tiles, image_tiles, levels
 
 #: Longest side of the picture of an effective receptive field.
 FIELD_SIDE = 112
+#: Most rows and columns of tokens that CKA compares.
+CKA_SIDE = 32
 
 Heads = Callable[[Tensor, Place], Tensor]
 
@@ -350,9 +352,12 @@ def _levels_for(subjects: Sequence[Observed], images: Sequence[Loaded]) -> list[
 
 
 def _common_grid(subjects: Sequence[Observed], size: tuple[int, int]) -> tuple[int, int]:
-    """The grid of the last blocks, the smaller one of two models; with the four tokens that CKA needs at least."""
+    """The grid of the last blocks, the smaller one of two models; with the four tokens that CKA needs at least.
+
+    CKA holds the products of all pairs of tokens, for each block.
+    """
     grids = [subject.place(subject.num_layers - 1, size).layout.hw for subject in subjects]
-    return tuple(max(2, min(sides)) for sides in zip(*grids, strict=True))
+    return tuple(max(2, min(*sides, CKA_SIDE)) for sides in zip(*grids, strict=True))
 
 
 def _observe_image(

@@ -24,7 +24,7 @@ from .data import observe
 from .report import MAX_MB, Facts, check_max_mb, render, versions_of
 from .tiles import OverBudget
 
-PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmsegmentation', 'mmdet')
+PACKAGES = ('vitplug', 'torch', 'numpy', 'mmengine', 'mmcv', 'mmpretrain', 'mmseg', 'mmdet')
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
 import numpy as np
@@ -18,9 +17,10 @@ from matplotlib import colormaps
 from PIL import Image
 
 from vitplug.analysis.measures.features import OUTLIER_FACTOR
+from vitplug.stacks import DISTRIBUTIONS, installed
 from vitplug.tasks.outcomes import NoOutcome, Outcome
 
-from .data import MEASURES, Findings, Reading, WithoutHead, field_tiles, no_rollout, tiles_name
+from .data import CKA_SIDE, MEASURES, Findings, Reading, WithoutHead, field_tiles, no_rollout, tiles_name
 from .tiles import base64_text, geometry_table, json_text, pack, sampling_sentences
 from .words import Row, Summary, number, summarize
 
@@ -78,15 +78,8 @@ def check_max_mb(value: float, option: str) -> None:
 
 def versions_of(packages: Sequence[str]) -> dict[str, str]:
     """Versions of those packages that are installed, under the names of any stack, and of torch."""
-    versions = {}
-    for name in packages:
-        for distribution in (name, f'onedl-{name}', f'onedl-{name.replace("mmdet", "mmdetection")}'):
-            try:
-                versions[name] = version(distribution)
-            except PackageNotFoundError:
-                continue
-            break
-    return versions | dict(torch=torch.__version__)
+    versions = {name: next(iter(installed(DISTRIBUTIONS.get(name, (name,))).values()), '') for name in packages}
+    return {name: version for name, version in versions.items() if version} | dict(torch=torch.__version__)
 
 
 def render(findings: Findings, facts: Facts, limit: int) -> str:
@@ -132,7 +125,8 @@ def _render(findings: Findings, facts: Facts) -> str:
         ),
     }
     # In one pass, so that nothing is filled into what was filled in.
-    return re.sub(r'\{\{([a-z ]+)\}\}', lambda match: parts[match[1]], page)
+    page = re.sub(r'\{\{([a-z ]+)\}\}', lambda match: parts[match[1]], page)
+    return page.encode(errors='backslashreplace').decode()  # names of files may be no text
 
 
 def _asset(name: str) -> str:
@@ -189,7 +183,7 @@ def _notes(findings: Findings, facts: Facts) -> dict[str, str]:
         'field note': fields,
         'cka note': (
             'Linear CKA (unbiased, one batch for each image) of the output tokens, averaged to the grid of the last '
-            'block: 1 for features that are the same up to rotation and scale.'
+            f'block, at most {CKA_SIDE} x {CKA_SIDE}: 1 for features that are the same up to rotation and scale.'
         ),
         'learned note': 'As they act: a clamped alpha is shown clamped. Band from the least to the most of a block.',
     }

@@ -21,6 +21,7 @@ FORMATS = ('png', 'pdf')
 STYLES = {
     'model': dict(color='#0072B2', marker='o', linestyle='-'),
     'baseline': dict(color='#D55E00', marker='s', linestyle='--'),
+    'baseline, control': dict(color='#CC79A7', marker='v', linestyle='-.'),
 }
 OTHER = dict(color='#000000', marker='^', linestyle=':')
 # Light to dark without hue jumps.

@@ -1,5 +1,6 @@
 """The effect of edits on what a model gives for an image."""
 
+import os
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -41,4 +42,4 @@ def effect_of(subject: Observed, before: Ran, after: Ran) -> Effect:
 
 def seed_of(path: ImagePlace, layer: int, head: int = 0) -> int:
     """A seed of an image and a place, the same in every call."""
-    return zlib.crc32(f'{path.name}/{layer}/{head}'.encode())
+    return zlib.crc32(os.fsencode(f'{path.name}/{layer}/{head}'))

@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitplug.analysis.measures.features import OUTLIER_FACTOR, mean_feature_similarity, norm_outliers, token_norms
+from vitplug.analysis.measures.features import OUTLIER_FACTOR, norm_outliers, similarity_or_nan, token_norms
 from vitplug.analysis.measures.places import Place
 from vitplug.statistics.images import Arrays, Estimate, jackknife
 
@@ -64,8 +64,16 @@ class FeatureSimilarity(OfTokens):
     unit = 'cosine'
     source = 'ReViT, Fig. 3'
 
+    def left_out(self, subject: Subject) -> str:
+        single = [
+            layer
+            for layer in range(subject.num_layers)
+            if any(math.prod(subject.place(layer, size).layout.hw) == 1 for size in set(subject.sizes))
+        ]
+        return f'blocks {single}, where an image has a single patch, which makes no pair' if single else ''
+
     def values(self, tokens_BND: Tensor) -> dict[str, Tensor]:
-        return {'similarity': mean_feature_similarity(tokens_BND)}
+        return {'similarity': similarity_or_nan(tokens_BND)}
 
 
 class TokenNorms(OfTokens):

@@ -1,5 +1,6 @@
 """Measures of the model alone: its position biases, and what its plugs have learned."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,17 +55,23 @@ class PositionBias(OfModel):
         shapes = subject.recorded.get('bias', {}).values()
         if not shapes:
             return 'no block has a position bias in its attention'
-        per_window = any(len(shape) == 5 and shape[0] * shape[1] > 1 for shape in shapes)
-        return 'windows have position biases of their own' if per_window else ''
+        if any(len(shape) == 5 and shape[0] * shape[1] > 1 for shape in shapes):
+            return 'windows have position biases of their own'
+        grids = {_site(subject.place(layer, subject.sizes[0])).pairs.keys.hw for layer in subject.recorded['bias']}
+        if not any(map(_can_be_fitted, grids)):
+            return (
+                f'no grid of keys is large enough for a Gaussian: {", ".join(f"{h} x {w}" for h, w in sorted(grids))}'
+            )
+        return ''
 
     def names(self, subject: Subject) -> tuple[str, ...]:
         return ('bias',)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> np.ndarray:
-        return centre_bias(tensor, Site(place.layout, place.key_layout)).cpu().numpy()
+        return centre_bias(tensor, _site(place)).cpu().numpy()
 
     def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
-        maps = {layer: bias for layer, bias in recorded['bias'].items() if _can_be_fitted(bias)}
+        maps = {layer: bias for layer, bias in recorded['bias'].items() if _can_be_fitted(bias.shape)}
         fits = {layer: fit_gaussian(bias) for layer, bias in maps.items()}
         values = {
             value: by_block({layer: getattr(fit, name) for layer, fit in fits.items()}, subject.num_layers)
@@ -84,8 +91,12 @@ class PositionBias(OfModel):
         return drawing.maps(self.title, maps)
 
 
-def _can_be_fitted(bias: np.ndarray) -> bool:
-    return bias.size >= PARAMETERS and min(bias.shape) >= 2
+def _site(place: Place) -> Site:
+    return Site(place.layout, place.key_layout)
+
+
+def _can_be_fitted(hw: tuple[int, ...]) -> bool:
+    return math.prod(hw) >= PARAMETERS and min(hw) >= 2
 
 
 class Learned(OfModel):

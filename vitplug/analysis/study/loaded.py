@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .places import ImagePlace
 
@@ -27,6 +27,15 @@ class Loaded:
     def size(self) -> tuple[int, int]:
         """Height and width of the inputs, in pixels."""
         return tuple(self.inputs.shape[-2:])
+
+
+# Names of the same switch: mmpretrain's, mmseg's, and that of mmengine, mmdet and OneDL's mmseg.
+CHANNEL_SWITCHES = ('to_rgb', 'channel_conversion', '_channel_conversion')
+
+
+def turns_channels(preprocessor: nn.Module) -> bool:
+    """True if a data preprocessor turns the order of the channels, as of images that are blue first."""
+    return any(getattr(preprocessor, name, False) for name in CHANNEL_SWITCHES)
 
 
 def as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What an analysis will do: the images it can use, the measures that apply, and the identity of its folder."""
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -58,7 +59,7 @@ def identity(subjects: Sequence[Subject], paths: Sequence[ImagePlace]) -> dict:
     """What the arrays of an analysis depend on besides the measure."""
     content = sha256()
     for path in paths:
-        content.update(path.name.encode() + path.read_bytes())
+        content.update(os.fsencode(path.name) + path.read_bytes())
     models = {
         subject.label: dict(
             config=Path(subject.cfg.filename).name,

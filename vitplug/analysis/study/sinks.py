@@ -42,9 +42,10 @@ class SinkHeads(_OfSinks, PerHead):
         super().__init__(
             'sinks',
             'Attention sinks',
-            f'Attention that the first key gets, mean over queries; and whether it is a sink, {SINK}. A sink is a NOP '
-            f'if the norm of its value is at most {SHORT:g} medians of the others, and a broadcast if it is at least '
-            f'{LONG:g} and the outputs of the head have a stable rank of at most {RANK:g}. Means over windows',
+            'Attention that the key with the most of it gets, mean over queries (the value is called "attention of '
+            f'the first key"); and whether it is a sink, {SINK}. A sink is a NOP if the norm of its value is at most '
+            f'{SHORT:g} medians of the others, and a broadcast if it is at least {LONG:g} and the outputs of the head '
+            f'have a stable rank of at most {RANK:g}. Means over windows',
             'share',
             SOURCE,
             {},

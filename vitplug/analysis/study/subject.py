@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from vitplug.analysis.measures.grad_cam import GradCam, grad_cams
 from vitplug.analysis.measures.receptive_field import effective_receptive_field
 from vitplug.analysis.truths import Listed, find_listed
-from vitplug.checkpoints.downloads import file_hash
 from vitplug.checkpoints.files import local_file
+from vitplug.files.fingerprint import file_hash
 from vitplug.hosting import PluggedModel
 from vitplug.runs.checks.data import max_pixels
 from vitplug.runs.prediction import Predictor

@@ -6,7 +6,6 @@ NETWORK = 'PiT'
 
 _QKV = r'transformers\.\d+\.blocks\.\d+\.attn\.qkv\.weight'
 _BLOCK = ('norm1', 'attn.qkv', 'attn.proj', 'norm2', 'mlp.fc1', 'mlp.fc2')
-_BLOCK = ('norm1', 'attn.qkv', 'attn.proj', 'norm2', 'mlp.fc1', 'mlp.fc2')
 _PARTS = ('pool', *(f'blocks.{{}}.{part}' for part in _BLOCK))
 _NAMES = [
     *((name, f'backbone.{name}') for name in ('patch_embed', 'cls_token', 'pos_embed', 'norm')),

@@ -7,7 +7,8 @@ from mmengine.logging import MMLogger
 from vitplug.checkpoints.files import shown
 from vitplug.config.data_files import Place, dataset_places
 from vitplug.config.parts import loader_leaves
-from vitplug.files.fingerprint import names_in, of_file, of_names
+from vitplug.files.fingerprint import of_file, of_names
+from vitplug.files.folders import names_in
 
 # The entry of a checkpoint's `meta`.
 NOTE = 'training_data'

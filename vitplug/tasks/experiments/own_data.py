@@ -20,7 +20,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from vitplug.files.annotations import check_annotation_file
-from vitplug.files.folders import IMAGE_SUFFIXES, SHOWN_EXAMPLES, check_folder, check_pairs, files_below
+from vitplug.files.folders import IMAGE_SUFFIXES, SHOWN_EXAMPLES, check_folder, check_pairs, files_in, names_in
 from vitplug.files.limits import wrong_names
 
 from ..labels import IGNORED_LABEL
@@ -125,11 +125,10 @@ def _only_folder(root: Path, names: Sequence[str], what: str) -> Path:
     return existing[0]
 
 
-def _files(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
+def _images(folder: Path) -> list[str]:
     """Paths of images below a folder, relative to it, in order."""
     check_folder(folder)
-    paths = (Path(parent, name) for parent, names in files_below(folder) for name in names)
-    return sorted(str(path.relative_to(folder)) for path in paths if path.suffix.lower() in suffixes)
+    return names_in(folder, IMAGE_SUFFIXES)
 
 
 # --- detection ---
@@ -140,7 +139,8 @@ def read_detection(root: Path) -> OwnData:
 
     Raises:
         FileNotFoundError: if folders, annotations or images are missing.
-        ValueError: if a split has two annotation files, a file is no COCO file, or the files have other categories.
+        ValueError: if a split has two annotation files, a file is no COCO file, the files have other categories, or
+            only some objects have masks.
     """
     inside = root / 'images'
     folders = split_folders(inside if inside.is_dir() else root)
@@ -164,9 +164,25 @@ def read_detection(root: Path) -> OwnData:
         )
         for split, content in contents.items()
     }
-    objects = [annotation for content in contents.values() for annotation in content['annotations']]
     classes = tuple(name for name in names['train'] if name not in unused)
-    return OwnData(root, classes, splits, all(annotation.get('segmentation') for annotation in objects))
+    return OwnData(root, classes, splits, _have_masks({files[split]: content for split, content in contents.items()}))
+
+
+def _have_masks(contents: Mapping[Path, Mapping]) -> bool:
+    """Whether the objects of COCO files have masks.
+
+    Raises:
+        ValueError: if only some do.
+    """
+    objects = [(path, annotation) for path, content in contents.items() for annotation in content['annotations']]
+    bare = [(path, annotation['id']) for path, annotation in objects if not annotation.get('segmentation')]
+    if 0 < len(bare) < len(objects):
+        path, number = bare[0]
+        raise ValueError(
+            f'{path}, annotation {number} has no segmentation, and {len(objects) - len(bare)} of {len(objects)} '
+            'objects have one: give it one, or remove all of them to train boxes alone'
+        )
+    return not bare
 
 
 def _coco_file(root: Path, split: str, folder: Path) -> Path | None:
@@ -177,9 +193,9 @@ def _coco_file(root: Path, split: str, folder: Path) -> Path | None:
         ValueError: if there are several.
     """
     word = _aliases(SPLITS[split])
-    named = [*root.glob('*.json'), *root.glob('annotations/*.json')]
-    candidates = sorted(path for path in named if any(map(word.fullmatch, re.split(r'[^a-zA-Z0-9]+', path.stem))))
-    candidates += sorted(folder.glob('*.json'))
+    named = [*files_in(root, '.json'), *files_in(root / 'annotations', '.json')]
+    candidates = [path for path in named if any(map(word.fullmatch, re.split(r'[^a-zA-Z0-9]+', path.stem)))]
+    candidates += files_in(folder, '.json')
     if len(candidates) > 1:
         raise ValueError(f'two COCO files for {split}: {candidates[0]} and {candidates[1]}: move one elsewhere')
     if not candidates and split != 'test':
@@ -296,7 +312,7 @@ def _suffixes(images: Path, masks: Path) -> tuple[str, str, list[str]]:
     Raises:
         ValueError: if there are several endings, or images without masks.
     """
-    names, mask_names = _files(images), _files(masks)
+    names, mask_names = _images(images), _images(masks)
     endings = sorted({Path(name).suffix for name in names})
     if len(endings) != 1:
         raise ValueError(
@@ -365,7 +381,7 @@ def read_classification(root: Path) -> OwnData:
 
     Raises:
         FileNotFoundError: if there are none.
-        ValueError: if a folder is empty, or splits have other classes.
+        ValueError: if a folder is empty, splits have other classes, or mmpretrain does not read an image.
     """
     folders = split_folders(root)
     names = {
@@ -393,4 +409,17 @@ def read_classification(root: Path) -> OwnData:
 
 
 def _num_images(folder: Path) -> int:
-    return sum(Path(name).suffix.lower() in CLASSIFIED_SUFFIXES for _, names in files_below(folder) for name in names)
+    """Number of images of a class.
+
+    Raises:
+        ValueError: if there are some that mmpretrain leaves out.
+    """
+    names = names_in(folder, IMAGE_SUFFIXES)
+    left_out = [name for name in names if not name.lower().endswith(CLASSIFIED_SUFFIXES)]
+    if left_out:
+        path = folder / left_out[0]
+        raise ValueError(
+            f'{path}: mmpretrain reads no {path.suffix.lower()} from class folders, and {len(left_out)} of '
+            f'{len(names)} images here are of such a kind: convert it to one of {", ".join(CLASSIFIED_SUFFIXES)}'
+        )
+    return len(names)
