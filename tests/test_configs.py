@@ -442,7 +442,9 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
     groups = build_optim_wrapper(model, plain(cfg)).optimizer.param_groups
     decayed = {id(p) for group in groups if group['weight_decay'] for p in group['params']}
     spared = {name for name, p in parameters.items() if id(p) not in decayed}
-    of_tables = 'pos_embed|cls_token|dist_token|storage_tokens|bias_table|rel_pos_(table|h|w)'
+    of_tables = (
+        'pos_embed|cls_token|dist_token|(storage|register)_tokens|bias_table|rel_pos_(table|h|w)|sink_logit|frequencies'
+    )
     tables = {name for name in parameters if re.search(of_tables, name)}
     if path in SMALL_DATA:
         # Neck and head of the segmentation are spared as a whole.
