@@ -58,7 +58,7 @@ def test_failed_training_shows_the_end_of_its_output(tmp_path):
     assert 'no such config: ' in str(error.value) and 'net.py' in str(error.value)
 
 
-def test_training_gets_options_threads_and_tells_its_end(tmp_path, monkeypatch):
+def test_training_gets_threads_and_tells_its_end(tmp_path, monkeypatch):
     started = {}
 
     class Process:
@@ -73,8 +73,8 @@ def test_training_gets_options_threads_and_tells_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr('vitplug.threads.cores', lambda: 8)
     monkeypatch.setenv('OMP_NUM_THREADS', '8')
     clock = Clock()
-    training = demo.Training(TASK, tmp_path, 2, ('--amp',), clock)
-    assert started['command'][-3:] == ['--amp', '--work-dir', str(tmp_path / 'classification')]
+    training = demo.Training(TASK, tmp_path, 2, clock)
+    assert started['command'][-2:] == ['--work-dir', str(tmp_path / 'classification')]
     assert started['env']['OMP_NUM_THREADS'] == '2'
     assert not training.poll() and training.end is None
     with open(training.process.stdout, 'a') as log:
@@ -111,7 +111,7 @@ def fake_trainings(monkeypatch):
     class Training:
         alive = 0
 
-        def __init__(self, task, folder, threads, options):
+        def __init__(self, task, folder, threads):
             self.task, self.left, self.begin, self.end = task, task.seconds, 0.0, 1.0
             type(self).alive += 1
             record.append((f'start {task.name}', Training.alive, threads))

@@ -297,6 +297,13 @@ def test_gradients_that_are_not_finite_are_a_fault():
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize('option', ['--endpoint', '--processes'])
+def test_options_of_several_machines_need_them(option, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        doctor.main(['--quick', option, '2'])
+    assert '--endpoint and --processes are for --nodes' in capsys.readouterr().err
+
+
 def test_set_up_asks_for_wheels_before_any_package_is_installed():
     code = """import sys
 for name in ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'numpy'):

@@ -165,14 +165,13 @@ def tasks_named(text: str) -> tuple[Task, ...]:
 # --- the run ---
 
 
-def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task] = TASKS, options: Sequence[str] = ()) -> Path:
+def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task] = TASKS) -> Path:
     """Makes the data, trains and evaluates every task, and writes a table and a picture per task.
 
     Args:
         parent: Folder in which a folder named after the time is made.
         data_root: Folder of the data; made where it is missing.
         tasks: The tasks to train.
-        options: More options of `tools/train.py`.
 
     Returns:
         The folder with everything in it.
@@ -187,7 +186,7 @@ def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task] = TASKS, optio
     # The configs read this variable, in this process and in the trainings' own.
     os.environ['VITPLUG_DIGITS'] = str(data_root.absolute())
     make_digit_scenes(data_root)
-    results = train_all(tasks, folder, options)
+    results = train_all(tasks, folder)
     table = format_table([HEADINGS, *(result.row() for result in results)])
     (folder / 'results.txt').write_text(table + '\n')
     print(f'\n{table}\n\ntable     {shown(folder / "results.txt")}')
@@ -197,7 +196,7 @@ def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task] = TASKS, optio
     return folder
 
 
-def train_all(tasks: Sequence[Task], folder: Path, options: Sequence[str] = ()) -> list[Result]:
+def train_all(tasks: Sequence[Task], folder: Path) -> list[Result]:
     """Trains tasks side by side, one for each core, and draws their predictions; the results are in the tasks' order.
 
     Small models gain little from a second thread, which waits for the first one most of the time.
@@ -213,7 +212,7 @@ def train_all(tasks: Sequence[Task], folder: Path, options: Sequence[str] = ()) 
             ended = [training for training in running if training.poll()]
             running = [training for training in running if training not in ended]
             while waiting and len(running) < side_by_side:
-                running.append(Training(waiting.popleft(), folder, cores() // side_by_side, options))
+                running.append(Training(waiting.popleft(), folder, cores() // side_by_side))
                 progress.line.say(f'training  {running[-1].task.name}: configs/digits/{running[-1].task.config}')
             for training in ended:
                 progress.finish(training)
@@ -234,7 +233,6 @@ class Training:
         task: The task that is trained.
         folder: The folder of the demo; gets the task's work dir, its output and its picture.
         threads: Number of threads, unless the user has set one.
-        options: More options of `tools/train.py`.
         clock: Gives the time in seconds.
 
     Attributes:
@@ -247,14 +245,13 @@ class Training:
         task: Task,
         folder: Path,
         threads: int,
-        options: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ):
         self.task, self.clock = task, clock
         self.config = ROOT / 'configs' / 'digits' / task.config
         self.work_dir, self.output = folder / task.name, folder / f'{task.name}.log'
         self.picture = picture_path(task, folder)
-        command = [sys.executable, str(ROOT / 'tools' / 'train.py'), str(self.config), *options]
+        command = [sys.executable, str(ROOT / 'tools' / 'train.py'), str(self.config)]
         command += ['--work-dir', str(self.work_dir)]
         self.begin, self.end = clock(), None
         with self.output.open('w') as written:

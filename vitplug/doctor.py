@@ -537,6 +537,8 @@ def main(argv: Sequence[str] = ()) -> int:
     group.add_argument('--processes', type=int, metavar='N', help='processes on each machine (default one per GPU)')
     group.add_argument('--wait', type=float, default=60, help='seconds to wait for the other machines (default 60)')
     args = parser.parse_args(argv)
+    if args.nodes is None and (args.endpoint is not None or args.processes is not None):
+        parser.error('--endpoint and --processes are for --nodes: add it, or leave them away')
     if args.wheels:
         print(stacks.mmcv_wheels())
         return 0

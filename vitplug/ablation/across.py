@@ -15,10 +15,9 @@ from vitplug.statistics.grids import MIN_EXPERIMENTS, MIN_VARIANTS, Ranks, Signs
 from vitplug.statistics.seeds import Comparison, holm
 from vitplug.tables import format_table, markdown_table
 
-from .records import State
 from .report import read_report
 from .report_pictures import png
-from .summary import Row, Summary, summarise
+from .summary import Summary, summarise
 
 ALPHA = 0.05
 REPORT = 'report.json'
@@ -108,14 +107,10 @@ def _pairs(grids: Mapping[str, Summary], label: str) -> list[float]:
     """Differences to the baseline over the seeds of all grids, above 0 where the variant is better."""
     found = []
     for summary in grids.values():
-        reference, sign = _values(summary.baseline), 1 if summary.grid.greater_is_better else -1
-        own = next((_values(row) for row in summary.compared if row.label == label), {})
+        reference, sign = summary.baseline.by_seed, 1 if summary.grid.greater_is_better else -1
+        own = next((row.by_seed for row in summary.compared if row.label == label), {})
         found += [sign * (value - reference[seed]) for seed, value in own.items() if seed in reference]
     return found
-
-
-def _values(row: Row) -> dict[int, float]:
-    return {cell.seed: cell.value for cell in row.of(State.DONE)}
 
 
 def _together(grids: Mapping[str, Summary], found: Mapping[str, Comparison]) -> float | None:

@@ -89,7 +89,7 @@ def _first_weights(cfg, seed: int, out: Path) -> Path:
     return path
 
 
-def measure(model: Model, names: Sequence[str], out: Path, num: int, device: str | None) -> dict[str, Numbers]:
+def measure(model: Model, names: Sequence[str], out: Path, num: int) -> dict[str, Numbers]:
     """Measures one model over images of its validation set; goes on where an earlier call stopped.
 
     Returns:
@@ -98,7 +98,7 @@ def measure(model: Model, names: Sequence[str], out: Path, num: int, device: str
     out = out / (model.folder.name + ('_start' if model.is_start else ''))
     checkpoint = model.checkpoint(out)
     cfg = read_config(str(model.folder / CONFIG))
-    subject = Subject.read(MODEL, cfg, str(checkpoint), device, False)
+    subject = Subject.read(MODEL, cfg, str(checkpoint), None, False)
     usable, _ = check_images([subject], find_images(cfg, 'val', num))
     with open_store(out / 'measured', identity([subject], usable)) as store:
         jobs, _ = plan([MEASURES[name] for name in names], [subject], store)
@@ -112,7 +112,7 @@ def measure(model: Model, names: Sequence[str], out: Path, num: int, device: str
 # --- the command ---
 
 
-def look_for_mechanisms(folder: Path, num: int = IMAGES, device: str | None = None) -> None:
+def look_for_mechanisms(folder: Path, num: int = IMAGES) -> None:
     """Measures all claims that the variants of a grid allow, prints their table, and writes it with pictures.
 
     Files go to ``FOLDER/mechanisms``: ``mechanisms.json``, ``mechanisms.md`` and a picture for each row.
@@ -120,7 +120,6 @@ def look_for_mechanisms(folder: Path, num: int = IMAGES, device: str | None = No
     Args:
         folder: Folder of the grid.
         num: Images of the validation set.
-        device: Where models run; None for an accelerator where there is one.
 
     Raises:
         FileNotFoundError: If the folder is none of a grid, or no finished cell has kept its checkpoint.
@@ -141,7 +140,7 @@ def look_for_mechanisms(folder: Path, num: int = IMAGES, device: str | None = No
     numbers = {}
     for count, (model, names) in enumerate(needed.items(), 1):
         print(f'{count} of {len(needed)}: {model.folder.name}{" at its start" if model.is_start else ""}', flush=True)
-        numbers[model] = measure(model, list(names), out, num, device)
+        numbers[model] = measure(model, list(names), out, num)
     for label, claim in wanted:
         rows += _rows(claim, label, models, grid.baseline, numbers)
     _write(rows, out, num)

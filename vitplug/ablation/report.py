@@ -35,8 +35,9 @@ CELL_COLUMNS += ('iterations', 'folder', 'error')
 def write_report(folder: str | Path) -> None:
     """Prints the table of a grid and writes the report into its folder; works while cells are running, too.
 
-    The files are ``report.json``, ``report.csv`` (one row for each cell), ``report.md``, ``report_forest.png``,
-    ``report_curves.png`` (from two validations on) and ``report.html``. Those of an earlier report are replaced.
+    The files are ``report.json``, ``report.csv`` (one row for each cell), ``report.md``, ``report.tex``,
+    ``report_forest.png``, ``report_curves.png`` (from two validations on) and ``report.html``. Those of an earlier
+    report are replaced.
 
     Args:
         folder: Folder of the grid.
@@ -259,7 +260,7 @@ def _read_cell(content: Mapping[str, Any], config_diff: str) -> Cell:
 
 def as_csv(summary: Summary) -> str:
     """One row for each cell, with its difference to the baseline of the same seed; all as the metric gives it."""
-    reference = {cell.seed: cell.value for cell in summary.baseline.of(State.DONE)}
+    reference = summary.baseline.by_seed
     stream = io.StringIO()
     writer = csv.DictWriter(stream, CELL_COLUMNS, lineterminator='\n')
     writer.writeheader()

@@ -9,7 +9,6 @@ from matplotlib.ticker import MaxNLocator
 
 from vitplug.statistics.seeds import Comparison, Verdict
 
-from .records import State
 from .summary import Curve, Row, Summary, curve
 
 DPI = 150
@@ -54,8 +53,8 @@ def _draw_difference(ax: Axes, height: int, row: Row, summary: Summary) -> None:
         _write_beside(ax, height, 'no seed yet', OPEN_COLOUR)
         return
     colour = COLOURS.get(found.verdict, OPEN_COLOUR)
-    reference = _values(summary.baseline)
-    own = [summary.scale * (value - reference[seed]) for seed, value in _values(row).items() if seed in reference]
+    reference = summary.baseline.by_seed
+    own = [summary.scale * (value - reference[seed]) for seed, value in row.by_seed.items() if seed in reference]
     # Below the interval, which would hide them.
     ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
     if found.low is not None:
@@ -73,10 +72,6 @@ def _in_words(found: Comparison) -> str:
 def _write_beside(ax: Axes, height: int, text: str, colour: str) -> None:
     """Writes to the right of the axes."""
     ax.annotate(text, (1.01, height), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=colour)
-
-
-def _values(row: Row) -> dict[int, float]:
-    return {cell.seed: cell.value for cell in row.of(State.DONE)}
 
 
 @matplotlib.rc_context(AS_WRITTEN)

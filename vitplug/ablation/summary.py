@@ -40,6 +40,11 @@ class Row:
         return [cell for cell in self.cells if cell.state is state]
 
     @property
+    def by_seed(self) -> dict[int, float]:
+        """The values of the finished cells."""
+        return {cell.seed: cell.value for cell in self.of(State.DONE)}
+
+    @property
     def seconds(self) -> float | None:
         """Mean duration of the finished cells."""
         return mean_and_sd(self._known('seconds'))[0]

@@ -150,8 +150,8 @@ def bias_chain(qkv, sizes, amplitude, sigma):
     return total
 
 
-def _kernels(heads: int, expansion: int = 3) -> tuple[Tensor, Tensor, Tensor]:
-    wide = heads * expansion
+def _kernels(heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    wide = 3 * heads  # as Refiner expands
     return (torch.randn(wide, heads, 1, 1), torch.randn(wide, 1, 3, 3), torch.randn(heads, wide, 1, 1))
 
 

@@ -45,7 +45,9 @@ class Format:
             try:
                 importlib.import_module(package)
             except ImportError as error:
-                raise ImportError(f'needs {package}, which cannot be imported: pip install vitplug[export]') from error
+                raise ImportError(
+                    f"needs {package}, which cannot be imported: pip install 'vitplug[export]'"
+                ) from error
 
 
 def _write_torch(

@@ -24,9 +24,6 @@ class Band:
     low: float
     high: float
 
-    def __add__(self, other: 'Band') -> 'Band':
-        return Band(self.low + other.low, self.high + other.high)
-
     def __mul__(self, factor: float) -> 'Band':
         return Band(self.low * factor, self.high * factor)
 

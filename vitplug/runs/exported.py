@@ -91,7 +91,7 @@ class ExportedFile:
         try:
             self._run = reader.open(self.path)
         except ImportError as error:
-            raise ImportError(f'{path}: needs {reader.needs}: pip install vitplug[export]') from error
+            raise ImportError(f"{path}: needs {reader.needs}: pip install 'vitplug[export]'") from error
         except Exception as error:  # whatever the runtime raises for a broken file
             reason = ' '.join(str(error).split())[:200]
             raise ValueError(f'{path}: cannot be read as {self.notes["format"]}: {reason}') from error
