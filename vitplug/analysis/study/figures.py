@@ -129,6 +129,9 @@ class BiasRows(Picture, PositionBias):
     source = 'Gaussian Attention Bias, Fig. 5, and its supplement for Swin'
     needs = 'position biases in attention'
 
+    def why_not(self, subject: Subject) -> str:
+        return self.why_no_bias(subject)  # nothing is fitted
+
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> np.ndarray:
         site = Site(place.layout, place.key_layout)
         return torch.stack([bias_of(tensor, site, patch) for patch in _patches(place)]).float().cpu().numpy()

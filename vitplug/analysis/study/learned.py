@@ -51,12 +51,17 @@ class PositionBias(OfModel):
     source = 'Gaussian Attention Bias, Fig. 6 and Table 1'
     needs = 'position biases in attention'
 
-    def why_not(self, subject: Subject) -> str:
+    def why_no_bias(self, subject: Subject) -> str:
+        """Why a model has no bias to look at; empty where it has."""
         shapes = subject.recorded.get('bias', {}).values()
         if not shapes:
             return 'no block has a position bias in its attention'
-        if any(len(shape) == 5 and shape[0] * shape[1] > 1 for shape in shapes):
-            return 'windows have position biases of their own'
+        per_window = any(len(shape) == 5 and shape[0] * shape[1] > 1 for shape in shapes)
+        return 'windows have position biases of their own' if per_window else ''
+
+    def why_not(self, subject: Subject) -> str:
+        if found := self.why_no_bias(subject):
+            return found
         grids = {_site(subject.place(layer, subject.sizes[0])).pairs.keys.hw for layer in subject.recorded['bias']}
         if not any(map(_can_be_fitted, grids)):
             return (
