@@ -251,9 +251,11 @@ def in_memory(**settings):
 
 
 def test_pictures_are_red_first(folder):
-    assert in_memory().picture(0)[0, 0].tolist() == [200, 10, 20]
+    held = in_memory()
+    assert held.picture(0, held[0]['inputs'])[0, 0].tolist() == [200, 10, 20]
     cfg = read_config('tiny.py')
-    red, _, blue = Images(cfg, 'test', 1, cfg).picture(0).mean((0, 1))  # a reddish cat, in a file
+    filed = Images(cfg, 'test', 1, cfg)
+    red, _, blue = filed.picture(0, filed[0]['inputs']).mean((0, 1))  # a reddish cat, in a file
     assert red > blue + 10
 
 

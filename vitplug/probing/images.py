@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
+from torch import Tensor
 
 from vitplug.analysis.study.loaded import as_picture
 from vitplug.config.parts import loader_leaves, pipeline_of
@@ -51,10 +52,9 @@ class Images:
         part, position = self._places[index]
         return self._sets[part][position]
 
-    def picture(self, index: int) -> np.ndarray:
-        """An image as the model gets it, ``(H, W, 3)``, 8 bit, red first."""
+    def picture(self, index: int, pixels: Tensor) -> np.ndarray:
+        """The pixels ``(3, H, W)`` of an image, as its item has them, as ``(H, W, 3)``, 8 bit, red first."""
         part, position = self._places[index]
-        pixels = self[index]['inputs']
         # Data sets keep images red first; files are read blue first.
         in_memory = not self._sets[part].get_data_info(position).get('img_path')
         return as_picture(pixels.flip(0) if in_memory else pixels, tuple(pixels.shape[-2:]))

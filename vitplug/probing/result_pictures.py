@@ -48,8 +48,9 @@ def draw_predictions(results: 'Results', subject: Subject, names: Sequence[str])
     cells = [(row.label, row.cells[first]) for row in results.rows]
     shown = sorted(int(name.partition(' ')[2]) for name in cells[0][1] if name.startswith(f'{PICTURE} '))
     tests = subject.images['test']
-    images = [tests.picture(index) for index in shown]
-    truths = [subject.kind.label(tests[index]['data_samples'], subject.classes) for index in shown]
+    items = {index: tests[index] for index in shown}
+    images = [tests.picture(index, item['inputs']) for index, item in items.items()]
+    truths = [subject.kind.label(item['data_samples'], subject.classes) for item in items.values()]
     predictions = [(label, [cell[f'{PICTURE} {index}'] for index in shown]) for label, cell in cells]
     if subject.kind.dense:
         return _draw_maps(images, truths, predictions, names, _palette(subject, len(names)))
