@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from made_grid import LABELS, make_grid, value_of
+from made_grid import LABELS, cell_folder, make_grid, value_of
 from scipy import stats
 
 from vitplug.ablation.ablate_command import main
@@ -82,6 +82,35 @@ def test_a_loss_is_better_below(tmp_path):
     make_grid(tmp_path / 'loss', metric='loss', greater_is_better=False, labels=LABELS[:3])
     found = compare_grids({'loss': summarise(tmp_path / 'loss')})
     assert {one.label: one.signs.below for one in found.variants} == {'cb': 5, 'gab': 0}
+
+
+def test_change_of_a_difference_between_two_grids(tmp_path, capsys):
+    """A metric in shares of one; the second grid has one seed less, and one variant less."""
+    one, two = tmp_path / 'short', tmp_path / 'long'
+    make_grid(one, seeds=range(5), metric='coco/segm_mAP', scale=0.01)
+    make_grid(two, seeds=range(1, 5), metric='coco/segm_mAP', scale=0.01, labels=LABELS[:4])
+    bias = {'cb': (0.002, 0.003, 0.001, 0.002), 'gab': (0.004, -0.004, 0.003, -0.003)}
+    for label, more in bias.items():
+        for seed, extra in zip(range(1, 5), more, strict=True):
+            done = cell_folder(two, label, seed) / 'done.json'
+            done.write_text(json.dumps(json.loads(done.read_text()) | dict(value=0.01 * value_of(label, seed) + extra)))
+    changes = compare_grids({'short': summarise(one), 'long': summarise(two)}).changes
+    assert list(changes) == ['cb', 'gab', 'gab+residual'] and changes['cb'].seeds == (1, 2, 3, 4)
+    expected = stats.ttest_1samp(np.multiply(bias['cb'], 100), 0)
+    low, high = expected.confidence_interval(0.95)
+    assert (changes['cb'].difference, changes['cb'].low, changes['cb'].high) == pytest.approx((0.2, low, high))
+    assert changes['cb'].p_holm == pytest.approx(3 * expected.pvalue), 'of three variants, after Holm'
+    assert changes['gab+residual'].difference == 0 and changes['gab+residual'].p is None, 'equal up to rounding'
+    main([str(one), '--across', str(two)])
+    assert f'+0.20 ({low:+.2f} to {high:+.2f})' in capsys.readouterr().out
+
+
+def test_changes_need_two_grids_with_one_metric_and_common_seeds(folders, tmp_path):
+    one, two, three, few = (summarise(folder) for folder in folders)
+    same = summarise(make_grid(tmp_path / 'same', seeds=range(5)))
+    assert compare_grids({'one': one, 'same': same}).changes
+    for others in ((two,), (three,), (same, few)):  # another metric, other seeds, a third grid
+        assert not compare_grids({'one': one} | {str(n): other for n, other in enumerate(others)}).changes
 
 
 def test_correction_over_all_grids_is_holms_over_every_cell_of_the_table(folders):

@@ -1,6 +1,7 @@
 """Several grids together: in how many pairs a variant is below the baseline, p values together, and mean ranks.
 
-Grids may have other data, models and metrics: signs of differences and ranks are compared, no sizes.
+Grids may have other data, models and metrics: signs of differences and ranks are compared. Sizes are compared in two
+grids with one metric alone, as by how much a longer training changes what a plug does.
 """
 
 import json
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.grids import MIN_EXPERIMENTS, MIN_VARIANTS, Ranks, Signs, friedman, signs, stouffer
-from vitplug.statistics.seeds import Comparison, holm
+from vitplug.statistics.seeds import Comparison, compare, holm
 from vitplug.tables import format_table, markdown_table
 
 from .report import read_report
@@ -22,6 +23,8 @@ from .summary import Summary, summarise
 ALPHA = 0.05
 REPORT = 'report.json'
 NUMERIC = (1, 2, 3, 4, 5, 6)
+# Of a change in points; what is below comes from rounding the values.
+DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,14 @@ class Together:
         ranks: Friedman's test over the variants that some grids have in common; None if either are too few.
         p_over_all: By grid and label: p of the paired t test after Holm's correction over all grids; without those that
             cannot be tested.
+        changes: Of two grids with one metric, by label: the difference to the baseline in the second grid against that
+            in the first, over common seeds, in points; empty for others.
     """
 
     variants: tuple[Across, ...]
     ranks: Ranks | None
     p_over_all: Mapping[tuple[str, str], float]
+    changes: Mapping[str, Comparison]
 
 
 def compare_grids(grids: Mapping[str, Summary]) -> Together:
@@ -96,7 +102,7 @@ def compare_grids(grids: Mapping[str, Summary]) -> Together:
         )
         for label, p_signs in zip(labels, p, strict=True)
     )
-    return Together(variants, ranks, _over_all(found))
+    return Together(variants, ranks, _over_all(found), _changes([*grids.values()]))
 
 
 def _comparisons(grids: Mapping[str, Summary], label: str) -> dict[str, Comparison]:
@@ -107,10 +113,29 @@ def _pairs(grids: Mapping[str, Summary], label: str) -> list[float]:
     """Differences to the baseline over the seeds of all grids, above 0 where the variant is better."""
     found = []
     for summary in grids.values():
-        reference, sign = summary.baseline.by_seed, 1 if summary.grid.greater_is_better else -1
-        own = next((row.by_seed for row in summary.compared if row.label == label), {})
-        found += [sign * (value - reference[seed]) for seed, value in own.items() if seed in reference]
+        sign = 1 if summary.grid.greater_is_better else -1
+        found += [sign * difference for difference in _by_seed(summary, label).values()]
     return found
+
+
+def _by_seed(summary: Summary, label: str) -> dict[int, float]:
+    """Differences of a variant to the baseline, in points; empty if the grid has no such variant."""
+    reference = summary.baseline.by_seed
+    own = next((row.by_seed for row in summary.compared if row.label == label), {})
+    return {seed: summary.scale * (value - reference[seed]) for seed, value in own.items() if seed in reference}
+
+
+def _changes(grids: Sequence[Summary]) -> dict[str, Comparison]:
+    """What becomes of each variant's difference from the first of two grids to the second."""
+    if len(grids) != 2 or len({summary.grid.metric for summary in grids}) > 1:
+        return {}
+    changes: dict[str, dict[int, float]] = {}
+    for row in grids[0].compared:
+        before, after = (_by_seed(summary, row.label) for summary in grids)
+        if both := before.keys() & after.keys():
+            changes[row.label] = {seed: round(after[seed] - before[seed], DIGITS) for seed in sorted(both)}
+    none = dict.fromkeys((seed for by_seed in changes.values() for seed in by_seed), 0.0)
+    return compare({grids[0].grid.baseline: none, **changes}, grids[0].grid.baseline)
 
 
 def _together(grids: Mapping[str, Summary], found: Mapping[str, Comparison]) -> float | None:
@@ -168,15 +193,18 @@ def write_comparison(paths: Sequence[Path], out: Path | None) -> None:
             raise ValueError(f'--across: two grids are named {name}: rename a folder')
         grids[name] = read_report(path) if path.is_file() else summarise(path)
     found = compare_grids(grids)
-    rows, lines = table(found), remarks(found)
+    rows, lines, changes = table(found), remarks(found), table_of_changes(found, [*grids])
     print('\n'.join([format_table(rows, NUMERIC), '', *lines]))
+    if changes:
+        print(f'\n{format_table(changes, NUMERIC)}')
     if out is None:
         return
     files = AtomicBackend()
     files.put_text(json.dumps(as_json(found), indent=1, allow_nan=False) + '\n', out / 'across.json')
-    files.put_text(
-        '\n'.join([markdown_table(rows, NUMERIC), '', *(f'- {line}' for line in lines), '']), out / 'across.md'
-    )
+    text = [markdown_table(rows, NUMERIC), '', *(f'- {line}' for line in lines), '']
+    if changes:
+        text += [markdown_table(changes, NUMERIC), '']
+    files.put_text('\n'.join(text), out / 'across.md')
     if found.ranks:
         files.put(ranks_picture(found.ranks), out / 'across.png')
     print(f'comparison: {out}')
@@ -200,6 +228,23 @@ def table(found: Together) -> list[tuple[str, ...]]:
             (one.label, *map(str, numbers), *map(p_text, (one.p_signs, one.p_together)), _rank(one), one.verdict)
         )
     return rows
+
+
+def table_of_changes(found: Together, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Headings and a row for each variant whose difference two grids have on common seeds; empty without one."""
+    if not found.changes:
+        return []
+    rows = [('variant', 'common seeds', f'change from {names[0]} to {names[1]}', 'p (Holm)')]
+    for label, one in found.changes.items():
+        rows.append((label, str(len(one.seeds)), interval_text(one), p_text(one.p_holm)))
+    return rows
+
+
+def interval_text(one: Comparison) -> str:
+    """A difference in points and its interval, such as ``'+0.67 (+0.43 to +0.91)'``."""
+    if one.low is None:
+        return f'{one.difference:+.2f}'
+    return f'{one.difference:+.2f} ({one.low:+.2f} to {one.high:+.2f})'
 
 
 def p_text(p: float | None) -> str:
@@ -245,6 +290,7 @@ def as_json(found: Together) -> dict:
             for one in found.variants
         ],
         ranks=asdict(found.ranks) if found.ranks else None,
+        changes={label: _plain(change) for label, change in found.changes.items()},
         over_all_grids=[dict(grid=name, label=label, p_holm=p) for (name, label), p in found.p_over_all.items()],
     )
 
