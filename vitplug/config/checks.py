@@ -100,7 +100,7 @@ def _is_plug(name: str) -> bool:
     return name in PLUGS.module_dict
 
 
-def check_depth(node, most: int = MOST_LEVELS) -> None:
+def check_depth(node) -> None:
     """Checks that settings are not nested deeper than any real ones.
 
     Writing a config takes mmengine (yapf) a time that grows with the square of its depth: half a minute at 90 levels.
@@ -116,9 +116,9 @@ def check_depth(node, most: int = MOST_LEVELS) -> None:
         if isinstance(child, dict | list | tuple)
     ]:
         depth += 1
-        if depth > most:
+        if depth > MOST_LEVELS:
             name = '.'.join(map(str, level[0][0][:4]))
-            raise ValueError(f'{name}: settings are nested more than {most} levels deep here; name fewer levels')
+            raise ValueError(f'{name}: settings are nested more than {MOST_LEVELS} levels deep here; name fewer levels')
 
 
 def check_no_pickles(cfg) -> None:

@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from vitplug.attention import Layout
+from vitplug.attention import Layout, Site
 from vitplug.hosting import PixelGrid, PluggedModel
 from vitplug.hosting.pixels import check_fit, check_image_size, check_name
 
@@ -113,6 +113,11 @@ class Place:
     def keys(self) -> Slots:
         """What lies in the slots of the keys."""
         return self.queries if self.key_layout == self.layout else Slots.of(self.key_layout)
+
+    @property
+    def site(self) -> Site:
+        """The place as plugs see it."""
+        return Site(self.layout, self.key_layout)
 
     @property
     def one_grid(self) -> bool:

@@ -19,7 +19,6 @@ from vitplug.analysis.measures.gaussian_fit import bias_of
 from vitplug.analysis.measures.maps import dense_maps, to_image
 from vitplug.analysis.measures.places import Place
 from vitplug.analysis.measures.receptive_field import centre_token
-from vitplug.attention import Site
 from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.statistics.images import Arrays
 
@@ -133,8 +132,7 @@ class BiasRows(Picture, PositionBias):
         return self.why_no_bias(subject)  # nothing is fitted
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> np.ndarray:
-        site = Site(place.layout, place.key_layout)
-        return torch.stack([bias_of(tensor, site, patch) for patch in _patches(place)]).float().cpu().numpy()
+        return torch.stack([bias_of(tensor, place.site, patch) for patch in _patches(place)]).float().cpu().numpy()
 
     def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         trained, layers = recorded['bias'], sorted(recorded['bias'])

@@ -10,7 +10,6 @@ from torch import Tensor
 from vitplug.analysis.measures.gaussian_fit import PARAMETERS, centre_bias, fit_gaussian
 from vitplug.analysis.measures.learned import learned_statistics
 from vitplug.analysis.measures.places import Place
-from vitplug.attention import Site
 from vitplug.statistics.images import Arrays, Estimate, exact
 
 from . import drawing
@@ -62,7 +61,7 @@ class PositionBias(OfModel):
     def why_not(self, subject: Subject) -> str:
         if found := self.why_no_bias(subject):
             return found
-        grids = {_site(subject.place(layer, subject.sizes[0])).pairs.keys.hw for layer in subject.recorded['bias']}
+        grids = {subject.place(layer, subject.sizes[0]).site.pairs.keys.hw for layer in subject.recorded['bias']}
         if not any(map(_can_be_fitted, grids)):
             return (
                 f'no grid of keys is large enough for a Gaussian: {", ".join(f"{h} x {w}" for h, w in sorted(grids))}'
@@ -73,7 +72,7 @@ class PositionBias(OfModel):
         return ('bias',)
 
     def reduce(self, subject: Subject, name: str, tensor: Tensor, place: Place) -> np.ndarray:
-        return centre_bias(tensor, _site(place)).cpu().numpy()
+        return centre_bias(tensor, place.site).cpu().numpy()
 
     def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
         maps = {layer: bias for layer, bias in recorded['bias'].items() if _can_be_fitted(bias.shape)}
@@ -94,10 +93,6 @@ class PositionBias(OfModel):
                 fit = f'R² {r_squared:.2f}' if np.isfinite(r_squared) else 'no fit'
                 maps[f'{one.label}, block {layer}: {fit}'] = unit[name]
         return drawing.maps(self.title, maps)
-
-
-def _site(place: Place) -> Site:
-    return Site(place.layout, place.key_layout)
 
 
 def _can_be_fitted(hw: tuple[int, ...]) -> bool:
