@@ -296,7 +296,6 @@ def test_gradients_that_are_not_finite_are_a_fault():
         doctor._check_finite(model(torch.ones(1, 1)).sum() * float('inf'), model)
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize('option', ['--endpoint', '--processes'])
 def test_options_of_several_machines_need_them(option, capsys):
     with pytest.raises(SystemExit, match='2'):
@@ -304,6 +303,7 @@ def test_options_of_several_machines_need_them(option, capsys):
     assert '--endpoint and --processes are for --nodes' in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_set_up_asks_for_wheels_before_any_package_is_installed():
     code = """import sys
 for name in ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'numpy'):

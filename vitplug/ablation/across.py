@@ -127,7 +127,7 @@ def _by_seed(summary: Summary, label: str) -> dict[int, float]:
 
 def _changes(grids: Sequence[Summary]) -> dict[str, Comparison]:
     """What becomes of each variant's difference from the first of two grids to the second."""
-    if len(grids) != 2 or len({summary.grid.metric for summary in grids}) > 1:
+    if len(grids) != 2 or len({(summary.grid.metric, summary.grid.greater_is_better) for summary in grids}) > 1:
         return {}
     changes: dict[str, dict[int, float]] = {}
     for row in grids[0].compared:
@@ -135,7 +135,8 @@ def _changes(grids: Sequence[Summary]) -> dict[str, Comparison]:
         if both := before.keys() & after.keys():
             changes[row.label] = {seed: round(after[seed] - before[seed], DIGITS) for seed in sorted(both)}
     none = dict.fromkeys((seed for by_seed in changes.values() for seed in by_seed), 0.0)
-    return compare({grids[0].grid.baseline: none, **changes}, grids[0].grid.baseline)
+    baseline = grids[0].grid.baseline
+    return compare({baseline: none, **changes}, baseline, grids[0].grid.greater_is_better)
 
 
 def _together(grids: Mapping[str, Summary], found: Mapping[str, Comparison]) -> float | None:
