@@ -102,6 +102,7 @@ def test_change_of_a_difference_between_two_grids(tmp_path, capsys):
     assert (changes['cb'].difference, changes['cb'].low, changes['cb'].high) == pytest.approx((0.2, low, high))
     assert changes['cb'].p_holm == pytest.approx(3 * expected.pvalue), 'of three variants, after Holm'
     assert changes['gab+residual'].difference == 0 and changes['gab+residual'].p is None, 'equal up to rounding'
+    assert changes['cb'].verdict.value == 'better'
     main([str(one), '--across', str(two)])
     assert f'+0.20 ({low:+.2f} to {high:+.2f})' in capsys.readouterr().out
 
@@ -112,6 +113,8 @@ def test_changes_need_two_grids_with_one_metric_and_common_seeds(folders, tmp_pa
     assert compare_grids({'one': one, 'same': same}).changes
     for others in ((two,), (three,), (same, few)):  # another metric, other seeds, a third grid
         assert not compare_grids({'one': one} | {str(n): other for n, other in enumerate(others)}).changes
+    turned = summarise(make_grid(tmp_path / 'turned', seeds=range(5), greater_is_better=False))
+    assert not compare_grids({'one': one, 'turned': turned}).changes
 
 
 def test_correction_over_all_grids_is_holms_over_every_cell_of_the_table(folders):
