@@ -10,6 +10,8 @@ from torch import Tensor
 
 from vitplug.compat import is_exporting
 
+from .cache import cached
+
 Number = TypeVar('Number', int, Tensor)
 
 
@@ -135,8 +137,8 @@ class GridPair:
             ``(H, qw, (qh + kh - 1) * kw)``: for a column of queries, the values of all keys above and below in
             reading order.
         """
-        slid_Hyxx = table_Hyx.flip(1, 2).unfold(2, self.keys.width, 1)
-        return slid_Hyxx.flip(2).transpose(1, 2).flatten(2)
+        slid_Hyxx = table_Hyx.unfold(2, self.keys.width, 1)
+        return slid_Hyxx.flip(1, 3).transpose(1, 2).flatten(2)
 
     def add_rows(self, pairs: Tensor, row_table: Tensor, rows: slice) -> None:
         """Adds some rows of :meth:`expand` to ``(H, rows, keys)``; keys after the grid's are left alone."""
@@ -169,11 +171,16 @@ class _Reversed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.index_select(1, torch.arange(x.shape[1] - 1, -1, -1, device=x.device))
+        return x.index_select(1, _last_to_first(x.shape[1], x.device))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return _Reversed.apply(grad)
+
+
+@cached(64)
+def _last_to_first(number: int, device: torch.device) -> Tensor:
+    return torch.arange(number - 1, -1, -1, device=device)
 
 
 def relative_position_index(height: int, width: int) -> Tensor:

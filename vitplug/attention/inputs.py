@@ -139,6 +139,9 @@ class Attention:
         Args:
             widen: Whether biases by query widen q and k. They stay otherwise.
         """
+        folds = (DenseBias, QueryBias) if widen else DenseBias
+        if not any(isinstance(bias, folds) for bias in self.biases):
+            return self
         attention, kept = self, []
         for bias in self.biases:
             if isinstance(bias, QueryBias) and widen:

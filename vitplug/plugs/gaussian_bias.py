@@ -5,12 +5,14 @@ Trained ViTs look at a Gaussian neighbourhood; GAB gives it to them with two num
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..attention.bias import DenseBias, OffsetBias
+from ..attention.cache import cached
 from ..attention.grids import GridPair
 from ..attention.site import Site
 from .checks import check_choice, check_flag, check_number
@@ -118,26 +120,20 @@ class Gaussian(nn.Module):
 
     def forward(self, site: Site) -> OffsetBias | DenseBias:
         """The bias: by offset where queries and keys lie on one grid, of all pairs elsewhere."""
-        pairs = site.pairs
+        pairs, peak_H = site.pairs, self._peak()
+        # Both axes in one operation: small ones cost a GPU the time of their start.
+        exponents, shapes = _minus_squares(pairs, self.reference, peak_H.device, peak_H.dtype)
+        along = torch.exp(exponents / self._width()[:, None]).split([prod(shape) for shape in shapes], dim=1)
+        column, row = (values.unflatten(1, shape) for values, shape in zip(along, shapes, strict=True))
         if pairs.queries.hw == pairs.keys.hw:
-            column_Hy, row_Hx = self._along(pairs.offsets(self._peak()), pairs.queries.hw)
-            return OffsetBias(self._peak()[:, None, None] * column_Hy[:, :, None] * row_Hx[:, None, :], pairs)
-        column_Hyy, row_Hxx = self._along(_distances(pairs, self._peak()), _finer(pairs))
-        peak = self._peak()[:, None, None, None, None]
-        values = peak * column_Hyy[:, :, None, :, None] * row_Hxx[:, None, :, None, :]
+            return OffsetBias(peak_H[:, None, None] * column[:, :, None] * row[:, None, :], pairs)
+        values = peak_H[:, None, None, None, None] * column[:, :, None, :, None] * row[:, None, :, None, :]
         values, prefixes = values.flatten(3).flatten(1, 2), (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
         # Padding by nothing is a copy, and all pairs may be a gigabyte.
         return DenseBias((F.pad(values, prefixes) if any(prefixes) else values)[None, None])
 
     def _peak(self) -> Tensor:
         return self.gab_amplitude.to(torch.promote_types(self.gab_sigma.dtype, torch.float32)).square()
-
-    def _along(self, distances: Sequence[Tensor], hw: Sequence[int]) -> list[Tensor]:
-        """``exp(-d^2 / (2 sigma^2))``, ``(H or 1, ...)``, of distances along both axes in tokens of a grid ``hw``."""
-        if self.reference is not None:
-            distances = [d * (of / side) for d, of, side in zip(distances, self.reference, hw, strict=True)]
-        width_H = self._width()
-        return [torch.exp(-(d.square()) / width_H.view(-1, *[1] * d.ndim)) for d in distances]
 
     def _width(self) -> Tensor:
         """``2 sigma^2``; the guard keeps the exponent finite should sigma be trained towards zero."""
@@ -181,12 +177,29 @@ def _finer(pairs: GridPair) -> tuple[int, int]:
     return max(qh, kh), max(qw, kw)
 
 
+@cached(64)
+def _minus_squares(
+    pairs: GridPair, reference: tuple[int, int] | None, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, list[torch.Size]]:
+    """``-d^2`` of distances along both axes in tokens of the finer grid, or of a reference grid; one after the other.
+
+    Returns:
+        The values, and the shapes of the two axes: offsets where queries and keys lie on one grid,
+        ``(queries, keys)`` elsewhere.
+    """
+    like = torch.empty(0, device=device, dtype=dtype)
+    alike = pairs.queries.hw == pairs.keys.hw
+    distances = list(pairs.offsets(like)) if alike else _distances(pairs, like)
+    if reference is not None:
+        distances = [d * (of / side) for d, of, side in zip(distances, reference, _finer(pairs), strict=True)]
+    return torch.cat([-d.square().flatten() for d in distances]), [d.shape for d in distances]
+
+
 def _distances(pairs: GridPair, like: Tensor) -> list[Tensor]:
     """Distances of the centres of queries and keys in tokens of the finer grid, ``(qh, kh)`` and ``(qw, kw)``."""
-    dtype = torch.promote_types(like.dtype, torch.float32)
     distances = []
     for unit, *sides in zip(_finer(pairs), pairs.queries.hw, pairs.keys.hw, strict=True):
-        q, k = ((torch.arange(side, device=like.device, dtype=dtype) + 0.5) * (unit / side) for side in sides)
+        q, k = ((torch.arange(side, device=like.device, dtype=like.dtype) + 0.5) * (unit / side) for side in sides)
         distances.append(q[:, None] - k)
     return distances
 

@@ -80,7 +80,8 @@ class PlugModules(nn.ModuleDict):
 
     def at(self, socket: str) -> list[nn.Module]:
         """The modules in one socket."""
-        return [part[socket] for part in self.values() if socket in part]
+        # Asked some 25 times a block: the methods of `ModuleDict` took a twelfth of a small model's time.
+        return [part._modules[socket] for part in self._modules.values() if socket in part._modules]
 
     def learned_values(self) -> dict[str, Tensor]:
         """The learned values worth watching, by name of the plug and symbol, such as ``gab.sigma``."""
