@@ -181,7 +181,7 @@ def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):
 
 
 def test_plugs_of_a_command_are_measured(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(models, 'in_own_process', lambda job: job())
+    monkeypatch.setattr(models, 'run_table', lambda job, _: job())
     monkeypatch.setattr(models, 'deit', lambda size, plugs=(): tiny_vit(plugs))
     texts = ['gate', 'rope(mode="mixed")']
     benchmark_command.main([*QUICK[:-1], 'plugs', '--plugs', *texts, '--out', str(tmp_path)])

@@ -24,7 +24,7 @@ from vitplug.plugs import (
 )
 
 from .measure import Case, Table, Timer
-from .processes import in_own_process
+from .processes import run_table
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def run(timer: Timer, dtype: torch.dtype, batch: int) -> Iterator[Table]:
     """
     for tokens, (heads, dims, height, width) in SHAPES.items():
         sizes = Sizes(12, heads, dims, height, width, 1, batch if tokens <= 197 else max(1, batch // 4))
-        yield in_own_process(partial(compare, timer, dtype, sizes))
+        yield run_table(partial(compare, timer, dtype, sizes), timer.device)
 
 
 def compare(timer: Timer, dtype: torch.dtype, sizes: Sizes) -> Table:

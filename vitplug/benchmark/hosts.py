@@ -12,7 +12,7 @@ from vitplug.backbones import LVT, MlpMixer, MViT, PoolingVisionTransformer, Swi
 
 from .measure import Table, Timer
 from .models import MODES, PLUGS, Suite
-from .processes import in_own_process
+from .processes import run_table
 
 # Target: maximum ratio of a plain host to the faster of the other libraries' models.
 TARGET = 1.02
@@ -106,7 +106,7 @@ def run(timer: Timer, dtype: torch.dtype, batch: int) -> Iterator[Table]:
         for table in ([plain] if host.others else []) + [plugged]
         for mode in MODES
     ]
-    return map(in_own_process, jobs)
+    return (run_table(job, timer.device) for job in jobs)
 
 
 def plain(suite: Suite, name: str, mode: str) -> Table:

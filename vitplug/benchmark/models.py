@@ -10,7 +10,7 @@ from torch import nn
 from vitplug.backbones import SwinTransformer, VisionTransformer
 
 from .measure import Case, Table, Timer
-from .processes import in_own_process
+from .processes import run_table
 
 PLUGS = {
     'CB': [dict(type='ContextBroadcast')],
@@ -124,7 +124,7 @@ class Suite:
         jobs += [partial(self.plain_swin, mode, size) for size in ((512, 512), (800, 1216)) for mode in MODES]
         jobs += [partial(self.plugged_deit, mode, size) for size in TARGETS for mode in MODES]
         jobs += [self.revit, *(partial(self.refined, mode) for mode in MODES)]
-        return map(in_own_process, jobs)
+        return (run_table(job, self.timer.device) for job in jobs)
 
     def table(self, title: str, mode: str, models: Mapping[str, nn.Module], shape, references, targets) -> Table:
         """One table of models that all take the same images."""
@@ -155,7 +155,7 @@ class Suite:
 
     def of_texts(self, texts: Sequence[str]) -> Iterator[Table]:
         """DeiT-S at 224 x 224 with each of some plugs, as texts, against plain."""
-        return (in_own_process(partial(self.chosen, tuple(texts), mode)) for mode in MODES)
+        return (run_table(partial(self.chosen, tuple(texts), mode), self.timer.device) for mode in MODES)
 
     def chosen(self, texts: Sequence[str], mode: str) -> Table:
         models = {'plain': deit(224), **{text: deit(224, text) for text in texts}}
