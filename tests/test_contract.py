@@ -46,7 +46,8 @@ def with_maps(model):
 
 def loss_of(outs):
     """A scalar that every output element moves by another amount."""
-    return sum((out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum() for out in outs)
+    weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype, device=out.device).view_as(out) for out in outs]
+    return sum((out * weight).sum() for out, weight in zip(outs, weights, strict=True))
 
 
 def gradients(model):

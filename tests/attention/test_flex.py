@@ -130,3 +130,22 @@ def test_the_variable_is_a_number_of_tokens(monkeypatch):
         monkeypatch.setenv('VITPLUG_FLEX_FROM', wrong)
         with pytest.raises(ValueError, match=f"VITPLUG_FLEX_FROM='{wrong}': .* from 1 on"):
             tuning.read_tokens('VITPLUG_FLEX_FROM')
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='torch finds no GPU')
+@pytest.mark.parametrize('case', CASES.values(), ids=CASES)
+def test_the_kernel_of_a_gpu_is_the_equation(case):
+    """Values and gradients; the kernel takes heads of 16 channels or more."""
+    exact = attention(*case, dtype=torch.float64)
+    exact = replace(exact, **{name: getattr(exact, name).repeat(1, 1, 1, 1, 4) / 2 for name in 'qkv'})
+    (bias,) = exact.biases
+    leaves = [t.requires_grad_() for t in (exact.q, exact.k, exact.v, bias.table)]
+    table, *qkv = (t.detach().to('cuda', torch.float32).requires_grad_() for t in (bias.table, *leaves[:3]))
+    on_gpu = replace(exact, **dict(zip('qkv', qkv, strict=True)), biases=(replace(bias, table=table),))
+    outs = [
+        a.double().cpu() for a in (fused(on_gpu), *torch.autograd.grad(fused(on_gpu).square().sum(), [*qkv, table]))
+    ]
+    expected = equation(exact)
+    expected = [expected, *torch.autograd.grad(expected.square().sum(), leaves)]
+    for got, wanted in zip(outs, expected, strict=True):
+        assert (got - wanted).norm() < 5e-3 * wanted.norm()  # TF32

@@ -3,7 +3,8 @@
 A wrong value costs time or memory, never accuracy. The thresholds were chosen on one machine, 2 cores of an AMD EPYC
 with 1 MB of L2 cache each and 32 MB of L3, in float32 with torch 2.12, by the attention and model tables of
 `tools/analysis_tools/benchmark.py` (`make bench`). The choices for other devices were
-reasoned, not measured: the launch of a kernel costs there, so they get few large tiles and torch's fused call.
+reasoned: the launch of a kernel costs there, so they get few large tiles and torch's fused call. `docs/benchmarks.md`
+has what they reach on one GPU; no threshold was tried there.
 """
 
 import os
@@ -45,7 +46,7 @@ def read_tokens(name: str) -> int | None:
 
 
 # Tokens from which on FlexAttention computes attention with a bias by offset; None: never. Chosen by the user, because
-# it was not measured: see flex.py.
+# it does not compile for all heads on all GPUs: see docs/scale.md.
 FLEX_FROM = read_tokens('VITPLUG_FLEX_FROM')
 
 _pretended: str | None = None
