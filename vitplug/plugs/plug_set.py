@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence, ValuesView
 from copy import copy
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,8 @@ class PlugModules(nn.ModuleDict):
     def at(self, socket: str) -> list[nn.Module]:
         """The modules in one socket."""
         # Asked some 25 times a block: the methods of `ModuleDict` took a twelfth of a small model's time.
-        return [part._modules[socket] for part in self._modules.values() if socket in part._modules]
+        parts: Any = self._modules
+        return [part._modules[socket] for part in parts.values() if socket in part._modules]
 
     def learned_values(self) -> dict[str, Tensor]:
         """The learned values worth watching, by name of the plug and symbol, such as ``gab.sigma``."""
