@@ -107,14 +107,37 @@ def test_memory_grows_linearly_and_checkpoints_and_halves_save_it():
 
 def test_convolutions_of_3_x_3_take_a_workspace_where_algorithms_are_tried():
     peaks = []
-    for has_workspaces in (False, True):
-        with FakeTensorMode(), Trace(grain=1, has_workspaces=has_workspaces) as trace, torch.no_grad():
+    for tries_algorithms in (False, True):
+        with FakeTensorMode(), Trace(grain=1, tries_algorithms=tries_algorithms) as trace, torch.no_grad():
             x = torch.empty(2, 8, 12, 12)
             nn.Conv2d(8, 4, 1)(x)
             nn.Conv2d(8, 4, 3, padding=1, bias=False)(x)
         peaks.append(trace.peak)
     # 6 x 6 numbers for each 4 x 4 of the input's 8 channels and the output's 4.
     assert peaks[1] - peaks[0] == 2 * (8 + 4) * 9 * 36 * 4
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'width', 'floats'),
+    [
+        # Tiles of 64 queries and 64 keys, with 4 numbers for a lock: 2 x 1 of them.
+        (torch.float32, 32, 2 * (64 * 64 + 4)),
+        # 1 x 3 of 128 queries and 64 keys; in half precision the gradients of 64 keys and values come beside, twice.
+        (torch.float32, 192, 3 * (128 * 64 + 4)),
+        (torch.float16, 192, 3 * (128 * 64 + 4) + 2 * 64 * (256 + 128)),
+    ],
+)
+def test_backward_of_attention_takes_a_workspace_in_float32(dtype, width, floats):
+    with FakeTensorMode(), as_on_a_gpu(), Trace(grain=1) as trace:
+        q, k = (torch.empty(2, 3, 100, width, dtype=dtype, requires_grad=True) for _ in range(2))
+        v = torch.empty(2, 3, 100, 16, dtype=dtype, requires_grad=True)
+        out = F.scaled_dot_product_attention(q, k, v)
+        grad = torch.empty_like(out)
+        trace.restart()
+        given = torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+        tensors = trace.current
+    assert [t.shape for t in given] == [q.shape, k.shape, v.shape]
+    assert trace.peak - tensors == 2 * 3 * 4 * floats
 
 
 def test_overlaps_of_boxes_with_anchors_exist_for_a_moment():

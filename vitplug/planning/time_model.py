@@ -47,7 +47,7 @@ class Reached:
 
 # The ends of a band.
 BEST = Reached(products=0.9, bandwidth=0.95, link=0.9, start=2 * MICRO)
-WORST = Reached(products=0.3, bandwidth=0.4, link=0.5, start=15 * MICRO)
+WORST = Reached(products=0.3, bandwidth=0.4, link=0.5, start=40 * MICRO)
 
 
 def start_seconds(operations: Mapping[Operation, int]) -> Band:

@@ -2,7 +2,7 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,38 +12,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .workspaces import ATTENTION_BACKWARD, CONVOLUTIONS, of_attention, of_convolution
+
 # Bytes of which torch's allocator on a GPU gives a multiple.
 GRAIN = 512
 # Operations that read and write nothing.
 FREE = frozenset(('empty', 'empty_like', 'empty_strided', 'new_empty', 'device', 'detach', 'alias', 'set_', 'resize_'))
-
-
-# Input, output (or their gradients), weight and settings of convolutions, of their arguments and outputs.
-CONVOLUTIONS = {
-    torch.ops.aten.convolution.default: lambda args, outs: (args[0], outs[0], args[1], args[3:]),
-    torch.ops.aten.convolution_backward.default: lambda args, outs: (args[1], args[0], args[2], args[4:]),
-}
-# Winograd's tiles of 6 x 6 for 4 x 4 outputs of a 3 x 3 convolution.
-WINOGRAD = 36 / 16
-
-
-def workspace(x: Tensor, out: Tensor, weight: Tensor, settings: Sequence) -> int:
-    """Bytes that cuDNN takes beside the tensors of a convolution where it may try its algorithms.
-
-    In float32 those of Winograd's algorithm, the transformed tiles of input and output; in half precision their copies
-    in another layout; 0 for other convolutions than those of 3 x 3 with a stride of 1.
-
-    Args:
-        x: Input ``(B, C, H, W)``.
-        out: Output.
-        weight: ``(out channels, in channels, kernel height, kernel width)``.
-        settings: Stride, padding, dilation, transposed, output padding and groups.
-    """
-    stride, _, dilation, transposed, _, groups = settings[:6]
-    if weight.shape[2:] != (3, 3) or set(stride) != {1} or set(dilation) != {1} or transposed or groups != 1:
-        return 0
-    factor = WINOGRAD if x.itemsize == 4 else 1
-    return int(factor * x.itemsize * (x.numel() + out.numel()))
 
 
 @dataclass(frozen=True)
@@ -72,7 +46,7 @@ class Trace(TorchDispatchMode):
 
     Args:
         grain: Bytes of which each tensor takes a multiple.
-        has_workspaces: Whether convolutions take workspaces, see :func:`workspace`.
+        tries_algorithms: Whether cuDNN tries its algorithms, which takes :func:`.workspaces.of_convolution`.
 
     Attributes:
         current: Bytes of the tensors that exist.
@@ -82,9 +56,9 @@ class Trace(TorchDispatchMode):
         operations: How many times each operation ran.
     """
 
-    def __init__(self, grain: int = GRAIN, has_workspaces: bool = False):
+    def __init__(self, grain: int = GRAIN, tries_algorithms: bool = False):
         super().__init__()
-        self.grain, self.has_workspaces = grain, has_workspaces
+        self.grain, self.tries_algorithms = grain, tries_algorithms
         self.current = self.gradients = self.peak = self.peak_without_gradients = 0
         self.operations: Counter[Operation] = Counter()
         self._known = WeakIdKeyDictionary()
@@ -117,8 +91,10 @@ class Trace(TorchDispatchMode):
         outs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         for tensor in outs:
             self._take(tensor)
-        if self.has_workspaces and func in CONVOLUTIONS:
-            self._reach(self.current + workspace(*CONVOLUTIONS[func](args, outs)))
+        if self.tries_algorithms and func in CONVOLUTIONS:
+            self._reach(self.current + of_convolution(*CONVOLUTIONS[func](args, outs)))
+        elif func is ATTENTION_BACKWARD:
+            self._reach(self.current + of_attention(*args[1:4]))
         self._count(func, args, kwargs, out, outs)
         return out
 
