@@ -122,6 +122,8 @@ def test_convolutions_of_3_x_3_take_a_workspace_where_algorithms_are_tried():
     [
         # Tiles of 64 queries and 64 keys, with 4 numbers for a lock: 2 x 1 of them.
         (torch.float32, 32, 2 * (64 * 64 + 4)),
+        # One of 128 and 128, which keeps the gradients of keys and values in registers.
+        (torch.float16, 128, 128 * 128 + 4),
         # 1 x 3 of 128 queries and 64 keys; in half precision the gradients of 64 keys and values come beside, twice.
         (torch.float32, 192, 3 * (128 * 64 + 4)),
         (torch.float16, 192, 3 * (128 * 64 + 4) + 2 * 64 * (256 + 128)),

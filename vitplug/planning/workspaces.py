@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vitplug.attention.grids import ceil_div
+
 # Input, output (or their gradients), weight and settings of convolutions, of their arguments and outputs.
 CONVOLUTIONS = {
     torch.ops.aten.convolution.default: lambda args, outs: (args[0], outs[0], args[1], args[3:]),
@@ -58,12 +60,8 @@ def of_attention(q: Tensor, k: Tensor, v: Tensor) -> int:
     widest = max(width, v.shape[-1])
     queries, keys = next(tile for limit, tile in TILES[q.itemsize] if limit is None or widest <= limit)
     # A tile of the queries' gradients has a lock and a counter, of 4 numbers together.
-    floats = _ceil(q.shape[2], queries) * _ceil(width, keys) * (queries * keys + 4)
+    floats = ceil_div(q.shape[2], queries) * ceil_div(width, keys) * (queries * keys + 4)
     if q.itemsize == 2 and widest > queries:
-        copies = max(1, min(_ceil(k.shape[2], keys), COPIES // maps))
-        floats += copies * keys * sum(_ceil(t.shape[-1], queries) * queries for t in (k, v))
+        copies = max(1, min(ceil_div(k.shape[2], keys), COPIES // maps))
+        floats += copies * keys * sum(ceil_div(t.shape[-1], queries) * queries for t in (k, v))
     return FLOAT * maps * floats
-
-
-def _ceil(number: int, step: int) -> int:
-    return -(-number // step)
