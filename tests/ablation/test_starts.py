@@ -35,9 +35,10 @@ def trained(tmp_path):
     return folder, paths
 
 
-def test_each_cell_starts_from_that_of_its_label_and_seed_and_others_wait(trained, tmp_path):
+@pytest.mark.parametrize('lost', ['done.json', 'epoch_1.pth'])
+def test_each_cell_starts_from_that_of_its_label_and_seed_and_others_wait(trained, tmp_path, lost):
     _, paths = trained
-    (paths['gab', 1].parent / 'done.json').unlink()
+    (paths['gab', 1].parent / lost).unlink()
     grid = GridFile(VIT, plugs=LABELS, seeds=[0, 1], start_from='../trained')
     variants = make_variants(grid)
     cells = plan_cells(variants, grid.seeds, tmp_path / 'out', starts_of(grid, variants, tmp_path / 'out'))
@@ -53,18 +54,19 @@ def test_each_cell_starts_from_that_of_its_label_and_seed_and_others_wait(traine
 @pytest.mark.parametrize(
     ('change', 'kind', 'message'),
     [
-        (lambda folder, path: (folder / 'grid.json').unlink(), FileNotFoundError, r'start_from: .*train that grid'),
-        (lambda folder, path: path.unlink(), ValueError, r'no checkpoint of gab with seed 1: set keep = .last. in its'),
-        (
-            lambda folder, path: [done.unlink() for done in folder.rglob('done.json')],
-            ValueError,
-            r'no cell of .*trained is done and has its checkpoint: train that',
+        (lambda folder: (folder / 'grid.json').unlink(), FileNotFoundError, r'start_from: .*train that grid'),
+        *(
+            (
+                lambda folder, name=name: [path.unlink() for path in folder.rglob(name)],
+                ValueError,
+                r'no cell of .*trained is done and has its checkpoint: set keep = .last. in its grid file',
+            )
+            for name in ('done.json', 'epoch_1.pth')
         ),
     ],
 )
 def test_grids_to_start_from_that_are_not_ready(trained, tmp_path, change, kind, message):
-    folder, paths = trained
-    change(folder, paths['gab', 1])
+    change(trained[0])
     grid = GridFile(VIT, plugs=LABELS, seeds=[0, 1], start_from='../trained')
     with pytest.raises(kind, match=message):
         starts_of(grid, make_variants(grid), tmp_path / 'out')

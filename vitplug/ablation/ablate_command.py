@@ -261,10 +261,7 @@ def starts_of(grid: GridFile, variants: Sequence[Variant], out: Path) -> Starts 
     if grid.start_from is None:
         return None
     folder = Path(os.path.normpath(out / grid.start_from))
-    found = find_starts(folder, [variant.label for variant in variants], grid.seeds)
-    if not found:
-        raise ValueError(f'start_from: no cell of {folder} is done and has its checkpoint: train that grid first')
-    return found
+    return find_starts(folder, [variant.label for variant in variants], grid.seeds)
 
 
 def grid_content(grid: GridFile, variants: Sequence[Variant], command: str) -> dict:
@@ -381,5 +378,8 @@ def conclude(outcome: Outcome, cells: Sequence[Cell], waiting: int, out: Path) -
     if outcome.failed:
         print('--retry repeats failed cells')
     if waiting:
-        print(f'{waiting} cells have no finished cell to start from: go on with the grid of start_from first')
+        print(
+            f'{waiting} cells wait for cells of start_from that are not done or have no checkpoint: go on with that '
+            'grid first, once the folders of cells that lost theirs are moved away'
+        )
     return int(failed > 0 or waiting > 0)

@@ -183,11 +183,6 @@ def read_failure(folder: Path, name: str = FAILED) -> dict[str, Any]:
     )
 
 
-def is_restored(folder: Path) -> bool:
-    """Whether a finished cell has its figures from a report: it has no checkpoint."""
-    return bool(read_object(folder / DONE).get('restored'))
-
-
 def _finished(done: Mapping[str, Any], common: Mapping[str, Any]) -> Cell:
     measured = {key: finite_number(done.get(key)) for key in ('seconds', 'memory_mib')}
     measured |= {key: _whole(done.get(key)) for key in ('parameters', 'iterations')}

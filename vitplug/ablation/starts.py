@@ -14,7 +14,7 @@ from vitplug.checkpoints.pretrained import POSITION_TABLES
 from vitplug.runs.saving.folders import last_checkpoint
 
 from .grid import Variant
-from .records import GRID, State, is_restored, read_cells, read_grid
+from .records import GRID, State, read_cells, read_grid
 
 SHOWN = 3
 Starts = Mapping[tuple[str, int], Path]
@@ -22,7 +22,7 @@ Starts = Mapping[tuple[str, int], Path]
 
 
 def find_starts(folder: Path, labels: Sequence[str], seeds: Sequence[int]) -> dict[tuple[str, int], Path]:
-    """The last checkpoints of the finished cells of a grid; cells that were restored from a report have none.
+    """The last checkpoints of the finished cells of a grid, where they were kept.
 
     Args:
         folder: Folder of the grid.
@@ -31,25 +31,25 @@ def find_starts(folder: Path, labels: Sequence[str], seeds: Sequence[int]) -> di
 
     Raises:
         FileNotFoundError: If there is no grid.
-        ValueError: If it lacks a variant, or has not kept a checkpoint.
+        ValueError: If it lacks a variant or a seed, or has no checkpoint at all.
     """
     if not (folder / GRID).is_file():
         raise FileNotFoundError(f'start_from: {folder} has no {GRID}: train that grid first')
     grid = read_grid(folder)
-    for name, wanted, there in (('variant', labels, grid.labels), ('seed', seeds, grid.seeds)):
-        absent = [one for one in wanted if one not in there]
+    for name, given, there in (('variant', labels, grid.labels), ('seed', seeds, grid.seeds)):
+        absent = [one for one in given if one not in there]
         if absent:
             known = ', '.join(map(str, there))
             raise ValueError(f'start_from: {folder} has no {name} {absent[0]!r}: choose from {known}')
     cells = [cell for cell in read_cells(folder, grid) if cell.label in labels and cell.seed in seeds]
-    done = [cell for cell in cells if cell.state is State.DONE and not is_restored(folder / cell.folder)]
-    found = {(cell.label, cell.seed): last_checkpoint(folder / cell.folder) for cell in done}
-    lost = [key for key, path in found.items() if path is None or not path.is_file()]
-    if lost:
-        label, seed = lost[0]
+    paths = {
+        (cell.label, cell.seed): last_checkpoint(folder / cell.folder) for cell in cells if cell.state is State.DONE
+    }
+    found = {key: path for key, path in paths.items() if path and path.is_file()}
+    if not found:
         raise ValueError(
-            f"start_from: {folder} has no checkpoint of {label} with seed {seed}: set keep = 'last' in its grid file, "
-            'and train the cell again once its folder is moved away'
+            f"start_from: no cell of {folder} is done and has its checkpoint: set keep = 'last' in its grid file, and "
+            'train it first'
         )
     return found
 
