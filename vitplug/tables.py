@@ -1,6 +1,8 @@
-"""Tables as text, for the terminal, Markdown and LaTeX."""
+"""Tables as text, for the terminal, Markdown, LaTeX and spreadsheets."""
 
-from collections.abc import Collection, Sequence
+import csv
+import io
+from collections.abc import Collection, Iterable, Sequence
 
 Rows = Sequence[Sequence[str]]
 # What TeX reads as a command.
@@ -24,6 +26,15 @@ def markdown_table(rows: Rows, numeric: Collection[int] = ()) -> str:
     """The same as a Markdown table."""
     rule = ['---:' if i in numeric else '---' for i in range(len(rows[0]))]
     return '\n'.join(f'| {" | ".join(row)} |' for row in (rows[0], rule, *rows[1:]))
+
+
+def csv_text(headings: Sequence[str], rows: Iterable[Sequence]) -> str:
+    """Rows of any values as a CSV file."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerow(headings)
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def latex_table(rows: Rows, numeric: Collection[int] = ()) -> str:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import weakref
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.analysis.measures.cka import BiasedCKA, MinibatchCKA, centred_gram, evolving_speed, layer_cka, linear_cka
+from vitplug.analysis.measures.cka import BiasedCKA, MinibatchCKA, centred_gram, linear_cka
 from vitplug.analysis.measures.features import (
     feature_similarity,
     mean_feature_similarity,
@@ -115,7 +114,6 @@ def test_cka_is_its_definition(m, p, q, seed):
     expected = definition(x, y)
     assert_close(linear_cka(x, y), expected, rtol=1e-7, atol=1e-9)
     assert_close(linear_cka(y, x), expected, rtol=1e-7, atol=1e-9)
-    assert_close(layer_cka([x], [y]), expected.view(1, 1), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize('m, p', [(40, 6), (6, 40)])
@@ -137,44 +135,11 @@ def test_cka_by_hand():
     assert_close(linear_cka(x, b[:, None]), scalar(0.0))
 
 
-def test_cka_between_all_layers():
-    first, second = [noise(8, p, seed=p) for p in (3, 20, 5)], [noise(8, p, seed=p) for p in (4, 30)]
-    expected = torch.stack([torch.stack([definition(x, y) for y in second]) for x in first])
-    assert_close(layer_cka(first, second), expected)
-    own = layer_cka(iter(first))
-    assert_close(own, own.T)
-    assert_close(own.diagonal(), torch.ones(3, dtype=torch.float64))
-    assert_close(own[0, 1], definition(first[0], first[1]))
-
-
-def test_one_layer_is_held_at_a_time():
-    alive = []
-
-    def layers():
-        for seed in range(4):
-            assert not any(ref() is not None for ref in alive)
-            features = noise(5, 7, seed=seed)
-            alive.append(weakref.ref(features))
-            yield features
-            del features
-
-    assert layer_cka(layers()).shape == (4, 4) and len(alive) == 4
-
-
-def test_evolving_speed():
-    blocks, out = [noise(10, p, seed=p) for p in (3, 4, 5)], noise(10, 6)
-    expected = torch.stack([definition(block, out) for block in blocks]) / definition(blocks[0], out)
-    assert_close(evolving_speed(blocks, out), expected)
-    to_last = evolving_speed(blocks)
-    assert to_last[0] == 1
-    assert_close(to_last[2], 1 / definition(blocks[0], blocks[2]))
-
-
 def test_features_without_variance_have_no_cka():
     x, constant = noise(6, 3), torch.full((6, 2), 0.1)
     assert linear_cka(x, constant).isnan() and linear_cka(constant, x.repeat(1, 9)).isnan()
-    matrix = layer_cka([x, constant])
-    assert matrix.isnan().tolist() == [[False, True], [True, True]]
+    grams = [centred_gram(x), centred_gram(constant)]
+    assert np.isnan(BiasedCKA(BiasedCKA.terms_of(grams, grams)).whole()).tolist() == [[False, True], [True, True]]
     sums = MinibatchCKA(2, 2)
     sums.update([x, constant], [x, constant])
     assert sums.result().isnan().tolist() == [[False, True], [True, True]]
@@ -249,7 +214,6 @@ def test_unbiased_and_exact_agree_on_many_examples():
         (lambda: linear_cka(noise(4, 2), noise(5, 2)), 'expected the same examples'),
         (lambda: linear_cka(noise(4, 2, 2), noise(4, 2)), r'flatten tokens by flatten\(1\)'),
         (lambda: centred_gram(noise(1, 2)), '1 examples: CKA needs 2 or more'),
-        (lambda: layer_cka([noise(4, 2), noise(5, 2)]), r'layers of \[4, 5\] examples'),
         (lambda: MinibatchCKA(1, 1).update([noise(3, 2)], [noise(3, 2)]), '3 examples: CKA needs 4 or more'),
         (lambda: MinibatchCKA(1, 2).update([noise(4, 2)], [noise(4, 2)]), r'features of \(1, 1\) layers: .*\(1, 2\)'),
     ],

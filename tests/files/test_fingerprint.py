@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from vitplug.files.fingerprint import file_hash, of_file, of_folder, of_place
+from vitplug.files.fingerprint import file_hash, of_file, of_folder
 from vitplug.files.folders import names_in
 
 
@@ -21,21 +21,20 @@ def folder(tmp_path):
 
 def test_copies_elsewhere_are_equal(folder, tmp_path):
     other = shutil.copytree(folder, tmp_path / 'elsewhere' / 'other name')
-    assert of_folder(other, sizes=True) == of_folder(folder, sizes=True)
+    assert of_folder(other) == of_folder(folder)
     assert of_file(other / 'cat/0.png') == of_file(folder / 'cat/0.png')
-    assert of_folder(f'{folder}/', sizes=True) == of_folder(folder, sizes=True)
+    assert of_folder(f'{folder}/') == of_folder(folder)
 
 
-@pytest.mark.parametrize('sizes', [False, True])
-def test_a_file_added_removed_or_renamed_changes_a_folder(folder, sizes):
-    seen = {of_folder(folder, sizes)}
+def test_a_file_added_removed_or_renamed_changes_a_folder(folder):
+    seen = {of_folder(folder)}
     for change in (
         lambda: (folder / 'dog/1.png').write_bytes(b'x'),
         lambda: (folder / 'dog/1.png').rename(folder / 'cat/2.png'),
         lambda: (folder / 'cat/0.png').unlink(),
     ):
         change()
-        found = of_folder(folder, sizes)
+        found = of_folder(folder)
         assert found not in seen
         seen.add(found)
 
@@ -46,27 +45,25 @@ def test_names_and_sizes_do_not_run_together(tmp_path):
         for name, size in files.items():
             (tmp_path / place).mkdir(exist_ok=True)
             (tmp_path / place / name).write_bytes(b'x' * size)
-    for sizes in (True, False):
-        places = ('one', 'other', 'third') if sizes else ('one', 'third')
-        assert len({of_folder(tmp_path / place, sizes) for place in places}) == len(places)
+    assert len({of_folder(tmp_path / place) for place in ('one', 'other', 'third')}) == 3
 
 
-def test_a_repaired_file_changes_sizes_alone(folder):
-    names, sizes = of_folder(folder, sizes=False), of_folder(folder, sizes=True)
+def test_a_repaired_file_of_another_size_changes_a_folder(folder):
+    before = of_folder(folder)
     (folder / 'cat/0.png').write_bytes(b'whole again')
-    assert of_folder(folder, sizes=False) == names and of_folder(folder, sizes=True) != sizes
+    assert of_folder(folder) != before
 
 
 def test_only_endings_that_count_do_and_no_hidden_files(folder):
-    before, images = of_folder(folder, sizes=True), names_in(folder, ('.PNG',))
+    before, images = of_folder(folder), names_in(folder, ('.PNG',))
     (folder / '.DS_Store').write_bytes(b'x')
-    assert of_folder(folder, sizes=True) == before
+    assert of_folder(folder) == before
     (folder / 'notes.txt').write_bytes(b'x')
-    assert of_folder(folder, sizes=True) != before and names_in(folder, ('.PNG',)) == images != names_in(folder)
+    assert of_folder(folder) != before and names_in(folder, ('.PNG',)) == images != names_in(folder)
 
 
 def test_the_order_in_which_a_disk_lists_files_does_not_count(folder, monkeypatch):
-    before, scan = of_folder(folder, sizes=False), os.scandir
+    before, scan = of_folder(folder), os.scandir
 
     class Backwards:
         def __init__(self, path):
@@ -79,14 +76,14 @@ def test_the_order_in_which_a_disk_lists_files_does_not_count(folder, monkeypatc
             pass
 
     monkeypatch.setattr(os, 'scandir', Backwards)
-    assert of_folder(folder, sizes=False) == before
+    assert of_folder(folder) == before
 
 
 def test_names_that_are_not_utf8(folder):
-    before = of_folder(folder, sizes=False)
+    before = of_folder(folder)
     with open(os.fsencode(folder) + b'/cat/\xff.png', 'wb'):
         pass
-    assert of_folder(folder, sizes=False) != before
+    assert of_folder(folder) != before
 
 
 def test_a_linked_folder_counts_and_a_circle_is_refused(folder, tmp_path):
@@ -97,18 +94,18 @@ def test_a_linked_folder_counts_and_a_circle_is_refused(folder, tmp_path):
     assert os.path.join('linked', '9.png') in names_in(folder)
     (outside / 'back').symlink_to(folder)
     with pytest.raises(ValueError, match='again'):
-        of_folder(folder, sizes=False)
+        of_folder(folder)
 
 
 def test_a_file_counts_by_all_of_its_content(tmp_path):
     long, other = tmp_path / 'long', tmp_path / 'other'
     long.write_bytes(b'x' * (3 << 20))
     other.write_bytes(b'x' * ((3 << 20) - 1) + b'y')
-    assert of_file(long) != of_file(other) and of_place(long) == of_file(long)
+    assert of_file(long) != of_file(other)
     assert file_hash(long) == hashlib.sha256(long.read_bytes()).hexdigest()
-    assert of_place(tmp_path) == of_folder(tmp_path, sizes=False)
 
 
 def test_what_is_not_there_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        of_place(tmp_path / 'none')
+    for of_path in (of_file, of_folder):
+        with pytest.raises(FileNotFoundError):
+            of_path(tmp_path / 'none')

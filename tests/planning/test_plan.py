@@ -22,7 +22,6 @@ STEP = Step(
     weights=100,
     gradients=100,
     optimizer=200,
-    saved=900,
     activations=1000,
     peak=1350,
     largest_block=10,

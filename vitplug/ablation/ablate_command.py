@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import mmengine
@@ -24,6 +23,7 @@ from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_config_file
 from vitplug.progress import StatusLine, spoken
 from vitplug.runs.saving.lock import locked
+from vitplug.stacks import installed
 from vitplug.tables import format_table
 
 from .cells import Cell, finished_in, plan_cells, write_cell, write_json
@@ -267,20 +267,13 @@ def starts_of(grid: GridFile, variants: Sequence[Variant], out: Path) -> Starts 
 def grid_content(grid: GridFile, variants: Sequence[Variant], command: str) -> dict:
     """The content of `grid.json`."""
     versions = dict(
-        vitplug=_version('vitplug'),
+        vitplug=installed(('vitplug',)).get('vitplug', 'not installed'),  # used from a clone
         torch=torch.__version__,
         mmengine=mmengine.__version__,
         python=platform.python_version(),
     )
     labels = [variant.label for variant in variants]
     return grid.as_json() | dict(labels=labels, command=command, versions=versions)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ImportError:  # used from a clone
-        return 'not installed'
 
 
 class Changes:

@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from vitplug.config.data_files import data_places
 from vitplug.config.parts import strings_in
-from vitplug.files.fingerprint import of_place
+from vitplug.files.fingerprint import of_file, of_folder
 
 Held = Mapping[str, tuple[str, str]]
 """Absolute path and fingerprint by place in the config."""
@@ -38,7 +38,7 @@ def _weights(cfg: Config) -> list[tuple[str, str]]:
 
 @functools.cache
 def _fingerprint(path: str) -> str:
-    return of_place(path, sizes=True)
+    return of_folder(path) if os.path.isdir(path) else of_file(path)
 
 
 def differing(before: Held, now: Held) -> list[str]:

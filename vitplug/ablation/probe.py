@@ -36,12 +36,11 @@ class Estimate:
     seconds: float
 
 
-def estimate(cfg: Config, clock: Callable[[], float] = time.perf_counter) -> Estimate:
+def estimate(cfg: Config) -> Estimate:
     """Trains a few iterations and evaluates a few batches, with the loaders in this process; writes nothing.
 
     Args:
         cfg: The config of a variant.
-        clock: Gives the time in seconds.
     """
     init_default_scope(cfg.default_scope)
     with silence_logs():
@@ -49,10 +48,10 @@ def estimate(cfg: Config, clock: Callable[[], float] = time.perf_counter) -> Est
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
         train, val = (Runner.build_dataloader(_in_process(cfg[f'{split}_dataloader'])) for split in ('train', 'val'))
         model.train()
-        iteration = _mean_time(_batches(train), lambda batch: model.train_step(batch, wrapper), clock)
+        iteration = _mean_time(_batches(train), lambda batch: model.train_step(batch, wrapper))
         model.eval()
         with torch.no_grad():
-            batch = _mean_time(_batches(val), model.val_step, clock)
+            batch = _mean_time(_batches(val), model.val_step)
     iterations, validations = count_steps(cfg.train_cfg, len(train))
     return Estimate(iteration, iterations, START_UP + iteration * iterations + batch * len(val) * validations)
 
@@ -79,15 +78,15 @@ def _batches(loader) -> Iterator:
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
-def _mean_time(batches: Iterator, run: Callable, clock: Callable[[], float]) -> float:
+def _mean_time(batches: Iterator, run: Callable) -> float:
     for batch in itertools.islice(batches, WARM_UP):
         run(batch)
     _wait()
-    begin = clock()
+    begin = time.perf_counter()
     for batch in itertools.islice(batches, TIMED):
         run(batch)
     _wait()
-    return (clock() - begin) / TIMED
+    return (time.perf_counter() - begin) / TIMED
 
 
 def _wait() -> None:

@@ -12,13 +12,15 @@ from mmengine.dataset import BaseDataset, pseudo_collate
 from mmengine.registry import DATASETS, init_default_scope
 from torch import nn
 
+from vitplug.analysis.study.drawing import save
 from vitplug.runs.prediction.predictor import load_model
+from vitplug.statistics.images import evenly_spaced
 from vitplug.tasks import TASKS
 
 PANELS = ('input', 'truth', 'prediction')
 BLOCKS = 2
 PANEL_INCHES = 2.1
-DPI = 110
+IMAGES = 8
 
 
 def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDataset]:
@@ -39,9 +41,7 @@ def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDa
     return model, DATASETS.build(cfg.test_dataloader.dataset)
 
 
-def save_predictions(
-    model: nn.Module, dataset: BaseDataset, scope: str, path: str | Path, title: str, count: int = 8
-) -> None:
+def save_predictions(model: nn.Module, dataset: BaseDataset, scope: str, path: str | Path, title: str) -> None:
     """Draws evenly spaced images of a test set, each as input, truth and prediction, into one PNG file.
 
     Args:
@@ -50,13 +50,12 @@ def save_predictions(
         scope: 'mmpretrain', 'mmseg' or 'mmdet'; selects the drawing.
         path: File to write.
         title: Line above the panels.
-        count: Number of images.
 
     Raises:
         KeyError: If the library is unknown.
     """
     draw = TASKS[scope].draw_panels
-    indices = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)
+    indices = evenly_spaced(len(dataset), IMAGES)
     rows = -(-len(indices) // BLOCKS)
     figure = Figure(figsize=(PANEL_INCHES * len(PANELS) * BLOCKS, PANEL_INCHES * rows + 0.9), layout='constrained')
     figure.suptitle(title, fontsize=13, fontweight='bold')
@@ -68,12 +67,12 @@ def save_predictions(
         ax.set_title(name, fontsize=10)
     with torch.no_grad():
         for panels, index in zip(axes, indices, strict=False):
-            sample = model.test_step(pseudo_collate([dataset[int(index)]]))[0]
+            sample = model.test_step(pseudo_collate([dataset[index]]))[0]
             image = mmcv.imread(sample.img_path, channel_order='rgb')
             panels[0].imshow(image)
             draw(panels[1:], image, sample, dataset.metainfo)
     _add_legend(figure, dataset.metainfo)
-    figure.savefig(path, dpi=DPI)
+    save(figure, Path(path))
 
 
 def _add_legend(figure: Figure, metainfo: dict) -> None:

@@ -222,7 +222,7 @@ class MultiScaleBlock(BaseModule):
     ):
         super().__init__()
         self.with_cp = with_cp
-        self.in_dims, self.out_dims = in_dims, out_dims
+        self.out_dims = out_dims
         self.dim_mul_in_attention = dim_mul_in_attention
         dims = out_dims if dim_mul_in_attention else in_dims
         hidden_dims = int(dims * mlp_ratio)

@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from .scenes import SPLIT_STREAM, Log, Pool, Request, Source, checked_int, checked_pair, has_scenes, make_scenes
+from .scenes import SPLIT_STREAM, Log, Pool, Request, Source, checked_int, checked_pair, make_scenes
 
 CLASSES = tuple('0123456789')
 """Names of the classes: the digits 0 to 9."""
@@ -131,29 +131,3 @@ def make_digit_scenes(
         ImportError: If scikit-learn is not installed.
     """
     return make_scenes(root, DIGITS, _request(seed, num_classification, num_scenes), overwrite, log)
-
-
-def is_complete(
-    root: str | os.PathLike,
-    *,
-    seed: int = 0,
-    num_classification: tuple[int, int] = (4000, 500),
-    num_scenes: tuple[int, int] = (1600, 100),
-) -> bool:
-    """Check if a folder has the complete data set of these arguments.
-
-    Every file must exist and have its size; contents are not read.
-
-    Args:
-        root: The folder.
-        seed: As in :func:`make_digit_scenes`.
-        num_classification: As in :func:`make_digit_scenes`.
-        num_scenes: As in :func:`make_digit_scenes`.
-
-    Returns:
-        True if :func:`make_digit_scenes` with these arguments would write nothing.
-
-    Raises:
-        ValueError: If an argument is out of range.
-    """
-    return has_scenes(Path(root).resolve(), DIGITS, _request(seed, num_classification, num_scenes))

@@ -29,21 +29,14 @@ def of_file(path: str | Path) -> str:
     return file_hash(path)[:DIGITS]
 
 
-def of_folder(path: str | Path, sizes: bool) -> str:
-    """A hash of the relative names of a folder's files, at any depth; their content is not read.
-
-    Args:
-        path: The folder.
-        sizes: Whether the sizes of the files count as well.
+def of_folder(path: str | Path) -> str:
+    """A hash of the relative names and the sizes of a folder's files, at any depth; their content is not read.
 
     Raises:
         OSError: if the folder cannot be listed.
         ValueError: as :func:`~vitplug.files.folders.files_below` says.
     """
-    names = names_in(path)
-    if not sizes:
-        return of_names(names)
-    return of_names(f'{name}\0{os.stat(os.path.join(path, name)).st_size}' for name in names)
+    return of_names(f'{name}\0{os.stat(os.path.join(path, name)).st_size}' for name in names_in(path))
 
 
 def of_names(names: Iterable[str]) -> str:
@@ -52,12 +45,3 @@ def of_names(names: Iterable[str]) -> str:
     for name in names:
         digest.update(os.fsencode(name) + b'\0')
     return digest.hexdigest()[:DIGITS]
-
-
-def of_place(path: str | Path, sizes: bool = False) -> str:
-    """:func:`of_folder` of a folder, :func:`of_file` of anything else.
-
-    Raises:
-        OSError, ValueError: as these two say.
-    """
-    return of_folder(path, sizes) if os.path.isdir(path) else of_file(path)

@@ -10,7 +10,7 @@ from .heads import fit_heads, overlay
 from .materialise import materialise
 from .mlp import Mlp, feed_forward
 from .model import Merge, PluggedModel, Section
-from .padding import TokenMap, keep_padding, mark_padding, valid_sizes
+from .padding import TokenMap, keep_padding, mark_padding, valid_sizes, with_gradient
 from .parts import num_parts
 from .pixels import PixelGrid
 
@@ -36,4 +36,5 @@ __all__ = [
     'overlay',
     'plugs_text',
     'valid_sizes',
+    'with_gradient',
 ]

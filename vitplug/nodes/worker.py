@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import distributed
@@ -77,7 +76,8 @@ def describe(address: str) -> dict[str, str]:
         named = socket.gethostbyname(socket.gethostname())
     except OSError:
         named = ''
-    versions = dict(python=platform.python_version(), torch=torch.__version__, vitplug=_version('vitplug'))
+    ours = installed(('vitplug',)).get('vitplug', 'not installed')
+    versions = dict(python=platform.python_version(), torch=torch.__version__, vitplug=ours)
     for package in ('mmengine', 'mmcv'):
         versions[package] = ' '.join(' '.join(pair) for pair in installed(DISTRIBUTIONS[package]).items()) or 'missing'
     chosen = {name: os.environ.get(f'{name}_SOCKET_IFNAME', '') for name in ('GLOO', 'NCCL')}
@@ -91,13 +91,6 @@ def describe(address: str) -> dict[str, str]:
         chosen=chosen['NCCL' if cuda else 'GLOO'],
         **versions,
     )
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return 'not installed'
 
 
 def clock_offsets(store: distributed.Store, rank: int, world: int) -> list[float]:

@@ -48,7 +48,6 @@ class Step:
         weights: Parameters and buffers.
         gradients: Gradients of the trained parameters.
         optimizer: State of the optimizer.
-        saved: What the forward pass keeps for the backward pass.
         activations: Most bytes at one time beside weights, gradients and the optimizer's state.
         peak: Most bytes at one time of one process.
         largest_block: Bytes of the largest block's weights.
@@ -60,7 +59,6 @@ class Step:
     weights: int
     gradients: int
     optimizer: int
-    saved: int
     activations: int
     peak: int
     largest_block: int
@@ -106,7 +104,6 @@ def trace_step(
         try:
             with _autocast(variant):
                 loss = sum(TASKS[cfg.default_scope].training_losses(model, images))
-            saved = trace.current - before
             loss.backward()
         except (RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
             part = failing_part(error, model)
@@ -121,7 +118,6 @@ def trace_step(
         weights=weights,
         gradients=gradients,
         optimizer=state,
-        saved=saved,
         activations=activations,
         peak=trace.peak,
         largest_block=_largest_block(model),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vitplug.analysis.study.loaded import as_picture
 from vitplug.config.parts import loader_leaves, pipeline_of
+from vitplug.statistics.images import evenly_spaced
 
 SPLITS = ('train', 'test')
 
@@ -41,8 +42,7 @@ class Images:
         places = [(part, index) for part, dataset in enumerate(self._sets) for index in range(len(dataset))]
         if not places:
             raise ValueError(f'{split}_dataloader has no images')
-        chosen = np.linspace(0, len(places) - 1, min(number or len(places), len(places))).round().astype(int)
-        self._places = [places[index] for index in chosen]
+        self._places = [places[index] for index in evenly_spaced(len(places), number or len(places))]
 
     def __len__(self) -> int:
         return len(self._places)

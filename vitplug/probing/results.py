@@ -1,7 +1,5 @@
 """Results of probes: table, JSON, CSV and pictures."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from vitplug.analysis.study.results import write_json
 from vitplug.analysis.study.store import Store
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.seeds import Comparison, Verdict, compare, mean_and_sd
-from vitplug.tables import format_table
+from vitplug.tables import csv_text, format_table
 
 from . import result_pictures
 from .run import CHOSEN, HELD, HELD_OUT, PICTURE, SECONDS, Plan, Subject
@@ -166,10 +164,10 @@ def _as_json(row: Row, subject: Subject) -> dict:
 
 
 def _as_csv(results: Results) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(('model', 'seed', 'value', 'percent'))
-    for row in results.rows:
-        for name, by_seed in row.values.items():
-            writer.writerows((row.label, seed, name, repr(value)) for seed, value in by_seed.items())
-    return text.getvalue()
+    rows = (
+        (row.label, seed, name, repr(value))
+        for row in results.rows
+        for name, by_seed in row.values.items()
+        for seed, value in by_seed.items()
+    )
+    return csv_text(('model', 'seed', 'value', 'percent'), rows)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.store import Store
 from vitplug.stacks import installed
+from vitplug.statistics.images import evenly_spaced
 
 from .cache import Cache, Record
 from .extractors import Extractor, batches, preprocessor
@@ -163,7 +164,7 @@ def cell(subject: Subject, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     fitted, held_out = _samples(subject, plan.patches, seed)
     head = plan.probe.fit(fitted, held_out, subject.kind.scorer.choice, seed)
     scorer = subject.kind.scorer(subject.classes)
-    shown = set(pictured(len(subject.images['test'])))
+    shown = evenly_spaced(len(subject.images['test']), PICTURES)
     arrays: dict[str, np.ndarray] = {}
     for index, (record, scores_TC) in enumerate(_scored(subject.records('test'), head, subject.device)):
         predicted = scorer.add(scores_TC, record)
@@ -192,11 +193,6 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
             group = []
     if group:
         yield group
-
-
-def pictured(count: int) -> list[int]:
-    """Indices of the test images that are drawn."""
-    return sorted(set(np.linspace(0, count - 1, min(PICTURES, count)).round().astype(int).tolist()))
 
 
 def split_held_out(count: int, seed: int) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Numbers of a run: scores, drops from the clean images, differences between models; as tables, JSON and CSV."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from vitplug.analysis.study.results import write_json
 from vitplug.analysis.study.store import Store
 from vitplug.files.atomic import AtomicBackend
 from vitplug.statistics.images import LEVEL, Estimate, exact, paired
-from vitplug.tables import format_table
+from vitplug.tables import csv_text, format_table
 
 from .columns import Column
 from .conditions import CLEAN, Condition
@@ -222,11 +220,7 @@ def write(
         intervals=INTERVALS,
         suites={name: _as_json(name, numbers, options) for name in suites},
     )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(HEADINGS)
-    writer.writerows(map(_row, numbers))
-    AtomicBackend().put_text(text.getvalue(), folder / CSV)
+    AtomicBackend().put_text(csv_text(HEADINGS, map(_row, numbers)), folder / CSV)
 
 
 def _as_json(suite: str, numbers: Sequence[Number], options: Options) -> dict:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from vitplug.analysis.study.store import Store
 from vitplug.stacks import installed
-from vitplug.statistics.images import Arrays
+from vitplug.statistics.images import Arrays, evenly_spaced
 
 from .attacks import black_box_wins, check_model, correct, gradient
 from .columns import Column
@@ -26,7 +26,7 @@ LOWEST, HIGHEST, HALVINGS = 1 / 16 / 255, 64 / 255, 16
 
 def choose_images(count: int, num: int | None) -> list[int]:
     """Numbers of evenly spaced images; all for None."""
-    return sorted(set(np.linspace(0, count - 1, min(num or count, count)).round().astype(int).tolist()))
+    return evenly_spaced(count, num or count)
 
 
 def named_images(column: Column, images: Sequence[int]) -> list[str]:

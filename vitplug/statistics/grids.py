@@ -52,7 +52,7 @@ class Ranks:
     Attributes:
         mean: Mean rank by variant, 1 is the best.
         p: p value of Friedman's test that all variants are alike.
-        critical_difference: Nemenyi's: two mean ranks that are further apart differ, at 1 - level over all pairs.
+        critical_difference: Nemenyi's: two mean ranks that are further apart differ, at 1 - LEVEL over all pairs.
         experiments: Number of experiments.
     """
 
@@ -62,9 +62,7 @@ class Ranks:
     experiments: int
 
 
-def friedman(
-    values: Mapping[str, Sequence[float]], greater_is_better: Sequence[bool], level: float = LEVEL
-) -> Ranks | None:
+def friedman(values: Mapping[str, Sequence[float]], greater_is_better: Sequence[bool]) -> Ranks | None:
     """Friedman's test over experiments, with Nemenyi's critical difference.
 
     Source: J. Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7, 2006, section 3.2.2.
@@ -72,7 +70,6 @@ def friedman(
     Args:
         values: A value by variant and experiment, the same experiments in the same order for all.
         greater_is_better: For every experiment, whether larger values are better.
-        level: 1 minus the level of the critical difference.
 
     Returns:
         The ranks; None below :data:`MIN_EXPERIMENTS` experiments or :data:`MIN_VARIANTS` variants.
@@ -83,7 +80,7 @@ def friedman(
     variants, experiments = table.shape
     signed = np.where(np.asarray(greater_is_better), -table, table)
     ranks = stats.rankdata(signed, axis=0).mean(axis=1)
-    quantile = stats.studentized_range.ppf(level, variants, np.inf) / np.sqrt(2)
+    quantile = stats.studentized_range.ppf(LEVEL, variants, np.inf) / np.sqrt(2)
     p = float(stats.friedmanchisquare(*signed).pvalue)
     return Ranks(
         dict(zip(values, map(float, ranks), strict=True)),

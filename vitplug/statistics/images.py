@@ -34,12 +34,16 @@ class Estimate:
     left_out: np.ndarray | None = None
 
 
-def student(values: np.ndarray, level: float = LEVEL) -> Estimate:
-    """The mean over images, with the interval of Student's t.
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """At most ``most`` of ``count`` indices, the first and the last among them."""
+    return np.linspace(0, count - 1, min(most, count)).round().astype(int).tolist()
+
+
+def student(values: np.ndarray) -> Estimate:
+    """The mean over images, with the interval of Student's t at :data:`LEVEL`.
 
     Args:
         values: ``(images, ...)``; NaN where an image has no value.
-        level: Coverage of the intervals.
 
     Returns:
         An estimate of shape ``(...)``. One image gives a mean without an interval.
@@ -50,12 +54,12 @@ def student(values: np.ndarray, level: float = LEVEL) -> Estimate:
     with np.errstate(invalid='ignore', divide='ignore'):
         mean = np.where(there, values, 0).sum(0) / n
         variance = (np.where(there, values - mean, 0) ** 2).sum(0) / (n - 1)
-        half = stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)
+        half = stats.t.ppf((1 + LEVEL) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)
     half = np.where(n > 1, half, np.nan)
     return Estimate(mean, mean - half, mean + half, n, images=values)
 
 
-def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: float = LEVEL) -> dict[str, Estimate]:
+def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int) -> dict[str, Estimate]:
     """A statistic of all images together, such as a ratio of sums or a fit, with the interval of the jackknife.
 
     The spread of what comes out without each image, or without each group of images, gives the standard error;
@@ -66,7 +70,6 @@ def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: flo
         whole: The statistics of all images, by name.
         left_out: The same without each image or group in turn; fewer than two give no interval.
         images: Number of images.
-        level: Coverage of the intervals.
     """
     estimates, count = {}, len(left_out)
     for name, mean in whole.items():
@@ -75,7 +78,7 @@ def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int, level: flo
         left = np.array([np.asarray(part[name], dtype=np.float64) for part in left_out])
         if count > 1:
             error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
-            half = stats.t.ppf((1 + level) / 2, count - 1) * error
+            half = stats.t.ppf((1 + LEVEL) / 2, count - 1) * error
         n = np.where(np.isfinite(mean), images, 0)
         estimates[name] = Estimate(mean, mean - half, mean + half, n, left_out=left)
     return estimates

@@ -26,6 +26,8 @@ from .images import LEVEL
 MIN_SEEDS, MOST_SEEDS = 3, 10_000
 # Differences are equal up to rounding if their range is below this share of the values.
 ROUNDING = 1e-9
+# Probability with which as many seeds as are needed find a difference.
+POWER = 0.8
 
 
 class Verdict(Enum):
@@ -97,19 +99,18 @@ class Interval:
     p: np.ndarray
 
 
-def t_interval(differences: np.ndarray, level: float = LEVEL) -> Interval:
-    """Student's t interval of the mean over the last axis.
+def t_interval(differences: np.ndarray) -> Interval:
+    """Student's t interval of the mean over the last axis, at :data:`LEVEL`.
 
     Args:
         differences: Paired differences, shape (..., n), n >= 2, not all equal.
-        level: Confidence level.
 
     Returns:
         Arrays of shape (...).
     """
     differences = np.asarray(differences, float)
     test = stats.ttest_1samp(differences, 0.0, axis=-1)
-    ends = test.confidence_interval(level)
+    ends = test.confidence_interval(LEVEL)
     return Interval(differences.mean(axis=-1), ends.low, ends.high, test.pvalue)
 
 
@@ -159,28 +160,26 @@ def p_equal(differences: np.ndarray, margin: float) -> np.ndarray:
     return np.maximum(low, high)
 
 
-def seeds_needed(difference: float, sd: float, power: float = 0.8, level: float = LEVEL) -> int | None:
-    """Seeds with which a paired t test finds a difference with a probability of ``power``.
+def seeds_needed(difference: float, sd: float) -> int | None:
+    """Seeds with which a paired t test finds a difference with a probability of :data:`POWER`.
 
     Without a correction for several variants, which needs more.
 
     Args:
         difference: The true difference; not 0.
         sd: Standard deviation of the paired differences.
-        power: Probability of a decision.
-        level: 1 minus the level of the test.
 
     Returns:
         The smallest number, at least :data:`MIN_SEEDS`; None above :data:`MOST_SEEDS`.
     """
     seeds = np.arange(MIN_SEEDS, MOST_SEEDS + 1)
-    enough = np.flatnonzero(_power(abs(difference) / sd, seeds, level) >= power) if sd else [0]
+    enough = np.flatnonzero(_power(abs(difference) / sd, seeds) >= POWER) if sd else [0]
     return int(seeds[enough[0]]) if len(enough) else None
 
 
-def _power(effect: float, seeds: np.ndarray, level: float) -> np.ndarray:
+def _power(effect: float, seeds: np.ndarray) -> np.ndarray:
     """Power of the two-sided paired t test, by its noncentral distribution."""
-    limit, centre = stats.t.ppf((1 + level) / 2, seeds - 1), effect * np.sqrt(seeds)
+    limit, centre = stats.t.ppf((1 + LEVEL) / 2, seeds - 1), effect * np.sqrt(seeds)
     return stats.nct.sf(limit, seeds - 1, centre) + stats.nct.cdf(-limit, seeds - 1, centre)
 
 
@@ -188,19 +187,17 @@ def compare(
     values: Mapping[str, Mapping[int, float]],
     baseline: str,
     greater_is_better: bool = True,
-    level: float = LEVEL,
     margin: float | None = None,
 ) -> dict[str, Comparison]:
     """Compares every variant with the baseline.
 
-    All variants are in Holm's family, also those with too few seeds so far: then an adjusted p value does not fall
-    because other variants are late.
+    Decisions are made at ``1 - LEVEL``. All variants are in Holm's family, also those with too few seeds so far: then
+    an adjusted p value does not fall because other variants are late.
 
     Args:
         values: Metric by variant and seed, the baseline included.
         baseline: Name of the baseline.
         greater_is_better: False for metrics such as a loss.
-        level: Confidence level of the intervals; decisions are made at 1 - level.
         margin: The largest difference that counts as none; None to leave equality out.
 
     Returns:
@@ -219,18 +216,10 @@ def compare(
                 raise ValueError(f'{label}, seed {seed}: the value is {value}, must be finite')
     reference = values[baseline]
     pairs = {label: _paired(by_seed, reference) for label, by_seed in values.items() if label != baseline}
-    tests = {label: _test(*paired, level, margin) for label, paired in pairs.items()}
+    tests = {label: _test(*paired, margin) for label, paired in pairs.items()}
     p_holm, p_equal_holm = _adjusted(tests, 'p'), _adjusted(tests, 'p_equal')
     return {
-        label: _comparison(
-            seeds,
-            differences,
-            tests[label],
-            p_holm[label],
-            p_equal_holm[label],
-            greater_is_better,
-            1 - level,
-        )
+        label: _comparison(seeds, differences, tests[label], p_holm[label], p_equal_holm[label], greater_is_better)
         for label, (seeds, differences, _) in pairs.items()
     }
 
@@ -256,10 +245,10 @@ def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float]) -> tup
     return seeds, ours - theirs, float(np.abs([ours, theirs]).max(initial=0.0))
 
 
-def _test(seeds: tuple[int, ...], differences: np.ndarray, scale: float, level: float, margin: float | None) -> _Test:
+def _test(seeds: tuple[int, ...], differences: np.ndarray, scale: float, margin: float | None) -> _Test:
     if len(seeds) < MIN_SEEDS or np.ptp(differences) <= ROUNDING * scale:
         return _Test()
-    interval = t_interval(differences, level)
+    interval = t_interval(differences)
     return _Test(interval, float(interval.p), None if margin is None else float(p_equal(differences, margin)))
 
 
@@ -270,16 +259,15 @@ def _comparison(
     p_holm: float,
     p_equal_holm: float,
     greater_is_better: bool,
-    alpha: float,
 ) -> Comparison:
     if test.interval is None:
         verdict = Verdict.TOO_FEW if len(seeds) < MIN_SEEDS else Verdict.NO_SPREAD
         mean = float(differences.mean()) if seeds else None
         return Comparison(seeds, mean, None, None, None, None, verdict)
     difference = float(differences.mean())
-    within = test.p_equal is not None and p_equal_holm <= alpha
+    within = test.p_equal is not None and p_equal_holm <= 1 - LEVEL
     verdict = Verdict.EQUAL if within else Verdict.OPEN
-    if p_holm <= alpha:
+    if p_holm <= 1 - LEVEL:
         verdict = Verdict.BETTER if (difference > 0) == greater_is_better else Verdict.WORSE
     return Comparison(
         seeds,

@@ -57,48 +57,6 @@ def centred_gram(x: Tensor) -> Tensor:
     return x @ x.T
 
 
-def layer_cka(layers_x: Iterable[Tensor], layers_y: Iterable[Tensor] | None = None) -> Tensor:
-    """Exact CKA between all layers of one model, or between those of two.
-
-    Layers are taken one after another, so a generator that computes the features of a layer when asked holds one layer
-    at a time. What is kept is a Gram matrix for each layer: ``8 m^2`` bytes, 8 MB for 1000 examples.
-
-    Args:
-        layers_x: Features of each layer ``(m, p)``.
-        layers_y: The same of the second model; None for the first one again.
-
-    Returns:
-        ``(layers of x, layers of y)``, float64; nan where a layer is the same for all examples.
-
-    Raises:
-        ValueError: If they are no features of the same examples.
-    """
-    # No loop variable holds a layer while the next one is computed.
-    grams_x = list(map(centred_gram, layers_x))
-    grams_y = grams_x if layers_y is None else list(map(centred_gram, layers_y))
-    sizes = {len(gram) for gram in (*grams_x, *grams_y)}
-    if len(sizes) > 1:
-        raise ValueError(f'layers of {sorted(sizes)} examples: give the features of the same examples in all layers')
-    return torch.stack([torch.stack([_alignment(x, y) for y in grams_y]) for x in grams_x])
-
-
-def evolving_speed(blocks: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
-    """How close each block's features are to the output, relative to the first block's (Refiner, arXiv 2106.03714).
-
-    ``F_k = CKA(f_k, f_out) / CKA(f_1, f_out)``. The paper takes batches of 32 images and the mean of ten of them.
-
-    Args:
-        blocks: Features of each block ``(m, p)``, of one batch.
-        out: Features of the final output ``(m, q)``; None for the last block's.
-
-    Returns:
-        ``(blocks,)``, float64; the first is 1.
-    """
-    out = blocks[-1] if out is None else out
-    similarity = torch.stack([linear_cka(block, out) for block in blocks])
-    return similarity / similarity[0]
-
-
 def _alignment(gram_x: Tensor, gram_y: Tensor) -> Tensor:
     """Cosine of two centred Gram matrices."""
     return (gram_x * gram_y).sum() / (torch.linalg.matrix_norm(gram_x) * torch.linalg.matrix_norm(gram_y))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vitplug.adapters import host_of
 from vitplug.attention.precision import at_least_float32
-from vitplug.hosting import PixelGrid, PluggedModel, keep_padding
+from vitplug.hosting import PixelGrid, PluggedModel, with_gradient
 from vitplug.tasks.targets import Scores, Target
 
 from .gradients import frozen
@@ -117,7 +117,7 @@ def grad_cams(
     target = _target_of(model) if target is None else target
     recorder = backbone.recorder((at,), layers)
     with torch.inference_mode(False), torch.enable_grad(), frozen(model), backbone.recording(recorder):
-        scores = target(model, _with_gradient(images))
+        scores = target(model, with_gradient(images))
         tokens = recorder.collect().get(at, {})
         if not tokens:
             raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
@@ -217,8 +217,3 @@ def _gradients(scores: Scores, tokens: Sequence[Tensor]) -> tuple[Tensor | None,
         return torch.autograd.grad(scores.values.sum(), tokens, allow_unused=True)
     except NotImplementedError as error:  # a function without backward
         raise ValueError(without) from error
-
-
-def _with_gradient(images: Tensor) -> Tensor:
-    """A copy with a gradient of its own: that of the parameters is off. Sizes before padding are kept."""
-    return keep_padding(images.detach().clone().requires_grad_(), images)

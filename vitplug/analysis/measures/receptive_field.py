@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.hosting import PluggedModel, keep_padding
+from vitplug.hosting import PluggedModel, with_gradient
 
 from .gradients import checkpointed, frozen
 
@@ -104,7 +104,7 @@ def _central_token(features: PluggedModel | FeatureMap, image: Tensor) -> tuple[
         raise ValueError(f'{type(features).__name__} is in training mode, with dropout: call eval() first')
     if image.ndim != 4 or len(image) != 1:
         raise ValueError(f'image of shape {tuple(image.shape)}: expected (1, C, H, W), one image at a time')
-    pixels = _leaf(image)
+    pixels = with_gradient(image)
     maps = last_map(features, pixels) if isinstance(features, PluggedModel) else features(pixels)
     if maps.ndim != 4 or len(maps) != 1 or not maps.requires_grad:
         raise ValueError(
@@ -163,8 +163,3 @@ def _giving_maps(backbone: PluggedModel) -> Iterator[None]:
         yield
     finally:
         backbone.out_type = out_type
-
-
-def _leaf(image: Tensor) -> Tensor:
-    """The image as the start of a graph, with the size that it had before padding."""
-    return keep_padding(image.detach().clone().requires_grad_(), image)

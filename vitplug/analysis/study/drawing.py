@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vitplug.analysis.measures.gaussian_fit import GaussianFit
 from vitplug.files.atomic import AtomicBackend
-from vitplug.statistics.images import Estimate
+from vitplug.statistics.images import Estimate, evenly_spaced
 
 DPI = 110
 FORMATS = ('png', 'pdf')
@@ -298,5 +298,4 @@ def strips(title: str, matrices: Mapping[str, np.ndarray], across: str, down: st
 
 def some(items: Sequence) -> list:
     """At most 12 of some things, evenly spaced, the first and the last among them."""
-    chosen = np.linspace(0, len(items) - 1, min(MOST_PANELS, len(items))).round().astype(int)
-    return [items[index] for index in chosen]
+    return [items[index] for index in evenly_spaced(len(items), MOST_PANELS)]

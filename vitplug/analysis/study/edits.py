@@ -17,7 +17,7 @@ from vitplug.analysis.measures import interventions
 from vitplug.analysis.measures.features import token_norms
 from vitplug.attention import Site
 from vitplug.hosting import Edit, Edits
-from vitplug.statistics.images import Arrays
+from vitplug.statistics.images import Arrays, evenly_spaced
 
 from . import drawing
 from .attention import OF_HEADS
@@ -72,7 +72,7 @@ class References:
 
     def _means_without(self, path: ImagePlace) -> dict[int, interventions.TokenMeans]:
         paths = self.subject.paths
-        chosen = np.linspace(0, len(paths) - 1, min(REFERENCES + 1, len(paths))).round().astype(int)
+        chosen = evenly_spaced(len(paths), REFERENCES + 1)
         others = [paths[index] for index in chosen if paths[index] != path][:REFERENCES]
         for other in others:
             if other not in self._by_image:

@@ -12,6 +12,7 @@ from vitplug.files.folders import IMAGE_SUFFIXES, files_below
 from vitplug.files.picture_sources import Unreadable, read_picture
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.prediction import Predictor
+from vitplug.statistics.images import evenly_spaced
 
 from .loaded import Loaded, as_picture
 from .places import HeldImage, ImagePlace
@@ -38,8 +39,7 @@ def find_images(cfg: Config, where: str | Path, num: int) -> list[ImagePlace]:
     if num < 1:
         raise ValueError(f'--num {num}: expected at least 1')
     paths: Sequence[ImagePlace] = _of_split(cfg, str(where)) if str(where) in SPLITS else _below(Path(where))
-    chosen = np.linspace(0, len(paths) - 1, min(num, len(paths))).round().astype(int)
-    return [paths[index] for index in chosen]
+    return [paths[index] for index in evenly_spaced(len(paths), num)]
 
 
 def _of_split(cfg: Config, split: str) -> list[ImagePlace]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitplug.analysis.measures.places import Place
-from vitplug.statistics.images import Arrays, Estimate, student
+from vitplug.statistics.images import Arrays, Estimate, evenly_spaced, student
 
 from .loaded import Loaded
 from .subject import Subject
@@ -115,7 +115,7 @@ class Picture(Measure):
     count = 1
 
     def units(self, *subjects: Subject) -> list[Sequence[int]]:
-        return evenly_spaced(len(subjects[0].sizes), self.count)
+        return [[index] for index in evenly_spaced(len(subjects[0].sizes), self.count)]
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
         return {}
@@ -124,12 +124,6 @@ class Picture(Measure):
 def values_of(shown: Sequence[Shown], ndim: int) -> Iterable[str]:
     """Names of the values with so many axes, each once."""
     return dict.fromkeys(name for one in shown for name, value in one.estimates.items() if value.mean.ndim == ndim)
-
-
-def evenly_spaced(num_images: int, count: int) -> list[Sequence[int]]:
-    """A few images, each on its own, for measures that are pictures."""
-    chosen = np.linspace(0, num_images - 1, min(count, num_images)).round().astype(int)
-    return [[int(index)] for index in chosen]
 
 
 def of_one_size(sizes: Sequence[Sizes]) -> list[int]:

@@ -14,13 +14,13 @@ from vitplug.analysis.measures.logit_lens import logit_lens
 from vitplug.analysis.measures.map_scores import pixel_flipping, pointing_game, relevance_mass, relevance_rank
 from vitplug.analysis.measures.places import Place
 from vitplug.analysis.truths import find_listed
-from vitplug.statistics.images import Arrays, Estimate, student
+from vitplug.statistics.images import Arrays, Estimate, evenly_spaced, student
 from vitplug.tasks.studied import Studied
 
 from . import drawing
 from .attention import FEW, Rollout, heat_rows
 from .loaded import Loaded
-from .measure import Measure, Recorded, Shown, by_block, evenly_spaced
+from .measure import Measure, Recorded, Shown, by_block
 from .subject import Subject
 
 LIBRARY = 'pytorch_grad_cam'
@@ -110,7 +110,7 @@ MAPS: Mapping[str, Callable[[_Image], np.ndarray | None]] = {
 
 def _is_shown(subject: Subject, image: Loaded) -> bool:
     """Whether the image is one of the few whose maps are drawn."""
-    return any(subject.paths[index] == image.path for [index] in evenly_spaced(len(subject.paths), FEW))
+    return any(subject.paths[index] == image.path for index in evenly_spaced(len(subject.paths), FEW))
 
 
 class MapScores(Measure):

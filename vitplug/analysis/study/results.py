@@ -1,7 +1,5 @@
 """Results of an analysis: JSON, CSV, a picture for each measure, a table."""
 
-import csv
-import io
 import json
 import platform
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ import numpy as np
 from vitplug.files.atomic import AtomicBackend
 from vitplug.stacks import DISTRIBUTIONS, installed
 from vitplug.statistics.images import LEVEL, Estimate, paired
-from vitplug.tables import format_table
+from vitplug.tables import csv_text, format_table
 
 from . import drawing
 from .measure import Measure, Shown
@@ -103,7 +101,7 @@ def write(
         left_out=left_out,
         measures={result.measure.name: _as_json(result) for result in results},
     )
-    AtomicBackend().put_text(_as_csv(results), folder / CSV)
+    AtomicBackend().put_text(csv_text(HEADINGS, rows(results)), folder / CSV)
     pictures = []
     for result in results:
         figure = result.measure.draw(result.shown)
@@ -187,14 +185,6 @@ def rows(results: Sequence[Result]) -> Iterator[tuple]:
                             *(repr(float(number)) if np.isfinite(number) else '' for number in numbers),
                             int(estimate.n[index]),
                         )
-
-
-def _as_csv(results: Sequence[Result]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(HEADINGS)
-    writer.writerows(rows(results))
-    return text.getvalue()
 
 
 def table(results: Sequence[Result]) -> str:
