@@ -107,6 +107,25 @@ def test_control_is_as_large_and_elsewhere():
     assert not torch.equal(change, interventions.random_control(edit, 6)(x, SITE) - x)
 
 
+@torch.no_grad()
+def test_control_of_maps_leaves_hidden_pairs_alone():
+    """In shifted windows, some pairs must not see each other, and an edit to all keys alike does not change that."""
+    model, hidden, changes = randomize(swin()).double().eval(), [], {}
+    edit = interventions.redirected('all')
+    for of_maps in (True, False):
+
+        def control(maps, site, of_maps=of_maps):
+            hidden.append(site.softmax_mask().expand(maps.shape) != 0)
+            changes[of_maps] = interventions.random_control(edit, 3, of_maps)(maps, site) - maps
+            changes['edit'] = edit(maps, site) - maps
+            return maps
+
+        model.forward_edited(images(*SIZE), {'maps': {1: control}})
+    assert hidden[0].any() and not hidden[0].all()
+    assert changes[True][hidden[0]].eq(0).all() and changes[False][hidden[0]].ne(0).any()
+    assert_close(changes[True].norm(dim=-1), changes['edit'].norm(dim=-1))
+
+
 def test_relative_change_of_several_maps():
     before, after = [heads(1), heads(2)[..., 0]], [heads(3), heads(4)[..., 0]]
     a, b = (np.concatenate([part.numpy().reshape(2, -1) for part in parts], 1) for parts in (before, after))

@@ -241,6 +241,16 @@ def test_a_step_to_the_right_is_one_token():
     assert_close(relative_distance(maps, place, reduction='pair_mean').item(), 6 / 4 / 4 / 3)
 
 
+def test_attention_to_keys_of_no_token_does_not_count():
+    """Where a sink takes three quarters of each row, relative distances are a quarter; distances are of the rest."""
+    place = square(3, 4)
+    maps = torch.rand(2, 1, 3, 12, 12, dtype=torch.float64).softmax(-1)
+    assert_close(relative_distance(maps / 4, place), relative_distance(maps, place) / 4)
+    assert_close(mean_attention_distance(maps / 4, place), mean_attention_distance(maps, place))
+    # Rows of more than 1 are shares.
+    assert_close(relative_distance(-3 * maps, place), relative_distance(maps, place))
+
+
 def test_half_precision_is_measured_in_float32():
     place = square(14, 14)
     maps = torch.full((1, 1, 1, 196, 196), 1 / 196, dtype=torch.bfloat16)

@@ -8,16 +8,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import bad_inputs
 import numpy as np
 import pytest
 import torch
+from cases import lvt
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy import stats
 from small_models import DETECTION, SEGMENTATION, save_noise, save_untrained, small_digits
 
+from vitplug.analysis.measures.interventions import relative_change, zero
 from vitplug.analysis.study import drawing
 from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.edits import CONTROL, EDITS
@@ -234,7 +237,8 @@ def test_map_scores_of_a_segmentor(digits, tmp_path, monkeypatch):
             if heat is None:  # the class is predicted nowhere
                 assert np.isnan(mass)
                 continue
-            assert mass == pytest.approx(heat[mask].sum(dtype=float) / heat.sum(dtype=float), rel=1e-5)
+            inside = heat[: len(mask), : len(mask[0])][mask]  # below and beside it, the input is padded
+            assert mass == pytest.approx(inside.sum(dtype=float) / heat.sum(dtype=float), rel=1e-5)
             left = arrays[f'{number:05}/{name}: score left by pixel flipping']
             assert 0 < left < 2
             scored += 1
@@ -688,6 +692,44 @@ def test_edits_of_a_classifier(folder, tmp_path):
     change = array(values['class token: change of the last features'])
     assert change[0] > 0 == change[-1] and (array(values['longest patch: change of the last features']) > 0).all()
     assert {path.stem for path in out.glob('*.png')} == {'head-zero', 'head-mean', 'block-zero', 'token-zero'}
+
+
+def test_values_of_other_images_are_not_put_into_attention_that_runs_twice():
+    model = lvt()
+    subject = SimpleNamespace(backbone=model, layers_with=lambda name: [*range(len(model.plugged_blocks()))])
+    once = [index for index, block in enumerate(model.plugged_blocks()) if getattr(block, 'recursions', 1) == 1]
+    assert 0 < len(once) < len(model.plugged_blocks())
+    for name in ('head-mean', 'head-donor'):
+        assert EDITS[name].layers(subject) == once
+    for name in ('head-zero', 'head-shuffled', 'block-mean', 'token-mean'):
+        assert EDITS[name].layers(subject) == subject.layers_with('')
+
+
+@pytest.mark.slow
+def test_edits_of_a_segmentor_with_a_sliding_window(digits, tmp_path, monkeypatch):
+    """The features of all crops count; what is of whole images is refused."""
+    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+    save_untrained(SEGMENTATION, tmp_path / 'vit.pth')
+    slide = 'model.test_cfg.mode=slide model.test_cfg.crop_size=(96,96) model.test_cfg.stride=(32,32)'
+    arguments = f'{SEGMENTATION} vit.pth --num 2 --out {tmp_path}/out --cfg-options {slide}'
+    for name in ('head-donor', 'token-zero'):
+        said = analyze(tmp_path, f'{arguments} --edit {name}', status=2).err
+        assert f'--edit {name}: does not apply to the model: it takes tokens of whole images' in said
+    analyze(tmp_path, f'{arguments} --edit head-zero')
+    found = results_in(tmp_path / 'out')
+    cfg = read_config(SEGMENTATION)
+    subject = Subject.read('model', cfg, str(tmp_path / 'vit.pth'), 'cpu', False)
+    expected = []
+    for path in found['images']['files']:
+        image = subject.load(Path(path)).inputs
+        crops = [image[..., y : y + 96, x : x + 96] for y in (0, 32) for x in (0, 32)]
+        with torch.no_grad():
+            before = [out for crop in crops for out in subject.backbone(crop)]
+            edits = {'heads': {1: zero(heads=[0])}}
+            after = [out for crop in crops for out in subject.backbone.forward_edited(crop, edits)]
+        expected.append(relative_change(before, after).item())
+    value = found['measures']['head-zero']['values']['model']['change of the last features']
+    assert array(value)[1][0] == pytest.approx(np.mean(expected), rel=1e-4)
 
 
 def test_models_and_their_controls_have_lines_of_their_own():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import HOSTS, PLUGS, TOKEN_HOSTS, images, randomize, swin, swin_v2, vit
+from cases import HOSTS, PLUGS, TOKEN_HOSTS, images, mvit, randomize, swin, swin_v2, vit
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention
@@ -170,6 +170,18 @@ def test_gradients_pass_through_edits():
     assert_close(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize('make', [vit, swin], ids=['vit', 'swin'])
+def test_gradients_of_checkpointed_blocks_are_those_of_the_edited_forward(make):
+    """A backward pass comes after the edits are gone."""
+    found = []
+    for with_cp in (False, True):
+        model, x = build(make, with_cp=with_cp), images(*SIZE).requires_grad_()
+        outs = model.forward_edited(x, {'attn': {1: nothing}, 'block': {2: lambda tensor, site: tensor.square()}})
+        found.append(torch.autograd.grad(outs[-1].square().sum(), x)[0])
+        assert all(block.with_cp == with_cp for block in model.plugged_blocks())
+    assert_close(found[1], found[0])
+
+
 WRONG = {
     'a name': (
         {'probs': {0: keep}},
@@ -177,6 +189,10 @@ WRONG = {
     ),
     'a block': ({'maps': {4: keep}}, "edits of 'maps' in block 4: this backbone has blocks 0 to 3"),
     'no branch': ({'mlp': {0: keep}}, r"edits of 'mlp' in block 0: it has none; blocks \[1, 2, 3\] have"),
+    'queries with another use': (
+        {'q': {1: keep}},
+        r"edits of 'q' in block 1: it adds its queries to the output, .*; edit 'maps' or 'heads'",
+    ),
     'no map': ({'q': {1: keep}}, r"edits of 'q' in block 1: it has none; blocks \[0, 2\] have"),
 }
 
@@ -185,6 +201,7 @@ WRONG = {
 def test_wrong_edits_are_refused(case):
     edits, message = WRONG[case]
     settings = dict(layer_cfgs=[dict(with_ffn=False), {}, {}, {}]) if case == 'no branch' else {}
-    model = vit(plugs=[dict(type='Refiner', share=1)] if case == 'no map' else [], **settings)
+    make = mvit if case == 'queries with another use' else vit
+    model = make(plugs=[dict(type='Refiner', share=1)] if case == 'no map' else [], **settings)
     with pytest.raises(ValueError, match=message):
         model.forward_edited(images(*SIZE), edits)

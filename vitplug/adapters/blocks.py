@@ -64,6 +64,11 @@ class PluggedBlock(Plugged):
         return {} if widths is None else widths(self)
 
     @property
+    def reuses_queries(self) -> bool:
+        """Whether its queries are part of the output."""
+        return self.maps[1] is not None and self.maps[1].change_out is not None
+
+    @property
     def strides(self) -> tuple[int, int]:
         """Rows, and columns, from one query and from one key to the next."""
         strides = self.maps[0].strides

@@ -127,6 +127,8 @@ class RecursiveBlock(LVTBlock):
         shape = reshape(BlockShape.stock(embed_dims, num_heads, mlp_ratio * embed_dims))
         attn = RecursiveAttention(embed_dims, shape, sr_ratio, rates, recursions, attn_drop, drop)
         super().__init__(embed_dims, shape, attn, ConvMlp(embed_dims, shape.hidden_dims, drop), **settings)
+        #: How often its attention runs.
+        self.recursions = recursions
 
 
 class LVTStage(ModuleList):

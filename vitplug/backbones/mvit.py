@@ -241,6 +241,11 @@ class MultiScaleBlock(BaseModule):
         self.pool_skip = nn.MaxPool2d(stride_q + 1, stride_q, (stride_q + 1) // 2) if stride_q > 1 else None
         self.plugs = LayerPlugs()
 
+    @property
+    def reuses_queries(self) -> bool:
+        """Whether its queries are part of the output, or of the position biases."""
+        return self.attn.residual_pooling or self.attn.rel_pos_h is not None
+
     def forward(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:

@@ -114,15 +114,23 @@ def edited(blocks: Sequence[Any], edits: Edits) -> Iterator[None]:
     by_socket = _by_socket(blocks, edits)
     name = f'edits_{sum(key.startswith("edits_") for key in blocks[0].plugs)}'
     changed = []
+    checkpointed = [
+        block for block, found in zip(blocks, by_socket, strict=True) if found and getattr(block, 'with_cp', False)
+    ]
     try:
         for block, found in zip(blocks, by_socket, strict=True):
             # In every block, so that edits inside edits have other names.
             block.plugs[name] = PlugPart(_EditPlug(), found)
             changed.append(block)
+        for block in checkpointed:
+            # A backward pass after the `with` block would compute the activations again, without the edits.
+            block.with_cp = False
         yield
     finally:
         for block in changed:
             del block.plugs[name]
+        for block in checkpointed:
+            block.with_cp = True
 
 
 def _by_socket(blocks: Sequence[Any], edits: Edits) -> list[dict[str, nn.Module]]:
@@ -149,6 +157,11 @@ def _check(name: str, index: int, blocks: Sequence[Any]) -> None:
     if index not in range(len(blocks)):
         raise ValueError(f'edits of {name!r} in block {index}: this backbone has blocks 0 to {len(blocks) - 1}')
     block = blocks[index]
+    if name == 'q' and getattr(block, 'reuses_queries', False):
+        raise ValueError(
+            f"edits of 'q' in block {index}: it adds its queries to the output, or makes position biases of them, "
+            "where no edit reaches them; edit 'maps' or 'heads'"
+        )
     if _has(name, block):
         return
     others = [other for other, one in enumerate(blocks) if _has(name, one)]

@@ -76,7 +76,9 @@ class PluggedModel(nn.Module):
     :meth:`pixels`, :attr:`image_stride`). A block has ``shape``, ``sockets``, ``plugs`` and ``with_cp`` and is called
     as ``block(tokens, site, carry, record) -> (tokens, carry)``. One that changes the width of its tokens has
     ``widths``: socket -> width, where it is not the section's; one that pools its queries, and knows the tokens that
-    belong to them, has ``has_query_tokens``. The constructor ends with :meth:`attach`.
+    belong to them, has ``has_query_tokens``; one that uses its queries outside of the attention map has
+    ``reuses_queries``, and one that runs its attention several times their number, ``recursions``. The constructor ends
+    with :meth:`attach`.
     """
 
     #: Names of the tokens before those of the grid, such as ``'cls_token'``.
@@ -347,6 +349,7 @@ class PluggedModel(nn.Module):
             edits: ``{name: {block index: edit}}``, the names of :data:`vitplug.hosting.edits.EDITABLE`: ``'q'``,
                 ``'k'``, ``'v'``, ``'maps'``, ``'heads'``, ``'attn'``, ``'mlp'`` and ``'block'``, with the shapes of
                 :meth:`forward_intermediates`. Where a block runs its attention several times, an edit acts each time.
+                Edited blocks compute no activations again in the backward pass.
 
         Raises:
             ValueError: If there is no such intermediate or block, the block lacks it, or an edit gives another shape.

@@ -249,7 +249,7 @@ class ObjectPredictions(Predictions):
         return kept_objects(before, after, self.score_thr)
 
     def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        return studied_objects(sample, self.outcome(sample, size), truth)
+        return studied_objects(sample, self.outcome(sample, size), truth, size)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome | None:
         """The objects of a data set; None if it has no boxes."""

@@ -56,13 +56,14 @@ def studied_map(sample: BaseDataElement, truth: Outcome | None) -> Studied:
     )
 
 
-def studied_objects(sample: BaseDataElement, found: Outcome, truth: Outcome | None) -> Studied:
+def studied_objects(sample: BaseDataElement, found: Outcome, truth: Outcome | None, size: tuple[int, int]) -> Studied:
     """Of a sample of mmdet: the box with the highest score, and the annotated object of its class and place.
 
     Args:
         sample: The prediction.
         found: The same with boxes in pixels of the input.
         truth: The annotated objects; None if they are unknown.
+        size: Height and width of the input.
 
     Raises:
         ValueError: If there is no box.
@@ -78,20 +79,20 @@ def studied_objects(sample: BaseDataElement, found: Outcome, truth: Outcome | No
         same = (box_iou(first.bboxes, boxes.bboxes)[0] >= IOU) & (boxes.labels == first.labels)
         return float(boxes.scores[same].max()) if same.any() else 0.0
 
-    return Studied(BoxScore(0), score, None if truth is None else _mask(found.boxes[0], truth))
+    return Studied(BoxScore(0), score, None if truth is None else _mask(found.boxes[0], truth, size))
 
 
-def _mask(predicted: tuple, truth: Outcome) -> np.ndarray | None:
+def _mask(predicted: tuple, truth: Outcome, size: tuple[int, int]) -> np.ndarray | None:
     """The pixels of the annotated object that a box found; its box where there are no masks."""
     from torchvision.ops import box_iou
 
     box, _, label = predicted
     same = torch.tensor([other for other, _, kind in truth.boxes if kind == label], dtype=torch.float64).reshape(-1, 4)
     overlaps = box_iou(torch.tensor([box], dtype=torch.float64), same)[0]
-    if truth.labels is None or not (overlaps >= IOU).any():
+    if not (overlaps >= IOU).any():
         return None
     left, top, right, bottom = same[overlaps.argmax()].tolist()
-    inside = np.zeros(truth.labels.shape, bool)
+    inside = np.zeros(size, bool)
     inside[int(top) : int(np.ceil(bottom)), int(left) : int(np.ceil(right))] = True
-    mask = inside & (truth.labels == label)
+    mask = inside if truth.labels is None else inside & (truth.labels == label)
     return mask if mask.any() else None

@@ -5,7 +5,7 @@ of windows are measured as they are: no map of all pairs of tokens is formed. Av
 padding of windows is no part of the image, neither as a query nor as a key. Padding of a batch counts as image.
 
 Maps after a plug such as ``Refiner`` can be negative, and their rows can have any sum. A weight then counts by its
-size, as a share of its row; probabilities stay as they are.
+size, in rows of a sum above 1 as a share of it; probabilities stay as they are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -254,7 +254,7 @@ def _choose_queries(place: Place, queries: str) -> Tensor:
 def _mean_over_queries(
     maps_BWHNN: Tensor, place: Place, chosen_WN: Tensor, of_rows: Callable[[Tensor, slice], Tensor]
 ) -> Tensor:
-    """A number of each row of the maps, of the shares that the keys have in it, mean over the chosen rows, ``(B, H)``.
+    """A number of each row of the maps, of the sizes of its weights, mean over the chosen rows, ``(B, H)``.
 
     Rows go in slices: what is computed of them does not need the memory of all maps once more.
     """
@@ -267,9 +267,12 @@ def _mean_over_queries(
 
 
 def _shares(maps_BWHqN: Tensor) -> Tensor:
-    """The size of every weight as a share of the sum of its row; what probabilities are already."""
+    """The size of every weight, as a share of its row where they sum to more than 1.
+
+    Probabilities are that already, also where keys of no token have taken some of them.
+    """
     sizes = maps_BWHqN.abs()
-    return sizes / sizes.sum(-1, keepdim=True).clamp(min=TINY)
+    return sizes / sizes.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _normalised(maps_BWHqN: Tensor, counts: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitplug.attention import Site, uniform_maps
+from vitplug.attention.site import without_hidden
 from vitplug.hosting import Edit
 
 #: Keys that a map can be redirected to by name.
@@ -149,16 +150,24 @@ def redirected(to: str | int, heads: Sequence[int] | None = None) -> Edit:
     return replaced(values, heads)
 
 
-def random_control(edit: Edit, seed: int = 0) -> Edit:
+def random_control(edit: Edit, seed: int = 0, of_maps: bool = False) -> Edit:
     """A change as large as that of an edit, in a random direction: of each vector along the last axis.
 
     The effect of an edit beyond that of its control is an effect of its direction.
+
+    Args:
+        edit: The edit.
+        seed: Of the random direction.
+        of_maps: Whether it is an edit of maps: then pairs that must not see each other, in shifted windows say, stay
+            as they are.
     """
 
     def control(tensor: Tensor, site: Site) -> Tensor:
         change = edit(tensor, site) - tensor
         noise = torch.randn(change.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        noise = noise / noise.norm(dim=-1, keepdim=True)
+        noise = noise.to(tensor.device)
+        noise = without_hidden(noise, site) if of_maps else noise
+        noise = noise / noise.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(noise.dtype).tiny)
         return tensor + noise.to(tensor) * change.norm(dim=-1, keepdim=True)
 
     return control

@@ -32,6 +32,7 @@ REFERENCES = 32
 #: The names of the values, by the attribute of :class:`Effect`.
 VALUES = dict(features='change of the last features', score='fall of the score', prediction='changed prediction')
 CONTROL = ', control'
+RUNS_ONCE = ' that runs once for an image'
 EFFECTS = (
     'effect on the last features, relative to their norm, on the mean score of what was predicted, and on the share of '
     'the prediction that changes'
@@ -160,6 +161,10 @@ class Edited(Measure):
     #: What is edited, and the intermediate that a block must have for it.
     place: str
     intermediate: str
+    #: Whether it is inside the attention, which some blocks run several times.
+    in_attention = False
+    #: Whether it chooses tokens of the whole image.
+    of_tokens = False
 
     def __init__(self, kind: str, words: str, make: Make, of_others: bool = False, of_donor: bool = False):
         self.name, self.title = f'{self.place}-{kind}', f'Edit of each {self.place}: {words}'
@@ -168,20 +173,31 @@ class Edited(Measure):
     def why_not(self, subject: Subject) -> str:
         if not subject.is_plugged:
             return "its backbone is not one of vitplug's"
+        if subject.slides and (self.of_others or self.of_tokens):
+            return "it takes tokens of whole images, and the model sees crops: set model.test_cfg.mode='whole'"
         if self.of_others and len(subject.sizes) < 2:
             return 'it takes values of other images, and there is one image alone'
         if not self.units(subject):
             return 'it takes values of another image of the same size, and all have different sizes'
-        return '' if self.layers(subject) else f'no block has {self.needs}'
+        return '' if self.layers(subject) else f'no block has {self.needs}{RUNS_ONCE if self.takes_one_run else ""}'
 
     def units(self, subject: Subject) -> list[Sequence[int]]:
         if not self.of_donor:
             return super().units(subject)
         return [[index] for index, size in enumerate(subject.sizes) if subject.sizes.count(size) > 1]
 
+    @property
+    def takes_one_run(self) -> bool:
+        """Whether blocks are left out that run their attention several times: what is recorded is the last run."""
+        return self.in_attention and self.of_others
+
     def layers(self, subject: Subject) -> list[int]:
         """The blocks that are edited."""
-        return subject.layers_with(self.intermediate)
+        layers = subject.layers_with(self.intermediate)
+        if not self.takes_one_run:
+            return layers
+        blocks = subject.backbone.plugged_blocks()
+        return [layer for layer in layers if getattr(blocks[layer], 'recursions', 1) == 1]
 
     def steps(self, subject: Subject, image: Loaded) -> Iterator[Step]:
         """The edits of an image."""
@@ -220,7 +236,7 @@ class OfHead(Edited):
     """Edits of the output of each head, one head at a time, each beside its control."""
 
     place, intermediate, edited_name = 'head', 'heads', 'heads'
-    needs = 'attention'
+    needs, in_attention = 'attention', True
 
     @property
     def definition(self) -> str:
@@ -232,7 +248,8 @@ class OfHead(Edited):
             for head in range(subject.recorded[self.intermediate][layer][2]):
                 edit = self.make(references, image.path, layer, heads=[head])
                 yield Step('', layer, head, {self.edited_name: {layer: edit}})
-                control = interventions.random_control(edit, seed_of(image.path, layer, head))
+                seed = seed_of(image.path, layer, head)
+                control = interventions.random_control(edit, seed, of_maps=self.edited_name == 'maps')
                 yield Step('', layer, head, {self.edited_name: {layer: control}}, is_control=True)
 
     def arrays(self, value, layers, subject):
@@ -265,7 +282,7 @@ class OfToken(Edited):
     """Edits of one token of a block's output; the control is a patch that is chosen at random."""
 
     place, intermediate = 'token', 'block'
-    needs = 'tokens'
+    needs, of_tokens = 'tokens', True
     axes = ('layer',)
 
     @property

@@ -188,7 +188,7 @@ class MapScores(Measure):
 
         height, width = pixels.shape[-2:]
         curve = pixel_flipping(score, pixels.numpy(), heat[:height, :width], STEPS)
-        return values | {FLIPPED: curve.mean() / curve[0] if curve[0] else np.nan}
+        return values | {FLIPPED: curve[1:].mean() / curve[0] if curve[0] else np.nan}
 
     def estimate(self, units: Sequence[Arrays], images: int) -> dict[str, Estimate]:
         names = [name for name, array in units[0].items() if not array.ndim and name not in self.KEPT]

@@ -1,5 +1,6 @@
 """A model under analysis: what it is made from, and what its blocks can tell."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -113,6 +114,11 @@ class Subject(Observed):
         """Whether the backbone is one of vitplug's."""
         return isinstance(self.backbone, PluggedModel)
 
+    @property
+    def slides(self) -> bool:
+        """Whether the model is run on crops of an image, as segmentors with a sliding window are."""
+        return (getattr(self.model, 'test_cfg', None) or {}).get('mode') == 'slide'
+
     def load(self, path: ImagePlace) -> Loaded:
         """An image through the model's own test pipeline."""
         return load_image(self.predictor, path, max_pixels(self.cfg))
@@ -128,7 +134,7 @@ class Subject(Observed):
             [sample] = self.predictor.run(batch)
         finally:
             hook.remove()
-        return Ran(sample, kept[-1])
+        return Ran(sample, tuple(itertools.chain.from_iterable(kept)))  # a sliding window calls it several times
 
     def outcome(self, sample: BaseDataElement, size: tuple[int, int]) -> Outcome:
         return self.predictor.task.outcome(sample, size)
