@@ -15,6 +15,7 @@ from stacks import STACK
 import vitplug.backbones
 from vitplug import doctor, stacks
 from vitplug import plugs as kinds
+from vitplug.nodes.worker import uneven_devices
 from vitplug.plugs import PLUG_TYPES, BroadAttention, ContextBroadcast, RelPosBias, RelPosMlp, SqueezeExcite
 from vitplug.plugs.text import SHORT_NAMES as PLUG_NAMES
 
@@ -301,6 +302,12 @@ def test_options_of_several_machines_need_them(option, capsys):
     with pytest.raises(SystemExit, match='2'):
         doctor.main(['--quick', option, '2'])
     assert '--endpoint and --processes are for --nodes' in capsys.readouterr().err
+
+
+def test_processes_without_a_gpu_beside_others_are_named():
+    infos = [dict(host=f'node{rank}', backend='gloo' if rank == 2 else 'nccl') for rank in range(4)]
+    assert 'some processes have a GPU and some have none (node2, process 2)' in uneven_devices(infos)
+    assert uneven_devices(infos[:2]) == uneven_devices(infos[2:3]) == ''
 
 
 @pytest.mark.integration

@@ -50,8 +50,10 @@ def main() -> int:
     offsets = clock_offsets(store, rank, world)
     if rank == 0:
         print_table(infos, offsets)
+    if uneven := uneven_devices(infos):
+        return _fail(uneven)
     try:
-        seconds, count = timed_all_reduce(store, rank, world)
+        seconds, count = timed_all_reduce(store, rank, world, infos[rank]['backend'])
     except RuntimeError as error:
         return _fail(
             f'process {rank} on {socket.gethostname()}: the store is reached, but the all-reduce is not done within '
@@ -115,14 +117,13 @@ def clock_offsets(store: distributed.Store, rank: int, world: int) -> list[float
     return [0.0, *(float(store.get(f'offset/{other}')) for other in range(1, world))]
 
 
-def timed_all_reduce(store: distributed.Store, rank: int, world: int) -> tuple[float, int]:
+def timed_all_reduce(store: distributed.Store, rank: int, world: int, backend: str) -> tuple[float, int]:
     """Median seconds of an all-reduce, and how many numbers it has.
 
     Raises:
         RuntimeError: If it fails or takes longer than :data:`WAIT`.
     """
-    local, cuda = int(os.environ['LOCAL_RANK']), torch.cuda.is_available()
-    backend = 'nccl' if cuda else 'gloo'
+    local, cuda = int(os.environ['LOCAL_RANK']), backend == 'nccl'
     device = torch.device('cuda', local) if cuda else torch.device('cpu')
     os.environ.setdefault('TORCH_NCCL_BLOCKING_WAIT', '1')  # an error after the time-out, not the end of the process
     if cuda:
@@ -183,11 +184,18 @@ def advice(infos: Sequence[Info], offsets: Sequence[float]) -> list[str]:
                 f'the clock of {infos[rank]["host"]} (process {rank}) is {offset:+.1f} s off that of '
                 f'{infos[0]["host"]}: synchronise it (NTP, say chrony)'
             )
-    devices = {info['device'].partition(' ')[0].split(':')[0].rstrip(',') for info in infos}
-    if len(devices) > 1:
-        lines.append(f'some processes have a GPU and some have none ({", ".join(sorted(devices))}): start fewer, or '
-                     'look why torch sees none (nvidia-smi, CUDA_VISIBLE_DEVICES)')  # fmt: skip
     return lines
+
+
+def uneven_devices(infos: Sequence[Info]) -> str:
+    """What must be done where some processes have a GPU and some have none, which cannot speak to each other."""
+    without = [f'{info["host"]}, process {rank}' for rank, info in enumerate(infos) if info['backend'] == 'gloo']
+    if len(without) in (0, len(infos)):
+        return ''
+    return (
+        f'some processes have a GPU and some have none ({"; ".join(without)}): start fewer on that machine, or look '
+        'why torch sees none (nvidia-smi, CUDA_VISIBLE_DEVICES)'
+    )
 
 
 def network_advice(infos: Sequence[Info]) -> str:
