@@ -286,7 +286,12 @@ def decisions(results: Sequence[Result]) -> str:
         named = ', '.join(f'`{row.label}` in {name}{mark(name, row, together.p_over_all)}' for _, name, row in own)
         if own:
             lines.append(f'- **{WORDS[kind]}**, {len(own)} of {len(found)} differences: {named}.')
-    return '\n'.join([*lines, *map(over_grids, (one for one in together.variants if one.verdict != 'undecided'))])
+    # Pairs of a grid that starts from another one are not independent of that one's.
+    alone = compare_grids(summaries([result for result in results if not result.plan.start_from]))
+    verdicts = {one.label: one.verdict for one in alone.variants}
+    decided = [one for one in together.variants if one.verdict != 'undecided']
+    said = [one for one in decided if one.verdict == verdicts.get(one.label)]
+    return '\n'.join([*lines, *map(over_grids, said)])
 
 
 def over_grids(one: Across) -> str:

@@ -126,7 +126,7 @@ def test_killed_worker_goes_on_at_once(tmp_path, number):
     assert engine.started == ['a', 'a', 'a', 'b'] and len(outcome.done) == 2
 
 
-@pytest.mark.parametrize('number', [1, 2, 65, 66, 70, 74])
+@pytest.mark.parametrize('number', [1, 2, 65, 66, 70])
 def test_other_ends_are_failures(tmp_path, number):
     engine = FakeEngine(a=[status(number)])
     outcome = controller(engine).run(cells(tmp_path, 'ab'))
@@ -138,6 +138,35 @@ def test_worker_that_is_killed_again_and_again_without_progress_has_failed(tmp_p
     outcome = controller(engine).run(cells(tmp_path, 'a'))
     assert len(engine.started) == ENDS_WITHOUT_PROGRESS
     assert outcome.failed[0].failure == dict(error='Killed', exit_status=-9, attempt=1)
+
+
+def test_ends_are_counted_from_the_last_checkpoint_on(tmp_path):
+    engine = FakeEngine(a=[status(-9, progress=True), *[status(-9)] * 10])
+    assert len(controller(engine).run(cells(tmp_path, 'a')).failed) == 1
+    assert len(engine.started) == 1 + ENDS_WITHOUT_PROGRESS
+
+
+def test_full_disk_starts_no_other_cell_and_leaves_no_failed_one(tmp_path):
+    all_cells = cells(tmp_path, 'abc')
+    engine = FakeEngine(slots=1, a=[status(74, 'error: no room')])
+    outcome = controller(engine).run(all_cells)
+    assert engine.started == ['a'] and outcome.is_full and not outcome.failed and not outcome.interrupted
+    assert len(controller(FakeEngine()).run(all_cells).done) == 3
+
+
+def test_signal_that_is_ignored_stays_ignored(tmp_path):
+    """As `nohup` has SIGHUP."""
+
+    def hung_up(folder):
+        os.kill(os.getpid(), signal.SIGHUP)
+        return done(folder)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        outcome = controller(FakeEngine(a=[hung_up])).run(cells(tmp_path))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert len(outcome.done) == 6 and not outcome.interrupted
 
 
 def test_worker_that_writes_checkpoints_goes_on_for_ever(tmp_path):
@@ -224,11 +253,16 @@ def test_failures_that_would_come_again(tmp_path):
 
 
 def test_last_line_is_the_error(tmp_path):
-    assert last_line(tmp_path) == 'no output'
+    assert last_line(tmp_path, 0) == 'no output'
     (tmp_path / 'output.log').write_text('step 1\nerror: the loss is not finite (more in x.log)\n\nnote\n')
-    assert last_line(tmp_path) == 'the loss is not finite (more in x.log)'
+    assert last_line(tmp_path, 0) == 'the loss is not finite (more in x.log)'
     (tmp_path / 'output.log').write_text('Traceback\n  File\nValueError: wrong\n')
-    assert last_line(tmp_path) == 'ValueError: wrong'
+    assert last_line(tmp_path, 0) == 'ValueError: wrong'
+
+
+def test_reason_is_that_of_the_last_attempt(tmp_path):
+    engine = FakeEngine(a=[status(-9, 'error: first'), status(1, 'ValueError: second')])
+    assert controller(engine).run(cells(tmp_path, 'a')).failed[0].failure['error'] == 'ValueError: second'
 
 
 # --- the local engine ---

@@ -8,7 +8,7 @@ from digit_grids import VIT, write_grid
 from made_grid import METRIC, make_grid
 
 from vitplug.ablation.ablate_command import main, starts_of
-from vitplug.ablation.cells import finished_in, plan_cells
+from vitplug.ablation.cells import finished_in
 from vitplug.ablation.earlier_report import restore_cells
 from vitplug.ablation.grid import GridFile, make_variants
 from vitplug.ablation.records import State
@@ -30,8 +30,8 @@ def report(tmp_path):
 
 def test_finished_cells_are_as_they_were_and_others_are_trained(report, tmp_path):
     out = tmp_path / 'new'
-    assert restore_cells(report, out, GRID, LABELS) == 3
-    assert restore_cells(report, out, GRID, LABELS) == 0
+    assert restore_cells(report, out, GRID, LABELS, {}) == 3
+    assert restore_cells(report, out, GRID, LABELS, {}) == 0
     assert finished_in(out) == {('none', 0), ('gab', 0), ('none', 1)}
     (out / 'grid.json').write_text((report.parent / 'grid.json').read_text())
     before, after = (
@@ -41,15 +41,14 @@ def test_finished_cells_are_as_they_were_and_others_are_trained(report, tmp_path
     assert before == after
 
 
-def test_cells_of_other_settings_are_refused_when_the_grid_is_planned(report, tmp_path):
-    restore_cells(report, tmp_path / 'new', GRID, LABELS)
-    grid = GridFile(VIT, plugs=LABELS, seeds=[0, 1])
-    with pytest.raises(ValueError, match=r'seed0_0123456789 is of another grid: .* with seed 0 had other'):
-        plan_cells(make_variants(grid), grid.seeds, tmp_path / 'new')
+def test_cells_of_other_settings_are_refused_before_anything_is_written(report, tmp_path):
+    with pytest.raises(ValueError, match=r'is of a grid with other settings, by the hash of gab with seed 0'):
+        restore_cells(report, tmp_path / 'new', GRID, LABELS, {('none', 0): '0123456789', ('gab', 0): '9876543210'})
+    assert not (tmp_path / 'new').exists()
 
 
 def test_restored_cells_have_no_checkpoint_to_start_from(report, tmp_path):
-    restore_cells(report, tmp_path / 'new', GRID, LABELS)
+    restore_cells(report, tmp_path / 'new', GRID, LABELS, {})
     (tmp_path / 'new' / 'grid.json').write_text((report.parent / 'grid.json').read_text())
     grid = GridFile(VIT, plugs=LABELS, seeds=[0, 1], start_from='../new')
     with pytest.raises(ValueError, match=r'no cell of .*new is done and has its checkpoint'):
@@ -62,19 +61,19 @@ def test_folders_that_are_none_of_a_cell(report, tmp_path, folder):
     content['cells'][0]['folder'] = folder
     report.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r'folder = .* of none with seed 0 is none of a cell'):
-        restore_cells(report, tmp_path / 'new', GRID, LABELS)
+        restore_cells(report, tmp_path / 'new', GRID, LABELS, {})
     assert not (tmp_path / 'new').exists()
 
 
 @pytest.mark.parametrize('other', [dict(base='another.py'), dict(metric='mIoU')], ids=str)
 def test_reports_of_other_grids(report, tmp_path, other):
     with pytest.raises(ValueError, match=r'report.json is of a grid with base .*base.py and metric accuracy/top1, not'):
-        restore_cells(report, tmp_path / 'new', replace(GRID, **other), LABELS)
+        restore_cells(report, tmp_path / 'new', replace(GRID, **other), LABELS, {})
 
 
 def test_cells_of_seeds_and_variants_that_the_grid_has_not(report, tmp_path):
-    assert restore_cells(report, tmp_path / 'new', replace(GRID, seeds=[1, 2]), LABELS) == 1
-    assert restore_cells(report, tmp_path / 'other', GRID, ['gab']) == 1
+    assert restore_cells(report, tmp_path / 'new', replace(GRID, seeds=[1, 2]), LABELS, {}) == 1
+    assert restore_cells(report, tmp_path / 'other', GRID, ['gab'], {}) == 1
 
 
 @pytest.mark.integration

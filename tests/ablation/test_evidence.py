@@ -123,6 +123,14 @@ After.
 """
 
 
+def differ_alike(folder, label, by):
+    """Gives the cells of a variant a difference to the baseline."""
+    for seed in range(5):
+        none = json.loads((cell_folder(folder, 'none', seed) / 'done.json').read_text())
+        path = cell_folder(folder, label, seed) / 'done.json'
+        path.write_text(json.dumps(none | dict(value=none['value'] + by + 0.01 * seed)))
+
+
 @pytest.fixture
 def evidence(tmp_path):
     """A page of two grids without reports."""
@@ -258,6 +266,21 @@ def test_what_a_correction_over_all_grids_does_not_leave_is_marked_and_pairs_of_
     assert line_like(
         r'- \*\*`cb` over all grids: better\*\*\. .* in 10 of 10 pairs of seeds over all 2 grids .*', lines
     )
+
+
+@pytest.mark.parametrize('start_from', ['', "start_from = '../first'\n"], ids=['of its own', 'from the first'])
+def test_pairs_of_a_grid_that_starts_from_another_are_not_enough(evidence, tmp_path, start_from):
+    """Ten pairs are above, but five of them only repeat what five say that do not decide alone."""
+    path = evidence / 'second.py'
+    path.write_text(path.read_text() + start_from)
+    for name in ('first', 'second'):
+        folder = make_grid(tmp_path / 'grids' / name, labels=LABELS)
+        differ_alike(folder, 'cb', 0.4)
+        if start_from and name == 'second':
+            content = json.loads((folder / 'grid.json').read_text())
+            (folder / 'grid.json').write_text(json.dumps(content | dict(start_from='../first')))
+    text = '\n'.join(write_page(evidence, tmp_path / 'grids'))
+    assert ('`cb` over all grids' in text) == (not start_from)
 
 
 def test_command_again_changes_nothing_and_keeps_what_is_written_by_hand(evidence, tmp_path):

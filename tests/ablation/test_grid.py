@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from made_grid import make_grid
 from mmengine.config import Config
 from mmengine.evaluator import Evaluator
 from mmpretrain import evaluation
@@ -27,7 +28,7 @@ from vitplug.ablation.cells import (
     write_cell,
     write_json,
 )
-from vitplug.ablation.checks import chosen_margin
+from vitplug.ablation.checks import check_labels, chosen_margin
 from vitplug.ablation.grid import (
     GridFile,
     baseline_of,
@@ -38,7 +39,7 @@ from vitplug.ablation.grid import (
     seeds_of,
 )
 from vitplug.ablation.metrics import choose_metric, greater_is_better
-from vitplug.ablation.probe import count_steps
+from vitplug.ablation.probe import count_steps, estimate
 from vitplug.ablation.records import Grid, read_cells, read_grid
 from vitplug.config.keys import check_key
 from vitplug.config.reading import read_config
@@ -321,6 +322,20 @@ def test_checkpoints_of_one_name_are_two_variants(tmp_path):
     assert [cell.variant.label for cell in cells] == ['load_from=a/epoch_1.pth', 'load_from=b/epoch_1.pth']
 
 
+def test_checkpoints_of_one_name_at_two_addresses_are_two_variants(tmp_path):
+    addresses = [f'https://example.org/{name}/model.pth' for name in 'ab']
+    cells = cells_of(tmp_path / 'out', axes={'load_from': addresses}, seeds=[0])
+    assert len({cell.folder for cell in cells}) == 2
+    # Another address under the same label is other weights.
+    one = dict(options={'load_from': addresses[0]}, seeds=[0])
+    [cell] = cells_of(tmp_path / 'one', **one)
+    write_cell(cell, '')
+    [same] = cells_of(tmp_path / 'one', **one)
+    assert same.trained_on == cell.data
+    with pytest.raises(ValueError, match=r'load_from: .*a/model\.pth -> .*b/model\.pth, which holds something else'):
+        cells_of(tmp_path / 'one', options={'load_from': addresses[1]}, seeds=[0])
+
+
 def test_half_a_record_of_a_finished_cell_is_named(tmp_path):
     [cell] = cells_of(tmp_path, seeds=[0])
     for text in ('', '{"metric"', '{}'):
@@ -381,6 +396,30 @@ def test_command_without_seeds_has_those_of_the_folder(tmp_path):
     assert seeds() == [0, 1, 2]
     write_json(tmp_path / 'grid.json', dict(base=VIT, metric='accuracy/top1', seeds=[0, 1, 2, 3]))
     assert seeds() == [0, 1, 2, 3] and seeds('--seeds', '2') == [0, 1]
+
+
+def test_command_without_plugs_has_those_of_the_folder(tmp_path):
+    def variants(*argv):
+        grid = read_grid_and_folder(parser().parse_args([VIT, '--out', str(tmp_path), *argv]))[0]
+        return grid.plugs and list(grid.plugs), grid.baseline
+
+    assert variants() == (None, None)
+    before = dict(base=VIT, metric='accuracy/top1', seeds=[0], plugs=['none', 'gab', 'cb'], baseline='gab')
+    write_json(tmp_path / 'grid.json', before)
+    assert variants() == (['none', 'gab', 'cb'], 'gab')
+    assert variants('--plugs', 'none', 'gab') == (['none', 'gab'], 'gab')
+    assert variants('--plugs', 'none', 'cb') == (['none', 'cb'], None)
+
+
+def test_variants_with_results_stay_in_the_grid(tmp_path):
+    """Fewer comparisons would make the same differences more certain."""
+    folder = make_grid(tmp_path / 'grid', labels=('none', 'cb', 'gab'))
+    check_labels(folder, ['none', 'cb', 'gab', 'residual'])
+    with pytest.raises(ValueError, match='has finished cells of gab, which the grid has no more'):
+        check_labels(folder, ['none', 'cb'])
+    for done in folder.glob('cells/gab_*/done.json'):
+        done.unlink()
+    check_labels(folder, ['none', 'cb'])
 
 
 def test_margin_is_chosen_before_the_first_cell(tmp_path):
@@ -464,7 +503,21 @@ def test_metrics_of_an_unknown_evaluator_have_to_be_named():
 @pytest.mark.parametrize(
     ('metrics', 'greater'),
     [
-        (('val/Loss', 'perplexity', 'crowd_human/mMR', 'rmse', 'abs_rel', 'silog', 'mAE'), False),
+        (
+            (
+                'val/Loss',
+                'perplexity',
+                'crowd_human/mMR',
+                'rmse',
+                'abs_rel',
+                'silog',
+                'mAE',
+                'top1_err',
+                'fpr95_recall',
+                'iou_dist',
+            ),
+            False,
+        ),
         (
             ('accuracy/top1', 'mIoU', 'mDice', 'coco/segm_mAP_50', 'lvis/bbox_AP', 'coco/AR@100', 'coco_panoptic/PQ'),
             True,
@@ -510,6 +563,14 @@ def test_options_without_effect(line, said, capsys):
 )
 def test_steps_of_a_training(loop, expected):
     assert count_steps(loop, batches=5) == expected
+
+
+def test_time_of_a_loader_without_batches_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(bad_inputs.prepare(tmp_path / 'row'))
+    cfg = read_config('tiny.py')
+    cfg.train_dataloader |= dict(batch_size=1000, drop_last=True)
+    with pytest.raises(ValueError, match=r'train_dataloader gives no batch: it has \d+ images'):
+        estimate(cfg)
 
 
 @pytest.mark.integration

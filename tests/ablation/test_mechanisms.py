@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import bad_inputs
 import numpy as np
@@ -16,7 +17,7 @@ from small_models import save_untrained
 from vitplug.ablation import mechanism_claims
 from vitplug.ablation.mechanism_claims import CLAIMS, Against, Claim
 from vitplug.ablation.mechanism_rows import as_json, joined, picture, read_rows, row_of, table
-from vitplug.ablation.mechanisms import Model
+from vitplug.ablation.mechanisms import Model, _plain
 from vitplug.analysis.measures.attention import attention_entropy
 from vitplug.analysis.study.images import find_images
 from vitplug.analysis.study.measures_by_name import MEASURES
@@ -122,6 +123,14 @@ def test_claims_name_plugs_and_measures_that_are_there():
         assert find_plug(claim.plug) is not None and claim.measure in MEASURES
 
 
+def test_plain_model_has_the_same_other_settings():
+    models = {
+        f'{plugs or "none"}, lr={lr}': {0: SimpleNamespace(plugs=plugs, axes={'lr': lr})}
+        for plugs, lr in [((), 1), (('GaussianAttentionBias',), 1), (('GaussianAttentionBias',), 2), ((), 3)]
+    }
+    assert [_plain(label, models) for label in models] == ['none, lr=1', 'none, lr=1', None, 'none, lr=3']
+
+
 @pytest.fixture
 def grid(tmp_path, monkeypatch):
     """Cells with checkpoints of random weights: a plain ViT, one with Lambda, one with GAB, three seeds each."""
@@ -183,6 +192,9 @@ def test_command(grid):
     bad_inputs.run_to(0, 'ablate.py grid --mechanisms 6', grid)
     assert before == {path: path.stat().st_mtime_ns for path in (grid / 'grid/mechanisms').rglob('*.npz')}
     assert json.loads((grid / 'grid/mechanisms/mechanisms.json').read_text()) == found
+    # Other images are another measurement.
+    said = bad_inputs.run_to(2, 'ablate.py grid --mechanisms 5', grid).err
+    assert 'take as many images as before, or remove that folder' in said
     # A cell without its checkpoint, as one that is taken from a report, is left out and named.
     lost = cell_folder(grid / 'grid', 'gab', 1)
     (lost / 'last_checkpoint').unlink()

@@ -19,7 +19,7 @@ from vitplug.config.paths import config_file
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors
-from vitplug.errors.stops import Interrupted
+from vitplug.errors.stops import Interrupted, NotWritten
 from vitplug.files.named import check_config_file
 from vitplug.progress import StatusLine, spoken
 from vitplug.runs.saving.lock import locked
@@ -27,7 +27,15 @@ from vitplug.stacks import installed
 from vitplug.tables import format_table
 
 from .cells import Cell, finished_in, plan_cells, write_cell, write_json
-from .checks import check_folder, check_metric, check_variants, chosen_margin, describe_change, read_earlier
+from .checks import (
+    check_folder,
+    check_labels,
+    check_metric,
+    check_variants,
+    chosen_margin,
+    describe_change,
+    read_earlier,
+)
 from .controller import Controller, Outcome, split_failed
 from .earlier_report import restore_cells
 from .engines import Engine, add_engine_options, make_engine
@@ -190,14 +198,16 @@ def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
         grid = read_grid_file(path)
     else:
         check_config_file(config_file(args.grid))
+        earlier = read_earlier(args.out or default_folder(path)) or {}  # what is not typed again is as before
+        before = earlier.get('baseline')
         grid = GridFile(
             base=args.grid,
-            plugs=args.plugs,
-            seeds=seeds_of(args.seeds) if args.seeds else earlier_seeds(args.out or default_folder(path)),
+            plugs=args.plugs or earlier.get('plugs'),
+            seeds=seeds_of(args.seeds) if args.seeds else earlier.get('seeds') or seeds_of(str(SEEDS)),
             metric=args.metric,
             greater_is_better=None if args.better is None else args.better == 'greater',
             margin=args.margin,
-            baseline=args.baseline,
+            baseline=args.baseline or (before if before in (args.plugs or [before]) else None),
             options=args.cfg_options or {},
         )
     return grid, args.out or default_folder(path)
@@ -206,11 +216,6 @@ def read_grid_and_folder(args: argparse.Namespace) -> tuple[GridFile, Path]:
 def default_folder(path: Path) -> Path:
     """The folder of a grid, unless one is chosen."""
     return Path('work_dirs', 'ablation', path.stem)
-
-
-def earlier_seeds(out: Path) -> Sequence[int]:
-    """The seeds that the grid of a folder has, so that a command without `--seeds` drops none."""
-    return (read_earlier(out) or {}).get('seeds') or seeds_of(str(SEEDS))
 
 
 def checked(
@@ -222,6 +227,7 @@ def checked(
     better = greater_is_better(metric) if grid.greater_is_better is None else grid.greater_is_better
     check_folder(out, grid)
     check_metric(out, metric)
+    check_labels(out, [variant.label for variant in variants])
     margin = chosen_margin(out, metric, grid.margin)
     starts = starts_of(grid, variants, out)
     plan_cells(variants, grid.seeds[:1], out, starts)
@@ -244,11 +250,12 @@ def prepare(
     grid, variants, _ = checked(grid, out, args, line)
     cells = plan_cells(variants, grid.seeds, out, starts_of(grid, variants, out))
     first = (read_earlier(out) or {}).get('command', command)
-    write_json(out / GRID, grid_content(grid, variants, first))
     if args.from_report:
-        number = restore_cells(args.from_report, out, grid, [variant.label for variant in variants])
+        hashes = {(cell.variant.label, cell.seed): cell.hash for cell in cells}
+        number = restore_cells(args.from_report, out, grid, [variant.label for variant in variants], hashes)
         print(f'{number} finished cells taken over from {args.from_report}')
         cells = plan_cells(variants, grid.seeds, out, starts_of(grid, variants, out))
+    write_json(out / GRID, grid_content(grid, variants, first))
     changes = Changes(next(variant for variant in variants if variant.label == grid.baseline))
     for cell in cells:
         write_cell(cell, changes.of(cell.variant))
@@ -356,7 +363,7 @@ def conclude(outcome: Outcome, cells: Sequence[Cell], waiting: int, out: Path) -
     """Prints how a run ended, and the report of a grid that has ended; returns the exit status."""
     without = [cell for cell in outcome.done if cell.value is None]
     done, failed = len(outcome.done) - len(without), len(outcome.failed) + len(without)
-    if not outcome.interrupted:
+    if not (outcome.interrupted or outcome.is_full):
         print()
         report(out)
     print(f'\n{done} of {len(cells) + waiting} cells done, {failed} failed: {out}')
@@ -368,6 +375,9 @@ def conclude(outcome: Outcome, cells: Sequence[Cell], waiting: int, out: Path) -
     if outcome.interrupted:
         print('stopped by a signal; the same command goes on')
         return Interrupted.status
+    if outcome.is_full:
+        print('no room to write; with room, the same command goes on')
+        return NotWritten.status
     if outcome.failed:
         print('--retry repeats failed cells')
     if waiting:

@@ -194,7 +194,7 @@ def write_comparison(paths: Sequence[Path], out: Path | None) -> None:
             raise ValueError(f'--across: two grids are named {name}: rename a folder')
         grids[name] = read_report(path) if path.is_file() else summarise(path)
     found = compare_grids(grids)
-    rows, lines, changes = table(found), remarks(found), table_of_changes(found, [*grids])
+    rows, lines, changes = table(found), [*remarks(found), *dependent(grids)], table_of_changes(found, [*grids])
     print('\n'.join([format_table(rows, NUMERIC), '', *lines]))
     if changes:
         print(f'\n{format_table(changes, NUMERIC)}')
@@ -272,6 +272,17 @@ def remarks(found: Together) -> list[str]:
         *lines,
         f'ranks of {len(ranks.mean)} variants over {ranks.experiments} grids {differ}: Friedman p = {p_text(ranks.p)}; '
         f'mean ranks further apart than {ranks.critical_difference:.2f} differ (Nemenyi)',
+    ]
+
+
+def dependent(grids: Mapping[str, Summary]) -> list[str]:
+    """A line on the grids whose cells start from those of another one."""
+    names = [name for name, summary in grids.items() if summary.grid.facts.get('start_from')]
+    if not names:
+        return []
+    return [
+        f'cells of {", ".join(names)} start from cells of another grid: where that one is among these, its pairs count '
+        'twice; compare without them, too'
     ]
 
 

@@ -356,10 +356,15 @@ def forget_failures(cell: Cell) -> None:
         (cell.folder / name).unlink(missing_ok=True)
 
 
-def last_line(folder: Path) -> str:
-    """The line of a worker's output that says why it ended: its last error, or its last line."""
+def last_line(folder: Path, begin: int) -> str:
+    """The line of a worker's output that says why it ended: its last error, or its last line.
+
+    Args:
+        folder: Folder of the cell.
+        begin: Bytes of earlier attempts.
+    """
     path = folder / OUTPUT
-    lines = path.read_text(errors='replace').splitlines() if path.is_file() else []
+    lines = path.read_bytes()[begin:].decode(errors='replace').splitlines() if path.is_file() else []
     lines = [line.strip() for line in lines if line.strip()]
     errors = [line for line in lines[-50:] if re.match(r'error: ', line)]
     return printable((errors or lines or ['no output'])[-1].removeprefix('error: ')[:500])

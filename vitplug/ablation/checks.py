@@ -13,9 +13,10 @@ from vitplug.files.named import check_printable
 from vitplug.runs.checks import check_training
 from vitplug.runs.training_commands import choose_readers
 
+from .cells import read_cell_files
 from .grid import GridFile, Variant
 from .metrics import choose_metric
-from .records import GRID, read_object
+from .records import DONE, GRID, read_object
 from .summary import default_margin
 
 
@@ -90,6 +91,21 @@ def check_metric(out: Path, metric: str) -> None:
         raise ValueError(
             f'--out: {out} is the folder of another grid, which compares by {before["metric"]}, not {metric}: choose '
             'another one'
+        )
+
+
+def check_labels(out: Path, labels: Sequence[str]) -> None:
+    """Checks that no variant of a folder is left out whose results are there: p values count how many were compared.
+
+    Raises:
+        ValueError: If one is.
+    """
+    done = {cell['label'] for folder, cell in read_cell_files(out) if (folder / DONE).is_file()}
+    absent = [label for label in (read_earlier(out) or {}).get('labels', ()) if label in done and label not in labels]
+    if absent:
+        raise ValueError(
+            f'{out} has finished cells of {", ".join(absent)}, which the grid has no more, and p values are corrected '
+            'for all variants that were compared: name them again, choose another --out, or move their folders away'
         )
 
 

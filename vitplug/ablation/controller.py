@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vitplug.errors.stops import BadSample, CheckpointNotRead, NonFiniteLoss
+from vitplug.errors.stops import BadSample, CheckpointNotRead, NonFiniteLoss, NotWritten
 from vitplug.progress import StatusLine, spoken
 
-from .cells import Cell, begin_again, forget_failures, last_line, note_failure, remove_checkpoints
+from .cells import OUTPUT, Cell, begin_again, forget_failures, last_line, note_failure, remove_checkpoints
 from .engines.engine import Engine, Job, goes_on
 
 # A cell that ends this often in a row without a new checkpoint has failed.
@@ -33,12 +33,19 @@ class Running:
         job: Its job.
         begin: When it was started.
         checkpoint: State of its checkpoint at that time.
+        written: Bytes of its output at that time, of earlier attempts.
     """
 
     cell: Cell
     job: Job
     begin: float
     checkpoint: tuple | None
+    written: int = 0
+
+    @property
+    def reason(self) -> str:
+        """Why it ended, by its output."""
+        return last_line(self.cell.folder, self.written)
 
 
 @dataclass
@@ -49,11 +56,13 @@ class Outcome:
         done: The cells that are done, of earlier runs, too.
         failed: The cells that have failed.
         interrupted: True if a signal ended the run.
+        is_full: True if a cell ended because the disk is full; it goes on, and no other was started after it.
     """
 
     done: list[Cell] = field(default_factory=list)
     failed: list[Cell] = field(default_factory=list)
     interrupted: bool = False
+    is_full: bool = False
 
 
 class Controller:
@@ -104,8 +113,8 @@ class Controller:
         running: list[Running] = []
         with self._stoppable():
             self._attach(waiting, running)
-            while running or (waiting and not self.stopping):
-                while waiting and len(running) < self.engine.slots and not self.stopping:
+            while running or (waiting and self._starts_more):
+                while waiting and len(running) < self.engine.slots and self._starts_more:
                     running.append(self._start(waiting.popleft()))
                 for one in [one for one in running if self._has_ended(one, waiting)]:
                     running.remove(one)
@@ -114,6 +123,10 @@ class Controller:
                     self.sleep(INTERVAL)
         self.outcome.interrupted = self.stopping
         return self.outcome
+
+    @property
+    def _starts_more(self) -> bool:
+        return not (self.stopping or self.outcome.is_full)
 
     def _attach(self, waiting: deque[Cell], running: list[Running]) -> None:
         """Takes over jobs that an earlier controller left running."""
@@ -124,7 +137,9 @@ class Controller:
                 running.append(Running(cell, job, self.clock(), checkpoint_state(cell)))
 
     def _start(self, cell: Cell) -> Running:
-        return Running(cell, self.engine.submit(cell.folder), self.clock(), checkpoint_state(cell))
+        output = cell.folder / OUTPUT
+        written = output.stat().st_size if output.is_file() else 0
+        return Running(cell, self.engine.submit(cell.folder), self.clock(), checkpoint_state(cell), written)
 
     def _has_ended(self, one: Running, waiting: deque[Cell]) -> bool:
         """Looks at a job; a cell that goes on is put in front of those that wait."""
@@ -139,16 +154,20 @@ class Controller:
             self._finish(cell)
         elif goes_on(status) and (self.stopping or self._may_go_on(one)):
             waiting.appendleft(cell)
+        elif status == NotWritten.status:
+            self.outcome.is_full = True
+            waiting.appendleft(cell)
+            self.line.say(f'{cell}: stopped, and no other cell is started: {one.reason}')
         else:
-            self._fail(cell, status)
+            self._fail(one, status)
         return True
 
     def _may_go_on(self, one: Running) -> bool:
         cell = one.cell
         progress = checkpoint_state(cell) != one.checkpoint
-        ends = self.ends_in_a_row[cell.folder] = 1 if progress else self.ends_in_a_row.get(cell.folder, 0) + 1
+        ends = self.ends_in_a_row[cell.folder] = 0 if progress else self.ends_in_a_row.get(cell.folder, 0) + 1
         if ends < ENDS_WITHOUT_PROGRESS:
-            self.line.say(f'{cell}: stopped ({last_line(cell.folder)}); goes on')
+            self.line.say(f'{cell}: stopped ({one.reason}); goes on')
             return True
         return False
 
@@ -158,10 +177,10 @@ class Controller:
             remove_checkpoints(cell, self.keep)
         self.outcome.done.append(cell)
 
-    def _fail(self, cell: Cell, status: int) -> None:
-        note_failure(cell, last_line(cell.folder), status)
-        self.outcome.failed.append(cell)
-        self.line.say(f'{cell}: failed with exit status {status}: {last_line(cell.folder)}')
+    def _fail(self, one: Running, status: int) -> None:
+        note_failure(one.cell, one.reason, status)
+        self.outcome.failed.append(one.cell)
+        self.line.say(f'{one.cell}: failed with exit status {status}: {one.reason}')
 
     def _show(self, total: int, running: int, waiting: int) -> None:
         done, failed = len(self.outcome.done), len(self.outcome.failed)
@@ -181,7 +200,9 @@ class Controller:
         def stop(number, frame) -> None:
             self.stopping = True
 
-        handlers = {number: signal.signal(number, stop) for number in STOPPING}
+        # One that the process was told to ignore, as `nohup` does with SIGHUP, stays ignored.
+        heeded = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+        handlers = {number: signal.signal(number, stop) for number in heeded}
         try:
             yield
         finally:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from vitplug.runs.saving.folders import last_checkpoint
@@ -15,23 +15,27 @@ MEASURED = ('value', 'best', 'seconds', 'memory_mib', 'parameters', 'iterations'
 FOLDER = re.compile(rf'{CELLS}/[\w.+=-]+_seed\d+_[0-9a-f]{{{HASH_DIGITS}}}')
 
 
-def restore_cells(path: Path, out: Path, grid: GridFile, labels: Collection[str]) -> int:
+def restore_cells(
+    path: Path, out: Path, grid: GridFile, labels: Collection[str], hashes: Mapping[tuple[str, int], str]
+) -> int:
     """Writes the finished cells of a ``report.json`` into the folder of a grid, where they have not begun.
 
-    A report says nothing of data sets and checkpoints. Settings are compared when the cells of the grid are planned, by
-    the hash in the name of a cell's folder.
+    A report says nothing of data sets and checkpoints. Settings are compared by the hash in the name of a cell's
+    folder.
 
     Args:
         path: The report.
         out: Folder of the grid.
         grid: The grid; cells of other seeds are left out.
         labels: Its variants; cells of others are left out.
+        hashes: Of the cells that can be trained, by label and seed.
 
     Returns:
         How many cells were written.
 
     Raises:
-        ValueError: If there is no report, or it is of another grid or lacks the folder of a cell.
+        ValueError: If there is no report, or it is of another grid or of other settings, or lacks the folder of a cell;
+            then nothing is written.
     """
     from .report import read_report  # loads matplotlib, which takes a second
 
@@ -48,6 +52,12 @@ def restore_cells(path: Path, out: Path, grid: GridFile, labels: Collection[str]
         if not FOLDER.fullmatch(cell.folder):
             raise ValueError(
                 f'{path}: folder = {cell.folder!r} of {cell.label} with seed {cell.seed} is none of a cell'
+            )
+        code = cell.folder[-HASH_DIGITS:]
+        if code != hashes.get((cell.label, cell.seed), code):
+            raise ValueError(
+                f'--from-report: {path} is of a grid with other settings, by the hash of {cell.label} with seed '
+                f'{cell.seed}: choose the report of this grid'
             )
     missing = [cell for cell in done if not _has_begun(out / cell.folder)]
     for cell in missing:

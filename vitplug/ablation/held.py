@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,31 +10,33 @@ from mmengine.config import Config
 
 from vitplug.config.data_files import data_places
 from vitplug.config.parts import strings_in
-from vitplug.files.fingerprint import of_file, of_folder
+from vitplug.files.fingerprint import of_file, of_folder, of_names
 
 Held = Mapping[str, tuple[str, str]]
 """Absolute path and fingerprint by place in the config."""
 
-WEIGHTS = ('load_from', 'checkpoint', 'pretrained')
+WEIGHTS = re.compile(r'(^|\.)(load_from|checkpoint|pretrained|\w+_path)$')
 # Samples that a cell learns from and is measured by.
 SPLITS = ('train', 'val')
 
 
 def held_by(cfg: Config) -> dict[str, tuple[str, str]]:
-    """Paths and fingerprints of the data and checkpoints of a config that lie on this machine.
+    """Paths and fingerprints of the data and checkpoints of a config.
 
-    A folder is known by the names and sizes of its files, a file by its content.
+    A folder is known by the names and sizes of its files, a file by its content, and what lies elsewhere by its
+    address.
 
     Raises:
         OSError: If one cannot be read.
     """
     places = [*data_places(cfg, SPLITS), *((key, Path(text)) for key, text in _weights(cfg))]
-    return {key: (os.path.abspath(path), _fingerprint(os.path.abspath(path))) for key, path in places if path.exists()}
+    held = {key: (os.path.abspath(path), _fingerprint(os.path.abspath(path))) for key, path in places if path.exists()}
+    return held | {key: (text, of_names([text])) for key, text in _weights(cfg) if '://' in text}
 
 
 def _weights(cfg: Config) -> list[tuple[str, str]]:
     parts = {name: cfg.get(name) for name in ('load_from', 'model')}
-    return [(key, text) for key, text in strings_in(parts) if key.rpartition('.')[2] in WEIGHTS and text]
+    return [(key, text) for key, text in strings_in(parts) if WEIGHTS.search(key) and text]
 
 
 @functools.cache

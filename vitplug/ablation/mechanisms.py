@@ -8,6 +8,7 @@ adjusted for the number of claims.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,11 @@ class Model:
         return tuple(plug['type'].removeprefix('vitplug.') for plug in listed_plugs(text))
 
     @property
+    def axes(self) -> Mapping[str, object]:
+        """The settings in which variants of the grid differ besides their plugs."""
+        return read_object(self.folder / CELL).get('axes') or {}
+
+    @property
     def trained(self) -> Path | None:
         """The last checkpoint of the cell, None if it keeps none."""
         found = last_checkpoint(self.folder)
@@ -100,7 +106,14 @@ def measure(model: Model, names: Sequence[str], out: Path, num: int) -> dict[str
     cfg = read_config(str(model.folder / CONFIG))
     subject = Subject.read(MODEL, cfg, str(checkpoint), None, False)
     usable, _ = check_images([subject], find_images(cfg, 'val', num))
-    with open_store(out / 'measured', identity([subject], usable)) as store:
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(open_store(out / 'measured', identity([subject], usable)))
+        except FileExistsError as error:
+            raise ValueError(
+                f'--mechanisms: {out / "measured"} is of other images, or of another checkpoint or version: take as '
+                'many images as before, or remove that folder to measure again'
+            ) from error
         jobs, _ = plan([MEASURES[name] for name in names], [subject], store)
         run(jobs, [subject], usable, store)
         return {
@@ -135,14 +148,14 @@ def look_for_mechanisms(folder: Path, num: int = IMAGES) -> None:
     out, rows = folder / FOLDER, []
     needed: dict[Model, dict[str, None]] = {}
     for label, claim in wanted:
-        for model in _needed(claim, label, models, grid.baseline):
+        for model in [*models[label].values(), *(_reference(claim, label, models) or {}).values()]:
             needed.setdefault(model, {})[claim.measure] = None
     numbers = {}
     for count, (model, names) in enumerate(needed.items(), 1):
         print(f'{count} of {len(needed)}: {model.folder.name}{" at its start" if model.is_start else ""}', flush=True)
         numbers[model] = measure(model, list(names), out, num)
     for label, claim in wanted:
-        rows += _rows(claim, label, models, grid.baseline, numbers)
+        rows += _rows(claim, label, models, numbers)
     _write(rows, out, num)
 
 
@@ -167,9 +180,20 @@ def _trained(folder: Path, grid: Grid) -> dict[str, dict[int, Model]]:
         )
     if without:
         print(f'left out, without a checkpoint: {", ".join(without)}')
-    if found and grid.baseline not in found:
-        print(f'no rows against the baseline: {grid.baseline} has no finished cell with a checkpoint')
+    plain = [label for label in found if _plain(label, found) == label]
+    alone = [label for label in found if not _plain(label, found)]
+    if alone:
+        print(
+            f'no rows against the plain model: {", ".join(alone)}: no finished cell with a checkpoint has the same '
+            f'settings without plugs (there are {", ".join(plain) or "none"})'
+        )
     return found
+
+
+def _plain(label: str, models: Mapping[str, Mapping[int, Model]]) -> str | None:
+    """The variant without plugs and with the same other settings, which tells what the plug alone has changed."""
+    first = {other: next(iter(by_seed.values())) for other, by_seed in models.items()}
+    return next((other for other, one in first.items() if not one.plugs and one.axes == first[label].axes), None)
 
 
 def _claims_of(models: Mapping[str, Mapping[int, Model]]) -> list[tuple[str, Claim]]:
@@ -178,22 +202,17 @@ def _claims_of(models: Mapping[str, Mapping[int, Model]]) -> list[tuple[str, Cla
     return [(label, claim) for claim in CLAIMS for label, own in plugs.items() if own == (claim.plug,)]
 
 
-def _needed(claim: Claim, label: str, models: Mapping[str, Mapping[int, Model]], baseline: str) -> list[Model]:
-    """The models that a row is of."""
-    return [*models[label].values(), *(_reference(claim, label, models, baseline) or {}).values()]
-
-
-def _reference(claim: Claim, label: str, models, baseline: str) -> dict[int, Model] | None:
+def _reference(claim: Claim, label: str, models: Mapping[str, Mapping[int, Model]]) -> Mapping[int, Model] | None:
     if claim.against is Against.ZERO:
         return None
     if claim.against is Against.START:
         return {seed: Model(model.folder, seed, is_start=True) for seed, model in models[label].items()}
-    return dict(models.get(baseline, {}))
+    return models.get(_plain(label, models), {})
 
 
-def _rows(claim: Claim, label: str, models, baseline: str, numbers: Mapping[Model, Mapping[str, Numbers]]) -> list[Row]:
+def _rows(claim: Claim, label: str, models, numbers: Mapping[Model, Mapping[str, Numbers]]) -> list[Row]:
     """The row of a claim; none where a model has no such values, such as a fixed Lambda, or no seed has both."""
-    reference = _reference(claim, label, models, baseline)
+    reference = _reference(claim, label, models)
 
     def of(by_seed: Mapping[int, Model]) -> dict[int, Numbers]:
         return {seed: numbers[one][claim.measure] for seed, one in by_seed.items() if claim.measure in numbers[one]}

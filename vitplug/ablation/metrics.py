@@ -11,7 +11,9 @@ from vitplug.config.parts import as_list
 from vitplug.runs.hooks import validation_loss
 
 # What metrics of the libraries have in their names, the first of those that are better when smaller.
-SMALLER = re.compile(r'loss|error|perplexity|mmr|rmse|(?<![a-z])m[as]e(?![a-z])|(abs|sq)_rel|silog|log10')
+SMALLER = re.compile(
+    r'loss|error|perplexity|mmr|rmse|(?<![a-z])(m[as]e|err|fpr|dist)(?![a-z])|(abs|sq)_rel|silog|log10'
+)
 GREATER = re.compile(r'acc|top\d|precision|recall|f1|fscore|iou|dice|(?<![a-z])m?a[pr](?![a-z])|(?<![a-z])pq(?![a-z])')
 
 

@@ -41,12 +41,21 @@ def estimate(cfg: Config) -> Estimate:
 
     Args:
         cfg: The config of a variant.
+
+    Raises:
+        ValueError: If a loader gives no batch.
     """
     init_default_scope(cfg.default_scope)
     with silence_logs():
         model = MODELS.build(model_settings(cfg)).to(get_device())
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
         train, val = (Runner.build_dataloader(_in_process(cfg[f'{split}_dataloader'])) for split in ('train', 'val'))
+        for name, loader in (('train_dataloader', train), ('val_dataloader', val)):
+            if not len(loader):
+                raise ValueError(
+                    f'{cfg.filename}: {name} gives no batch: it has {len(loader.dataset)} images, less than its '
+                    'batch_size, and drop_last leaves them out'
+                )
         model.train()
         iteration = _mean_time(_batches(train), lambda batch: model.train_step(batch, wrapper))
         model.eval()

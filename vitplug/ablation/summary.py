@@ -149,7 +149,8 @@ def summary_of(grid: Grid, cells: Sequence[Cell]) -> Summary:
 
 def points_per_unit(metric: str) -> float:
     """100 for metrics that are shares of one, 1 for all others."""
-    return 100.0 if metric.startswith(SHARES) else 1.0
+    is_share = metric.startswith(SHARES) or metric.rpartition('/')[2].startswith(('bbox_mAP', 'segm_mAP'))
+    return 100.0 if is_share else 1.0
 
 
 def default_margin(metric: str) -> float | None:
