@@ -17,7 +17,19 @@ ROOT = Path(__file__).resolve().parents[1] / 'vitplug'
 
 # From low to high. A package imports lower rows alone: nothing beside it and nothing above it.
 ROWS = (
-    ('chatter', 'commands', 'compat', 'files', 'progress', 'registry', 'stacks', 'statistics', 'tables', 'threads'),
+    (
+        'chatter',
+        'commands',
+        'compat',
+        'files',
+        'progress',
+        'registry',
+        'spelling',
+        'stacks',
+        'statistics',
+        'tables',
+        'threads',
+    ),
     ('attention', 'nodes', 'setup_step'),
     ('plugs',),
     ('config', 'hosting'),

@@ -46,7 +46,7 @@ def test_plugs_of_a_text(text, plugs):
         ('os.system("x")', 'no plug'),
         ('cb(layers=open("x"))', 'plain value'),
         ('cb(layers={[]: 1})', 'plain value'),
-        ('gabb', 'did you mean gab'),
+        ('gabb', "did you mean 'gab'"),
         ('none+cb', 'stands alone'),
         ('residual(alpha=0.5, alpha=1)', 'alpha occurs twice'),
         ('residual(type="cb")', 'the name before the bracket is the type'),

@@ -4,7 +4,6 @@ Slow imports stand in functions: wrong options are refused at once, even before 
 """
 
 import argparse
-import difflib
 import heapq
 import json
 import os
@@ -20,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 
 from vitplug.progress import StatusLine, spoken
+from vitplug.spelling import hint
 from vitplug.tables import format_table
 from vitplug.threads import cores, thread_variables
 
@@ -154,9 +154,8 @@ def tasks_named(text: str) -> tuple[Task, ...]:
     names = re.findall(r'[^\s,]+', text)
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f'; did you mean {close[0]!r}?' if close else ''
-            raise argparse.ArgumentTypeError(f'{name!r} is no task: expected {", ".join(known)}{hint}')
+            near = hint(name, known)
+            raise argparse.ArgumentTypeError(f'{name!r} is no task: expected {", ".join(known)}{near}')
     if not names:
         raise argparse.ArgumentTypeError(f'{text!r} names no task: expected {", ".join(known)}')
     return tuple(task for task in TASKS if task.name in names)

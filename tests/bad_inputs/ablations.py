@@ -36,7 +36,7 @@ ROWS = rows({
     'ablate.py tiny.py --plugs none {}': {
         'ablation of an unknown plug':
             ('gabb --out grid',
-             r"--plugs: 'gabb' in 'gabb' is unknown: choose from none, .*broad, .*did you mean gab\?"),
+             r"--plugs: 'gabb' in 'gabb' is unknown: choose from none, .*broad, .*did you mean 'gab'\?"),
         'ablation of plugs that cannot be read':
             ("'gab+' --out grid", r"--plugs: 'gab\+' cannot be read: expected a text such as"),
         'ablation of a plug with an unknown argument':
@@ -68,9 +68,9 @@ ROWS = rows({
         'ablation by a metric that no validation gives':
             ('--metric accuracy/top2',
              r"--metric: no validation gives 'accuracy/top2'; there are accuracy/top1, loss/cross_entropy; "
-             r'did you mean accuracy/top1\?'),
+             r"did you mean 'accuracy/top1'\?"),
         'ablation against an unknown baseline':
-            ('--baseline non', r"--baseline: 'non' is none of the variants none, cb; did you mean none\?"),
+            ('--baseline non', r"--baseline: 'non' is none of the variants none, cb; did you mean 'none'\?"),
         'ablation on no jobs': ('--jobs 0', r'--jobs 0: expected at least 1'),
         'ablation with an option of another engine':
             ('--engine ray --partition gpu',
@@ -112,7 +112,7 @@ ROWS = rows({
     },
     'ablate.py grid.py --out grid': {
         'grid file with an unknown name':
-            (r'grid\.py: seed is unknown: choose from base, axes, .*; did you mean seeds\?', grid('seed = 3')),
+            (r"grid\.py: seed is unknown: choose from base, axes, .*; did you mean 'seeds'\?", grid('seed = 3')),
         'grid file with an axis without values':
             (r'grid\.py: axes: optim_wrapper\.optimizer\.lr has no values',
              grid("axes = {'optim_wrapper.optimizer.lr': []}")),

@@ -339,7 +339,7 @@ ROWS = rows({
     'new_experiment.py --task classification --base tiny.py --out my.py --data data {}': {
         'experiment with a plug of another name':
             ('--plugs gap',
-             r"--plugs: 'gap' in 'gap' is unknown: choose from none, .*, broad, .*did you mean gab\?"),
+             r"--plugs: 'gap' in 'gap' is unknown: choose from none, .*, broad, .*did you mean 'gab'\?"),
         'experiment with a plug twice': ('--plugs gab,gab', r'GaussianAttentionBias.*more than once'),
         'experiment of no epochs': ('--epochs 0', r'--epochs 0: expected at least 1'),
         'experiment with a batch of all images and more':

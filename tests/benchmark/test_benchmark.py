@@ -194,7 +194,7 @@ def test_plugs_of_a_command_are_measured(tmp_path, monkeypatch, capsys):
     ]
     with pytest.raises(SystemExit):
         benchmark_command.main(['--plugs', 'gat', '--out', str(tmp_path)])
-    assert 'did you mean gate?' in capsys.readouterr().err
+    assert "did you mean 'gate'?" in capsys.readouterr().err
 
 
 def tiny_vit(plugs):

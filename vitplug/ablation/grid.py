@@ -1,7 +1,6 @@
 """What an ablation compares: a base config, axes of settings, plugs and seeds."""
 
 import ast
-import difflib
 import itertools
 import math
 import os
@@ -22,6 +21,7 @@ from vitplug.config.keys import check_key, settings_of_class
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.plugs.text import NONE, label_of, parse_plugs
+from vitplug.spelling import hint
 
 from .records import GRID, read_object
 
@@ -141,9 +141,7 @@ def read_grid_file(path: Path) -> GridFile:
     known = [entry.name for entry in fields(GridFile)]
     for name in entries:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f'; did you mean {close[0]}?' if close else ''
-            raise ValueError(f'{path}: {name} is unknown: choose from {", ".join(known)}{hint}')
+            raise ValueError(f'{path}: {name} is unknown: choose from {", ".join(known)}{hint(name, known)}')
     base = entries.pop('base')
     if not isinstance(base, str):
         raise ValueError(f'{path}: base = {base!r}: expected the path of a config')
@@ -288,9 +286,8 @@ def baseline_of(grid: GridFile, labels: Sequence[str]) -> str:
         plain = [label for label in labels if label == NONE or label.startswith(f'{NONE}, ')]
         return (plain or labels)[0]
     if grid.baseline not in labels:
-        close = difflib.get_close_matches(grid.baseline, labels, n=1)
-        hint = f'; did you mean {close[0]}?' if close else ''
-        raise ValueError(f'--baseline: {grid.baseline!r} is none of the variants {", ".join(labels)}{hint}')
+        near = hint(grid.baseline, labels)
+        raise ValueError(f'--baseline: {grid.baseline!r} is none of the variants {", ".join(labels)}{near}')
     return grid.baseline
 
 

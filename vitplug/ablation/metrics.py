@@ -1,6 +1,5 @@
 """The metrics that the evaluators of a config give, without running one."""
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -9,6 +8,7 @@ from mmengine.config import Config
 
 from vitplug.config.parts import as_list
 from vitplug.runs.hooks import validation_loss
+from vitplug.spelling import hint
 
 # What metrics of the libraries have in their names, the first of those that are better when smaller.
 SMALLER = re.compile(
@@ -90,9 +90,7 @@ def choose_metric(cfg: Config, metric: str | None) -> str:
     if metric is None:
         return names[0]
     if metric not in names and not unknown:
-        close = difflib.get_close_matches(metric, names, n=1)
-        hint = f'; did you mean {close[0]}?' if close else ''
-        raise ValueError(f'--metric: no validation gives {metric!r}; there are {", ".join(names)}{hint}')
+        raise ValueError(f'--metric: no validation gives {metric!r}; there are {", ".join(names)}{hint(metric, names)}')
     return metric
 
 

@@ -1,11 +1,11 @@
 """Reading a host's settings: architecture, indices of outputs, frozen stages, settings of single blocks."""
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from vitplug.plugs.checks import check_choice, check_integer
+from vitplug.spelling import hint
 
 # Most blocks, heads and channels: typing errors beyond that would fill the memory or overflow.
 MOST = 100_000
@@ -35,8 +35,7 @@ def choose_arch(
     known = next(iter(zoo.values()))
     for name in arch:
         if name not in known and name not in keys:
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f'; did you mean {close[0]!r}?' if close else f'; expected the keys {sorted(keys)}'
+            advice = hint(name, known) or f'; expected the keys {sorted(keys)}'
             raise ValueError(f'arch: nothing reads {name!r}{advice}')
     _check_arch(arch, known, may_be_0)
     return arch

@@ -1,7 +1,6 @@
 """Names in a config: those that something reads, and slips, which would leave a default in force without a word."""
 
 import ast
-import difflib
 import inspect
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +13,8 @@ from mmengine.registry import Registry, init_default_scope
 from mmengine.runner import Runner
 from mmengine.runner.utils import set_random_seed
 from mmengine.utils.dl_utils import set_multi_processing
+
+from vitplug.spelling import hint
 
 from .parts import defaults_of, registered
 
@@ -43,12 +44,6 @@ SCHEMAS = {
 _GIVEN_BY_MMENGINE = ('self', 'args', 'kwargs', 'params')
 # A name so close to another one is a slip of it.
 CLOSE = 0.8
-
-
-def hint(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
-    """``'; did you mean ...?'`` with the nearest of some names; '' if none is near."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f'; did you mean {close[0]!r}?' if close else ''
 
 
 # --- settings of grids and command lines ---

@@ -1,11 +1,11 @@
 """From the ``plugs`` argument of a model to plugs."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vitplug.plugs import PLUG_TYPES, Plug
 from vitplug.plugs.text import label_of, listed_plugs, text_of
+from vitplug.spelling import hint
 
 #: The plugs of vitplug, by the names of their classes.
 TYPES = {plug.__name__: plug for plug in PLUG_TYPES}
@@ -70,9 +70,8 @@ def _build_plug(cfg: Mapping, find: Callable[[str], type | None], known: Callabl
     name = cfg['type']
     plug_class = name if isinstance(name, type) else find(str(name))
     if not inspect.isclass(plug_class) or not issubclass(plug_class, Plug):
-        close = difflib.get_close_matches(str(name), known(), n=1)
-        hint = f'; did you mean {close[0]}?' if close else ''
-        raise ValueError(f'plugs: type={name!r} is no plug; choose from {sorted(known())}{hint}')
+        near = hint(str(name), known())
+        raise ValueError(f'plugs: type={name!r} is no plug; choose from {sorted(known())}{near}')
     allowed = list(inspect.signature(plug_class).parameters)
     unknown = sorted(set(settings) - set(allowed))
     if unknown:

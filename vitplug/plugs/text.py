@@ -2,11 +2,11 @@
 ``gab+residual(alpha=0.25)``."""
 
 import ast
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..spelling import hint
 from . import PLUG_TYPES
 
 NONE = 'none'
@@ -133,7 +133,6 @@ def _type(name: str, text: str) -> str:
     if name == NONE:
         raise ValueError(f'{NONE!r} beside other plugs in {text}: it stands alone, for the plain backbone')
     if name.islower():
-        close = difflib.get_close_matches(name, [*SHORT_NAMES, NONE], n=1)
-        hint = f'; did you mean {close[0]}?' if close else ''
-        raise ValueError(f'{name!r} in {text} is unknown: choose from {NONE}, {", ".join(SHORT_NAMES)}{hint}')
+        near = hint(name, [*SHORT_NAMES, NONE])
+        raise ValueError(f'{name!r} in {text} is unknown: choose from {NONE}, {", ".join(SHORT_NAMES)}{near}')
     return name

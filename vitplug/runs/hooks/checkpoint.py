@@ -12,12 +12,12 @@ from mmengine.dist import all_reduce, is_main_process
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 from torch.nn.parallel import DistributedDataParallel
 
-from vitplug.config.keys import hint
 from vitplug.errors.full_disks import free_space
 from vitplug.errors.stops import CheckpointNotWritten
 from vitplug.files.atomic import AtomicBackend, identity, remove_folder, remove_partial_files
 from vitplug.files.named import is_sharded
 from vitplug.registry import HOOKS
+from vitplug.spelling import hint
 
 from ..processes import any_process
 from ..saving.checkpoint_checks import bare_model, check_checkpoint
