@@ -193,7 +193,7 @@ def test_command(grid):
     assert before == {path: path.stat().st_mtime_ns for path in (grid / 'grid/mechanisms').rglob('*.npz')}
     assert json.loads((grid / 'grid/mechanisms/mechanisms.json').read_text()) == found
     # Other images are another measurement.
-    said = bad_inputs.run_to(2, 'ablate.py grid --mechanisms 5', grid).err
+    said = bad_inputs.run_to(2, 'ablate.py grid --mechanisms 3', grid).err
     assert 'take as many images as before, or remove that folder' in said
     # A cell without its checkpoint, as one that is taken from a report, is left out and named.
     lost = cell_folder(grid / 'grid', 'gab', 1)

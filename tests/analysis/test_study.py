@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -717,12 +718,13 @@ def test_edits_of_a_segmentor_with_a_sliding_window(digits, tmp_path, monkeypatc
         assert f'--edit {name}: does not apply to the model: it takes tokens of whole images' in said
     analyze(tmp_path, f'{arguments} --edit head-zero')
     found = results_in(tmp_path / 'out')
-    cfg = read_config(SEGMENTATION)
+    cfg = read_config(str(SEGMENTATION))
     subject = Subject.read('model', cfg, str(tmp_path / 'vit.pth'), 'cpu', False)
     expected = []
     for path in found['images']['files']:
         image = subject.load(Path(path)).inputs
-        crops = [image[..., y : y + 96, x : x + 96] for y in (0, 32) for x in (0, 32)]
+        ends = [dict.fromkeys(min(start + 96, side) for start in range(0, side, 32)) for side in image.shape[-2:]]
+        crops = [image[..., bottom - 96 : bottom, right - 96 : right] for bottom, right in product(*ends)]
         with torch.no_grad():
             before = [out for crop in crops for out in subject.backbone(crop)]
             edits = {'heads': {1: zero(heads=[0])}}
