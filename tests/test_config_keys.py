@@ -153,3 +153,19 @@ def test_empty_type_is_named(tmp_path):
     (tmp_path / 'a.py').write_text("model = dict(type='ImageClassifier', backbone=dict(type=''))\n")
     with pytest.raises(ValueError, match=r"model\.backbone\.type = '': expected the name of a class"):
         read_config(str(tmp_path / 'a.py'))
+
+
+def test_plugs_of_a_backbone_that_takes_none(tmp_path):
+    path = tmp_path / 'stock.py'
+    base = "_base_ = 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py'"
+    path.write_text(f"{base}\nmodel = dict(backbone=dict(plugs='gab'))\n")
+    with pytest.raises(ValueError, match=r"backbone 'SwinTransformer' takes no plugs: choose one of vitplug, such as"):
+        read_config(str(path))
+
+
+def test_module_of_a_config_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / 'module_with_a_slip.py').write_text('from vitplug.plugs import Plugg')
+    (tmp_path / 'own.py').write_text("custom_imports = dict(imports=['module_with_a_slip'])")
+    with pytest.raises(ValueError, match=r"cannot import name 'Plugg' from 'vitplug\.plugs'.*PYTHONPATH=\."):
+        read_config(str(tmp_path / 'own.py'))

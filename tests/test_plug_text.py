@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitplug.config.reading import read_config
+from vitplug.hosting import build_plugs
 from vitplug.plugs import ContextBroadcast, GaussianAttentionBias, ResidualAttention
 from vitplug.plugs.text import SHORT_NAMES, label_of, parse_plugs, text_of
+from vitplug.registry import PLUGS
 from vitplug.runs.options import test_config as config_of_test
 from vitplug.runs.options import test_parser as parser_of_test
 from vitplug.runs.options import train_config, train_parser
@@ -83,6 +85,21 @@ def test_python_takes_all_forms(plugs):
     expected = vit(plugs=[GAB, RESIDUAL])
     model = vit(plugs=plugs)
     assert model.plug_summary == expected.plug_summary and model.state_dict().keys() == expected.state_dict().keys()
+
+
+def test_a_registered_plug_is_found_by_its_name():
+    """As `vitplug.plug_in` looks for plugs, without OpenMMLab."""
+
+    class Named(ContextBroadcast):
+        name = 'named'
+
+    with pytest.raises(ValueError, match=r"type='Named' is no plug"):
+        build_plugs(['Named'])
+    PLUGS.register_module(module=Named)
+    try:
+        assert [type(plug) for plug in build_plugs('Named+cb')] == [Named, ContextBroadcast]
+    finally:
+        PLUGS.module_dict.pop('Named')
 
 
 def test_a_plug_of_two_models_is_not_shared():

@@ -16,8 +16,8 @@ from PIL import Image
 from vitplug.ablation.grid import make_variants, read_grid_file
 from vitplug.ablation.mechanism_claims import CLAIMS
 from vitplug.ablation.mechanism_rows import as_json, row_of
-from vitplug.ablation.metrics import choose_metric
 from vitplug.ablation.report import read_report, write_report
+from vitplug.runs.metrics import choose_metric
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / 'docs' / 'evidence'

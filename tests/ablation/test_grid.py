@@ -38,12 +38,13 @@ from vitplug.ablation.grid import (
     read_grid_json,
     seeds_of,
 )
-from vitplug.ablation.metrics import choose_metric, greater_is_better
 from vitplug.ablation.probe import count_steps, estimate
 from vitplug.ablation.records import Grid, read_cells, read_grid
+from vitplug.ablation.worker import cell_config as config_of_worker
 from vitplug.config.keys import check_key
 from vitplug.config.reading import read_config
 from vitplug.plugs import ContextBroadcast
+from vitplug.runs.metrics import choose_metric, greater_is_better
 
 DIGITS = Path(__file__).parents[2] / 'configs' / 'digits'
 VIT = str(DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py')
@@ -369,6 +370,16 @@ def test_config_of_a_cell_is_its_config(tmp_path):
     again = read_config(str(tmp_path / 'own.py'))
     assert content_hash(again)[:10] == cell.hash and again.randomness.seed == 3
     assert again.to_dict() == cell.cfg.to_dict()
+
+
+def test_cell_without_workers_is_trained_as_a_training_is(tmp_path):
+    """torch refuses settings of workers where there are none."""
+    options = {'train_dataloader.num_workers': 0}
+    [cell] = cells_of(tmp_path, options=options, seeds=[0])
+    write_cell(cell, '')
+    grid = GridFile(VIT, metric='accuracy/top1', baseline='base', greater_is_better=True)
+    write_json(tmp_path / 'grid.json', grid_content(grid, [cell.variant], 'x'))
+    assert 'persistent_workers' not in config_of_worker(cell.folder).train_dataloader
 
 
 def test_config_of_a_cell_with_numbers_that_are_not_finite(tmp_path):

@@ -57,7 +57,7 @@ ROWS = rows({
     },
     'ablate.py child.py --plugs none cb --out grid': {
         'ablation of plugs that a host refuses':
-            (r"child\.py: its backbone 'ResNet' takes no plugs: choose a config with one of vitplug",
+            (r"child\.py: its backbone 'ResNet' takes no plugs: choose one of vitplug",
              host("type='ResNet', depth=18")),
         'ablation of a config without validation':
             (r'child\.py: has no validation', child('val_dataloader = val_cfg = val_evaluator = None')),

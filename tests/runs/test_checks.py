@@ -14,6 +14,7 @@ from vitplug.config import checks as config_checks
 from vitplug.files import named
 from vitplug.files.annotations import read_json
 from vitplug.runs.checks import check_testing, check_training, data, environment, settings
+from vitplug.runs.metrics import check_save_best
 from vitplug.tasks import check_scope
 
 
@@ -25,6 +26,38 @@ def write(path, content='x'):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     return path
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize('interval', [0, -1, 1.5, None, True])
+def test_interval_of_validations(interval):
+    settings.check_validations(config(train_cfg=dict(val_interval=2)))
+    settings.check_validations(config(train_cfg=dict(max_epochs=1)))
+    with pytest.raises(ValueError, match=rf'train_cfg\.val_interval = {interval}: expected a whole number from 1 on'):
+        settings.check_validations(config(train_cfg=dict(val_interval=interval)))
+
+
+@pytest.mark.parametrize(
+    ('evaluator', 'good', 'wrong', 'there'),
+    [
+        (dict(type='Accuracy'), 'accuracy/top1', 'mIoU', 'accuracy/top1'),
+        (dict(type='mmseg.IoUMetric'), ['mIoU', 'aAcc'], ['mIoU', 'mIou'], "aAcc; did you mean 'mIoU'"),
+        (dict(type='CocoMetric', metric=['bbox', 'segm']), 'coco/segm_mAP_50', 'bbox_mAP', 'coco/bbox_mAP'),
+    ],
+)
+def test_metric_of_the_best_checkpoint(evaluator, good, wrong, there):
+    def best(name, one=evaluator):
+        return config(val_evaluator=one, default_hooks=dict(checkpoint=dict(save_best=name)))
+
+    for name in (good, 'auto', None):
+        check_save_best(best(name))
+    with pytest.raises(ValueError, match=rf'checkpoint\.save_best = .*: no validation gives it; there are .*{there}'):
+        check_save_best(best(wrong))
+    # Of these the names are not known.
+    check_save_best(best('mine', dict(type='MyMetric')))
+    check_save_best(best('coco/AR@100', dict(type='CocoMetric', metric='proposal')))
 
 
 # --- files named on the command line ---

@@ -179,6 +179,8 @@ def coco(path, annotations, **more):
         (dict(bbox=[1, 1, 0, 4]), NOTE, 'narrower'),
         (dict(bbox=[1, 1, 4, -4]), NOTE, 'narrower'),
         (dict(bbox=[20, 1, 4, 4]), NOTE, 'outside of its image'),
+        (dict(bbox=[4, 4, 9, 8]), NOTE, 'reaches out of its image'),
+        (dict(bbox=[-2, 4, 4, 4]), NOTE, 'reaches out of its image'),
         (dict(area=0), NOTE, 'area of zero'),
         (dict(segmentation=[[0, 0, 4, 4]]), NOTE, 'less than three points'),
         (dict(segmentation=[[0, 0, 4, 4, 0, 4, 2]]), NOTE, 'half a point'),
@@ -197,7 +199,7 @@ def test_annotations(tmp_path, entry, severity, word):
 
 
 def test_whole_coco_files(tmp_path):
-    assert coco(tmp_path / 'a.json', [{}]) == []
+    assert coco(tmp_path / 'a.json', [{}, dict(bbox=[0, 0, 13, 9])]) == []
     assert kinds(coco(tmp_path / 'a.json', [{}, dict(id=0)])) == ['ids that occur more than once']
     assert 'images without annotations' in kinds(coco(tmp_path / 'a.json', []), NOTE)[0]
 

@@ -453,6 +453,11 @@ def third_object(folder, **changes):
 
 # Others are cases of tests/bad_inputs.
 REFUSED = {
+    'masks of one class': (
+        'segmentation',
+        lambda folder: roads(folder, values=(0, 255)),
+        r'masks have the labels 0 and 255 alone, e\.g\. .*_mask\.png, .*: write 1 in place of 255',
+    ),
     'no folder': ('detection', lambda folder: None, r'no such data folder: data'),
     'no splits': (
         'classification',

@@ -22,6 +22,7 @@ from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.errors.stops import Interrupted, NotWritten
 from vitplug.files.named import check_config_file
 from vitplug.progress import StatusLine, spoken
+from vitplug.runs.metrics import choose_metric, greater_is_better
 from vitplug.runs.saving.lock import locked
 from vitplug.stacks import installed
 from vitplug.tables import format_table
@@ -52,7 +53,6 @@ from .grid import (
     read_grid_json,
     seeds_of,
 )
-from .metrics import choose_metric, greater_is_better
 from .probe import estimate
 from .records import GRID
 from .starts import Starts, check_starts, find_starts

@@ -11,11 +11,11 @@ from vitplug.analysis.costs import build_model
 from vitplug.config.checks import check_parts, check_types
 from vitplug.files.named import check_printable
 from vitplug.runs.checks import check_training
+from vitplug.runs.metrics import choose_metric
 from vitplug.runs.training_commands import choose_readers
 
 from .cells import read_cell_files
 from .grid import GridFile, Variant
-from .metrics import choose_metric
 from .records import DONE, GRID, read_object
 from .summary import default_margin
 

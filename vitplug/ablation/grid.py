@@ -16,8 +16,7 @@ from typing import Any
 from mmengine.config import Config
 
 from vitplug.backbones.plug_configs import build_plugs, plugs_text
-from vitplug.commands import call
-from vitplug.config.keys import check_key, settings_of_class
+from vitplug.config.keys import check_key, check_takes_plugs
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.plugs.text import NONE, label_of, parse_plugs
@@ -310,11 +309,7 @@ def _check_takes_plugs(base: Config) -> None:
     backbone = (base.get('model') or {}).get('backbone')
     if not isinstance(backbone, Mapping):
         raise ValueError(f'{base.filename}: its model has no backbone that could take plugs')
-    if 'plugs' not in settings_of_class(backbone, base.default_scope):
-        raise ValueError(
-            f'{base.filename}: its backbone {backbone.get("type")!r} takes no plugs: choose a config with one of '
-            f'vitplug, such as vitplug.VisionTransformer (`{call("new")}` converts stock ones)'
-        )
+    check_takes_plugs(backbone, base)
 
 
 def short_ends(names: Iterable[str], separator: str) -> dict[str, str]:

@@ -74,7 +74,7 @@ def cell_config(folder: Path, launcher: str = 'none'):
     """
     from vitplug.config.parts import as_list
     from vitplug.config.reading import read_config
-    from vitplug.runs.options import RunConfig
+    from vitplug.runs.options import RunConfig, fit_workers
     from vitplug.runs.saving.folders import AUTO
 
     from .cells import CONFIG
@@ -89,6 +89,7 @@ def cell_config(folder: Path, launcher: str = 'none'):
 
     grid = read_grid(folder.parents[1])
     cfg = CellConfig.of(read_config(str(folder / CONFIG)))
+    fit_workers(cfg)
     recorder = dict(
         type=f'vitplug.{CellRecorder.__name__}', metric=grid.metric, greater_is_better=grid.greater_is_better
     )

@@ -14,6 +14,7 @@ from mmengine.runner import Runner
 from mmengine.runner.utils import set_random_seed
 from mmengine.utils.dl_utils import set_multi_processing
 
+from vitplug.commands import call
 from vitplug.spelling import hint
 
 from .parts import defaults_of, registered
@@ -109,6 +110,19 @@ def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
     kind = next((one for one in classes if one is not None), None)
     names = [*inspect.signature(kind.__init__).parameters, *defaults_of(kind)] if inspect.isclass(kind) else []
     return [name for name in names if name not in _GIVEN_BY_MMENGINE]
+
+
+def check_takes_plugs(backbone: Mapping, cfg: Config) -> None:
+    """Checks that a backbone takes plugs.
+
+    Raises:
+        ValueError: names the config, the backbone and what to do.
+    """
+    if 'plugs' not in settings_of_class(backbone, cfg.default_scope):
+        raise ValueError(
+            f'{cfg.filename}: its backbone {backbone.get("type")!r} takes no plugs: choose one of vitplug, such as '
+            f"type='vitplug.VisionTransformer' (`{call('new')}` converts stock configs)"
+        )
 
 
 # --- config files ---

@@ -2,6 +2,7 @@
 
 import errno
 import tempfile
+from collections.abc import Mapping
 
 from mmengine.config import Config
 
@@ -11,7 +12,7 @@ from vitplug.files.readers import check_yaml_growth
 from vitplug.plugs.text import listed_plugs
 
 from .checks import check_depth, check_parts, check_places_of_plugs, check_types
-from .keys import check_key, check_names, check_schemas
+from .keys import check_key, check_names, check_schemas, check_takes_plugs
 from .paths import config_file, find_by_name
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
@@ -43,7 +44,10 @@ def read_config(path: str, options: dict | None = None) -> Config:
     except OSError as error:
         raise _unreadable(path, error) from error
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
-        reason = str(error).partition(', the current sys.path')[0]
+        reason, separator, _ = str(error).partition(', the current sys.path')
+        if separator:  # of custom_imports
+            first = _first_cause(error)
+            reason += f' ({type(first).__name__}: {first}); it is looked for in the current folder with PYTHONPATH=.'
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
     _drop_scope(cfg._cfg_dict)
     _list_plugs(cfg._cfg_dict.get('model'), 'model')
@@ -63,7 +67,16 @@ def read_config(path: str, options: dict | None = None) -> Config:
     _switch_off_hooks(cfg, hooks)
     check_types(cfg._cfg_dict)
     check_places_of_plugs(cfg.get('model'), 'model')
+    backbone = (cfg.get('model') or {}).get('backbone')
+    if isinstance(backbone, Mapping) and backbone.get('plugs'):
+        check_takes_plugs(backbone, cfg)
     return cfg
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error
 
 
 def names_plugs(key: str) -> bool:

@@ -1,6 +1,7 @@
 """From the ``plugs`` argument of a model to plugs."""
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vitplug.plugs import PLUG_TYPES, Plug
@@ -12,8 +13,9 @@ TYPES = {plug.__name__: plug for plug in PLUG_TYPES}
 
 
 def find_plug(name: str) -> type | None:
-    """The plug of vitplug with a name, which may begin with ``vitplug.``; None if there is none."""
-    return TYPES.get(name.removeprefix('vitplug.'))
+    """The plug with a name, which may begin with ``vitplug.``: of vitplug, or one that was registered; else None."""
+    name, registry = name.removeprefix('vitplug.'), sys.modules.get('vitplug.registry')
+    return TYPES.get(name) or (registry.PLUGS.module_dict.get(name) if registry else None)
 
 
 def build_plugs(

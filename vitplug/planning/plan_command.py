@@ -19,7 +19,7 @@ from vitplug.tasks import check_scope
 from .cards import CARDS, GB, GIB
 from .memory_model import CONTEXT, MARGIN, usable
 from .plan import Place, Plan, make_plans, variant_of
-from .schedule import read_schedule
+from .schedule import Schedule, read_schedule
 from .time_model import PASSES, Band, Cluster
 
 NODES = (1, 2, 4, 8, 16)
@@ -57,6 +57,7 @@ def report(cfg: Config, args: argparse.Namespace) -> Iterator[str]:
     size = read_image_size(cfg, args.shape)
     batch = args.batch or cfg.train_dataloader.batch_size
     cluster = Cluster(args.nodes, args.gpus, args.network * GB / 8)
+    schedule = read_schedule(cfg, batch * cluster.processes, args.images)  # before a step is traced, for minutes
     card = CARDS[args.gpu]
     place = Place(card, cluster, args.strategy, bool(averaging_hooks(cfg)))
     yield TITLE
@@ -72,7 +73,7 @@ def report(cfg: Config, args: argparse.Namespace) -> Iterator[str]:
     yield ''
     own = next(plan for plan in plans if plan.variant == variant_of(cfg))
     yield f'below      {own.variant}, as the config says'
-    yield from _beside(cfg, own, args)
+    yield from _beside(cfg, own, args, schedule)
     if args.scaling:
         yield ''
         yield format_table(_scaling_rows(own, batch * cluster.processes), numeric=range(2, 7))
@@ -103,7 +104,7 @@ def _text(band: Band, digits: int = 0) -> str:
     return f'{band.low:,.{digits}f} to {band.high:,.{digits}f}'
 
 
-def _beside(cfg: Config, plan: Plan, args: argparse.Namespace) -> Iterator[str]:
+def _beside(cfg: Config, plan: Plan, args: argparse.Namespace, schedule: Schedule) -> Iterator[str]:
     """Communication, the loader and the schedule, for the variant of the config."""
     cluster, step = plan.place.cluster, plan.step
     if cluster.processes > 1:
@@ -116,7 +117,6 @@ def _beside(cfg: Config, plan: Plan, args: argparse.Namespace) -> Iterator[str]:
     workers = cfg.train_dataloader.get('num_workers') or 1
     each = plan.seconds * (workers / step.batch / MILLI)
     yield f'loader     {workers} workers a GPU have {_text(each)} ms for an image, or the GPU waits'
-    schedule = read_schedule(cfg, step.batch * cluster.processes, args.images)
     days = plan.seconds * (schedule.steps / DAY)
     yield f'schedule   {schedule.source}: {schedule.steps:,} steps, {_text(days, 1)} days, validation not counted'
 

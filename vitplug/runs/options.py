@@ -147,18 +147,19 @@ def _base_config(args: argparse.Namespace) -> Config:
     # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = RunConfig.of(read_config(args.config, args.cfg_options))
-    for split in SPLITS:
-        _fit_workers(cfg.get(f'{split}_dataloader') or {})
+    fit_workers(cfg)
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
     return cfg
 
 
-def _fit_workers(loader: dict) -> None:
-    """Drops what torch refuses of a loader without workers, such as ``num_workers=0`` on the command line."""
-    if loader.get('num_workers') == 0:
-        for setting in ('persistent_workers', 'prefetch_factor'):
-            loader.pop(setting, None)
+def fit_workers(cfg: Config) -> None:
+    """Drops what torch refuses of loaders without workers, such as ``num_workers=0`` on the command line."""
+    for split in SPLITS:
+        loader = cfg.get(f'{split}_dataloader') or {}
+        if loader.get('num_workers') == 0:
+            for setting in ('persistent_workers', 'prefetch_factor'):
+                loader.pop(setting, None)
 
 
 class RunConfig(Config):

@@ -82,11 +82,19 @@ def _coco_complaints(annotation: dict, sizes: dict, categories: set) -> Iterator
         if applies(box, annotation, sizes.get(annotation.get('image_id'))):
             yield NOTE, f'{kind}: left out when it is loaded', f'{box}'
             return
+    if _reaches_out(box, sizes[annotation['image_id']] if annotation.get('image_id') in sizes else None):
+        yield NOTE, 'box that reaches out of its image: is it left, top, width, height?', f'{box}'
 
 
 def _is_outside(box: list, annotation: dict, size: tuple | None) -> bool:
     x, y, width, height = box
     return bool(size and all(size)) and (x >= size[0] or y >= size[1] or x + width <= 0 or y + height <= 0)
+
+
+def _reaches_out(box: list, size: tuple | None) -> bool:
+    x, y, width, height = box
+    # Rounded corners may lie a pixel outside.
+    return bool(size and all(size)) and (min(x, y) < -1 or x + width > size[0] + 1 or y + height > size[1] + 1)
 
 
 def _has_half_polygons(box: list, annotation: dict, size: tuple | None) -> bool:

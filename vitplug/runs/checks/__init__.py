@@ -7,10 +7,11 @@ from vitplug.config.checks import check_no_special_files
 from vitplug.files.named import check_weights, check_writable
 from vitplug.tasks import check_scope
 
+from ..metrics import check_save_best
 from ..saving.folders import has_begun
 from .data import check_data
 from .environment import check_amp, check_launcher
-from .settings import check_optimizer, long_schedules, unexpected_batch
+from .settings import check_optimizer, check_validations, long_schedules, unexpected_batch
 from .strategy import check_strategy, unused_strategy
 
 
@@ -25,6 +26,8 @@ def check_training(cfg) -> list[str]:
     """
     _check_run(cfg)
     check_optimizer(cfg)
+    check_validations(cfg)
+    check_save_best(cfg)
     check_amp(cfg)
     if not has_begun(cfg):
         check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') is True else 'load_from')

@@ -29,6 +29,17 @@ def check_optimizer(cfg) -> None:
         raise ValueError(f'optim_wrapper.optimizer.lr = {rate!r}: expected a number from 0 to {HIGHEST_RATE:g}')
 
 
+def check_validations(cfg) -> None:
+    """Checks how often a training validates.
+
+    Raises:
+        ValueError: if it is no number of epochs or iterations.
+    """
+    interval = (cfg.get('train_cfg') or {}).get('val_interval', 1)
+    if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
+        raise ValueError(f'train_cfg.val_interval = {interval!r}: expected a whole number from 1 on')
+
+
 def long_schedules(cfg) -> list[str]:
     """Says which schedules go on after the end of the training, and so do not come to theirs."""
     loop = cfg.get('train_cfg') or {}

@@ -356,6 +356,11 @@ def _class_names(labels: Mapping[int, Path], names: Sequence[str]) -> tuple[str,
         ValueError: if labels are no indices of classes.
     """
     present = sorted(labels.keys() - {IGNORED_LABEL})
+    if IGNORED_LABEL in labels and len(present) == 1:
+        raise ValueError(
+            f'masks have the labels {present[0]} and {IGNORED_LABEL} alone, e.g. {labels[IGNORED_LABEL]}, and '
+            f'{IGNORED_LABEL} is ignored, so there is one class: write 1 in place of {IGNORED_LABEL}'
+        )
     expected = range(len(names) or len(present))
     outside = [label for label in present if label not in expected]
     if outside or len(expected) < 2:

@@ -7,8 +7,9 @@ from itertools import chain
 from mmengine.config import Config
 
 from vitplug.config.parts import as_list
-from vitplug.runs.hooks import validation_loss
 from vitplug.spelling import hint
+
+from .hooks import validation_loss
 
 # What metrics of the libraries have in their names, the first of those that are better when smaller.
 SMALLER = re.compile(
@@ -62,6 +63,26 @@ KNOWN: Mapping[str, tuple[str | None, Callable[[Mapping], list[str]]]] = {
     'IoUMetric': (None, _iou),
     'CocoMetric': ('coco', _coco),
 }
+
+
+def check_save_best(cfg: Config) -> None:
+    """Checks that a validation gives the metric of the best checkpoint, which mmengine looks for after the first one.
+
+    Raises:
+        ValueError: If no validation gives it. Metrics of an evaluator that is not known are not checked.
+    """
+    wanted = as_list(((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best') or [])
+    evaluators = [dict(one) for one in as_list(cfg.get('val_evaluator')) if isinstance(one, Mapping)]
+    names = [_names(str(one.get('type')).rpartition('.')[2], one) for one in evaluators]
+    if not all(names) or any(one.get('classwise') for one in evaluators):
+        return
+    known = [name for own in names for name in own]
+    for name in wanted:
+        if name != 'auto' and name not in known and name != validation_loss.NAME:
+            raise ValueError(
+                f'default_hooks.checkpoint.save_best = {name!r}: no validation gives it; there are '
+                f'{", ".join(known)}{hint(name, known)}'
+            )
 
 
 def choose_metric(cfg: Config, metric: str | None) -> str:
