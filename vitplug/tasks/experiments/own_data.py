@@ -356,9 +356,9 @@ def _class_names(labels: Mapping[int, Path], names: Sequence[str]) -> tuple[str,
         ValueError: if labels are no indices of classes.
     """
     present = sorted(labels.keys() - {IGNORED_LABEL})
-    if IGNORED_LABEL in labels and len(present) == 1:
+    if IGNORED_LABEL in labels and present == [0]:
         raise ValueError(
-            f'masks have the labels {present[0]} and {IGNORED_LABEL} alone, e.g. {labels[IGNORED_LABEL]}, and '
+            f'masks have the labels 0 and {IGNORED_LABEL} alone, e.g. {labels[IGNORED_LABEL]}, and '
             f'{IGNORED_LABEL} is ignored, so there is one class: write 1 in place of {IGNORED_LABEL}'
         )
     expected = range(len(names) or len(present))
