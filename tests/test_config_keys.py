@@ -163,6 +163,14 @@ def test_plugs_of_a_backbone_that_takes_none(tmp_path):
         read_config(str(path))
 
 
+def test_backbone_that_is_not_found_is_not_said_to_take_no_plugs(tmp_path):
+    """Its type has an error of its own, with the nearest name, when it is built; fragments have no scope."""
+    for scope in ("default_scope = 'mmpretrain'\n", ''):
+        path = tmp_path / 'own.py'
+        path.write_text(f"{scope}model = dict(backbone=dict(type='vitplug.VisionTransfomer', plugs='gab'))\n")
+        assert read_config(str(path)).model.backbone.plugs
+
+
 def test_module_of_a_config_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / 'module_with_a_slip.py').write_text('from vitplug.plugs import Plugg')

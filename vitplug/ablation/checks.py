@@ -14,9 +14,9 @@ from vitplug.runs.checks import check_training
 from vitplug.runs.metrics import choose_metric
 from vitplug.runs.training_commands import choose_readers
 
-from .cells import read_cell_files
+from .cells import finished_in
 from .grid import GridFile, Variant
-from .records import DONE, GRID, read_object
+from .records import GRID, read_object
 from .summary import default_margin
 
 
@@ -100,7 +100,7 @@ def check_labels(out: Path, labels: Sequence[str]) -> None:
     Raises:
         ValueError: If one is.
     """
-    done = {cell['label'] for folder, cell in read_cell_files(out) if (folder / DONE).is_file()}
+    done = {label for label, _ in finished_in(out)}
     absent = [label for label in (read_earlier(out) or {}).get('labels', ()) if label in done and label not in labels]
     if absent:
         raise ValueError(

@@ -113,12 +113,13 @@ def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
 
 
 def check_takes_plugs(backbone: Mapping, cfg: Config) -> None:
-    """Checks that a backbone takes plugs.
+    """Checks that a backbone takes plugs; a class that is not found has an error of its own when it is built.
 
     Raises:
         ValueError: names the config, the backbone and what to do.
     """
-    if 'plugs' not in settings_of_class(backbone, cfg.default_scope):
+    settings = settings_of_class(backbone, cfg.get('default_scope'))
+    if settings and 'plugs' not in settings:
         raise ValueError(
             f'{cfg.filename}: its backbone {backbone.get("type")!r} takes no plugs: choose one of vitplug, such as '
             f"type='vitplug.VisionTransformer' (`{call('new')}` converts stock configs)"
