@@ -40,10 +40,7 @@ def test_what_is_not_saved_is_lost_and_what_is_saved_stays(tmp_path):
 
 
 def test_folder_of_another_analysis(tmp_path):
-    Store(tmp_path / 'out', MINE | dict(images=dict(number=9)))
-    store = Store(tmp_path / 'out', MINE)  # nothing was measured yet
-    store.add('model', 'entropy', 0, {'a': np.ones(2)})
-    store.save()
+    Store(tmp_path / 'out', MINE)
     with pytest.raises(FileExistsError, match=r'out is of another analysis \(images: \{number: 3\}, now \{number: 4\}'):
         Store(tmp_path / 'out', MINE | dict(images=dict(number=4)))
     with pytest.raises(FileExistsError, match=r'\(baseline: null, now \{checkpoint: b\}\)'):

@@ -133,7 +133,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_identity(path: Path, identity: Mapping) -> None:
-    """Checks that the record of an analysis, if there is one with numbers, is of the same analysis.
+    """Checks that the record of an analysis, if there is one, is of the same analysis.
 
     Raises:
         FileExistsError: If it is another's; names what differs.
@@ -145,7 +145,7 @@ def _check_identity(path: Path, identity: Mapping) -> None:
         differing = [key for key in {**stored, **identity} if stored.get(key) != identity.get(key)]
     except (ValueError, AttributeError, TypeError) as error:
         raise FileExistsError(f'--out: {path} is no record of an analysis: choose another folder') from error
-    if differing and any((path.parent / ARRAYS).glob('*')):  # what has measured nothing may become another one
+    if differing:
         shown = '; '.join(f'{key}: {_short(stored.get(key))}, now {_short(identity.get(key))}' for key in differing)
         raise FileExistsError(f'--out: {path.parent} is of another analysis ({shown}): choose another folder')
 
