@@ -456,7 +456,7 @@ REFUSED = {
     'masks of one class': (
         'segmentation',
         lambda folder: roads(folder, values=(0, 255)),
-        r'masks have the labels 0 and 255 alone, e\.g\. .*_mask\.png, .*: write 1 in place of 255',
+        r'masks have the labels 0 \(255 is ignored\), e\.g\. .*_mask\.png, so there is one class: .*1 in place of 255',
     ),
     'no folder': ('detection', lambda folder: None, r'no such data folder: data'),
     'no splits': (
