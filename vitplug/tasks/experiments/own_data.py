@@ -358,8 +358,8 @@ def _class_names(labels: Mapping[int, Path], names: Sequence[str]) -> tuple[str,
     present = sorted(labels.keys() - {IGNORED_LABEL})
     if IGNORED_LABEL in labels and present == [0]:
         raise ValueError(
-            f'masks have the labels 0 ({IGNORED_LABEL} is ignored), e.g. {labels[IGNORED_LABEL]}, so there is one class: '
-            f'number the classes 0, 1, 2 ..., with 1 in place of {IGNORED_LABEL}'
+            f'masks have the labels 0 ({IGNORED_LABEL} is ignored), e.g. {labels[IGNORED_LABEL]}, so there is one '
+            f'class: number the classes 0, 1, 2 ..., with 1 in place of {IGNORED_LABEL}'
         )
     expected = range(len(names) or len(present))
     outside = [label for label in present if label not in expected]
