@@ -124,16 +124,21 @@ def test_name_says_batch_and_schedule(path):
 
 @pytest.mark.parametrize('path', ABLATIONS, ids=names(ABLATIONS))
 def test_ablation_changes_the_plugs_only(path):
-    lines = [line for line in path.read_text().splitlines() if line and not line.startswith('#')]
     child = load(path).to_dict()
     baseline = load(path.parent / SINGLE_BASE.search(path.read_text())[1]).to_dict()
     assert child['model']['backbone'].pop('plugs') != baseline['model']['backbone'].pop('plugs', [])
-    # A fine-tuning goes on from the training of the same network.
-    for model in (child['model'], baseline['model']):
-        if str(model.get('init_cfg', '')).count('work_dirs/'):
-            model['init_cfg'].pop('checkpoint')
+    # A fine-tuning goes on from the training of the same network, whose tensors have other names to start anew.
+    for start, plain in zip(starts(child), starts(baseline), strict=True):
+        if start['checkpoint'].startswith('work_dirs/'):
+            for key in ('checkpoint', 'reset'):
+                start.pop(key, None), plain.pop(key, None)
     assert child == baseline
-    assert 2 <= len(lines) <= 6 and '_delete_' not in path.read_text()
+    assert '_delete_' not in path.read_text()
+
+
+def starts(cfg: dict) -> list[dict]:
+    """The settings of a config that load a checkpoint."""
+    return [settings for _, settings in walk(cfg['model']) if settings.get('type') == 'vitplug.Pretrained']
 
 
 # Configs whose header says in what they differ from another: "Differs from other.py in: model.backbone.arch, ...."
@@ -293,9 +298,30 @@ def test_checkpoints_have_a_known_place(path):
             folder, name = Path(settings['checkpoint']).parts[:2]
             assert folder in ('checkpoints', 'work_dirs')
             if folder == 'work_dirs':
-                source = load(next(other for other in PAPERS if other.stem == name))
-                assert Path(settings['checkpoint']).name == f'epoch_{source.train_cfg.max_epochs}.pth'
-                assert source.model.backbone.get('plugs') == cfg.model.backbone.get('plugs')
+                path_before = next(other for other in PAPERS if other.stem == name)
+                before = load(path_before)
+                assert Path(settings['checkpoint']).name == f'epoch_{before.train_cfg.max_epochs}.pth'
+                assert [plug.type for plug in before.model.backbone.get('plugs', [])] == [
+                    plug.type for plug in cfg.model.backbone.get('plugs', [])
+                ]
+                command = f'# Pre-trained by: python tools/train.py configs/{path_before.relative_to(CONFIGS)}\n'
+                assert command in path.read_text()
+
+
+FINE_TUNED = [
+    *CONFIGS.glob('context_broadcast/*-cb*_upernet_*'),
+    *CONFIGS.glob('broad_attention/*-broad_*_cifar*'),
+    *CONFIGS.glob('residual_attention/*-residual*i_*'),
+    *CONFIGS.glob('residual_attention/*-residual*_coco*'),
+    *CONFIGS.glob('refiner/*-30e_*'),
+]
+
+
+@pytest.mark.parametrize('path', FINE_TUNED, ids=names(FINE_TUNED))
+def test_papers_fine_tune_the_network_with_the_plug(path):
+    """ReViT 4.3 and 4.7, BViT IV-D, CB 3.3, Refiner 4.3; `host` in a name is the start from the plain host."""
+    [start] = starts(load(path).to_dict())
+    assert start['checkpoint'].startswith('checkpoints/' if '-host-' in path.stem else 'work_dirs/')
 
 
 REFINER = [path for path in ALL if path.parent.name == 'refiner']

@@ -1,6 +1,7 @@
 # ImageNet-1k fine-tuning at 384 x 384 of the host of Refined-ViT-M and Refiner, Refined-ViT-M.
 # The paper's figures: top-1 85.6, 49.2 B FLOPs, perhaps with token labelling; ImageNet-ReaL top-1 89.3 (Table 7).
 # python tools/train.py configs/refiner/convstem-vit-m-p16-refiner_8xb64-30e_in1k-384x384.py
+# Pre-trained by: python tools/train.py configs/refiner/convstem-vit-m-p16-refiner_8xb64-300e_in1k.py
 _base_ = 'convstem-vit-m-p16_8xb64-30e_in1k-384x384.py'
 model = dict(
     backbone=dict(plugs=[dict(type='Refiner', share=1)]),

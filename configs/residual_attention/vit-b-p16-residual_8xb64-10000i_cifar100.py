@@ -1,5 +1,11 @@
 # CIFAR-100 classification with ViT-B and residual attention, ReViT-B.
 # The paper's figures: 3.4 points above ViT-B, the largest gain of the four data sets (Section 4.3).
 # python tools/train.py configs/residual_attention/vit-b-p16-residual_8xb64-10000i_cifar100.py
+# Pre-trained by: python tools/train.py configs/residual_attention/vit-b-p16-residual_32xb128-300e_in1k.py
 _base_ = 'vit-b-p16_8xb64-10000i_cifar100.py'
-model = dict(backbone=dict(plugs=[dict(type='ResidualAttention')]))
+model = dict(
+    backbone=dict(
+        plugs=[dict(type='ResidualAttention')],
+        init_cfg=dict(checkpoint='work_dirs/vit-b-p16-residual_32xb128-300e_in1k/epoch_300.pth', reset=[]),
+    )
+)

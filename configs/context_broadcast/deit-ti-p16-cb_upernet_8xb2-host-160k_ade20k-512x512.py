@@ -1,0 +1,5 @@
+# ADE20K segmentation with UPerNet on DeiT-Ti and Context Broadcasting, from weights of the host without the plug.
+# python tools/train.py configs/context_broadcast/deit-ti-p16-cb_upernet_8xb2-host-160k_ade20k-512x512.py
+# Differs from deit-ti-p16-cb_upernet_8xb2-160k_ade20k-512x512.py in: model.backbone.init_cfg.checkpoint.
+_base_ = 'deit-ti-p16-cb_upernet_8xb2-160k_ade20k-512x512.py'
+model = dict(backbone=dict(init_cfg=dict(checkpoint='checkpoints/deit_tiny_patch16_224-a1311bcf.pth')))
