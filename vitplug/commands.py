@@ -66,9 +66,6 @@ COMMANDS = {
     ),
     'diff': Command('analysis.config_commands:print_difference', None, 'compare two configs and their costs'),
     'flops': Command('analysis.config_commands:get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
-    'plan': Command(
-        'planning.plan_command:main', 'analysis_tools/plan.py', 'plan memory, batch and time on GPUs not there yet'
-    ),
     'benchmark': Command(
         'benchmark.benchmark_command:main', 'analysis_tools/benchmark.py', 'measure the time that plugs take'
     ),
@@ -106,7 +103,6 @@ EXAMPLES = {
     'config': 'my_flowers.py --cfg-options train_dataloader.batch_size=32',
     'diff': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py my_flowers.py',
     'flops': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py --shape 224',
-    'plan': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py --gpu a100-40 --gpus 8',
     'benchmark': '--parts attention --seconds 10',
     'convert': 'timm.pth vitplug.pth',
     'publish': 'work_dirs/flowers/epoch_50.pth flowers.pth',

@@ -279,15 +279,6 @@ ROWS = rows({
             ('mmdet::detr/detr_r50_8xb2-150e_coco.py',
              r'the DETR cannot be run on images of 800x1333: .*; supported are classifiers'),
     },
-    'plan.py {}': {
-        'plan for no kind of GPU': ('tiny.py', r'arguments are required: --gpu'),
-        'plan for an unknown GPU': ('tiny.py --gpu v100', r"argument --gpu: invalid choice: 'v100'"),
-        'plan for no machine': ('tiny.py --gpu l4 --nodes 0', r'--nodes 0: expected a positive number'),
-        'plan of no training':
-            ('segment.py --gpu l4', r'segment\.py: has no model, optim_wrapper: name the config of a whole training'),
-        'plan of data of unknown size':
-            ('tiny.py --gpu l4 --gpus 1', r'number of images of \w+ is not known: give it by --images NUMBER'),
-    },
     'print_config.py': {
         'neither a config nor two to compare': r'expected a config file or --diff BASE CHILD',
     },

@@ -15,7 +15,7 @@ from mmengine.model import ExponentialMovingAverage
 
 from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.hosting import mark_padding
-from vitplug.planning.gpu_forms import without_roi_kernels
+from gpu_forms import without_roi_kernels
 from vitplug.tasks import TASKS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'digits'

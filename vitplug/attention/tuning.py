@@ -46,7 +46,7 @@ def read_tokens(name: str) -> int | None:
 
 
 # Tokens from which on FlexAttention computes attention with a bias by offset; None: never. Chosen by the user, because
-# it does not compile for all heads on all GPUs: see docs/scale.md.
+# it does not compile for all heads on all GPUs: see docs/benchmarks.md.
 FLEX_FROM = read_tokens('VITPLUG_FLEX_FROM')
 
 _pretended: str | None = None
