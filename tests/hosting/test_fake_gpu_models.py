@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from fake_gpu import PRECISIONS, on_fake_gpu
+from gpu_forms import without_roi_kernels
 from mmengine.config import Config
 from mmengine.model import ExponentialMovingAverage
 
 from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.hosting import mark_padding
-from gpu_forms import without_roi_kernels
 from vitplug.tasks import TASKS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'digits'
