@@ -7,3 +7,4 @@ _base_ = [
     '../_base_/schedules/remvit_300e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
+optim_wrapper = dict(optimizer=dict(weight_decay=0.1))

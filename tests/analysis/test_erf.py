@@ -60,7 +60,7 @@ def results_in(folder):
 
 @pytest.fixture(scope='module')
 def done(template):
-    arguments = 'gab.py gab_random.pth --images some --out done --reset ape --baseline tiny.py tiny_random.pth'
+    arguments = 'gab.py gab_random.pth --images some --out done --reset ape table --baseline tiny.py tiny_random.pth'
     return call(template, arguments)
 
 

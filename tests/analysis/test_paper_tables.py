@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from experiments import read_experiments
 from paper_tables import BEGIN, END, main, read_models
 
 INDEX = 'Import:\n  - configs/paper/metafile.yml\n'
@@ -131,3 +133,16 @@ def test_counts_are_written_into_the_metafile(root):
     assert model.parameters == 6152 + 40 + 8 + 48 + 288 + 144 + 18
     assert 0 < model.flops < 100_000
     assert metafile.read_text().count('FLOPs') == 1
+
+
+def test_commands_are_shown_whole_and_are_those_of_vitplug(root):
+    part = dict(part='Table 8', what='attack', command='robustness CONFIG CHECKPOINT --epsilon 1/255 --imagenet-a DIR')
+    listed = root / 'configs' / 'experiments.yml'
+    others = dict(configs=['*'], reason='none')
+    listed.write_text(yaml.safe_dump(dict(paper=dict(parts=[part], beyond=[others]))))
+    [paper] = read_experiments(root)
+    assert paper.parts[0].by == '`vitplug robustness CONFIG CHECKPOINT --epsilon 1/255 --imagenet-a DIR`'
+    part['command'] = 'robust CONFIG CHECKPOINT'
+    listed.write_text(yaml.safe_dump(dict(paper=dict(parts=[part], beyond=[others]))))
+    with pytest.raises(ValueError, match="paper: Table 8: 'robust CONFIG CHECKPOINT' is no command of vitplug"):
+        read_experiments(root)

@@ -27,7 +27,7 @@ from vitplug.analysis.study import run as study_run
 from vitplug.analysis.study.edits import CONTROL, EDITS
 from vitplug.analysis.study.estimators import ESTIMATORS, OfBatches
 from vitplug.analysis.study.features import CKA, EvolvingSpeed, OfGroups
-from vitplug.analysis.study.figures import FIGURES
+from vitplug.analysis.study.figures import FIGURES, papers_blocks
 from vitplug.analysis.study.measure import Measure, by_block
 from vitplug.analysis.study.measures_by_name import MEASURES
 from vitplug.analysis.study.subject import Subject
@@ -525,6 +525,19 @@ def test_figures_show_the_papers_quantities(folder, tmp_path):
     assert not [key for key in drawn(out, 'refiner-figure5', 'baseline') if 'maps' in key]
 
 
+def test_shared_maps_are_shown_in_their_blocks_beside_the_same_blocks_without(folder, tmp_path):
+    shared = PLAIN.replace('True', "True, plugs=[dict(type='Refiner', share=1)]")
+    (folder / 'shared.py').write_text(f"_base_ = 'tiny.py'\n{shared}\n")
+    save_untrained(folder / 'shared.py', folder / 'shared.pth')
+    out = tmp_path / 'out'
+    analyze(folder, f'shared.py shared.pth --baseline plain.py plain.pth --figure refiner-figure5 --out {out}')
+    shown = drawn(out, 'refiner-figure5')
+    assert [*shown] == ['00000/probs|block 0', '00000/maps|block 0', '00000/maps|block 1 (map of block 0)']
+    assert np.array_equal(shown['00000/maps|block 0'], shown['00000/maps|block 1 (map of block 0)'])
+    assert [*drawn(out, 'refiner-figure5', 'baseline')] == ['00000/probs|block 0', '00000/probs|block 1']
+    assert papers_blocks(32) == [0, 3, 10, 17, 22, 28, 29]
+
+
 def check_maps_by_entropy(shown, probs):
     """Maps of the central patch, the lowest and the highest entropy of all blocks and heads among them."""
     rows = np.stack([kept[0, :, 1 + _centre(kept.shape[-1] - 1), 1:] for _, kept in sorted(probs.items())])
@@ -556,11 +569,11 @@ def test_biases_of_patches_trained_and_untrained(folder, tmp_path):
     side = arrays['00000/trained, block 0|patch 0'].shape[0]
     y, x = np.mgrid[:side, :side]
     for state, sigma in dict(trained=1.5, untrained=5.0).items():
-        for layer in (0, 1):
-            for patch in (0, 1, 2, side**2 - 1):
-                squares = (y - patch // side) ** 2 + (x - patch % side) ** 2
-                bias = arrays[f'00000/{state}, block {layer}|patch {patch}']
-                assert np.allclose(bias, 4 * np.exp(-squares / (2 * sigma**2)), atol=1e-5), (state, layer, patch)
+        for patch in (0, 1, 2, side**2 - 1):
+            squares = (y - patch // side) ** 2 + (x - patch % side) ** 2
+            bias = arrays.pop(f'00000/{state}, block 0|patch {patch}')
+            assert np.allclose(bias, 4 * np.exp(-squares / (2 * sigma**2)), atol=1e-5), (state, patch)
+    assert not arrays  # the first attention layer alone, as in the paper
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The models whose effective receptive fields are measured, and how their images are read."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,10 +8,11 @@ from functools import cached_property
 import mmcv
 import numpy as np
 import torch
+from mmengine.logging import print_log
 from torch import nn
 
 from vitplug.analysis.measures.receptive_field import describe_last_map, last_map
-from vitplug.analysis.measures.reset import RESETS, reset_copy
+from vitplug.analysis.measures.reset import RESETS, can_reset, reset_copy
 from vitplug.analysis.study.loaded import Loaded
 from vitplug.analysis.study.observed import MODEL
 from vitplug.analysis.study.results import describe
@@ -65,9 +67,20 @@ class Field:
 
 
 def fields_of(subject: Subject | TimmSubject, resets: Sequence[str]) -> Iterator[Field]:
-    """The ERFs of a model: its own and, of the model but not of its baseline, those after each reset."""
+    """The ERFs of a model: its own and, of the model but not of its baseline, those after each reset.
+
+    Kinds of positions that the model lacks are left out, which the log says.
+
+    Raises:
+        ValueError: If it has none of them.
+    """
     yield Field(subject.label, subject, subject.backbone)
-    for kind in dict.fromkeys(resets if subject.label == MODEL else ()):
+    wanted = list(dict.fromkeys(resets if subject.label == MODEL else ()))
+    found = [kind for kind in wanted if can_reset(subject.backbone, kind)]
+    if found and found != wanted:
+        lacking = ', '.join(kind for kind in wanted if kind not in found)
+        print_log(f'--reset {lacking}: left out, the model has no such positions', 'current', logging.WARNING)
+    for kind in found or wanted:
         network, names = reset_copy(subject.backbone, kind)
         yield Field(f'{subject.label} reset {kind}', subject, network, (kind, names))
 

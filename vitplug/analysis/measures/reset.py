@@ -83,6 +83,12 @@ RESETS: Mapping[str, Reset] = {
 }
 
 
+def can_reset(model: nn.Module, kind: str) -> bool:
+    """True if a model has parameters of a kind of :data:`RESETS`."""
+    with torch.random.fork_rng(devices=[]):
+        return any(any(True for _ in starts(model)) for starts in RESETS[kind].kinds)
+
+
 def reset_copy(model: nn.Module, kind: str, seed: int = 0) -> tuple[nn.Module, list[str]]:
     """A copy of a model with its position embedding or biases re-initialised.
 
@@ -108,7 +114,7 @@ def reset_copy(model: nn.Module, kind: str, seed: int = 0) -> tuple[nn.Module, l
         for name, value in fresh:
             parameters[name].copy_(value)
     if not fresh:
-        possible = [other for other in RESETS if any(any(True for _ in find(model)) for find in RESETS[other].kinds)]
+        possible = [other for other in RESETS if can_reset(model, other)]
         raise ValueError(
             f'reset {kind!r}: {type(model).__name__} has no parameters for it ({RESETS[kind].about}); it has some for: '
             f'{", ".join(possible) or "none of the kinds"}'

@@ -122,7 +122,7 @@ class BiasRows(Picture, PositionBias):
     title = 'Position bias of patches, trained and untrained'
     definition = (
         'Position bias of the first, second, third and last patch to all patches, host and plugs together, mean over '
-        'heads, of the first, the middle and the last block with one; untrained: new weights of the same config'
+        'heads, of the first block with one; untrained: new weights of the same config'
     )
     unit = 'logit'
     source = 'Gaussian Attention Bias, Fig. 5, and its supplement for Swin'
@@ -135,18 +135,15 @@ class BiasRows(Picture, PositionBias):
         return torch.stack([bias_of(tensor, place.site, patch) for patch in _patches(place)]).float().cpu().numpy()
 
     def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
-        trained, layers = recorded['bias'], sorted(recorded['bias'])
-        layers = list(dict.fromkeys((layers[0], layers[len(layers) // 2], layers[-1])))
-        new = untrained(subject)
-        _, fresh = new.forward_intermediates(image.inputs, ('bias',), layers=layers)
-        rows = {}
-        for layer in layers:
-            place = subject.place(layer, image.size)
-            both = dict(trained=trained[layer], untrained=self.reduce(subject, 'bias', fresh['bias'][layer], place))
-            for state, biases in both.items():
-                for patch, bias in zip(_patches(place), biases, strict=True):
-                    rows[f'{state}, block {layer}|patch {patch}'] = bias
-        return rows
+        layer = min(recorded['bias'])
+        _, fresh = untrained(subject).forward_intermediates(image.inputs, ('bias',), layers=[layer])
+        place = subject.place(layer, image.size)
+        untrained_biases = self.reduce(subject, 'bias', fresh['bias'][layer], place)
+        return {
+            f'{state}, block {layer}|patch {patch}': bias
+            for state, biases in dict(trained=recorded['bias'][layer], untrained=untrained_biases).items()
+            for patch, bias in zip(_patches(place), biases, strict=True)
+        }
 
     def draw(self, shown: Sequence[Shown]) -> Figure:
         rows: dict[str, dict[str, np.ndarray]] = {}
@@ -202,7 +199,10 @@ class TokenSimilarity(Picture):
 class RefinedMaps(Picture, OfMaps):
     name = 'refiner-figure5'
     title = 'Attention maps by block, before and after the plug'
-    definition = 'Attention of every patch to every patch, mean over heads, before and after the plug that changes maps'
+    definition = (
+        'Attention of every patch to every patch, mean over heads, before and after the plug that changes maps, of the '
+        "paper's blocks: 1, 4, 11, 18, 23, 29 and 30 of 32, counted from 1, or those as deep"
+    )
     unit = 'weight'
     source = 'Refiner, Fig. 5'
     needs = 'attention maps'
@@ -220,11 +220,11 @@ class RefinedMaps(Picture, OfMaps):
         return maps_NN[queries:, keys:].float().cpu().numpy()
 
     def observe(self, subject: Subject, image: Loaded, recorded: Recorded) -> Arrays:
-        layers = drawing.some(sorted(recorded['probs']))
+        # A block that uses another's map has none of its own: its map is that of the last block that has one.
         return {
-            f'{name}|{BLOCK.format(layer)}': recorded[name][layer]
+            f'{name}|{_of_block(layer, recorded["probs"])}': recorded[name][layer]
             for name in self.names(subject)
-            for layer in layers
+            for layer in papers_blocks(subject.num_layers)
             if layer in recorded[name]
         }
 
@@ -235,6 +235,19 @@ class RefinedMaps(Picture, OfMaps):
                 name, column = key.split('|')
                 rows.setdefault(self.value_of(one.label, name), {})[column] = maps
         return drawing.map_rows(self.title, rows, own_scale=True)
+
+
+def papers_blocks(num_layers: int) -> list[int]:
+    """The blocks of Refiner's Figure 5, counted from 0: those of its 32 blocks, or the same shares of another depth."""
+    shown = (0, 3, 10, 17, 22, 28, 29)
+    return list(dict.fromkeys(round(block / 31 * (num_layers - 1)) for block in shown))
+
+
+def _of_block(layer: int, own: Mapping[int, np.ndarray]) -> str:
+    """Title of the map that a block uses, which may be another's."""
+    if layer in own:
+        return BLOCK.format(layer)
+    return f'{BLOCK.format(layer)} (map of {BLOCK.format(max(other for other in own if other < layer))})'
 
 
 def _layouts(place: Place) -> tuple:
