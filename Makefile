@@ -2,37 +2,23 @@
 # make test   lint and run the unit tests; make test-integration runs trainings and commands, make test-all every test,
 #             make test-huggingface those that need transformers
 # make bench  measure the cost of every plug (half an hour or more, needs an idle machine)
-# Each target sets up $(VENV) first and skips finished steps.
+# Each target sets up $(VENV) first and skips finished steps; make setup alone installs what training needs.
+# make setup OPS=compiled   compile mmcv's ops, too (some ten minutes, needs a C++ compiler): see docs/stacks.md
 # make docs   build the documentation into site/ (a minute; without torch); make docs-serve shows it
-# STACK=openmmlab or STACK=openmmlab-new uses upstream's packages, in .venv-STACK: see docs/stacks.md
 
-STACKS := onedl openmmlab openmmlab-new
-STACK  ?= onedl
-VENV   ?= $(if $(filter onedl,$(STACK)),.venv,.venv-$(STACK))
+VENV   ?= .venv
 PYTHON ?= python3
 
-PY          := $(VENV)/bin/python
-PIP         := $(PY) -m pip install --disable-pip-version-check --progress-bar off -c requirements/$(STACK).txt
-DONE        := $(VENV)/.vitplug
-# STEP TITLE LOG COMMAND: the output goes to the file LOG, the progress and time to the terminal.
-STEP        := $(PY) -m vitplug.setup_step
-LOGS        := work_dirs/setup/$(notdir $(VENV))
-WORK_DIR    ?= work_dirs/demo
-TASK        := classification,segmentation,detection
+PY       := $(VENV)/bin/python
+PIP      := $(PY) -m pip install --disable-pip-version-check -c requirements/tested.txt
+DONE     := $(VENV)/.vitplug
+# torchvision: mmcv without compiled ops; vitplug/ops.py runs those of the three tasks by torchvision.
+OPS      ?= $(if $(wildcard $(DONE)/compiled),compiled,torchvision)
+WORK_DIR ?= work_dirs/demo
+TASK     := classification,segmentation,detection
 
-# The stack's extra in setup.py, its distribution of mmcv, and the last minor version of Python with wheels of its torch.
-EXTRA       := $(STACK:-new=)
-MMCV        := $(if $(filter onedl,$(EXTRA)),onedl-mmcv,mmcv)
-LAST_PYTHON := $(if $(filter onedl,$(EXTRA)),12,11)
-MMCV_OPS_OK := $(PY) -c 'import mmcv.ops' >/dev/null 2>&1
-
-ifeq ($(filter $(STACK),$(STACKS)),)
-$(error STACK=$(STACK): choose one of $(STACKS))
-endif
-# $(DONE)/venv has the name of the stack; an older, empty one means onedl.
-HELD := $(if $(wildcard $(DONE)/venv),$(or $(shell cat $(DONE)/venv),onedl))
-ifneq ($(filter-out $(STACK),$(HELD)),)
-$(error $(VENV) holds the stack $(HELD), not $(STACK): choose another VENV, or remove this one)
+ifeq ($(filter $(OPS),torchvision compiled),)
+$(error OPS=$(OPS): choose torchvision or compiled)
 endif
 
 .DEFAULT_GOAL := help
@@ -47,53 +33,51 @@ help:
 setup: $(DONE)/checked
 
 $(DONE)/venv:
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, $(LAST_PYTHON)) else \
-	  "the stack $(STACK) needs Python 3.10 to 3.$(LAST_PYTHON), but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
-	@[ -n "$(MMCV_WHEELS)" ] || command -v $(or $(CXX),c++) >/dev/null || { \
-	  echo "no C++ compiler found, but mmcv's ops must be compiled: install one (g++ or clang++), then run make again"; exit 1; }
-	@$(PYTHON) -m vitplug.setup_step "[1/5] virtual environment $(VENV)" $(LOGS)/venv.log $(PYTHON) -m venv --clear $(VENV)
-	@mkdir -p $(DONE) && echo $(STACK) > $@
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 12) else \
+	  "vitplug needs Python 3.10 to 3.12, but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
+	$(PYTHON) -m venv --clear $(VENV)
+	@mkdir -p $(DONE) && touch $@
 
-$(DONE)/torch: $(DONE)/venv requirements/$(STACK).txt
-	@$(STEP) "[2/5] torch and torchvision (several GB, a few minutes)" $(LOGS)/torch.log \
-	  $(PIP) torch torchvision setuptools wheel ninja psutil
+$(DONE)/torch: $(DONE)/venv requirements/tested.txt
+	@echo "--- torch and torchvision: several GB"
+	$(PIP) torch torchvision
 	@touch $@
 
-# No build isolation: if mmcv's build finds no torch, it silently leaves the ops out.
-# pip's cache does not record the torch that mmcv was compiled for. Hence one cache per torch,
-# the check, and the second build without a cache.
-# CFLAGS are Python's own without -g: debug symbols take more than half of the compile time.
-CFLAGS      ?= -DNDEBUG -fwrapv -O3 -Wall
-MMCV_BUILD  := env CFLAGS="$(CFLAGS)" $(PIP) --no-build-isolation
-TORCH       := $(PY) -c 'from importlib.metadata import version; print(version("torch"))'
-
-ifdef MMCV_WHEELS
-$(DONE)/mmcv: $(DONE)/torch
-	@$(STEP) "[3/5] mmcv with compiled ops from $(MMCV_WHEELS)" $(LOGS)/mmcv.log \
-	  $(PIP) --find-links $(MMCV_WHEELS) --only-binary $(MMCV) --no-cache-dir $(MMCV)
-	@$(MMCV_OPS_OK) || { \
-	  echo "the mmcv of $(MMCV_WHEELS) does not load with this torch: name other wheels, or none to build it"; exit 1; }
+# Built in isolation, where there is no torch, mmcv leaves its ops out. pip's cache may hold an mmcv with ops for another
+# torch; hence no cache.
+$(DONE)/torchvision: $(DONE)/torch
+	@echo "--- mmcv, without compiled ops"
+	$(PIP) --no-deps --no-cache-dir onedl-mmcv
 	@touch $@
-else
-$(DONE)/mmcv: $(DONE)/torch
-	@wheels=$$($(PY) -m vitplug.doctor --wheels); [ -z "$$wheels" ] || \
-	  echo "      prebuilt wheels exist; to use them: make setup STACK=$(STACK) MMCV_WHEELS=$$wheels"
-	@cache=$$($(PY) -m pip cache dir 2>/dev/null) || cache=; torch=$$($(TORCH)); \
-	  $(STEP) "[3/5] mmcv with compiled ops (about ten minutes the first time, later from pip's cache)" $(LOGS)/mmcv.log \
-	  $(MMCV_BUILD) -v $${cache:+--cache-dir "$$cache/torch-$$torch"} $(MMCV)
-	@$(MMCV_OPS_OK) || \
-	  $(STEP) "      the cached mmcv does not load with this torch: building it again" $(LOGS)/mmcv_again.log \
-	  $(MMCV_BUILD) -v --no-cache-dir --no-deps --force-reinstall $(MMCV)
-	@touch $@
-endif
 
-$(DONE)/vitplug: $(DONE)/mmcv setup.py
-	@$(STEP) "[4/5] mmdet, mmseg, mmpretrain and vitplug" $(LOGS)/vitplug.log \
-	  $(PIP) --no-build-isolation -e '.[$(EXTRA),test]'
+# Without isolation the build finds torch. pip's cache does not record the torch that mmcv was compiled for: one cache
+# per torch. CFLAGS are Python's own without -g: debug symbols take more than half of the compile time.
+CFLAGS ?= -DNDEBUG -fwrapv -O3 -Wall
+TORCH  := $(PY) -c 'from importlib.metadata import version; print(version("torch"))'
+
+$(DONE)/compiled: $(DONE)/torch
+	@command -v $(or $(CXX),c++) >/dev/null || { \
+	  echo "no C++ compiler found: install g++ or clang++, or run make setup, which compiles nothing"; exit 1; }
+	@echo "--- mmcv with compiled ops: some ten minutes the first time, later from pip's cache"
+	$(PIP) 'setuptools<82' wheel ninja psutil
+	cache=$$($(PY) -m pip cache dir 2>/dev/null) || cache=; torch=$$($(TORCH)); \
+	  CFLAGS="$(CFLAGS)" $(PIP) --no-build-isolation --no-deps --force-reinstall -v \
+	  $${cache:+--cache-dir "$$cache/torch-$$torch"} onedl-mmcv
+	@$(PY) -c 'import torch, mmcv._ext'
+	@touch $@
+
+$(DONE)/vitplug: $(DONE)/$(OPS) setup.py
+	@echo "--- mmdet, mmseg, mmpretrain and vitplug"
+	$(PIP) -e .
 	@touch $@
 
 $(DONE)/checked: $(DONE)/vitplug
-	@$(STEP) "[5/5] checking the installation" $(LOGS)/doctor.log $(PY) -m vitplug.doctor
+	@$(PY) -m vitplug.doctor
+	@touch $@
+
+# What the tests need beside the set-up.
+$(DONE)/test: $(DONE)/checked
+	$(PIP) -e '.[test]'
 	@touch $@
 
 # --- targets that need the set-up ---
@@ -107,21 +91,21 @@ demo-tasks: $(DONE)/venv
 
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
-test: setup lint
+test: lint
 	@$(PYTEST) --quick -m 'not integration'
 
-test-integration: setup
+test-integration: $(DONE)/test
 	@$(PYTEST) --quick -m integration
 
-test-all: setup lint
+test-all: lint
 	@$(PYTEST)
 
 # mmpretrain cannot be imported beside transformers 5, so that lies in a folder of its own.
 HUGGINGFACE := $(VENV)/huggingface
 
-$(DONE)/huggingface: $(DONE)/vitplug requirements/huggingface.txt
-	@$(STEP) "      transformers, for tests of Hugging Face's models" $(LOGS)/huggingface.log $(PY) -m pip install \
-	  --disable-pip-version-check --no-deps --upgrade --target $(HUGGINGFACE) -r requirements/huggingface.txt
+$(DONE)/huggingface: $(DONE)/test requirements/huggingface.txt
+	$(PY) -m pip install --disable-pip-version-check --no-deps --upgrade --target $(HUGGINGFACE) \
+	  -r requirements/huggingface.txt
 	@touch $@
 
 test-huggingface: $(DONE)/huggingface
@@ -131,12 +115,12 @@ test-huggingface: $(DONE)/huggingface
 bench: setup
 	@$(PY) tools/analysis_tools/benchmark.py $(BENCH)
 
-lint: setup
+lint: $(DONE)/test
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 
-format: setup
+format: $(DONE)/test
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 

@@ -10,30 +10,30 @@ from setuptools.command.build_py import build_py
 MIM_FOLDERS = ('configs', 'tools')
 MIM_INDEX = 'model-index.yml'
 
-BOTH = ['torchvision', 'matplotlib', 'Pillow', 'safetensors', 'scipy', 'tqdm']
-ONEDL = [
-    *BOTH,
+# What Python runs when it starts, as site-packages/vitplug.pth: where it finds no `mmcv._ext`, it imports vitplug, which
+# adds a finder of its own behind this one (vitplug.OpsFinder). Nothing is imported before that.
+ON_START = (
+    "import sys; sys.meta_path.append(type('ImportsVitplug', (), dict(find_spec=lambda name, *_: "
+    "__import__('vitplug') and None if name == 'mmcv._ext' else None)))\n"
+)
+
+# All that training, testing and predicting need, in the three tasks; scikit-learn has the digits of the demo.
+REQUIRED = [
+    'torch>=2.4,<2.14',
+    'torchvision',
+    'numpy',
+    'matplotlib',
+    'Pillow',
+    'safetensors',
+    'scikit-learn',
+    'scipy',
+    'tqdm',
     'onedl-mmengine>=0.10.12',
     'onedl-mmcv>=2.3.6',
     'onedl-mmdetection>=3.5.1',
     'onedl-mmsegmentation>=1.4.2',
     'onedl-mmpretrain>=1.3.6',
 ]
-OPENMMLAB = [
-    *BOTH,
-    'numpy<2',
-    'opencv-python<4.12',
-    'setuptools<81',
-    'mmengine==0.10.7',
-    'mmcv==2.1.0',
-    'mmdet==3.3.0',
-    'mmsegmentation==1.2.2',
-    'mmpretrain==1.2.0',
-    'ftfy',
-    'regex',
-]
-# For the microscope's page of models that vitplug does not own.
-PAGES = ['matplotlib', 'Pillow', 'scipy']
 EXPORT = [
     'onnx',
     'onnxruntime',
@@ -54,7 +54,6 @@ TEST = [
     'pytest-xdist',
     'pyyaml',
     'ruff',
-    'scikit-learn',
     'selenium',
     'statsmodels',
     'submitit>=1.5',
@@ -63,7 +62,10 @@ TEST = [
 
 
 class BuildWithMim(build_py):
-    """Adds configs, tools and the index of models to the package: copies in a wheel, links in an editable install."""
+    """Adds configs, tools and the index of models to the package: copies in a wheel, links in an editable install.
+
+    Adds what Python runs when it starts, too.
+    """
 
     def run(self) -> None:
         super().run()
@@ -71,6 +73,8 @@ class BuildWithMim(build_py):
             self.link(Path('vitplug', '.mim'))
         else:
             self.copy(Path(self.build_lib, 'vitplug', '.mim'))
+        root = self.get_finalized_command('install').install_lib if self.editable_mode else self.build_lib
+        Path(root, 'vitplug.pth').write_text(ON_START)
 
     def copy(self, mim: Path) -> None:
         # An earlier build may have left configs that no longer exist.
@@ -98,15 +102,13 @@ setup(
     package_data={'vitplug.analysis.microscope': ['page.*']},
     entry_points={'console_scripts': ['vitplug = vitplug.cli:main']},
     cmdclass={'build_py': BuildWithMim},
-    install_requires=['torch>=2.1,<2.14', 'numpy'],
+    install_requires=REQUIRED,
     extras_require={
-        'onedl': ONEDL,
-        'openmmlab': OPENMMLAB,
         'export': EXPORT,
         'test': TEST,
-        'timm': ['timm>=1.0.31', *PAGES],
-        # Not beside onedl or openmmlab: mmpretrain cannot be imported with transformers 5.
-        'huggingface': ['transformers>=5.24,<6', 'safetensors', *PAGES],
+        'timm': ['timm>=1.0.31'],
+        # mmpretrain cannot be imported beside transformers 5: for programs that need no classifier of it.
+        'huggingface': ['transformers>=5.24,<6'],
         'autoattack': ['pyautoattack>=0.2'],
         'slurm': ['submitit>=1.5'],
         'ray': ['ray>=2.9'],

@@ -30,7 +30,7 @@ ROWS = (
         'tables',
         'threads',
     ),
-    ('attention', 'nodes', 'setup_step'),
+    ('attention', 'nodes', 'ops'),
     ('plugs',),
     ('config', 'hosting'),
     ('adapters', 'errors'),

@@ -12,7 +12,11 @@ The names in ``__all__`` are imported when they are first used: ``import vitplug
 only. With it, mmengine's ``Config.fromfile`` reads configs whose base is ``vitplug::...``.
 """
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config.paths import AfterMMEngine
@@ -113,4 +117,18 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+class OpsFinder:
+    """Finds `mmcv._ext` in :mod:`vitplug.ops`. The last of Python's finders: it is asked where mmcv came without ops.
+
+    An installed vitplug has a `.pth` file (`setup.py`), by which Python imports this package where `mmcv._ext` is not
+    found, so that it also helps programs which import mmdet first.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """As Python calls it for each module that no other finder has found."""
+        return spec_from_file_location(name, Path(__file__).with_name('ops.py')) if name == 'mmcv._ext' else None
+
+
 AfterMMEngine.wait()
+sys.meta_path.append(OpsFinder)

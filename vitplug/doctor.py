@@ -75,7 +75,7 @@ NEEDS = (
     Need('torch', 'everything', 'pip install torch torchvision'),
     Need('torchvision', 'images', stacks.fit_torchvision()),
     Need('mmengine', 'configs, runners', stacks.install_packages()),
-    Need('mmcv', 'images, layers', stacks.build_ops()),
+    Need('mmcv', 'images, layers', stacks.install_packages()),
     Need('mmcv.ops', 'detection and segmentation', stacks.build_ops()),
     Need('mmdet', 'detection', stacks.install_packages()),
     Need('mmseg', 'segmentation', stacks.install_packages()),
@@ -130,7 +130,7 @@ def torchvision_beside_torch() -> str:
 
 
 def mmcv_ops_work() -> str:
-    """Runs a compiled operator of mmcv: an mmcv built for another torch may import, but fail at run time.
+    """Runs an operator of mmcv: an mmcv built for another torch may import, but fail at run time.
 
     Raises:
         RuntimeError or ImportError: If it does not run.
@@ -140,7 +140,8 @@ def mmcv_ops_work() -> str:
     from mmcv.ops import nms
 
     _check_nms(lambda boxes, scores: nms(boxes, scores, 0.5)[1], torch)
-    return f'mmcv {mmcv.__version__}'
+    is_compiled = Path(sys.modules['mmcv._ext'].__file__).suffix != '.py'
+    return f'mmcv {mmcv.__version__}, {"compiled" if is_compiled else "not compiled: those of vitplug.ops"}'
 
 
 def _check_nms(nms: Callable, torch) -> None:
@@ -172,18 +173,6 @@ def _install_anew(names: Iterable[str]) -> str:
 
 def _listed(versions: dict[str, str]) -> str:
     return ' and '.join(f'{name} {number}' for name, number in versions.items())
-
-
-def setuptools_has_pkg_resources() -> str:
-    """Imports `pkg_resources`, which setuptools 82 removed.
-
-    Raises:
-        ModuleNotFoundError: If it is missing.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # its deprecation
-        importlib.import_module('pkg_resources')
-    return f'setuptools {importlib.metadata.version("setuptools")}'
 
 
 def the_installed_vitplug() -> str:
@@ -239,18 +228,11 @@ def transformers_beside_mmpretrain() -> str:
 
 STACK = (
     Check('vitplug', 'everything', stacks.install_packages(), the_installed_vitplug),
-    Check('stack', 'bug reports', stacks.install_packages(), stacks.stack_here),
     Check('numpy and torch', 'everything', NUMPY, numpy_beside_torch),
     Check('torchvision ops', 'images, detection', stacks.fit_torchvision(), torchvision_beside_torch),
     Check('mmcv ops', 'detection and segmentation', stacks.build_ops(), mmcv_ops_work),
     Check('distribution names', 'packages that are installed twice', stacks.install_packages(), one_distribution_each),
     Check('transformers', 'classification', stacks.install_packages(), transformers_beside_mmpretrain),
-    Check(
-        'setuptools',
-        "building mmcv, and configs based on 'mmdet::...' with upstream's mmengine",
-        "pip install 'setuptools>=80,<82'",
-        setuptools_has_pkg_resources,
-    ),
 )
 CONFIGS = tuple(
     Check(f'configs {library}::...', 'bases by name', stacks.install_packages(), partial(folder_of_configs, library))
@@ -517,9 +499,6 @@ def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status."""
     parser = command_parser('doctor', 'Check the installed packages and vitplug; print how to repair them.')
     parser.add_argument('--quick', action='store_true', help='check only the imports')
-    parser.add_argument(
-        '--wheels', action='store_true', help='print only the address of mmcv wheels for the installed torch, if any'
-    )
     group = parser.add_argument_group('several machines', 'Run the same on each; variables are those of dist_train.sh.')
     group.add_argument(
         '--nodes',
@@ -539,9 +518,6 @@ def main(argv: Sequence[str] = ()) -> int:
     args = parser.parse_args(argv)
     if args.nodes is None and (args.endpoint is not None or args.processes is not None):
         parser.error('--endpoint and --processes are for --nodes: add it, or leave them away')
-    if args.wheels:
-        print(stacks.mmcv_wheels())
-        return 0
     if args.nodes is not None:
         return report_nodes(parser, args)
     # Import warnings of the packages are misleading; the report has the errors.

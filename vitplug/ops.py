@@ -1,0 +1,290 @@
+"""Stands in for `mmcv._ext`, mmcv's compiled ops, where mmcv came without them.
+
+`pip install onedl-mmcv` builds no ops, and then `import mmcv.ops` fails, and with it mmdet. Python takes this file for
+`mmcv._ext` if it finds no other (:class:`vitplug.OpsFinder`). It has the ops that hosts with Swin and ViT configs of
+mmdet and mmseg call, under mmcv's names and signatures, by torch and torchvision; so they also run on GPUs. Every other op
+says that it needs mmcv with compiled ops.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from vitplug.stacks import build_ops
+
+__all__ = [
+    'ms_deform_attn_backward',
+    'ms_deform_attn_forward',
+    'nms',
+    'roi_align_backward',
+    'roi_align_forward',
+    'sigmoid_focal_loss_backward',
+    'sigmoid_focal_loss_forward',
+    'softnms',
+]
+# Weights of soft-NMS: mmcv passes the methods as numbers.
+NAIVE, LINEAR, GAUSSIAN = 0, 1, 2
+AVERAGE = 1
+
+
+def __getattr__(name: str) -> Callable:
+    """An op that is missing here; mmcv looks all of its ops up when it is imported."""
+    if name.startswith('__'):
+        raise AttributeError(name)
+    return partial(_refuse, name)
+
+
+def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
+    raise NotImplementedError(
+        f"{name} needs mmcv's compiled ops, and this mmcv came without them: run make setup OPS=compiled, "
+        f'or {build_ops()}'
+    )
+
+
+@cache
+def _say_once() -> None:
+    from mmengine.logging import print_log
+
+    print_log('mmcv came without compiled ops: vitplug runs NMS, RoIAlign and the like by torchvision', 'current')
+
+
+# --- suppression of boxes ---
+
+
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
+    """Greedy non-maximum suppression by torchvision; equal scores keep their order.
+
+    Args:
+        boxes: ``(N, 4)``, as x1, y1, x2, y2.
+        scores: ``(N,)``.
+        iou_threshold: A box goes if its IoU with a better one is above.
+        offset: Added to widths and heights: 1 if a box includes its last pixel, else 0.
+
+    Returns:
+        Indices of the kept boxes by falling score, ``(kept,)``.
+    """
+    _say_once()
+    boxes, scores = _precise(boxes), _precise(scores)
+    dtype = torch.promote_types(boxes.dtype, scores.dtype)
+    corners = torch.cat((boxes[:, :2], boxes[:, 2:] + offset), dim=1)
+    return torchvision.ops.nms(corners.to(dtype), scores.to(dtype), iou_threshold)
+
+
+def softnms(
+    boxes: Tensor,
+    scores: Tensor,
+    dets: Tensor,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    method: int,
+    offset: int,
+) -> Tensor:
+    """Soft-NMS (Bodla et al., 2017): the best box lowers the scores of those that overlap it, then the next one does.
+
+    Args:
+        boxes: ``(N, 4)``, as x1, y1, x2, y2.
+        scores: ``(N,)``.
+        dets: ``(N, 5)``; gets the boxes with their new scores, by falling score.
+        iou_threshold: From here on `NAIVE` and `LINEAR` lower a score.
+        sigma: Width of `GAUSSIAN`.
+        min_score: Boxes whose score falls below are dropped.
+        method: A score is multiplied with 0 (`NAIVE`), 1 - IoU (`LINEAR`) or exp(-IoU^2 / sigma) (`GAUSSIAN`).
+        offset: As in :func:`nms`.
+
+    Returns:
+        Indices of the kept boxes, ``(kept,)``; as many rows of `dets` are valid.
+    """
+    _say_once()
+    left, scores, kept = torch.arange(len(boxes)), scores.clone(), []
+    while len(left):
+        best = scores[left].argmax()
+        index = left[best]
+        dets[len(kept)] = torch.cat((boxes[index], scores[index, None]))
+        kept.append(index)
+        left = torch.cat((left[:best], left[best + 1 :]))
+        scores[left] *= _weights(_ious(boxes[index], boxes[left], offset), iou_threshold, sigma, method)
+        left = left[~(scores[left] < min_score)]
+    return torch.stack(kept) if kept else left
+
+
+def _weights(ious: Tensor, iou_threshold: float, sigma: float, method: int) -> Tensor:
+    if method == GAUSSIAN:
+        return torch.exp(-ious.square() / sigma)
+    lowered = 1 - ious if method == LINEAR else torch.zeros_like(ious)
+    return torch.where(ious >= iou_threshold, lowered, torch.ones_like(ious))
+
+
+def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
+    """IoU of a box ``(4,)`` with each of some boxes ``(N, 4)``."""
+    low, high = torch.maximum(box[:2], boxes[:, :2]), torch.minimum(box[2:], boxes[:, 2:])
+    common = (high - low + offset).clamp(min=0).prod(dim=1)
+    return common / ((box[2:] - box[:2] + offset).prod() + (boxes[:, 2:] - boxes[:, :2] + offset).prod(dim=1) - common)
+
+
+# --- pooling of regions ---
+
+
+def roi_align_forward(
+    input: Tensor,
+    rois: Tensor,
+    output: Tensor,
+    argmax_y: Tensor,
+    argmax_x: Tensor,
+    *,
+    aligned_height: int,
+    aligned_width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    pool_mode: int,
+    aligned: bool,
+) -> None:
+    """RoIAlign (Mask R-CNN, He et al., 2017) by torchvision.
+
+    Args:
+        input: Maps ``(B, C, H, W)``.
+        rois: Regions ``(R, 5)``: index of the image, x1, y1, x2, y2.
+        output: ``(R, C, aligned_height, aligned_width)``; gets the averages.
+        argmax_y: Of maxima; unused.
+        argmax_x: Of maxima; unused.
+        aligned_height: Rows of a pooled region.
+        aligned_width: Columns of a pooled region.
+        spatial_scale: Pixels of a map per unit of the regions.
+        sampling_ratio: Samples along each side of a bin; 0 for as many as the bin has pixels.
+        pool_mode: 1 for averages, 0 for maxima, which need compiled ops.
+        aligned: Shift the samples by half a pixel, as the maps' pixel centres lie.
+
+    Raises:
+        NotImplementedError: For maxima.
+    """
+    _say_once()
+    if pool_mode != AVERAGE:
+        _refuse("RoIAlign with pool_mode='max'")
+    size = (spatial_scale, aligned_height, aligned_width, sampling_ratio, aligned)
+    maps = _precise(input)
+    output.copy_(torch.ops.torchvision.roi_align(maps, rois.to(maps), *size))
+
+
+def roi_align_backward(
+    grad_output: Tensor,
+    rois: Tensor,
+    argmax_y: Tensor,
+    argmax_x: Tensor,
+    grad_input: Tensor,
+    *,
+    aligned_height: int,
+    aligned_width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    pool_mode: int,
+    aligned: bool,
+) -> None:
+    """The gradient of :func:`roi_align_forward` for its maps, written to `grad_input`."""
+    size = (spatial_scale, aligned_height, aligned_width, *grad_input.shape, sampling_ratio, aligned)
+    grads = _precise(grad_output)
+    grad_input.copy_(torch.ops.torchvision._roi_align_backward(grads, rois.to(grads), *size))
+
+
+def _precise(tensor: Tensor) -> Tensor:
+    """The tensor in at least float32: torchvision has no bfloat16, and coordinates need more than half precision."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+# --- what mmdet and mmseg call on GPUs only: on CPUs they have it in torch ---
+
+
+def sigmoid_focal_loss_forward(
+    input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
+) -> None:
+    """Focal loss (Lin et al., 2017, equation 5) of each class by itself.
+
+    Args:
+        input: Logits ``(N, C)``.
+        target: Classes ``(N,)``; C for none.
+        weight: Weights of the classes ``(C,)``; empty for none.
+        output: ``(N, C)``; gets the losses.
+        gamma: Exponent that lowers the loss of what is classified well.
+        alpha: Share of the positive class.
+    """
+    output.copy_(_focal_loss(input, target, weight, gamma, alpha))
+
+
+def sigmoid_focal_loss_backward(
+    input: Tensor, target: Tensor, weight: Tensor, grad_input: Tensor, gamma: float, alpha: float
+) -> None:
+    """The gradient of the sum of :func:`sigmoid_focal_loss_forward` for the logits, written to `grad_input`."""
+    [grad] = _gradients(lambda logits: _focal_loss(logits, target, weight, gamma, alpha), (input,))
+    grad_input.copy_(grad)
+
+
+def _focal_loss(logits: Tensor, target: Tensor, weight: Tensor, gamma: float, alpha: float) -> Tensor:
+    _say_once()
+    logits = _precise(logits)
+    positive = one_hot(target, logits.shape[1] + 1)[:, :-1].to(logits)
+    loss = torchvision.ops.sigmoid_focal_loss(logits, positive, alpha, gamma)
+    return loss * weight[target, None] if len(weight) else loss
+
+
+def ms_deform_attn_forward(
+    value: Tensor,
+    value_spatial_shapes: Tensor,
+    value_level_start_index: Tensor,
+    sampling_locations: Tensor,
+    attention_weights: Tensor,
+    im2col_step: int,
+) -> Tensor:
+    """Attention to sampled places of several maps (Deformable DETR, Zhu et al., 2021, equation 3), by mmcv in torch.
+
+    Args:
+        value: ``(B, keys, heads, D)``.
+        value_spatial_shapes: Height and width of each map, ``(maps, 2)``.
+        value_level_start_index: Index of each map's first key; unused.
+        sampling_locations: x and y in 0..1, ``(B, queries, heads, maps, points, 2)``.
+        attention_weights: ``(B, queries, heads, maps, points)``.
+        im2col_step: Images at a time; unused.
+
+    Returns:
+        ``(B, queries, heads * D)``.
+    """
+    from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
+
+    _say_once()
+    return multi_scale_deformable_attn_pytorch(value, value_spatial_shapes, sampling_locations, attention_weights)
+
+
+def ms_deform_attn_backward(
+    value: Tensor,
+    value_spatial_shapes: Tensor,
+    value_level_start_index: Tensor,
+    sampling_locations: Tensor,
+    attention_weights: Tensor,
+    grad_output: Tensor,
+    grad_value: Tensor,
+    grad_sampling_loc: Tensor,
+    grad_attn_weight: Tensor,
+    im2col_step: int,
+) -> None:
+    """The gradients of :func:`ms_deform_attn_forward` for values, locations and weights, written to `grad_...`."""
+
+    def attend(value: Tensor, locations: Tensor, weights: Tensor) -> Tensor:
+        maps = (value_spatial_shapes, value_level_start_index)
+        return ms_deform_attn_forward(value, *maps, locations, weights, im2col_step)
+
+    grads = _gradients(attend, (value, sampling_locations, attention_weights), grad_output)
+    for target, grad in zip((grad_value, grad_sampling_loc, grad_attn_weight), grads, strict=True):
+        target.copy_(grad)
+
+
+def _gradients(
+    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad_output: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """The gradients of a function for its inputs, given that of its output; of the output's sum by default."""
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    with torch.enable_grad():
+        output = function(*leaves)
+        return torch.autograd.grad(output, leaves, torch.ones_like(output) if grad_output is None else grad_output)
