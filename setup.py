@@ -10,8 +10,8 @@ from setuptools.command.build_py import build_py
 MIM_FOLDERS = ('configs', 'tools')
 MIM_INDEX = 'model-index.yml'
 
-# What Python runs when it starts, as site-packages/vitplug.pth: where it finds no `mmcv._ext`, it imports vitplug, which
-# adds a finder of its own behind this one (vitplug.OpsFinder). Nothing is imported before that.
+# What Python runs when it starts, as site-packages/vitplug.pth. Where it finds no `mmcv._ext`, it imports vitplug,
+# which adds a finder of its own behind this one (vitplug.OpsFinder); nothing is imported before that.
 ON_START = (
     "import sys; sys.meta_path.append(type('ImportsVitplug', (), dict(find_spec=lambda name, *_: "
     "__import__('vitplug') and None if name == 'mmcv._ext' else None)))\n"
@@ -55,9 +55,11 @@ TEST = [
     'pyyaml',
     'ruff',
     'selenium',
+    'setuptools>=80,<82',
     'statsmodels',
     'submitit>=1.5',
     'timm>=1.0.31',
+    'wheel',
 ]
 
 
@@ -99,7 +101,7 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['vitplug', 'vitplug.*']),
-    package_data={'vitplug.analysis.microscope': ['page.*']},
+    package_data={'vitplug': ['py.typed'], 'vitplug.analysis.microscope': ['page.*']},
     entry_points={'console_scripts': ['vitplug = vitplug.cli:main']},
     cmdclass={'build_py': BuildWithMim},
     install_requires=REQUIRED,

@@ -14,7 +14,6 @@ from torch.testing import assert_close
 
 from vitplug.attention import WindowLayout
 from vitplug.attention.grids import ceil_div
-from vitplug.compat import CAN_COMPILE
 from vitplug.hosting.padding import shrink
 
 SIZE = (32, 48)
@@ -26,9 +25,8 @@ SMALL = {'vit': VIT_ARCH | dict(num_layers=2), **dict.fromkeys(('swin', 'swin-v2
 @pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin'])
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_compiles_to_one_graph_once(host, plugs):
-    """On torch 2.1 only that it runs; `test_stacks.py` counts the graphs."""
     model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]))).double().eval()
-    compiled = torch.compile(model, fullgraph=CAN_COMPILE, backend='eager')
+    compiled = torch.compile(model, fullgraph=True, backend='eager')
     x = images(*SIZE)
     assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
     with torch._dynamo.config.patch(error_on_recompile=True):
@@ -36,7 +34,6 @@ def test_compiles_to_one_graph_once(host, plugs):
         assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
 
 
-needs_compiler = pytest.mark.skipif(not CAN_COMPILE, reason='torch 2.1 runs backbones uncompiled')
 # Inductor compiles C++, a minute a model where the machine is busy: VITPLUG_COMPILED_EXAMPLES=100 looks at more.
 EXAMPLES = int(os.environ.get('VITPLUG_COMPILED_EXAMPLES', 2))
 layouts = st.builds(
@@ -45,7 +42,6 @@ layouts = st.builds(
 
 
 @pytest.mark.slow
-@needs_compiler
 @settings(max_examples=EXAMPLES)
 @given(layout=layouts, trains=st.booleans())
 @example(layout=WindowLayout(6, 5, window=4, shift=2), trains=False)
@@ -66,7 +62,6 @@ def test_windows_compile_with_inductor(layout, trains):
 
 
 @pytest.mark.slow
-@needs_compiler
 @settings(max_examples=EXAMPLES)
 @given(
     host=st.sampled_from(list(SMALL)),
@@ -93,7 +88,6 @@ def test_models_compile_with_inductor(host, plugs, size, trains):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CAN_COMPILE, reason='torch 2.1 has no exporter of this kind')
 @pytest.mark.parametrize(
     ('host', 'plugs', 'size'),
     [
@@ -121,7 +115,6 @@ def test_quotients_are_rounded_up():
         assert ceil_div(number, divisor) == math.ceil(number / divisor)
 
 
-@pytest.mark.skipif(not CAN_COMPILE, reason='torch.export of torch 2.1 cannot follow zip(strict=True)')
 def test_quotients_have_no_negative_numbers():
     """ONNX rounds the quotient of a negative number towards zero."""
     graph = torch.export.export(Merged(), (torch.tensor([[7, 8], [1, 2]]),)).graph

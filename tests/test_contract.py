@@ -13,7 +13,6 @@ from cases import PLUGS as PLUGS_OF_ALL_HOSTS
 from cases import PREFIX_HOSTS, PREFIX_PLUGS, REFUSED, TOKEN_HOSTS, enlarge_scores, images, randomize
 from mmengine.config import ConfigDict
 from mmengine.model import ExponentialMovingAverage
-from stacks import skip_unless_computed_on_cpu
 
 from vitplug.attention import fused_attention, tuning
 from vitplug.attention.intermediates import MAPS
@@ -122,7 +121,6 @@ def test_every_parameter_gets_a_gradient(host, plugs):
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16], ids=str)
 def test_autocast_to_rounding(host, plugs, dtype):
-    skip_unless_computed_on_cpu(dtype)
     model, x = build(host, plugs), images(*SIZE)
     exact = model(x)
     model = model.float()
@@ -135,7 +133,6 @@ def test_autocast_to_rounding(host, plugs, dtype):
 
 
 def test_huge_scores_stay_finite_in_half_precision(host, plugs):
-    skip_unless_computed_on_cpu(torch.float16)
     model = build(host, plugs).float()
     for index in with_maps(model):
         enlarge_scores(model.plugged_blocks()[index].attn, 1e4)

@@ -33,7 +33,6 @@ from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.commands import STARTED_AS
-from vitplug.compat import CAN_COMPILE
 from vitplug.config.parts import as_list
 from vitplug.config.reading import read_config
 from vitplug.plugs import (
@@ -325,8 +324,6 @@ def test_measures_print_a_row_of_heads_for_each_block(code, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize('code', INFERENCE)
 def test_inference_snippet_runs(code, tmp_path, monkeypatch):
-    if 'export' in code and not CAN_COMPILE:
-        pytest.skip('torch 2.1 has no exporter of this kind')
     monkeypatch.chdir(tmp_path)
     arch = dict(embed_dims=8, num_layers=1, num_heads=2, feedforward_channels=16)
     backbone = MODELS.build(dict(type='vitplug.VisionTransformer', arch=arch, img_size=16, patch_size=8)).eval()

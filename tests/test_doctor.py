@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import platform
 import re
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from stacks import STACK
 
 import vitplug.backbones
 from vitplug import doctor, stacks
@@ -41,7 +39,6 @@ def test_this_stack_is_in_order(capsys):
     assert doctor.main() == 0
     out = capsys.readouterr().out
     assert 'the stack is in order' in out and 'BROKEN' not in out
-    assert re.search(r'^  ok +stack +(onedl|openmmlab|openmmlab-new), as tested$', out, re.MULTILINE)
     lines = [line.split() for line in out.splitlines()]
     [plugs] = [line[2:] for line in lines if line[:2] == ['plugs', 'in']]
     assert [PLUG_NAMES.get(plug, plug) for plug in plugs] == [plug.__name__ for plug in PLUG_TYPES]
@@ -93,122 +90,39 @@ def test_quick_looks_at_imports_only(capsys):
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_missing_ops_are_named_with_their_remedy():
-    code = (
-        'import sys\n'
-        "sys.modules['mmcv._ext'] = None\n"
-        "for name in [n for n in sys.modules if n.startswith('mmcv')]: del sys.modules[name]\n"
-        "sys.modules['mmcv._ext'] = None\n"
-        'from vitplug import doctor\n'
-        'sys.exit(doctor.main())\n'
-    )
+def test_broken_ops_are_named_with_their_remedy():
+    """Of an mmcv that was built for another torch."""
+    code = "import sys\nsys.modules['mmcv._ext'] = None\nfrom vitplug import doctor\nsys.exit(doctor.main())\n"
     result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert result.returncode == 1
     broken = [line[10:55].strip() for line in result.stdout.splitlines() if line.startswith('  BROKEN')]
-    # Upstream's mmseg builds no model without them.
-    segmentation = [] if STACK == 'onedl' else ['a step of segmentation']
-    needs_ops = ['mmcv.ops', 'mmcv ops', *segmentation, 'a step of detection']
+    needs_ops = ['mmcv.ops', 'mmcv ops', 'a step of detection']
     assert broken == needs_ops
     # What stands on the ops is not to blame, and the last lines are the one thing to do.
     assert doctor.REPORT not in result.stdout and doctor.STACK_FIRST in result.stdout
     *_, verdict, command = result.stdout.splitlines()
     assert verdict.startswith(f'the stack is not in order ({len(needs_ops)} failed)')
     assert command.strip() == stacks.build_ops()
-    # torch 2.5 warns about mmengine's imports, whatever the filters are.
-    known = 2 if STACK == 'openmmlab-new' else 0
-    assert len(result.stderr.splitlines()) == known and result.stderr.count('TorchScript') == known // 2
+    assert not result.stderr
 
 
-WHEELS = 'https://download.openmmlab.com/mmcv/dist/'
-
-
-def pretend(monkeypatch, found, system='linux', machine='x86_64', python=(3, 11)):
-    """Lets the doctor find these distributions on such a machine."""
-    monkeypatch.setattr(stacks, 'installed', lambda names: {n: found[n] for n in names if n in found})
-    monkeypatch.setattr(sys, 'platform', system)
-    monkeypatch.setattr(platform, 'machine', lambda: machine)
-    monkeypatch.setattr(sys, 'version_info', python)
+BUILD = 'pip install --no-build-isolation --no-cache-dir --no-deps --force-reinstall'
 
 
 @pytest.mark.parametrize(
-    'found, command',
+    ('found', 'command'),
     [
-        ({}, 'pip install --no-build-isolation --no-cache-dir onedl-mmcv==2.3.6'),
-        ({'onedl-mmcv': '2.3.6'}, '--no-deps --force-reinstall onedl-mmcv==2.3.6'),
-        ({'mmcv': '2.1.0'}, '--no-build-isolation --no-cache-dir --no-deps --force-reinstall mmcv==2.1.0'),
-        ({'mmcv': '2.1.0', 'torch': '2.5.1'}, '--no-build-isolation --no-cache-dir --no-deps --force-reinstall mmcv=='),
-        ({'mmcv-lite': '2.1.0'}, 'pip uninstall -y mmcv-lite && pip install'),
-        ({'mmcv-lite': '2.1.0'}, ' mmcv==2.1.0'),
-        # Prebuilt, where this mmcv is for this torch.
-        ({'torch': '2.1.2'}, f'pip install --only-binary mmcv --find-links {WHEELS}cu121/torch2.1/index.html mmcv=='),
-        ({'torch': '2.1.0+cpu', 'mmcv': '2.1.0'}, f'{WHEELS}cpu/torch2.1/index.html --no-deps --force-reinstall mmcv='),
-        ({'torch': '2.1.2', 'mmcv-lite': '2.1.0'}, 'pip uninstall -y mmcv-lite && pip install --only-binary mmcv'),
-        ({'torch': '2.1.2', 'mmcv': '2.0.1'}, '--no-build-isolation --no-cache-dir'),
-        ({'torch': '2.1.2', 'onedl-mmcv': '2.3.6'}, '--no-build-isolation --no-cache-dir'),
+        ({}, f'{BUILD} onedl-mmcv'),
+        ({'onedl-mmcv': '2.3.6'}, f'{BUILD} onedl-mmcv==2.3.6'),
+        ({'mmcv': '2.1.0'}, f'{BUILD} mmcv==2.1.0'),
+        ({'mmcv-lite': '2.1.0'}, f'pip uninstall -y mmcv-lite && {BUILD} mmcv==2.1.0'),
     ],
     ids=str,
 )
 def test_ops_are_installed_for_the_mmcv_that_is_there(monkeypatch, found, command):
-    pretend(monkeypatch, found)
-    assert command in stacks.build_ops()
-
-
-@pytest.mark.parametrize(
-    'torch, machine, address',
-    [
-        ('2.1.2', {}, 'cu121/torch2.1/index.html'),
-        ('2.1.2+cu121', {}, 'cu121/torch2.1/index.html'),
-        ('2.1.1+cu118', {}, 'cu118/torch2.1/index.html'),
-        ('2.1.2+cpu', {}, 'cpu/torch2.1/index.html'),
-        ('2.1.2', dict(system='win32', machine='AMD64'), 'cpu/torch2.1/index.html'),
-        ('2.1.2+rocm5.6', {}, ''),
-        ('2.1.2', dict(machine='aarch64'), ''),
-        ('2.1.2', dict(python=(3, 12)), ''),
-        ('2.3.1', {}, ''),
-        ('2.12.1', {}, ''),
-        (None, {}, ''),
-    ],
-    ids=str,
-)
-def test_prebuilt_wheels_are_named_where_there_are_some(monkeypatch, capsys, torch, machine, address):
-    pretend(monkeypatch, {'torch': torch} if torch else {}, **machine)
-    assert doctor.main(['--wheels']) == 0
-    assert capsys.readouterr().out.strip() == (address and WHEELS + address)
-
-
-ONEDL, UPSTREAM = ('onedl-mmcv', '2.3.6'), ('mmcv', '2.1.0')
-
-
-@pytest.mark.parametrize(
-    'torch, mmcv, said, extra',
-    [
-        ('2.12.1', ONEDL, 'onedl, as tested', 'onedl'),
-        ('2.12.1+cpu', ONEDL, 'onedl, as tested', 'onedl'),
-        ('2.1.2', UPSTREAM, 'openmmlab, as tested', 'openmmlab'),
-        ('2.5.1+cu124', UPSTREAM, 'openmmlab-new, as tested', 'openmmlab'),
-        ('2.3.0', UPSTREAM, 'openmmlab is the nearest: torch is 2.3.0, not 2.1.2', 'openmmlab'),
-        ('2.6.0', ('mmcv', '2.2.0'), 'openmmlab-new is the nearest: torch is 2.6.0, not 2.5.1, mmcv is', 'openmmlab'),
-        ('2.13.0', ONEDL, 'onedl is the nearest: torch is 2.13.0, not 2.12.1', 'onedl'),
-        ('2.1.2', None, 'openmmlab is the nearest: mmcv is missing', 'openmmlab'),
-        (None, UPSTREAM, 'openmmlab is the nearest: torch is missing', 'openmmlab'),
-        (None, None, 'onedl is the nearest: torch is missing', 'onedl'),
-    ],
-)
-def test_the_stack_is_named(monkeypatch, torch, mmcv, said, extra):
-    pretend(monkeypatch, dict([mmcv] if mmcv else []) | ({'torch': torch} if torch else {}))
-    assert stacks.stack_here().startswith(said)
-    assert f"'.[{extra}]'" in stacks.install_packages()
-
-
-def test_stacks_are_those_that_set_up_pins():
-    requirements = Path(__file__).resolve().parents[1] / 'requirements'
-    pinned = {}
-    for stack in stacks.STACKS:
-        pins = dict(re.findall(r'^([\w-]+)==(.+)$', (requirements / f'{stack.name}.txt').read_text(), re.MULTILINE))
-        assert (pins['torch'], pins[stack.mmcv]) == stack.versions
-        pinned[stack.name] = pins
-    old, new = pinned['openmmlab'], pinned['openmmlab-new']
-    assert {name for name in old | new if old.get(name) != new.get(name)} == {'torch', 'torchvision'}
+    monkeypatch.setattr(stacks, 'installed', lambda names: {n: found[n] for n in names if n in found})
+    assert stacks.build_ops() == command
+    assert ('-e .' in stacks.install_packages()) == ('onedl-mmcv' in found or not found)
 
 
 @pytest.mark.parametrize(
@@ -268,12 +182,6 @@ def test_two_distributions_of_one_package_are_a_trap(monkeypatch, capsys):
         doctor.one_distribution_each()
 
 
-def test_setuptools_without_pkg_resources(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, 'pkg_resources', None)
-    assert doctor.report(doctor.STACK[-1:])
-    assert "pip install 'setuptools>=80,<82'" in capsys.readouterr().out
-
-
 def test_an_operator_of_another_build_is_found_though_it_imports(monkeypatch):
     import torchvision
 
@@ -308,14 +216,3 @@ def test_processes_without_a_gpu_beside_others_are_named():
     infos = [dict(host=f'node{rank}', backend='gloo' if rank == 2 else 'nccl') for rank in range(4)]
     assert 'some processes have a GPU and some have none (node2, process 2)' in uneven_devices(infos)
     assert uneven_devices(infos[:2]) == uneven_devices(infos[2:3]) == ''
-
-
-@pytest.mark.integration
-def test_set_up_asks_for_wheels_before_any_package_is_installed():
-    code = """import sys
-for name in ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'numpy'):
-    sys.modules[name] = None
-from vitplug import doctor
-sys.exit(doctor.main(['--wheels']))"""
-    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, '')

@@ -35,7 +35,7 @@ ROWS = (
     ('config', 'hosting'),
     ('adapters', 'errors'),
     ('checkpoints', 'text'),
-    ('backbones', 'classifiers', 'datasets', 'detectors', 'losses', 'necks', 'segmentors'),
+    ('backbones', 'classifiers', 'datasets', 'detectors', 'necks', 'segmentors'),
     ('data_preprocessors', 'tasks'),
     ('runs',),
     ('analysis',),

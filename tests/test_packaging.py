@@ -58,7 +58,7 @@ def test_wheel_has_every_file_of(folder, wheel):
 def test_wheel_has_the_index_and_nothing_beside_the_package(wheel):
     index = wheel / 'vitplug' / '.mim' / 'model-index.yml'
     assert index.read_text() == (ROOT / 'model-index.yml').read_text()
-    assert {path.name.partition('-')[0] for path in wheel.iterdir()} == {'vitplug'}
+    assert {path.name.partition('-')[0] for path in wheel.iterdir()} == {'vitplug', 'vitplug.pth'}
 
 
 def test_wheel_tells_type_checkers_of_its_annotations(wheel):
@@ -129,11 +129,51 @@ def test_every_config_of_the_index_parses_from_the_wheel(wheel, tmp_path):
     assert len(types) >= 200 and {'ImageClassifier', 'EncoderDecoder', 'MaskRCNN', 'CascadeRCNN'} <= set(types)
 
 
+# A start of Python with such a site-packages, which finds no compiled ops and imports mmdet first.
+MMDET_FIRST = """
+import json, site, sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *args: None if name == 'mmcv._ext' else find(name, *args)
+before = set(sys.modules)
+site.addsitedir(SITE)
+new = {name.partition('.')[0] for name in set(sys.modules) - before}
+from mmdet.models.layers import multiclass_nms
+print(json.dumps(dict(new=sorted(new), ops=sys.modules['mmcv._ext'].__file__)))
+"""
+
+
+def ops_of(site: Path, vitplug: Path, cwd: Path) -> None:
+    """Checks that mmdet finds the ops of vitplug, which Python has not imported before, by a site-packages."""
+    # -S: not those of the environment in which the tests run, but its packages.
+    packages = os.pathsep.join(path for path in sys.path if path and Path(path) != ROOT and 'tests' not in path)
+    code = MMDET_FIRST.replace('SITE', repr(str(site)))
+    done = subprocess.run(
+        [sys.executable, '-S', '-c', code],
+        env={**os.environ, 'PYTHONPATH': f'{site}{os.pathsep}{packages}'},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert Path(found['ops']) == vitplug / 'ops.py'
+    assert not {'vitplug', 'torch', 'mmcv'} & set(found['new'])
+
+
+def test_mmdet_finds_the_ops_of_a_wheel(wheel, tmp_path):
+    ops_of(wheel, wheel / 'vitplug', tmp_path)
+
+
 def test_editable_install_links_to_the_working_tree(source, tmp_path):
     build = f'from setuptools import build_meta; build_meta.build_editable({str(tmp_path)!r})'
     for _ in range(2):
         done = subprocess.run([sys.executable, '-c', build], cwd=source, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+    [editable] = tmp_path.glob('*.whl')
+    with zipfile.ZipFile(editable) as archive:
+        archive.extractall(tmp_path / 'site-packages')
+    ops_of(tmp_path / 'site-packages', source / 'vitplug', tmp_path)
     mim = source / 'vitplug' / '.mim'
     assert files_in(mim / 'configs') == files_in(source / 'configs')
     assert (mim / 'model-index.yml').resolve() == (source / 'model-index.yml').resolve()

@@ -8,7 +8,6 @@ import copy
 import pytest
 import torch
 from cases import PLUGS, randomize
-from stacks import skip_unless_computed_on_cpu
 from text_host import TextHost, words
 from torch import Tensor
 from torch.testing import assert_close
@@ -100,7 +99,6 @@ def test_a_mask_of_each_sequence(plugs):
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_a_sequence_of_padding_alone(plugs, dtype):
     """Its output is finite, and so are all gradients; the other sequence does not feel it."""
-    skip_unless_computed_on_cpu(dtype)
     model, valid = build(plugs).to(dtype).eval(), valid_of((0, 7))
     x, eps = words(2, LENGTH, dtype=dtype).requires_grad_(), torch.finfo(dtype).eps
     for fused in (True, False):

@@ -1,4 +1,4 @@
-"""Functions that torch 2.1, the oldest supported torch, lacks or calls by another name. Needs only torch.
+"""What torch 2.4, the oldest supported torch, lacks, or its compiler does not know. Needs only torch.
 
 Remove a function when every supported torch has it.
 """
@@ -12,25 +12,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-#: True while torch compiles or exports the code. Not wrapped: Dynamo recognises only torch's own function.
-is_compiling: Callable[[], bool] = getattr(torch.compiler, 'is_compiling', None) or torch._utils.is_compiling
-
 #: True while torch exports the code, where its version can tell.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, 'is_exporting', None) or (lambda: False)
-
-if hasattr(torch.amp, 'is_autocast_available'):
-    is_autocast_available = torch.amp.is_autocast_available
-    is_autocast_enabled = torch.is_autocast_enabled
-else:
-    _ENABLED = {'cpu': torch.is_autocast_cpu_enabled, 'cuda': torch.is_autocast_enabled}
-
-    def is_autocast_available(device_type: str) -> bool:
-        """True if a device type has autocast: 'cpu' and 'cuda' have it, 'meta' does not."""
-        return device_type in _ENABLED
-
-    def is_autocast_enabled(device_type: str) -> bool:
-        """True if autocast is on for a device type that has autocast."""
-        return _ENABLED[device_type]()
 
 
 def replace(value: Any, **changes: Any) -> Any:
@@ -52,22 +35,12 @@ def register_load_state_dict_pre_hook(module: nn.Module, hook: Callable) -> Remo
     return module._register_load_state_dict_pre_hook(hook, with_module=True)
 
 
-#: True if torch can compile the backbones. torch 2.1 cannot; 2.2 to 2.4 are untested.
-CAN_COMPILE: bool = torch.__version__ >= (2, 5)
-
-
-def run_uncompiled_where_it_fails(forward: Callable) -> Callable:
-    """Excludes a function from compilation if :data:`CAN_COMPILE` is False; the rest of the model is compiled."""
-    return forward if CAN_COMPILE else torch.compiler.disable(forward)
-
-
 def register_step_pre_hook(optimizer: torch.optim.Optimizer, hook: Callable) -> None:
     """Has ``hook(optimizer, args, kwargs)`` called before every step of an optimizer, the first of `args`.
 
-    A process that has used the compiler of torch 2.1 calls torch's own hooks of optimizers no more, and DeepSpeed's
-    optimizers have none.
+    DeepSpeed's optimizers have no hooks.
     """
-    if CAN_COMPILE and hasattr(optimizer, 'register_step_pre_hook'):
+    if hasattr(optimizer, 'register_step_pre_hook'):
         optimizer.register_step_pre_hook(hook)
         return
     step = optimizer.step

@@ -1,9 +1,9 @@
 """Stands in for `mmcv._ext`, mmcv's compiled ops, where mmcv came without them.
 
 `pip install onedl-mmcv` builds no ops, and then `import mmcv.ops` fails, and with it mmdet. Python takes this file for
-`mmcv._ext` if it finds no other (:class:`vitplug.OpsFinder`). It has the ops that hosts with Swin and ViT configs of
-mmdet and mmseg call, under mmcv's names and signatures, by torch and torchvision; so they also run on GPUs. Every other op
-says that it needs mmcv with compiled ops.
+`mmcv._ext` if it finds no other (:class:`vitplug.OpsFinder`). It has the ops that the Swin and ViT configs of mmdet and
+mmseg call, under mmcv's names and signatures, by torch and torchvision; so they also run on GPUs. Every other op says
+that it needs mmcv with compiled ops.
 """
 
 from collections.abc import Callable

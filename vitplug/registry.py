@@ -24,7 +24,6 @@ MODELS = Registry(
         'vitplug.detectors',
         'vitplug.segmentors',
         'vitplug.data_preprocessors',
-        'vitplug.losses',
     ],
 )
 PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])

@@ -4,7 +4,7 @@ import importlib.metadata
 import re
 from collections.abc import Sequence
 
-# Distributions of each import name, the maintained one first. Two of them in one environment overwrite each other's files.
+# Distributions of each import name, the maintained one first. Two in one environment overwrite each other's files.
 DISTRIBUTIONS = {
     'mmengine': ('onedl-mmengine', 'mmengine', 'mmengine-lite'),
     'mmcv': ('onedl-mmcv', 'mmcv', 'mmcv-lite', 'mmcv-full', 'onedl-mmcv-lite'),

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, LayerRecord, OffsetBias, Site, WindowLayout, attend, fused_attention
@@ -69,7 +68,6 @@ def test_attention_is_its_equation(batch, windows, heads, sides, prefix, width, 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
 def test_probabilities_of_half_precision_scores_are_not_rounded(dtype):
-    skip_unless_computed_on_cpu(dtype)
     q = torch.randn(1, 1, 1, 50, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
     record = LayerRecord(frozenset(['probs', 'logits']))
     attend(q, q, q, scale=1.0, site=Site(GlobalLayout(5, 10)), plugs=LayerPlugs(), carry={}, record=record)

@@ -11,7 +11,6 @@ from attention_oracle import assert_same
 from cases import PLUGS, images, randomize, swin, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
 from vitplug.attention import Attention, GridPair, OffsetBias, TokenGrid, fused_attention, tuning
@@ -232,7 +231,6 @@ def test_gradient_of_one_output_alone():
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_rounding(dtype):
     """Other precisions differ from float64 by their own rounding."""
-    skip_unless_computed_on_cpu(dtype)
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 1, 2, 40, 8, generator=generator, dtype=torch.float64) for _ in range(3))
     kernel, before = torch.randn(2, 2, 3, 3, dtype=torch.float64), torch.randn(1, 1, 2, 40, 40, dtype=torch.float64)

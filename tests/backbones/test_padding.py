@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention, tuning
-from vitplug.compat import CAN_COMPILE
 from vitplug.hosting import mark_padding, padding
 
 BATCH = (72, 96)
@@ -276,7 +275,7 @@ def test_half_precision(host, plugs):
 )
 def test_compiles_to_one_graph_for_all_sizes(host, plugs):
     model = randomize(HOSTS[host](plugs=[dict(type=plug) for plug in plugs])).double().eval()
-    compiled = torch.compile(model, fullgraph=CAN_COMPILE, backend='eager')
+    compiled = torch.compile(model, fullgraph=True, backend='eager')
     assert_close(compiled(marked()), model(marked()), rtol=1e-10, atol=1e-10)
     with torch._dynamo.config.patch(error_on_recompile=True):
         x = mark_padding(images(*BATCH, seed=2), [(1, 96), (50, 50)])

@@ -22,7 +22,6 @@ from vitplug.benchmark.measure import Case, Timer
 from vitplug.benchmark.processes import in_own_process
 from vitplug.benchmark.profile import by_kind, shares
 from vitplug.benchmark.report import as_text, growth_as_text
-from vitplug.compat import CAN_COMPILE
 from vitplug.datasets.digit_scenes import make_digit_scenes
 
 QUICK = ['--rounds', '1', '--seconds', '0', '--batch', '1', '--parts', 'attention']
@@ -208,7 +207,6 @@ def tiny_swin(plugs):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CAN_COMPILE, reason='backbones run uncompiled on torch 2.1')
 @pytest.mark.parametrize('mode', ['training', 'inference'])
 def test_compiled_model_is_measured_beside_eager(mode, monkeypatch):
     monkeypatch.setattr(compilation, 'HOSTS', {'Swin': tiny_swin})

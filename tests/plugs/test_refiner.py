@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from cases import HOSTS, PLUGS, VIT_ARCH, CarryProbe, images, randomize, swin, vit
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from stacks import skip_unless_computed_on_cpu
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site, attend, tuning
@@ -403,7 +402,6 @@ def test_evaluation_at_the_configured_size_is_not_rescaled():
 
 
 def test_bottleneck_norms_stay_precise_under_autocast():
-    skip_unless_computed_on_cpu(torch.float16)
     module, seen = BottleneckRefine(2, 9, Refiner(**MBCONV)).train(), []
     for norm in norms(module):
         norm.register_forward_pre_hook(lambda norm, inputs: seen.append(inputs[0].dtype))

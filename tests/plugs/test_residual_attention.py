@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site, WindowLayout, fused_attention
-from vitplug.compat import CAN_COMPILE
 from vitplug.plugs.residual_attention import blend as blending
 from vitplug.plugs.residual_attention import transitions
 
@@ -297,7 +296,7 @@ def test_sigmoid_learns_the_logit():
 def test_compiles_in_training():
     model = vit(plugs=residual()).train()
     x = images(32, 40, dtype=torch.float32)
-    compiled = torch.compile(model, fullgraph=CAN_COMPILE, backend='eager')
+    compiled = torch.compile(model, fullgraph=True, backend='eager')
     alphas(model)[0].data.fill_(1.5)
     assert_close(compiled(x), model(x))
     assert alphas(model)[0].item() == 1.0

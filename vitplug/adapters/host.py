@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site
 from vitplug.attention.layouts import HIDDEN
-from vitplug.compat import is_compiling, replace
+from vitplug.compat import replace
 from vitplug.hosting import PixelGrid, PluggedModel, Section, TokenMap, build_plugs
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
@@ -228,7 +228,7 @@ def _with_mask(site: Site, extras: Extras) -> Site:
     is_additive = mask.is_floating_point() and mask.ndim == 4
     sees = mask > torch.finfo(mask.dtype).min / 2 if is_additive else mask.bool()
     # Once a forward: reading a value waits for a GPU, and cannot be compiled.
-    if is_additive and site.index == 0 and not is_compiling() and (mask != 0)[sees].any():
+    if is_additive and site.index == 0 and not torch.compiler.is_compiling() and (mask != 0)[sees].any():
         raise ValueError(
             'attention mask: has other values than 0 and the lowest one, such as those of a position bias. Plugs would '
             'not see them: mask tokens alone, and give the bias to the model in another way'

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, Recorder
-from vitplug.compat import is_compiling
 
 # Written by the hook of the patch embedding and read by the first block of the same forward, by each thread for itself.
 _grid: ContextVar[tuple[int, int] | None] = ContextVar('grid', default=None)
@@ -33,7 +32,7 @@ _recorder: ContextVar[Recorder | None] = ContextVar('recorder', default=None)
 def note_grid(module: nn.Module, args: Any, tokens_BDhw: Tensor) -> None:
     """Forward hook of a patch embedding's convolution: notes the rows and columns of tokens."""
     global _compiled_grid
-    if is_compiling():
+    if torch.compiler.is_compiling():
         _compiled_grid = tuple(tokens_BDhw.shape[-2:])
     else:
         _grid.set(tuple(tokens_BDhw.shape[-2:]))
@@ -41,7 +40,7 @@ def note_grid(module: nn.Module, args: Any, tokens_BDhw: Tensor) -> None:
 
 def noted_grid() -> tuple[int, int] | None:
     """Rows and columns of tokens of the present forward."""
-    return _compiled_grid if is_compiling() else _grid.get()
+    return _compiled_grid if torch.compiler.is_compiling() else _grid.get()
 
 
 @contextmanager
@@ -63,7 +62,7 @@ class Walk:
 
     def __init__(self, host: Any):
         self.host = host
-        self.recorder = None if is_compiling() else _recorder.get()
+        self.recorder = None if torch.compiler.is_compiling() else _recorder.get()
         self.has_grad = torch.is_grad_enabled()
         self.hw = noted_grid()
         self.left: tuple[Carry, Tensor | None] = (host.plugs.start(), None)
@@ -145,9 +144,9 @@ class PluggedBlocks(nn.ModuleList):
 
     def __iter__(self) -> Iterator[Step]:
         # The compiler cannot follow attributes that are the block's.
-        walk, kind = Walk(self.host), Step if is_compiling() else OpenStep
+        walk, kind = Walk(self.host), Step if torch.compiler.is_compiling() else OpenStep
         steps = [kind(walk, block, index) for index, block in enumerate(self._modules.values())]
-        for step in steps if is_compiling() else ():
+        for step in steps if torch.compiler.is_compiling() else ():
             for name in self.host.stage_reads:
                 setattr(step, name, getattr(step.block, name))
         return iter(steps)

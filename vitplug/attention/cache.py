@@ -7,8 +7,6 @@ from typing import TypeVar
 import torch
 from torch._guards import detect_fake_mode
 
-from vitplug.compat import is_compiling
-
 Built = TypeVar('Built')
 
 
@@ -28,7 +26,7 @@ def cached(maxsize: int) -> Callable[[Callable[..., Built]], Callable[..., Built
 
         @wraps(build)
         def build_or_find(*args: object) -> Built:
-            if is_compiling() or detect_fake_mode() is not None:
+            if torch.compiler.is_compiling() or detect_fake_mode() is not None:
                 return build(*args)
             with torch.inference_mode(False):
                 return kept(*args)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._guards import detect_fake_mode
 
-from vitplug.compat import is_compiling, is_exporting
+from vitplug.compat import is_exporting
 
 from . import tuning
 from .bias import OffsetBias
@@ -75,7 +75,9 @@ def _refuse_if(cannot: bool, reason: str) -> None:
 
 def _kernel(device: torch.device) -> Callable[..., Tensor]:
     # Without the compiler torch forms the scores: right for a CPU's comparisons, and all that fake tensors need.
-    return flex_attention if is_compiling() or device.type == 'cpu' or detect_fake_mode() else _compiled()
+    return (
+        flex_attention if torch.compiler.is_compiling() or device.type == 'cpu' or detect_fake_mode() else _compiled()
+    )
 
 
 @cache

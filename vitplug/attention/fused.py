@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling, replace
+from vitplug.compat import replace
 
 from . import tuning
 from .flex import attend_by_flex, wants_flex
@@ -47,7 +47,7 @@ def fused(a: Attention) -> Tensor:
     if pays or saves:
         return attend_by_tiles(a)
     a = a.folded()
-    if is_compiling():
+    if torch.compiler.is_compiling():
         return form_maps(a) if trains_bias else call_fused(a)
     # Half precision is left to torch, which sums its scores up in float32.
     single = a.q.dtype == at_least_float32(a.q.dtype)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_compiling, replace
+from vitplug.compat import replace
 
 from . import tuning
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias, expand_all
@@ -174,7 +174,7 @@ class Attention:
 
         They are not with masks or dropout, and torch cuts a graph that is being compiled.
         """
-        possible = self.mask is None and not self.dropout_p and not is_compiling()
+        possible = self.mask is None and not self.dropout_p and not torch.compiler.is_compiling()
         return possible and self.q.shape[-2] * self.num_keys >= tokens**2
 
 

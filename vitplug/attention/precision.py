@@ -5,13 +5,11 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from vitplug.compat import is_autocast_available, is_compiling
-
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
     """Switches autocast off inside a ``with`` block; the meta device, which has no autocast, is left alone."""
     # The compiler of torch 2.5 cannot trace the look-up, and compiles only for devices with autocast.
-    if device.type == 'meta' or not (is_compiling() or is_autocast_available(device.type)):
+    if device.type == 'meta' or not (torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 

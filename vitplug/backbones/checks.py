@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from vitplug.checkpoints.position_tables import INTERPOLATE_MODES
-from vitplug.compat import is_autocast_available, is_autocast_enabled
 from vitplug.plugs.checks import check_choice, check_flag, check_integer, check_number
 
 from .settings import MOST
@@ -199,4 +198,4 @@ def check_images(images: Tensor, channels: int, dtype: torch.dtype) -> None:
 
 def _casts(device: str) -> bool:
     """Whether autocast is on for a kind of device."""
-    return is_autocast_available(device) and is_autocast_enabled(device)
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, fused_attention
 from vitplug.attention.intermediates import Reduce
-from vitplug.compat import replace, run_uncompiled_where_it_fails
+from vitplug.compat import replace
 from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, BlockShape, LayerPlan, LayerPlugs, PlugModules, PlugSet
 
 from .edits import Edits, edited
@@ -261,7 +261,6 @@ class PluggedModel(nn.Module):
 
     # --- forward ---
 
-    @run_uncompiled_where_it_fails
     def forward(self, x: Tensor, **settings: Any) -> Outputs:
         """Features of an image batch ``(B, C, H, W)``, one for each of ``out_indices``.
 

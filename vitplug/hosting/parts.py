@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention import tuning
-from vitplug.compat import is_compiling
 
 
 def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
@@ -13,7 +12,7 @@ def num_parts(x_BND: Tensor, branch: nn.Module) -> int:
     Autograd would keep the intermediates of all tokens anyway, and torch cuts a graph that is being compiled. Training
     mode has one part, without gradients too: activation checkpointing must draw the same dropout twice.
     """
-    graph = torch.is_grad_enabled() or is_compiling()
+    graph = torch.is_grad_enabled() or torch.compiler.is_compiling()
     if graph or branch.training or not tuning.on_cpu(x_BND.device):
         return 1  # before the tokens are counted, which would fix their number in an exported graph
     parts = x_BND.shape[:-1].numel() // tuning.PART

@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitplug.compat import is_compiling
-
 from ..attention.carry import Carry, carrying
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
@@ -223,7 +221,7 @@ class CentredRotation(Rotation):
 def _turned_neighbours(t: Tensor, cos_HNp: Tensor, sin_HNp: Tensor) -> Tensor:
     """Channels 2 i and 2 i + 1 turned. As complex numbers in one pass, which no compiler or exporter takes."""
     pairs = t.unflatten(-1, (-1, 2))
-    if not is_compiling():
+    if not torch.compiler.is_compiling():
         return torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos_HNp, sin_HNp)).flatten(-2)
     first, second = pairs.unbind(-1)
     return torch.stack((first * cos_HNp - second * sin_HNp, second * cos_HNp + first * sin_HNp), -1).flatten(-2)

@@ -37,7 +37,7 @@ def task_of(model: nn.Module) -> Task:
 
 
 def check_scope(cfg) -> None:
-    """Checks that `default_scope` names an installed package, with compiled ops where its models need them.
+    """Checks that `default_scope` names an installed package, and that mmcv's ops load where its models need them.
 
     Raises:
         ValueError: if `default_scope` is missing or unknown.
@@ -62,7 +62,7 @@ def check_scope(cfg) -> None:
 
 
 def check_ops() -> None:
-    """Checks that mmcv came with its compiled ops, which it leaves out silently when it is built without torch.
+    """Checks that mmcv's ops load, compiled or those of :mod:`vitplug.ops`. mmdet alone would be imported without them.
 
     Raises:
         ImportError: says how to build them.
@@ -70,4 +70,4 @@ def check_ops() -> None:
     try:
         importlib.import_module('mmcv.ops')
     except ImportError as error:
-        raise ImportError(f"mmcv's compiled ops do not load ({error}): run make setup, or {build_ops()}") from error
+        raise ImportError(f"mmcv's ops do not load ({error}): {build_ops()}") from error

@@ -33,7 +33,6 @@ class Segmentation(Task):
 
     library = 'mmseg'
     name = 'segmentation'
-    needs_ops = True
     tta_model = dict(type='SegTTAModel')
     class_counts = ClassCounts(
         model=(Place('num_classes'), Place('class_weight', ENTRIES, _with_no_object)),

@@ -70,7 +70,7 @@ class Task(ABC):
     Attributes:
         library: Name of the package, and `default_scope` of its configs.
         name: Name of the task, as commands take it.
-        needs_ops: True if the models need mmcv's compiled ops.
+        needs_ops: True if the models need mmcv's ops, compiled or those of :mod:`vitplug.ops`.
         result_dump: Type of the metric that writes predictions to a file (`tools/test.py --out`).
         tta_model: Settings of the model that merges the predictions of several views (`tools/test.py --tta`).
         class_counts: Settings that count classes.

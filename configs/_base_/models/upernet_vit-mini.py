@@ -29,6 +29,6 @@ model = dict(
         dropout_ratio=0.0,
         num_classes=11,
         # Most pixels are background; without class weights the model would predict only background for a long time.
-        loss_decode=dict(_delete_=True, type='vitplug.SegCrossEntropyLoss', class_weight=[0.3] + [1.0] * 10),
+        loss_decode=dict(_delete_=True, type='CrossEntropyLoss', class_weight=[0.3] + [1.0] * 10),
     ),
 )

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitplug.compat import is_compiling, replace
+from vitplug.compat import replace
 
 from ...attention import tuning
 from ...attention.carry import Carry
@@ -194,7 +194,7 @@ class OneKernel(LinearRefine):
 
 def _pays_by_images(inputs: Attention) -> bool:
     """Whether a CPU had better go image by image: with nothing to keep for backward, maps that fill its cache alone."""
-    if is_compiling():  # before sizes are compared, which would fix them in an exported graph
+    if torch.compiler.is_compiling():  # before sizes are compared, which would fix them in an exported graph
         return False
     images, _, heads, tokens, _ = inputs.q.shape
     in_cache = heads * tokens * inputs.num_keys < tuning.MAPS_BY_IMAGE_FROM

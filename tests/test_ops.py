@@ -1,0 +1,263 @@
+"""The ops that stand in for mmcv's compiled ones, against their definitions and against compiled ones."""
+
+import importlib
+import importlib.util
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitplug import ops
+
+METHODS = {'naive': ops.NAIVE, 'linear': ops.LINEAR, 'gaussian': ops.GAUSSIAN}
+
+
+@pytest.fixture
+def compiled():
+    """mmcv's compiled ops."""
+    spec = importlib.util.find_spec('mmcv._ext')
+    if spec.origin == ops.__file__:
+        pytest.skip('needs mmcv with compiled ops')
+    return importlib.import_module('mmcv._ext')
+
+
+def boxes_and_scores(number=60, seed=0):
+    torch.manual_seed(seed)
+    corners = torch.rand(number, 2) * 40
+    return torch.cat((corners, corners + 1 + torch.rand(number, 2) * 30), dim=1), torch.rand(number)
+
+
+# --- suppression ---
+
+
+def iou(a, b, offset):
+    width = max(0, min(a[2], b[2]) - max(a[0], b[0]) + offset)
+    height = max(0, min(a[3], b[3]) - max(a[1], b[1]) + offset)
+    areas = [(box[2] - box[0] + offset) * (box[3] - box[1] + offset) for box in (a, b)]
+    return width * height / (sum(areas) - width * height)
+
+
+def softened(boxes, scores, weight, min_score, offset):
+    """Indices and scores of the kept boxes, by the definition of soft-NMS."""
+    boxes, scores, left, kept = boxes.tolist(), scores.tolist(), list(range(len(boxes))), []
+    while left:
+        best = max(left, key=scores.__getitem__)
+        kept.append(best)
+        left.remove(best)
+        for other in left:
+            scores[other] *= weight(iou(boxes[best], boxes[other], offset))
+        left = [other for other in left if scores[other] >= min_score]
+    return kept, [scores[index] for index in kept]
+
+
+@pytest.mark.parametrize('offset', [0, 1])
+@pytest.mark.parametrize('threshold', [0.3, 0.5])
+def test_nms(threshold, offset):
+    boxes, scores = boxes_and_scores()
+    kept, _ = softened(boxes, scores, lambda overlap: float(overlap <= threshold), 1e-9, offset)
+    assert 1 < len(kept) < len(boxes)
+    assert ops.nms(boxes, scores, threshold, offset).tolist() == kept
+    assert ops.nms(boxes.half(), scores, threshold, offset).dtype == torch.int64
+    assert ops.nms(boxes[:0], scores[:0], threshold, offset).tolist() == []
+
+
+WEIGHTS = {
+    'naive': lambda overlap: float(overlap < 0.4),
+    'linear': lambda overlap: 1 if overlap < 0.4 else 1 - overlap,
+    'gaussian': lambda overlap: math.exp(-overlap * overlap / 0.5),
+}
+
+
+@pytest.mark.parametrize('offset', [0, 1])
+@pytest.mark.parametrize('method', METHODS)
+def test_soft_nms(method, offset):
+    boxes, scores = boxes_and_scores()
+    before, dets = scores.clone(), torch.zeros(len(boxes), 5)
+    kept = ops.softnms(boxes, scores, dets, 0.4, 0.5, 0.05, METHODS[method], offset)
+    expected, lowered = softened(boxes, scores, WEIGHTS[method], 0.05, offset)
+    assert kept.tolist() == expected and len(expected) < len(boxes)
+    assert_close(dets[: len(kept)], torch.cat((boxes[expected], torch.tensor(lowered)[:, None]), dim=1))
+    assert torch.equal(scores, before)
+    assert ops.softnms(boxes[:0], scores[:0], dets[:0], 0.4, 0.5, 0.05, METHODS[method], offset).tolist() == []
+
+
+@pytest.mark.parametrize('offset', [0, 1])
+@pytest.mark.parametrize('seed', range(3))
+def test_suppression_is_that_of_compiled_ops(compiled, seed, offset):
+    boxes, scores = boxes_and_scores(300, seed)
+    settings = dict(iou_threshold=0.4, offset=offset)
+    assert torch.equal(ops.nms(boxes, scores, **settings), compiled.nms(boxes, scores, **settings))
+    for method in METHODS.values():
+        results = []
+        for module in (ops, compiled):
+            dets = torch.zeros(len(boxes), 5)
+            results.append(
+                (module.softnms(boxes, scores, dets, sigma=0.5, min_score=0.05, method=method, **settings), dets)
+            )
+        (kept, dets), (expected, expected_dets) = results
+        assert torch.equal(kept, expected)
+        assert_close(dets[: len(kept)], expected_dets[: len(kept)], rtol=1e-5, atol=1e-6)
+
+
+# --- regions ---
+
+
+def sampled(maps, y, x):
+    """The values ``(C,)`` of maps ``(C, H, W)`` at a place, as RoIAlign interpolates."""
+    height, width = maps.shape[-2:]
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return maps.new_zeros(len(maps))
+    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+    top, left = math.floor(y), math.floor(x)
+    bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+    above = (1 - x + left) * maps[:, top, left] + (x - left) * maps[:, top, right]
+    below = (1 - x + left) * maps[:, bottom, left] + (x - left) * maps[:, bottom, right]
+    return (1 - y + top) * above + (y - top) * below
+
+
+def pooled(maps, rois, size, scale, ratio, aligned):
+    """RoIAlign by its definition, which torch differentiates."""
+    outputs = []
+    for image, *corners in rois.tolist():
+        x1, y1, x2, y2 = (corner * scale - 0.5 * aligned for corner in corners)
+        height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, 1), max(x2 - x1, 1))
+        bin_height, bin_width = height / size[0], width / size[1]
+        rows, columns = (ratio, ratio) if ratio else (math.ceil(bin_height), math.ceil(bin_width))
+        for row in range(size[0]):
+            for column in range(size[1]):
+                places = [
+                    (y1 + (row + (i + 0.5) / rows) * bin_height, x1 + (column + (j + 0.5) / columns) * bin_width)
+                    for i in range(rows)
+                    for j in range(columns)
+                ]
+                outputs.append(torch.stack([sampled(maps[int(image)], *place) for place in places]).mean(0))
+    return torch.stack(outputs).view(len(rois), *size, -1).movedim(-1, 1)
+
+
+ROIS = torch.tensor([[0, 1.3, 2.1, 17.9, 9.4], [1, -3, -2, 11, 25], [1, 8, 3, 8.2, 3.1], [0, 0, 0, 47, 31.0]])
+
+
+def aligned_rois(module, maps, rois, grad, **settings):
+    """The output of RoIAlign and the gradient of its maps."""
+    output, grad_maps, none = torch.zeros_like(grad), torch.zeros_like(maps), maps.new_zeros(0)
+    settings |= dict(aligned_height=grad.shape[2], aligned_width=grad.shape[3], pool_mode=ops.AVERAGE)
+    module.roi_align_forward(maps, rois, output, none, none, **settings)
+    module.roi_align_backward(grad, rois, none, none, grad_maps, **settings)
+    return output, grad_maps
+
+
+@pytest.mark.parametrize('aligned', [True, False])
+@pytest.mark.parametrize('ratio', [0, 2])
+def test_roi_align(ratio, aligned):
+    torch.manual_seed(0)
+    maps, grad = torch.rand(2, 3, 8, 12, dtype=torch.float64, requires_grad=True), torch.rand(4, 3, 2, 3).double()
+    expected = pooled(maps, ROIS, (2, 3), 0.25, ratio, aligned)
+    settings = dict(spatial_scale=0.25, sampling_ratio=ratio, aligned=aligned)
+    output, grad_maps = aligned_rois(ops, maps.detach(), ROIS.double(), grad, **settings)
+    assert_close(output, expected.detach(), rtol=1e-5, atol=1e-6)
+    assert_close(grad_maps, torch.autograd.grad(expected, maps, grad)[0], rtol=1e-5, atol=1e-6)
+    half, _ = aligned_rois(ops, maps.detach().bfloat16(), ROIS, grad.bfloat16(), **settings)
+    assert_close(half.double(), output, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize('aligned', [True, False])
+@pytest.mark.parametrize('ratio', [0, 2])
+def test_roi_align_is_that_of_compiled_ops(compiled, ratio, aligned):
+    torch.manual_seed(0)
+    maps, grad = torch.rand(2, 16, 24, 36), torch.rand(4, 16, 7, 5)
+    settings = dict(spatial_scale=0.25, sampling_ratio=ratio, aligned=aligned)
+    ours, theirs = (aligned_rois(module, maps, ROIS, grad, **settings) for module in (ops, compiled))
+    assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+# --- what GPUs need, on which mmdet and mmseg do not take their own functions in torch ---
+
+
+@pytest.mark.parametrize('weights', [[], [0.5, 2.0, 1.0]])
+def test_focal_loss(weights):
+    torch.manual_seed(0)
+    logits, target = torch.randn(6, 3, dtype=torch.float64, requires_grad=True), torch.tensor([0, 1, 2, 2, 0, 1])
+    if not weights:
+        target[0] = 3  # no class
+    p = logits.sigmoid()
+    losses = torch.where(
+        target[:, None] == torch.arange(3), -0.25 * (1 - p) ** 2 * p.log(), -0.75 * p**2 * (1 - p).log()
+    )
+    if weights:
+        losses = losses * torch.tensor(weights)[target][:, None]
+    output, grad = torch.zeros(6, 3).double(), torch.zeros(6, 3).double()
+    weights = torch.tensor(weights).double()
+    ops.sigmoid_focal_loss_forward(logits.detach(), target, weights, output, gamma=2.0, alpha=0.25)
+    ops.sigmoid_focal_loss_backward(logits.detach(), target, weights, grad, gamma=2.0, alpha=0.25)
+    assert_close(output, losses.detach())
+    assert_close(grad, torch.autograd.grad(losses.sum(), logits)[0])
+
+
+def test_deformable_attention():
+    """Two maps, two heads; a sample is interpolated between pixel centres, with zeros beyond the edges."""
+    torch.manual_seed(0)
+    shapes, starts = torch.tensor([[3, 4], [2, 2]]), torch.tensor([0, 12])
+    value = torch.rand(2, 16, 2, 3, dtype=torch.float64, requires_grad=True)
+    places = (torch.rand(2, 5, 2, 2, 3, 2, dtype=torch.float64) * 1.2 - 0.1).requires_grad_()
+    weights = torch.rand(2, 5, 2, 2, 3, dtype=torch.float64, requires_grad=True)
+    expected = torch.zeros(2, 5, 2, 3).double()
+    for b, q, head, level, point in torch.cartesian_prod(*map(torch.arange, weights.shape)).tolist():
+        height, width = shapes[level].tolist()
+        keys = value[b, starts[level] : starts[level] + height * width, head].view(height, width, -1)
+        x, y = places[b, q, head, level, point] * shapes[level].flip(0) - 0.5
+        top, left = math.floor(y.item()), math.floor(x.item())
+        for row in (top, top + 1):
+            for column in (left, left + 1):
+                if 0 <= row < height and 0 <= column < width:
+                    share = (1 - (y - row).abs()) * (1 - (x - column).abs()) * weights[b, q, head, level, point]
+                    expected = expected.index_put(
+                        tuple(map(torch.tensor, (b, q, head))), share * keys[row, column], accumulate=True
+                    )
+    inputs = (value, shapes, starts, places, weights)
+    output = ops.ms_deform_attn_forward(*inputs, im2col_step=64)
+    assert_close(output, expected.flatten(2))
+    grad, grads = torch.rand_like(output), [torch.zeros_like(tensor) for tensor in (value, places, weights)]
+    ops.ms_deform_attn_backward(*inputs, grad, *grads, im2col_step=64)
+    assert_close(grads, list(torch.autograd.grad(expected.flatten(2), (value, places, weights), grad)))
+
+
+# --- in place of mmcv's ---
+
+
+def test_other_ops_name_what_they_need():
+    with pytest.raises(
+        NotImplementedError, match=r"^deform_conv_forward needs mmcv's compiled ops.*OPS=compiled, or pip"
+    ):
+        ops.deform_conv_forward(torch.ones(1), stride=1)
+    none = torch.zeros(1, 1, 1, 1)
+    settings = dict(aligned_height=1, aligned_width=1, spatial_scale=1.0, sampling_ratio=0, aligned=True)
+    with pytest.raises(NotImplementedError, match=r"^RoIAlign with pool_mode='max' needs"):
+        ops.roi_align_forward(none, ROIS[:1], none, none, none, pool_mode=0, **settings)
+
+
+# Python finds compiled ops no more.
+HIDDEN = """
+import sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *args: None if name == 'mmcv._ext' else find(name, *args)
+"""
+TRAINED = """
+from vitplug import doctor
+print(doctor.training_step('mmdet', doctor.DETECTOR), 'vitplug' in sys.modules['mmcv._ext'].__file__)
+"""
+
+
+@pytest.mark.integration
+def test_a_detector_trains_the_same_without_compiled_ops():
+    lines = []
+    for code in (f'import sys{TRAINED}', HIDDEN + TRAINED):
+        done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        lines.append(done.stdout.splitlines()[-1].split())
+        said = done.stdout.count('mmcv came without compiled ops')
+        assert said == (lines[-1][-1] == 'True')
+    assert lines[0][:-1] == lines[1][:-1] and lines[1][-1] == 'True'
