@@ -280,7 +280,7 @@ def _check_torch() -> None:
     except ImportError as error:
         raise ImportError(
             f'vitplug.FSDP2Strategy needs torch.distributed.fsdp.fully_shard, which torch {torch.__version__} has not '
-            "(from 2.6 on): use the default stack (docs/stacks.md), or mmengine's FSDPStrategy with "
+            "(from 2.6 on): use a later torch (docs/stacks.md), or mmengine's FSDPStrategy with "
             "runner_type = 'FlexibleRunner', or leave out `strategy`"
         ) from error
 
