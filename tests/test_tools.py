@@ -147,24 +147,22 @@ ON_ONE = ['--nnodes=1', '--rdzv-backend=c10d', '--rdzv-endpoint=127.0.0.1:0', '-
 
 def test_one_machine_takes_a_free_port_and_starts_again(started):
     _, _, _, torchrun, tool = started('dist_train.sh', 'a.py', 8, '--cfg-options', 'a=b c')
-    expected = ['-m', 'torch.distributed.run', '--nproc-per-node=8', '--max-restarts=3', *ON_ONE]
+    expected = ['-m', 'torch.distributed.run', '--nproc-per-node=8', *ON_ONE]
     assert sorted(torchrun) == sorted(expected)
     assert tool == [TRAIN, 'a.py', '--launcher', 'pytorch', '--cfg-options', 'a=b c']
 
 
-def test_tests_do_not_start_again(started):
+def test_tests_are_started_alike(started):
     _, _, _, torchrun, tool = started('dist_test.sh', 'a.py', 'a.pth', 8, '--tta')
-    assert sorted(torchrun) == sorted(
-        ['-m', 'torch.distributed.run', '--nproc-per-node=8', '--max-restarts=0', *ON_ONE]
-    )
+    assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', '--nproc-per-node=8', *ON_ONE])
     assert tool == [TEST, 'a.py', '--launcher', 'pytorch', 'a.pth', '--tta']
 
 
 @pytest.mark.parametrize(('rank', 'host'), [('0', 1), ('7', 0), (None, None)])
 def test_eight_machines_meet_at_one(started, rank, host):
-    place = dict(NNODES='8', MASTER_ADDR='gpu3', MAX_RESTARTS='1', LOCAL_ADDR='10.0.0.3', RDZV_ID='a')
+    place = dict(NNODES='8', MASTER_ADDR='gpu3', LOCAL_ADDR='10.0.0.3', RDZV_ID='a')
     _, _, _, torchrun, _ = started('dist_train.sh', 'a.py', 8, **place, **(dict(NODE_RANK=rank) if rank else {}))
-    expected = ['--nnodes=8', '--nproc-per-node=8', '--max-restarts=1', '--local-addr=10.0.0.3', '--rdzv-id=a']
+    expected = ['--nnodes=8', '--nproc-per-node=8', '--local-addr=10.0.0.3', '--rdzv-id=a']
     expected += ['--rdzv-endpoint=gpu3:29500', '--rdzv-backend=c10d']
     expected += [] if rank is None else [f'--rdzv-conf=is_host={host}']
     assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', *expected])
@@ -179,15 +177,15 @@ def test_slurm_starts_one_torchrun_on_each_node(started, gpus, nodes, per_node):
     expected += [f'--gres=gpu:{per_node}', f'--cpus-per-task={5 * per_node}', '--kill-on-bad-exit=1']
     assert sorted(srun) == sorted(expected)
     assert node == [f'NNODES={nodes}', f'NODE_RANK={nodes - 1}', 'MASTER_ADDR=gpu3', 'PORT=20123', 'RDZV_ID=40123']
-    expected = [f'--nnodes={nodes}', f'--nproc-per-node={per_node}', '--max-restarts=3', '--rdzv-backend=c10d']
+    expected = [f'--nnodes={nodes}', f'--nproc-per-node={per_node}', '--rdzv-backend=c10d']
     expected += ['--rdzv-endpoint=gpu3:20123', '--rdzv-id=40123', f'--rdzv-conf=is_host={int(nodes == 1)}']
     assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', *expected])
     assert tool == [TRAIN, 'a.py', '--launcher', 'pytorch', '--cfg-options', 'a=b c']
 
 
 def test_slurm_tests_a_checkpoint_where_there_are_no_gpus(started):
-    _, srun, _, torchrun, tool = started('slurm_test.sh', 'part', 'job', 'a.py', 'a.pth', GPUS='2', GRES='')
-    assert not any(option.startswith('--gres') for option in srun) and '--max-restarts=0' in torchrun
+    _, srun, _, _, tool = started('slurm_test.sh', 'part', 'job', 'a.py', 'a.pth', GPUS='2', GRES='')
+    assert not any(option.startswith('--gres') for option in srun)
     assert tool == [TEST, 'a.py', '--launcher', 'pytorch', 'a.pth']
 
 

@@ -8,4 +8,4 @@ if [ $# -lt 3 ]; then
     exit 2
 fi
 
-TOOL=test.py MAX_RESTARTS=${MAX_RESTARTS:-0} exec bash "$(dirname "$0")/dist_train.sh" "$1" "$3" "$2" "${@:4}"
+TOOL=test.py exec bash "$(dirname "$0")/dist_train.sh" "$1" "$3" "$2" "${@:4}"

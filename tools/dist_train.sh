@@ -4,7 +4,6 @@
 # On several machines, call it on each, with the same NNODES, MASTER_ADDR (one of them) and PORT (default 29500).
 # NODE_RANK is optional: 0 on MASTER_ADDR. RDZV_ID tells runs on one MASTER_ADDR and PORT apart (default vitplug).
 # LOCAL_ADDR: address of this machine for the others, where its name is none.
-# MAX_RESTARTS (default 3): how often a lost process lets all start again, from the last checkpoint.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
@@ -21,7 +20,6 @@ IS_HOST=${NODE_RANK:+--rdzv-conf=is_host=$((NODE_RANK == 0))}
 exec python -m torch.distributed.run \
     --nnodes="$NNODES" \
     --nproc-per-node="$2" \
-    --max-restarts="${MAX_RESTARTS:-3}" \
     --rdzv-backend=c10d \
     --rdzv-endpoint="${MASTER_ADDR:-127.0.0.1}:$PORT" \
     --rdzv-id="${RDZV_ID:-vitplug}" \

@@ -9,4 +9,4 @@ if [ $# -lt 4 ]; then
 fi
 
 # The checkpoint is an argument of test.py behind the config, as options are.
-TOOL=test.py MAX_RESTARTS=${MAX_RESTARTS:-0} exec bash "$(dirname "$0")/slurm_train.sh" "$@"
+TOOL=test.py exec bash "$(dirname "$0")/slurm_train.sh" "$@"

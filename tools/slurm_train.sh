@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Train under Slurm: tools/slurm_train.sh PARTITION JOB_NAME CONFIG [options of train.py]
-# One torchrun on each node, by dist_train.sh, which also takes MAX_RESTARTS.
+# One torchrun on each node, by dist_train.sh.
 # Environment: GPUS (total, default 8), GPUS_PER_NODE (default 8, or GPUS if fewer), CPUS_PER_TASK (cores for each GPU,
 # default 5), GRES (default gpu:GPUS_PER_NODE; empty where there is none), SRUN_ARGS (more options of srun).
 set -euo pipefail

@@ -16,7 +16,6 @@ SPIN_COUNT = 1000
 """Iterations of the busy loop before a thread sleeps.
 
 The default is 300,000, and 0 with `OMP_WAIT_POLICY=PASSIVE`.
-`python tests/soak/contention.py` compares the three values on an idle machine and beside one busy process.
 """
 
 WAITING = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')

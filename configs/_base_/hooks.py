@@ -3,10 +3,9 @@
 #   default_hooks = _base_.vitplug_hooks
 vitplug_hooks = dict(
     checkpoint=dict(type='vitplug.CheckpointHook'),
-    bad_samples=dict(type='vitplug.BadSampleHook', strict=False),
+    bad_samples=dict(type='vitplug.BadSampleHook'),
     randomness=dict(type='vitplug.RandomnessHook'),
     interruption=dict(type='vitplug.InterruptionHook'),
     non_finite=dict(type='vitplug.NonFiniteLossHook', max_consecutive=5),
-    hook_states=dict(type='vitplug.HookStatesHook'),
     plug_values=dict(type='vitplug.PlugValuesHook', interval=50),
 )

@@ -12,7 +12,6 @@ from bad_inputs.making import (
     changed,
     child,
     cut,
-    remove,
     saved,
     starting,
     tensor,
@@ -55,15 +54,6 @@ ROWS = rows({
     },
     ('train.py tiny.py --resume bad.pth', 66): {
         'checkpoint cut short': (r'bad\.pth is truncated', both(changed(lambda c: None), cut('bad.pth', 2000))),
-        'resume from before the first epoch':
-            (r'bad\.pth says that epoch -7 .* expected 0 to 1,000,000,000,000',
-             changed(lambda content: content['meta'].update(epoch=-7))),
-        'resume from an iteration that no training reaches':
-            (r'bad\.pth says that epoch .* and iteration 9223372036854775808 are done: expected 0 to '
-             r'1,000,000,000,000', changed(lambda content: content['meta'].update(iter=2**63))),
-        'NaN in the state of an optimizer':
-            (r'bad\.pth has .* not finite .* optimizer\.state\.0\.momentum',
-             changed(lambda c: c['optimizer']['state'].update({0: dict(momentum=torch.tensor(np.nan))}))),
         'resume from weights alone':
             (r'bad\.pth has no optimizer, message_hub, so no training',
              changed(lambda c: {k: c[k] for k in ('meta', 'state_dict')})),
@@ -167,28 +157,19 @@ ROWS = rows({
             ('tiny.py good.pth --allow-changes --cfg-options model.backbone.arch.num_heads=1',
              r'good\.pth was trained with other settings .*num_heads was 2, is 1'),
         'test of weights without a config':
-            ('tiny.py bad.pth', r'bad\.pth holds no config that could be compared', weights()),
+            ('tiny.py bad.pth', r'bad\.pth holds no config to compare', weights()),
     },
     ('train.py tiny.py --resume {}', 66): {
-        'resume with another learning rate and batch size':
-            ('bad.pth --cfg-options optim_wrapper.optimizer.lr=0.1 train_dataloader.batch_size=1',
-             r'bad\.pth was trained with (?=.*optimizer\.lr was 0\.01, is 0\.1).*batch_size was 2, is 1',
+        'resume with another learning rate':
+            ('bad.pth --cfg-options optim_wrapper.optimizer.lr=0.1',
+             r'bad\.pth was trained with .*optimizer\.lr was 0\.01, is 0\.1',
              changed(lambda content: None)),
-        'resume with an image less in the data':
-            ('good.pth --cfg-options train_cfg.max_epochs=2',
-             r'good\.pth was trained with other data: .*img_path .*data/train\) has 3 files, and had 4: '
-             r'.*--allow-changes', remove('data/train/cat/0.png')),
     },
     ('train.py {}', 66): {
         'resume with averaging that the checkpoint has not':
             ('child.py --resume good.pth',
              r"good\.pth was trained with .*averaging was \[\], is \[\{'type': 'EMAHook'\}\]",
              child("custom_hooks = [dict(type='EMAHook')]")),
-    },
-    ('train.py {}', 0): {
-        'resume for more epochs':
-            ('tiny.py --resume good.pth --cfg-options train_cfg.max_epochs=2',
-             r'good\.pth was trained with .*max_epochs was 1, is 2'),
     },
     'get_flops.py {}': {
         'model that begins with a file of timm that runs code':

@@ -1,9 +1,5 @@
-"""A training that takes a second and draws random numbers wherever a real one does; also a program to be killed.
+"""A training that takes a second and draws random numbers wherever a real one does."""
 
-python toy_training.py WORK_DIR KIND [--resume]
-"""
-
-import argparse
 import random
 import time
 from pathlib import Path
@@ -16,20 +12,15 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS
 from mmengine.runner import Runner
 
-from vitplug.files.atomic import AtomicBackend
-
 SAMPLES, BATCH = 22, 4  # the last batch of an epoch is a short one
 
 
 @DATASETS.register_module()
 class ToyDataset:
-    """Points with noise from all three generators; `broken` ones raise."""
+    """Points with noise from all three generators."""
 
     METAINFO = dict(classes=('a', 'b'))
     metainfo = METAINFO
-
-    def __init__(self, broken=(), pause=0.0):
-        self.broken, self.pause = set(broken), pause
 
     def __len__(self):
         return SAMPLES
@@ -38,9 +29,6 @@ class ToyDataset:
         return dict(img_path=f'point_{index}.png')
 
     def __getitem__(self, index):
-        time.sleep(self.pause)
-        if index in self.broken:
-            raise OSError('image file is truncated')
         noise = random.random() + np.random.rand() + torch.rand(()).item()
         return dict(inputs=torch.tensor([index / SAMPLES, noise, 1.0]), label=torch.tensor(index % 2), index=index)
 
@@ -147,35 +135,3 @@ def final_state(work_dir) -> dict:
         'best': state['message_hub']['runtime_info'].get('best_score'),
         'loss': state['message_hub']['log_scalars']['train/loss'].data[0].tolist(),
     }
-
-
-class SlowBackend(AtomicBackend):
-    """Writes in small pieces, so that a kill is likely to come in between."""
-
-    def write(self, path, content):
-        with open(path, 'wb') as file:
-            for start in range(0, len(content), 1 << 14):
-                file.write(content[start : start + (1 << 14)])
-                file.flush()
-                time.sleep(0.1)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument('work_dir')
-    parser.add_argument('kind')
-    parser.add_argument('--resume', action='store_true')
-    parser.add_argument('--slow-writer', action='store_true')
-    parser.add_argument('--pause', type=float, default=0.0)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    cfg = toy_config(args.work_dir, args.kind)
-    cfg.resume = args.resume
-    cfg.train_dataloader.dataset.pause = args.pause
-    if args.slow_writer:
-        AtomicBackend.write = SlowBackend.write
-    Runner.from_cfg(cfg).train()
-
-
-if __name__ == '__main__':
-    main()

@@ -42,12 +42,6 @@ def test_time_out_is_the_setting_of_mmengine(one_process, setting, seconds):
     assert group._get_backend(torch.device('cpu')).options._timeout.total_seconds() == seconds
 
 
-@pytest.mark.parametrize('timeout', [0, -1, '30 min'])
-def test_time_out_must_be_seconds(one_process, timeout):
-    with pytest.raises(ValueError, match=r'env_cfg\.dist_cfg\.timeout = .*: expected seconds'):
-        launch.start_processes(Config(dict(launcher='pytorch', env_cfg=dict(dist_cfg=dict(timeout=timeout)))))
-
-
 def test_settings_of_the_wrapper_are_kept(one_process):
     cfg = Config(dict(launcher='pytorch', model_wrapper_cfg=dict(type='Mine', static_graph=True)))
     launch.start_processes(cfg)
@@ -60,13 +54,6 @@ def test_left_alone(one_process, monkeypatch, launcher, device):
     cfg = Config(dict(launcher=launcher))
     launch.start_processes(cfg)
     assert not distributed.is_initialized() and 'model_wrapper_cfg' not in cfg
-
-
-@pytest.mark.parametrize('processes, cores, threads', [('2', 8, 4), ('2', 2, 1), ('4', 2, 1)])
-def test_processes_share_the_cores(monkeypatch, processes, cores, threads):
-    monkeypatch.setenv('LOCAL_WORLD_SIZE', processes)
-    monkeypatch.setattr(launch, 'cores', lambda: cores)
-    assert launch._threads_per_process() == threads
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
 """What ends in one line and what keeps its traceback."""
 
-import errno
-import io
 import logging
-import sys
+from types import SimpleNamespace
 
 import pytest
+from torch import nn
 
 from vitplug.errors.one_line import one_line_errors
-from vitplug.errors.stops import BadSample, Interrupted, NotStartedAgain, TrainingStopped
-from vitplug.runs.training_commands import keep_parameter_lists_off_the_terminal, statuses_of_stops
+from vitplug.errors.stops import BadSample, Interrupted
+from vitplug.runs.training_commands import ends_in_one_line, keep_parameter_lists_off_the_terminal
 
 
 def test_expected_errors_end_in_one_line(capsys):
@@ -19,11 +18,6 @@ def test_expected_errors_end_in_one_line(capsys):
     assert capsys.readouterr().err == 'error: first line second line\n'
 
 
-def test_other_errors_keep_their_traceback():
-    with pytest.raises(KeyError), one_line_errors(ValueError):
-        raise KeyError('x')
-
-
 def test_every_process_speaks_for_itself(capsys, monkeypatch):
     """Its reason may be its own, such as a missing file on its machine."""
     monkeypatch.setenv('RANK', '1')
@@ -31,19 +25,6 @@ def test_every_process_speaks_for_itself(capsys, monkeypatch):
     with pytest.raises(SystemExit), one_line_errors(ValueError):
         raise ValueError('x')
     assert capsys.readouterr().err == 'error: process 1: x\n'
-
-
-def test_closed_terminal_changes_no_status(monkeypatch, silent):
-    class Closed(io.StringIO):
-        def write(self, text):
-            raise OSError(errno.EIO, 'Input/output error')
-
-    for name in ('stdout', 'stderr'):
-        monkeypatch.setattr(sys, name, Closed())
-    with pytest.raises(SystemExit) as end, statuses_of_stops(silent):
-        raise Interrupted('stopped by SIGHUP')
-    assert end.value.code == 75
-    print('one more line')
 
 
 def test_parameter_lists_go_to_the_file_only(tmp_path, capsys):
@@ -58,25 +39,37 @@ def test_parameter_lists_go_to_the_file_only(tmp_path, capsys):
 
 
 @pytest.fixture
-def silent():
-    """A logger that writes nowhere."""
-    logger = logging.Logger('silent')
-    logger.addHandler(logging.NullHandler())
-    return logger
+def runner():
+    """A runner that notes its hooks and what it logs."""
+    hooks, said = [], []
+    return SimpleNamespace(
+        hooks=hooks,
+        said=said,
+        register_hook=hooks.append,
+        logger=SimpleNamespace(error=said.append),
+        model=nn.Linear(1, 1),
+        cfg={},
+    )
 
 
-@pytest.mark.parametrize('stop', [kind for kind in TrainingStopped.__subclasses__() if kind is not NotStartedAgain])
-def test_every_stop_has_a_status_of_its_own(stop, silent, capsys):
-    with pytest.raises(SystemExit) as end, statuses_of_stops(silent):
+@pytest.mark.parametrize('stop', [BadSample, Interrupted])
+def test_a_stop_is_one_line_in_the_log(runner, stop):
+    with pytest.raises(SystemExit) as end, ends_in_one_line(runner):
         raise stop('the reason')
-    assert end.value.code == stop.status
-    assert capsys.readouterr().err == 'error: the reason\n'
-    assert len({kind.status for kind in TrainingStopped.__subclasses__()} - {0, 1, 2}) == 7
+    assert end.value.code == stop.status and runner.said == ['the reason']
 
 
-def test_stop_in_a_worker_is_one_line_too(silent, capsys):
+def test_stop_in_a_worker_is_one_line_too(runner):
     """torch hands on the worker's traceback as the message."""
     text = 'Caught BadSample in DataLoader worker process 0.\nOriginal Traceback:\n  File x\n'
-    with pytest.raises(SystemExit), statuses_of_stops(silent):
+    with pytest.raises(SystemExit), ends_in_one_line(runner):
         raise BadSample(f'{text}vitplug.errors.stops.BadSample: cannot use a.png\n')
-    assert capsys.readouterr().err == 'error: cannot use a.png\n'
+    assert runner.said == ['cannot use a.png']
+
+
+def test_errors_behind_the_first_batch_keep_their_traceback(runner):
+    with pytest.raises(SystemExit), ends_in_one_line(runner):
+        raise ValueError('early')
+    with pytest.raises(ValueError, match='late'), ends_in_one_line(runner):
+        runner.hooks[-1].after_train_iter(runner, 0)
+        raise ValueError('late')

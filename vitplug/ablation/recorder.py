@@ -15,7 +15,6 @@ from mmengine.runner import IterBasedTrainLoop
 from vitplug.files.atomic import AtomicBackend
 from vitplug.files.fingerprint import of_file, of_names
 from vitplug.registry import HOOKS
-from vitplug.runs.hooks.checkpoint import CheckpointHook
 from vitplug.runs.saving.checkpoint_checks import bare_model
 
 from .records import DONE, FAILED, VALIDATIONS
@@ -109,9 +108,8 @@ class CellRecorder(Hook):
 
 
 def written_checkpoints(runner) -> list[str]:
-    """Names of the checkpoints that a training has written, from its beginning, and that are there."""
-    hooks = (hook for hook in runner.hooks if isinstance(hook, CheckpointHook))
-    return sorted(name for hook in hooks for name in hook.written if Path(runner.work_dir, name).is_file())
+    """Names of the checkpoints in the folder of a training."""
+    return sorted(path.name for path in Path(runner.work_dir).glob('*.pth') if path.is_file())
 
 
 def code_of_vitplug() -> str:

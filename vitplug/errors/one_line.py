@@ -13,7 +13,6 @@ from mmengine.logging import MMLogger
 from vitplug.config.text import printable
 
 from .full_disks import explained_writes
-from .peers import announce
 from .stops import BadSample, Interrupted, TrainingStopped
 from .traceback_part import failing_file
 
@@ -92,8 +91,14 @@ def fail(error: Exception, part: str = '') -> NoReturn:
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     status = error.status if isinstance(error, TrainingStopped) else 2
     place = part or failing_file(error)
-    announce(printable(place + kind + ' '.join(text.split())) + _log_traceback(error), status)
+    say(printable(place + kind + ' '.join(text.split())) + _log_traceback(error))
     sys.exit(status)
+
+
+def say(reason: str) -> None:
+    """Says on stderr why this process ends; of several processes, which one."""
+    who = f'process {os.environ.get("RANK", 0)}: ' if int(os.environ.get('WORLD_SIZE', '1')) > 1 else ''
+    print('error:', who + reason, file=sys.stderr, flush=True)
 
 
 def _log_traceback(error: Exception) -> str:

@@ -32,7 +32,6 @@ from vitplug.tasks.labels import CLASS_INDICES, IGNORED_LABEL
 from .checks.classes import class_complaints, count_of_model
 from .checks.data import check_end, check_split, max_pixels
 from .checks.settings import long_schedules
-from .data.bad_samples import check_sample, one_line, path_of
 from .data.label_files import CUT, DOUBTFUL, MISPLACED, label_cut_to_8_bits
 from .dataset_table import Seen, labels_of, table_lines
 
@@ -50,6 +49,16 @@ CONVERTED = {
     'I': '32 bit: cut to 8 bit',
     'CMYK': 'CMYK: converted',
 }
+
+
+def path_of(dataset, index: int) -> str:
+    """Path of a sample's image, or its index where the data set does not tell."""
+    return str(dataset.get_data_info(index).get('img_path') or f'sample {index}')
+
+
+def one_line(error: Exception) -> str:
+    """Type and message of an error on one line."""
+    return f'{type(error).__name__}: {" ".join(str(error).split())}'
 
 
 # --- single files ---
@@ -239,8 +248,6 @@ class SampleInspector:
             return
         try:
             sample = self.dataset.prepare_data(index)
-            if sample is not None and not self.dataset.test_mode:
-                check_sample(sample, self.num_classes)
         except Exception as error:  # transforms of any kind
             yield Finding(ERROR, where, 'the pipeline fails', one_line(error))
             return

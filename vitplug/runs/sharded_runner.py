@@ -1,31 +1,30 @@
-"""mmengine's runner for a strategy that shards the model."""
+"""mmengine's runner for a strategy that shards the model, and its checkpoints: :mod:`vitplug.checkpoints.shards`."""
 
-import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import mmengine
+import torch
+import torch.distributed.checkpoint as dcp
 from mmengine import dist
-from mmengine.fileio import join_path
 from mmengine.model import convert_sync_batchnorm
 from mmengine.optim import BaseOptimWrapper
 from mmengine.registry import STRATEGIES
 from mmengine.runner import Runner
-from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_model, save_checkpoint
-from mmengine.utils import get_git_hash
-from torch import nn
-from torch.distributed import ProcessGroup, new_group
+from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_model
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, empty
 
 from vitplug.checkpoints.safe_loading import load_safely
-from vitplug.checkpoints.shards import REST, read_shards
+from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
 from vitplug.errors.stops import CheckpointNotRead
+from vitplug.files.atomic import clear_folder, put_in_place
 from vitplug.files.named import is_sharded
+from vitplug.files.whole import PARTIAL
 
 from .hooks.non_finite import optimizers
-from .saving.shards import Unnamed, gathered, split, write_shards
-from .sharding import FSDP2Strategy, first_values, reshard
+from .sharding import FSDP2Strategy, first_values, in_shards_of, reshard
 
 
 class ShardedRunner(Runner):
@@ -39,10 +38,6 @@ class ShardedRunner(Runner):
     def strategy(self) -> FSDP2Strategy:
         """The strategy of the config."""
         return STRATEGIES.build(self.cfg.strategy)
-
-    def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """Builds the model."""
-        return self.strategy.build(model) if isinstance(model, dict) else model
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
         """Shards the model in place."""
@@ -60,46 +55,46 @@ class ShardedRunner(Runner):
             reshard(self.model)
         super().call_hook(fn_name, **kwargs)
 
-    # --- checkpoints ---
-
     def load_checkpoint(
         self, filename: str, map_location='cpu', strict: bool = False, revise_keys=((r'^module\.', ''),)
     ):
         """Loads a checkpoint, sharded or whole, into the shards of this process; returns its content."""
-        checkpoint = self._read(filename)
+        checkpoint = self._read_shards(filename) if is_sharded(filename) else self._split(filename)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
         checkpoint = _load_checkpoint_to_model(self.model, checkpoint, strict, revise_keys=list(revise_keys))
         self._has_loaded = True
         self.logger.info(f'Load checkpoint from {filename}')
         return checkpoint
 
-    def _read(self, filename: str) -> dict:
-        if not is_sharded(filename):
-            checkpoint = _load_checkpoint(filename, map_location='cpu')
-            checkpoint = checkpoint if 'state_dict' in checkpoint else dict(state_dict=checkpoint)
-            built = isinstance(self.optim_wrapper, BaseOptimWrapper)  # a test has none
-            split(checkpoint, self.model, list(optimizers(self.optim_wrapper)) if built else [])
-            return checkpoint
+    def _read_shards(self, folder: str) -> dict:
         shard = next(value for value in self.model.parameters() if isinstance(value, DTensor))
 
         def allocate(size, dtype):
             return empty(size, dtype=dtype, device_mesh=shard.device_mesh, placements=shard.placements)
 
         try:
-            return read_shards(Path(filename), load_safely(str(Path(filename, REST))), allocate)
+            return read_shards(Path(folder), load_safely(str(Path(folder, REST))), allocate)
         except ValueError as error:
             raise CheckpointNotRead(str(error)) from error
 
-    def save_checkpoint(self, *args, **kwargs) -> None:
-        """Writes what mmengine's runner writes, with all processes: they call it together.
+    def _split(self, filename: str) -> dict:
+        """The content of a file, with this process's shards where the model and its optimizer are sharded."""
+        checkpoint = _load_checkpoint(filename, map_location='cpu')
+        checkpoint = checkpoint if 'state_dict' in checkpoint else dict(state_dict=checkpoint)
+        sharded = self.model.state_dict()
+        for key in ('state_dict', 'ema_state_dict'):
+            weights = checkpoint.get(key) or {}
+            for name, value in weights.items():
+                weights[name] = in_shards_of(sharded.get(name.removeprefix('module.')), value)
+        states = (checkpoint.get('optimizer') or {}).get('state')
+        if states and isinstance(self.optim_wrapper, BaseOptimWrapper):  # a test has none
+            [optimizer] = optimizers(self.optim_wrapper)
+            parameters = [p for group in optimizer.param_groups for p in group['params']]
+            for index, state in states.items():
+                state.update({name: in_shards_of(parameters[index], value) for name, value in state.items()})
+        return checkpoint
 
-        Args:
-            *args, **kwargs: As :meth:`start_checkpoint`.
-        """
-        if (unnamed := self.start_checkpoint(*args, **kwargs)) is not None:
-            unnamed.name()
-
-    def start_checkpoint(
+    def save_checkpoint(
         self,
         out_dir: str,
         filename: str,
@@ -109,55 +104,47 @@ class ShardedRunner(Runner):
         meta: Mapping | None = None,
         by_epoch: bool = True,
         backend_args: dict | None = None,
-    ) -> Unnamed | None:
-        """Starts to write a checkpoint, with all processes: they call it together.
+    ) -> None:
+        """Writes what mmengine's runner writes, as a folder of shards, with all processes: they call it together.
 
         Args:
-            out_dir: Folder of the checkpoint.
-            filename: Name of the checkpoint.
-            file_client_args: Not used.
+            out_dir, filename: Folder and name of the checkpoint.
+            file_client_args, backend_args: Not used: all processes write to a folder that they share.
             save_optimizer: Whether to write the state of the optimizer.
             save_param_scheduler: Whether to write the states of schedulers.
             meta: Overwrites the position in the training.
             by_epoch: Whether the position is after an epoch, or after an iteration.
-            backend_args: Where a single file is written.
-
-        Returns:
-            Shards that wait for their name; None for a single file, which is written.
         """
         position = (self.epoch + 1, self.iter) if by_epoch else (self.epoch, self.iter + 1)
         meta = dict(zip(('epoch', 'iter'), position, strict=True)) | dict(meta or {})
-        meta.update(
-            cfg=self.cfg.pretty_text,
-            seed=self.seed,
-            experiment_name=self.experiment_name,
-            time=time.strftime('%Y%m%d_%H%M%S', time.localtime()),
-            mmengine_version=mmengine.__version__ + get_git_hash(),
-        )
-        if hasattr(self.train_dataloader.dataset, 'metainfo'):
-            meta.update(dataset_meta=self.train_dataloader.dataset.metainfo)
+        meta.update(cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name)
+        meta['dataset_meta'] = getattr(self.train_dataloader.dataset, 'metainfo', None)
         checkpoint = dict(meta=meta, state_dict=self.model.state_dict(), message_hub=self.message_hub.state_dict())
         if save_optimizer:
             checkpoint['optimizer'] = self.optim_wrapper.state_dict()
         if save_param_scheduler and self.param_schedulers is not None:
-            checkpoint['param_schedulers'] = _states(self.param_schedulers)
+            checkpoint['param_schedulers'] = [one.state_dict() for one in self.param_schedulers]
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
-        path = join_path(out_dir, filename, backend_args=backend_args)
-        if self.strategy.checkpoints == 'shards':
-            return write_shards(checkpoint, path, self._writers)
-        checkpoint = gathered(checkpoint)
-        if dist.is_main_process():
-            save_checkpoint(checkpoint, path, backend_args=backend_args)
-        return None
-
-    @cached_property
-    def _writers(self) -> ProcessGroup | None:
-        """All processes, for shards that are written while the training goes on and uses its own group."""
-        return new_group(backend='gloo') if self.strategy.async_checkpoints else None
+        _write_shards(checkpoint, Path(out_dir, filename))
 
 
-def _states(schedulers: Mapping | list) -> dict | list:
-    """States of schedulers, which several optimizers have by name."""
-    if isinstance(schedulers, Mapping):
-        return {name: [one.state_dict() for one in several] for name, several in schedulers.items()}
-    return [one.state_dict() for one in schedulers]
+def _write_shards(checkpoint: Mapping[str, Any], target: Path) -> None:
+    """Writes a checkpoint as a folder under another name, and renames it when all processes are done."""
+    tensors: dict[str, Tensor] = {}
+
+    def take_out(leaf: Any, place: str) -> Any:
+        if not isinstance(leaf, DTensor):
+            return leaf.cpu() if isinstance(leaf, Tensor) else leaf
+        tensors[place] = leaf.detach()
+        return f'{SHARD}{place}'
+
+    rest, partial = with_leaves(checkpoint, take_out), target.with_name(PARTIAL.format(target.name))
+    if dist.is_main_process():
+        clear_folder(partial)
+        partial.mkdir(parents=True)
+        torch.save(rest, partial / REST)
+    dist.barrier()
+    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(partial))
+    if dist.is_main_process():
+        put_in_place(partial, target)
+    dist.barrier()

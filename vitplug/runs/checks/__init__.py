@@ -8,7 +8,6 @@ from vitplug.files.named import check_weights, check_writable
 from vitplug.tasks import check_scope
 
 from ..metrics import check_save_best
-from ..saving.folders import has_begun
 from .data import check_data
 from .environment import check_amp, check_launcher
 from .settings import check_optimizer, check_validations, long_schedules, unexpected_batch
@@ -29,8 +28,7 @@ def check_training(cfg) -> list[str]:
     check_validations(cfg)
     check_save_best(cfg)
     check_amp(cfg)
-    if not has_begun(cfg):
-        check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') is True else 'load_from')
+    check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
     check_writable(cfg.work_dir)
     remarks = check_data(cfg, splits=('train', 'val'))
     return [*remarks, *long_schedules(cfg), *unexpected_batch(cfg), *unused_strategy(cfg)]

@@ -194,15 +194,8 @@ def check_evaluated(metric: dict, max_pixels: int, path: str):
 
 
 def max_pixels(cfg) -> int:
-    """Largest image, as the config's hook for bad samples has it.
-
-    Raises:
-        ValueError: if it is no number of pixels.
-    """
-    pixels = ((cfg.get('default_hooks') or {}).get('bad_samples') or {}).get('max_pixels', MAX_PIXELS)
-    if not isinstance(pixels, int) or pixels < 1:
-        raise ValueError(f'default_hooks.bad_samples.max_pixels = {pixels!r}: expected a number of pixels')
-    return pixels
+    """Largest image, in pixels."""
+    return MAX_PIXELS
 
 
 def _annotations_of(settings: dict, root: str = ''):

@@ -1,9 +1,6 @@
 """The strategy of a config: how several processes share one model."""
 
-from importlib.util import find_spec
-
 SHARDED = 'vitplug.FSDP2Strategy'
-DEEPSPEED, DEEPSPEED_WRAPPER = 'DeepSpeedStrategy', 'DeepSpeedOptimWrapper'
 
 
 def is_sharded_run(cfg) -> bool:
@@ -26,8 +23,6 @@ def check_strategy(cfg) -> None:
                 f"strategy.type = {kind!r}: mmengine's strategies need runner_type = 'FlexibleRunner'; vitplug's is "
                 f'{SHARDED}'
             )
-        if kind == DEEPSPEED:
-            _check_deepspeed(cfg)
         return
     if runner is not None:
         raise ValueError(f'runner_type = {runner!r}: leave it out, {SHARDED} has its own runner')
@@ -37,27 +32,6 @@ def check_strategy(cfg) -> None:
         raise ValueError(
             f'randomness.diff_rank_seed = True: leave it out, all processes of {SHARDED} draw the same weights; '
             'vitplug.RandomnessHook gives each process its own draws'
-        )
-    hook = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
-    elsewhere = [key for key in ('backend_args', 'file_client_args') if hook.get(key)]
-    elsewhere += ['out_dir'] if '://' in str(hook.get('out_dir')) else []
-    if elsewhere and cfg.strategy.get('checkpoints', 'shards') == 'shards':
-        raise ValueError(
-            f'default_hooks.checkpoint.{elsewhere[0]}: sharded checkpoints go to a local or shared folder; set '
-            "strategy.checkpoints = 'whole', or leave it out"
-        )
-
-
-def _check_deepspeed(cfg) -> None:
-    wrapper = (cfg.get('optim_wrapper') or {}).get('type')
-    if wrapper != DEEPSPEED_WRAPPER:
-        raise ValueError(
-            f'optim_wrapper.type = {wrapper!r}: {DEEPSPEED} takes {DEEPSPEED_WRAPPER!r}, with an optimizer and '
-            'without clip_grad: docs/many_processes.md has a config'
-        )
-    if find_spec('deepspeed') is None:
-        raise ValueError(
-            f'strategy.type = {DEEPSPEED!r}: the package deepspeed is missing: pip install deepspeed==0.18.9'
         )
 
 

@@ -1,12 +1,9 @@
-"""Hooks that let a long training survive, and one that records what plugs learn.
+"""What vitplug adds to a training of mmengine, one file each; `configs/_base_/hooks.py` switches them on."""
 
-`configs/_base_/default_runtime_*.py` switch them on.
-"""
-
+from ..saving.checkpoint_checks import CheckpointFitHook
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
 from .compilation import CompileHook
-from .hook_states import HookStatesHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
 from .paired_weights import PairedWeightsHook
@@ -16,9 +13,9 @@ from .validation_loss import ValidationLossHook
 
 __all__ = [
     'BadSampleHook',
+    'CheckpointFitHook',
     'CheckpointHook',
     'CompileHook',
-    'HookStatesHook',
     'InterruptionHook',
     'NonFiniteLossHook',
     'PairedWeightsHook',

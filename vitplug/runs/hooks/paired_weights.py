@@ -13,8 +13,8 @@ from torch import Tensor
 from vitplug.config.parts import model_settings
 from vitplug.registry import HOOKS
 
-from ..data.randomness import own_randomness
 from ..saving.checkpoint_checks import bare_model
+from .randomness import own_randomness
 
 
 @HOOKS.register_module()

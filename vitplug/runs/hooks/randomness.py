@@ -1,122 +1,187 @@
-"""Makes every iteration and every sample depend on its position only, so that a resumed training is exact."""
+"""Random numbers as a function of the position in a training: a resumed one draws what an uninterrupted one draws.
 
+The model's draws follow from seed, process and iteration, those of a sample from seed, epoch and the place of the
+sample in the order that the processes share. So they depend neither on earlier draws nor on the workers of a loader,
+and a training that goes on inside an epoch skips its first batches without loading them.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, count, islice
+
+import numpy as np
+import torch
 from mmengine.dataset import InfiniteSampler
 from mmengine.dist import get_rank, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
+from torch.utils.data import DataLoader
 
 from vitplug.registry import HOOKS
 
-from ..data.order import Share, check_order
-from ..data.randomness import MODEL_STREAM, SAMPLE_STREAM, VALIDATION_STREAM, seed_generators
-from ..data.stream import EndlessBatches, PositionedBatches, SeededDataset, rebuilt_loader
-from ..saving.checkpoint_checks import SHARES
+# First number of a key, so that no two kinds of draws share a seed.
+MODEL, SAMPLE, VALIDATION = 0, 1, 2
+# Epoch and iteration at which the present epoch began, in the message hub.
+EPOCH_BEGIN = 'epoch_begin'
+
+Draw = tuple[int, int, int]
+"""Index of a sample, epoch, place in the order of all processes."""
 
 
 @HOOKS.register_module()
 class RandomnessHook(Hook):
-    """Seeds the model's draws by iteration and a sample's by its place in the order of training data.
+    """Seeds the model's draws by iteration and a sample's by its place; starts the loader where the training stands.
 
-    What the model draws (dropout, stochastic depth, proposals) then depends on the run's seed, the process's rank and
-    the iteration, and what the pipeline draws for a sample on seed, epoch and its place in the order that all processes
-    share: not on which process or worker makes it, nor on when a training was resumed. A resumed loader starts at the
-    right sample without loading what came before it. Every validation draws the same.
-
-    A training goes on with another number of processes or another batch size at the sample where it stopped: no image
-    of the epoch is left out or comes twice. If the batch of all processes together has the size that it had, the
-    batches are the same as well.
-
-    Beyond its reach are transforms that keep images from earlier samples (mmdet's `CachedMosaic`) or bring generators
-    of their own (albumentations).
-
-    Raises:
-        ValueError: if a training goes on with another number of processes, and the order of its sampler is unknown.
+    On a CPU in one process, a resumed training ends bit-equal to one that was never stopped. Beyond its reach are
+    transforms that keep earlier images (mmdet's `CachedMosaic`) or have generators of their own (albumentations).
     """
 
-    # Before every hook that may draw.
-    priority = 'HIGHEST'
+    priority = 'HIGHEST'  # before every hook that may draw
 
     def before_run(self, runner) -> None:
         """Notes the seed that the samplers were built with."""
         self.sampler_seed = runner.seed
 
     def before_train(self, runner) -> None:
-        """Gives the training loop a loader whose samples know their position."""
+        """Gives the training's loader samples that know their place."""
         loop = runner.train_loop
-        self.key = (runner.seed, get_rank())
         self.endless = isinstance(loop, IterBasedTrainLoop)
-        self.batches = PositionedBatches(loop.dataloader.batch_sampler, endless=self.endless)
-        # Where the config gives no seed, mmengine draws one, and takes over the checkpoint's after the sampler's birth.
-        sampler = self.batches.sampler
-        if getattr(sampler, 'seed', None) == self.sampler_seed:
-            sampler.seed = runner.seed
-        dataset = SeededDataset(loop.dataloader.dataset, (SAMPLE_STREAM, runner.seed))
-        loop.dataloader = rebuilt_loader(loop.dataloader, dataset, self.batches)
+        self.batches = _place(loop.dataloader, (SAMPLE, runner.seed), self.endless)
+        # Without a seed in the config, mmengine draws one, and takes that of the checkpoint after the sampler's birth.
+        if getattr(self.batches.sampler, 'seed', None) == self.sampler_seed:
+            self.batches.sampler.seed = runner.seed
         if self.endless:
-            skips = hasattr(loop.dataloader_iterator, 'skip_iter')
-            loop.dataloader_iterator = EndlessBatches(loop.dataloader, thrown_away=0 if skips else runner.iter)
-            self._begin(runner, epoch=0, begin=0)
-        if runner.val_loop is not None:
-            _make_repeatable(runner.val_loop, (VALIDATION_STREAM, runner.seed))
+            self._start_endless(runner, loop)
+        if runner.val_loop is not None:  # every validation draws the same
+            _place(runner.val_loop.dataloader, (VALIDATION, runner.seed))
+
+    def _start_endless(self, runner, loop: IterBasedTrainLoop) -> None:
+        """Lets the batches skip what is trained. Upstream's loop throws it away itself, and has an iterator already."""
+        if isinstance(self.batches.sampler, InfiniteSampler):
+            self.batches.sampler.indices = self.batches.sampler._indices_of_rank()
+        if hasattr(loop, 'fast_forward_on_resume'):
+            loop.fast_forward_on_resume = True
+            self.batches.skip = runner.iter
+        vars(loop.dataloader)['_iterator'] = None
+        loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
 
     def before_train_epoch(self, runner) -> None:
-        """Puts the stream of an epoch where the training stands."""
+        """Puts the batches where the training stands in its epoch."""
         if self.endless:
             return
-        epoch, begin = runner.message_hub.runtime_info.get('epoch_begin', (None, None))
+        epoch, begin = runner.message_hub.runtime_info.get(EPOCH_BEGIN, (None, None))
         if epoch != runner.epoch:
             begin = runner.iter
-            runner.message_hub.update_info('epoch_begin', (runner.epoch, begin))
-        self._begin(runner, runner.epoch, begin)
+            runner.message_hub.update_info(EPOCH_BEGIN, [runner.epoch, begin])
+        self.batches.epoch, self.batches.skip = runner.epoch, runner.iter - begin
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
         """Seeds what the model draws in this iteration."""
-        seed_generators(MODEL_STREAM, *self.key, runner.iter)
+        seed_generators(MODEL, runner.seed, get_rank(), runner.iter)
 
-    def _begin(self, runner, epoch: int, begin: int) -> None:
-        """Puts the batches where the training stands in a pass over the data that began at iteration `begin`."""
-        size = getattr(self.batches.batch_sampler, 'batch_size', 1)
-        now = [get_world_size(), size]
-        noted = _shares(runner.message_hub.runtime_info.get(SHARES), begin, runner.iter) or [[*now, begin]]
-        if noted[-1][:2] != now:
-            self._check_change(runner, noted[-1][:2], now)
-            noted.append([*now, runner.iter])
-        runner.message_hub.update_info(SHARES, noted)
-        ends = [first for _, _, first in noted[1:]]
-        earlier = [Share(*who, end - first) for (*who, first), end in zip(noted, ends, strict=False)]
-        self.batches.begin(
-            epoch, skip=runner.iter - noted[-1][2], earlier=[share for share in earlier if share.batches]
-        )
 
-    def _check_change(self, runner, before: list[int], now: list[int]) -> None:
-        sampler = self.batches.sampler
-        check_order(sampler)
-        if self.endless and not isinstance(sampler, InfiniteSampler):
+def inside_epoch(runner) -> bool:
+    """Whether a resumed training by epochs stands between the first and the last iteration of one."""
+    return runner.message_hub.runtime_info.get(EPOCH_BEGIN, (None,))[0] == runner.epoch
+
+
+def _place(loader: DataLoader, key: tuple[int, ...], endless: bool = False) -> 'PlacedBatches':
+    """Gives a loader samples that know their place."""
+    batches = PlacedBatches(loader.batch_sampler, endless)
+    # torch refuses other batches for a loader that is built, but this one has no iterator yet.
+    vars(loader).update(dataset=SeededDataset(loader.dataset, key), batch_sampler=batches)
+    return batches
+
+
+class PlacedBatches:
+    """Batches of :data:`Draw`, from any batch on.
+
+    Args:
+        batch_sampler: Yields batches of indices.
+        endless: Whether epoch follows epoch without end, as for a training by iterations.
+
+    Attributes:
+        epoch: Epoch of the next pass, counted from 0.
+        skip: Number of batches of the next pass that are drawn and not handed out.
+    """
+
+    def __init__(self, batch_sampler, endless: bool):
+        self.batch_sampler, self.endless = batch_sampler, endless
+        self.epoch = self.skip = 0
+
+    @property
+    def sampler(self):
+        """The sampler inside, where mmengine's hooks look for it."""
+        return self.batch_sampler.sampler
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        epochs = count(self.epoch) if self.endless else (self.epoch,)
+        return islice(chain.from_iterable(map(self._of_epoch, epochs)), self.skip, None)
+
+    def _of_epoch(self, epoch: int) -> Iterator[list[Draw]]:
+        if hasattr(self.sampler, 'set_epoch'):
+            self.sampler.set_epoch(epoch)
+        place = count(get_rank(), get_world_size())
+        for batch in self.batch_sampler:
+            yield [(int(index), epoch, next(place)) for index in batch]
+        if self.endless and next(place) == get_rank():  # epoch would follow epoch for ever
             raise ValueError(
-                f'train_dataloader.sampler.type = {type(sampler).__name__!r}: a training by iterations goes on with '
-                'another number of processes or another batch size only with InfiniteSampler; resume with '
-                f'{before[0]} processes and batch_size = {before[1]}'
-            )
-        if before[0] * before[1] != now[0] * now[1]:
-            runner.logger.warning(
-                f'The batch of all processes has {now[0] * now[1]} samples, and had {before[0] * before[1]}: no sample '
-                'is left out or comes twice, but learning rate and schedules by iteration were set for the earlier size'
+                f'train_dataloader: its sampler, {type(self.sampler).__name__}, gives no batch: use a data set of more '
+                'samples, a smaller batch_size, or drop_last=False'
             )
 
 
-def _shares(noted: object, begin: int, now: int) -> list[list[int]]:
-    """The record of a checkpoint, which may come from anybody; empty where it is not that of this pass."""
-    fits = isinstance(noted, list | tuple) and all(
-        isinstance(one, list | tuple) and len(one) == 3 and all(type(number) is int and number >= 0 for number in one)
-        for one in noted
-    )
-    if not fits or not noted or noted[0][2] != begin or [one[2] for one in noted] != sorted(one[2] for one in noted):
-        return []
-    return [list(one) for one in noted] if noted[-1][2] <= now else []
+class SeededDataset:
+    """A data set whose samples draw numbers that depend on their :data:`Draw` alone; else it is the one inside.
+
+    Args:
+        dataset: The data set inside.
+        key: Integers >= 0 that go into every seed.
+    """
+
+    def __init__(self, dataset, key: tuple[int, ...]):
+        vars(self).update(dataset=dataset, key=key)
+
+    def __getattr__(self, name: str):
+        if name.startswith('__') or 'dataset' not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value) -> None:
+        setattr(self.dataset, name, value)  # hooks switch its pipeline
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, draw: Draw):
+        index, *place = draw
+        with own_randomness(*self.key, *place):
+            return self.dataset[index]
 
 
-def _make_repeatable(loop, key: tuple[int, ...]) -> None:
-    """Gives a validation loop a loader that draws the same in every validation."""
-    loader = loop.dataloader
-    dataset, batches = SeededDataset(loader.dataset, key), PositionedBatches(loader.batch_sampler, endless=False)
-    loop.dataloader = rebuilt_loader(loader, dataset, batches, kind=type(loader))
+def seed_generators(*key: int) -> None:
+    """Seeds the generators of Python, NumPy and torch (all devices) from a key of integers >= 0."""
+    for_python, for_numpy, for_torch = np.random.SeedSequence(key).generate_state(3).tolist()
+    random.seed(for_python)
+    np.random.seed(for_numpy)
+    torch.manual_seed(for_torch)
+
+
+@contextmanager
+def own_randomness(*key: int) -> Iterator[None]:
+    """Seeds the generators of Python, NumPy and torch's CPU for a while, and puts them back where they were."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    for_python, for_numpy, for_torch = np.random.SeedSequence(key).generate_state(3).tolist()
+    random.seed(for_python)
+    np.random.seed(for_numpy)
+    torch.default_generator.manual_seed(for_torch)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])

@@ -23,10 +23,15 @@ class ValidationLossHook(Hook):
     It is the mean over the images of ``-log p`` of the true class, ``p`` being the score that the model predicts, as in
     *Scratching Visual Transformer's Back with Uniform Attention*, Fig. 9. Scores that are no probabilities of one class
     have none. `tools/train.py` and `tools/test.py` add this hook to every config.
+
+    In the log, numbers of a validation are those of this validation alone. mmengine shows the mean of the last ones
+    for every metric that has "loss" in its name.
     """
 
     def before_val(self, runner) -> None:
-        """Adds it to the validation."""
+        """Adds it to the validation, and forgets the numbers of earlier ones, over which mmengine would average."""
+        for name in [name for name in runner.message_hub.log_scalars if name.startswith('val/')]:
+            del runner.message_hub.log_scalars[name]
         _add(runner, runner.val_loop)
 
     def before_test(self, runner) -> None:
