@@ -483,7 +483,7 @@ def test_parameters_are_as_said_and_decay_spares_scalars_and_tables(path):
         assert spared == {name for name, p in parameters.items() if p.ndim <= 1} | tables
     else:
         assert spared == set(parameters)
-    if 'layer_decay_rate' in cfg.optim_wrapper.paramwise_cfg:
+    if 'layer_decay_rate' in cfg.optim_wrapper.get('paramwise_cfg', {}):
         check_layer_decay(cfg.optim_wrapper, parameters, groups)
 
 

@@ -12,8 +12,9 @@ from vitplug.hosting import PixelGrid, PluggedModel
 from vitplug.plugs import PlugSet
 from vitplug.plugs.plug_set import is_plug
 
-from .checks import check_images, check_values, refuse_arguments
+from .checks import check_images, check_values
 from .init_log import hide_parameter_lists
+from .optimizers import spare_plugs
 from .patch_embed import check_patches, pixels_of
 
 
@@ -23,29 +24,24 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
     Args:
         init_cfg: Weight initialisation.
-        unknown: Arguments that the host does not have; a constructor with
-            :func:`~vitplug.backbones.checks.checked` has none.
         frozen: ``'host'`` freezes all but the plugs.
-        values: Arguments whose values are checked by name, see :data:`~vitplug.backbones.checks.CHECKS`.
 
     Raises:
-        TypeError: If there are unknown arguments; lists the known ones.
         ValueError: If a value is refused; names the argument, its value and what is allowed.
     """
 
     #: The patch embedding.
     patch_embed: nn.Module
+    #: Tensors of files that it does not read, as the library whose arguments it was built with does not.
+    leaves_out: tuple[str, ...] = ()
 
     def __init__(
         self,
         init_cfg: Mapping | Sequence[Mapping] | None,
-        unknown: Mapping = {},
         *,
         frozen: str | None = None,
-        **values,
     ):
-        refuse_arguments(type(self), unknown)
-        check_values(init_cfg=init_cfg, frozen=frozen, **values)
+        check_values(init_cfg=init_cfg, frozen=frozen)
         super().__init__(init_cfg)
         self.frozen = frozen
 
@@ -138,6 +134,9 @@ class PluggedBackbone(PluggedModel, BaseModule):
         for name, module in self.named_modules():
             if not is_plug(name):
                 module.training = False
+
+
+spare_plugs()
 
 
 def freeze_module(module: nn.Module) -> None:

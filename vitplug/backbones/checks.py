@@ -87,7 +87,7 @@ def check_ratio(name: str, value: Any) -> None:
 _FLAGS = (
     *('qkv_bias', 'final_norm', 'with_cls_token', 'pre_norm', 'use_abs_pos_embed', 'with_cp'),
     *('out_after_downsample', 'norm_eval', 'pad_small_map', 'distilled'),
-    *('untied_norms', 'use_rel_pos_bias'),
+    *('untied_norms', 'use_rel_pos_bias', 'patch_norm', 'patch_bias', 'output_cls_token'),
     *('rel_pos_spatial', 'residual_pooling', 'dim_mul_in_attention', 'rel_pos_zero_init'),
 )
 
@@ -147,11 +147,14 @@ def _parameters(host: type) -> list[str]:
     """Names of the arguments that a class's own ``__init__`` takes."""
     parameters = inspect.signature(host.__init__).parameters.values() if '__init__' in vars(host) else ()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p.name for p in parameters if p.kind in named and p.name not in ('self', 'unknown')]
+    return [p.name for p in parameters if p.kind in named and p.name != 'self']
 
 
 def checked(init: Callable[..., None]) -> Callable[..., None]:
-    """Makes a host's constructor check its arguments first: unknown ones, then values by name (:data:`CHECKS`)."""
+    """Makes a host's constructor check its arguments first: unknown ones, then values by name (:data:`CHECKS`).
+
+    A host's ``CHECKS`` takes the place of single ones.
+    """
     signature = inspect.signature(init)
 
     @wraps(init)
@@ -163,7 +166,9 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
         except TypeError:  # too many: Python's own message says how many there may be
             return init(self, *args, **settings)
         given.apply_defaults()
-        check_values(**{name: value for name, value in given.arguments.items() if name in CHECKS})
+        checks = {**CHECKS, **getattr(self, 'CHECKS', {})}
+        for name in checks.keys() & given.arguments.keys():
+            checks[name](name, given.arguments[name])
         init(self, *args, **settings)
 
     return check_and_build

@@ -119,9 +119,10 @@ class ColumnarBackbone(PluggedBackbone):
         if self.out_type == 'cls_token':
             return self._format_prefix(x_BND)
         patches = x_BND[:, x_BND.shape[1] - hw[0] * hw[1] :]
-        if self.out_type == 'featmap':
-            return patches.transpose(1, 2).unflatten(2, hw)
-        return patches.mean(dim=1)
+        if self.out_type == 'avg_featmap':
+            return patches.mean(dim=1)
+        featmap = patches.transpose(1, 2).unflatten(2, hw)
+        return featmap if self.out_type == 'featmap' else (featmap, self._format_prefix(x_BND))
 
     def normalise(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         """The last block's output after the final norm."""

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from vitplug.attention import OffsetBias, PairBias, Site
 from vitplug.attention.bias import DenseBias
-from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, resize_position_map
+from vitplug.checkpoints.position_tables import resize_position_map
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.plugs.checks import check_choice
 
 # Entries behind those of offsets: class token to patches, patches to class token, class token to itself.
 _OF_CLASS = 3
@@ -64,14 +63,13 @@ def check_relative(
     """Checks the arguments of a host with relative positions, and of one without.
 
     Raises:
-        ValueError: If one of them has no meaning for the others, or the mode is unknown.
+        ValueError: If one of them has no meaning for the others.
     """
     if use_rel_pos_bias and (window_size is not None or num_storage_tokens):
         raise ValueError(
             f'use_rel_pos_bias=True: the table is of a whole image and a class token; window_size={window_size} and '
             f'num_storage_tokens={num_storage_tokens} have no place in it'
         )
-    check_choice('interpolate_mode', mode, (*INTERPOLATE_MODES, 'geometric'))
     if mode == 'geometric' and (use_abs_pos_embed or not use_rel_pos_bias):
         raise ValueError(
             "interpolate_mode='geometric' resizes relative positions alone: set use_rel_pos_bias=True and "

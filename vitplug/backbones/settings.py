@@ -117,9 +117,9 @@ def choose_out_type(out_type: str, allowed: Sequence[str], with_cls_token: bool)
         ValueError: If it is unknown, or if it needs a class token and there is none.
     """
     check_choice('out_type', out_type, allowed)
-    if out_type == 'cls_token' and not with_cls_token:
+    if 'cls_token' in out_type and not with_cls_token:
         others = ' or '.join(repr(name) for name in ('featmap', 'avg_featmap') if name in allowed)
-        raise ValueError(f"out_type='cls_token' needs with_cls_token=True; without one, choose {others}")
+        raise ValueError(f'out_type={out_type!r} needs with_cls_token=True; without one, choose {others}')
     return out_type
 
 

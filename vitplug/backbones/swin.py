@@ -1,7 +1,8 @@
 """Swin Transformer, the hierarchical windowed host.
 
 *Swin Transformer: Hierarchical Vision Transformer using Shifted Windows*, with the arguments,
-state-dict keys and outputs of mmpretrain's class of the same name.
+state-dict keys and outputs of mmpretrain's class of the same name. It takes mmdet's and mmseg's arguments as well
+(:mod:`.stock`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
 from .plug_configs import build_plugs
 from .settings import choose_arch, choose_frozen, choose_indices, named_archs, per_item, rising_rates
+from .stock import SWIN, takes
 
 
 class WindowAttention(SelfAttention):
@@ -301,6 +303,7 @@ class SwinBackbone(PluggedBackbone):
         stage_cfgs = per_item(stage_cfgs, len(self.depths), 'stage_cfgs')
         self.stages, embed_dims = ModuleList(), self.embed_dims
         for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
+            BlockShape.stock(embed_dims, num_heads, hidden_dims=1)  # a clear error, whatever the stage is built of
             first = sum(self.depths[:i])
             stage_settings = dict(settings[i], embed_dims=embed_dims, depth=depth, num_heads=num_heads)
             stage_settings |= dict(drop_paths=rates[first : first + depth])
@@ -431,6 +434,7 @@ class SwinTransformer(SwinBackbone):
     # The version that mmpretrain writes into its checkpoints.
     _version = 3
 
+    @takes(SWIN)
     @checked
     def __init__(
         self,

@@ -91,6 +91,7 @@ class TransformerLayer(BaseModule):
     Args:
         with_attn: Whether there is an attention branch.
         with_ffn: Whether there is an MLP branch.
+        attn_drop_path_rate: Drop path of the attention branch, where it is another than the MLP's.
         qk_scale: Factor of the dot products, ``d ** -0.5`` for None, with ``d`` the width of a head.
         key_bias: Whether keys have a bias, see :class:`ScaledAttention`.
         ffn_norm: Whether a SwiGLU normalises its hidden tokens.
@@ -126,6 +127,7 @@ class TransformerLayer(BaseModule):
         with_cp: bool = False,
         with_attn: bool = True,
         with_ffn: bool = True,
+        attn_drop_path_rate: float | None = None,
         qk_scale: float | None = None,
         key_bias: bool = True,
         ffn_norm: bool = False,
@@ -145,7 +147,7 @@ class TransformerLayer(BaseModule):
             self.attn = ScaledAttention(
                 embed_dims,
                 shape,
-                drop_path_rate,
+                drop_path_rate if attn_drop_path_rate is None else attn_drop_path_rate,
                 layer_scale_init_value,
                 qkv_bias=qkv_bias,
                 qk_scale=check_scale('qk_scale', qk_scale),

@@ -1,7 +1,7 @@
 """Vision Transformer, the plain columnar host.
 
 *An Image is Worth 16x16 Words* and its DeiT variants, with the arguments, state-dict keys and outputs
-of mmpretrain's class of the same name.
+of mmpretrain's class of the same name. It takes mmseg's arguments as well (:mod:`.stock`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,16 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, WindowLayout, carrying
-from vitplug.checkpoints.position_tables import fit_stored_positions
+from vitplug.checkpoints.formats.format import rename
+from vitplug.checkpoints.formats.vit import MMSEG_VIT
+from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_stored_positions
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
+from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
 from .base import freeze_module
+from .checks import checked
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
@@ -33,6 +37,7 @@ from .settings import (
     named_archs,
     rising_rates,
 )
+from .stock import VIT, takes
 from .vision_layers import TransformerLayer
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
@@ -58,7 +63,7 @@ class VisionTransformer(ColumnarBackbone):
         norm_cfg: The norm layers.
         final_norm: Whether the last block's output is normalised.
         out_type: ``'cls_token'`` ``(B, D)``, ``'featmap'`` ``(B, D, h, w)``, ``'avg_featmap'`` ``(B, D)``,
-            normalised once more, or ``'raw'`` ``(B, N, D)``.
+            normalised once more, ``'raw'`` ``(B, N, D)``, or ``'featmap_and_cls_token'``, a pair.
         with_cls_token: Whether there is a class token.
         frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
         frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
@@ -112,6 +117,11 @@ class VisionTransformer(ColumnarBackbone):
         **_archs('eva02-l eva02-large', 1024, 24, 16, 2730),
     }
 
+    OUT_TYPES = (*ColumnarBackbone.OUT_TYPES, 'featmap_and_cls_token')
+    CHECKS = {'interpolate_mode': partial(check_choice, allowed=(*INTERPOLATE_MODES, 'geometric'))}
+
+    @takes(VIT)
+    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -145,29 +155,8 @@ class VisionTransformer(ColumnarBackbone):
         plugs: str | Sequence = (),
         with_cp: bool = False,
         frozen: str | None = None,
-        **unknown,
     ):
-        super().__init__(
-            init_cfg,
-            unknown,
-            frozen=frozen,
-            in_channels=in_channels,
-            drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
-            qkv_bias=qkv_bias,
-            norm_cfg=norm_cfg,
-            final_norm=final_norm,
-            with_cls_token=with_cls_token,
-            layer_scale_init_value=layer_scale_init_value,
-            patch_cfg=patch_cfg,
-            layer_cfgs=layer_cfgs,
-            pre_norm=pre_norm,
-            use_abs_pos_embed=use_abs_pos_embed,
-            use_rel_pos_bias=use_rel_pos_bias,
-            num_storage_tokens=num_storage_tokens,
-            untied_norms=untied_norms,
-            with_cp=with_cp,
-        )
+        super().__init__(init_cfg, frozen=frozen)
         self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']
@@ -199,6 +188,7 @@ class VisionTransformer(ColumnarBackbone):
             self.storage_tokens = nn.Parameter(torch.zeros(1, num_storage_tokens, self.embed_dims))
         self.rotary = build_rotary(rotary, self.embed_dims // self.arch_settings['num_heads'])
         self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
+        register_load_state_dict_pre_hook(self, _fit_mmseg)
         register_load_state_dict_pre_hook(self, fit_stored_positions)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
@@ -312,3 +302,13 @@ class DistilledVisionTransformer(VisionTransformer):
 
     def _format_prefix(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
         return x_BND[:, 0], x_BND[:, 1]
+
+
+def _fit_mmseg(backbone: VisionTransformer, state_dict, prefix, *_) -> None:
+    """A hook of loading: gives the weights of mmseg's ViT the names that mmpretrain has for them."""
+    for key in [key for key in state_dict if key.startswith(f'{prefix}layers.')]:
+        renamed = rename(key.removeprefix(prefix), MMSEG_VIT.names)
+        if renamed is not None:
+            state_dict[f'{prefix}{renamed.removeprefix("backbone.")}'] = state_dict.pop(key)
+    if backbone.cls_token is None and 'cls_token' in backbone.leaves_out:
+        state_dict.pop(f'{prefix}cls_token', None)

@@ -99,7 +99,7 @@ def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Colle
     loaded, missing, unused = (_below(prefix, k) for k in (coverage.loaded, coverage.missing, coverage.unused))
     stages = {match[1] for key in loaded if (match := _STAGE_NORM.match(key))}
     missing = [key for key in missing if not is_named(key, reset) and not _is_further_output(key, stages)]
-    unused = [key for key in unused if not _is_free(key)]
+    unused = [key for key in unused if not _is_free(key) and key not in getattr(backbone, 'leaves_out', ())]
     own_rotary = getattr(getattr(backbone, 'rotary', None), 'mode', '')
     turned = rotary and rotary != own_rotary
     if not missing and not unused and not turned:

@@ -30,6 +30,7 @@ class AttentionSink(Plug):
     name = 'attention_sink'
     short_name = 'sink'
     watched = {'sink_logit': 's'}
+    undecayed = ('sink_logit',)
 
     def __init__(self, learnable: bool = True, start: float = 0.0, layers: str | Sequence[int] = 'all'):
         super().__init__(layers)

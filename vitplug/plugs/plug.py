@@ -123,6 +123,8 @@ class Plug:
     short_name = ''
     #: Learned parameters worth watching: names, and their symbols in the paper.
     watched: Mapping[str, str] = {}
+    #: Learned tables and tokens that take no weight decay, by name; scalars and vectors outside of layers never do.
+    undecayed: tuple[str, ...] = ()
     #: Plugs in one socket act in the order of this rank, those of one rank in that of their names.
     rank = 0
     #: Maps ``(B, 1, H, N, N)`` of the last block's tokens that its module in the ``finish`` socket records, by name.

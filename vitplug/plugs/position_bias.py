@@ -35,6 +35,7 @@ class RelPosBias(Plug):
     """
 
     name = 'rel_pos_bias'
+    undecayed = ('rel_pos_table',)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         _check_one_grid(self, plan)

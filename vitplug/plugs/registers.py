@@ -35,6 +35,7 @@ class Registers(Plug):
     """
 
     name = 'registers'
+    undecayed = ('register_tokens',)
 
     def __init__(self, num_registers: int = 4, keep: bool = False, neurons: Sequence[Sequence[int]] | None = None):
         self.neurons = None if neurons is None else _pairs(neurons)

@@ -44,6 +44,7 @@ class RotaryPosition(Plug):
     name = 'rotary_position'
     short_name = 'rope'
     watched = {'frequencies': 'f'}
+    undecayed = ('frequencies',)
 
     def __init__(
         self,

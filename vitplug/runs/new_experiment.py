@@ -46,33 +46,30 @@ def plugged_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None) ->
     backbone = cfg.model.get('backbone') or {}
     scope, _, kind = str(backbone.get('type')).rpartition('.')
     if scope == 'vitplug':
-        return dict(backbone=dict(**_start(weights, backbone.get('init_cfg')), plugs=plugs))
+        return dict(backbone=dict(**_start(weights, backbone), plugs=plugs))
     library = scope or cfg.default_scope
-    host = TASKS[library].hosts.get(kind) if library in TASKS else None
-    if host is None:
+    if library not in TASKS or kind not in TASKS[library].hosts:
         raise ValueError(
             f'--base: its backbone {backbone.get("type")!r} takes no plugs: choose a config with a ViT or Swin of '
             'mmpretrain, mmdet, mmseg or vitplug'
         )
-    if host.convert is None:
-        return dict(backbone=dict(type=host.type, **_start(weights, backbone.get('init_cfg')), plugs=plugs))
-    start = _start(weights or base_weights(cfg))
-    changes = dict(backbone=dict(_delete_=True, type=host.type, **host.convert(backbone), **start, plugs=plugs))
-    return dict(pretrained=None, **changes) if cfg.model.get('pretrained') else changes
+    start = _start(weights, backbone)
+    changes = dict(backbone=dict(type=f'vitplug.{kind}', **start, plugs=plugs))
+    return dict(pretrained=None, **changes) if start and cfg.model.get('pretrained') else changes
 
 
-def _start(weights: str | None, before=None) -> dict:
+def _start(weights: str | None, backbone: Mapping) -> dict:
     """The `init_cfg` of a host.
 
     Args:
         weights: A checkpoint, `FROM_SCRATCH`, or None for no change.
-        before: The base's, which is replaced. mmengine removes `_delete_` only where something is deleted.
+        backbone: The base's, whose own is replaced. mmengine removes `_delete_` only where something is deleted.
     """
     if weights is None:
         return {}
     if weights == FROM_SCRATCH:
         return dict(init_cfg=None)
-    replaces = dict(_delete_=True) if isinstance(before, Mapping) else {}
+    replaces = dict(_delete_=True) if 'init_cfg' in backbone else {}
     return dict(init_cfg=dict(**replaces, type='vitplug.Pretrained', checkpoint=weights))
 
 

@@ -2,7 +2,6 @@
 
 from .annotations import inspect_label_list
 from .class_counts import ENTRIES, METRICS_OF_IMAGES, UP_TO, ClassCounts, Place
-from .experiments.hosts import Host
 from .experiments.own_data import read_classification, without_names
 from .labels import Label, check_class, check_token_labels
 from .networks import BACKBONE, SCORES
@@ -42,10 +41,7 @@ class Classification(Task):
     }
     annotation_files = dict(CustomDataset=LABEL_LIST, ImageNet=LABEL_LIST)
     experiment = Experiment('CustomDataset', without_names(read_classification), _accuracy)
-    hosts = {
-        name: Host(f'vitplug.{name}')
-        for name in ('VisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'MlpMixer')
-    }
+    hosts = ('VisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'MlpMixer')
     target = ClassLogit
     parts = dict(scores=SCORES, backbone=BACKBONE)
 

@@ -13,7 +13,6 @@ from vitplug.config.text import Code, text
 
 from .annotations import inspect_coco
 from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCounts, Place, stuff, things
-from .experiments.hosts import Host, convert_swin
 from .experiments.own_data import OwnData, Split, read_detection, without_names
 from .labels import Label, check_instances
 from .networks import BACKBONE, FEATURES, heads_of
@@ -114,7 +113,7 @@ class Detection(Task):
         trained=dict(filter_cfg=dict(filter_empty_gt=True)),
         tested=dict(test_mode=True),
     )
-    hosts = dict(SwinTransformer=Host('vitplug.SwinTransformer', convert_swin))
+    hosts = ('SwinTransformer',)
     target = BoxScore
     parts = dict(features=FEATURES, backbone=BACKBONE, objects=OBJECTS)
 

@@ -6,7 +6,6 @@ import torch
 from mmengine.structures import PixelData
 
 from .class_counts import COLOURS, ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCounts, Place
-from .experiments.hosts import Host, convert_swin, convert_vit
 from .experiments.own_data import OwnData, read_segmentation
 from .labels import Label, check_map
 from .networks import ARGMAX, BACKBONE, LOGITS, heads_of
@@ -55,10 +54,7 @@ class Segmentation(Task):
         _label_maps,
         tested=dict(test_mode=True),
     )
-    hosts = dict(
-        SwinTransformer=Host('vitplug.SwinTransformer', convert_swin),
-        VisionTransformer=Host('vitplug.VisionTransformer', convert_vit),
-    )
+    hosts = ('SwinTransformer', 'VisionTransformer')
     target = PixelClass
     parts = dict(logits=LOGITS, argmax=ARGMAX, backbone=BACKBONE)
 

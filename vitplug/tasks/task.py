@@ -1,7 +1,7 @@
 """The description of a task: everything in which mmpretrain, mmseg and mmdet differ for vitplug."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from .annotations import Finding
 from .class_counts import ClassCounts
-from .experiments.hosts import Host
 from .experiments.own_data import OwnData, Split
 from .labels import Label
 from .networks import Part
@@ -77,7 +76,7 @@ class Task(ABC):
         labels: Annotations of a sample, by the names that the library gives them.
         annotation_files: Annotation files that can be looked through, by the type of the data set.
         experiment: Settings of experiments on one's own data.
-        hosts: vitplug's hosts for the library's backbones, by the type of the backbone.
+        hosts: The library's backbones that vitplug has a host of the same name for, which takes their arguments.
         target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
         parts: Parts of a model that an exported file can hold, by name; the first is the usual one.
     """
@@ -91,7 +90,7 @@ class Task(ABC):
     labels: Mapping[str, Label]
     annotation_files: Mapping[str, AnnotationFile] = {}
     experiment: Experiment
-    hosts: Mapping[str, Host] = {}
+    hosts: Collection[str] = ()
     target: Callable[..., Target]
     parts: Mapping[str, Part]
 
