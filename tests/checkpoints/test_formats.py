@@ -16,6 +16,7 @@ from mmpretrain.registry import MODELS
 from mmseg.models.backbones.swin import SwinTransformer as MMSegSwin
 from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
 from timm.layers.attention import Attention as TimmAttention
+from timm.models.eva import Eva
 from torch.nn import functional as F
 
 from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
@@ -76,6 +77,20 @@ TIMM = {
         LINEAR_HEAD,
         32,
     ),
+    **{
+        f'rotary registers, {name}': (
+            f'vit_{name}_patch16_rope_{kind}_gap_256',
+            {**SMALL_VIT, 'mlp_ratio': 4},
+            {**VIT, **WITHOUT_CLASS_TOKEN, **settings, 'use_abs_pos_embed': False, 'rotary': 'eva02'},
+            LINEAR_HEAD,
+            32,
+        )
+        for name, kind, settings in (
+            ('medium', 'reg1', dict(num_storage_tokens=1)),
+            ('mediumd', 'reg1', dict(num_storage_tokens=1, qkv_bias=False)),
+            ('betwixt', 'reg4', dict(num_storage_tokens=4)),
+        )
+    },
     # Its heads are pairs.
     'differential': (
         'vit_dlittle_patch16_reg1_gap_256',
@@ -169,6 +184,33 @@ def test_rotary_positions_of_timm(name, mode, table, tmp_path):
     with torch.no_grad():
         expected = theirs(x)
     assert (logits(ours.eval(), x) - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def distilled_of_hugging_face():
+    backbone = {**VIT, 'type': 'vitplug.DistilledVisionTransformer', 'out_type': 'raw'}
+    state = {f'backbone.{key}': value for key, value in MODELS.build(backbone).state_dict().items()}
+    return state, convert(state, 'huggingface').state
+
+
+def test_refusals_name_the_family_of_the_file(tmp_path):
+    state, theirs = distilled_of_hugging_face()
+    assert 'embeddings.distillation_token' in theirs
+    back, known, _ = to_vitplug(theirs)
+    assert known.name == 'Hugging Face DeiT'
+    assert_same_bits(back, state)
+    torch.save(theirs, tmp_path / 'deit.pth')
+    with pytest.raises(ValueError, match=r"Hugging Face DeiT.* set type='vitplug.DistilledVisionTransformer'"):
+        load_pretrained(MODELS.build(VIT), tmp_path / 'deit.pth')
+
+    swin = 'swin.encoder.layers.0.blocks.0.attention.self.query.weight'
+    table = 'swin.encoder.layers.0.blocks.0.attention.self.relative_position_bias_table'
+    merging = 'swin.encoder.layers.0.downsample.reduction.weight'
+    with pytest.raises(ValueError, match=r"Hugging Face Swin: its names .* load timm's or the original file"):
+        to_vitplug({key: torch.zeros(4, 4) for key in (swin, table, merging)})
+    settings = dict(num_reg_tokens=4, use_rot_pos_emb=True, swiglu_mlp=True)
+    eva = Eva(img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=3, **settings)
+    with pytest.raises(ValueError, match='timm EVA with registers: vitplug has EVA-02-T, S, B and L'):
+        to_vitplug(eva.state_dict())
 
 
 def original_names(state, window_tokens=16):

@@ -80,17 +80,19 @@ def visible(branch):
     return (branch.hidden == 0).double().unsqueeze(2).expand_as(branch.logits)
 
 
-def test_attention_scale(host):
-    b = Branch(host, [AttentionScale()])
-    sees = visible(b)
+@pytest.mark.parametrize('counts_masked', [False, True])
+def test_attention_scale(host, counts_masked):
+    b = Branch(host, [AttentionScale(counts_masked=counts_masked)])
+    sees = torch.ones_like(b.logits) if counts_masked else visible(b)
     uniform = sees / sees.sum(-1, keepdim=True)
     w = b.part['map'].attention_scale[:, None, None]
     b.assert_is(b.project((uniform + (1 + w) * (b.logits.softmax(-1) - uniform)) @ b.v))
     assert 'has an exact fast form' in b.model.plug_summary
 
 
-def test_attention_scale_without_maps(host):
-    model = randomize(HOSTS[host](plugs=[AttentionScale()])).double()
+@pytest.mark.parametrize('counts_masked', [False, True])
+def test_attention_scale_without_maps(host, counts_masked):
+    model = randomize(HOSTS[host](plugs=[AttentionScale(counts_masked=counts_masked)])).double()
     x = images(32, 40)
     assert_close(model(x), model.forward_intermediates(x, 'probs', with_grad=True)[0])
 

@@ -32,7 +32,7 @@ _ARGUMENTS = [
     (r'(?:ln1|norm)\..*', 'final_norm=True', 'final_norm=False'),
     (r'ln2\..*', "out_type='avg_featmap'", "out_type='cls_token' or 'featmap'"),
     (r'.*\.plugs\.rel_pos_mlp\..*', "plugs=[dict(type='RelPosMlp')]", 'plugs=[]'),
-    (r'storage_tokens', 'num_storage_tokens=4', 'num_storage_tokens=0'),
+    (r'storage_tokens', 'num_storage_tokens={}', 'num_storage_tokens=0'),
     (r'.*\.relative\..*', 'use_rel_pos_bias=True', 'use_rel_pos_bias=False'),
     (r'prefix_norm\..*', 'untied_norms=True', 'untied_norms=False'),
     (r'.*\.ffn\.norm\..*', "layer_cfgs=dict(ffn_type='swiglu', ffn_norm=True)", 'layer_cfgs=dict(ffn_norm=False)'),
@@ -79,7 +79,14 @@ class Coverage:
         )
 
 
-def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Collection[str], rotary: str = '') -> None:
+def check_fit(
+    coverage: Coverage,
+    backbone: nn.Module,
+    prefix: str,
+    reset: Collection[str],
+    rotary: str = '',
+    num_storage_tokens: int = 0,
+) -> None:
     """Refuses a checkpoint of another network than the backbone's.
 
     Free are plugs, heads, what only pre-training has, the norms after the blocks that the model's outputs do not need,
@@ -91,6 +98,7 @@ def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Colle
         prefix: Prefix of its keys in the coverage.
         reset: Names of tensors that start anew, see :func:`is_named`.
         rotary: The kind of rotary positions of the file's network; '' for none or unknown.
+        num_storage_tokens: Registers of the file's network.
 
     Raises:
         ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise; names the
@@ -112,10 +120,11 @@ def check_fit(coverage: Coverage, backbone: nn.Module, prefix: str, reset: Colle
     if turned:
         problems.append(f'its positions are rotated as {rotary!r}, which no tensor needs to show')
     own, theirs = _count_blocks(loaded + missing), _count_blocks(loaded + unused)
-    arguments = [
+    advised = [
         *_advise(_in_both(unused, own, theirs), backbone, 1),
         *_advise(_in_both(missing, own, theirs), backbone, 2),
     ]
+    arguments = [argument.format(num_storage_tokens) for argument in advised]
     if turned and not any(argument.startswith('rotary=') for argument in arguments):
         arguments.append(f'rotary={rotary!r}')
     arguments += [

@@ -126,7 +126,8 @@ def load_pretrained(
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
         raise ValueError(message) from error
     coverage = _cover(source, given, wanted, missing, unused, others, zeros, backbone)
-    check_fit(coverage, backbone, outer, reset, known.rotary)
+    registers = given.get(f'{outer}storage_tokens')
+    check_fit(coverage, backbone, outer, reset, known.rotary, 0 if registers is None else registers.shape[1])
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage

@@ -1,7 +1,7 @@
 """AttnScale and FeatScale: *Anti-Oversmoothing in Deep Vision Transformers via the Fourier Domain Analysis* (Wang et
 al., ICLR 2022)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -13,6 +13,7 @@ from ..attention.fused import fused
 from ..attention.inputs import Attention
 from ..attention.site import Site
 from ..attention.sockets import FastForm
+from .checks import check_flag
 from .context_broadcast import token_mean
 from .learned import LearnedVectors
 from .plug import LayerPlan, Plug
@@ -27,15 +28,24 @@ class AttentionScale(Plug):
     sizes are known nor pairs that shifted windows keep apart.
 
     Args:
+        counts_masked: Whether J counts the keys that a query may not see, too: 1/N for all N keys of a window, as in
+            the authors' Swin.
         layers: Blocks that get it, see :class:`Plug`.
+
+    Raises:
+        ValueError: If ``counts_masked`` is neither True nor False.
     """
 
     name = 'attention_scale'
     short_name = 'attn-scale'
     watched = {'attention_scale': 'w'}
 
+    def __init__(self, counts_masked: bool = False, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+        self.counts_masked = check_flag('counts_masked', counts_masked)
+
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {'map': ScaledMaps(plan.num_heads)}
+        return {'map': ScaledMaps(plan.num_heads, self.counts_masked)}
 
 
 class ScaledMaps(LearnedVectors):
@@ -43,12 +53,14 @@ class ScaledMaps(LearnedVectors):
 
     attention_scale: nn.Parameter
 
-    def __init__(self, heads: int):
+    def __init__(self, heads: int, counts_masked: bool):
         super().__init__(heads, attention_scale=0)
+        self.counts_masked = counts_masked
 
     def forward(self, maps: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         scale_H11 = self.attention_scale.to(maps.dtype)[:, None, None]
-        return maps + scale_H11 * (maps - uniform_maps(site, maps).to(maps.dtype)), carry
+        uniform = 1 / maps.shape[-1] if self.counts_masked else uniform_maps(site, maps).to(maps.dtype)
+        return maps + scale_H11 * (maps - uniform), carry
 
     def fast_form(self, inputs: Attention, site: Site) -> FastForm:
         """Of the outputs in place of the maps."""
@@ -57,7 +69,8 @@ class ScaledMaps(LearnedVectors):
     def _of_outputs(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         out_BWHNd = fused(inputs)
         scale_H11 = self.attention_scale.to(out_BWHNd.dtype)[:, None, None]
-        shift = -scale_H11 * uniform_attention(inputs.v, site)
+        v = inputs.v
+        shift = -scale_H11 * (v.mean(-2, keepdim=True) if self.counts_masked else uniform_attention(v, site))
         return torch.addcmul(shift, out_BWHNd, 1 + scale_H11), carry
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..files import shown, some_of
 from . import broad, foundation, lvt, mixer, mvit, pit, refiner, residual, swin, t2t, vit
-from .format import Format, State, refuse_nameless
+from .format import Format, Refused, State, refuse_nameless
 
 #: All formats. Where a checkpoint has the keys of several, the first is taken: the more special one.
 FORMATS = (
@@ -28,6 +28,7 @@ FORMATS = (
     mvit.MVIT,
     mvit.MM_MVIT,
     mvit.TIMM_MVIT,
+    swin.HF_SWIN,
     swin.MM_SWIN_V2,
     swin.ORIGINAL_SWIN_V2,
     swin.TIMM_SWIN_V2,
@@ -106,7 +107,8 @@ def recognise(state: State) -> tuple[Format, str]:
     for prefix, known in by_prefix.items():
         return known, prefix
     raise ValueError(
-        f'the keys ({some_of(state)}) match no known network: expected {", ".join(f.name for f in FORMATS)}'
+        f'the keys ({some_of(state)}) match no known network: expected '
+        f'{", ".join(known.name for known in FORMATS if not isinstance(known, Refused))}'
     )
 
 

@@ -96,6 +96,20 @@ class Released(Format):
         return super().to_vitplug(state)
 
 
+@dataclass(frozen=True)
+class Refused(Format):
+    """Networks that vitplug has not, known so that a refusal names them and not a relative.
+
+    Args:
+        why: What to do.
+    """
+
+    why: str = ''
+
+    def to_vitplug(self, state: State) -> dict[str, Tensor]:
+        raise ValueError(f'{self.name}: {self.why}')
+
+
 def rename(key: str, names: Names) -> str | None:
     """The key with its prefix renamed, or None if no pair matches."""
     for old, new in names:

@@ -4,11 +4,11 @@ All are plain ViTs, of the network of :mod:`.vit`; a format differs in names and
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from .format import State
+from .format import Refused, State
 from .joined import JoinedFormat
 from .vit import NETWORK, QKV
 
@@ -112,6 +112,22 @@ TIMM_DINOV3 = JoinedFormat(
     marks=(_STORAGE,),
     lacks=(_TABLE,),
 )
+TIMM_ROPE_REGISTERS = JoinedFormat(
+    'timm ViT with registers and rotary positions',
+    NETWORK,
+    # Without a class token and a norm of all tokens: vit_*_rope_reg*_gap_*.
+    (QKV, r'blocks\.\d+\.gamma_1', 'reg_token', r'fc_norm\.weight'),
+    _TIMM_EVA,
+    without_bias=_BIAS_OF_QKV,
+    rotary='eva02',
+    inside=[*_ATTENTION, *_GAMMAS],
+    plain=_MLP,
+    joins=[_Q_V],
+    keyless='attn.k_bias',
+    zero_free=True,
+    marks=(_STORAGE,),
+    lacks=(_TABLE, _CLASS),
+)
 _RELATIVE = 'relative.relative_position_bias_table'
 _HAS_RELATIVE = rf'backbone\.layers\.\d+\.attn\.{re.escape(_RELATIVE)}'
 TIMM_BEIT = JoinedFormat(
@@ -153,6 +169,12 @@ TIMM_EVA02 = TimmEva02(
     keyless='attn.k_bias',
     marks=(_TABLE, _SWIGLU),
     lacks=(_SCALE,),
+)
+TIMM_EVA_REGISTERS = Refused(
+    'timm EVA with registers',
+    NETWORK,
+    (r'blocks\.\d+\.attn\.(?:q_bias|q_proj\.weight)', 'reg_token', 'pos_embed'),
+    why='vitplug has EVA-02-T, S, B and L, which have no registers',
 )
 TIMM_EVA02_LARGE = JoinedFormat(
     'timm EVA-02-B or L',
@@ -206,6 +228,13 @@ HF_VIT = JoinedFormat(
     joins=_HF_JOINS,
     marks=(_CLASS, _TABLE),
     lacks=(_PRE_NORM, _SCALE, _SWIGLU),
+)
+HF_DEIT = replace(
+    HF_VIT,
+    name='Hugging Face DeiT',
+    anchors=(*HF_VIT.anchors, 'embeddings.distillation_token'),
+    names=[('embeddings.distillation_token', 'backbone.dist_token'), *HF_VIT.names],
+    marks=(*HF_VIT.marks, r'backbone\.dist_token'),
 )
 HF_DINOV2 = JoinedFormat(
     'Hugging Face DINOv2',
@@ -332,8 +361,9 @@ OPENAI_CLIP = JoinedFormat(
 
 #: In the order in which they are tried, the more special first.
 FORMATS = (
-    *(META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02_LARGE, TIMM_BEIT, TIMM_EVA02, TIMM_DINOV3),
-    *(HF_DINOV3, HF_DINOV2, HF_BEIT, HF_VIT, HF_CLIP, HF_SIGLIP, OPENAI_CLIP),
+    *(META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA_REGISTERS, TIMM_EVA02_LARGE, TIMM_BEIT, TIMM_EVA02),
+    *(TIMM_ROPE_REGISTERS, TIMM_DINOV3),
+    *(HF_DINOV3, HF_DINOV2, HF_BEIT, HF_DEIT, HF_VIT, HF_CLIP, HF_SIGLIP, OPENAI_CLIP),
 )
-TIMM = (TIMM_BEIT, TIMM_EVA02_LARGE, TIMM_EVA02, TIMM_DINOV3)
-HUGGING_FACE = (HF_BEIT, HF_DINOV3, HF_CLIP, HF_DINOV2, HF_VIT, HF_SIGLIP)
+TIMM = (TIMM_BEIT, TIMM_EVA02_LARGE, TIMM_EVA02, TIMM_ROPE_REGISTERS, TIMM_DINOV3)
+HUGGING_FACE = (HF_BEIT, HF_DINOV3, HF_CLIP, HF_DINOV2, HF_DEIT, HF_VIT, HF_SIGLIP)

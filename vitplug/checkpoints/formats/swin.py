@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .format import Format, Names, OpenMMLab, State, below, check_stages
+from .format import Format, Names, OpenMMLab, Refused, State, below, check_stages
 
 NETWORK, NETWORK_V2 = 'Swin', 'Swin V2'
 
@@ -107,6 +107,12 @@ TIMM_SWIN_V2 = ReleasedSwin(
 )
 ORIGINAL_SWIN_V2 = ReleasedSwin(
     'original Swin V2', NETWORK_V2, (_V2, _IN_LAYER_0), [*_NAMES, ('head', 'head.fc')], **_SECOND
+)
+HF_SWIN = Refused(
+    'Hugging Face Swin',
+    NETWORK,
+    (r'layers\.\d+\.blocks\.\d+\.attention\.self\.query\.weight',),
+    why="its names and its order of patch merging are not converted; load timm's or the original file of this network",
 )
 MM_SWIN = OpenMMLabSwin(
     'OpenMMLab Swin', NETWORK, (r'stages\.\d+\.blocks\.\d+\.attn\.w_msa\.relative_position_bias_table',)
