@@ -39,7 +39,7 @@ ROWS = (
     ('data_preprocessors', 'tasks'),
     ('runs',),
     ('analysis',),
-    ('ablation', 'benchmark', 'demo', 'doctor', 'export', 'probing', 'robustness'),
+    ('benchmark', 'demo', 'doctor', 'export', 'lab', 'probing', 'robustness'),
     ('vitplug',),  # the names that `import vitplug` gives
     ('cli',),
     ('__main__',),  # `python -m vitplug`

@@ -6,6 +6,6 @@ if __name__ == '__main__':
     threads.configure()  # before torch is loaded
     chatter.filter_lines()
 
-    from vitplug.ablation.ablate_command import main
+    from vitplug.lab.ablate.command import main
 
-    main()
+    raise SystemExit(main())

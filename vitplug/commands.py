@@ -42,7 +42,7 @@ COMMANDS = {
     'export': Command(
         'export.export_command:main', 'export.py', 'write a checkpoint as ONNX, torch.export or OpenVINO'
     ),
-    'ablate': Command('ablation.ablate_command:main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
+    'ablate': Command('lab.ablate.command:main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
     'analyze': Command(
         'analysis.study.analyze_command:main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
     ),

@@ -3,7 +3,7 @@
 `running` runs the commands, `folder` has the files that every case begins with, `making` and `harmful` make them bad.
 """
 
-from bad_inputs import ablations, arguments, checkpoints, classes, configs, images, language, run_folders
+from bad_inputs import arguments, checkpoints, classes, configs, images, language, run_folders
 from bad_inputs.configs import MIXER
 from bad_inputs.folder import CLASSIFIER, PIPELINE, SWIN, VIT, clean, prepare
 from bad_inputs.harmful import UNTRUSTED, Malicious, code_in_meta, fetched_code, lying_header
@@ -23,6 +23,5 @@ ROWS = {
     'checkpoint': checkpoints.ROWS,
     'argument': arguments.ROWS,
     'run folder': run_folders.ROWS,
-    'ablation': ablations.ROWS,
     'text': language.ROWS,
 }

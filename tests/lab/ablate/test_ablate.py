@@ -1,0 +1,280 @@
+"""Ablations: what a cell is, trainings that fail, are killed or go on, and the tables of what they have recorded."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from small_models import small_digits
+
+from vitplug.lab.ablate import command, engines, report, summary
+from vitplug.lab.ablate.cells import CELL, DONE, Cell, content_hash, plan_cell
+from vitplug.lab.ablate.grid import Grid, Variant, make_variants, read_grid_file
+from vitplug.lab.ablate.pictures import WIDEST, curves_picture, forest_picture, wrapped
+
+ROOT = Path(__file__).resolve().parents[3]
+DIGITS = ROOT / 'configs' / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
+TOP1, TOP5 = 'accuracy/top1', 'accuracy/top5'
+LABELS = ('none', 'gab(sigma=2.0,per_head=True)+cb(scaled=True)')
+# What stands for a training: it writes a record of two validations, and behaves as its name says.
+PROGRAM = """
+import json, os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+if 'fails' in folder.name: sys.exit('error: no such data')
+if 'waits' in folder.name:
+    (folder / 'pid').write_text(str(os.getpid()))
+    time.sleep(60)
+here = folder / '1' / 'vis_data'
+here.mkdir(parents=True)
+lines = [dict(step=step, **{'accuracy/top1': 80.0 + step}) for step in (1, 2)]
+(here / 'scalars.json').write_text(''.join(json.dumps(line) + chr(10) for line in lines))
+"""
+
+
+class ToyCell(Cell):
+    @property
+    def command(self):
+        return [sys.executable, '-c', PROGRAM, str(self.folder)]
+
+
+def cell_in(folder: Path, name: str) -> ToyCell:
+    (folder / name).mkdir(parents=True)
+    return ToyCell(name, 0, folder / name)
+
+
+# --- what a cell is ---
+
+
+def digits_variant(**options) -> Variant:
+    return make_variants(Grid(str(DIGITS), options=options))[0]
+
+
+def test_hash_names_what_results_depend_on(tmp_path, monkeypatch):
+    data = tmp_path / 'data'
+    (data / 'imagenet' / 'train').mkdir(parents=True)
+    (data / 'imagenet' / 'train' / '1.png').write_bytes(b'1')
+    monkeypatch.setenv('VITPLUG_DIGITS', str(data))
+    reference = content_hash(digits_variant().cfg)
+    assert content_hash(digits_variant(**{'train_dataloader.num_workers': 7, 'work_dir': 'x'}).cfg) == reference
+    assert content_hash(digits_variant(**{'optim_wrapper.optimizer.lr': 0.5}).cfg) != reference
+    moved = tmp_path / 'moved'
+    shutil.copytree(data, moved)
+    monkeypatch.setenv('VITPLUG_DIGITS', str(moved))
+    assert content_hash(digits_variant().cfg) == reference
+    (moved / 'imagenet' / 'train' / '2.png').write_bytes(b'2')
+    from vitplug.lab.ablate.cells import _fingerprint
+
+    _fingerprint.cache_clear()
+    assert content_hash(digits_variant().cfg) != reference
+
+
+def test_seeds_and_variants_have_folders_of_their_own(tmp_path):
+    variants = make_variants(Grid(str(DIGITS), plugs=['none', 'gab'], axes={'optim_wrapper.optimizer.lr': [0.1, 0.2]}))
+    assert [one.label for one in variants] == ['none, lr=0.1', 'none, lr=0.2', 'gab, lr=0.1', 'gab, lr=0.2']
+    folders = [plan_cell(one, seed, tmp_path)[0].folder for one in variants for seed in (0, 1)]
+    assert len({*folders}) == 8
+
+
+def test_variants_that_differ_by_a_path_keep_their_names():
+    paths = ['a/x/y.pth', 'b/x/y.pth']
+    variants = make_variants(Grid(str(DIGITS), axes={'load_from': paths}))
+    assert [one.label for one in variants] == ['load_from=a/x/y.pth', 'load_from=b/x/y.pth']
+
+
+@pytest.mark.parametrize(
+    ('entries', 'said'),
+    [
+        (dict(plugs=['gab', 'gab']), 'plugs: gab occurs twice'),
+        (dict(seeds=[]), r'seeds = \[\]: expected a number such as 5'),
+        (dict(axes={'model.backbone.patchsize': [4]}), 'patchsize'),
+        (dict(axes={'load_from': 'a.pth'}), "axes: load_from = 'a.pth': expected a list"),
+        (dict(names={'gabb': 'GAB'}, plugs=['gab']), "names: 'gabb' is none of the variants gab.*gab"),
+        (dict(margin=-1), 'margin = -1: expected a difference above 0'),
+    ],
+)
+def test_wrong_grids_are_refused_by_name(entries, said):
+    with pytest.raises(ValueError, match=said):
+        make_variants(Grid(str(DIGITS), **entries))
+
+
+def test_unknown_entry_of_a_grid_file_is_named(tmp_path):
+    path = tmp_path / 'grid.py'
+    path.write_text(f"base = '{DIGITS}'\nplug = ['gab']\n")
+    with pytest.raises(ValueError, match=r'plug is unknown: .*plugs'):
+        read_grid_file(path)
+
+
+# --- trainings ---
+
+
+def test_cells_that_fail_are_noted_and_repeated_by_the_next_call(tmp_path):
+    cells = [cell_in(tmp_path, name) for name in ('a', 'fails', 'b')]
+    with engines.used_alone(tmp_path) as lock:
+        engines.train(cells, engines.Local(lock), jobs=2, told=lambda text: None)
+    assert [cell.is_done for cell in cells] == [True, False, True]
+    assert 'error: no such data (exit status 1' in cells[1].error
+    assert cells[0].curve(TOP1) == {1: 81.0, 2: 82.0}
+    with engines.used_alone(tmp_path) as lock:
+        said = []
+        engines.train(cells, engines.Local(lock), jobs=1, told=said.append)
+    assert len(said) == 1 and '1 of 1: fails' in said[0]
+
+
+@pytest.mark.integration
+def test_folder_is_in_use_while_a_training_of_a_killed_ablation_lives(tmp_path):
+    cell = cell_in(tmp_path / 'cells', 'waits')
+    program = (
+        'import sys; sys.path[:0] = sys.argv[3:]\n'
+        'from pathlib import Path\nfrom test_ablate import ToyCell, engines\n'
+        'with engines.used_alone(Path(sys.argv[1])) as lock:\n'
+        '    engines.train([ToyCell("waits", 0, Path(sys.argv[2]))], engines.Local(lock), 1)\n'
+    )
+    paths = [str(Path(__file__).parent), *sys.path]
+    ours = subprocess.Popen([sys.executable, '-c', program, str(tmp_path), str(cell.folder), *paths])
+    pid = int(wait_for(cell.folder / 'pid'))
+    ours.kill()
+    ours.wait()
+    with pytest.raises(ValueError, match='trainings of one still run'), engines.used_alone(tmp_path):
+        pass
+    os.kill(pid, signal.SIGKILL)
+    for _ in range(100):
+        try:
+            with engines.used_alone(tmp_path):
+                return
+        except ValueError:
+            time.sleep(0.1)
+    pytest.fail('the folder stays in use')
+
+
+def wait_for(path: Path) -> str:
+    for _ in range(600):
+        if path.is_file() and path.read_text():
+            return path.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f'{path} does not come')
+
+
+@pytest.mark.integration
+def test_jobs_of_submitit_train_cells(tmp_path):
+    pytest.importorskip('submitit')
+    cells = [cell_in(tmp_path, name) for name in ('a', 'fails')]
+    engine = engines.Slurm(tmp_path / 'jobs', dict(timeout_min=2), cluster='local')
+    engines.train(cells, engine, jobs=2, told=lambda text: None)
+    assert cells[0].is_done and not cells[1].is_done and cells[1].error
+
+
+@pytest.mark.integration
+def test_grid_trains_goes_on_and_compares(tmp_path, tmp_path_factory, monkeypatch, capfd):
+    digits = small_digits(tmp_path_factory, (40, 20), (1, 1))
+    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+    out = tmp_path / 'grid'
+    argv = [str(DIGITS), '--plugs', 'none', 'gab', '--names', 'plain', 'Gaussian', '--seeds', '1', '--out', str(out)]
+    argv += ['--cfg-options', 'train_cfg.max_epochs=1']
+    assert command.main([*argv, '--dry-run']) == 0 and not (out / 'grid.json').exists()
+    assert command.main(argv) == 0, capfd.readouterr()
+    first = summary.summarise(out)
+    assert [row.name for row in first.rows] == ['plain', 'Gaussian'] and first.progress() == '2 of 2 cells done'
+    argv[argv.index('1')] = '2'
+    assert command.main([*argv, '--print']) == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if ' vitplug train ' in line]
+    assert len(lines) == 2 and all('_seed1_' in line for line in lines)
+    subprocess.run(lines[0], shell=True, check=True, capture_output=True)
+    assert command.main([str(out)]) == 0
+    assert '3 of 4 cells done' in capfd.readouterr().out
+    both = json.loads((out / 'report.json').read_text())
+    assert [cell['value'] for cell in both['cells'][TOP1]][::2][0] == first.rows[0].by_seed[0]
+    with pytest.raises(SystemExit, match='2'):
+        command.main([*argv[:2], 'none', *argv[4:]])  # without gab, which has been compared
+
+
+# --- tables ---
+
+
+def folder_of(tmp_path: Path, seeds: int = 5, metrics=(TOP1, TOP5)) -> Path:
+    """A grid whose cells are done, with made values."""
+    names = []
+    for label, effect in zip(LABELS, (0.0, 1.0), strict=True):
+        for seed in range(seeds):
+            name = f'{"gab" if effect else "none"}_seed{seed}_0'
+            here = tmp_path / 'cells' / name / '1' / 'vis_data'
+            here.mkdir(parents=True)
+            noise = np.random.default_rng([seed, int(effect)]).normal(0, 0.1)
+            values = {TOP1: 80 + seed + effect + noise, TOP5: 95 - effect - noise}
+            lines = [dict(step=step, **{key: value - 2 + step for key, value in values.items()}) for step in (1, 2)]
+            (here / 'scalars.json').write_text(''.join(json.dumps(line) + '\n' for line in lines) + '{"unfinished')
+            note = dict(label=label, seed=seed, parameters=10, code='c')
+            (tmp_path / 'cells' / name / CELL).write_text(json.dumps(note))
+            (tmp_path / 'cells' / name / DONE).touch()
+            names.append(name)
+    note = dict(base='b.py', labels=LABELS, seeds=[*range(seeds)], baseline='none', margin=0.3, names={})
+    note |= dict(metrics=dict.fromkeys(metrics, True), cells=names)
+    (tmp_path / summary.GRID).write_text(json.dumps(note))
+    return tmp_path
+
+
+def test_report_has_all_metrics_and_can_be_read_again(tmp_path, capsys):
+    report.write_report(folder_of(tmp_path))
+    said = capsys.readouterr().out
+    assert 'accuracy/top1 (sd)' in said and 'accuracy/top5 (sd)' in said
+    first, second = report.read_report(tmp_path / 'report.json')
+    row = first.compared[0]
+    differences = np.array([row.by_seed[seed] - first.reference.by_seed[seed] for seed in range(5)])
+    test = stats.ttest_1samp(differences, 0)
+    assert np.allclose([row.comparison.low, row.comparison.high], [*test.confidence_interval(0.95)])
+    assert row.comparison.verdict.value == 'better' and second.compared[0].comparison.verdict.value == 'worse'
+    assert report.table(first) == report.table(summary.summarise(tmp_path))
+    assert len((tmp_path / 'report.csv').read_text().splitlines()) == 1 + 2 * 2 * 5
+
+
+def test_finished_grid_is_compared_by_another_metric_of_its_records(tmp_path):
+    folder = folder_of(tmp_path, metrics=(TOP1,))
+    assert summary.summarise(folder, TOP5).rows[0].mean == pytest.approx(95, abs=0.2)
+    with pytest.raises(ValueError, match='accuracy/top9'):
+        summary.summarise(folder, 'accuracy/top9')
+
+
+def test_value_that_is_not_finite_is_a_failure(tmp_path):
+    folder = folder_of(tmp_path)
+    path = folder / 'cells' / 'none_seed0_0' / '1' / 'vis_data' / 'scalars.json'
+    path.write_text(json.dumps({'step': 2, TOP1: float('nan')}) + '\n')
+    found = summary.summarise(folder)
+    assert found.rows[0].results[0].value is None and 'no finite accuracy/top1' in found.rows[0].results[0].error
+
+
+def test_pictures_hold_long_names(tmp_path):
+    assert wrapped(LABELS[1]).replace('\n', '') == LABELS[1]
+    assert max(map(len, wrapped(LABELS[1]).split('\n'))) <= WIDEST
+    found = summary.summarise(folder_of(tmp_path))
+    for png in (forest_picture(found), curves_picture(found)):
+        assert png.startswith(b'\x89PNG')
+
+
+# --- the evidence ---
+
+
+@pytest.mark.parametrize('path', sorted((ROOT / 'docs' / 'evidence').glob('*/*.json')), ids=lambda path: path.stem)
+def test_evidence_is_what_its_cells_give(path):
+    """Differences and intervals of the page, computed again by SciPy from the values of the cells."""
+    content = json.loads(path.read_text())
+    page = ' '.join((path.parents[1] / 'README.md').read_text().split())
+    grid, scale = content['grid'], content['statistics']['points_per_unit']
+    values = {label: {} for label in grid['labels']}
+    for cell in content['cells']:
+        if cell['state'] == 'done':
+            values[cell['label']][cell['seed']] = scale * cell['value']
+    for variant in content['variants']:
+        found, own = variant['comparison'], values[variant['label']]
+        if found is None or found['low'] is None:
+            continue
+        differences = [own[seed] - values[grid['baseline']][seed] for seed in found['seeds']]
+        ends = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+        assert np.allclose([found['difference'], found['low'], found['high']], [np.mean(differences), *ends])
+        if path.stem not in ('class_token', 'mean', 'low_rate', 'high_rate', 'length', 'segmentation', 'detection'):
+            assert f'{found["difference"]:+.2f} ({found["low"]:+.2f} to {found["high"]:+.2f})' in page

@@ -1,1 +1,0 @@
-"""Ablations: a grid of configs with seeds, run by existing engines, with statistics and a report."""

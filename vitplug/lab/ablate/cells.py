@@ -1,0 +1,204 @@
+"""The cells of a grid: a variant with a seed, in a folder that the content of its config and data names.
+
+DIR/cells/<label>_seed<k>_<hash>/config.py          the resolved config
+                                /cell.json          label, seed, parameters, code of vitplug
+                                /*/vis_data/        what the training has logged (mmengine)
+                                /output.log         what it has printed
+                                /done, failed       how the training ended
+"""
+
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from vitplug.config.data_files import data_places
+from vitplug.config.parts import as_list, strings_in
+from vitplug.config.text import config_text, named
+from vitplug.files.atomic import AtomicBackend
+from vitplug.files.fingerprint import of_file, of_folder, of_names
+
+from .grid import Variant
+
+PACKAGE = Path(__file__).resolve().parents[2]
+CELL, CONFIG, OUTPUT, DONE, FAILED = 'cell.json', 'config.py', 'output.log', 'done', 'failed'
+# Parts of a config that a training's results depend on; the others are helpers of configs, records and tests.
+PARTS = ('auto_scale_lr', 'compile', 'custom_hooks', 'data_preprocessor', 'default_hooks', 'default_scope', 'load_from')
+PARTS += ('model', 'model_wrapper_cfg', 'optim_wrapper', 'param_scheduler', 'randomness', 'runner_type', 'strategy')
+PARTS += ('train_cfg', 'train_dataloader', 'val_cfg', 'val_dataloader', 'val_evaluator')
+# Settings in them without influence on any number, by the end of their place.
+IDLE = re.compile(
+    r'(^|\.)(_scope_|with_cp|num_workers|persistent_workers|pin_memory|prefetch_factor)$'
+    r'|^default_hooks\.(checkpoint|interruption|logger|plug_values|timer|visualization)$'
+)
+# Settings that hold paths. Their last part counts, and the content of the file or folder.
+PATHS = re.compile(r'(data_root|data_prefix|ann_file|\w*_path|\w*checkpoint|pretrained|load_from)$')
+WEIGHTS = re.compile(r'(^|\.)(load_from|checkpoint|pretrained)$')
+PAIRED = dict(type='vitplug.PairedWeightsHook')
+RECORDS = dict(type='LocalVisBackend')
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variant with a seed.
+
+    Attributes:
+        label: The variant.
+        seed: The seed.
+        folder: Its folder.
+        parameters: Number of parameters of its model.
+        code: Hash of the files of vitplug that a training runs through.
+    """
+
+    label: str
+    seed: int
+    folder: Path
+    parameters: int | None = None
+    code: str = ''
+
+    def __str__(self) -> str:
+        return f'{self.label}, seed {self.seed}'
+
+    @property
+    def config(self) -> Path:
+        return self.folder / CONFIG
+
+    @property
+    def is_done(self) -> bool:
+        return (self.folder / DONE).exists()
+
+    @property
+    def error(self) -> str:
+        """Why the last training failed; empty if it has not."""
+        path = self.folder / FAILED
+        return path.read_text(encoding='utf-8').strip() if path.exists() and not self.is_done else ''
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The last checkpoint; None if there is none."""
+        note = self.folder / 'last_checkpoint'
+        path = self.folder / Path(note.read_text().strip()).name if note.is_file() else None
+        return path if path and path.exists() else None
+
+    @property
+    def command(self) -> list[str]:
+        """The training, which goes on from its last checkpoint."""
+        train = [sys.executable, '-m', 'vitplug', 'train', str(self.config)]
+        return [*train, '--work-dir', str(self.folder), '--resume']
+
+    def curve(self, metric: str) -> dict[int, float]:
+        """A metric by step (epochs, or iterations where the training counts these), from mmengine's records.
+
+        A validation that a resumed training repeats counts once, as it was repeated.
+        """
+        found = {}
+        for path in sorted(self.folder.glob('*/vis_data/scalars.json')):
+            for record in _records(path):
+                if metric in record:
+                    found[int(record['step'])] = float(record[metric])
+        return dict(sorted(found.items()))
+
+
+def _records(path: Path) -> Iterator[dict]:
+    """Lines of a file that may be being written: a last line without an end is left out."""
+    *lines, _ = path.read_text(encoding='utf-8').split('\n')
+    return (json.loads(line) for line in lines)
+
+
+# --- what a cell is ---
+
+
+def plan_cell(variant: Variant, seed: int, out: Path) -> tuple[Cell, Config]:
+    """A cell and its config. The folder may not exist yet.
+
+    Raises:
+        OSError: If data or a checkpoint cannot be read.
+    """
+    cfg = deepcopy(variant.cfg)
+    cfg.randomness = {**(cfg.get('randomness') or {}), 'seed': seed}
+    hooks = as_list(cfg.get('custom_hooks'))
+    if not any(str(hook.get('type')).endswith('PairedWeightsHook') for hook in hooks):
+        cfg.custom_hooks = [*hooks, PAIRED]
+    checkpoints = (cfg.get('default_hooks') or {}).get('checkpoint')
+    if checkpoints is not None:
+        checkpoints.setdefault('max_keep_ckpts', 1)
+    visualizer = cfg.get('visualizer')
+    if visualizer and not any(one.get('type') == RECORDS['type'] for one in visualizer.get('vis_backends') or []):
+        visualizer.vis_backends = [*(visualizer.get('vis_backends') or []), RECORDS]
+    safe = re.sub(r'[^\w.+=-]+', '_', variant.label).strip('_.')[:80]
+    return Cell(variant.label, seed, out / 'cells' / f'{safe}_seed{seed}_{content_hash(cfg)}'), cfg
+
+
+def write_cell(cell: Cell, cfg: Config, parameters: int) -> Cell:
+    """Writes what the cell trains; a cell that has begun stays as it is."""
+    if not (cell.folder / CELL).is_file():
+        note = dict(label=cell.label, seed=cell.seed, parameters=parameters, code=code_hash())
+        AtomicBackend().put_text(config_text(cfg._cfg_dict), cell.config)
+        AtomicBackend().put_text(json.dumps(note, indent=1) + '\n', cell.folder / CELL)
+    return read_cell(cell.folder)
+
+
+def read_cell(folder: Path) -> Cell:
+    note = json.loads((folder / CELL).read_text(encoding='utf-8'))
+    return Cell(note['label'], note['seed'], folder, note['parameters'], note['code'])
+
+
+def content_hash(cfg: Config) -> str:
+    """A hash of what the results of a training depend on: settings, and the content of data and checkpoints.
+
+    It does not depend on where these lie, on the order of keys, on logging, or on the number of loader workers. A
+    folder of data is known by the names and sizes of its files, a file by its bytes, an address by its text.
+    """
+    settings = {name: _canonical(cfg[name], name) for name in PARTS if cfg.get(name) is not None}
+    content = dict(settings=settings, held=held_by(cfg))
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def held_by(cfg: Config) -> dict[str, str]:
+    """Fingerprints of the training and validation data and of the checkpoints of a config, by their places in it."""
+    parts = {name: cfg.get(name) for name in ('load_from', 'model')}
+    weights = [(key, text) for key, text in strings_in(parts) if WEIGHTS.search(key) and text]
+    places = [*data_places(cfg, ('train', 'val')), *((key, Path(text)) for key, text in weights)]
+    held = {key: _fingerprint(os.path.abspath(path)) for key, path in places if path.exists()}
+    return held | {key: of_names([text]) for key, text in weights if '://' in text}
+
+
+@functools.cache
+def _fingerprint(path: str) -> str:
+    return of_folder(path) if os.path.isdir(path) else of_file(path)
+
+
+@functools.cache
+def code_hash() -> str:
+    """A hash of the files of vitplug outside of the laboratory."""
+    files = sorted(path for path in PACKAGE.rglob('*.py') if 'lab' not in path.relative_to(PACKAGE).parts)
+    return of_names(f'{path.relative_to(PACKAGE)} {of_file(path)}' for path in files)
+
+
+def _canonical(value: Any, place: str) -> Any:
+    if isinstance(value, Mapping):
+        children = {str(key): (child, f'{place}.{key}') for key, child in value.items()}
+        kept = {key: _canonical(child, at) for key, (child, at) in children.items() if not IDLE.search(at)}
+        # No plugs are no plugs, whether a config says so or not.
+        return {key: child for key, child in kept.items() if key != 'plugs' or child}
+    if isinstance(value, list | tuple):
+        return [_canonical(child, place) for child in value]
+    if isinstance(value, str) and any(map(PATHS.fullmatch, place.split('.'))):
+        return os.path.basename(os.path.normpath(value)) if value else value
+    return value if isinstance(value, str | int | float | None) else str(named(value))
+
+
+def last_finite(curve: Mapping[int, float]) -> float | None:
+    """The value of the last validation; None without one, or if it is not finite."""
+    value = curve[max(curve)] if curve else None
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,195 @@
+"""What an ablation compares: a base config, plugs, axes of settings, and seeds."""
+
+import ast
+import itertools
+import math
+import os
+import runpy
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from mmengine.config import Config
+
+from vitplug.config.keys import check_key, check_takes_plugs
+from vitplug.config.reading import read_config
+from vitplug.plugs.text import NONE, label_of, parse_plugs
+from vitplug.spelling import hint
+
+UNCHANGED = 'base'
+"""Label of the only variant of a grid without plugs and axes."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid as the user writes it.
+
+    Attributes:
+        base: The config that all variants start from.
+        plugs: Texts of plugs, one for each variant; None to leave those of the base as they are.
+        axes: Values by the dotted name of a setting; every combination is a variant.
+        seeds: The seeds of every variant, as a sequence or as a number from 0 on.
+        metric: The metrics to compare by; None for the main one of the config.
+        greater_is_better: None to tell by the name of the metric.
+        margin: Largest difference in points that counts as none; None for that of the metric.
+        baseline: Label of the variant that the others are compared with; None for that without plugs, or the first.
+        options: Settings of all variants that win over the base.
+        names: What tables and pictures call a variant, by its label.
+
+    Raises:
+        ValueError: Names the entry, its value and what is expected.
+    """
+
+    base: str
+    plugs: Sequence[str] | None = None
+    axes: Mapping[str, Sequence] = field(default_factory=dict)
+    seeds: Sequence[int] | int = 3
+    metric: Sequence[str] | str | None = None
+    greater_is_better: bool | None = None
+    margin: float | None = None
+    baseline: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seeds = range(self.seeds) if isinstance(self.seeds, int) else self.seeds
+        if not seeds or isinstance(seeds, str) or any(type(seed) is not int or seed < 0 for seed in seeds):
+            raise ValueError(f'seeds = {self.seeds!r}: expected a number such as 5, or a list such as [0, 1, 2]')
+        object.__setattr__(self, 'seeds', tuple(seeds))
+        if isinstance(self.metric, str):
+            object.__setattr__(self, 'metric', (self.metric,))
+        if self.margin is not None and not 0 < self.margin < math.inf:
+            raise ValueError(f'margin = {self.margin!r}: expected a difference above 0, in points of the metric')
+        for key, values in self.axes.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
+        for name, values in (('seeds', seeds), ('plugs', self.plugs or ())):
+            twice = [value for value, number in Counter(values).items() if number > 1]
+            if twice:
+                raise ValueError(f'{name}: {twice[0]} occurs twice')
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A combination of plugs and values, trained with every seed.
+
+    Attributes:
+        label: Its name in tables: its plugs and the values of the axes in full.
+        cfg: Its config, without a seed.
+    """
+
+    label: str
+    cfg: Config
+
+
+def is_grid_file(path: Path) -> bool:
+    """True for a Python file that assigns ``base`` and so is no config."""
+    try:
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    names = {target.id for node in tree.body for target in getattr(node, 'targets', []) if hasattr(target, 'id')}
+    return 'base' in names and not names & {'_base_', 'model'}
+
+
+def read_grid_file(path: Path) -> Grid:
+    """Reads a grid file: Python that assigns ``base`` and other entries of :class:`Grid`.
+
+    Raises:
+        ValueError: If it has an unknown name or a wrong value.
+    """
+    found = {
+        name: value
+        for name, value in runpy.run_path(str(path)).items()
+        if not name.startswith('_') and not isinstance(value, ModuleType | FunctionType | type)
+    }
+    known = [entry.name for entry in fields(Grid)]
+    for name in found:
+        if name not in known:
+            raise ValueError(f'{path}: {name} is unknown: choose from {", ".join(known)}{hint(name, known)}')
+    base = found.pop('base')
+    beside = base if '::' in base or os.path.isabs(base) else os.path.normpath(path.parent / base)
+    try:
+        return Grid(base=beside, **found)
+    except ValueError as error:
+        raise ValueError(f'{path}: {error}') from error
+
+
+def make_variants(grid: Grid) -> list[Variant]:
+    """The variants of a grid, in the order of plugs and axes.
+
+    Raises:
+        FileNotFoundError: If there is no base.
+        ValueError: If a plug, a key or a value is refused, or two variants have one label.
+    """
+    base = read_config(grid.base, dict(grid.options))
+    for key in grid.axes:
+        if key in ('model.backbone.plugs', 'randomness.seed'):
+            raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
+    if grid.plugs is not None:
+        check_takes_plugs((base.get('model') or {}).get('backbone') or {}, base)
+    names = short_ends(grid.axes, '.')
+    shown = {key: dict(zip(map(repr, values), _texts(values), strict=True)) for key, values in grid.axes.items()}
+    variants = []
+    for text, values in itertools.product(grid.plugs or [None], itertools.product(*grid.axes.values())):
+        settings = dict(zip(grid.axes, values, strict=True))
+        parts = [f'{names[key]}={shown[key][repr(value)]}' for key, value in settings.items()]
+        label = ', '.join([*([] if text is None else [label_of(text)]), *parts]) or UNCHANGED
+        variants.append(Variant(label, _configured(base, text, settings, label)))
+    labels = Counter(variant.label for variant in variants)
+    for label, number in labels.items():
+        if number > 1:
+            raise ValueError(f'{number} variants are called {label!r}: leave all but one out')
+    for label in grid.names:
+        if label not in labels:
+            raise ValueError(f'names: {label!r} is none of the variants {", ".join(labels)}{hint(label, labels)}')
+    return variants
+
+
+def _configured(base: Config, plugs: str | None, settings: Mapping[str, Any], label: str) -> Config:
+    cfg = deepcopy(base)
+    if plugs is not None:
+        cfg.model.backbone.plugs = parse_plugs(plugs, '--plugs')
+    try:
+        for key in settings:  # after the plugs, whose arguments may be axes
+            check_key(cfg, key, 'axes: ')
+        cfg.merge_from_dict(deepcopy(dict(settings)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f'{label}: {error}') from error
+    return cfg
+
+
+def baseline_of(grid: Grid, labels: Sequence[str]) -> str:
+    """The label of the baseline: the one that the grid names, that without plugs, or the first.
+
+    Raises:
+        ValueError: If the grid names none of the labels.
+    """
+    if grid.baseline is None:
+        return next((label for label in labels if label.split(', ')[0] == NONE), labels[0])
+    if grid.baseline not in labels:
+        near = hint(grid.baseline, labels)
+        raise ValueError(f'--baseline: {grid.baseline!r} is none of the variants {", ".join(labels)}{near}')
+    return grid.baseline
+
+
+def short_ends(names: Iterable[str], separator: str) -> dict[str, str]:
+    """The shortest distinct ends of names such as settings or paths."""
+    found, names = {}, [*names]
+    for name in names:
+        parts = name.split(separator)
+        ends = [separator.join(parts[-number:]) for number in range(1, len(parts) + 1)]
+        others = [separator + other for other in names if other != name]
+        found[name] = next((end for end in ends if not any(one.endswith(separator + end) for one in others)), name)
+    return found
+
+
+def _texts(values: Sequence) -> list[str]:
+    """The values of an axis as text: whole, and of paths the shortest ends that tell them apart."""
+    paths = [value for value in values if isinstance(value, str) and '/' in value]
+    ends = short_ends(paths, '/')
+    return [ends[value] if isinstance(value, str) and value in ends else str(value) for value in values]
