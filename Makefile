@@ -15,15 +15,20 @@ DONE     := $(VENV)/.vitplug
 # torchvision: mmcv without compiled ops; vitplug/ops.py runs those of the three tasks by torchvision.
 OPS      ?= $(if $(wildcard $(DONE)/compiled),compiled,torchvision)
 WORK_DIR ?= work_dirs/demo
-TASK     := classification,segmentation,detection
+TASKS    := classification segmentation detection
+TASK     ?= $(TASKS)
 
 ifeq ($(filter $(OPS),torchvision compiled),)
 $(error OPS=$(OPS): choose torchvision or compiled)
 endif
+# Said before the long steps of the set-up.
+ifneq ($(filter-out $(TASKS),$(TASK)),)
+$(error TASK=$(TASK): choose of $(TASKS))
+endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-tasks test test-integration test-all test-huggingface bench lint format docs docs-serve
+.PHONY: help setup demo test test-integration test-all test-huggingface bench lint format docs docs-serve
 
 help:
 	@sed -n '/^#/!q;s/^# //p' Makefile
@@ -82,12 +87,8 @@ $(DONE)/test: $(DONE)/checked
 
 # --- targets that need the set-up ---
 
-demo: demo-tasks setup
-	@$(PY) tools/demo.py --task '$(TASK)' --work-dir $(WORK_DIR)
-
-# Refuses a misspelt task before the long steps of the set-up.
-demo-tasks: $(DONE)/venv
-	@PYTHONPATH=. $(PY) tools/demo.py --task '$(TASK)' --dry-run
+demo: setup
+	@$(PY) tools/demo.py --task $(TASK) --work-dir $(WORK_DIR)
 
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 

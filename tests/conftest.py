@@ -11,12 +11,11 @@ from unittest import mock
 import numpy as np
 import pytest
 from hypothesis import settings
-
-from vitplug import threads
+from joblib import cpu_count
 
 # Before torch is loaded, for the processes that tests start, too: the models are tiny, and tests run side by side.
 os.environ.setdefault('OMP_NUM_THREADS', '1')
-threads.configure()
+os.environ.setdefault('GOMP_SPINCOUNT', '1000')
 
 # These machines are noisy, so no deadline; the same examples every time, so a failure can be had again.
 settings.register_profile('vitplug', deadline=None, derandomize=True)
@@ -61,7 +60,7 @@ def pytest_collection_finish():
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """`-n auto` is a worker for every core that this process may use, unless xdist's own variable says another."""
-    return None if 'PYTEST_XDIST_AUTO_NUM_WORKERS' in os.environ else threads.cores()
+    return None if 'PYTEST_XDIST_AUTO_NUM_WORKERS' in os.environ else cpu_count()
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -18,19 +18,18 @@ ROOT = Path(__file__).resolve().parents[1] / 'vitplug'
 # From low to high. A package imports lower rows alone: nothing beside it and nothing above it.
 ROWS = (
     (
-        'chatter',
         'commands',
         'compat',
         'files',
+        'process',
         'progress',
         'registry',
         'spelling',
         'stacks',
         'statistics',
         'tables',
-        'threads',
     ),
-    ('attention', 'nodes', 'ops'),
+    ('attention', 'ops'),
     ('plugs',),
     ('config', 'hosting'),
     ('adapters', 'errors'),

@@ -247,7 +247,7 @@ PathFinder.find_spec = lambda name, *args: None if name == 'mmcv._ext' else find
 """
 TRAINED = """
 from vitplug import doctor
-print(doctor.training_step('mmdet', doctor.DETECTOR), 'vitplug' in sys.modules['mmcv._ext'].__file__)
+print(doctor.training_step(*doctor.STEPS['detection']), 'vitplug' in sys.modules['mmcv._ext'].__file__)
 """
 
 

@@ -1,10 +1,9 @@
 """Train a grid of plugs with seeds: python tools/ablate.py CONFIG --plugs none cb gab --seeds 5 [--out DIR] [...]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.lab.ablate.command import main
 

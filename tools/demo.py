@@ -1,10 +1,9 @@
 """Train and evaluate three small models on pictures of digits: python tools/demo.py [--task NAME] [--work-dir DIR]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.demo import main
 

@@ -1,10 +1,9 @@
 """Export a trained model as one file: python tools/export.py CONFIG CHECKPOINT --out FILE [--dynamic AXES] [...]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.export.export_command import main
 

@@ -1,10 +1,9 @@
 """Train a model: python tools/train.py CONFIG [--work-dir DIR] [--resume] [--amp] [--cfg-options KEY=VALUE ...]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.runs.training_commands import train
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
-from . import __version__, chatter, threads
+from . import __version__
 from .commands import COMMANDS, STARTED_AS
+from .process import prepare
 
 
 def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | None:
@@ -34,8 +35,7 @@ def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | N
         return 2
     os.environ[STARTED_AS] = program
     sys.argv = [f'{program} {name}', *rest]  # the usage lines of argparse begin with it
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
     return resolve_name(f'vitplug.{COMMANDS[name].function}')(rest)
 
 

@@ -290,8 +290,7 @@ ROWS = rows({
             ('--out notes.md', r'notes\.md: exists and is not a table of models', write('notes.md', 'mine')),
     },
     'demo.py {}': {
-        'demo of a misspelt task': ('--task detction', r"'detction' is no task: .*did you mean 'detection'\?"),
-        'demo of no task': ("--task ''", r"'' names no task: expected classification, segmentation, detection"),
+        'demo of a misspelt task': ('--task detction', r"invalid choice: 'detction'"),
     },
     'benchmark.py {}': {
         'measuring no rounds': ('--rounds 0', r'--rounds 0 .*expected positive numbers'),

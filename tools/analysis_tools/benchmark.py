@@ -1,10 +1,9 @@
 """Measure the cost of plugs: python tools/analysis_tools/benchmark.py [--parts attention models ... compile]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.benchmark.benchmark_command import main
 

@@ -1,10 +1,9 @@
 """One HTML report of a model: python tools/analysis_tools/microscope.py CONFIG CHECKPOINT IMAGE... --out HTML"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.analysis.microscope.microscope_command import main
 

@@ -1,10 +1,9 @@
 """Publish a checkpoint: python tools/analysis_tools/publish_model.py IN OUT [--no-ema] [--unsafe-unpickle]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.checkpoints.checkpoint_commands import publish_main
 

@@ -1,10 +1,9 @@
 """Train two steps of a config, writing nothing: python tools/misc/dry_run.py CONFIG [--plugs PLUGS] [...]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.benchmark.dry_run import main
 

@@ -1,10 +1,9 @@
 """Write a config for your own data: python tools/misc/new_experiment.py --task T --data DIR --base CONFIG --out FILE"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.runs.new_experiment import main
 

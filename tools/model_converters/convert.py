@@ -1,10 +1,9 @@
 """Convert a checkpoint: python tools/model_converters/convert.py SRC DST [--to vitplug|timm] [--unsafe-unpickle]"""
 
-from vitplug import chatter, threads
+from vitplug.process import prepare
 
 if __name__ == '__main__':
-    threads.configure()  # before torch is loaded
-    chatter.filter_lines()
+    prepare()  # before torch is loaded
 
     from vitplug.checkpoints.checkpoint_commands import convert_main
 

@@ -13,7 +13,6 @@ from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.hosting.padding import valid_sizes
 from vitplug.tasks import Task
-from vitplug.threads import cores
 
 #: The side file of an exported file: its name with this at the end.
 NOTES = '.json'
@@ -47,7 +46,7 @@ def _open_onnx(path: Path) -> Callable[[Tensor], Outputs]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads() or cores()
+    options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
     name = session.get_inputs()[0].name
     return lambda images: session.run(None, {name: images.numpy()})
@@ -58,7 +57,7 @@ def _open_openvino(path: Path) -> Callable[[Tensor], Outputs]:
 
     core = openvino.Core()
     # Its default on some CPUs is bfloat16, whose results are others.
-    settings = dict(INFERENCE_PRECISION_HINT='f32', INFERENCE_NUM_THREADS=torch.get_num_threads() or cores())
+    settings = dict(INFERENCE_PRECISION_HINT='f32', INFERENCE_NUM_THREADS=torch.get_num_threads())
     compiled = core.compile_model(str(path), 'CPU', settings)
     # Copies: the arrays of a request are overwritten by the next one.
     return lambda images: [array.copy() for array in compiled(images.numpy()).to_tuple()]

@@ -6,10 +6,9 @@ import subprocess
 from datetime import timedelta
 
 import torch
+from joblib import cpu_count
 from mmengine.device import get_device
 from torch import distributed
-
-from vitplug.threads import cores
 
 from .checks.environment import LAUNCHER_VARIABLES
 from .checks.strategy import is_sharded_run
@@ -31,7 +30,7 @@ def start_processes(cfg) -> None:
     seconds = ((cfg.get('env_cfg') or {}).get('dist_cfg') or {}).get('timeout')
     distributed.init_process_group('gloo', timeout=None if seconds is None else timedelta(seconds=seconds))
     # An equal share of the cores: more threads than cores slow a training down many times.
-    torch.set_num_threads(max(1, cores() // int(os.environ.get('LOCAL_WORLD_SIZE') or os.environ['WORLD_SIZE'])))
+    torch.set_num_threads(max(1, cpu_count() // int(os.environ.get('LOCAL_WORLD_SIZE') or os.environ['WORLD_SIZE'])))
     if not is_sharded_run(cfg):
         # mmengine's own choice, less the CUDA device.
         wrapper = dict(type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False)
