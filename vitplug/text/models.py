@@ -40,7 +40,7 @@ def library() -> ModuleType:
         transformers = importlib.import_module('transformers')
     except ImportError as error:
         raise ImportError(
-            f"this needs transformers ({error}): pip install 'vitplug[huggingface]' where mmpretrain is not"
+            f"this needs transformers ({error}): pip install 'transformers>=5.24,<6' where mmpretrain is not"
         ) from error
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
