@@ -106,7 +106,28 @@ def load_pretrained(
             tensors do not fit. Some may have been loaded.
     """
     path = local_file(checkpoint)
-    content = read_checkpoint(path, unsafe_unpickle)
+    return load_content(module, read_checkpoint(path, unsafe_unpickle), path, prefix, reset)
+
+
+def load_content(
+    module: nn.Module,
+    content: Mapping,
+    path: str | os.PathLike,
+    prefix: str | None = None,
+    reset: Collection[str] = (),
+) -> Coverage:
+    """The same of a checkpoint that has been read.
+
+    Args:
+        module: The backbone or model.
+        content: What was read.
+        path: The file, for messages.
+        prefix: As in :func:`load_pretrained`.
+        reset: As in :func:`load_pretrained`.
+
+    Raises:
+        ValueError: As in :func:`load_pretrained`.
+    """
     weights, weights_key = find_weights(content, path)
     wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
     backbone, outer = (module.backbone, BACKBONE) if _is_whole(wanted) else (module, '')
