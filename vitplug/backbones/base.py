@@ -8,6 +8,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from vitplug.checkpoints.pretrained import loads_checkpoint
+from vitplug.checkpoints.through_mmengine import read_files_of_others
 from vitplug.hosting import PixelGrid, PluggedModel
 from vitplug.plugs import PlugSet
 from vitplug.plugs.plug_set import is_plug
@@ -137,6 +138,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
 
 spare_plugs()
+read_files_of_others()
 
 
 def freeze_module(module: nn.Module) -> None:

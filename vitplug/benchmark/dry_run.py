@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from vitplug.analysis.costs import silence_logs
 from vitplug.analysis.image_size import read_image_size
 from vitplug.backbones.init_log import hide_parameter_lists
-from vitplug.checkpoints import read_checkpoint
+from vitplug.checkpoints import load_pretrained, read_checkpoint
+from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import as_list, model_settings
 from vitplug.config.reading import read_config
@@ -136,6 +137,8 @@ def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
 
 def load(model: nn.Module, path: str) -> str:
     """Loads the weights that fit, as a training does from `load_from`, and says how many they are."""
+    if has_host(model):
+        return f'load_from: {load_pretrained(model, path)}'
     given, state = model_weights(path, read_checkpoint(path)), model.state_dict()
     fitting = {name: value for name, value in given.items() if name in state and value.shape == state[name].shape}
     model.load_state_dict(fitting, strict=False)

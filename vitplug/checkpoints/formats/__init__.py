@@ -126,6 +126,7 @@ def to_vitplug(state: State, prefix: str | None = None) -> Converted:
         ValueError: If no key has the prefix, the format is not recognised, or a tensor has no place in vitplug.
     """
     if prefix:
+        prefix = prefix if prefix.endswith('.') else f'{prefix}.'
         below = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         if not below:
             raise ValueError(f'prefix={prefix!r}: no key begins with it; the keys are {some_of(state)}')

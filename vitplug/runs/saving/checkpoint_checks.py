@@ -18,6 +18,7 @@ from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, check_numbers,
 from vitplug.checkpoints.formats import is_derived
 from vitplug.checkpoints.pretrained import check_grid, find_mismatches
 from vitplug.checkpoints.settings import compare, list_changes, read_settings
+from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.parts import averaging_hooks
 from vitplug.errors.stops import CheckpointNotRead
 from vitplug.plugs.plug_set import is_plug
@@ -71,7 +72,8 @@ class CheckpointFitHook(Hook):
         given, averages = (model_weights(path, checkpoint, key) for key in ('state_dict', 'ema_state_dict'))
         _check_numbers(path, model, settings, given, averages)
         if isinstance(runner._train_loop, BaseLoop) and not runner._resume:
-            _check_any_fits(path, model, given)
+            if not has_host(model):  # files of other networks are refused where a host loads them
+                _check_any_fits(path, model, given)
             return
         _check_settings(path, settings, runner.cfg, runner._resume, self.allow_changes)
         if runner._resume:
