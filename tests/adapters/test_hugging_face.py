@@ -395,3 +395,24 @@ def test_measures():
     assert [len(found['attention_distance'][index]) for index in range(4)] == [2, 2, 4, 4]
     with pytest.raises(ValueError, match='takes text, and these are measures of images'):
         vitplug.measure(vitplug.plug_in(hugging_face_model(BERT), []), inputs_of(BERT)['input_ids'])
+
+
+def test_models_of_one_config_have_notes_of_their_own():
+    config = transformers.ViTConfig(**HUGGING_FACE[VIT][1])
+    first, second = (transformers.ViTForImageClassification(config).eval() for _ in range(2))
+    vitplug.plug_in(first, 'gab')
+    vitplug.plug_in(second, 'cb')
+    assert [model.config.plugs for model in (first, second)] == ['gab', 'cb'] and not hasattr(config, 'plugs')
+    assert first.vit.config is first.config
+    vitplug.unplug(first)
+    assert not hasattr(first.config, 'plugs') and second.config.plugs == 'cb'
+
+
+def test_maps_asked_for_by_the_config_are_refused():
+    model = hugging_face_model(VIT)
+    model.set_attn_implementation('eager')
+    assert model(**inputs_of(VIT), output_attentions=True).attentions  # and its hooks are no reason to refuse it
+    vitplug.plug_in(model, [])
+    model.config.output_attentions = True
+    with pytest.raises(ValueError, match=r'output_attentions: vitplug\.intermediates'):
+        model(**inputs_of(VIT))

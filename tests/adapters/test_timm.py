@@ -20,6 +20,7 @@ from adapters.foreign import (
     timm_model,
     together,
 )
+from timm.models.vision_transformer import Block
 
 import vitplug
 from vitplug.adapters import host_of
@@ -525,3 +526,102 @@ def test_two_processes_are_one_with_twice_the_batch(tmp_path):
     model, x = plugged(timm_model(VIT)).train(), images(4)
     expected = gradients(model, lambda: model(x))
     assert_same({key: 2 * grad for key, grad in torch.load(tmp_path / 'grads.pth').items()}, expected, atol=1e-10)
+
+
+class MergedBlock(Block):
+    """As Token Merging changes a block: a class of the same parts with a forward of its own."""
+
+    def forward(self, x, **settings):
+        return super().forward(x, **settings) * 2
+
+
+def replace_class(model):
+    model.blocks[1].__class__ = MergedBlock
+
+
+def replace_forward(model):
+    attention = model.blocks[1].attn
+    attention.forward = lambda x, **settings: 2 * type(attention).forward(attention, x, **settings)
+
+
+def add_hook(model):
+    model.blocks[1].mlp.register_forward_hook(lambda module, args, out: 2 * out)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (replace_class, 'MergedBlock takes no plugs: it has another forward than timm.models.vision_transformer.Block'),
+        (replace_forward, 'Attention takes no plugs: its forward was replaced'),
+        (add_hook, 'Mlp takes no plugs: it has hooks, which would not run'),
+    ],
+)
+def test_a_changed_module_is_not_taken_for_the_known_one(change, message):
+    model = timm_model(VIT)
+    change(model)
+    expected = model(images())
+    with pytest.raises(ValueError, match=message):
+        vitplug.plug_in(model, [])
+    assert torch.equal(model(images()), expected)
+
+
+class Two(torch.nn.Module):
+    """Two models of one size beside each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (timm_model(VIT) for _ in range(2))
+
+    def forward(self, x):
+        return self.first(x) + self.second(x.flip(-1))
+
+
+def test_both_parts_of_a_model_are_loaded_recorded_and_unplugged(tmp_path):
+    model, x = Two(), images()
+    expected = model(x)
+    for seed, part in enumerate((model.first, model.second)):
+        scatter(vitplug.plug_in(part, 'cb(scaled=True)'), seed, only_plugs=True)
+    outputs, found = vitplug.intermediates(model, x)
+    assert torch.equal(outputs, model(x))
+    for part, inputs in (('first', x), ('second', x.flip(-1))):
+        alone = vitplug.intermediates(getattr(model, part), inputs)[1]['probs']
+        assert_same(found[f'{part}.probs'], alone)
+    torch.save(model.state_dict(), tmp_path / 'two.pth')
+    other = Two()
+    for part in (other.first, other.second):
+        vitplug.plug_in(part, 'cb(scaled=True)')
+    assert torch.equal(vitplug.load_plugs(other, tmp_path / 'two.pth')(x), outputs)
+    with pytest.raises(ValueError, match='Two has several parts with plugs: give one of first, second'):
+        vitplug.host_of(model)
+    assert torch.equal(vitplug.unplug(model)(x), expected)
+
+
+@pytest.mark.parametrize('kind', ['bool', 'infinite', 'lowest'])
+def test_a_query_that_sees_nothing_gets_what_timm_gives_it(kind):
+    model, tokens = timm_model(VIT), 17
+    mask = torch.ones(2, 1, tokens, tokens, dtype=torch.bool)
+    mask[:, :, 3] = False
+    if kind != 'bool':
+        hidden = float('-inf') if kind == 'infinite' else torch.finfo(torch.float64).min
+        mask = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, hidden)
+    expected = model.forward_features(images(), attn_mask=mask)
+    vitplug.plug_in(model, [])
+    torch.testing.assert_close(model.forward_features(images(), attn_mask=mask), expected, atol=1e-12, rtol=1e-12)
+
+
+def test_a_later_call_finds_no_grid_of_an_earlier_one():
+    model = vitplug.plug_in(timm_model(VIT), 'gab')
+    tokens = torch.randn(2, 17, 32).double()
+    model(images())
+    with pytest.raises(ValueError, match='16 tokens on an unknown grid'):
+        model.blocks(tokens)
+
+
+def test_other_ways_to_hold_blocks_say_why_not():
+    model = vitplug.plug_in(timm_model(VIT), [])
+    with pytest.raises(TypeError, match=r'a step of one forward .* vitplug.unplug\(model\) gives them back'):
+        torch.nn.Sequential(*model.blocks)
+    for change in (lambda blocks: blocks.append(blocks[0]), lambda blocks: blocks.extend([blocks[0]])):
+        with pytest.raises(ValueError, match=r'blocks with plugs take no others: call vitplug.unplug\(model\)'):
+            change(model.blocks)
+    assert len(model.blocks) == 3 and len(model.blocks[:2]) == 2

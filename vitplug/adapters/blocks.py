@@ -18,7 +18,20 @@ from vitplug.hosting import feed_forward
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape
 from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 
-from .maps import AttentionMap, BlockMap, Branch, Extras, MlpMap, StageMap, chain, find, map_of, required
+from .maps import (
+    AttentionMap,
+    BlockMap,
+    Branch,
+    Extras,
+    MlpMap,
+    StageMap,
+    chain,
+    check_own,
+    find,
+    map_of,
+    mask_of_pairs,
+    required,
+)
 from .walk import Step
 
 
@@ -127,6 +140,7 @@ class PluggedBlock(Plugged):
             dropout_p=_rate(find(module, names.dropout)) if self.training and names.dropout else 0.0,
             record=record,
         )
+        out = _without_blind(out, v, extras)
         out = out if names.change_out is None else names.change_out(module, out, q)
         heads = site.layout.from_windows(out.transpose(2, 3).flatten(3))
         of_queries = x_BND if site.entering is None else None
@@ -181,6 +195,7 @@ def describe_block(block: nn.Module) -> tuple[BlockMap, AttentionMap | None, Mlp
     if block_map is None:
         raise ValueError(f'plug_in: no map of names for blocks of class {type(block).__name__}; {_HINT}')
     _refuse(block, block_map)
+    check_own(block, BlockMap, hooks_run=True)
     attention = None if block_map.attention is None else _map_of_part(block, block_map.attention, AttentionMap)
     mlp = _map_of_part(block, block_map.mlp, MlpMap)
     lacking = chain(*mlp.out.names, mlp.last).missing(find(block, block_map.mlp))
@@ -197,6 +212,8 @@ def describe_block(block: nn.Module) -> tuple[BlockMap, AttentionMap | None, Mlp
 def _map_of_part(block: nn.Module, name: str, kind: type) -> Any:
     part = find(block, name)
     part_map = None if part is None else map_of(part, kind)
+    if part_map is not None and name:  # a block that holds the layers itself is checked as a block
+        check_own(part, kind)
     if part_map is None:
         raise ValueError(
             f'plug_in: no map of names for {name or "the layers"} of {type(block).__name__}, a '
@@ -244,6 +261,22 @@ def _project(names: AttentionMap, module: nn.Module, x: Tensor) -> tuple[Tensor,
     else:
         parts = [find(module, name)(x) for name in names.projections]
     return tuple(part.unflatten(-1, (find(module, names.heads), -1)) for part in parts)
+
+
+def _without_blind(out: Tensor, v: Tensor, extras: Extras) -> Tensor:
+    """The output of the heads ``(B, 1, H, N, d)``, where the mask of a query hides all keys as SDPA gives it.
+
+    0 where all are hidden by False or -inf, and the mean of the values where by the lowest finite number.
+    """
+    mask = mask_of_pairs(extras)
+    if mask is None or mask.ndim != 4:
+        return out
+    highest_B1N1 = mask.amax(-1, keepdim=True)
+    hides = highest_B1N1 <= torch.finfo(mask.dtype).min if mask.is_floating_point() else ~highest_B1N1.bool()
+    blind = hides.unsqueeze(2)
+    if not mask.is_floating_point():
+        return out.masked_fill(blind, 0)
+    return torch.where(blind, (v.mean(-2, keepdim=True)).where(highest_B1N1.unsqueeze(2).isfinite(), 0), out)
 
 
 def _rate(dropout: nn.Dropout | float) -> float:

@@ -15,7 +15,7 @@ from vitplug.hosting import PixelGrid, PluggedModel, Section, TokenMap, build_pl
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
 from .blocks import PluggedBlock
-from .maps import Extras, ModelMap, StageMap, check_asked, find
+from .maps import Extras, ModelMap, StageMap, check_asked, find, mask_of_pairs
 from .walk import Step, Walk, recording
 
 
@@ -99,7 +99,7 @@ class AdaptedModel(PluggedModel):
 
     def forward_features(self, images: Tensor, recorder: Recorder | None, **settings: Any) -> tuple[Tensor, ...]:
         """The last tokens as a map ``(B, D, h, w)``; intermediates go to the recorder."""
-        with recording(recorder):
+        with recording(self, recorder):
             x = self.names.features(self.model, images, **settings)
         if x.ndim == 4:
             return (x.permute(0, 3, 1, 2),)
@@ -107,7 +107,7 @@ class AdaptedModel(PluggedModel):
         return (x[:, self.num_extra_tokens :].transpose(1, 2).unflatten(2, hw),)
 
     def recording(self, recorder: Recorder | None) -> AbstractContextManager[None]:
-        return recording(recorder)
+        return recording(self, recorder)
 
     # --- blocks ---
 
@@ -119,7 +119,8 @@ class AdaptedModel(PluggedModel):
         Raises:
             ValueError: If it is asked for something that plugs do not do, or the grid of the tokens is unknown.
         """
-        check_asked(type(block).__name__, extras)
+        asked = find(self.model, 'config.output_attentions')
+        check_asked(type(block).__name__, {'output_attentions': asked, **extras})
         walk, index = step.walk, step.index
         own, hw = self.num_extra_tokens, self._grid(x, walk) if hw is None else hw
         carry, added = walk.enter(index)
@@ -213,10 +214,7 @@ def _with_mask(site: Site, extras: Extras) -> Site:
     Raises:
         ValueError: If the mask is of another kind.
     """
-    of_keys, of_pairs = extras.get('attention_mask'), extras.get('attn_mask')
-    if isinstance(of_pairs, Tensor) and of_pairs.ndim == 2:
-        of_pairs = of_pairs[None, None]
-    mask = of_keys if of_pairs is None else of_pairs
+    mask = mask_of_pairs(extras)
     if mask is None:
         return site
     if not isinstance(mask, Tensor) or mask.ndim not in (2, 4) or (mask.ndim == 4 and mask.shape[1] != 1):

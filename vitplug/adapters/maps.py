@@ -11,8 +11,9 @@ A map belongs to a class. It is found by the class's name, so no library is impo
 A library's new family is an entry of each kind that it changes; most share all but the first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain as chained
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -51,6 +52,14 @@ def check_asked(kind: str, extras: Extras) -> None:
     asked = [what for name, what in _REFUSED.items() if extras.get(name) not in (None, False)]
     if asked:
         raise ValueError(f'a {kind} with plugs does not do this: {asked[0]}')
+
+
+def mask_of_pairs(extras: Extras) -> Tensor | None:
+    """The mask of a block's arguments: of pairs, ``(B, 1, N, N)``, or as it is given; None for none."""
+    of_pairs = extras.get('attn_mask')
+    if isinstance(of_pairs, Tensor) and of_pairs.ndim == 2:
+        return of_pairs[None, None]
+    return extras.get('attention_mask') if of_pairs is None else of_pairs
 
 
 def find(module: nn.Module, name: str) -> Any:
@@ -262,6 +271,40 @@ def register(name: str | type, *maps: ModelMap | BlockMap | AttentionMap | MlpMa
 def map_of(module: nn.Module, kind: type[Map]) -> Map | None:
     """The map of a module's class, or of the nearest base that has one; None if there is none."""
     return next((_MAPS[kind][name] for name in map(_full_name, type(module).__mro__) if name in _MAPS[kind]), None)
+
+
+def check_own(module: nn.Module, kind: type, hooks_run: bool = False) -> None:
+    """Checks that a module computes what the map of its class says, which takes the place of its forward.
+
+    Args:
+        module: A module with a map.
+        kind: Which of its maps.
+        hooks_run: Whether its hooks go on running.
+
+    Raises:
+        ValueError: If its class, or the module, has a forward of its own, or it has hooks.
+    """
+    known = next(base for base in type(module).__mro__ if _full_name(base) in _MAPS[kind])
+    name, changed = type(module).__name__, None
+    if 'forward' in module.__dict__:
+        changed = 'its forward was replaced'
+    elif type(module).forward is not known.forward:
+        changed = f'it has another forward than {_full_name(known)}, from which it derives'
+    elif not hooks_run and any(_hooks(module)):
+        changed = 'it has hooks, which would not run'
+    if changed:
+        raise ValueError(
+            f'plug_in: {name} takes no plugs: {changed}. Take it back first, or register a map of its own '
+            '(vitplug.adapters.register)'
+        )
+
+
+def _hooks(module: nn.Module) -> Iterator[Callable]:
+    """Hooks of a module, but for those of transformers, which act only where it is asked for maps."""
+    names = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks')
+    for hook in chained(*(getattr(module, name).values() for name in names)):
+        if hook.__module__ != 'transformers.utils.output_capturing':
+            yield hook
 
 
 def known_models() -> list[str]:

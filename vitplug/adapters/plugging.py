@@ -1,8 +1,10 @@
 """Plugs into a model that vitplug does not own, and out of it."""
 
+import copy
 import json
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,7 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
     model.plug_summary = f'{place}: {host.plug_summary}' if place else host.plug_summary
     inner.plug_summary = host.plug_summary
     host.sections()  # of the new list, before anything is compiled
-    _note_in_config(inner, plugs)
+    _note_in_config(model, inner, plugs)
     return model
 
 
@@ -85,7 +87,13 @@ def unplug(model: nn.Module) -> nn.Module:
     Raises:
         ValueError: If it has none.
     """
-    host = host_of(model)
+    for host in _hosts(model).values():
+        _unplug(host)
+    model.__dict__.pop('plug_summary', None)
+    return model
+
+
+def _unplug(host: AdaptedModel) -> None:
     inner, names, blocks = host.model, host.names, host.plugged_blocks()
     stock, present = inner.__dict__.pop('stock_blocks'), find(inner, names.blocks)
     stages = [] if names.stage is None else list(present._modules.values())
@@ -100,26 +108,38 @@ def unplug(model: nn.Module) -> nn.Module:
         hooks = find(inner, names.patch)._forward_hooks
         for key in [key for key, hook in hooks.items() if hook is note_grid]:
             del hooks[key]
-    for part in (inner, model):
-        part.__dict__.pop('plug_summary', None)
+    inner.__dict__.pop('plug_summary', None)
     config = getattr(inner, 'config', None)
     if hasattr(config, 'plugs'):
         del config.plugs
-    return model
 
 
 def host_of(model: nn.Module) -> AdaptedModel:
     """The model with plugs as the analyses of vitplug take it, a :class:`~vitplug.hosting.PluggedModel`.
 
     Raises:
-        ValueError: If the model has no plugs.
+        ValueError: If the model has no plugs, or several parts with plugs.
+        TypeError: If it is no module.
+    """
+    hosts = _hosts(model)
+    if len(hosts) > 1:
+        raise ValueError(f'{type(model).__name__} has several parts with plugs: give one of {", ".join(hosts)}')
+    [host] = hosts.values()
+    return host
+
+
+def _hosts(model: nn.Module) -> dict[str, AdaptedModel]:
+    """The parts of a model that have plugs, by name; ``''`` is the model itself.
+
+    Raises:
+        ValueError: If there are none.
         TypeError: If it is no module.
     """
     _check_module(model)
-    for module in model.modules():
-        if 'plug_host' in module.__dict__:
-            return module.__dict__['plug_host']
-    raise ValueError(f'{type(model).__name__} has no plugs; call vitplug.plug_in(model, plugs) first')
+    parts = {name: module.__dict__ for name, module in model.named_modules() if 'plug_host' in module.__dict__}
+    if not parts:
+        raise ValueError(f'{type(model).__name__} has no plugs; call vitplug.plug_in(model, plugs) first')
+    return {name: part['plug_host'] for name, part in parts.items()}
 
 
 def intermediates(
@@ -139,15 +159,22 @@ def intermediates(
         reduce: Called as ``reduce(name, tensor, site)``; its result is kept in place of the tensor.
 
     Returns:
-        What the model returns, and ``{name: {block index: tensor}}``.
+        What the model returns, and ``{name: {block index: tensor}}``. Where several parts of the model have plugs,
+        names begin with the part's, such as ``'encoder.probs'``.
 
     Raises:
         ValueError: If the model has no plugs, or a name or a layer is unknown.
     """
-    recorder = host_of(model).recorder(names, layers, reduce)
-    with recording(recorder):
+    hosts, names = _hosts(model), tuple(names)
+    recorders = {part: host.recorder(names, layers, reduce) for part, host in hosts.items()}
+    with ExitStack() as stack:
+        for part, recorder in recorders.items():
+            stack.enter_context(recording(hosts[part], recorder))
         output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
-    return output, recorder.collect()
+    found = {part: recorder.collect() for part, recorder in recorders.items()}
+    if len(found) == 1:
+        return output, next(iter(found.values()))
+    return output, {f'{part}.{name}': layers for part, by_name in found.items() for name, layers in by_name.items()}
 
 
 def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
@@ -166,17 +193,16 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
     Raises:
         ValueError: If the file lacks a weight of the plugs, has others or of other shapes, or cannot be read.
     """
-    host_of(model)
-    state = model.state_dict()
-    saved = {_place(key): value for key, value in _read(Path(path)).items() if is_plug(key)}
-    model_keys = {_place(key): key for key in state if is_plug(key)}
+    parts, state = _hosts(model), model.state_dict()
+    saved = {_place(key, parts): value for key, value in _read(Path(path)).items() if is_plug(key)}
+    model_keys = {_place(key, parts): key for key in state if is_plug(key)}
     lacking = sorted(model_keys[place] for place in model_keys.keys() - saved.keys())
     others = sorted(saved.keys() - model_keys.keys())
     if lacking or others:
         differences = [f'{what} {keys}' for what, keys in (('lacks', lacking), ('has besides', others)) if keys]
         raise ValueError(
             f'load_plugs: {path} {" and ".join(differences)}; plug in the plugs with which it was saved, not '
-            f'{model.plug_summary}'
+            f'{"; ".join(host.plug_summary for host in parts.values())}'
         )
     for place, key in model_keys.items():
         if saved[place].shape != state[key].shape:
@@ -186,10 +212,14 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
     return model
 
 
-def _place(key: str) -> tuple[str, ...]:
-    """Numbers of stage and block, and the name below the plugs: transformers saves blocks under older names."""
+def _place(key: str, parts: Collection[str]) -> tuple[str, ...]:
+    """Numbers of stage and block, and the name below the plugs: transformers saves blocks under older names.
+
+    Where several parts of a model have plugs, the part's name comes first.
+    """
     before, _, name = f'.{key}'.partition('.plugs.')
-    return *(part for part in before.split('.') if part.isdigit()), name
+    owner = [part for part in parts if len(parts) > 1 and f'{before}.'.startswith(f'.{part}.')]
+    return *owner, *(part for part in before.split('.') if part.isdigit()), name
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
@@ -278,12 +308,19 @@ def _to_device_of_host(inner: nn.Module, host: AdaptedModel) -> None:
         part.plugs.to(device=like.device, dtype=like.dtype)
 
 
-def _note_in_config(inner: nn.Module, plugs: str | Sequence) -> None:
-    """Names the plugs in a model's config, which ``save_pretrained`` saves, where they can be written as a text."""
-    config = getattr(inner, 'config', None)
-    if config is None or not hasattr(config, 'to_json_string'):
+def _note_in_config(model: nn.Module, inner: nn.Module, plugs: str | Sequence) -> None:
+    """Names the plugs in a model's config, which ``save_pretrained`` saves, where they can be written as a text.
+
+    The model gets a config of its own: others may have been built with the same one.
+    """
+    if not hasattr(getattr(inner, 'config', None), 'to_json_string'):
         return
+    copies: dict[int, Any] = {}
+    copy.deepcopy(getattr(model, 'config', inner.config), copies)
+    for part in model.modules():
+        if id(getattr(part, 'config', None)) in copies:
+            part.config = copies[id(part.config)]
     try:
-        config.plugs = plugs_text(plugs)
+        inner.config.plugs = plugs_text(plugs)
     except ValueError:
         return

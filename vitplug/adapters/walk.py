@@ -12,9 +12,10 @@ walks. It keeps the carry with which each step began, so activation checkpointin
 repeats the same computation. Tokens that plugs add travel with the carry, and the library's code never sees them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ from vitplug.attention import Carry, Recorder
 _grid: ContextVar[tuple[int, int] | None] = ContextVar('grid', default=None)
 # The same for compiled code, in which torch cannot follow context variables.
 _compiled_grid: tuple[int, int] | None = None
-_recorder: ContextVar[Recorder | None] = ContextVar('recorder', default=None)
+# By the id of the host; a new mapping each time.
+_recorders: ContextVar[Mapping[int, Recorder | None]] = ContextVar('recorders', default=MappingProxyType({}))
 
 
 def note_grid(module: nn.Module, args: Any, tokens_BDhw: Tensor) -> None:
@@ -38,19 +40,23 @@ def note_grid(module: nn.Module, args: Any, tokens_BDhw: Tensor) -> None:
         _grid.set(tuple(tokens_BDhw.shape[-2:]))
 
 
-def noted_grid() -> tuple[int, int] | None:
-    """Rows and columns of tokens of the present forward."""
-    return _compiled_grid if torch.compiler.is_compiling() else _grid.get()
+def take_grid() -> tuple[int, int] | None:
+    """Rows and columns of tokens of the present forward, which no later one finds."""
+    if torch.compiler.is_compiling():
+        return _compiled_grid
+    hw = _grid.get()
+    _grid.set(None)
+    return hw
 
 
 @contextmanager
-def recording(recorder: Recorder | None) -> Iterator[None]:
-    """Gives the intermediates of forwards inside a ``with`` block to a recorder."""
-    token = _recorder.set(recorder)
+def recording(host: Any, recorder: Recorder | None) -> Iterator[None]:
+    """Gives the intermediates of a host's forwards inside a ``with`` block to a recorder."""
+    token = _recorders.set({**_recorders.get(), id(host): recorder})
     try:
         yield
     finally:
-        _recorder.reset(token)
+        _recorders.reset(token)
 
 
 class Walk:
@@ -62,9 +68,9 @@ class Walk:
 
     def __init__(self, host: Any):
         self.host = host
-        self.recorder = None if torch.compiler.is_compiling() else _recorder.get()
+        self.recorder = None if torch.compiler.is_compiling() else _recorders.get().get(id(host))
         self.has_grad = torch.is_grad_enabled()
-        self.hw = noted_grid()
+        self.hw = take_grid()
         self.left: tuple[Carry, Tensor | None] = (host.plugs.start(), None)
         self.entered: dict[int, tuple[Carry, Tensor | None]] = {}
 
@@ -105,6 +111,9 @@ class Step:
         self.block = block
         self.index = index
         self.on_prefix = on_prefix
+
+    #: What torch calls a step that is put into an ``nn.Sequential``, which cannot hold one.
+    __name__ = 'a step of one forward (blocks with plugs run in their model; vitplug.unplug(model) gives them back)'
 
     def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self.block(x, *args, step=self, **kwargs)
@@ -158,6 +167,16 @@ class PluggedBlocks(nn.ModuleList):
         if blocks and blocks[0] is not self[0]:
             raise ValueError(f'blocks[{index.start}:{index.stop}]: plugs need all blocks from the first on')
         return PluggedBlocks(blocks, self.host)
+
+    def append(self, *added: Any) -> 'PluggedBlocks':
+        """Refused, as all ways to put a block in, which would have no plugs."""
+        raise ValueError('blocks with plugs take no others: call vitplug.unplug(model), add blocks, and plug in again')
+
+    insert = __setitem__ = append
+
+    def extend(self, modules: Iterable[nn.Module]) -> 'PluggedBlocks':
+        """As :meth:`append`, but in the constructor."""
+        return self.append() if 'host' in self.__dict__ else super().extend(modules)
 
     def forward(self, x: Tensor) -> Tensor:
         """The blocks one after the other, as ``nn.Sequential`` does."""
