@@ -66,9 +66,7 @@ COMMANDS = {
     ),
     'diff': Command('analysis.config_commands:print_difference', None, 'compare two configs and their costs'),
     'flops': Command('analysis.config_commands:get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
-    'benchmark': Command(
-        'benchmark.benchmark_command:main', 'analysis_tools/benchmark.py', 'measure the time that plugs take'
-    ),
+    'bench': Command('lab.bench:main', 'analysis_tools/benchmark.py', 'measure what plugs cost'),
     'convert': Command(
         'checkpoints.checkpoint_commands:convert_main', 'model_converters/convert.py', 'convert a checkpoint of others'
     ),
@@ -103,7 +101,7 @@ EXAMPLES = {
     'config': 'my_flowers.py --cfg-options train_dataloader.batch_size=32',
     'diff': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py my_flowers.py',
     'flops': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py --shape 224',
-    'benchmark': '--parts attention --seconds 10',
+    'bench': '--parts overhead',
     'convert': 'timm.pth vitplug.pth',
     'publish': 'work_dirs/flowers/epoch_50.pth flowers.pth',
     'doctor': '--quick',

@@ -292,9 +292,6 @@ ROWS = rows({
     'demo.py {}': {
         'demo of a misspelt task': ('--task detction', r"invalid choice: 'detction'"),
     },
-    'benchmark.py {}': {
-        'measuring no rounds': ('--rounds 0', r'--rounds 0 .*expected positive numbers'),
-    },
     'make_digit_scenes.py {}': {
         'digits with fewer images than classes': ('--out digits --num-cls-train 3', r'3'),
         'digits into a folder with other files': ('--out data', r'data.* must be new, empty or'),

@@ -14,7 +14,7 @@ from vitplug.tasks import ANNOTATION_FILES, LABELS, TASKS, Task
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
 # Distributions by the names that packages are imported by, targets of conversion, and the models that are timed beside
 # vitplug's.
-NAMES_OF_PACKAGES = ('stacks.py', 'benchmark/models.py', 'benchmark/tasks.py', 'checkpoints/formats/__init__.py')
+NAMES_OF_PACKAGES = ('stacks.py', 'lab/bench.py', 'checkpoints/formats/__init__.py')
 
 
 @pytest.mark.integration

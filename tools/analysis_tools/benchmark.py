@@ -1,10 +1,10 @@
-"""Measure the cost of plugs: python tools/analysis_tools/benchmark.py [--parts attention models ... compile]"""
+"""Measure the cost of plugs: python tools/analysis_tools/benchmark.py [--parts time overhead] [...]"""
 
 from vitplug.process import prepare
 
 if __name__ == '__main__':
     prepare()  # before torch is loaded
 
-    from vitplug.benchmark.benchmark_command import main
+    from vitplug.lab.bench import main
 
-    main()
+    raise SystemExit(main())
