@@ -12,9 +12,6 @@ from vitplug.config.parts import registered
 from vitplug.tasks import ANNOTATION_FILES, LABELS, TASKS, Task
 
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
-# Distributions by the names that packages are imported by, targets of conversion, and the models that are timed beside
-# vitplug's.
-NAMES_OF_PACKAGES = ('stacks.py', 'lab/bench.py', 'checkpoints/formats/__init__.py')
 
 
 @pytest.mark.integration
@@ -52,20 +49,6 @@ def test_names_of_several_libraries_do_not_clash():
     """They are looked up together: the data set of one library may serve another."""
     assert len(LABELS) == sum(len(task.labels) for task in TASKS.values())
     assert len(ANNOTATION_FILES) == sum(len(task.annotation_files) for task in TASKS.values())
-
-
-def test_nothing_else_tells_libraries_apart():
-    """No comparison with the name of a library and no table with several of them as keys."""
-    found = []
-    for path in sorted(VITPLUG.rglob('*.py')):
-        place = path.relative_to(VITPLUG).as_posix()
-        if place in NAMES_OF_PACKAGES or place.startswith(('tasks/', '.mim/')):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            named = [child.value for child in _told_apart(node) if isinstance(child, ast.Constant)]
-            if {*named} & {*TASKS}:
-                found.append(f'{place}, line {node.lineno}: {named}')
-    assert found == []
 
 
 def _told_apart(node: ast.AST) -> list[ast.AST | None]:
