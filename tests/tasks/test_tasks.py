@@ -1,6 +1,5 @@
 """One description for each library, and nothing that tells libraries apart elsewhere."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -49,11 +48,3 @@ def test_names_of_several_libraries_do_not_clash():
     """They are looked up together: the data set of one library may serve another."""
     assert len(LABELS) == sum(len(task.labels) for task in TASKS.values())
     assert len(ANNOTATION_FILES) == sum(len(task.annotation_files) for task in TASKS.values())
-
-
-def _told_apart(node: ast.AST) -> list[ast.AST | None]:
-    if isinstance(node, ast.Compare):
-        return [node.left, *node.comparators]
-    if isinstance(node, ast.MatchValue):
-        return [node.value]
-    return node.keys if isinstance(node, ast.Dict) else []
