@@ -1,9 +1,26 @@
 # CIFAR-10 classification with T2T-ViT-7.
 # python tools/train.py configs/broad_attention/t2t-vit-7_8xb64-17000i_cifar10.py
 _base_ = [
-    '../_base_/models/t2t-vit-7_finetune.py',
-    '../_base_/datasets/cifar10_bs64_224.py',
+    '../_base_/models/t2t-vit-7.py',
+    '../_base_/datasets/vit_finetune_224.py',
     '../_base_/schedules/sgd_17000i.py',
-    '../_base_/runtime_mmpretrain_iters.py',
+    '../_base_/default_runtime_mmpretrain.py',
 ]
-model = dict(head=dict(num_classes=10))
+default_hooks = dict(logger=dict(log_metric_by_epoch=False), checkpoint=dict(by_epoch=False, interval=1000))
+log_processor = dict(by_epoch=False)
+# Without Mixup, label smoothing and stochastic depth. The new head starts from zero, as in ViT's fine-tuning.
+model = dict(
+    backbone=dict(
+        drop_path_rate=0.0, init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/71.7_T2T_ViT_7.pth.tar')
+    ),
+    head=dict(
+        num_classes=10,
+        loss=dict(_delete_=True, type='CrossEntropyLoss'),
+        init_cfg=dict(_delete_=True, type='Constant', layer='Linear', val=0.0),
+    ),
+    train_cfg=None,
+)
+# The downloaded images are RGB.
+data_preprocessor = dict(num_classes=10, to_rgb=False)
+train_dataloader = dict(dataset=dict(type='CIFAR10', data_root='data/cifar10', split='train'))
+val_dataloader = test_dataloader = dict(dataset=dict(type='CIFAR10', data_root='data/cifar10', split='test'))

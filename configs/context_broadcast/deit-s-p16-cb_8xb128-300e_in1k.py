@@ -2,6 +2,11 @@
 # The paper's figures: top-1 80.5, top-5 95.3; ImageNet-V2 top-1 69.3; ImageNet-ReaL top-1 86.0 (Table 6).
 # python tools/train.py configs/context_broadcast/deit-s-p16-cb_8xb128-300e_in1k.py
 # Differs from deit-s-p16_8xb128-300e_in1k.py in: model.backbone.plugs, train_dataloader.sampler.type.
-_base_ = ['../_base_/models/deit-s-p16.py', '../_base_/recipes/deit_in1k_unrepeated.py']
+_base_ = [
+    '../_base_/models/deit.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]
 # Appendix A.3 of the paper: no repeated augmentation for ViT-Ti and ViT-S with CB.
 model = dict(backbone=dict(plugs=[dict(type='ContextBroadcast')]))

@@ -1,9 +1,4 @@
 # ADE20K segmentation with UPerNet on DeiT-S.
 # The paper's figures: mIoU 43.3 (Table 7).
 # python tools/train.py configs/context_broadcast/deit-s-p16_upernet_8xb2-160k_ade20k-512x512.py
-_base_ = [
-    '../_base_/models/upernet_deit-s-p16.py',
-    '../_base_/datasets/ade20k_512x512.py',
-    '../_base_/schedules/ade20k_160k.py',
-    '../_base_/runtime_mmseg_ade20k.py',
-]
+_base_ = '../_base_/models/upernet_deit.py'

@@ -2,8 +2,8 @@
 # The paper's figures: top-1 57.1.
 # python tools/train.py configs/further/vit-9x192-p8_1xb128-100e_tiny-imagenet.py
 _base_ = [
-    '../_base_/models/vit-9x192-p4.py',
-    '../_base_/datasets/tiny_imagenet_bs128_64.py',
+    '../_base_/models/vit-9x192.py',
+    '../_base_/datasets/tiny_imagenet.py',
     '../_base_/schedules/lsa_100e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]

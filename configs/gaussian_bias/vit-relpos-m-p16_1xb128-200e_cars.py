@@ -1,10 +1,11 @@
 # Stanford Cars classification with ViT-M (R).
 # The paper's figures: top-1 80.731 (Table 3).
 # python tools/train.py configs/gaussian_bias/vit-relpos-m-p16_1xb128-200e_cars.py
-_base_ = [
-    '../_base_/models/vit-relpos-m-p16_finetune.py',
-    '../_base_/datasets/cars_bs128_gab_224.py',
-    '../_base_/schedules/sgd_200e.py',
-    '../_base_/runtime_mmpretrain_best.py',
-]
-model = dict(head=dict(num_classes=196))
+_base_ = 'vit-relpos-s-p16_1xb128-200e_cars.py'
+model = dict(
+    backbone=dict(
+        arch=dict(embed_dims=512, num_layers=12, num_heads=8, feedforward_channels=2048),
+        init_cfg=dict(checkpoint='checkpoints/vit_relpos_medium_patch16_224.safetensors'),
+    ),
+    head=dict(in_channels=512),
+)

@@ -1,8 +1,8 @@
 # Instance segmentation of nuclei with Mask R-CNN on a small Swin Transformer, trained on crops of 128 x 128.
 # python tools/train.py configs/nuclei/swin-mini-p4-w4_mask-rcnn_1xb8-400i_nuclei-128x128.py
 _base_ = [
-    '../_base_/models/mask-rcnn_swin-mini_fpn.py',
-    '../_base_/datasets/nuclei_detection.py',
+    '../_base_/models/mask-rcnn_swin-mini.py',
+    '../_base_/datasets/nuclei.py',
     '../_base_/schedules/cosine_400i.py',
     '../_base_/default_runtime_mmdet.py',
 ]

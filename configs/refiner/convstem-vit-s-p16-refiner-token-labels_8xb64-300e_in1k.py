@@ -3,8 +3,8 @@
 # model.train_cfg, train_pipeline, train_dataloader.
 # python tools/train.py configs/refiner/convstem-vit-s-p16-refiner-token-labels_8xb64-300e_in1k.py
 _base_ = [
-    '../_base_/models/convstem-vit-s-p16.py',
-    '../_base_/datasets/imagenet_bs64_token-labels_224.py',
+    '../_base_/models/convstem-vit.py',
+    '../_base_/datasets/imagenet_half.py',
     '../_base_/schedules/refiner_300e.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
@@ -21,5 +21,16 @@ model = dict(
     # MixToken takes the place of Mixup and CutMix.
     train_cfg=dict(_delete_=True),
 )
+# The augmentation of DeiT by transforms that also transform token labels, one label a token.
+train_pipeline = _base_.train_pipeline
+train_pipeline[1].type = 'vitplug.RandomResizedCrop'
+train_pipeline[2].type = 'vitplug.RandomFlip'
+train_pipeline[3].type = 'vitplug.RandAugment'
+train_pipeline.insert(1, dict(type='vitplug.LoadTokenLabels', root='data/token_labels'))
+train_pipeline[-1:] = [
+    dict(type='vitplug.SampleTokenPlaces', size=14),
+    dict(type='PackInputs', algorithm_keys=('token_labels', 'token_places')),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 # The same learning rate for 512 images per step.
 auto_scale_lr = dict(base_batch_size=512)

@@ -1,7 +1,12 @@
 # ImageNet-1k fine-tuning at 384 x 384 of the host of Refined-ViT-S.
 # python tools/train.py configs/refiner/convstem-vit-s-p16_8xb64-30e_in1k-384x384.py
 # Pre-trained by: python tools/train.py configs/refiner/convstem-vit-s-p16_8xb64-300e_in1k.py
-_base_ = ['../_base_/models/convstem-vit-s-p16.py', '../_base_/recipes/refiner_in1k_384.py']
+_base_ = [
+    '../_base_/models/convstem-vit.py',
+    '../_base_/datasets/imagenet_half_384.py',
+    '../_base_/schedules/finetune_size_30e.py',
+    '../_base_/default_runtime_mmpretrain.py',
+]
 model = dict(
     backbone=dict(img_size=384),
     init_cfg=dict(

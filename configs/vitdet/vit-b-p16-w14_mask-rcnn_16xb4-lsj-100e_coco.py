@@ -1,8 +1,3 @@
 # COCO instance segmentation with Mask R-CNN on a plain ViT-B.
 # python tools/train.py configs/vitdet/vit-b-p16-w14_mask-rcnn_16xb4-lsj-100e_coco.py
-_base_ = [
-    '../_base_/models/mask-rcnn_vit-b-p16_sfp.py',
-    '../_base_/datasets/coco_instance_lsj-1024.py',
-    '../_base_/schedules/coco_lsj_100e.py',
-    '../_base_/runtime_mmdet_coco_iters.py',
-]
+_base_ = '../_base_/vitdet.py'

@@ -1,6 +1,5 @@
 # CamVid: 367, 101 and 233 road scenes of 480 x 360 pixels for training, validation and test; 11 classes. Label 255 is
 # void. Images are halved; results are compared at the original size.
-_base_ = '../map_folders.py'
 data_root = '{{$VITPLUG_CAMVID:data/camvid}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/camvid.py FOLDER')
 metainfo = dict(
@@ -29,22 +28,35 @@ test_pipeline = [
     dict(type='PackSegInputs'),
 ]
 train_dataloader = dict(
+    batch_size=8,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
+        type='BaseSegDataset',
+        img_suffix='.png',
         data_root=data_root,
         data_prefix=dict(img_path='images/train', seg_map_path='annotations/train'),
         metainfo=metainfo,
         pipeline=train_pipeline,
-    )
+    ),
 )
 val_dataloader = dict(
+    batch_size=1,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         train_dataloader['dataset'],
         data_prefix=dict(img_path='images/val', seg_map_path='annotations/val'),
         pipeline=test_pipeline,
         test_mode=True,
-    )
+    ),
 )
 test_dataloader = dict(
     val_dataloader,
     dataset=dict(val_dataloader['dataset'], data_prefix=dict(img_path='images/test', seg_map_path='annotations/test')),
 )
+# Tests take one image per batch: images keep their size, often not square.
+val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
+test_evaluator = val_evaluator

@@ -1,5 +1,4 @@
 # CIFAR-10 as JPEG or PNG files in class folders, train/CLASS and test/CLASS, at its own 32 x 32 pixels.
-_base_ = '../class_folders.py'
 data_root = '{{$VITPLUG_CIFAR10:data/cifar10_folders}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/cifar10.py FOLDER')
 classes = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
@@ -12,11 +11,26 @@ train_pipeline = [
 ]
 test_pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
 train_dataloader = dict(
-    batch_size=64, dataset=dict(data_root=data_root, metainfo=dict(classes=classes), pipeline=train_pipeline)
+    batch_size=64,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='InfiniteSampler', shuffle=True),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='CustomDataset',
+        data_root=data_root,
+        data_prefix='train',
+        metainfo=dict(classes=classes),
+        pipeline=train_pipeline,
+    ),
 )
 val_dataloader = dict(
     batch_size=250,
-    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), data_prefix='test', pipeline=test_pipeline),
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(train_dataloader['dataset'], data_prefix='test', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(type='Accuracy', topk=(1,))

@@ -1,5 +1,4 @@
 # One handwritten digit per image, images of several sizes, in ImageNet's format (class folders).
-_base_ = '../class_folders.py'
 data_root = '{{$VITPLUG_DIGITS:data/digits}}/imagenet'
 data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
 classes = tuple('0123456789')
@@ -29,11 +28,26 @@ train_pipeline = [
 test_pipeline = [*to_grey, dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=32,
-    sampler=dict(type='DefaultSampler'),
-    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), pipeline=train_pipeline),
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=True),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='CustomDataset',
+        data_root=data_root,
+        data_prefix='train',
+        metainfo=dict(classes=classes),
+        pipeline=train_pipeline,
+    ),
 )
 val_dataloader = dict(
     batch_size=100,
-    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), data_prefix='val', pipeline=test_pipeline),
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(train_dataloader['dataset'], data_prefix='val', pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
+val_evaluator = dict(type='Accuracy', topk=(1, 5))
+test_evaluator = val_evaluator

@@ -1,6 +1,6 @@
 # Scenes of 3 to 7 handwritten digits with boxes and masks, in COCO's format.
-_base_ = ['../coco_folders.py', '../digit_scenes.py']
-data_root = f'{_base_.data_root}/coco'
+_base_ = ['mmdet::_base_/datasets/coco_instance.py', 'digit_scenes.py']
+data_root = f'{_base_.pop("digits_root")}/coco'
 data_help = dict(root=data_root)
 metainfo, to_grey = _base_.metainfo, _base_.to_grey
 # No flips: a mirrored digit is not the same digit.
@@ -13,26 +13,28 @@ train_pipeline = [
 test_pipeline = [
     *to_grey,
     dict(type='Resize', scale=(128, 128), keep_ratio=True),
-    *_base_.pop('after_resize'),
+    *_base_.test_pipeline[-2:],  # the annotations, at the original size
 ]
 train_dataloader = dict(
     batch_size=8,
-    num_workers=2,
+    sampler=dict(type='InfiniteSampler'),
+    batch_sampler=None,
     dataset=dict(
         data_root=data_root,
         ann_file='annotations/instances_train.json',
         data_prefix=dict(img='train/'),
+        filter_cfg=dict(min_size=0),
         metainfo=metainfo,
         pipeline=train_pipeline,
     ),
 )
 val_dataloader = dict(
     batch_size=4,
-    num_workers=2,
     dataset=dict(
-        train_dataloader['dataset'],
+        data_root=data_root,
         ann_file='annotations/instances_val.json',
         data_prefix=dict(img='val/'),
+        metainfo=metainfo,
         pipeline=test_pipeline,
     ),
 )

@@ -1,5 +1,5 @@
-# 50 iterations of warm-up, then a cosine schedule.
-_base_ = 'cosine_1000i.py'
+# As cosine_400i.py, 1200 iterations with 50 of warm-up.
+_base_ = 'cosine_400i.py'
 train_cfg = dict(max_iters=1200, val_interval=600)
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),

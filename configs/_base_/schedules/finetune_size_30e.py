@@ -1,6 +1,15 @@
 # 30 epochs of fine-tuning at a higher resolution, as in DeiT: a warm-up from 1e-6, then a small constant learning rate.
-_base_ = 'no_decay.py'
-optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=5e-6, betas=(0.9, 0.999), weight_decay=1e-8))
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=5e-6, betas=(0.9, 0.999), weight_decay=1e-8),
+    paramwise_cfg=dict(
+        flat_decay_mult=0.0,
+        custom_keys={
+            'pos_embed': dict(decay_mult=0.0),
+            'cls_token': dict(decay_mult=0.0),
+        },
+    ),
+)
 train_cfg = dict(by_epoch=True, max_epochs=30, val_interval=5)
 val_cfg = dict()
 test_cfg = dict()

@@ -1,6 +1,15 @@
 # 100 epochs of AdamW with 10 of warm-up and a cosine schedule, as in the code of Locality Self-Attention.
-_base_ = 'no_decay.py'
-optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05))
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05),
+    paramwise_cfg=dict(
+        flat_decay_mult=0.0,
+        custom_keys={
+            'pos_embed': dict(decay_mult=0.0),
+            'cls_token': dict(decay_mult=0.0),
+        },
+    ),
+)
 train_cfg = dict(by_epoch=True, max_epochs=100, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()

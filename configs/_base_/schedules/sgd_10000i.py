@@ -1,6 +1,5 @@
 # 10000 iterations of SGD as in ViT's fine-tuning: 500 of warm-up, a cosine schedule, no weight decay, gradient
 # clipping. The learning rate is one of ViT's grid: 0.001, 0.003, 0.01 and 0.03.
-_base_ = 'no_decay.py'
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.0),

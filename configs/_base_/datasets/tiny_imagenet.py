@@ -1,0 +1,25 @@
+# Tiny-ImageNet at its own 64 x 64, a folder for each class in `train` and in `val`.
+_base_ = 'cifar100_32.py'
+mean, std = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+data_preprocessor = dict(num_classes=200, mean=mean, std=std, to_rgb=True)
+
+augmentation = [dict(type='LoadImageFromFile'), *_base_.augmentation]
+augmentation[2].crop_size = 64
+augmentation[4].fill_color = mean[::-1]
+train_dataloader = dict(
+    dataset=dict(
+        _delete_=True,
+        type='CustomDataset',
+        data_root='data/tiny-imagenet',
+        data_prefix='train',
+        pipeline=augmentation,
+    )
+)
+val_dataloader = dict(
+    dataset=dict(
+        train_dataloader['dataset'],
+        data_prefix='val',
+        pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')],
+    )
+)
+test_dataloader = val_dataloader

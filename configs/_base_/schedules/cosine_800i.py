@@ -1,7 +1,0 @@
-# 50 iterations of warm-up, then a cosine schedule.
-_base_ = 'cosine_1000i.py'
-train_cfg = dict(max_iters=800, val_interval=400)
-param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
-    dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=False, begin=50, end=800),
-]
