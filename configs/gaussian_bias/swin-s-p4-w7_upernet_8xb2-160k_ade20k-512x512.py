@@ -4,12 +4,8 @@
 _base_ = '../_base_/ade20k_160k.py'
 model = dict(
     backbone=dict(
-        _delete_=True,
         type='vitplug.SwinTransformer',
-        arch='small',
-        drop_path_rate=0.3,
-        out_indices=(0, 1, 2, 3),
-        pad_small_map=True,
+        depths=[2, 2, 18, 2],
         init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/swin_small_patch4_window7_224.pth'),
     ),
 )

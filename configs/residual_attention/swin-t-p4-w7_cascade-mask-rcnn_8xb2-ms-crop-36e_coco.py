@@ -8,12 +8,7 @@ norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(
     type='CascadeRCNN',
     backbone=dict(
-        _delete_=True,
         type='vitplug.SwinTransformer',
-        arch='tiny',
-        drop_path_rate=0.2,
-        out_indices=(0, 1, 2, 3),
-        pad_small_map=True,
         init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/swin_tiny_patch4_window7_224.pth'),
     ),
     rpn_head=dict(loss_bbox=dict(type='SmoothL1Loss', beta=1.0 / 9.0)),
