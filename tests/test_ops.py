@@ -227,6 +227,11 @@ def test_deformable_attention():
 # --- in place of mmcv's ---
 
 
+def test_reports_of_the_environment_say_who_runs_the_ops():
+    """mmcv's `collect_env` calls them."""
+    assert 'torchvision' in ops.get_compiler_version() and 'torchvision' in ops.get_compiling_cuda_version()
+
+
 def test_other_ops_name_what_they_need():
     with pytest.raises(
         NotImplementedError, match=r"^deform_conv_forward needs mmcv's compiled ops.*OPS=compiled, or pip"

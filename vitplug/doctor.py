@@ -84,21 +84,6 @@ def imports() -> list[Check]:
 # --- packages that must fit each other ---
 
 
-def numpy_beside_torch() -> str:
-    """Passes an array to torch and back.
-
-    Raises:
-        RuntimeError or ValueError: If it fails, because torch was built for another numpy.
-    """
-    import numpy as np
-    import torch
-
-    array = torch.from_numpy(np.arange(3.0)).add(1).numpy()
-    if array.tolist() != [1, 2, 3]:
-        raise ValueError(f'[0, 1, 2] + 1 gives {array.tolist()}')
-    return f'numpy {np.__version__}'
-
-
 def torchvision_beside_torch() -> str:
     """Runs an operator of torchvision.
 
@@ -166,7 +151,6 @@ def folders_of_configs() -> str:
 
 PACKAGES = (
     Check('vitplug', '', lambda: str(Path(__file__).parent)),
-    Check('numpy beside torch', "pip install --force-reinstall 'numpy<2'", numpy_beside_torch),
     Check('torchvision beside torch', stacks.fit_torchvision(), torchvision_beside_torch),
     Check("mmcv's ops", stacks.build_ops(), mmcv_ops_work),
     Check('distributions', '', one_distribution_each),

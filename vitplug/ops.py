@@ -18,6 +18,8 @@ from torch.nn.functional import one_hot
 from vitplug.stacks import build_ops
 
 __all__ = [
+    'get_compiler_version',
+    'get_compiling_cuda_version',
     'ms_deform_attn_backward',
     'ms_deform_attn_forward',
     'nms',
@@ -51,6 +53,14 @@ def _say_once() -> None:
     from mmengine.logging import print_log
 
     print_log('mmcv came without compiled ops: vitplug runs NMS, RoIAlign and the like by torchvision', 'current')
+
+
+def get_compiler_version() -> str:
+    """For reports of the environment, such as mmdet's `collect_env`."""
+    return 'none: ops of vitplug and torchvision'
+
+
+get_compiling_cuda_version = get_compiler_version
 
 
 # --- suppression of boxes ---
