@@ -110,8 +110,7 @@ ROWS = rows({
         'plug that names a function of another module':
             (r"plugs\.0\.type = 'os\.mkdir'", plugs("dict(type='os.mkdir', path='harm')")),
         "Swin with mmdet's arguments":
-            (r"has no argument \['embed_dims', 'depths', .*arch=dict\(embed_dims=96, depths=\[2, 2\], "
-             r"num_heads=\[3, 6\]\)",
+            (r'strides=\(4, 2, 2, 2\): expected patch_size=4, then one for each further stage of depths=\[2, 2\]',
              host("type='vitplug.SwinTransformer', embed_dims=96, depths=[2, 2], num_heads=[3, 6], mlp_ratio=4")),
         'Swin V2 with windows for another number of stages':
             (r'window_size=\[4\]: expected one integer, or a list of 2, one for each stage',

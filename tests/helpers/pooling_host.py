@@ -104,7 +104,7 @@ class PoolingHost(PluggedBackbone):
     out_indices = (0, 1, 2)
 
     def __init__(self, plugs=(), img_size=(32, 40), has_cls=False, sockets=()):
-        super().__init__(None, {})
+        super().__init__(None)
         sockets = dict(sockets)
         self.prefix_names = ('cls_token',) * has_cls
         patches = dict(in_channels=3, embed_dims=SPECS[0].dims, kernel_size=4, stride=4)

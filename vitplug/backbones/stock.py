@@ -84,6 +84,8 @@ def takes(words: Words) -> Callable[[Callable[..., None]], Callable[..., None]]:
             init(self, **words.translated(given), **own_settings)
             self.leaves_out = words.leaves_out
 
+        #: For checks of configs.
+        build.arguments_of_others = tuple(words.defaults)
         return build
 
     return decorate

@@ -109,6 +109,7 @@ def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
     classes = (registered(one, part['type'], scope) for one in REGISTRIES if scope in one.children)
     kind = next((one for one in classes if one is not None), None)
     names = [*inspect.signature(kind.__init__).parameters, *defaults_of(kind)] if inspect.isclass(kind) else []
+    names += getattr(kind.__init__, 'arguments_of_others', ())
     return [name for name in names if name not in _GIVEN_BY_MMENGINE]
 
 
