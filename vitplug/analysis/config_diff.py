@@ -206,7 +206,16 @@ def _counts(before: Mapping, after: Mapping) -> dict[str, tuple[str, str, str]]:
 
 def _with_totals(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[str, str, str]]:
     totals = ({'total': sum(counts.values())} for counts in (before, after))
-    return _counts(before, after) | _counts(*totals)
+    return _counts(_as_coarse(before, after), _as_coarse(after, before)) | _counts(*totals)
+
+
+def _as_coarse(counts: Mapping[str, int], others: Mapping[str, int]) -> Counter[str]:
+    """The counts of parts, a host's as one beside a library's backbone, which is one part; those of plugs stay."""
+    merged: Counter[str] = Counter()
+    for part, count in counts.items():
+        whole = part.partition('.')[0]
+        merged[whole if whole in others and '.plugs.' not in part else part] += count
+    return merged
 
 
 def _as_written(value: Any) -> str:

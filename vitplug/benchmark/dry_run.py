@@ -6,15 +6,18 @@ import re
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
 from vitplug.analysis.costs import silence_logs
@@ -30,6 +33,7 @@ from vitplug.errors.one_line import SETTINGS, fail, one_line_errors
 from vitplug.errors.traceback_part import failing_part
 from vitplug.errors.unknown_types import explained_types
 from vitplug.files.named import is_remote
+from vitplug.plugs.checks import check_integer
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.checks.environment import check_amp
 from vitplug.runs.checks.settings import check_optimizer
@@ -37,7 +41,7 @@ from vitplug.runs.saving.checkpoint_checks import model_weights
 from vitplug.runs.training_commands import choose_readers
 from vitplug.tasks import TASKS, check_scope
 
-from .tasks import build, first_batch
+from .tasks import first_batch
 
 STEPS = 2
 SHOWN_GROUPS = 12
@@ -49,27 +53,38 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS):
         cfg = read_config(args.config, args.cfg_options)
-        for title, line in dry_run(cfg, args.shape):
+        for title, line in dry_run(cfg, args.shape, args.batch_size):
             print(f'{title:{WIDTH}}{printable(line)}', flush=True)
 
 
-def dry_run(cfg: Config, shape: Sequence[int] | None = None) -> Iterator[tuple[str, str]]:
+def dry_run(
+    cfg: Config, shape: Sequence[int] | None = None, batch_size: int | None = None
+) -> Iterator[tuple[str, str]]:
     """Builds the model of a config, trains it for two steps on one batch and yields titles and lines about it.
 
     Args:
         cfg: The config; changed in place.
         shape: Height and width of made images; None for those of the config.
+        batch_size: Images of the batch; None for the config's.
 
     Raises:
         ValueError, OSError or ImportError: if settings, data or weights cannot be used.
     """
     _check(cfg)
+    if batch_size is not None:
+        check_integer('--batch-size', batch_size, least=1)
+        cfg.train_dataloader.batch_size = batch_size
     init_default_scope(cfg.default_scope)
     starts = list(leave_out_missing_weights(cfg))
     cfg.model = model_settings(cfg)
     hide_parameter_lists(MMLogger.get_current_instance())
     with explained_types(cfg):
-        model = build(cfg, get_device())
+        torch.manual_seed(0)
+        model = MODELS.build(cfg.model)
+        with told_of_weights(model) as loaded:
+            model.init_weights()
+        starts += loaded.values()
+        model.to(get_device()).train()
         with silence_logs():  # a line for each parameter
             wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     if cfg.get('load_from'):
@@ -114,9 +129,7 @@ def leave_out_missing_weights(cfg: Config) -> Iterator[str]:
         if is_remote(path):
             owner[key] = None
             yield f'{setting}: {path} is an address, and not fetched: random weights here'
-        elif Path(path).is_file():
-            yield f'{setting}: {path}'
-        else:
+        elif not Path(path).is_file():
             owner[key] = None
             yield f'{setting}: {path} is NOT there: random weights here; a training stops'
 
@@ -125,14 +138,44 @@ def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
     """The checkpoints in a config: their place, the dict and its key to remove them by, and the path."""
     for key, child in node.items() if isinstance(node, dict) else ():
         here = f'{place}{key}'
-        if key in ('load_from', 'pretrained') and isinstance(child, str):
+        # A name `pretrained` beside the model is a helper of the config.
+        if key == ('pretrained' if place else 'load_from') and isinstance(child, str):
             yield here, node, key, child
         elif key == 'init_cfg':
             for start in as_list(child):
                 if isinstance(start, dict) and isinstance(start.get('checkpoint'), str):
                     yield f'{here}.checkpoint', node, key, start['checkpoint']
-        elif not place or place.startswith('model'):
+        elif place or key == 'model':
             yield from _checkpoints(child, f'{here}.')
+
+
+@contextmanager
+def told_of_weights(model: nn.Module) -> Iterator[dict[str, str]]:
+    """A line for each part of a model that loads a checkpoint when its weights are initialised: how many tensors.
+
+    Yields:
+        The lines, which come with the loading, by the parts' names.
+    """
+    lines: dict[str, str] = {}
+    with ExitStack() as hooks:
+        for name, part in model.named_modules():
+            for start in as_list(getattr(part, 'init_cfg', None)):
+                if isinstance(start, Mapping) and start.get('checkpoint'):
+                    setting = '.'.join(filter(None, ('model', name, 'init_cfg.checkpoint')))
+                    tell = partial(_tell, lines, f'{setting}: {start["checkpoint"]}')
+                    hooks.callback(part.register_load_state_dict_post_hook(tell).remove)
+        yield lines
+
+
+def _tell(lines: dict[str, str], source: str, part: nn.Module, keys: NamedTuple) -> None:
+    missing, unused = keys
+    number = len(part.state_dict())
+    lines[source] = _counted(source, number - len(missing), number, missing, unused)
+
+
+def _counted(source: str, loaded: int, number: int, anew: Collection[str], unused: Collection[str]) -> str:
+    lines = [f'{what}: {grouped(names)}' for what, names in (('start anew', anew), ('unused', unused)) if names]
+    return '; '.join([f'{source} gives {loaded} of {number} tensors', *lines])
 
 
 def load(model: nn.Module, path: str) -> str:
@@ -143,8 +186,7 @@ def load(model: nn.Module, path: str) -> str:
     fitting = {name: value for name, value in given.items() if name in state and value.shape == state[name].shape}
     model.load_state_dict(fitting, strict=False)
     anew, unused = state.keys() - fitting.keys(), given.keys() - fitting.keys()
-    lines = [f'{what}: {grouped(names)}' for what, names in (('start anew', anew), ('unused', unused)) if names]
-    return '; '.join([f'load_from gives {len(fitting)} of {len(state)} tensors', *lines])
+    return _counted(f'load_from: {path}', len(fitting), len(state), anew, unused)
 
 
 # --- data ---
@@ -230,5 +272,6 @@ def _parser() -> argparse.ArgumentParser:
         'data of its batch and image size. Prints memory, time, what is loaded, what does not learn; writes nothing.',
     )
     add_shape(parser, 'that of the data, or of the config')
+    parser.add_argument('--batch-size', type=int, metavar='N', help="images of the batch (default: the config's)")
     add_options(parser)
     return parser

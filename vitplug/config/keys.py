@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -14,7 +15,7 @@ from mmengine.runner import Runner
 from mmengine.runner.utils import set_random_seed
 from mmengine.utils.dl_utils import set_multi_processing
 
-from vitplug.commands import call
+from vitplug.registry import PLUGS
 from vitplug.spelling import hint
 
 from .parts import defaults_of, registered
@@ -43,6 +44,8 @@ SCHEMAS = {
 }
 # Arguments that no config gives.
 _GIVEN_BY_MMENGINE = ('self', 'args', 'kwargs', 'params')
+# The place of a plug.
+PLUG = re.compile(r'\.plugs\.\d+$')
 # A name so close to another one is a slip of it.
 CLOSE = 0.8
 
@@ -95,7 +98,11 @@ def _accepted(node, cfg: Config, place: str) -> Collection[str] | None:
         return READ
     if place in SCHEMAS and 'type' not in node:
         return SCHEMAS[place]
-    return settings_of_class(node, cfg.get('default_scope')) if 'type' in node else None
+    if 'type' not in node:
+        return None
+    if PLUG.search(place):
+        return arguments_of(registered(PLUGS, node['type'], PLUGS.scope))
+    return settings_of_class(node, cfg.get('default_scope'))
 
 
 def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
@@ -108,23 +115,14 @@ def settings_of_class(part: Mapping, scope: str | None) -> list[str]:
             import_module(f'{scope}.registry')
     classes = (registered(one, part['type'], scope) for one in REGISTRIES if scope in one.children)
     kind = next((one for one in classes if one is not None), None)
+    return arguments_of(kind)
+
+
+def arguments_of(kind) -> list[str]:
+    """The arguments that a class takes from a config; none where it is no class."""
     names = [*inspect.signature(kind.__init__).parameters, *defaults_of(kind)] if inspect.isclass(kind) else []
     names += getattr(kind.__init__, 'arguments_of_others', ())
     return [name for name in names if name not in _GIVEN_BY_MMENGINE]
-
-
-def check_takes_plugs(backbone: Mapping, cfg: Config) -> None:
-    """Checks that a backbone takes plugs; a class that is not found has an error of its own when it is built.
-
-    Raises:
-        ValueError: names the config, the backbone and what to do.
-    """
-    settings = settings_of_class(backbone, cfg.get('default_scope'))
-    if settings and 'plugs' not in settings:
-        raise ValueError(
-            f'{cfg.filename}: its backbone {backbone.get("type")!r} takes no plugs: choose one of vitplug, such as '
-            f"type='vitplug.VisionTransformer' (`{call('new')}` converts stock configs)"
-        )
 
 
 # --- config files ---

@@ -12,7 +12,8 @@ from vitplug.files.readers import check_yaml_growth
 from vitplug.plugs.text import listed_plugs
 
 from .checks import check_depth, check_parts, check_places_of_plugs, check_types
-from .keys import check_key, check_names, check_schemas, check_takes_plugs
+from .hosts import check_takes_plugs, take_plugs
+from .keys import check_key, check_names, check_schemas
 from .paths import config_file, find_by_name
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
@@ -51,26 +52,36 @@ def read_config(path: str, options: dict | None = None) -> Config:
         raise ValueError(f'{path} is no config ({type(error).__name__}): {reason}') from error
     _drop_scope(cfg._cfg_dict)
     _list_plugs(cfg._cfg_dict.get('model'), 'model')
-    options = {key: _options_plugs(key, value) if names_plugs(key) else value for key, value in (options or {}).items()}
     if '::' not in name:
         check_names(path)
-    for key in options:
-        check_key(cfg, key, '--cfg-options ')
     hooks = set(cfg.get('default_hooks') or ())
-    try:
-        cfg.merge_from_dict(options)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f'--cfg-options does not fit {path}: {error}') from error
+    _merge_options(cfg, options or {})
     check_depth(cfg._cfg_dict)
     check_parts(cfg)
     check_schemas(cfg)
     _switch_off_hooks(cfg, hooks)
     check_types(cfg._cfg_dict)
     check_places_of_plugs(cfg.get('model'), 'model')
-    backbone = (cfg.get('model') or {}).get('backbone')
-    if isinstance(backbone, Mapping) and backbone.get('plugs'):
-        check_takes_plugs(backbone, cfg)
+    check_takes_plugs(cfg)
     return cfg
+
+
+def _merge_options(cfg: Config, options: Mapping) -> None:
+    """Merges settings of the command line: plugs, which a stock backbone then takes, before arguments of plugs.
+
+    Raises:
+        ValueError: if nothing reads a setting, or it does not fit the config.
+    """
+    plugs = {key: _options_plugs(key, value) for key, value in options.items() if names_plugs(key)}
+    if PLUGS_KEY in plugs:
+        take_plugs(cfg)
+    for settings in (plugs, {key: value for key, value in options.items() if key not in plugs}):
+        for key in settings:
+            check_key(cfg, key, '--cfg-options ')
+        try:
+            cfg.merge_from_dict(settings)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f'--cfg-options does not fit {cfg.filename}: {error}') from error
 
 
 def _first_cause(error: BaseException) -> BaseException:

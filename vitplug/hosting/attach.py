@@ -73,7 +73,10 @@ def _build_plug(cfg: Mapping, find: Callable[[str], type | None], known: Callabl
     plug_class = name if isinstance(name, type) else find(str(name))
     if not inspect.isclass(plug_class) or not issubclass(plug_class, Plug):
         near = hint(str(name), known())
-        raise ValueError(f'plugs: type={name!r} is no plug; choose from {sorted(known())}{near}')
+        raise ValueError(
+            f'plugs: type={name!r} is no plug; choose from {sorted(known())}{near}; one of your own is found by its '
+            'path, such as my_plugs.MixedHeads'
+        )
     allowed = list(inspect.signature(plug_class).parameters)
     unknown = sorted(set(settings) - set(allowed))
     if unknown:

@@ -47,7 +47,8 @@ def parse_plugs(text: str, name: str = 'plugs') -> list[dict]:
 
     Args:
         text: ``none``, or plugs joined by ``+``: a short name such as ``gab``, or a registered type, with arguments in
-            brackets as Python has them, such as ``residual(alpha=0.25, layers='upper')``. A comma joins as well.
+            brackets as Python has them, such as ``residual(alpha=0.25, layers='upper')``. A plug of one's own is its path,
+            such as ``my_plugs.MixedHeads``. A comma joins as well.
         name: What messages call the argument.
 
     Raises:
@@ -99,12 +100,12 @@ def _joined(node: ast.expr) -> Iterator[ast.expr]:
 
 def _plug(node: ast.expr, text: str) -> dict:
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    if not isinstance(call.func, ast.Name) or call.args or not all(keyword.arg for keyword in call.keywords):
+    if not _is_name(call.func) or call.args or not all(keyword.arg for keyword in call.keywords):
         raise ValueError(
             f'{ast.unparse(node)!r} in {text} is no plug: expected a name such as gab, or a name with arguments such '
             'as residual(alpha=0.25)'
         )
-    settings: dict = dict(type=_type(call.func.id, text))
+    settings: dict = dict(type=_type(ast.unparse(call.func), text))
     for keyword in call.keywords:
         if keyword.arg == 'type':
             raise ValueError(
@@ -114,6 +115,11 @@ def _plug(node: ast.expr, text: str) -> dict:
             raise ValueError(f'{keyword.arg} occurs twice in {ast.unparse(call)!r} of {text}: give it once')
         settings[keyword.arg] = _value(keyword, text)
     return settings
+
+
+def _is_name(node: ast.expr) -> bool:
+    """True for a name, and for the path of a class such as ``my_plugs.MixedHeads``."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
 
 
 def _value(keyword: ast.keyword, text: str) -> Any:
@@ -126,7 +132,7 @@ def _value(keyword: ast.keyword, text: str) -> Any:
 
 
 def _type(name: str, text: str) -> str:
-    """The registered type of a short name; names with capitals are left to the registry."""
+    """The registered type of a short name; names with capitals and paths are left to the registry."""
     short = {known.replace('-', '_'): kind for known, kind in SHORT_NAMES.items()}
     if name in short:
         return short[name]

@@ -10,13 +10,15 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
 from vitplug.commands import call, command_parser
-from vitplug.config.parts import pipeline_of
+from vitplug.config.hosts import host_type
+from vitplug.config.parts import as_list, pipeline_of
 from vitplug.config.paths import configs_folder
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, comment, printable, text
 from vitplug.errors.one_line import SETTINGS, one_line_errors
 from vitplug.files.named import check_printable, check_weights
 from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
+from vitplug.registry import PLUGS
 from vitplug.tasks import TASKS, Task, check_scope
 from vitplug.tasks.experiments.own_data import OwnData, Split
 
@@ -41,21 +43,19 @@ def plugged_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None) ->
         weights: A checkpoint, `FROM_SCRATCH`, or None for the base's.
 
     Raises:
-        ValueError: if the backbone takes no plugs.
+        ValueError: if the backbone takes no plugs, and has no host that does.
     """
-    backbone = cfg.model.get('backbone') or {}
-    scope, _, kind = str(backbone.get('type')).rpartition('.')
-    if scope == 'vitplug':
-        return dict(backbone=dict(**_start(weights, backbone), plugs=plugs))
-    library = scope or cfg.default_scope
-    if library not in TASKS or kind not in TASKS[library].hosts:
-        raise ValueError(
-            f'--base: its backbone {backbone.get("type")!r} takes no plugs: choose a config with a ViT or Swin of '
-            'mmpretrain, mmdet, mmseg or vitplug'
-        )
-    start = _start(weights, backbone)
-    changes = dict(backbone=dict(type=f'vitplug.{kind}', **start, plugs=plugs))
+    host = host_type(cfg)
+    start = _start(weights, cfg.model.backbone)
+    changes = dict(backbone=dict(type=host, **start, plugs=plugs))
     return dict(pretrained=None, **changes) if start and cfg.model.get('pretrained') else changes
+
+
+def own_modules(cfg: Config, plugs: Sequence[Mapping]) -> dict:
+    """The `custom_imports` of a config whose plugs are named by paths such as ``my_plugs.MixedHeads``."""
+    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope}
+    before = as_list((cfg.get('custom_imports') or {}).get('imports'))
+    return dict(custom_imports=dict(imports=[*before, *sorted(modules - {*before})])) if modules else {}
 
 
 def _start(weights: str | None, backbone: Mapping) -> dict:
@@ -226,6 +226,7 @@ def experiment(args: argparse.Namespace) -> tuple[str, Schedule]:
     base = base_line(args.base, args.out)
     variables = dict(
         _base_=[base, 'vitplug::_base_/hooks.py'] if needs_hooks else base,
+        **own_modules(cfg, plugs),
         data_root=f'{args.data.as_posix()}/',
         classes=data.classes,
         num_classes=Code('len(classes)'),

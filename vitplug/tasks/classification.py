@@ -41,7 +41,6 @@ class Classification(Task):
     }
     annotation_files = dict(CustomDataset=LABEL_LIST, ImageNet=LABEL_LIST)
     experiment = Experiment('CustomDataset', without_names(read_classification), _accuracy)
-    hosts = ('VisionTransformer', 'SwinTransformer', 'SwinTransformerV2', 'MlpMixer')
     target = ClassLogit
     parts = dict(scores=SCORES, backbone=BACKBONE)
 

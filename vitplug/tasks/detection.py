@@ -113,7 +113,6 @@ class Detection(Task):
         trained=dict(filter_cfg=dict(filter_empty_gt=True)),
         tested=dict(test_mode=True),
     )
-    hosts = ('SwinTransformer',)
     target = BoxScore
     parts = dict(features=FEATURES, backbone=BACKBONE, objects=OBJECTS)
 

@@ -54,7 +54,6 @@ class Segmentation(Task):
         _label_maps,
         tested=dict(test_mode=True),
     )
-    hosts = ('SwinTransformer', 'VisionTransformer')
     target = PixelClass
     parts = dict(logits=LOGITS, argmax=ARGMAX, backbone=BACKBONE)
 

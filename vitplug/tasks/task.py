@@ -1,7 +1,7 @@
 """The description of a task: everything in which mmpretrain, mmseg and mmdet differ for vitplug."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,6 @@ class Task(ABC):
         labels: Annotations of a sample, by the names that the library gives them.
         annotation_files: Annotation files that can be looked through, by the type of the data set.
         experiment: Settings of experiments on one's own data.
-        hosts: The library's backbones that vitplug has a host of the same name for, which takes their arguments.
         target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
         parts: Parts of a model that an exported file can hold, by name; the first is the usual one.
     """
@@ -90,7 +89,6 @@ class Task(ABC):
     labels: Mapping[str, Label]
     annotation_files: Mapping[str, AnnotationFile] = {}
     experiment: Experiment
-    hosts: Collection[str] = ()
     target: Callable[..., Target]
     parts: Mapping[str, Part]
 

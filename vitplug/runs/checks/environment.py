@@ -37,8 +37,11 @@ def check_launcher(launcher: str) -> None:
     """Checks that the launcher that was asked for has started this process.
 
     Raises:
-        ValueError: names the variables it should have set.
+        ValueError: names the variables it should have set, or the option that torchrun's processes need.
     """
+    started = os.environ.get('WORLD_SIZE', '1')
+    if launcher == 'none' and 'TORCHELASTIC_RUN_ID' in os.environ and started != '1':
+        raise ValueError(f'torchrun has started {started} processes, but --launcher is none: add --launcher pytorch')
     missing = [name for name in LAUNCHER_VARIABLES.get(launcher, ()) if name not in os.environ]
     if missing:
         raise ValueError(
