@@ -6,6 +6,7 @@ from cases import HOSTS, CarryProbe, swin, vit
 
 from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, PlugSet, register  # noqa: F401
+from vitplug.plugs.plug_set import CHANGES
 from vitplug.registry import PLUGS
 
 BAD_PLUGS = {
@@ -87,8 +88,8 @@ def summary(*plugs):
 
 def test_summary_says_which_where_and_whether_fused():
     assert summary(ContextBroadcast(position='msa', layers=[0, 1, 3]), CarryProbe(layers='upper')) == (
-        "plugs: ContextBroadcast(position='msa') on blocks 0-1, 3; "
-        'CarryProbe() on blocks 2-3; attention: fused but on blocks 2-3 (probe changes scores or maps)'
+        "plugs: ContextBroadcast(position='msa') on blocks 0-1, 3 (changes pretrained outputs from the start); "
+        'CarryProbe() on blocks 2-3 (changes pretrained outputs from the start); attention: fused but on blocks 2-3 (probe changes scores or maps)'
     )
     assert summary() == 'plugs: none; attention: fused'
 
@@ -96,6 +97,27 @@ def test_summary_says_which_where_and_whether_fused():
 @pytest.mark.parametrize('plug', PLUGS.module_dict.values(), ids=lambda plug: plug.__name__)
 def test_summary_has_no_defaults(plug):
     assert plug().describe() == f'{plug.__name__}()'
+
+
+STARTS = [
+    *(f"{name}(start='{start}')" for name in ('gate', 'peg') for start in ('identity', 'paper')),
+    *("value-residual(start='identity', learnable=True)", 'cb(scaled=True)', 'cb(scaled=True, scale_init_value=1.0)'),
+    *("refiner(init='default')", 'refiner(reduction=False)', 'refiner(expansion=0)', "refiner(constraint='rowcol')"),
+    *('residual(alpha=1)', 'residual(alpha=0)', 'broad(gamma=0)'),
+]
+
+
+@pytest.mark.parametrize('plugs', [*PLUGS.module_dict, *STARTS])
+def test_summary_says_which_plugs_change_outputs_at_their_start(plugs):
+    torch.manual_seed(0)
+    settings = dict(arch=dict(embed_dims=32, num_layers=4, num_heads=4, feedforward_channels=64), img_size=32)
+    plain, plugged = vit(**settings).eval(), vit(**settings, plugs=plugs).eval()
+    for parameter in plain.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    plugged.load_state_dict(plain.state_dict(), strict=False)
+    images = torch.randn(2, 3, 32, 32)
+    is_same = torch.allclose(plugged(images)[0], plain(images)[0], atol=1e-4)
+    assert is_same is (CHANGES not in plugged.plug_summary)
 
 
 @pytest.mark.parametrize('host', [vit, swin])

@@ -217,8 +217,8 @@ def test_three_of_one_type_and_exclusive_sockets():
 def test_summary_names_both():
     summary = vit(plugs=[REPEATED['gab'][1], REPEATED['gab'][0], *REPEATED['refiner']]).plug_summary
     assert summary == (
-        'plugs: GaussianAttentionBias(sigma=2.0) on blocks 0-1; '
-        'GaussianAttentionBias(sigma=3.0, per_head=True) on blocks 2-3; '
+        'plugs: GaussianAttentionBias(sigma=2.0) on blocks 0-1 (changes pretrained outputs from the start); '
+        'GaussianAttentionBias(sigma=3.0, per_head=True) on blocks 2-3 (changes pretrained outputs from the start); '
         'Refiner(expansion=2) on blocks 0-1; Refiner(expansion=1, kernel_size=5) on blocks 2-3; '
         'attention: fused but on blocks 0-3 (refiner, refiner_2 has an exact fast form, maps where it does not pay)'
     )

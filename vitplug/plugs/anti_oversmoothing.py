@@ -38,6 +38,7 @@ class AttentionScale(Plug):
 
     name = 'attention_scale'
     short_name = 'attn-scale'
+    identity_start = True
     watched = {'attention_scale': 'w'}
 
     def __init__(self, counts_masked: bool = False, layers: str | Sequence[int] = 'all'):
@@ -88,6 +89,7 @@ class FeatureScale(Plug):
 
     name = 'feature_scale'
     short_name = 'feat-scale'
+    identity_start = True
     watched = {'of_mean': 'l1', 'of_rest': 'l2'}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:

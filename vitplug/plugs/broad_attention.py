@@ -71,6 +71,7 @@ class BroadAttention(Plug):
     ):
         super().__init__(layers)
         self.gamma = check_number('gamma', gamma)
+        self.identity_start = not gamma
         self.use_qk = check_flag('use_qk', use_qk)
         self.use_v = check_flag('use_v', use_v)
         self.scale = check_choice('scale', scale, ('embed', 'head', 'concat'))

@@ -34,6 +34,7 @@ class ConditionalPosition(Plug):
         super().__init__(layers)
         self.kernel_size = check_integer('kernel_size', kernel_size, least=1, most=999)
         self.start = check_choice('start', start, ('identity', 'paper'))
+        self.identity_start = start == 'identity'
         if kernel_size % 2 == 0:
             raise ValueError(f'kernel_size={kernel_size}: expected an odd integer')
 

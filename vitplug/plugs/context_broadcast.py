@@ -67,6 +67,7 @@ class ContextBroadcast(Plug):
         self.mode = check_choice('mode', mode, tuple(BROADCASTS))
         self.scaled = check_flag('scaled', scaled)
         self.scale_init_value = check_number('scale_init_value', scale_init_value)
+        self.identity_start = scaled and not scale_init_value
         self.position, self.positions = position, check_positions(position)
         self.cls_fallback = check_choice('cls_fallback', cls_fallback, (None, 'mean'))
         if scaled and mode != 'mean':

@@ -33,6 +33,7 @@ class GatedAttention(Plug):
         super().__init__(layers)
         self.granularity = check_choice('granularity', granularity, ('element', 'head'))
         self.start = check_choice('start', start, ('paper', 'identity'))
+        self.identity_start = start == 'identity'
 
     def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The gates where ``X W_g`` is 0, as it is on average for normalised tokens."""

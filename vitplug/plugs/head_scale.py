@@ -20,6 +20,7 @@ class HeadScale(Plug):
     """
 
     name = 'head_scale'
+    identity_start = True
     watched = {'head_scale': 'g'}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:

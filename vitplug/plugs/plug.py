@@ -135,6 +135,8 @@ class Plug:
     num_prefix = 0
     #: Whether these stay in the host's output of all tokens (``out_type='raw'``); no other output has them.
     keeps_prefix = False
+    #: Whether a host's outputs are at first what they are without the plug. The summary names plugs that change them.
+    identity_start = False
 
     def __init__(self, layers: str | Sequence[int] = 'all'):
         is_indices = isinstance(layers, Sequence) and not isinstance(layers, str)

@@ -31,6 +31,8 @@ from .sockets import (
 )
 
 # Module of the functions with which an `init_cfg` goes over all layers.
+# Of a plug in the summary.
+CHANGES = ' (changes pretrained outputs from the start)'
 INITIALISERS = 'mmengine.model.weight_init'
 
 
@@ -338,8 +340,12 @@ class PlugSet:
         return network, layers
 
     def summarize(self, layers: Sequence[LayerPlugs]) -> str:
-        """One line: which plugs, on which blocks, and whether attention stays fused at the configured size."""
-        parts = [f'{plug.describe()} on blocks {_ranges(indices)}' for plug, indices in self.indices.items()]
+        """One line: which plugs, on which blocks, which of them change the outputs of pretrained weights before any
+        training, and whether attention stays fused at the configured size."""
+        parts = [
+            f'{plug.describe()} on blocks {_ranges(indices)}{"" if plug.identity_start else CHANGES}'
+            for plug, indices in self.indices.items()
+        ]
         plugs = '; '.join(parts) or 'none'
         if not any('attention' in plan.shape.branches for plan in self.plans):
             return f'plugs: {plugs}; no attention'

@@ -22,6 +22,7 @@ class TalkingHeads(Plug):
     """
 
     name = 'talking_heads'
+    identity_start = True
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         return {'logits': MixedLogits(plan.num_heads), 'map': MixedMaps(plan.num_heads)}

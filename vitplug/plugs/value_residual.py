@@ -35,6 +35,7 @@ class ValueResidual(Plug):
         super().__init__(layers)
         self.learnable = check_flag('learnable', learnable)
         self.start = check_choice('start', start, ('paper', 'identity'))
+        self.identity_start = start == 'identity'
         if start == 'identity' and not learnable:
             raise ValueError("start='identity' changes nothing without learnable=True; set it, or start='paper'")
 

@@ -86,6 +86,7 @@ class Refiner(Plug):
         self.mode = check_choice('mode', mode, ('linear', 'mbconv', 'none'))
         self.share = check_integer('share', share, least=0)
         self.init = check_choice('init', init, ('identity', 'default'))
+        self.identity_start = init == 'identity'
         self.rowcol_mode = check_choice('rowcol_mode', rowcol_mode, ('sum', 'sequential'))
         self.value_split = check_flag('value_split', value_split)
         self.rescale_by_tokens = check_choice('rescale_by_tokens', rescale_by_tokens, (None, True, False))

@@ -74,6 +74,7 @@ class ResidualAttention(Plug):
     ):
         super().__init__(layers)
         self.alpha = check_number('alpha', alpha, least=0.0, most=1.0)
+        self.identity_start = alpha == 1
         self.learnable = check_flag('learnable', learnable)
         self.per_layer = check_flag('per_layer', per_layer)
         self.constraint = check_choice('constraint', constraint, tuple(CONSTRAINTS))
