@@ -7,7 +7,7 @@ import pytest
 from cases import vit
 
 from vitplug.config.keys import READ, SCHEMAS, check_names
-from vitplug.config.reading import read_config
+from vitplug.config.reading import PLUGS_KEY, read_config
 from vitplug.runs.hooks import CheckpointHook
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
@@ -155,12 +155,41 @@ def test_empty_type_is_named(tmp_path):
         read_config(str(tmp_path / 'a.py'))
 
 
+STOCK = {
+    'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py': 'vitplug.SwinTransformer',
+    'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py': 'vitplug.SwinTransformer',
+    'mmseg::vit/vit_vit-b16_mln_upernet_8xb2-80k_ade20k-512x512.py': 'vitplug.VisionTransformer',
+}
+
+
+@pytest.mark.parametrize('base', STOCK)
+def test_plugs_on_the_command_line_make_a_stock_backbone_a_host(base):
+    stock = read_config(base).model.backbone
+    backbone = read_config(base, {PLUGS_KEY: 'gab', f'{PLUGS_KEY}.0.sigma': 3}).model.backbone
+    assert backbone.pop('type') == STOCK[base] and stock.pop('type') in STOCK[base]
+    assert backbone.pop('plugs') == [dict(type='GaussianAttentionBias', sigma=3)] and backbone == stock
+
+
+@pytest.mark.parametrize(
+    ('key', 'message'),
+    [
+        ('0.sigm', "no 'sigm' in model.backbone.plugs.0; did you mean 'sigma'"),
+        ('1.sigma', "no '1' in model.backbone.plugs; there are 0"),
+    ],
+)
+def test_slip_in_an_argument_of_a_plug(key, message):
+    with pytest.raises(ValueError, match=message):
+        read_config(str(BASE), {PLUGS_KEY: 'gab', f'{PLUGS_KEY}.{key}': 3})
+
+
 def test_plugs_of_a_backbone_that_takes_none(tmp_path):
     path = tmp_path / 'stock.py'
     base = "_base_ = 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py'"
     path.write_text(f"{base}\nmodel = dict(backbone=dict(plugs='gab'))\n")
-    with pytest.raises(ValueError, match=r"backbone 'SwinTransformer' takes no plugs: choose one of vitplug, such as"):
+    with pytest.raises(ValueError, match=r"'SwinTransformer' takes no plugs: write .*type='vitplug\.SwinTransformer'"):
         read_config(str(path))
+    with pytest.raises(ValueError, match=r"'ResNet' takes no plugs, and vitplug has no host for it: name .* LVT, .*or"):
+        read_config('mmpretrain::resnet/resnet50_8xb32_in1k.py', {PLUGS_KEY: 'gab'})
 
 
 def test_backbone_that_is_not_found_is_not_said_to_take_no_plugs(tmp_path):

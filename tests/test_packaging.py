@@ -83,6 +83,17 @@ def in_wheel(wheel: Path, code: str, cwd: Path) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def test_programs_of_others_find_configs_of_mmseg(wheel, tmp_path):
+    """Their own scripts import mmseg and mmengine alone; Python runs the `.pth` file of an installed package."""
+    (tmp_path / 'mine.py').write_text("_base_ = 'mmseg::vit/vit_vit-b16_mln_upernet_8xb2-80k_ade20k-512x512.py'")
+    code = (
+        f'{(wheel / "vitplug.pth").read_text()}'
+        'import json, mmseg\nfrom mmengine.config import Config\n'
+        "print(json.dumps(Config.fromfile('mine.py').model.backbone.type))"
+    )
+    assert in_wheel(wheel, code, tmp_path) == 'VisionTransformer'
+
+
 def test_configs_are_found_by_name(wheel, tmp_path):
     (tmp_path / 'mine.py').write_text(f"_base_ = '{NAME}'\nmodel = dict(backbone=dict(drop_path_rate=0.3))\n")
     code = (

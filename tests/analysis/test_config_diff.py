@@ -15,6 +15,7 @@ from vitplug.analysis.config_diff import (
     report_difference,
 )
 from vitplug.analysis.image_size import read_image_size
+from vitplug.config.reading import read_config
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 BASE = CONFIGS / 'digits/vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -46,6 +47,15 @@ def test_keys_are_those_of_cfg_options():
 def test_changes_are_found_both_ways():
     base, child = Config(dict(a=1, b=dict(c=2), same=0)), Config(dict(b=dict(c=3, d=4), same=0))
     assert changed_settings(base, child) == {'a': (1, ABSENT), 'b.c': (2, 3), 'b.d': (ABSENT, 4)}
+
+
+def test_stock_backbone_is_one_row_beside_a_host():
+    stock = 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py'
+    configs = read_config(stock), read_config(stock, {'model.backbone.plugs': 'gab'})
+    text = report_difference(*configs, shape=[224])
+    parameters, macs = (line.split() for line in text.splitlines() if line.startswith('backbone '))
+    assert parameters[1:] == ['27,519,354', '27,519,354', '+0'] and macs[3] == '+0'
+    assert line_of(text, 'backbone.plugs.gab ')[1:] == ['0', '24', '+24']
 
 
 def test_a_part_of_another_type_is_one_row():

@@ -343,7 +343,7 @@ ROWS = rows({
              r"mmseg, vitplug"),
         'experiment on a backbone without sockets':
             ('--base mmpretrain::resnet/resnet18_8xb32_in1k.py',
-             r"its backbone 'ResNet' takes no plugs: choose a config with a ViT or Swin"),
+             r"its backbone 'ResNet' takes no plugs, and vitplug has no host"),
         'experiment on a config of another task':
             ('--base mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py',
              r'is a config of mmdet; the task needs one of mmpretrain'),

@@ -16,7 +16,7 @@ CLASSIFICATION, SEGMENTATION, DETECTION = (
     next(DIGITS.glob(name))
     for name in ('vit-mini-p4-cb_1xb32-14e_*', '*-cb_upernet_1xb8-1200i_*', 'swin-*-cb_mask-rcnn_1xb8-400i_*')
 )
-SMALL = '--cfg-options train_dataloader.batch_size=2'
+SMALL = '--batch-size 2'
 
 
 def dry_run(command, folder, status=0):
@@ -62,7 +62,13 @@ def test_what_does_not_learn_is_named(data):
 def test_weights_that_are_loaded_are_said(data):
     bad_inputs.starting('good.pth')(data)
     start = 'model.backbone.init_cfg.checkpoint'
-    assert dry_run('child.py', data)['weights'] == f'{start}: good.pth'
+    counted = dry_run('child.py', data)['weights']
+    given, number = re.match(rf'{start}: good\.pth gives (\d+) of (\d+) tensors', counted).groups()
+    assert given == number and 'start anew' not in counted
+    assert 'start anew: layers.' in dry_run('child.py --plugs gab', data)['weights']
+    (data / 'base.py').write_text("_base_ = 'child.py'\npretrained = 'https://localhost/helper.pth'\n")
+    (data / 'grandchild.py').write_text("_base_ = 'base.py'\n")
+    assert dry_run('grandchild.py', data)['weights'] == counted
     lines = dry_run(f'child.py --cfg-options {start}=nowhere.pth', data)
     assert 'init_cfg.checkpoint: nowhere.pth is NOT there: random weights here' in lines['weights']
     lines = dry_run(f'child.py --cfg-options {start}=https://localhost/a.pth', data)
@@ -72,7 +78,7 @@ def test_weights_that_are_loaded_are_said(data):
     del checkpoint['state_dict'][name]
     torch.save(checkpoint, data / 'less.pth')
     lines = dry_run('tiny.py --cfg-options load_from=less.pth', data)
-    assert re.search(rf'load_from gives (\d+) of \d+ tensors; start anew: {name}$', lines['weights'])
+    assert re.search(rf'load_from: less\.pth gives (\d+) of \d+ tensors; start anew: {name}$', lines['weights'])
 
 
 @pytest.mark.parametrize(

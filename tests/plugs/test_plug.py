@@ -89,7 +89,8 @@ def summary(*plugs):
 def test_summary_says_which_where_and_whether_fused():
     assert summary(ContextBroadcast(position='msa', layers=[0, 1, 3]), CarryProbe(layers='upper')) == (
         "plugs: ContextBroadcast(position='msa') on blocks 0-1, 3 (changes pretrained outputs from the start); "
-        'CarryProbe() on blocks 2-3 (changes pretrained outputs from the start); attention: fused but on blocks 2-3 (probe changes scores or maps)'
+        'CarryProbe() on blocks 2-3 (changes pretrained outputs from the start); '
+        'attention: fused but on blocks 2-3 (probe changes scores or maps)'
     )
     assert summary() == 'plugs: none; attention: fused'
 

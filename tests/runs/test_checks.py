@@ -238,6 +238,10 @@ def test_launcher_must_have_started_the_process(monkeypatch):
     monkeypatch.delenv('RANK')
     with pytest.raises(ValueError, match=r'--launcher pytorch .* RANK: .*dist_train\.sh'):
         environment.check_launcher('pytorch')
+    monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'none')
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    with pytest.raises(ValueError, match=r'torchrun has started 2 processes, .*: add --launcher pytorch'):
+        environment.check_launcher('none')
 
 
 # --- data ---

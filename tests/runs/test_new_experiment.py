@@ -23,7 +23,7 @@ from vitplug.config.text import Code, comment, literal, text
 from vitplug.plugs import PLUG_TYPES
 from vitplug.plugs.text import SHORT_NAMES
 from vitplug.runs.experiment_schedule import Schedule
-from vitplug.runs.new_experiment import class_counts
+from vitplug.runs.new_experiment import class_counts, main
 from vitplug.runs.options import RunConfig
 from vitplug.tasks.experiments.own_data import read_classification, read_detection, read_segmentation
 
@@ -241,6 +241,30 @@ def test_settings_of_the_data(task, tmp_path):
     assert folder in (test.data_prefix, *(test.data_prefix.values() if isinstance(test.data_prefix, dict) else ()))
     steps = [step for split in ('train', 'val', 'test') for step in cfg[f'{split}_dataloader'].dataset.pipeline]
     assert not any(step.get('reduce_zero_label') for step in steps)
+
+
+OWN_PLUG = """
+from vitplug.plugs import HeadScale
+from vitplug.registry import PLUGS
+
+
+@PLUGS.register_module()
+class Mine(HeadScale):
+    name = 'mine'
+"""
+
+
+def test_own_plug_is_named_by_its_path(tmp_path, monkeypatch):
+    DATA['classification'](tmp_path / 'data')
+    (tmp_path / 'base.py').write_text(BASES['classification'])
+    (tmp_path / 'own_module_of_plugs.py').write_text(OWN_PLUG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ['--task', 'classification', '--data', 'data', '--base', 'base.py', '--out', 'my.py']
+    main([*options, '--plugs', "own_module_of_plugs.Mine(layers='upper')+cb"])
+    cfg = read_config('my.py')
+    assert cfg.custom_imports.imports == ['own_module_of_plugs']
+    assert cfg.model.backbone.plugs[0] == dict(type='own_module_of_plugs.Mine', layers='upper')
 
 
 def test_small_data_is_trained_in_many_steps(tmp_path):

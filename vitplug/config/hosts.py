@@ -76,5 +76,5 @@ def _no_host(kind: str, cfg: Config) -> NoReturn:
     hosts = sorted(name for name in MODELS.module_dict if host_of(name))
     raise ValueError(
         f'{cfg.filename}: its backbone {kind!r} takes no plugs, and vitplug has no host for it: name a '
-        f"config whose backbone is one of {', '.join(hosts)}, or write your own (docs/your_host.md)"
+        f'config whose backbone is one of {", ".join(hosts)}, or write your own (docs/your_host.md)'
     )

@@ -46,9 +46,9 @@ def parse_plugs(text: str, name: str = 'plugs') -> list[dict]:
     """The plugs of a text, as dicts.
 
     Args:
-        text: ``none``, or plugs joined by ``+``: a short name such as ``gab``, or a registered type, with arguments in
-            brackets as Python has them, such as ``residual(alpha=0.25, layers='upper')``. A plug of one's own is its path,
-            such as ``my_plugs.MixedHeads``. A comma joins as well.
+        text: ``none``, or plugs joined by ``+``: a short name such as ``gab``, a registered type, or a path such as
+            ``my_plugs.MixedHeads``, with arguments in brackets as Python has them, such as
+            ``residual(alpha=0.25, layers='upper')``. A comma joins as well.
         name: What messages call the argument.
 
     Raises:
