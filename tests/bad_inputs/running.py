@@ -56,7 +56,7 @@ def _main(tool: str) -> Callable[[], object]:
 def own_process(folder: Path) -> Iterator[None]:
     """Makes a command in this process leave nothing behind: folder, readers of files, what mmengine keeps."""
     before, schemes, threads = Path.cwd(), dict(CheckpointLoader._schemes), torch.get_num_threads()
-    handlers = {number: signal.getsignal(number) for number in map(signal.Signals.__getitem__, SIGNALS)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     environment = {**os.environ, 'LOCAL_RANK': '0', 'COLUMNS': '120', 'TORCH_HOME': str(folder)}
     os.chdir(folder)
     try:

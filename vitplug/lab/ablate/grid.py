@@ -15,7 +15,8 @@ from typing import Any
 
 from mmengine.config import Config
 
-from vitplug.config.keys import check_key, check_takes_plugs
+from vitplug.config.hosts import take_plugs
+from vitplug.config.keys import check_key
 from vitplug.config.reading import read_config
 from vitplug.plugs.text import NONE, label_of, parse_plugs
 from vitplug.spelling import hint
@@ -131,7 +132,7 @@ def make_variants(grid: Grid) -> list[Variant]:
         if key in ('model.backbone.plugs', 'randomness.seed'):
             raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
     if grid.plugs is not None:
-        check_takes_plugs((base.get('model') or {}).get('backbone') or {}, base)
+        take_plugs(base)
     names = short_ends(grid.axes, '.')
     shown = {key: dict(zip(map(repr, values), _texts(values), strict=True)) for key, values in grid.axes.items()}
     variants = []
