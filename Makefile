@@ -12,8 +12,8 @@ PYTHON ?= python3
 PY       := $(VENV)/bin/python
 PIP      := $(PY) -m pip install --disable-pip-version-check -c requirements/tested.txt
 DONE     := $(VENV)/.vitplug
-# torchvision: mmcv without compiled ops; vitplug/ops.py runs those of the three tasks by torchvision.
-OPS      ?= $(if $(wildcard $(DONE)/compiled),compiled,torchvision)
+# torchvision: mmcv without compiled ops, unless they were compiled before; vitplug/ops.py runs those of the three tasks.
+OPS      ?= torchvision
 WORK_DIR ?= work_dirs/demo
 TASKS    := classification segmentation detection
 TASK     ?= $(TASKS)
@@ -50,9 +50,14 @@ $(DONE)/torch: $(DONE)/venv requirements/tested.txt
 
 # Built in isolation, where there is no torch, mmcv leaves its ops out. pip's cache may hold an mmcv with ops for another
 # torch; hence no cache.
-$(DONE)/torchvision: $(DONE)/torch
+$(DONE)/mmcv: $(DONE)/torch
 	@echo "--- mmcv, without compiled ops"
 	$(PIP) --no-deps --no-cache-dir onedl-mmcv
+	@touch $@
+
+$(DONE)/vitplug: $(DONE)/mmcv setup.py
+	@echo "--- mmdet, mmseg, mmpretrain and vitplug"
+	$(PIP) -e .
 	@touch $@
 
 # Without isolation the build finds torch. pip's cache does not record the torch that mmcv was compiled for: one cache
@@ -60,23 +65,18 @@ $(DONE)/torchvision: $(DONE)/torch
 CFLAGS ?= -DNDEBUG -fwrapv -O3 -Wall
 TORCH  := $(PY) -c 'from importlib.metadata import version; print(version("torch"))'
 
-$(DONE)/compiled: $(DONE)/torch
+$(DONE)/compiled: $(DONE)/vitplug
 	@command -v $(or $(CXX),c++) >/dev/null || { \
 	  echo "no C++ compiler found: install g++ or clang++, or run make setup, which compiles nothing"; exit 1; }
 	@echo "--- mmcv with compiled ops: some ten minutes the first time, later from pip's cache"
-	$(PIP) 'setuptools<82' wheel ninja psutil
+	$(PIP) 'setuptools>=80,<82' wheel ninja psutil
 	cache=$$($(PY) -m pip cache dir 2>/dev/null) || cache=; torch=$$($(TORCH)); \
 	  CFLAGS="$(CFLAGS)" $(PIP) --no-build-isolation --no-deps --force-reinstall -v \
 	  $${cache:+--cache-dir "$$cache/torch-$$torch"} onedl-mmcv
-	@$(PY) -c 'import torch, mmcv._ext'
+	@$(PY) -c 'import sys, torch, mmcv._ext as ops; sys.exit(ops.__file__.endswith("ops.py"))'
 	@touch $@
 
-$(DONE)/vitplug: $(DONE)/$(OPS) setup.py
-	@echo "--- mmdet, mmseg, mmpretrain and vitplug"
-	$(PIP) -e .
-	@touch $@
-
-$(DONE)/checked: $(DONE)/vitplug
+$(DONE)/checked: $(DONE)/vitplug $(if $(filter compiled,$(OPS)),$(DONE)/compiled)
 	@$(PY) -m vitplug.doctor
 	@touch $@
 
