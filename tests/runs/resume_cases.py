@@ -219,7 +219,7 @@ LONG = {
 EARLY_MOMENTS = {
     'after a decision': (ToyModel, 'train_step', 20, KILL),
     'before the last decision': (EarlyStoppingHook, 'after_val_epoch', 4, KILL),
-    'asked before the last decision': (EarlyStoppingHook, 'after_val_epoch', 4, TERM),
+    'asked after a decision': (ToyModel, 'train_step', 20, TERM),
 }
 
 

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from torch import distributed
 
 from vitplug.runs import launch
-from vitplug.runs.checks.environment import LAUNCHER_VARIABLES
+from vitplug.runs.checks.environment import LAUNCHER_VARIABLES, is_first_process
 
 
 @pytest.fixture
@@ -62,4 +62,4 @@ def test_left_alone(one_process, monkeypatch, launcher, device):
 )
 def test_first_process_is_known_before_the_group(monkeypatch, launcher, variable, rank, first):
     monkeypatch.setenv(variable, rank)
-    assert launch.is_first_process(launcher) == first
+    assert is_first_process(launcher) == first

@@ -8,7 +8,7 @@ import pytest
 from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
 
 from vitplug.config.parts import registered
-from vitplug.tasks import ANNOTATION_FILES, LABELS, TASKS, Task
+from vitplug.tasks import LABELS, TASKS, Task
 
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
 
@@ -37,11 +37,9 @@ def test_types_are_registered(library):
     task = TASKS[library]
     assert registered(METRICS, task.result_dump, library)
     assert registered(MODELS, task.tta_model['type'], library)
-    for kind in (task.experiment.dataset, *task.annotation_files):
-        assert registered(DATASETS, kind, library), kind
+    assert registered(DATASETS, task.experiment.dataset, library)
 
 
 def test_names_of_several_libraries_do_not_clash():
     """They are looked up together: the data set of one library may serve another."""
     assert len(LABELS) == sum(len(task.labels) for task in TASKS.values())
-    assert len(ANNOTATION_FILES) == sum(len(task.annotation_files) for task in TASKS.values())

@@ -5,8 +5,8 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
@@ -21,21 +21,26 @@ from vitplug.config.options import OptionsAction, config_parser
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
-from vitplug.files.limits import MAX_PIXELS, check_image_size, check_source, special_kind
 from vitplug.files.orientation import Header, header_of, misplaced, remedy, turned_formats
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.files.web import name_addresses
-from vitplug.tasks import ANNOTATION_FILES, check_scope
-from vitplug.tasks.annotations import ERROR, NOTE, Finding
+from vitplug.tasks import check_scope
 from vitplug.tasks.labels import CLASS_INDICES, IGNORED_LABEL
 
 from .checks.classes import class_complaints, count_of_model
-from .checks.data import check_end, check_split, max_pixels
+from .checks.data import check_split
 from .checks.settings import long_schedules
-from .data.label_files import CUT, DOUBTFUL, MISPLACED, label_cut_to_8_bits
 from .dataset_table import Seen, labels_of, table_lines
 
 SHOWN_EXAMPLES, LONGEST_DETAIL = 3, 200
+ERROR, NOTE = 'error', 'note'
+MISPLACED = 'annotations on other pixels than those that are loaded'
+DOUBTFUL = 'image that EXIF turns, with annotations that fit its stored pixels, too'
+# mmseg's and mmdet's LoadAnnotations cut label maps to 8 bits.
+LARGEST_LABEL = 255
+CUT = f'label map with labels above {LARGEST_LABEL}, which LoadAnnotations cuts to 8 bits'
+# An image whose largest value is below this one, of 255, has lost its contrast.
+DARK = 64
 
 # The conversion of images that are not plain RGB, by PIL's names of modes.
 CONVERTED = {
@@ -51,11 +56,6 @@ CONVERTED = {
 }
 
 
-def path_of(dataset, index: int) -> str:
-    """Path of a sample's image, or its index where the data set does not tell."""
-    return str(dataset.get_data_info(index).get('img_path') or f'sample {index}')
-
-
 def one_line(error: Exception) -> str:
     """Type and message of an error on one line."""
     return f'{type(error).__name__}: {" ".join(str(error).split())}'
@@ -64,34 +64,60 @@ def one_line(error: Exception) -> str:
 # --- single files ---
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One thing found.
+
+    Attributes:
+        severity: 'error' where training would refuse or replace the sample, 'note' where it is handled.
+        where: The file.
+        kind: Its kind, the same text for all similar findings.
+        detail: More about this one.
+    """
+
+    severity: str
+    where: str
+    kind: str
+    detail: str = ''
+
+
 def inspect_image(
-    path: str,
-    annotated_size: tuple[int, int] | None = None,
-    limit: int = MAX_PIXELS,
-    turned: Sequence[str] = turned_formats(()),
+    path: str, annotated_size: tuple[int, int] | None = None, load: Callable[[dict], dict] | None = None
 ) -> Generator[Finding, None, tuple[int, int] | None]:
     """Decodes an image completely, more strictly than training does, which takes a truncated JPEG as it is.
 
     Args:
         path: The file.
         annotated_size: (width, height) that the annotations give.
-        limit: Largest image, in pixels.
-        turned: Formats that are turned by EXIF when they are loaded.
+        load: The loading step of the config's pipeline, which judges formats that Pillow does not know, and values.
 
     Yields:
-        Findings: unreadable, too large, truncated, other than RGB, turned by EXIF, or of another size.
+        Findings: unreadable, truncated, other than RGB, turned by EXIF, of another size, or almost black as loaded.
 
     Returns:
         Width and height as loaded; None if it cannot be read.
     """
-    header = yield from _opened(path, 'image', limit)
+    header = yield from _opened(path, 'image', load)
     if header is None:
         return None
+    turned = turned_formats([load] if load else ())
     if header.mode in CONVERTED:
         yield Finding(NOTE, path, f'image with {CONVERTED[header.mode]}')
+    if load and _has_16_bits(path):
+        largest = int(load(dict(img_path=path))['img'].max())
+        if largest < DARK:
+            kind = 'image of 16 bits a channel that is almost black as loaded: scale its values and save it with 8 bits'
+            yield Finding(ERROR, path, kind, f'at most {largest} of 255')
     if annotated_size:
         yield from _compare_sizes(path, header, annotated_size, turned, 'image of another size than annotated')
     return header.loaded_size(header.format in turned)
+
+
+def _has_16_bits(path: str) -> bool:
+    """Whether a PNG has 16 bits a channel, which Pillow does not tell of one in colours."""
+    with open(path, 'rb') as file:
+        begin = file.read(25)
+    return begin.startswith(b'\x89PNG') and begin[24:25] == b'\x10'
 
 
 def _compare_sizes(
@@ -111,12 +137,7 @@ def _compare_sizes(
 
 
 def inspect_map(
-    path: str,
-    image_path: str,
-    num_classes: int | None,
-    info: dict,
-    limit: int = MAX_PIXELS,
-    transforms: Sequence = (),
+    path: str, image_path: str, num_classes: int | None, info: dict, transforms: Sequence = ()
 ) -> Generator[Finding, None, set[int]]:
     """Compares a label map with its image and with the classes.
 
@@ -125,34 +146,31 @@ def inspect_map(
         image_path: Its image.
         num_classes: Number of classes, None if it is not known.
         info: mmseg's information on the sample: `reduce_zero_label` and `label_map`.
-        limit: Largest label map, in pixels.
         transforms: The steps of the pipeline that loads both.
 
     Yields:
-        Findings: unreadable, too large, of colours, of another size, or with labels outside of the classes.
+        Findings: unreadable, of colours, of another size, or with labels outside of the classes.
 
     Returns:
         The classes in it.
     """
-    header = yield from _opened(path, 'label map', limit)
+    header = yield from _opened(path, 'label map')
     if header is None:
         return set()
     try:
-        image_header = check_image_size(image_path, limit)
-    except ValueError:
-        image_header = None
-    if image_header is None:
+        with Image.open(image_path) as image:
+            image_header = header_of(image)
+    except OSError:
         return set()  # found with the image
     kind = 'label map of another size than its image'
     yield from _compare_sizes(path, image_header, header.size, turned_formats(transforms), kind)
-    too_large = label_cut_to_8_bits(path, {path: header}, transforms)
-    if too_large:
-        yield Finding(ERROR, path, CUT, f'{too_large}')
     with Image.open(path) as seg_map:
         values = np.asarray(seg_map)
     if values.ndim > 2:
         yield Finding(ERROR, path, f'label map of several channels: {CLASS_INDICES}', f'{values.shape[2]} channels')
         return set()
+    if values.max(initial=0) > LARGEST_LABEL:
+        yield Finding(ERROR, path, CUT, f'{values.max()}')
     labels = {value: _label(int(value), info) for value in np.unique(values)}
     wrong = [int(value) for value, label in labels.items() if not _is_label(label, num_classes)]
     if wrong:
@@ -171,30 +189,36 @@ def _is_label(label: int, num_classes: int | None) -> bool:
     return num_classes is None or label < num_classes or label == IGNORED_LABEL
 
 
-def _opened(path: str, what: str, limit: int) -> Generator[Finding, None, Header | None]:
+def _opened(
+    path: str, what: str, load: Callable[[dict], dict] | None = None
+) -> Generator[Finding, None, Header | None]:
     """Decodes a picture; returns its header, or None after a finding."""
-    file = Path(path)
-    kind = special_kind(file)
-    if kind:
-        yield Finding(ERROR, path, f'{what} is no regular file', kind)
-    elif not os.path.isfile(path):  # False, and no error, in a folder that may not be looked into
+    if not os.path.isfile(path):  # False, and no error, in a folder that may not be looked into
         yield Finding(ERROR, path, f'{what} is missing')
-    elif not file.stat().st_size:
+        return None
+    if not os.path.getsize(path):
         yield Finding(ERROR, path, f'{what} is empty', '0 bytes')
-    else:
-        try:
-            check_image_size(path, limit)
-        except ValueError as error:
-            yield Finding(ERROR, path, f'{what} is too large', str(error).removeprefix(f'{path} '))
-            return None
-        try:
-            with Image.open(file) as image:
-                image.load()
-                return header_of(image)
-        except UnidentifiedImageError:
-            yield Finding(ERROR, path, f'{what} is of no known format')
-        except (OSError, SyntaxError, ValueError) as error:
-            yield Finding(ERROR, path, f'{what} is damaged', one_line(error))
+        return None
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return header_of(image)
+    except UnidentifiedImageError as error:
+        fault = _fault_of(load, path) if load else one_line(error)
+        if fault is None:
+            return Header(load(dict(img_path=path))['img'].shape[1::-1], '', '', 1)
+        yield Finding(ERROR, path, f'{what} is of no known format', fault)
+    except (OSError, SyntaxError, ValueError) as error:
+        yield Finding(ERROR, path, f'{what} is damaged', one_line(error))
+    return None
+
+
+def _fault_of(load: Callable[[dict], dict], path: str) -> str | None:
+    """Why the config's own loader does not read a file; None if it does."""
+    try:
+        load(dict(img_path=path))
+    except Exception as error:  # whatever decoders raise
+        return one_line(error)
     return None
 
 
@@ -206,15 +230,16 @@ class SampleInspector:
 
     Args:
         dataset: The data set.
-        limit: Largest image, in pixels.
         num_classes: Number of classes where the data set names none; None if it is not known.
 
     Attributes:
         seen: Of each sample so far: the image's size, its labels, and whether they are those of objects.
     """
 
-    def __init__(self, dataset, limit: int = MAX_PIXELS, num_classes: int | None = None):
-        self.dataset, self.limit = dataset, limit
+    def __init__(self, dataset, num_classes: int | None = None):
+        self.dataset = dataset
+        self.transforms = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
+        self.load = next((step for step in self.transforms if type(step).__name__ == 'LoadImageFromFile'), None)
         self.classes = list(map(str, (dataset.metainfo or {}).get('classes') or range(num_classes or 0)))
         self.num_classes = len(self.classes) or None
         self.seen: list[tuple[tuple[int, int] | None, list[int], bool]] = []
@@ -229,23 +254,17 @@ class SampleInspector:
         """Inspects the image and, if there is one, the label map."""
         info = self.dataset.get_data_info(index)
         size = (info['width'], info['height']) if info.get('width') and info.get('height') else None
-        transforms = getattr(getattr(self.dataset, 'pipeline', None), 'transforms', ())
         read_size, (labels, are_objects) = np.shape(info.get('img'))[1::-1] or None, labels_of(info)
         if info.get('img_path'):
-            read_size = yield from inspect_image(info['img_path'], size, self.limit, turned_formats(transforms))
+            read_size = yield from inspect_image(info['img_path'], size, self.load)
         if info.get('seg_map_path'):
             maps = info['seg_map_path'], info['img_path']
-            labels = yield from inspect_map(*maps, self.num_classes, info, self.limit, transforms)
+            labels = yield from inspect_map(*maps, self.num_classes, info, self.transforms)
         self.seen.append((read_size, list(labels), are_objects))
 
     def run_pipeline(self, index: int) -> Iterator[Finding]:
         """Makes the sample as training does."""
-        where = path_of(self.dataset, index)
-        try:
-            check_source(self.dataset.get_data_info(index), self.limit)
-        except ValueError as error:
-            yield Finding(ERROR, where, 'sample outside of the limits', str(error))
-            return
+        where = str(self.dataset.get_data_info(index).get('img_path') or f'sample {index}')
         try:
             sample = self.dataset.prepare_data(index)
         except Exception as error:  # transforms of any kind
@@ -253,24 +272,6 @@ class SampleInspector:
             return
         if sample is None:
             yield Finding(NOTE, where, 'the pipeline leaves the sample out, and another one is taken')
-
-
-def inspect_annotations(
-    settings: dict, dataset_type: str, limit: int = MAX_PIXELS, num_classes: int | None = None
-) -> Iterator[Finding]:
-    """Inspects the annotation file of a data set's config, if its form is known."""
-    path = Path(settings.get('data_root') or '', settings.get('ann_file') or '')
-    num_classes = len((settings.get('metainfo') or {}).get('classes', ())) or num_classes
-    known = ANNOTATION_FILES.get(dataset_type)
-    if known is None or path.suffix != known.suffix or settings.get('with_label') is False:
-        return
-    try:
-        if path.is_file():
-            yield from known.inspect(path, num_classes, limit)
-    except (ValueError, TypeError, AttributeError) as error:  # not JSON, or other things in it than expected
-        yield Finding(ERROR, str(path), 'annotation file of another form than expected', one_line(error))
-    except OSError as error:
-        yield Finding(ERROR, str(path), 'annotation file that cannot be read', one_line(error))
 
 
 def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
@@ -283,7 +284,7 @@ def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
             yield Finding(ERROR, f'{split}_dataloader', 'missing or unmatched files or classes', one_line(error))
             continue
         classes_by_path |= classes
-        yield from (Finding(NOTE, f'{split}_dataloader', 'categories left out', remark) for remark in remarks)
+        yield from (Finding(NOTE, f'{split}_dataloader', 'left out', remark) for remark in remarks)
     for complaint in class_complaints(cfg, classes_by_path):
         kind = f'settings for other classes than the {len(next(iter(classes_by_path.values())))} of the data'
         yield Finding(ERROR, complaint.setting, kind, complaint.reason)
@@ -293,17 +294,10 @@ def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
 
 def inspect_split(cfg: Config, split: str, num_threads: int) -> Generator[Finding, None, Seen]:
     """Inspects the data sets of a split, with a progress bar on stderr; returns what is in it."""
-    limit, num_classes = max_pixels(cfg), count_of_model(cfg)
     seen = Seen(split)
     for _, settings in loader_leaves(cfg, split):
         kind = str(settings.get('type')).rpartition('.')[2]
         where = f'{split}_dataloader ({kind})'
-        try:
-            check_end(settings, cfg.default_scope)
-        except (ValueError, OSError) as error:
-            yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
-            continue
-        yield from inspect_annotations(settings, kind, limit, num_classes)
         try:
             dataset = DATASETS.build(settings)
             dataset.full_init()
@@ -313,7 +307,7 @@ def inspect_split(cfg: Config, split: str, num_threads: int) -> Generator[Findin
         if not hasattr(dataset, 'get_data_info'):
             yield Finding(NOTE, where, 'the data set does not tell its files: only its annotations were looked at')
             continue
-        inspector = SampleInspector(dataset, limit, num_classes)
+        inspector = SampleInspector(dataset, count_of_model(cfg))
         yield from _inspect_samples(inspector, f'{split} ({len(dataset)} samples)', num_threads)
         seen.classes = inspector.classes
         for sample in inspector.seen:
@@ -366,7 +360,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_arguments(args)
         cfg = read_config(args.config, args.cfg_options)
         check_scope(cfg)
-        max_pixels(cfg)
         if not args.unsafe_unpickle:
             check_no_pickles(cfg)
             refuse_code_in_files()

@@ -38,12 +38,6 @@ def start_processes(cfg) -> None:
         cfg.model_wrapper_cfg = {**wrapper, **(cfg.get('model_wrapper_cfg') or {})}
 
 
-def is_first_process(launcher: str) -> bool:
-    """True for the process of rank 0, by the launcher's variables: there is no process group yet."""
-    rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
-    return int(os.environ.get(rank, 0)) == 0
-
-
 def first_host(nodes: str) -> str:
     """The first name of a list of Slurm's, such as ``node[3-4]``.
 

@@ -22,6 +22,7 @@ from vitplug.registry import PLUGS
 from vitplug.tasks import TASKS, Task, check_scope
 from vitplug.tasks.experiments.own_data import OwnData, Split
 
+from .checks.data import check_data
 from .experiment_schedule import Schedule
 
 EPOCHS = 50
@@ -309,11 +310,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             file.write(config)
         try:
             cfg = check_hosts_plugs(args.out)
+            remarks = check_data(cfg, splits=('train', 'val'))
         except SETTINGS:
             args.out.unlink()
             raise
     print(printable(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})'))
-    print('\n'.join(schedule.lines()))
+    print('\n'.join([*map(printable, remarks), *schedule.lines()]))
     print(f'starts from {_told(base_weights(cfg))}')
     print(f'next: {call("check", [str(args.out)])}')
 

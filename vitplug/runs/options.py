@@ -15,7 +15,7 @@ from vitplug.files.named import check_pictures_folder, check_results_file
 from vitplug.tasks import TASKS, check_scope
 
 from .augmented_test import augment_test
-from .checks.settings import split_batch
+from .checks.settings import count_accumulated, split_batch
 from .saving.folders import AUTO
 
 SPLITS = ('train', 'val', 'test')
@@ -109,6 +109,7 @@ def train_config(args: argparse.Namespace) -> Config:
         if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
             raise ValueError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config')
         cfg.auto_scale_lr.enable = True
+        count_accumulated(cfg)
     if args.auto_scale_batch:
         split_batch(cfg)
     if args.resume == AUTO:

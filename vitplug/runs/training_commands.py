@@ -29,14 +29,14 @@ from vitplug.tasks import TASKS
 from .checks import check_testing, check_training
 from .checks.strategy import is_sharded_run
 from .exported import read_notes, run_exported
-from .hooks import CompileHook, ValidationLossHook
+from .hooks import CompileHook, DryValidationHook, ValidationLossHook
 from .launch import start_processes
 from .options import test_config, test_parser, train_config, train_parser
 from .saving.checkpoint_checks import CheckpointFitHook, bare_model
 from .saving.folders import choose_start
 
 # Hooks that every training and test has, whatever its config.
-ALWAYS: tuple[type[Hook], ...] = (CheckpointFitHook, CompileHook, ValidationLossHook)
+ALWAYS: tuple[type[Hook], ...] = (CheckpointFitHook, CompileHook, DryValidationHook, ValidationLossHook)
 
 
 def train(argv: Sequence[str] | None = None) -> None:

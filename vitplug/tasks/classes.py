@@ -207,6 +207,13 @@ def match_folders(classes: Classes | None, folders: tuple[str, ...], folder: Pat
         raise ValueError(
             f'{classes.source}: labels are counted by the folders of {folder} in alphabetical order: {advice}'
         )
+    numbers = [int(name) for name in folders if name.isdecimal()]
+    if len(numbers) == len(folders) and numbers != sorted(numbers) and folders != classes.names:
+        raise ValueError(
+            f'{folder}: mmpretrain sorts the class folders as texts ({listed(folders, 4)}), so that label 2 is '
+            f'{folders[2]!r} and named {classes.names[2]!r} by {classes.source}: rename the folders to numbers of one '
+            'length (00, 01, 02 ...)'
+        )
     return replace(classes, labels=folders)
 
 

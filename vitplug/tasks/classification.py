@@ -1,14 +1,11 @@
 """Classification with mmpretrain."""
 
-from .annotations import inspect_label_list
 from .class_counts import ENTRIES, METRICS_OF_IMAGES, UP_TO, ClassCounts, Place
 from .experiments.own_data import read_classification, without_names
 from .labels import Label, check_class, check_token_labels
 from .networks import BACKBONE, SCORES
 from .targets import ClassLogit
-from .task import AnnotationFile, Experiment, Task
-
-LABEL_LIST = AnnotationFile('.txt', lambda path, num_classes, max_pixels: inspect_label_list(path, num_classes))
+from .task import Experiment, Task
 
 
 def _reports_accuracy(part) -> bool:
@@ -39,7 +36,6 @@ class Classification(Task):
         'gt_label': Label(check_class, evaluated=True, values=lambda label: label.tolist()),
         'token_labels': Label(check_token_labels),
     }
-    annotation_files = dict(CustomDataset=LABEL_LIST, ImageNet=LABEL_LIST)
     experiment = Experiment('CustomDataset', without_names(read_classification), _accuracy)
     target = ClassLogit
     parts = dict(scores=SCORES, backbone=BACKBONE)

@@ -11,14 +11,13 @@ from torch import nn
 from vitplug.config.parts import pipeline_of
 from vitplug.config.text import Code, text
 
-from .annotations import inspect_coco
 from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCounts, Place, stuff, things
 from .experiments.own_data import OwnData, Split, read_detection, without_names
 from .labels import Label, check_instances
 from .networks import BACKBONE, FEATURES, heads_of
 from .objects import OBJECTS
 from .targets import BoxScore
-from .task import AnnotationFile, Experiment, Task
+from .task import Experiment, Task
 
 
 def _foreground_and_background(part, classes) -> int | None:
@@ -101,9 +100,6 @@ class Detection(Task):
         apart=frozenset(('rpn_head', 'semantic_head', 'BaseMOTModel', 'GLIP', 'GroundingDINO')),
     )
     labels = {'gt_instances': Label(check_instances, values=lambda instances: instances.labels.tolist())}
-    annotation_files = dict(
-        CocoDataset=AnnotationFile('.json', lambda path, num_classes, max_pixels: inspect_coco(path, max_pixels))
-    )
     experiment = Experiment(
         'CocoDataset',
         without_names(read_detection),

@@ -1,7 +1,7 @@
 """The description of a task: everything in which mmpretrain, mmseg and mmdet differ for vitplug."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from mmengine.config import Config
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
-from .annotations import Finding
 from .class_counts import ClassCounts
 from .experiments.own_data import OwnData, Split
 from .labels import Label
@@ -22,20 +21,6 @@ if TYPE_CHECKING:  # matplotlib and mmcv, which most commands do without
     from matplotlib.axes import Axes
 
     from .predictions import Predictions
-
-
-@dataclass(frozen=True)
-class AnnotationFile:
-    """The annotation file of a type of data sets.
-
-    Attributes:
-        suffix: The end of its name.
-        inspect: Looks through it; takes its path, the number of classes (None if unknown) and the largest image in
-            pixels.
-    """
-
-    suffix: str
-    inspect: Callable[[Path, int | None, int], Iterator[Finding]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +59,6 @@ class Task(ABC):
         tta_model: Settings of the model that merges the predictions of several views (`tools/test.py --tta`).
         class_counts: Settings that count classes.
         labels: Annotations of a sample, by the names that the library gives them.
-        annotation_files: Annotation files that can be looked through, by the type of the data set.
         experiment: Settings of experiments on one's own data.
         target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
         parts: Parts of a model that an exported file can hold, by name; the first is the usual one.
@@ -87,7 +71,6 @@ class Task(ABC):
     tta_model: Mapping[str, Any]
     class_counts: ClassCounts
     labels: Mapping[str, Label]
-    annotation_files: Mapping[str, AnnotationFile] = {}
     experiment: Experiment
     target: Callable[..., Target]
     parts: Mapping[str, Part]

@@ -9,8 +9,8 @@ from vitplug.tasks import check_scope
 
 from ..metrics import check_save_best
 from .data import check_data
-from .environment import check_amp, check_launcher
-from .settings import check_optimizer, check_validations, long_schedules, unexpected_batch
+from .environment import check_amp, check_launcher, is_first_process
+from .settings import check_optimizer, check_preprocessors, check_validations, long_schedules, unexpected_batch
 from .strategy import check_strategy, unused_strategy
 
 
@@ -25,12 +25,14 @@ def check_training(cfg) -> list[str]:
     """
     _check_run(cfg)
     check_optimizer(cfg)
+    check_preprocessors(cfg)
     check_validations(cfg)
     check_save_best(cfg)
     check_amp(cfg)
     check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
     check_writable(cfg.work_dir)
-    remarks = check_data(cfg, splits=('train', 'val'))
+    # The others wait for the first process, and end with it.
+    remarks = check_data(cfg, splits=('train', 'val')) if is_first_process(cfg.launcher) else []
     return [*remarks, *long_schedules(cfg), *unexpected_batch(cfg), *unused_strategy(cfg)]
 
 
@@ -45,4 +47,5 @@ def check_testing(cfg) -> list[str]:
     """The same as :func:`check_training`, before a test."""
     _check_run(cfg)
     check_weights(cfg.load_from, option='CHECKPOINT')
-    return [*check_data(cfg, splits=('test',)), *unused_strategy(cfg)]
+    remarks = check_data(cfg, splits=('test',)) if is_first_process(cfg.launcher) else []
+    return [*remarks, *unused_strategy(cfg)]

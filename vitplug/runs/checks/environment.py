@@ -20,6 +20,12 @@ def number_of_processes(launcher: str) -> int:
     return int(os.environ.get(size, 1))
 
 
+def is_first_process(launcher: str) -> bool:
+    """True for the process of rank 0, by the launcher's variables: there is no process group yet."""
+    rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
+    return int(os.environ.get(rank, 0)) == 0
+
+
 def check_amp(cfg) -> None:
     """Checks that automatic mixed precision has an accelerator to run on.
 

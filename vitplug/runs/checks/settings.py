@@ -40,6 +40,21 @@ def check_validations(cfg) -> None:
         raise ValueError(f'train_cfg.val_interval = {interval!r}: expected a whole number from 1 on')
 
 
+def check_preprocessors(cfg) -> None:
+    """Checks that the preprocessor of the whole config is the model's, if the model has its own: mmengine reads that.
+
+    Raises:
+        ValueError: Names the settings that would not be read.
+    """
+    outer, own = cfg.get('data_preprocessor') or {}, (cfg.get('model') or {}).get('data_preprocessor') or {}
+    unread = [key for key in outer if own and outer[key] != own.get(key)]
+    if unread:
+        raise ValueError(
+            f'data_preprocessor.{unread[0]} = {outer[unread[0]]!r} is never read, for the model has its own '
+            f'data_preprocessor, with {own.get(unread[0])!r}: set model.data_preprocessor.{unread[0]}'
+        )
+
+
 def long_schedules(cfg) -> list[str]:
     """Says which schedules go on after the end of the training, and so do not come to theirs."""
     loop = cfg.get('train_cfg') or {}
@@ -87,8 +102,13 @@ def unexpected_batch(cfg) -> list[str]:
     return [
         f'each step has {total} images ({batch} in each of {_said(_shares(cfg), cfg)}), but the learning rate is for '
         f'{base} (auto_scale_lr.base_batch_size): --auto-scale-batch adapts the batch, --auto-scale-lr the rate '
-        f'(times {batch * number_of_processes(cfg.launcher) / base:g})'
+        f'(times {total / base:g})'
     ]
+
+
+def count_accumulated(cfg) -> None:
+    """Lets mmengine's scaling of the learning rate count the accumulated steps, of which it knows nothing."""
+    cfg.auto_scale_lr.base_batch_size = cfg.auto_scale_lr.base_batch_size / _accumulated(cfg)
 
 
 def _shares(cfg) -> int:

@@ -4,6 +4,7 @@ from ..saving.checkpoint_checks import CheckpointFitHook
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
 from .compilation import CompileHook
+from .dry_validation import DryValidationHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
 from .paired_weights import PairedWeightsHook
@@ -16,6 +17,7 @@ __all__ = [
     'CheckpointFitHook',
     'CheckpointHook',
     'CompileHook',
+    'DryValidationHook',
     'InterruptionHook',
     'NonFiniteLossHook',
     'PairedWeightsHook',

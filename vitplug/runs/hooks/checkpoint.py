@@ -48,6 +48,8 @@ class CheckpointHook(MMEngineCheckpointHook):
     def before_train(self, runner) -> None:
         """Chooses the folder."""
         super().before_train(runner)
+        if runner._resume:  # mmengine forgets it, and would keep no record of a best checkpoint until the next one
+            self.last_ckpt = str(runner._load_from)
         self.file_backend = RemovesLater(self.file_backend, self.out_dir)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:

@@ -1,0 +1,307 @@
+"""From the files of a data set to what a training gets: what the libraries keep, and what they leave out and why.
+
+Shared by `vitplug check`, `vitplug new` and the first lines of a training. Counts follow the code that loads: mmdet's
+`CocoDataset.parse_data_info` and `filter_data`, mmseg's `BaseSegDataset.load_data_list`, mmpretrain's `CustomDataset`.
+"""
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PIL import Image
+
+from vitplug.files.folders import IMAGE_SUFFIXES, names_in
+from vitplug.files.orientation import header_of
+
+OBJECTS, IMAGES = 'objects', 'images'
+LOSSY = ('.jpg', '.jpeg', '.webp')
+# Images whose headers a training looks at in its first lines, evenly spaced; `vitplug check` looks at all.
+SAMPLED = 100
+
+
+@dataclass
+class Account:
+    """What a data set keeps of its files, and what it leaves out.
+
+    Attributes:
+        kept: Numbers of :data:`OBJECTS` and :data:`IMAGES`.
+        lost: Numbers by what and reason.
+        examples: The first one of each.
+    """
+
+    kept: Counter = field(default_factory=Counter)
+    lost: Counter = field(default_factory=Counter)
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def lose(self, what: str, reason: str, example: object) -> None:
+        """Counts one that is left out."""
+        self.lost[what, reason] += 1
+        self.examples.setdefault((what, reason), str(example))
+
+    def __str__(self) -> str:
+        kept = ', '.join(f'{number:,} {what}' for what, number in self.kept.items()) or 'nothing'
+        lost = '; '.join(
+            f'{number:,} {what} {reason}, e.g. {self.examples[what, reason]}'
+            for (what, reason), number in self.lost.most_common()
+        )
+        return f'{kept} kept' + (f'; left out: {lost}' if lost else '')
+
+    def check(self, place: str) -> None:
+        """Checks that something is left to learn from.
+
+        Raises:
+            ValueError: If nothing is; says why each is left out.
+        """
+        for what in (OBJECTS, IMAGES):
+            if what in self.kept and not self.kept[what]:
+                raise ValueError(f'{place}: no {what} are left. {self}')
+
+
+# --- COCO files ---
+
+
+def account_coco(content: Mapping, classes: Sequence[str] | None, filters: Mapping, tested: bool) -> Account:
+    """Counts what mmdet keeps of a COCO file.
+
+    Args:
+        content: The file's.
+        classes: Names of the classes; None for all categories.
+        filters: `filter_cfg` of the data set.
+        tested: `test_mode` of the data set, in which no image is left out.
+    """
+    account = Account(Counter({OBJECTS: 0, IMAGES: 0}))
+    images = {image['id']: image for image in content['images']}
+    known = {one['id'] for one in content['categories'] if classes is None or one.get('name') in classes}
+    with_objects = set()
+    for annotation in content.get('annotations', ()):
+        image = images.get(annotation.get('image_id'))
+        if image is not None and annotation.get('category_id') in known:
+            with_objects.add(image['id'])
+        reason = _lost_object(annotation, image, known)
+        if reason:
+            account.lose(OBJECTS, reason, f'annotation {annotation.get("id")}')
+        else:
+            account.kept[OBJECTS] += 1
+    for image in images.values():
+        reason = None if tested else _lost_image(image, image['id'] in with_objects, filters)
+        if reason:
+            account.lose(IMAGES, reason, image.get('file_name'))
+        else:
+            account.kept[IMAGES] += 1
+    return account
+
+
+def _lost_object(annotation: Mapping, image: Mapping | None, known: set) -> str | None:
+    """Why an object is not learnt; None if it is."""
+    if image is None:
+        return 'of an image that is not in the file'
+    if annotation.get('category_id') not in known:
+        return 'of a category that is no class'
+    if annotation.get('ignore'):
+        return 'marked ignore'
+    box = annotation.get('bbox')
+    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_finite, box)):
+        return 'with a box that is not four finite numbers'
+    x, y, width, height = box
+    if min(box) >= 0 and max(x + width, y + height) <= 1:
+        return 'with a box in 0..1, where pixels are expected: multiply by width and height of the image'
+    if width < 1 or height < 1:
+        return 'narrower than a pixel'
+    if min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0):
+        return 'outside of the image'
+    if annotation['area'] <= 0:
+        return 'with an area of zero or less'
+    return 'marked iscrowd' if annotation.get('iscrowd') else None
+
+
+def _lost_image(image: Mapping, has_objects: bool, filters: Mapping) -> str | None:
+    if filters.get('filter_empty_gt') and not has_objects:
+        return 'without objects (filter_cfg.filter_empty_gt)'
+    smallest = filters.get('min_size', 0)
+    small = min(image['width'], image['height']) < smallest
+    return f'with a side below {smallest} pixels (filter_cfg.min_size)' if small else None
+
+
+def _is_finite(number: object) -> bool:
+    return isinstance(number, int | float) and math.isfinite(number)
+
+
+def check_coco(content: Mapping, file: str, scored: bool = False) -> None:
+    """Checks the form of a COCO file.
+
+    Args:
+        content: The file's.
+        file: Its path, for messages.
+        scored: Whether a metric of pycocotools reads it.
+
+    Raises:
+        ValueError: Names what is wrong and what to do.
+    """
+    needed = dict(
+        images=('id', 'file_name', 'width', 'height'),
+        categories=('id', 'name'),
+        annotations=('image_id', 'category_id', 'bbox', 'area'),
+    )
+    for key, fields in needed.items():
+        for entry in content.get(key, ()):
+            missing = [name for name in fields if not isinstance(entry, Mapping) or name not in entry]
+            if missing:
+                raise ValueError(f'{file}: an entry of {key} lacks {", ".join(missing)}: {str(entry)[:80]}')
+    named = dict(images=['id'], categories=['id'], annotations=['image_id', 'category_id'])
+    for key, name in ((key, name) for key, names in named.items() for name in names):
+        values = [entry.get(name) for entry in content.get(key, ())]
+        texts = [value for value in values if not isinstance(value, int)]
+        if texts:
+            raise ValueError(
+                f'{file}: {len(texts)} of {len(values)} {name}s of {key} are no whole numbers, e.g. {texts[0]!r}, and '
+                'match no others: write whole numbers everywhere'
+            )
+        if name == 'id' and len({*values}) < len(values):
+            twice = next(value for value, times in Counter(values).items() if times > 1)
+            raise ValueError(f'{file}: id {twice} occurs more than once in {key}: give each its own')
+    if not scored:
+        return
+    ids = [annotation.get('id') for annotation in content.get('annotations', ())]
+    wrong = [number for number in ids if not isinstance(number, int) or number < 1]
+    if wrong:
+        raise ValueError(
+            f'{file}: annotation id {wrong[0]!r}: pycocotools matches whole numbers from 1 on only (0 counts as no '
+            f'match, {len(wrong)} of {len(ids)} are wrong): number the annotations from 1'
+        )
+
+
+# --- folders ---
+
+
+def account_maps(images: tuple[Path, str], maps: tuple[Path, str]) -> Account:
+    """Counts the images of mmseg's folders that have a label map, and what lies beside them.
+
+    Args:
+        images: Folder and file name ending of the images.
+        maps: The same of the label maps.
+
+    Raises:
+        ValueError: If label maps are of a lossy format, or an image has no label map.
+    """
+    account = Account(Counter({IMAGES: 0}))
+    if maps[1].lower().endswith(LOSSY):
+        raise ValueError(
+            f'label maps *{maps[1]} in {maps[0]}: JPEG changes the labels of pixels: save them as PNG from the source '
+            '(a JPEG that is saved as PNG keeps the damage)'
+        )
+    ours, labels = names_in(images[0]), {name for name in names_in(maps[0]) if name.endswith(maps[1])}
+    partners = {}
+    for name in ours:
+        if name.endswith(images[1]):
+            partners[name] = name[: len(name) - len(images[1])] + maps[1]
+        elif name.lower().endswith(IMAGE_SUFFIXES):
+            account.lose(IMAGES, f'whose names do not end in {images[1]}, as img_suffix says', name)
+    lonely = [name for name, partner in partners.items() if partner not in labels]
+    if lonely:
+        raise ValueError(
+            f'{len(lonely)} of {len(partners)} images *{images[1]} in {images[0].absolute()} have no label map '
+            f'*{maps[1]} in {maps[0].absolute()}, e.g. {lonely[0]}: add the label maps, or set img_suffix and '
+            f'seg_map_suffix to the endings of the files{similar(lonely[0], labels)}'
+        )
+    for name in sorted(labels - {*partners.values()}):
+        account.lose('label maps', 'without an image', name)
+    account.kept[IMAGES] = len(partners)
+    return account
+
+
+def account_classes(folder: Path, extensions: Sequence[str]) -> Account:
+    """Counts the images that mmpretrain finds in class folders.
+
+    Raises:
+        ValueError: If a hidden folder would become a class.
+    """
+    account = Account(Counter({IMAGES: 0}))
+    hidden = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name.startswith('.'))
+    if hidden:
+        raise ValueError(f'{folder} has the hidden folder {hidden[0]}, which mmpretrain takes for a class: remove it')
+    endings = tuple(ending.lower() for ending in extensions)
+    for name in names_in(folder):
+        if not name.lower().endswith(endings):
+            account.lose('files', f'of another ending than {", ".join(endings)}', name)
+        elif '/' not in name:
+            account.lose(IMAGES, 'outside of the class folders', name)
+        else:
+            account.kept[IMAGES] += 1
+    return account
+
+
+def check_label_list(path: Path, num_classes: int | None) -> None:
+    """Checks a text file with a line `path label` for each image.
+
+    Raises:
+        ValueError: Names the first line without a label, or with one that is no class.
+    """
+    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), start=1):
+        label = line.strip().rpartition(' ')[2]
+        if not label.isdecimal() or ' ' not in line.strip():
+            raise ValueError(f'{path}, line {number} is not a path and a label: {line[:80]!r}')
+        if num_classes is not None and int(label) >= num_classes:
+            raise ValueError(
+                f'{path}, line {number}: label {label} is none of the {num_classes} classes, 0 to {num_classes - 1}'
+            )
+
+
+# --- files that annotations name ---
+
+
+def check_images(named: Sequence[tuple[Path, tuple[int, int] | None]], turned: Sequence[str]) -> None:
+    """Looks at the headers of some images.
+
+    Args:
+        named: Images, and the (width, height) that annotations give; None if they give none.
+        turned: Formats that are turned by EXIF when they are loaded.
+
+    Raises:
+        FileNotFoundError: If one is missing; names a file of a similar name.
+        ValueError: If one has another size than annotated.
+    """
+    for path, annotated in named[:: max(1, math.ceil(len(named) / SAMPLED))]:
+        if not path.is_file():
+            there = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
+            raise FileNotFoundError(f'no such image: {path}{similar(str(path), there)}')
+        size = loaded_size(path, turned)
+        if annotated and size and size != annotated:
+            raise ValueError(
+                f'{path} has {said(size)} pixels, and is annotated as {said(annotated)}{_how(size, annotated)}'
+            )
+
+
+def loaded_size(path: Path, turned: Sequence[str]) -> tuple[int, int] | None:
+    """Width and height of an image as loaded, by its header; None for a format that Pillow does not know."""
+    try:
+        with Image.open(path) as image:
+            header = header_of(image)
+    except OSError:
+        return None
+    return header.loaded_size(header.format in turned)
+
+
+def said(size: Sequence[int]) -> str:
+    """A size in words."""
+    return f'{size[0]} x {size[1]}'
+
+
+def _how(size: tuple[int, int], annotated: tuple[int, int]) -> str:
+    if size == annotated[::-1]:
+        return ': width and height are swapped in the file, or EXIF turns the image'
+    if size[0] * annotated[1] == size[1] * annotated[0]:
+        return f': the annotations are of images {annotated[0] / size[0]:g} times as large; scale one of the two'
+    return ': annotate the images that are loaded'
+
+
+def similar(name: str, there: set[str]) -> str:
+    """Says how a file is called that a missing name most likely means; '' if there is none."""
+    plain = unicodedata.normalize('NFC', name).replace('\\', '/').lower()
+    for other in there:
+        if plain.endswith(unicodedata.normalize('NFC', other).lower()):
+            why = 'a backslash separates no folders here' if '\\' in name else 'capitals or the Unicode form differ'
+            return f'; there is {other} ({why}): write the name as the file has it'
+    return ''

@@ -1,0 +1,64 @@
+"""Runs a batch of the validation before a training, which would else meet it after hours."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.hooks import Hook
+
+from vitplug.registry import HOOKS
+
+from ..checks.accounts import loaded_size
+from ..sharding import reshard
+from .randomness import SeededDataset
+
+LOOKED_AT = 100
+
+
+@HOOKS.register_module()
+class DryValidationHook(Hook):
+    """Predicts one batch of validation images before the first step, of those whose shapes differ most.
+
+    Its metrics are not counted. `tools/train.py` adds this hook to every config.
+
+    Raises:
+        ValueError: If the batch cannot be made or predicted; says what to do.
+    """
+
+    priority = 'LOW'  # behind what prepares models and loaders
+
+    def before_train(self, runner) -> None:
+        """Predicts the batch, unless the training goes on."""
+        if runner.val_loop is None or runner.iter > 0:
+            return
+        loader, batches = runner.val_loop.dataloader, runner.val_loop.dataloader.batch_sampler
+        dataset = loader.dataset.dataset if isinstance(loader.dataset, SeededDataset) else loader.dataset
+        chosen = different(dataset, getattr(batches, 'batch_sampler', batches).batch_size)
+        try:
+            batch = loader.collate_fn([dataset[index] for index in chosen])
+            runner.model.eval()
+            with torch.no_grad():
+                runner.model.val_step(batch)
+            reshard(runner.model)
+        except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+            reason = f'{type(error).__name__}: {" ".join(str(error).split())[:300]}'
+            many = f'val_dataloader.batch_size = {len(chosen)}: ' if len(chosen) > 1 else ''
+            advice = ': for images of several sizes set it to 1' if len(chosen) > 1 else ''
+            raise ValueError(f'{many}the first validation would fail ({reason}){advice}') from error
+
+
+def different(dataset, number: int) -> list[int]:
+    """Indices of some samples of a data set, with the widest and the narrowest image among those that are looked at."""
+    indices = range(0, len(dataset), max(1, len(dataset) // LOOKED_AT))
+    if number < 2 or not hasattr(dataset, 'get_data_info'):
+        return list(indices[:number])
+    shapes = {index: shape for index in indices if (shape := _shape(dataset.get_data_info(index)))}
+    by_width = sorted(shapes, key=lambda index: shapes[index][0] / shapes[index][1]) or list(indices)
+    by_area = sorted(shapes, key=lambda index: shapes[index][0] * shapes[index][1]) or list(indices)
+    return list(dict.fromkeys([by_width[0], by_width[-1], by_area[0], by_area[-1], *indices]))[:number]
+
+
+def _shape(info: dict) -> Sequence[int] | None:
+    """Width and height of a sample's image, as its annotations or its file have it."""
+    if info.get('width') and info.get('height'):
+        return info['width'], info['height']
+    return loaded_size(info['img_path'], ()) if info.get('img_path') else None
