@@ -119,7 +119,7 @@ IMAGES = (
 def coco_file(**annotation) -> dict:
     """A COCO file of two images with an annotation each, the second changed."""
     outline = [[1, 1, 9, 1, 9, 9, 1, 9]]
-    first = dict(id=0, image_id=0, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0, segmentation=outline)
+    first = dict(id=3, image_id=0, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0, segmentation=outline)
     images = [dict(id=number, file_name=f'{number}.png', width=20, height=16) for number in range(2)]
     categories = [dict(id=1, name='cat'), dict(id=2, name='dog')]
     second = {**first, 'id': 1, 'image_id': 1, **annotation}

@@ -12,14 +12,11 @@ from bad_inputs.making import (
     both,
     child,
     class_weight,
-    coco_image,
     cut,
     empty,
     huge_image,
     link,
-    many_ways,
     picture,
-    pipe,
     remove,
     splits_of_coco,
     splits_of_maps,
@@ -44,9 +41,8 @@ ROWS = rows({
         'text with the name of an image':
             (r'of no known format\n.*cat/0\.png', write('data/train/cat/0.png', '<html>404</html>')),
         'small file with an image of 900 million pixels':
-            (r'image is too large\n.*cat/0\.png \(has 900,000,000 pixels: allowed are 89,478,485.*max_pixels',
+            (r'image is damaged\n.*cat/0\.png \(DecompressionBombError',
              huge_image),
-        'folders with ever more ways through them': (r'the data set cannot be built\n.*leads to .*again', many_ways),
     },
     ('check_dataset.py tiny.py --splits train', 0): {
         'grey image': (r'1 x image with grey.*\n.*cat/0\.png', picture('data/train/cat/0.png', SMALL)),
@@ -54,7 +50,7 @@ ROWS = rows({
             (r'1 x image with 16 bit.*\n.*cat/0\.png', picture('data/train/cat/0.png', np.zeros((4, 4), np.uint16))),
     },
     ('check_dataset.py segment.py --splits train', 1): {
-        'label map is missing': (r'2 images \*\.png in .*1 without a partner, e\.g\. 1', remove('ade/maps/1.png')),
+        'label map is missing': (r'1\.png and so 1 of 2 images have no label map', remove('ade/maps/1.png')),
         'label map of another size':
             (r'another size than its image\n.*ade/maps/1\.png \(20 x 16 as loaded, annotated as 4 x 4',
              picture('ade/maps/1.png', SMALL)),
@@ -67,42 +63,20 @@ ROWS = rows({
         'COCO file of 0 bytes': (r'annotation file is empty: .*coco/train\.json', cut('coco/train.json', 0)),
         'COCO file cut short': (r'not valid JSON: .*coco/train\.json', cut('coco/train.json', 90)),
         'COCO file with a list in it':
-            (r'another form than expected\n.*coco/train\.json', write('coco/train.json', '[1, 2]')),
+            (r'coco/train\.json holds a list: expected a dict', write('coco/train.json', '[1, 2]')),
         'COCO file without annotations':
             (r'has no annotations: .*coco/train\.json',
              write('coco/train.json', json.dumps(coco_file() | dict(annotations=[])))),
-        'box of three numbers': (r'four finite numbers\n.*annotation 1 \(\[1, 1, 4\]', annotation(bbox=[1, 1, 4])),
-        'box that is not finite': (r'four finite numbers\n.*annotation 1', annotation(bbox=[1, 1, float('nan'), 4])),
-        'annotation of an unknown class':
-            (r'unknown category\n.*annotation 1 \(category_id 7', annotation(category_id=7)),
-        'annotation of an unknown image': (r'not in the file\n.*annotation 1 \(image_id 7', annotation(image_id=7)),
-        'two annotations of one id': (r'more than once\n.*train\.json, annotations \(0\)', annotation(id=0)),
+        'box of three numbers': (r'annotation 1: bbox \[1, 1, 4\]: expected four', annotation(bbox=[1, 1, 4])),
+        'box that is not finite': (r'annotation 1: bbox .*: expected four', annotation(bbox=[1, 1, float('nan'), 4])),
+        'two annotations of one id': (r'id 3 occurs more than once in annotations', annotation(id=3)),
         'COCO file of lists in lists without an end':
             (r'nested too deeply: .*coco/train\.json', write('coco/train.json', '[' * 100_000)),
-        'polygon with a coordinate of 1e9':
-            (r'outside of the limits\n.*annotation 1 \(coordinate 1e\+09 in an image of 20 x 16: allowed are -20 '
-             r'to 40', annotation(segmentation=[FAR])),
-        'polygon that runs to and fro':
-            (r'annotation 1 \(polygon with an outline of \d+ pixels in an image of 20 x 16: allowed are 464',
-             annotation(segmentation=[[0, 0, 20, 16] * 500])),
-        'box with a coordinate of 1e9': (r'annotation 1 \(coordinate 1e\+09', annotation(bbox=[1, 1, 1e9, 8])),
-        'RLE of another size than its image':
-            (r'annotation 1 \(RLE of size \[100000, 100000\]: expected that of its image, \[16, 20\]',
-             annotation(segmentation=dict(size=[100_000, 100_000], counts=[10**10]))),
-        'RLE of more pixels than its image has':
-            (r'annotation 1 \(RLE of size \[16, 20\]: its counts are no 320 pixels',
-             annotation(segmentation=dict(size=[16, 20], counts=[0, 10**9]))),
-        'packed RLE of more pixels than its image has':
-            (r'annotation 1 \(RLE of size \[16, 20\]: its counts are no 320 pixels',
-             annotation(segmentation=dict(size=[16, 20], counts='0oooo1'))),
-        'COCO file with an image of 10 billion pixels':
-            (r'image 1 \(size 100000 x 100000 pixels: allowed are 89,478,485',
-             coco_image(width=100_000, height=100_000)),
     },
     ('check_dataset.py detect.py --splits train', 0): {
-        'box without width': (r'narrower than a pixel: left out.*\n.*annotation 1', annotation(bbox=[1, 1, 0, 4])),
+        'box without width': (r'1 objects narrower than a pixel, e\.g\. annotation 1', annotation(bbox=[1, 1, 0, 4])),
         'box outside of its image':
-            (r'outside of its image: left out.*\n.*annotation 1', annotation(bbox=[90, 1, 4, 4])),
+            (r'left out: 1 objects outside of the image, e\.g\. annotation 1', annotation(bbox=[90, 1, 4, 4])),
     },
     'train.py tiny.py --cfg-options {}': {
         'annotations in a pickle':
@@ -111,22 +85,15 @@ ROWS = rows({
     },
     ('check_dataset.py tiny.py --splits train --cfg-options train_dataloader.dataset.ann_file=list.txt', 1): {
         'line of an image list without a label':
-            (r'not a path and a label\n.*data/list\.txt, line 2', write('data/list.txt', 'cat/0.png 0\ncat/1.png\n')),
+            (r'data/list\.txt, line 2 is not a path and a label', write('data/list.txt', 'cat/0.png 0\ncat/1.png\n')),
         'label of an image list that is no class':
-            (r'outside of the 2 classes\n.*data/list\.txt, line 2',
+            (r'data/list\.txt, line 2: label 7 is none of the 2 classes',
              write('data/list.txt', 'cat/0.png 0\ncat/1.png 7\n')),
-        'image list in another encoding':
-            (r'another form than expected\n.*data/list\.txt', write('data/list.txt', b'\xff\xfe\xfa 0\n')),
-        'image that is a pipe':
-            (r'image is no regular file\n.*train/cat/2\.png \(pipe',
-             both(pipe('data/train/cat/2.png'), write('data/list.txt', 'cat/0.png 0\ncat/2.png 0\n'))),
     },
     'train.py tiny.py --cfg-options train_dataloader.dataset.ann_file=list.txt': {
         'line of an image list without a label, in a training':
-            (r'data/list\.txt cannot be read by CustomDataset: not enough values',
+            (r'data/list\.txt, line 2 is not a path and a label',
              write('data/list.txt', 'cat/0.png 0\ncat/1.png\n')),
-        'image list that is a pipe':
-            (r'dataset\.ann_file: data/list\.txt is a pipe: expected a regular file', pipe('data/list.txt')),
     },
     ('train.py tiny.py', 0): {
         'damaged image in a training':
@@ -138,21 +105,10 @@ ROWS = rows({
             (r'20 samples in a row cannot be used, the last: cannot use data/train/',
              both(*(cut(name, 0) for name in IMAGES if 'data/train' in name))),
     },
-    'test.py {}': {
+    ('test.py {}', 65): {
         'damaged image in a test':
-            ('tiny.py good.pth', r'failed to load image: data/val/cat/0\.png',
+            ('tiny.py good.pth', r'cannot use data/val/cat/0\.png: .*repair or remove it',
              cut('data/val/cat/0.png', 0)),
-    },
-    ('check_dataset.py tiny.py --splits train {}', 1): {
-        'list of classes that is a device':
-            ('--cfg-options train_dataloader.dataset.metainfo.classes=classes.txt',
-             r'the data set cannot be built\n.*metainfo\.classes: classes\.txt is a character device',
-             link('classes.txt', '/dev/zero')),
-    },
-    'train.py {}': {
-        'polygon with a coordinate of 1e9 in what a metric reads':
-            ('detect.py --cfg-options val_evaluator.type=CocoMetric val_evaluator.ann_file=coco/train.json',
-             r'coco/train\.json, annotation 1: coordinate 1e\+09', annotation(segmentation=[FAR])),
     },
     'train.py child.py': {
         'class weights in a pickle':

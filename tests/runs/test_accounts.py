@@ -209,7 +209,7 @@ def test_label_maps_without_an_image_are_counted(maps, tmp_path):
     [remark] = maps()
     assert '1 label maps without an image, e.g. b.png' in remark
     (tmp_path / 'maps' / 'a.png').unlink()
-    with pytest.raises(ValueError, match=r'1 of 1 images \*\.png .* have no label map .* e\.g\. a\.png'):
+    with pytest.raises(ValueError, match=r'a\.png and so 1 of 1 images have no label map'):
         maps()
 
 
@@ -290,7 +290,7 @@ def test_lists_of_labels(tmp_path, line, said):
 def test_a_preprocessor_that_is_never_read():
     model = dict(type='EncoderDecoder', data_preprocessor=dict(mean=[0.0], std=[1.0]))
     check_preprocessors(ConfigDict(model=model, data_preprocessor=dict(mean=[0.0])))
-    with pytest.raises(ValueError, match=r'data_preprocessor\.mean = .* never read.*set model\.data_preprocessor'):
+    with pytest.raises(ValueError, match=r'data_preprocessor\.mean = .* never read.*set both alike'):
         check_preprocessors(ConfigDict(model=model, data_preprocessor=dict(mean=[123.0])))
 
 

@@ -8,14 +8,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
 from vitplug.errors.stops import BadSample
-from vitplug.runs.hooks.bad_samples import BadSampleHook, leaves
-
-
-class Runner:
-    """What the hook looks at."""
-
-    def __init__(self, dataset):
-        self.train_dataloader = type('Loader', (), dict(dataset=dataset))
+from vitplug.runs.hooks.bad_samples import BadSampleHook, leaves, wrap_loading
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ def dataset(tmp_path):
 
 
 def test_a_broken_image_is_named_once_and_replaced(dataset, mm_log):
-    BadSampleHook().before_train(Runner(dataset))
+    wrap_loading(dataset, 20)
     samples = [dataset[index] for index in range(len(dataset))]
     assert len(samples) == 16 and all(sample['inputs'].shape == (3, 8, 8) for sample in samples)
     assert mm_log.text.count('cannot use') == 1 and 'another sample takes its place' in mm_log.text
@@ -46,13 +39,19 @@ def test_a_broken_image_is_named_once_and_replaced(dataset, mm_log):
 def test_too_many_in_a_row_end_the_training(dataset, mm_log, tmp_path):
     for path in tmp_path.glob('*/*.png'):
         path.write_bytes(b'')
-    BadSampleHook(max_in_a_row=5).before_train(Runner(dataset))
+    wrap_loading(dataset, 5)
     with pytest.raises(BadSample, match=r'5 samples in a row cannot be used, the last: cannot use .*\.png: '):
         dataset[0]
 
 
+def test_one_ends_a_validation(dataset):
+    wrap_loading(dataset, 1)
+    with pytest.raises(BadSample, match=r'cannot use .*cat/1\.png: .*: repair or remove it'):
+        dataset[1]
+
+
 def test_replacements_follow_from_the_draws(dataset, mm_log):
-    BadSampleHook().before_train(Runner(dataset))
+    wrap_loading(dataset, 20)
     drawn = []
     for _ in range(2):
         np.random.seed(3)

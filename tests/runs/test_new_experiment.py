@@ -58,7 +58,9 @@ def coco(folder, names, split, masks=True, parent=True):
         entries['images'].append(dict(id=number, file_name=f'{split}_{number}.jpg', width=SIZE[0], height=SIZE[1]))
         for label in range(1, len(names) + 1):
             box = dict(bbox=[4, 4, 20, 20], area=400, iscrowd=0, segmentation=outline)
-            entries['annotations'].append(dict(box, id=len(entries['annotations']), image_id=number, category_id=label))
+            entries['annotations'].append(
+                dict(box, id=1 + len(entries['annotations']), image_id=number, category_id=label)
+            )
     return entries
 
 
@@ -145,6 +147,7 @@ test_pipeline = [*_load, dict(type='PackDetInputs', meta_keys=_meta)]
 """,
     'segmentation': f"""
 _base_ = 'mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py'
+data_preprocessor = dict(size=(64, 64))
 model = dict(
     data_preprocessor=dict(size=(64, 64)),
     backbone=dict({SWIN}),

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
+import cv2
 import numpy as np
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
@@ -105,7 +106,7 @@ def inspect_image(
         yield Finding(NOTE, path, f'image with {CONVERTED[header.mode]}')
     if load and _has_16_bits(path):
         largest = int(load(dict(img_path=path))['img'].max())
-        if largest < DARK:
+        if cv2.imread(path, cv2.IMREAD_UNCHANGED).max() > largest < DARK:
             kind = 'image of 16 bits a channel that is almost black as loaded: scale its values and save it with 8 bits'
             yield Finding(ERROR, path, kind, f'at most {largest} of 255')
     if annotated_size:
@@ -208,7 +209,7 @@ def _opened(
         if fault is None:
             return Header(load(dict(img_path=path))['img'].shape[1::-1], '', '', 1)
         yield Finding(ERROR, path, f'{what} is of no known format', fault)
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         yield Finding(ERROR, path, f'{what} is damaged', one_line(error))
     return None
 

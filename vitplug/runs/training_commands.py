@@ -6,7 +6,6 @@ those of :data:`ALWAYS`.
 """
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,8 +55,8 @@ def run_training(read: Callable[[], Config], unsafe_unpickle: bool = False, allo
     with one_line_errors(*SETTINGS):
         cfg = read()
         choose_start(cfg)
-        remarks = check_training(cfg)
         choose_readers(cfg, unsafe_unpickle)
+        remarks = check_training(cfg)
     runner = build_runner(cfg, allow_changes, remarks)
     with ends_in_one_line(runner):
         runner.train()
@@ -69,8 +68,8 @@ def test(argv: Sequence[str] | None = None) -> None:
     args = test_parser().parse_args(argv)
     with one_line_errors(*SETTINGS):
         cfg = test_config(args)
-        remarks = check_testing(cfg)
         choose_readers(cfg, args.unsafe_unpickle)
+        remarks = check_testing(cfg)
         if args.exported is not None:
             read_notes(Path(args.exported))
     runner = build_runner(cfg, args.allow_changes, remarks)
@@ -163,8 +162,7 @@ def ends_in_one_line(runner: Runner) -> Iterator[None]:
     except TrainingStopped as stop:
         # A worker of a loader hands its error on with a traceback; the message is its last line.
         message = str(stop).strip().splitlines()[-1].removeprefix(f'{type(stop).__module__}.{type(stop).__name__}: ')
-        runner.logger.error(message)
-        sys.exit(stop.status)
+        fail(type(stop)(message))
     except SETTINGS as error:
         if first_batch.done:
             raise

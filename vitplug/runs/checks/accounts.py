@@ -102,10 +102,7 @@ def _lost_object(annotation: Mapping, image: Mapping | None, known: set) -> str 
         return 'of a category that is no class'
     if annotation.get('ignore'):
         return 'marked ignore'
-    box = annotation.get('bbox')
-    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_finite, box)):
-        return 'with a box that is not four finite numbers'
-    x, y, width, height = box
+    x, y, width, height = box = annotation['bbox']
     if min(box) >= 0 and max(x + width, y + height) <= 1:
         return 'with a box in 0..1, where pixels are expected: multiply by width and height of the image'
     if width < 1 or height < 1:
@@ -140,17 +137,19 @@ def check_coco(content: Mapping, file: str, scored: bool = False) -> None:
     Raises:
         ValueError: Names what is wrong and what to do.
     """
+    if not isinstance(content, Mapping):
+        raise ValueError(f'{file} holds a {type(content).__name__}: expected a dict of images, annotations, categories')
     needed = dict(
         images=('id', 'file_name', 'width', 'height'),
         categories=('id', 'name'),
-        annotations=('image_id', 'category_id', 'bbox', 'area'),
+        annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
     )
     for key, fields in needed.items():
         for entry in content.get(key, ()):
             missing = [name for name in fields if not isinstance(entry, Mapping) or name not in entry]
             if missing:
                 raise ValueError(f'{file}: an entry of {key} lacks {", ".join(missing)}: {str(entry)[:80]}')
-    named = dict(images=['id'], categories=['id'], annotations=['image_id', 'category_id'])
+    named = dict(images=['id'], categories=['id'], annotations=['id', 'image_id', 'category_id'])
     for key, name in ((key, name) for key, names in named.items() for name in names):
         values = [entry.get(name) for entry in content.get(key, ())]
         texts = [value for value in values if not isinstance(value, int)]
@@ -162,6 +161,10 @@ def check_coco(content: Mapping, file: str, scored: bool = False) -> None:
         if name == 'id' and len({*values}) < len(values):
             twice = next(value for value, times in Counter(values).items() if times > 1)
             raise ValueError(f'{file}: id {twice} occurs more than once in {key}: give each its own')
+    for annotation in content.get('annotations', ()):
+        box = annotation['bbox']
+        if not isinstance(box, list) or len(box) != 4 or not all(map(_is_finite, box)):
+            raise ValueError(f'{file}, annotation {annotation["id"]}: bbox {box}: expected four finite numbers')
     if not scored:
         return
     ids = [annotation.get('id') for annotation in content.get('annotations', ())]
@@ -202,8 +205,8 @@ def account_maps(images: tuple[Path, str], maps: tuple[Path, str]) -> Account:
     lonely = [name for name, partner in partners.items() if partner not in labels]
     if lonely:
         raise ValueError(
-            f'{len(lonely)} of {len(partners)} images *{images[1]} in {images[0].absolute()} have no label map '
-            f'*{maps[1]} in {maps[0].absolute()}, e.g. {lonely[0]}: add the label maps, or set img_suffix and '
+            f'{lonely[0]} and so {len(lonely)} of {len(partners)} images have no label map: images *{images[1]} in '
+            f'{images[0].absolute()}, label maps *{maps[1]} in {maps[0].absolute()}: add them, or set img_suffix and '
             f'seg_map_suffix to the endings of the files{similar(lonely[0], labels)}'
         )
     for name in sorted(labels - {*partners.values()}):
@@ -279,7 +282,7 @@ def loaded_size(path: Path, turned: Sequence[str]) -> tuple[int, int] | None:
     try:
         with Image.open(path) as image:
             header = header_of(image)
-    except OSError:
+    except (OSError, Image.DecompressionBombError):
         return None
     return header.loaded_size(header.format in turned)
 

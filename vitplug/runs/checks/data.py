@@ -82,7 +82,10 @@ def check_split(cfg, split: str) -> tuple[dict[str, Classes], list[str]]:
         contents.append(data.content)
     for metric in as_list(cfg.get(f'{split}_evaluator')):
         with _help_for_missing(cfg, metric):
-            _check_metric(metric, f'{split}_evaluator', contents)
+            content = _check_metric(metric, f'{split}_evaluator', contents)
+        for path, dataset in loader_leaves(cfg, split):
+            if content and path in classes_by_path and counts_categories(dataset_class(dataset, cfg.default_scope)):
+                check_categories(classes_by_path[path], content, metric['ann_file'], path)
     _check_ignored(cfg, split)
     return classes_by_path, remarks
 
@@ -132,7 +135,7 @@ class DataFiles:
         for folder in self.folders.values():
             check_folder(folder)
         classes, remarks = named_classes(self.settings, self.kind, self.path), []
-        if counts_categories(self.kind) and isinstance(self.content, Mapping):
+        if counts_categories(self.kind) and self.content is not None:
             file = str(Path(self.settings.get('data_root') or '', self.settings['ann_file']))
             check_coco(self.content, file)
             if classes:
@@ -170,7 +173,7 @@ class DataFiles:
         """The text file of images and labels of mmpretrain's data sets, if there is one."""
         file = self.settings.get('ann_file')
         is_list = any(base.__name__ == 'CustomDataset' for base in self.kind.__mro__) and isinstance(file, str) and file
-        if not is_list or not self.is_local or not self.settings.get('with_label', True):
+        if not is_list or is_remote(file) or not self.is_local or not self.settings.get('with_label', True):
             return None
         return Path(self.settings.get('data_root') or '', file)
 
@@ -198,8 +201,8 @@ def _with_maps(images: tuple[Path, str], maps: tuple[Path, str]) -> Iterator[tup
 # --- metrics ---
 
 
-def _check_metric(metric: dict, path: str, contents: Sequence) -> None:
-    """Checks that a metric counts with the data of its loader.
+def _check_metric(metric: dict, path: str, contents: Sequence) -> Mapping | None:
+    """Checks that a metric counts with the data of its loader, and gives its COCO file's content, if it has one.
 
     Raises:
         FileNotFoundError: If its annotation file is missing.
@@ -209,12 +212,12 @@ def _check_metric(metric: dict, path: str, contents: Sequence) -> None:
         raise ValueError(f'{path} = {metric!r}: expected a dict with the type of a metric')
     content = _annotations_of(metric)
     if not isinstance(content, Mapping) or not {'images', 'categories'} <= content.keys():
-        return
+        return None
     file = metric['ann_file']
     check_coco(content, file, scored='Coco' in str(metric.get('type')))
     loaded = [one for one in contents if isinstance(one, Mapping) and 'images' in one]
     if not loaded or len(loaded) < len(contents):
-        return
+        return content
     ours = {image['id']: image['file_name'] for one in loaded for image in one['images']}
     theirs = {image['id']: image['file_name'] for image in content['images']}
     differing = [number for number, name in ours.items() if theirs.get(number) != name]
@@ -224,6 +227,7 @@ def _check_metric(metric: dict, path: str, contents: Sequence) -> None:
             f'{path}.ann_file = {file!r}: image {number} is {theirs.get(number, "missing")} there and {ours[number]} '
             f'in the data of the loader ({len(differing)} of {len(ours)} differ): name the file of the loader'
         )
+    return content
 
 
 def _check_ignored(cfg, split: str) -> None:

@@ -47,11 +47,11 @@ def check_preprocessors(cfg) -> None:
         ValueError: Names the settings that would not be read.
     """
     outer, own = cfg.get('data_preprocessor') or {}, (cfg.get('model') or {}).get('data_preprocessor') or {}
-    unread = [key for key in outer if own and outer[key] != own.get(key)]
+    unread = [key for key in outer if own and key != '_scope_' and outer[key] != own.get(key)]
     if unread:
         raise ValueError(
             f'data_preprocessor.{unread[0]} = {outer[unread[0]]!r} is never read, for the model has its own '
-            f'data_preprocessor, with {own.get(unread[0])!r}: set model.data_preprocessor.{unread[0]}'
+            f'data_preprocessor, with {own.get(unread[0])!r}: set both alike'
         )
 
 

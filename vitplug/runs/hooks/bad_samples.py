@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from mmengine.dataset import BaseDataset
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
+from mmengine.runner.base_loop import BaseLoop
 
 from vitplug.errors.stops import BadSample
 from vitplug.registry import HOOKS
@@ -30,15 +31,22 @@ class BadSampleHook(Hook):
             raise ValueError(f'max_in_a_row = {max_in_a_row!r}: must be at least 1')
         self.max_in_a_row = max_in_a_row
 
-    def before_train(self, runner) -> None:
-        """Wraps the loading steps of all training data."""
-        for dataset in leaves(runner.train_dataloader.dataset):
-            pipeline = getattr(dataset, 'pipeline', None)
-            if hasattr(pipeline, 'transforms'):
-                pipeline.transforms = [
-                    TolerantLoad(step, self.max_in_a_row) if type(step).__name__.startswith('Load') else step
-                    for step in pipeline.transforms
-                ]
+    def before_run(self, runner) -> None:
+        """Wraps the loading steps of all data."""
+        for loop, most in ((runner._train_loop, self.max_in_a_row), (runner._val_loop, 1), (runner._test_loop, 1)):
+            if isinstance(loop, BaseLoop):
+                wrap_loading(loop.dataloader.dataset, most)
+
+
+def wrap_loading(dataset, max_in_a_row: int) -> None:
+    """Wraps the loading steps of a data set, and of all inside of it, as :class:`TolerantLoad`."""
+    for leaf in leaves(dataset):
+        pipeline = getattr(leaf, 'pipeline', None)
+        if hasattr(pipeline, 'transforms'):
+            pipeline.transforms = [
+                TolerantLoad(step, max_in_a_row) if type(step).__name__.startswith('Load') else step
+                for step in pipeline.transforms
+            ]
 
 
 class TolerantLoad:
@@ -46,7 +54,10 @@ class TolerantLoad:
 
     Args:
         step: The step, such as mmcv's `LoadImageFromFile`.
-        max_in_a_row: How many files in a row may be broken.
+        max_in_a_row: The broken file in a row at which it ends.
+
+    Raises:
+        BadSample: At that file; names it.
     """
 
     def __init__(self, step, max_in_a_row: int):
@@ -66,11 +77,13 @@ class TolerantLoad:
         self.in_a_row += 1
         path = results.get('img_path', 'a sample without a path')
         said = f'cannot use {path}: {type(error).__name__}: {" ".join(str(error).split())}'
+        if self.max_in_a_row == 1:
+            raise BadSample(f'{said}: repair or remove it; a metric over a part of the images is none') from error
+        if self.in_a_row >= self.max_in_a_row:
+            raise BadSample(f'{self.in_a_row} samples in a row cannot be used, the last: {said}') from error
         if path not in self.named:
             self.named.add(path)
             print_log(f'{said}; another sample takes its place', 'current', logging.WARNING)
-        if self.in_a_row >= self.max_in_a_row:
-            raise BadSample(f'{self.in_a_row} samples in a row cannot be used, the last: {said}') from error
 
 
 def leaves(dataset) -> Iterator:

@@ -21,7 +21,7 @@ class DryValidationHook(Hook):
     Its metrics are not counted. `tools/train.py` adds this hook to every config.
 
     Raises:
-        ValueError: If the batch cannot be made or predicted; says what to do.
+        ValueError: If the batch cannot be made or predicted, and one image can; other errors as they are.
     """
 
     priority = 'LOW'  # behind what prepares models and loaders
@@ -30,20 +30,25 @@ class DryValidationHook(Hook):
         """Predicts the batch, unless the training goes on."""
         if runner.val_loop is None or runner.iter > 0:
             return
-        loader, batches = runner.val_loop.dataloader, runner.val_loop.dataloader.batch_sampler
+        loader = runner.val_loop.dataloader
         dataset = loader.dataset.dataset if isinstance(loader.dataset, SeededDataset) else loader.dataset
-        chosen = different(dataset, getattr(batches, 'batch_sampler', batches).batch_size)
+        chosen = different(dataset, getattr(loader.batch_sampler, 'batch_sampler', loader.batch_sampler).batch_size)
         try:
-            batch = loader.collate_fn([dataset[index] for index in chosen])
-            runner.model.eval()
-            with torch.no_grad():
-                runner.model.val_step(batch)
-            reshard(runner.model)
+            self._predict(runner, dataset, chosen)
         except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+            self._predict(runner, dataset, chosen[:1])  # what fails for one image is not a matter of sizes
             reason = f'{type(error).__name__}: {" ".join(str(error).split())[:300]}'
-            many = f'val_dataloader.batch_size = {len(chosen)}: ' if len(chosen) > 1 else ''
-            advice = ': for images of several sizes set it to 1' if len(chosen) > 1 else ''
-            raise ValueError(f'{many}the first validation would fail ({reason}){advice}') from error
+            raise ValueError(
+                f'val_dataloader.batch_size = {len(chosen)}: a batch of images of several sizes fails in the '
+                f'validation ({reason}): set it to 1'
+            ) from error
+
+    def _predict(self, runner, dataset, chosen: Sequence[int]) -> None:
+        batch = runner.val_loop.dataloader.collate_fn([dataset[index] for index in chosen])
+        runner.model.eval()
+        with torch.no_grad():
+            runner.model.val_step(batch)
+        reshard(runner.model)
 
 
 def different(dataset, number: int) -> list[int]:

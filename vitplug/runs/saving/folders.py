@@ -33,9 +33,15 @@ def choose_start(cfg) -> None:
 
     Raises:
         FileExistsError: If the work dir holds checkpoints of a training that is not the one to go on with.
+        FileNotFoundError: If it notes a checkpoint that is gone, and has no other.
     """
     if cfg.get('resume') == AUTO or (cfg.get('resume') and not cfg.get('load_from')):
-        last = last_checkpoint(cfg.work_dir)
+        last, note = last_checkpoint(cfg.work_dir), Path(cfg.work_dir, 'last_checkpoint')
+        if last is None and note.is_file():
+            named = note.read_text(errors='replace').strip()[:200]
+            raise FileNotFoundError(
+                f'{note} names a missing file, {named}: name a checkpoint with --resume PATH, or choose another --work-dir'
+            )
         cfg.resume = last is not None
         cfg.load_from = str(last) if last else cfg.get('load_from')
     elif not cfg.get('resume') or Path(cfg.load_from).resolve().parent != Path(cfg.work_dir).resolve():
