@@ -40,7 +40,7 @@ def choose_start(cfg) -> None:
         if last is None and note.is_file():
             named = note.read_text(errors='replace').strip()[:200]
             raise FileNotFoundError(
-                f'{note} names a missing file, {named}: name a checkpoint with --resume PATH, or choose another --work-dir'
+                f'{note} names a missing file, {named}: name one with --resume PATH, or choose another --work-dir'
             )
         cfg.resume = last is not None
         cfg.load_from = str(last) if last else cfg.get('load_from')
