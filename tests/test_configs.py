@@ -26,9 +26,9 @@ from references import BY_CONFIG, COUNTS, equals
 from torchvision import transforms
 
 from vitplug.backbones import LVT
-from vitplug.classifiers import TokenLabelClassifier
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
+from vitplug.models import TokenLabelClassifier
 from vitplug.runs.checks.classes import class_complaints
 from vitplug.tasks.classes import named_classes
 

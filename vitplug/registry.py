@@ -17,14 +17,7 @@ MODELS = Registry(
     'model',
     parent=MMENGINE_MODELS,
     scope='vitplug',
-    locations=[
-        'vitplug.backbones',
-        'vitplug.necks',
-        'vitplug.classifiers',
-        'vitplug.detectors',
-        'vitplug.segmentors',
-        'vitplug.data_preprocessors',
-    ],
+    locations=['vitplug.backbones', 'vitplug.models'],
 )
 PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 from vitplug.analysis.costs import build_model, count_costs
 from vitplug.attention import fused_attention
 from vitplug.backbones import LVT
-from vitplug.classifiers.token_labels import Box
 from vitplug.hosting import mark_padding
+from vitplug.models.token_labels import Box
 
 SIZES = [(32, 48), (37, 51), (70, 21), (5, 3)]
 VARIANTS = {

@@ -1,5 +1,7 @@
 """Files of foundation models: every tensor is used or named, outputs are those of the other library, and back."""
 
+import re
+
 import pytest
 import timm
 import torch
@@ -110,6 +112,24 @@ def test_half_of_the_projections(tmp_path):
     with pytest.raises(
         ValueError, match=r'the file has layer\.0\.attention\.q_proj\.weight and lacks .*k_proj\.weight'
     ):
+        convert(state)
+
+
+@pytest.mark.parametrize(
+    'name, part',
+    [
+        ('Meta DINOv3-S+', 'mlp.w2.bias'),
+        ('Meta DINOv3-S+', 'mlp.w1.bias'),
+        ('timm EVA-02-S', 'attn.v_bias'),
+        ('timm EVA-02-S', 'attn.q_bias'),
+        ('timm EVA-02-B', 'mlp.fc1_x.bias'),
+    ],
+)
+def test_a_missing_part_of_a_bias_is_no_zero(name, part):
+    model = ALL[name]
+    state, _ = model.build(model.host())
+    del state[f'blocks.0.{part}']
+    with pytest.raises(ValueError, match=rf'the file has .* and lacks blocks\.0\.{re.escape(part)}: get a whole copy'):
         convert(state)
 
 

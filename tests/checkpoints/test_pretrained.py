@@ -441,3 +441,28 @@ def test_reset_of_nothing(tmp_path, reset):
     torch.save(vit().state_dict(), tmp_path / 'source.pth')
     with pytest.raises(ValueError, match=r'source\.pth: reset='):
         load_pretrained(vit(), tmp_path / 'source.pth', reset=reset)
+
+
+@pytest.mark.parametrize('prefix', ['teacher', 'teacher.', 'teacher.backbone.'])
+def test_files_of_dino(tmp_path, prefix):
+    """Student and teacher are two dicts beside each other; the refusal names prefixes that load."""
+    states = [randomize(vit()).state_dict() for _ in range(2)]
+    content = dict(
+        student={f'module.backbone.{key}': value for key, value in states[0].items()},
+        teacher={f'backbone.{key}': value for key, value in states[1].items()} | {'head.mlp.0.bias': torch.ones(2)},
+        optimizer=dict(state={0: dict(step=1)}),
+        epoch=3,
+    )
+    model, path = vit(), tmp_path / 'dino.pth'
+    torch.save(content, path)
+    with pytest.raises(ValueError, match=r"one of 'student\.module\.backbone\.' .*, 'teacher\.backbone\.' "):
+        load_pretrained(model, path)
+    load_pretrained(model, path, prefix)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, states[1][key]), key
+
+
+@pytest.mark.parametrize('key', ['layers.0.attn.qkv.lora_A', 'base_model.layers.0.attn.qkv.lora_A.default.weight'])
+def test_low_rank_updates_are_not_left_out(saved, key):
+    with pytest.raises(ValueError, match=r'low-rank updates beside its weights .*merge them where they were trained'):
+        load_pretrained(vit(), saved(vit().state_dict() | {key: torch.ones(2, 2)}))

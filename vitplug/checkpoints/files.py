@@ -1,48 +1,46 @@
 """Reads checkpoint files without running their code, and writes them atomically, never over an existing file."""
 
+import argparse
 import hashlib
 import json
 import os
 import re
 import uuid
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
+from mmengine.runner.checkpoint import get_torch_safe_globals
 from torch import Tensor
 
 from vitplug.errors.full_disks import free_space
 from vitplug.files.named import check_weights, is_sharded
 
-from .data_pickle import CodeRefused, Pending, Unsupported
 from .downloads import fetch
-from .torch_file import max_bytes, read_torch_file
+
+# What torch builds from a file beside its own classes: mmengine's records, arrays, and the options in DeiT's files.
+SAFE = [*get_torch_safe_globals(), argparse.Namespace, *{type(np.dtype(kind)) for kind in np.sctypeDict.values()}]
 
 # Keys of the weights in a checkpoint. Averaged weights come first: timm and DeiT evaluate them.
 # mmengine's `state_dict` already has the averaged weights.
 WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'module', 'model_state_dict', 'model_state')
 
 
-def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False, in_memory: bool = False) -> Mapping:
+def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False) -> Mapping:
     """Reads a checkpoint file onto the CPU.
 
     Args:
         path: A ``.safetensors`` file, a file of ``torch.save`` with any other suffix, or the folder of a sharded
             checkpoint, whose tensors are put together.
         unsafe_unpickle: If True, a pickle may run code.
-        in_memory: If True, tensors are copied into memory. Otherwise they are mapped, and the file must not change
-            while they are used.
 
     Returns:
-        The file's content; for a safetensors file with the keys ``'state_dict'`` and ``'meta'``. Records of mmengine
-        are :class:`~vitplug.checkpoints.data_pickle.History`. Other objects that the weights do not depend on are None.
+        The file's content; for a safetensors file with the keys ``'state_dict'`` and ``'meta'``.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is empty, truncated or not a checkpoint, if reading it would run code, if a tensor is
-            not a dense tensor of real numbers, or if the content is too large or too deeply nested.
+        ValueError: If the file is empty, truncated or not a checkpoint, or if reading it would run code.
         ImportError: If it is a safetensors file and the package safetensors is not installed.
     """
     path = Path(path)
@@ -50,12 +48,10 @@ def read_checkpoint(path: str | os.PathLike, unsafe_unpickle: bool = False, in_m
     if is_sharded(path):
         from .shards import REST, read_whole  # torch.distributed.checkpoint, which few need
 
-        return read_whole(path, read_checkpoint(path / REST, unsafe_unpickle, in_memory))
+        return read_whole(path, read_checkpoint(path / REST, unsafe_unpickle))
     if path.stat().st_size == 0:
         raise ValueError(f'{path} is empty (0 bytes): copy or download it again')
-    check_packed(path)
-    content = READERS.get(path.suffix, _read_torch)(path, unsafe_unpickle, in_memory)
-    check_content(content, path)
+    content = READERS.get(path.suffix, _read_torch)(path, unsafe_unpickle)
     if not isinstance(content, Mapping):
         raise ValueError(
             f'{path} holds a {type(content).__name__}: expected a state dict, or a dict with one under any of '
@@ -81,6 +77,8 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
     while (key := _weight_key(content)) is not None:
         keys.append(key)
         content = content[key]
+    if not any(isinstance(value, Tensor) for value in content.values()):
+        content = {f'{name}.{key}': value for name, part in _dicts(content) for key, value in part.items()}
     state = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
     if not state:
         raise ValueError(
@@ -93,8 +91,33 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
             f'{path}: {some_of(others)} should be tensors, but {shown(others[0])} is a '
             f'{type(content[others[0]]).__name__}: get an intact copy of the file'
         )
+    if strange := {key: kind for key, value in state.items() if (kind := _wrong_kind(value))}:
+        key = next(iter(strange))
+        raise ValueError(f'{path}: {shown(key)} {strange[key]}: expected dense tensors of real numbers')
     check_finite(state, path)
-    return state, '.'.join(keys)
+    return {WRAPPERS.sub('', key): value for key, value in state.items()}, '.'.join(keys)
+
+
+# What torch.compile, activation checkpointing and FSDP put into the names of what they wrap, inside a model as well.
+WRAPPERS = re.compile(r'(?:(?<=\.)|^)(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.')
+
+
+def _dicts(content: Mapping) -> list[tuple[str, Mapping]]:
+    """The state dicts of a file with several, such as DINO's of a student and a teacher, by their names."""
+    return [
+        (str(name), part)
+        for name, part in content.items()
+        if isinstance(part, Mapping) and any(isinstance(value, Tensor) for value in part.values())
+    ]
+
+
+def _wrong_kind(tensor: Tensor) -> str:
+    """A description of an unsupported tensor; '' for all others."""
+    if tensor.is_meta:
+        return 'is a meta tensor, which has no numbers'
+    if tensor.is_complex():
+        return 'is a complex tensor'
+    return '' if tensor.layout == torch.strided and not tensor.is_quantized else 'is a sparse or quantized tensor'
 
 
 def _names_a_tensor(key) -> bool:
@@ -164,132 +187,38 @@ def local_file(checkpoint: str | os.PathLike) -> Path:
     return fetch(str(checkpoint)) if '://' in str(checkpoint) else Path(checkpoint)
 
 
-# --- checks of untrusted files ---
-
 # Errors that tensors of unexpected shapes cause.
 WRONG_SHAPES = (ValueError, RuntimeError, IndexError, TypeError)
-
-# Limits for the number of entries in all containers, counted once per reference, and for the nesting of containers.
-MAX_ENTRIES = 1_000_000
-MAX_DEPTH = 50
-SHOWN_DEPTH = 8  # names of a location in a message
-
-
-def check_packed(path: Path) -> None:
-    """Checks that a file in torch's format is not a zip bomb: torch.save does not compress.
-
-    Raises:
-        ValueError: If the content is larger than the file.
-    """
-    if not zipfile.is_zipfile(path):
-        return
-    try:
-        with zipfile.ZipFile(path) as file:
-            inside = sum(entry.file_size for entry in file.infolist())
-    except PermissionError:
-        raise
-    except Exception as error:  # names of entries in another encoding, truncated entries
-        raise _unreadable(path, error) from error
-    if inside > path.stat().st_size:
-        raise ValueError(f'{path} {_describe_size(path, inside)}: torch.save writes no such file; get another one')
-
-
-def check_content(content: object, path: str | os.PathLike) -> None:
-    """Checks the size and nesting of a checkpoint's content, and that its tensors are dense tensors of real numbers.
-
-    Raises:
-        ValueError: If there are too many entries, if containers are nested too deeply or contain themselves, if a key
-            has unprintable characters, if a tensor is of another kind, or if tensors and arrays are far larger than
-            the file.
-    """
-    sizes: dict[int, int] = {}
-    waiting: list[tuple[_Location | None, object]] = [(None, content)]
-    entries = 0
-    while waiting:
-        location, part = waiting.pop()
-        kind = _wrong_kind(part)
-        if kind:
-            raise ValueError(f'{path}: {location} {kind}: expected dense tensors of real numbers, saved with values')
-        if isinstance(part, Tensor | np.ndarray):
-            sizes[id(part)] = part.nbytes
-        children = [(_Location(key, location), value) for key, value in _parts(part, path)]
-        entries += len(children)
-        if entries > MAX_ENTRIES or (children and children[0][0].depth > MAX_DEPTH):
-            raise ValueError(
-                f'{path} holds more than {MAX_ENTRIES:,} entries, more than {MAX_DEPTH} nested containers, '
-                f'or a container that contains itself, at {location}: no training writes such a file; get another one'
-            )
-        waiting.extend(children)
-    if sum(sizes.values()) > max_bytes(Path(path).stat().st_size):
-        raise ValueError(
-            f'{path} {_describe_size(path, sum(sizes.values()))}: no training writes such tensors; get another file'
-        )
-
-
-class _Location:
-    """A location in a checkpoint; its name is composed only when it is printed."""
-
-    def __init__(self, key: object, outer: '_Location | None'):
-        self.key, self.outer = key, outer
-        self.depth = outer.depth + 1 if outer else 1
-
-    def __str__(self) -> str:
-        names, location = [], self
-        while location:
-            names.append(shown(str(location.key)))
-            location = location.outer
-        return '.'.join(reversed(names[:SHOWN_DEPTH]))
-
-
-def _parts(part: object, path: str | os.PathLike) -> Iterable[tuple]:
-    """The entries of a container, by key or index."""
-    if isinstance(part, list | tuple):
-        return enumerate(part)
-    if not isinstance(part, Mapping):
-        return ()
-    for key in part:
-        if isinstance(key, str) and not key.isprintable():
-            raise ValueError(f'{path}: the key {shown(key)} has unprintable characters: get another file')
-    return part.items()
-
-
-def _wrong_kind(part: object) -> str:
-    """A description of an unsupported tensor or array; '' for all others."""
-    if isinstance(part, Pending):
-        return 'is an object without content'
-    if isinstance(part, Unsupported):
-        return part.kind
-    if not isinstance(part, Tensor):
-        return ''
-    if part.is_meta:
-        return 'is a meta tensor, which has no numbers'
-    if part.is_complex():
-        return 'is a complex tensor'
-    return '' if part.layout == torch.strided and not part.is_quantized else 'is a sparse or quantized tensor'
-
-
-def _describe_size(path: str | os.PathLike, inside: int) -> str:
-    return f'has {Path(path).stat().st_size:,} bytes and would fill {inside:,} in memory'
 
 
 # --- reading ---
 
+# How a file of torch.save before torch 1.6 begins: with a number.
+MAGIC = b'l\xfc\x9cF\xf9 j\xa8P\x19'
 
-def _read_torch(path: Path, unsafe_unpickle: bool, in_memory: bool):
+
+def _read_torch(path: Path, unsafe_unpickle: bool):
+    with open(path, 'rb') as file:
+        begin = file.read(32)
+    if begin.startswith(b'\x80') and MAGIC not in begin:
+        raise ValueError(
+            f"{path} is a pickle of Python's, such as detectron2's files, which can run any code; expected one of "
+            'torch.save. Only if you trust its author: python -c "import pickle, torch; c = pickle.load(open('
+            f"'{path}', 'rb')); torch.save({{k: torch.as_tensor(v) for k, v in c.get('model', c).items()}}, "
+            "'NEW.pth')\" writes NEW.pth"
+        )
+    torch.serialization.add_safe_globals(SAFE)  # every time: mmengine's reading takes its own ones back
     try:
-        if unsafe_unpickle:
-            mmap = zipfile.is_zipfile(path) and not in_memory
-            return torch.load(str(path), map_location='cpu', weights_only=False, mmap=mmap)
-        return read_torch_file(path, in_memory)
+        return torch.load(str(path), map_location='cpu', weights_only=not unsafe_unpickle)
     except (PermissionError, MemoryError):
         raise
-    except CodeRefused as error:
-        raise ValueError(
-            f'{path} would run {shown(error.name)} when it is read, and could run any code: nothing was run. '
-            'Get a file that has only weights; only if you trust its author, pass unsafe_unpickle=True '
-            '(--unsafe-unpickle)'
-        ) from error
     except Exception as error:  # A broken file can raise nearly any exception.
+        if code := re.search(r'GLOBAL (\S+) was not|class (\S+) was found|Trying to call (\S+)', str(error)):
+            raise ValueError(
+                f'{path} would run {shown(next(filter(None, code.groups())))} when it is read, and could run any code: '
+                'nothing was run. Get a file that has only weights; only if you trust its author, pass '
+                'unsafe_unpickle=True (--unsafe-unpickle)'
+            ) from error
         raise _unreadable(path, error) from error
 
 

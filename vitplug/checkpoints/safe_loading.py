@@ -1,14 +1,10 @@
 """Checkpoints are data: a training or test reads them without running what else a pickle may hold."""
 
-from collections.abc import Mapping
-
 import torch
-from mmengine.logging import HistoryBuffer
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from vitplug.errors.stops import CheckpointNotRead
 
-from .data_pickle import History
 from .files import local_file, read_checkpoint
 
 
@@ -40,25 +36,16 @@ def load_safely(filename: str, map_location=None) -> dict:
             copies them to its device.
 
     Returns:
-        The content, with mmengine's records; other objects that weights do not depend on are None.
+        The content.
 
     Raises:
         CheckpointNotRead: if the file is missing, broken, or would have to run code.
     """
     try:
-        content = read_checkpoint(local_file(filename), in_memory=True)
+        content = read_checkpoint(local_file(filename))
     except (OSError, ValueError, ImportError) as error:
         raise CheckpointNotRead(' '.join(str(error).split())) from error
     # mmengine runs this text, a config of years ago, to count the GPUs of the training that is resumed.
     if isinstance(content.get('meta'), dict):
         content['meta'].pop('config', None)
-    _restore_records(content.get('message_hub'))
     return content
-
-
-def _restore_records(message_hub: object) -> None:
-    """Makes mmengine's records of what was read as plain numbers."""
-    records = message_hub.get('log_scalars') if isinstance(message_hub, Mapping) else None
-    for name, record in records.items() if isinstance(records, Mapping) else ():
-        if isinstance(record, History):
-            records[name] = HistoryBuffer(record.values, record.counts, record.max_length)

@@ -26,7 +26,6 @@ from mmcv.transforms import RandomFlip as PlainFlip
 from mmpretrain.datasets.transforms import auto_augment as plain
 from mmpretrain.datasets.transforms.processing import RandomResizedCrop as PlainCrop
 
-from vitplug.checkpoints.torch_file import read_torch_file
 from vitplug.registry import TRANSFORMS
 
 LABELS = 'token_labels'
@@ -74,7 +73,7 @@ def read_token_labels(path: Path) -> torch.Tensor:
     if not path.is_file():
         raise FileNotFoundError(f'no token labels: {path}; LoadTokenLabels(root=...) needs one file per image')
     try:
-        labels = read_torch_file(path)
+        labels = torch.load(path, map_location='cpu', weights_only=True)
     except Exception as error:
         raise ValueError(f'{path}: not a file of token labels: {str(error).splitlines()[0]}') from error
     shape = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__

@@ -131,6 +131,12 @@ def to_vitplug(state: State, prefix: str | None = None) -> Converted:
         if not below:
             raise ValueError(f'prefix={prefix!r}: no key begins with it; the keys are {some_of(state)}')
         state = below
+    if updates := [key for key in state if re.search(r'(?:^|\.)lora_\w', key)]:
+        raise ValueError(
+            f'the file has low-rank updates beside its weights ({some_of(updates, 2)}), and what they change is not in '
+            'them: merge them where they were trained (loralib: model.eval() does; peft: model.merge_and_unload()) '
+            "and save the tensors whose names have no 'lora_'"
+        )
     derived = [key for key in state if is_derived(key)]
     state = {key: value for key, value in state.items() if key not in derived}
     known, inner_prefix = recognise(state)

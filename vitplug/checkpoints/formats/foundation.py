@@ -199,6 +199,7 @@ ORIGINAL_EVA02 = JoinedFormat(
     plain=_MLP,
     gated=[('mlp.w12', 'ffn.w12'), ('mlp.ffn_ln', 'ffn.norm'), ('mlp.w3', 'ffn.w3')],
     joins=[_Q_V, _Q_K_V, (('mlp.w1', 'mlp.w2'), 'mlp.w12')],
+    keyless='attn.k_bias',
 )
 
 # --- Hugging Face ---

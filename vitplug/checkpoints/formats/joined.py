@@ -24,9 +24,9 @@ class JoinedFormat(Format):
         inside: Names inside a block, but for the MLP.
         plain: Names of an MLP of two layers.
         gated: Names of a SwiGLU.
-        joins: Tensors that are one in vitplug; by names inside a block. A bias that is missing is 0.
+        joins: Tensors that are one in vitplug; by names inside a block. Missing parts are refused, but for ``keyless``.
         dimensions: Keys whose tensors have so many axes, where vitplug's have leading axes of size 1.
-        keyless: Names of key biases that the format lacks. They have to be 0.
+        keyless: Names of key biases that the format lacks: they are 0, and have to be 0 in an export.
         zero_free: Whether biases of q and v that are all 0 are left out, too.
         marks: Regular expressions of vitplug's keys; a network of this format has a key for each of them.
         lacks: The same of keys that it has not.
@@ -54,7 +54,7 @@ class JoinedFormat(Format):
         return [*self.names, *blocks]
 
     def to_vitplug(self, state: State) -> dict[str, Tensor]:
-        ours = super().to_vitplug(_join(state, self.joins))
+        ours = super().to_vitplug(_join(state, self.joins, self.keyless))
         theirs = {new: old for old, new in self.names}
         return {
             key: value.reshape((1,) * (3 - value.ndim) + value.shape) if theirs.get(key) in self.dimensions else value
@@ -105,14 +105,26 @@ def _match(name: str, key: str) -> re.Match | None:
     return re.fullmatch(rf'(.*\.)?{re.escape(name)}(\.\w+)?', key)
 
 
-def _join(state: State, joins: Sequence[Join]) -> dict[str, Tensor]:
+def _join(state: State, joins: Sequence[Join], keyless: str) -> dict[str, Tensor]:
+    """Puts parts together.
+
+    Raises:
+        ValueError: If one is missing that is no bias of keys, which some formats lack because it is 0.
+    """
     tensors = dict(state)
     for parts, whole in joins:
-        for key in [key for key in tensors if _match(parts[0], key)]:
-            before, after = _match(parts[0], key).groups(default='')
-            pieces = [tensors.pop(f'{before}{part}{after}', None) for part in parts]
-            missing = [f'{before}{part}{after}' for part, piece in zip(parts, pieces, strict=True) if piece is None]
-            if missing and pieces[0].ndim > 1:
-                raise ValueError(f'the file has {key} and lacks {", ".join(missing)}')
-            tensors[f'{before}{whole}{after}'] = torch.cat([pieces[0] * 0 if p is None else p for p in pieces])
+        for key in [key for key in state if any(_match(part, key) for part in parts)]:
+            match = next(filter(None, (_match(part, key) for part in parts)))
+            before, after = match.groups(default='')
+            # Without its first part, whose weight is not there either, the tensor has the name of a plain one.
+            is_plain = after and f'{before}{parts[0]}.weight' not in state
+            if key not in tensors or is_plain:
+                continue
+            names = [f'{before}{part}{after}' for part in parts]
+            pieces = {name: tensors.pop(name) for name in names if name in tensors}
+            lacking = [name for name in names if name not in pieces and not (keyless and name.endswith(keyless))]
+            if lacking:
+                raise ValueError(f'the file has {key} and lacks {", ".join(lacking)}: get a whole copy of it')
+            zeros = torch.zeros_like(next(iter(pieces.values())))
+            tensors[f'{before}{whole}{after}'] = torch.cat([pieces.get(name, zeros) for name in names])
     return tensors

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from mmpretrain.structures import DataSample
 
-from vitplug.classifiers import DistilledClassifier
+from vitplug.models import DistilledClassifier
 
 ARCH = dict(embed_dims=12, num_layers=2, num_heads=2, feedforward_channels=16)
 TEACHER = dict(type='mmpretrain.TimmClassifier', model_name='test_resnet', num_classes=5)

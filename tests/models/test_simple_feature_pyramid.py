@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from cases import randomize
 
-from vitplug.necks import LayerNorm2d, SimpleFeaturePyramid
+from vitplug.models import LayerNorm2d, SimpleFeaturePyramid
 
 
 def norm(x, layer):

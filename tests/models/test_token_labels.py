@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from torchvision.ops import roi_align
 
 from vitplug.attention import Site
-from vitplug.classifiers.token_labels import Box, draw_box, make_targets
+from vitplug.models.token_labels import Box, draw_box, make_targets
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'refiner'
 CLASSES, SMOOTHING = 7, 0.1
@@ -186,7 +186,7 @@ def oracle_losses(model, images, samples, box):
 
 @pytest.mark.parametrize('box', [Box(0, 0, 0, 0), Box(1, 0, 3, 2), Box(0, 0, 3, 4)])
 def test_losses_and_gradients_are_the_oracles(monkeypatch, box):
-    monkeypatch.setattr('vitplug.classifiers.token_labels.draw_box', lambda hw: box)
+    monkeypatch.setattr('vitplug.models.token_labels.draw_box', lambda hw: box)
     model = build(model_cfg()).train()
     images, samples = batch()
     losses = model.loss(images, samples)
@@ -202,7 +202,7 @@ def test_losses_and_gradients_are_the_oracles(monkeypatch, box):
 
 
 def test_without_mixing_no_box_is_drawn(monkeypatch):
-    monkeypatch.setattr('vitplug.classifiers.token_labels.draw_box', lambda hw: pytest.fail('a box was drawn'))
+    monkeypatch.setattr('vitplug.models.token_labels.draw_box', lambda hw: pytest.fail('a box was drawn'))
     model = build(model_cfg(mix_token=False)).train()
     images, samples = batch()
     losses = model.loss(images, samples)

@@ -1,0 +1,53 @@
+"""What the libraries lack around the hosts: classifiers, a pyramid, a linear head, preprocessors, merged views."""
+
+from importlib.util import find_spec
+
+from mmengine.model import BaseModule, BaseTTAModel
+
+from vitplug.registry import MODELS
+
+from .data_preprocessors import build_det_data_preprocessor, build_seg_data_preprocessor
+from .simple_feature_pyramid import LayerNorm2d, SimpleFeaturePyramid
+
+__all__ = [
+    'LayerNorm2d',
+    'SimpleFeaturePyramid',
+    'build_det_data_preprocessor',
+    'build_det_tta_model',
+    'build_linear_seg_head',
+    'build_seg_data_preprocessor',
+]
+
+# Without mmpretrain, the import of the backbones' registry must not fail.
+if find_spec('mmpretrain'):
+    from .distilled import DistilledClassifier
+    from .diversity import DiverseClassifier
+    from .token_labels import TokenLabelClassifier, TokenLabelHead
+
+    __all__ += ['DistilledClassifier', 'DiverseClassifier', 'TokenLabelClassifier', 'TokenLabelHead']
+
+# Functions instead of the classes, so that mmdet and mmseg are imported only for configs that use them.
+
+
+@MODELS.register_module('DetTTAModel')
+def build_det_tta_model(**settings) -> BaseTTAModel:
+    """Builds :class:`vitplug.models.augmented_test.DetTTAModel`, which merges boxes and masks of several views.
+
+    Args:
+        settings: Arguments of mmdet's ``DetTTAModel``.
+    """
+    from .augmented_test import DetTTAModel
+
+    return DetTTAModel(**settings)
+
+
+@MODELS.register_module('LinearSegHead')
+def build_linear_seg_head(**settings) -> BaseModule:
+    """Builds :class:`vitplug.models.linear_head.LinearSegHead`, which classifies the tokens of maps.
+
+    Args:
+        settings: Arguments of the head.
+    """
+    from .linear_head import LinearSegHead
+
+    return LinearSegHead(**settings)
