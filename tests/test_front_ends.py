@@ -58,9 +58,9 @@ train_cfg = dict(max_iters=2, val_interval=2)
 default_hooks = dict(checkpoint=dict(interval=2))
 """
 CLASSIFICATION = """
-loss = dict(type='CrossEntropyLoss', _delete_=True)
-model.update(head=dict(in_channels=96, num_classes=2, topk=(1,), loss=loss))
-model.update(train_cfg=dict(augments=None, _delete_=True))
+model.update(head=dict(in_channels=96, num_classes=2, topk=(1,)))
+data_preprocessor = dict(num_classes=2)
+val_evaluator = test_evaluator = dict(topk=(1,))
 load = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=64), dict(type='PackInputs')]
 images = dict(type='CustomDataset', data_root={data!r}, data_prefix='classes', pipeline=load, _delete_=True)
 train_dataloader, val_dataloader, test_dataloader = dict(dataset=images), dict(dataset=images), dict(dataset=images)
