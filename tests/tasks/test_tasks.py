@@ -8,7 +8,7 @@ import pytest
 from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
 
 from vitplug.config.parts import registered
-from vitplug.tasks import LABELS, TASKS, Task
+from vitplug.tasks import TASKS, Task
 
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
 
@@ -38,8 +38,3 @@ def test_types_are_registered(library):
     assert registered(METRICS, task.result_dump, library)
     assert registered(MODELS, task.tta_model['type'], library)
     assert registered(DATASETS, task.experiment.dataset, library)
-
-
-def test_names_of_several_libraries_do_not_clash():
-    """They are looked up together: the data set of one library may serve another."""
-    assert len(LABELS) == sum(len(task.labels) for task in TASKS.values())

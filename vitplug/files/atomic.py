@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import ClassVar
 
 from mmengine.fileio import LocalBackend, register_backend
 
@@ -25,12 +24,7 @@ class AtomicBackend(LocalBackend):
 
     A file is written under another name in the same folder, flushed to the disk and renamed; a reader sees the old
     content or the new one. Where the folder was replaced meanwhile, nothing in the new one is.
-
-    Attributes:
-        held: Device and inode of folders that must still be the same when a file in them is written, by path.
     """
-
-    held: ClassVar[dict[str, tuple[int, int]]] = {}
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file.
@@ -42,7 +36,7 @@ class AtomicBackend(LocalBackend):
         """
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = self.held.get(os.path.abspath(path.parent)) or identity(path.parent)
+        folder = identity(path.parent)
         partial = path.with_name(PARTIAL.format(path.name))
         _clear(partial)
         try:
@@ -156,17 +150,6 @@ def remove_folder(path: Path) -> None:
     clear_folder(partial)
     os.rename(path, partial)
     shutil.rmtree(partial, ignore_errors=True)
-
-
-def add_line(path: Path, line: str) -> None:
-    """Adds a line to a file of records, or makes the file.
-
-    Raises:
-        OSError: if the path is a link or no regular file, or cannot be written.
-    """
-    check_record_file(path)
-    with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), 'a') as file:
-        file.write(f'{line}\n')
 
 
 def check_record_file(path: Path) -> None:

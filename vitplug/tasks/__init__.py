@@ -7,10 +7,10 @@ serve models of other libraries, too.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .lookup import LABELS, TASKS, check_scope, task_of
+    from .lookup import TASKS, check_scope, task_of
     from .task import Task
 
-__all__ = ['LABELS', 'TASKS', 'Task', 'check_scope', 'task_of']
+__all__ = ['TASKS', 'Task', 'check_scope', 'task_of']
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from .class_counts import ENTRIES, METRICS_OF_IMAGES, UP_TO, ClassCounts, Place
 from .experiments.own_data import read_classification, without_names
-from .labels import Label, check_class, check_token_labels
 from .networks import BACKBONE, SCORES
 from .targets import ClassLogit
 from .task import Experiment, Task
@@ -32,10 +31,6 @@ class Classification(Task):
         # Each task of several has its own classes, and necks count the entries of a code book or of an embedding.
         apart=frozenset(('task_heads', 'neck', 'text_neck', 'vision_neck')),
     )
-    labels = {
-        'gt_label': Label(check_class, evaluated=True, values=lambda label: label.tolist()),
-        'token_labels': Label(check_token_labels),
-    }
     experiment = Experiment('CustomDataset', without_names(read_classification), _accuracy)
     target = ClassLogit
     parts = dict(scores=SCORES, backbone=BACKBONE)

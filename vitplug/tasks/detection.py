@@ -13,7 +13,6 @@ from vitplug.config.text import Code, text
 
 from .class_counts import ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCounts, Place, stuff, things
 from .experiments.own_data import OwnData, Split, read_detection, without_names
-from .labels import Label, check_instances
 from .networks import BACKBONE, FEATURES, heads_of
 from .objects import OBJECTS
 from .targets import BoxScore
@@ -99,7 +98,6 @@ class Detection(Task):
         # apart, and GLIP and Grounding DINO count words: they are compared with nothing.
         apart=frozenset(('rpn_head', 'semantic_head', 'BaseMOTModel', 'GLIP', 'GroundingDINO')),
     )
-    labels = {'gt_instances': Label(check_instances, values=lambda instances: instances.labels.tolist())}
     experiment = Experiment(
         'CocoDataset',
         without_names(read_detection),

@@ -8,14 +8,11 @@ from vitplug.stacks import build_ops, install_packages
 
 from .classification import Classification
 from .detection import Detection
-from .labels import Label
 from .segmentation import Segmentation
 from .task import Task
 
 #: The tasks by library, which is the `default_scope` of a config.
 TASKS: dict[str, Task] = {task.library: task for task in (Classification(), Segmentation(), Detection())}
-#: Annotations of samples by name, of all libraries: names differ, and a data set may be another library's.
-LABELS: dict[str, Label] = {name: label for task in TASKS.values() for name, label in task.labels.items()}
 
 
 def task_of(model: nn.Module) -> Task:

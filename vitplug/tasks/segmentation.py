@@ -7,7 +7,6 @@ from mmengine.structures import PixelData
 
 from .class_counts import COLOURS, ENOUGH_COLOURS, ENTRIES, METRICS_OF_IMAGES, ClassCounts, Place
 from .experiments.own_data import OwnData, read_segmentation
-from .labels import Label, check_map
 from .networks import ARGMAX, BACKBONE, LOGITS, heads_of
 from .targets import PixelClass
 from .task import Experiment, Task
@@ -44,9 +43,6 @@ class Segmentation(Task):
         # STDC's second head finds borders. SAN classifies by words: it is compared with nothing.
         apart=frozenset(('STDCHead', 'MultimodalEncoderDecoder')),
     )
-    labels = {
-        'gt_sem_seg': Label(check_map, evaluated=True, values=lambda seg_map: seg_map.data.unique().tolist()),
-    }
     experiment = Experiment(
         'BaseSegDataset',
         read_segmentation,

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from .class_counts import ClassCounts
 from .experiments.own_data import OwnData, Split
-from .labels import Label
 from .networks import Part
 from .targets import Target
 
@@ -58,7 +57,6 @@ class Task(ABC):
         result_dump: Type of the metric that writes predictions to a file (`tools/test.py --out`).
         tta_model: Settings of the model that merges the predictions of several views (`tools/test.py --tta`).
         class_counts: Settings that count classes.
-        labels: Annotations of a sample, by the names that the library gives them.
         experiment: Settings of experiments on one's own data.
         target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
         parts: Parts of a model that an exported file can hold, by name; the first is the usual one.
@@ -70,7 +68,6 @@ class Task(ABC):
     result_dump: str = 'DumpResults'
     tta_model: Mapping[str, Any]
     class_counts: ClassCounts
-    labels: Mapping[str, Label]
     experiment: Experiment
     target: Callable[..., Target]
     parts: Mapping[str, Part]

@@ -7,7 +7,7 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 from mmengine.hooks import EarlyStoppingHook
 
-from vitplug.files.atomic import remove_folder
+from vitplug.files.atomic import remove_folder, remove_partial_files
 from vitplug.files.named import is_sharded
 from vitplug.registry import HOOKS
 from vitplug.spelling import hint
@@ -51,6 +51,8 @@ class CheckpointHook(MMEngineCheckpointHook):
         if runner._resume:  # mmengine forgets it, and would keep no record of a best checkpoint until the next one
             self.last_ckpt = str(runner._load_from)
         self.file_backend = RemovesLater(self.file_backend, self.out_dir)
+        if is_main_process():
+            remove_partial_files(self.out_dir)  # which a killed training had not finished writing
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Adds the count of early stopping."""

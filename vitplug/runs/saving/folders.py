@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from vitplug.files.atomic import bring_back
 from vitplug.files.named import is_checkpoint
 
 # Value of a config's `resume`: go on from the last checkpoint of the work dir; without one, start as the config says.
@@ -35,6 +36,7 @@ def choose_start(cfg) -> None:
         FileExistsError: If the work dir holds checkpoints of a training that is not the one to go on with.
         FileNotFoundError: If it notes a checkpoint that is gone, and has no other.
     """
+    bring_back(cfg.work_dir)
     if cfg.get('resume') == AUTO or (cfg.get('resume') and not cfg.get('load_from')):
         last, note = last_checkpoint(cfg.work_dir), Path(cfg.work_dir, 'last_checkpoint')
         if last is None and note.is_file():

@@ -5,31 +5,14 @@ import fcntl
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vitplug.files.atomic import check_record_file
 
 LOCK = '.training.lock'
 TAKEN = (errno.EACCES, errno.EAGAIN)
-
-
-@contextmanager
-def only_training(folders: Iterable[Path]) -> Iterator[None]:
-    """Holds a lock on each folder until the end or the death of this process; makes missing folders.
-
-    The file `.training.lock` in a folder names the host and the process of its last holder. Where a file system has
-    no locks, a warning says so.
-
-    Raises:
-        BlockingIOError: if another process holds one of the locks; names the process.
-        OSError: if a lock file cannot be written.
-    """
-    with ExitStack() as locks:
-        for folder in folders:
-            locks.enter_context(locked(folder / LOCK, 'training', '--work-dir'))
-        yield
 
 
 @contextmanager
