@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import bad_inputs
 import matplotlib
@@ -215,9 +216,10 @@ SNIPPETS = [
 ]
 MAPS, FITS = (
     [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if measure in code]
-    for measure in ('measures.attention import', 'measures.gaussian_fit import')
+    for measure in ('quantities.attention import', 'quantities.gaussian_fit import')
 )
 
+OWN = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'study.conditions import' in code]
 NEURONS = [pytest.param(code, id=f'{name_of(page)}-{i}') for page, i, code in CODE if 'find_register_neurons(' in code]
 
 
@@ -264,7 +266,7 @@ def test_config_builds(page, code, beside_examples):
 
 def test_every_example_is_a_config_or_run():
     examples = [code for _, _, code in CODE if code.startswith('"""')]
-    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MAPS, FITS, NEURONS, examples)
+    kinds = (CONFIGS, SNIPPETS, INFERENCE, PROGRAMS, FROM_PYTHON, MAPS, FITS, NEURONS, OWN, examples)
     assert sum(map(len, kinds)) == len(CODE)
     assert len(examples) == 3 and SNIPPETS and PROGRAMS and FROM_PYTHON
     assert {code for _, _, code in CODE if "'mmseg::" in code}
@@ -301,6 +303,15 @@ def test_python_without_configs_runs(code, tmp_path):
     weights = scope['backbone'].state_dict()
     assert len(weights) > len(plain.state_dict())
     assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
+
+
+@pytest.mark.parametrize('code', OWN)
+def test_own_conditions_and_measures_are_made(code, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'foolbox', SimpleNamespace())  # of a condition for those who have it
+    scope = {}
+    exec(code, scope)
+    for name in ('soft', 'brightness') if 'def soft' in code else ('pgd',):
+        assert scope[name]().name
 
 
 @pytest.mark.parametrize('code', NEURONS)

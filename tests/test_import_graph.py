@@ -38,7 +38,8 @@ ROWS = (
     ('tasks',),
     ('runs',),
     ('analysis',),
-    ('benchmark', 'demo', 'doctor', 'export', 'lab', 'probing', 'robustness'),
+    ('lab',),
+    ('benchmark', 'demo', 'doctor', 'export'),
     ('vitplug',),  # the names that `import vitplug` gives
     ('cli',),
     ('__main__',),  # `python -m vitplug`

@@ -66,7 +66,7 @@ def test_wheel_tells_type_checkers_of_its_annotations(wheel):
 
 
 def test_wheel_has_the_page_of_the_microscope(wheel):
-    folder = Path('vitplug', 'analysis', 'microscope')
+    folder = Path('vitplug', 'lab', 'microscope')
     assert {path.name for path in (wheel / folder).glob('page.*')} == {'page.html', 'page.css', 'page.js'}
 
 

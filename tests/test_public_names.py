@@ -9,8 +9,8 @@ import pytest
 
 import vitplug
 from vitplug import adapters, attention, backbones, checkpoints, plugs
-from vitplug.analysis import adapted
-from vitplug.analysis.microscope import adapted as of_microscope
+from vitplug.lab.microscope import adapted as of_microscope
+from vitplug.lab.study import adapted
 
 
 @pytest.mark.integration

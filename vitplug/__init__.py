@@ -23,8 +23,6 @@ from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
     from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
-    from .analysis.adapted import measure
-    from .analysis.microscope.adapted import microscope
     from .attention import attend, fused_attention
     from .backbones import (
         LVT,
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
         VisionTransformer,
     )
     from .checkpoints import load_pretrained
+    from .lab.microscope.adapted import microscope
+    from .lab.study.adapted import measure
     from .plugs import (
         BroadAttention,
         ContextBroadcast,
@@ -100,8 +100,8 @@ _PACKAGES = {
     'attend': 'vitplug.attention',
     'fused_attention': 'vitplug.attention',
     'load_pretrained': 'vitplug.checkpoints',
-    'measure': 'vitplug.analysis.adapted',
-    'microscope': 'vitplug.analysis.microscope.adapted',
+    'measure': 'vitplug.lab.study.adapted',
+    'microscope': 'vitplug.lab.microscope.adapted',
     **dict.fromkeys(('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'), 'vitplug.adapters'),
 }
 

@@ -43,24 +43,14 @@ COMMANDS = {
         'export.export_command:main', 'export.py', 'write a checkpoint as ONNX, torch.export or OpenVINO'
     ),
     'ablate': Command('lab.ablate.command:main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
-    'analyze': Command(
-        'analysis.study.analyze_command:main', 'analysis_tools/analyze.py', 'measure a checkpoint over images'
-    ),
-    'probe': Command('probing.probe_command:main', 'probe.py', 'probe frozen backbones by simple classifiers'),
+    'study': Command('lab.study.command:main', 'study.py', 'measure models under conditions, for papers'),
     'pretrain': Command('text.pretrain:main', 'text/pretrain.py', 'pre-train a language model on masked words'),
     'glue': Command('text.glue:main', 'text/glue.py', 'fine-tune a language model on GLUE'),
     'microscope': Command(
-        'analysis.microscope.microscope_command:main',
+        'lab.microscope.microscope_command:main',
         'analysis_tools/microscope.py',
         'write a page of what a model sees',
     ),
-    'erf': Command(
-        'analysis.erf.erf_command:main', 'analysis_tools/erf.py', 'draw effective receptive fields, fit Gaussians'
-    ),
-    'robustness': Command(
-        'robustness.robustness_command:main', 'analysis_tools/robustness.py', 'test how robust models are, side by side'
-    ),
-    'values': Command('analysis.plug_values:main', 'analysis_tools/plug_values.py', 'plot what the plugs have learned'),
     'config': Command(
         'analysis.config_commands:print_config', 'misc/print_config.py', 'print a config with all that it inherits'
     ),
@@ -90,14 +80,10 @@ EXAMPLES = {
     'predict': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out predictions',
     'export': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out flowers.onnx --dynamic batch,height,width',
     'ablate': 'my_flowers.py --plugs none cb gab cb+gab --seeds 5',
-    'analyze': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out measures --format pdf',
-    'probe': 'my_flowers.py work_dirs/flowers/epoch_50.pth --task classification --controls random --out probes',
+    'study': 'my_flowers.py:work_dirs/flowers/epoch_50.pth --measures score entropy --conditions noise:5 --out study',
     'pretrain': 'texts --plugs refiner --out work_dirs/bert-small-refiner',
     'glue': 'CoLA --data glue --model work_dirs/bert-small-refiner --out work_dirs/glue',
     'microscope': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out report.html',
-    'erf': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out fields --reset ape',
-    'robustness': 'my_flowers.py work_dirs/flowers/epoch_50.pth --suite revit-table4 cb-table12 --out robust',
-    'values': 'work_dirs/flowers/epoch_50.pth --out values.png',
     'config': 'my_flowers.py --cfg-options train_dataloader.batch_size=32',
     'diff': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py my_flowers.py',
     'flops': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py --shape 224',

@@ -12,11 +12,10 @@ import torch
 from cases import HOSTS, images, randomize
 from PIL import Image
 
-from vitplug.analysis.measures.gaussian_fit import GaussianFit
-from vitplug.analysis.measures.places import Place
-from vitplug.analysis.microscope.data import MEASURES, Norms, _common_grid
-from vitplug.analysis.microscope.report import COLOURS, picture_url
-from vitplug.analysis.microscope.tiles import (
+from vitplug.hosting import PixelGrid
+from vitplug.lab.microscope.data import MEASURES, Norms, _common_grid
+from vitplug.lab.microscope.report import COLOURS, picture_url
+from vitplug.lab.microscope.tiles import (
     Geometry,
     Level,
     OverBudget,
@@ -31,8 +30,9 @@ from vitplug.analysis.microscope.tiles import (
     pack,
     sampling_sentences,
 )
-from vitplug.analysis.microscope.words import number, summarize
-from vitplug.hosting import PixelGrid
+from vitplug.lab.microscope.words import number, summarize
+from vitplug.lab.study.quantities.gaussian_fit import GaussianFit
+from vitplug.lab.study.quantities.places import Place
 from vitplug.tasks.outcomes import ClassOutcome, MapOutcome
 
 SIZES = {'vit': (32, 40), 'vit-no-cls': (32, 40), 'vit-windows': (32, 40), 'swin': (32, 32), 'swin-v2': (40, 32)}
@@ -347,7 +347,7 @@ def test_similarity_compares_few_tokens():
 
 
 def test_receptive_field_keeps_its_shape():
-    from vitplug.analysis.microscope.data import FIELD_SIDE, field_tiles
+    from vitplug.lab.microscope.data import FIELD_SIDE, field_tiles
 
     rows, columns = torch.meshgrid(torch.arange(300.0), torch.arange(200.0), indexing='ij')
     image = torch.exp(-((rows - 151) ** 2 + (columns - 61) ** 2) / 800)

@@ -18,8 +18,8 @@ from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from torch import nn
 
-from vitplug.analysis.microscope.report import COLOURS
 from vitplug.config.reading import read_config
+from vitplug.lab.microscope.report import COLOURS
 from vitplug.tasks import check_scope
 
 webdriver = pytest.importorskip('selenium.webdriver', reason='selenium is not installed')

@@ -10,8 +10,8 @@ from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION
 
-from vitplug.analysis.truths import find_listed
 from vitplug.config.reading import read_config
+from vitplug.lab.microscope.truths import find_listed
 from vitplug.runs.prediction import Predictor
 
 pytestmark = pytest.mark.integration

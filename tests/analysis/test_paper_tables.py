@@ -136,12 +136,12 @@ def test_counts_are_written_into_the_metafile(root):
 
 
 def test_commands_are_shown_whole_and_are_those_of_vitplug(root):
-    part = dict(part='Table 8', what='attack', command='robustness CONFIG CHECKPOINT --epsilon 1/255 --imagenet-a DIR')
+    part = dict(part='Table 8', what='attack', command='study CONFIG:CHECKPOINT --paper cb-table8')
     listed = root / 'configs' / 'experiments.yml'
     others = dict(configs=['*'], reason='none')
     listed.write_text(yaml.safe_dump(dict(paper=dict(parts=[part], beyond=[others]))))
     [paper] = read_experiments(root)
-    assert paper.parts[0].by == '`vitplug robustness CONFIG CHECKPOINT --epsilon 1/255 --imagenet-a DIR`'
+    assert paper.parts[0].by == '`vitplug study CONFIG:CHECKPOINT --paper cb-table8`'
     part['command'] = 'robust CONFIG CHECKPOINT'
     listed.write_text(yaml.safe_dump(dict(paper=dict(parts=[part], beyond=[others]))))
     with pytest.raises(ValueError, match="paper: Table 8: 'robust CONFIG CHECKPOINT' is no command of vitplug"):

@@ -1,7 +1,7 @@
 """Bad arguments of commands."""
 
 from bad_inputs.folder import PIPELINE
-from bad_inputs.making import backbone, both, changed, child, cut, plugs, trained_with, write
+from bad_inputs.making import backbone, both, changed, child, cut, plugs, write
 from bad_inputs.table import rows
 
 # fmt: off
@@ -154,101 +154,39 @@ ROWS = rows({
             ('data/val/cat/7.png --out a.html', r'IMAGE: no such file: data/val/cat/7\.png'),
         'report of a file that is no image': ('tiny.py --out a.html', r'IMAGE: tiny\.py is no image, of \.jpg'),
     },
-    'analyze.py tiny.py good.pth --out a {}': {
-        'analysis by an unknown measure':
-            ('--measures entropi', r"--measures entropi: there is no 'entropi': did you mean entropy\?"),
-        'analysis by an unknown edit':
-            ('--edit head-zeros', r"--edit head-zeros: there is no 'head-zeros': did you mean head-zero\?"),
-        'edits with the means of other images, of one image':
-            ('--edit head-mean --num 1 --device cpu',
-             r'--edit head-mean: does not apply to the model: it takes values of other images, and there is one'),
-        'analysis by a measure that does not apply':
-            ('--measures cka_baseline --device cpu',
-             r'--measures cka_baseline: does not apply to the model: .* name one with --baseline'),
-        'analysis by an unknown estimator of CKA': ('--cka paper', r"argument --cka: invalid choice: 'paper'"),
+    'study.py tiny.py:good.pth --out a {}': {
+        'study by an unknown measure': ('--measures entropi', r'--measures entropi: there is none: did you mean ent'),
+        'study for an unknown figure': ('--paper cb-figure2b', r'--paper cb-figure2b: there is none: did you mean cb-'),
+        'study under an unknown condition': ('--conditions nois:3', r'--conditions nois:3: .*did you mean noise'),
+        'study under a condition without its value': ('--conditions noise', r"--conditions noise: .*'sigma'"),
         "a paper's estimator of CKA without its images":
-            ('--cka paper-bvit --device cpu',
-             r'--cka paper-bvit: does not apply: it needs 1000 images of one size, there are \d+; --num sets how '
-             r'many'),
-        'estimator of CKA without CKA':
-            ('--measures entropy --cka paper-refiner',
-             r'--cka paper-refiner: none of --measures entropy is of CKA: add one of cka, cka_baseline, '
-             r'evolving_speed'),
-        'analysis of no images': ('--num 0', r'--num 0: expected at least 1'),
-        'analysis of a folder without images':
+            ('--measures cka-paper-bvit --device cpu', r'it needs 1000 images of one size, there are \d+; --num sets'),
+        'study of no images': ('--num 0', r'--num 0: expected at least 1'),
+        'study of a folder without images':
             ('--images empty', r'--images: empty has no image in it, of \.jpg',
              lambda folder: (folder / 'empty').mkdir()),
-        'analysis of images that are not there':
-            ('--images vall', r'--images: no such file or folder: vall; or name a split, val or test'),
-        'analysis into the folder of another analysis':
-            ('--measures token_norms --device cpu',
-             r'--out: a is of another analysis \(vitplug: .*: choose another folder',
-             both(lambda folder: (folder / 'a').mkdir(), write('a/study.json', '{"vitplug": "0"}'))),
-        'analysis against a baseline without checkpoint':
-            ('--baseline tiny.py nowhere.pth', r'--baseline: no such checkpoint: nowhere\.pth'),
+        'study of images that are not there':
+            ('--images vall', r'--images vall: no such file or folder; or name a split, '),
     },
-    'analyze.py {}': {
-        'analysis of a split that the config does not have':
-            ('child.py good.pth --out a', r'--images val: child\.py has no val_dataloader; name a folder',
+    'study.py {}': {
+        'study of a checkpoint that is not there':
+            ('tiny.py:nowhere.pth --out a', r'RUN: no such checkpoint: nowhere\.pth'),
+        'study of a split that the config does not have':
+            ('child.py:good.pth --images val --out a', r'--images val: child\.py has no val_dataloader',
              child('val_dataloader = val_cfg = val_evaluator = None')),
-        'analysis into a folder with files':
-            ('tiny.py good.pth --out data', r'--out: data holds other files, or is one'),
-        "analysis of another library's backbone":
-            ('child.py good.pth --out a --allow-changes --device cpu',
-             r"child\.py: model\.backbone is a VisionTransformer, .*: expected one of vitplug's",
-             backbone("type='mmpretrain.VisionTransformer'")),
+        'study into a folder with files': ('tiny.py:good.pth --out data', r'--out: data holds other files, or is one'),
+        'study of an unknown model of timm':
+            ('timm:vit_smal_patch16_224 --images data/val --out a', r'timm has no such model; close: '),
+        'study of a model of timm over a split':
+            ('timm:test_vit --out a', r'--images test: timm:test_vit has no data set'),
+        'study of a model of timm with weights of another':
+            ('timm:test_vit:good.pth --images data/val --out a', r'timm: good\.pth does not fit the model: '),
     },
-    ('analyze.py {}', 65): {
-        'analysis of a broken image':
-            ('tiny.py good.pth --out a --measures token_norms --device cpu',
-             r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 images cannot be used',
+    ('study.py {}', 65): {
+        'study of a broken image':
+            ('tiny.py:good.pth --out a --measures token_norms --device cpu',
+             r'cannot use data/val/cat/0\.png: .*failed to load image(.|\n)*error: 1 of 4 images cannot be used',
              write('data/val/cat/0.png', 'no image')),
-    },
-    'erf.py {}': {
-        'receptive field of no model':
-            ('--out a', r'no model: name CONFIG and CHECKPOINT, or a model of timm by --timm NAME'),
-    },
-    'erf.py tiny.py good.pth {}': {
-        'receptive field of two models':
-            ('--timm test_vit --out a', r'--timm test_vit is the model: leave CONFIG and CHECKPOINT out'),
-        'receptive field with a checkpoint for timm alone':
-            ('--checkpoint good.pth --out a', r'--checkpoint is that of --timm'),
-        'receptive field without what the model does not have':
-            ('--reset table --out a --device cpu',
-             r"reset 'table': VisionTransformer has no parameters for it .*it has some for: ape, ape-random"),
-        'receptive field over images of no size':
-            ('--size 0 16 --out a', r'--size 0 16: expected height and width in pixels'),
-        'receptive field over no images': ('--num 0 --out a', r'--num 0: expected at least 1'),
-        'receptive field into a folder with files': ('--out data', r'--out: data holds other files, or is one'),
-    },
-    'erf.py --timm {}': {
-        'receptive field of an unknown model of timm':
-            ('vit_smal_patch16_224 --images data/val --out a',
-             r'--timm vit_smal_patch16_224: timm has no such model; close: .*vit_small_patch16_224'),
-        'receptive field of a model of timm over a split':
-            ('test_vit --out a', r'--images val: --timm has no data set: name a folder of images'),
-        'receptive field of a model of timm with weights of another':
-            ('test_vit --checkpoint good.pth --images data/val --out a',
-             r'--checkpoint: good\.pth does not fit the model: '),
-    },
-    ('erf.py {}', 65): {
-        'receptive field over a broken image':
-            ('tiny.py good.pth --out a --device cpu',
-             r'cannot use data/val/cat/0\.png: failed to load image(.|\n)*error: 1 of 4 images cannot be used',
-             write('data/val/cat/0.png', 'no image')),
-    },
-    'plug_values.py {}': {
-        'values of plugs where there are none': ('good.pth', r'good\.pth has 0 backbones with plugs in its config'),
-        'values of plugs that learn nothing':
-            ('good.pth --config child.py', r"its plugs, \['cb'\], have no learned alpha",
-             plugs("dict(type='ContextBroadcast')")),
-        'values of a plug that is not known':
-            ('bad.pth', r"type='os\.system'.*name its module|plugs\.0\.type = 'os\.system': no class of",
-             trained_with(
-                 "type='vitplug.VisionTransformer'", "plugs=[dict(type='os.system')], type='vitplug.VisionTransformer'"
-             )),
-        'plot of values over a file':
-            ('good.pth --out a.png', r'--out: a\.png exists and is not overwritten', write('a.png', 'precious')),
     },
     'convert.py good.pth {}': {
         'unknown keys to convert to': ('a.pth --to keras', r"--to: invalid choice: 'keras'"),

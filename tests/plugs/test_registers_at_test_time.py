@@ -5,9 +5,9 @@ import torch
 from cases import images, randomize, swin, vit, vit_without_class_token
 from torch.testing import assert_close
 
-from vitplug.analysis.register_neurons import find_register_neurons
 from vitplug.attention import GlobalLayout, Site
 from vitplug.hosting import mark_padding
+from vitplug.lab.study.register_neurons import find_register_neurons
 from vitplug.plugs import Registers
 
 NEURONS = [(0, 3), (2, 7), (2, 30)]

@@ -12,7 +12,6 @@ from mmengine.dataset import BaseDataset, pseudo_collate
 from mmengine.registry import DATASETS, init_default_scope
 from torch import nn
 
-from vitplug.analysis.study.drawing import save
 from vitplug.runs.prediction.predictor import load_model
 from vitplug.statistics.images import evenly_spaced
 from vitplug.tasks import TASKS
@@ -72,7 +71,7 @@ def save_predictions(model: nn.Module, dataset: BaseDataset, scope: str, path: s
             panels[0].imshow(image)
             draw(panels[1:], image, sample, dataset.metainfo)
     _add_legend(figure, dataset.metainfo)
-    save(figure, Path(path))
+    figure.savefig(path, dpi=110)
 
 
 def _add_legend(figure: Figure, metainfo: dict) -> None:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from vitplug.analysis.image_size import ImageSize, read_image_size
-from vitplug.analysis.study.loaded import turns_channels
 from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
+from vitplug.lab.microscope.loaded import turns_channels
 from vitplug.runs.checks.data import max_pixels
 from vitplug.runs.exported import ExportedFile, notes_path
 from vitplug.runs.prediction import Predictor

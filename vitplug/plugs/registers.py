@@ -21,8 +21,8 @@ class Registers(Plug):
         h_in <- 0                   for the tokens i of the grid
 
     h is the MLP's hidden activation and n a register neuron of the block;
-    :func:`vitplug.analysis.register_neurons.find_register_neurons` finds them in a trained model. The host's own prefix
-    tokens stay as they are. Hosts with windows do not take registers: a window sees its own tokens alone.
+    :func:`vitplug.lab.study.register_neurons.find_register_neurons` finds them in a trained model. The host's own
+    prefix tokens stay as they are. Hosts with windows do not take registers: a window sees its own tokens alone.
 
     Args:
         num_registers: How many.

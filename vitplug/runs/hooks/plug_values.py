@@ -47,7 +47,7 @@ class PlugValuesHook(Hook):
         if self.backbones and is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
             runner.logger.warning(
                 f'{type(runner.model).__name__} shares parameters out: what plugs learn is not recorded; '
-                f'`{call("values")} CHECKPOINT` reads it from a checkpoint'
+                f'`{call("study")} CONFIG:CHECKPOINT --measures learned` reads it from a checkpoint'
             )
             self.backbones = {}
 

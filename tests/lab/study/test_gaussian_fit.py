@@ -1,0 +1,180 @@
+"""Fits recover Gaussians that are known, and the bias of the central query is what the plug says."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cases import HOSTS, randomize, swin, vit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitplug.lab.study.quantities.gaussian_fit import centre_bias, fit_gaussian
+
+NAMES = ('amp', 'x', 'y', 'sigma_x', 'sigma_y')
+
+
+def gaussian(hw, amp, x, y, sigma_x, sigma_y):
+    """The model of the paper, value by value."""
+    image = np.empty(hw)
+    for row in range(hw[0]):
+        for column in range(hw[1]):
+            exponent = (column - x) ** 2 / (2 * sigma_x**2) + (row - y) ** 2 / (2 * sigma_y**2)
+            image[row, column] = amp / (2 * math.pi * sigma_x * sigma_y) * math.exp(-exponent)
+    return image
+
+
+def check(fit, **expected):
+    assert fit.converged, fit.failure
+    for name, value in expected.items():
+        assert getattr(fit, name) == pytest.approx(value, rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize('bounds', [False, True])
+@pytest.mark.parametrize(
+    ('hw', 'amp', 'x', 'y', 'sigma_x', 'sigma_y'),
+    [
+        ((14, 14), 1.0, 6.0, 6.0, 2.0, 2.0),
+        ((7, 7), 3e-9, 3.0, 3.0, 1.1, 0.8),
+        ((48, 64), 1.0, 40.3, 11.7, 6.9, 6.5),
+        ((30, 20), 250.0, 2.0, 27.0, 9.0, 1.5),
+        ((224, 224), 1.0, 111.5, 111.5, 30.0, 28.0),
+    ],
+)
+def test_known_gaussians(hw, amp, x, y, sigma_x, sigma_y, bounds):
+    fit = fit_gaussian(torch.from_numpy(gaussian(hw, amp, x, y, sigma_x, sigma_y)), bounds=bounds)
+    check(fit, x=x, y=y, sigma_x=sigma_x, sigma_y=sigma_y, r_squared=1.0)
+    assert fit.amp == pytest.approx(amp, rel=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    hw=st.tuples(st.integers(8, 40), st.integers(8, 40)),
+    place=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    widths=st.tuples(st.floats(0.08, 0.4), st.floats(0.08, 0.4)),
+    amp=st.floats(1e-8, 1e4),
+)
+def test_any_gaussian_on_the_map(hw, place, widths, amp):
+    y, x = (share * (side - 1) for share, side in zip(place, hw, strict=True))
+    sigma_y, sigma_x = (max(0.7, width * side) for width, side in zip(widths, hw, strict=True))
+    fit = fit_gaussian(gaussian(hw, amp, x, y, sigma_x, sigma_y))
+    assert fit.converged
+    assert fit.r_squared == pytest.approx(1, abs=1e-8)
+    found, known = (fit.x, fit.y, fit.sigma_x, fit.sigma_y), (x, y, sigma_x, sigma_y)
+    assert found == pytest.approx(known, rel=1e-3, abs=1e-3)
+
+
+def test_noise_lowers_r_squared_by_its_share():
+    """R^2 = 1 - var(residual) / var(map): the variance of the noise over that of the map."""
+    clean = gaussian((60, 50), 1.0, 22.0, 31.0, 6.0, 9.0)
+    noise = np.random.default_rng(0).normal(0, clean.std() / 2, clean.shape)
+    fit = fit_gaussian(clean + noise)
+    assert (fit.x, fit.y) == pytest.approx((22, 31), abs=0.5)
+    assert (fit.sigma_x, fit.sigma_y) == pytest.approx((6, 9), rel=0.06)
+    residual = clean + noise - gaussian(clean.shape, *(getattr(fit, name) for name in NAMES))
+    assert fit.r_squared == pytest.approx(1 - residual.var() / (clean + noise).var())
+    assert fit.r_squared == pytest.approx(0.8, abs=0.03)  # 1 / (1 + 1/4)
+
+
+@pytest.mark.parametrize(('x', 'y'), [(84.3, 22.1), (30.0, 90.0), (55.5, 55.5)])
+def test_sharp_peak_on_a_floor_of_noise(x, y):
+    """As in receptive fields of few images: a flat Gaussian through the floor is a local optimum, with R^2 0.02."""
+    floor = np.abs(np.random.default_rng(0).normal(size=(112, 112)))
+    fit = fit_gaussian(floor + gaussian((112, 112), 2000.0, x, y, 3.0, 3.0))
+    assert (fit.x, fit.y, fit.sigma_x, fit.sigma_y) == pytest.approx((x, y, 3.1, 3.1), abs=0.15)
+    assert fit.r_squared > 0.85
+
+
+def test_no_constant_is_fitted():
+    """A Gaussian on a floor is no Gaussian."""
+    image = gaussian((20, 20), 1.0, 9.0, 9.0, 2.0, 2.0)
+    assert fit_gaussian(image + image.max()).r_squared < 0.9
+
+
+def test_bounds():
+    """A valley: its volume is negative, which bounds forbid."""
+    valley = -gaussian((15, 15), 1.0, 7.0, 7.0, 2.0, 3.0)
+    check(fit_gaussian(valley, bounds=False), amp=-1.0, sigma_x=2.0, sigma_y=3.0)
+    bounded = fit_gaussian(valley)
+    assert not bounded.converged or bounded.amp >= 0
+    outside = fit_gaussian(gaussian((15, 15), 1.0, -3.0, 7.0, 4.0, 4.0))
+    assert outside.x >= 0
+
+
+@pytest.mark.parametrize(
+    ('shape', 'doubt'),
+    [
+        ((7.0, 7.0, 2.0, 3.0), ''),
+        ((7.0, 7.0, 3.0, 0.4), 'narrower than half a step'),
+        ((-3.0, 7.0, 4.0, 4.0), 'centre is at the edge'),
+        ((7.0, 90.0, 4.0, 30.0), 'centre is at the edge'),
+    ],
+)
+@pytest.mark.parametrize('bounds', [False, True])
+def test_fits_that_describe_no_blob_are_doubtful(shape, doubt, bounds):
+    fit = fit_gaussian(gaussian((15, 15), 1.0, *shape), bounds)
+    assert fit.converged and doubt in fit.doubt and bool(doubt) == bool(fit.doubt)
+
+
+def test_row_on_a_flat_map():
+    """A line across the map: as wide as one likes, and locked on its row."""
+    line = np.zeros((15, 15))
+    line[7] = 1
+    fit = fit_gaussian(line)
+    assert 'one row or column' in fit.doubt
+
+
+def test_failures_are_reported():
+    fit = fit_gaussian(np.full((5, 5), 3.0))
+    assert not fit.converged
+    assert fit.failure == 'the map is constant'
+    for seed in range(20):  # maps without a pattern
+        fit = fit_gaussian(np.random.default_rng(seed).normal(size=(4, 4)))
+        assert fit.converged == (fit.r_squared > 0)
+        assert fit.converged == (fit.failure == '')
+    for wrong, message in [
+        (np.ones((1, 9)), r'shape \(1, 9\)'),
+        (np.ones((2, 2)), r'at least 5 values'),
+        (np.ones(9), r'shape \(9,\)'),
+        (np.full((4, 4), np.nan), 'not finite'),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fit_gaussian(wrong)
+
+
+def recorded(model, size=(32, 40)):
+    with torch.no_grad():
+        _, found = model.forward_intermediates(torch.randn(1, 3, *size), ('bias', 'site'))
+    return {layer: centre_bias(bias, found['site'][layer]) for layer, bias in found['bias'].items()}
+
+
+def test_gab_gives_back_its_sigma():
+    """On 20 x 20 tokens the central query is (9, 9); the volume is A^2 2 pi sigma^2."""
+    torch.manual_seed(0)
+    model = vit(img_size=160, plugs=[dict(type='GaussianAttentionBias', amplitude=1.5, sigma=2.5)]).eval()
+    for field in recorded(model, (160, 160)).values():
+        assert field.shape == (20, 20)
+        check(fit_gaussian(field), x=9, y=9, sigma_x=2.5, sigma_y=2.5, amp=1.5**2 * 2 * math.pi * 2.5**2, r_squared=1)
+
+
+def test_bias_of_the_central_query():
+    """Swin's table, read entry by entry."""
+    torch.manual_seed(0)
+    model = randomize(swin()).eval()
+    for layer, field in recorded(model, (32, 32)).items():
+        table = model.plugged_blocks()[layer].attn.w_msa.relative_position_bias_table.detach().double().mean(1)
+        expected = torch.tensor([[table[(1 - y + 3) * 7 + (1 - x + 3)] for x in range(4)] for y in range(4)])
+        torch.testing.assert_close(field, expected - expected.min())
+
+
+def test_bias_of_every_host_lies_on_the_grid_of_its_keys():
+    torch.manual_seed(0)
+    for host, size in (('lvt', (32, 48)), ('mvit', (32, 32)), ('vit-windows', (32, 40))):
+        model = HOSTS[host](plugs=[dict(type='GaussianAttentionBias', layers=[1])]).eval()
+        with torch.no_grad():
+            _, found = model.forward_intermediates(torch.randn(1, 3, *size), ('bias', 'site'), layers=[1])
+        field = centre_bias(found['bias'][1], found['site'][1])
+        assert field.shape == found['site'][1].pairs.keys.hw
+        assert field.min() == 0
+    with pytest.raises(ValueError, match=r'shape \(2, 1, 2, 4, 4\)'):
+        centre_bias(torch.zeros(2, 1, 2, 4, 4), found['site'][1])

@@ -1,0 +1,440 @@
+"""Grad-CAM against hooks and autograd by hand, in float64, and models whose map is known."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import HOSTS, images, mixer, randomize, vit
+from mmdet.registry import MODELS as DETECTORS
+from mmdet.structures import DetDataSample
+from mmdet.structures.bbox import bbox2roi
+from mmengine.config import Config, ConfigDict
+from mmengine.registry import init_default_scope
+from mmpretrain.models import GlobalAveragePooling, ImageClassifier, LinearClsHead
+from mmseg.registry import MODELS as SEGMENTORS
+from torch import nn
+from torch.testing import assert_close
+
+from vitplug.hosting import mark_padding
+from vitplug.lab.study.quantities.grad_cam import AT, grad_cam, grad_cams
+from vitplug.tasks import TASKS, task_of
+from vitplug.tasks.targets import BoxScore, ClassLogit, PixelClass, Scores
+
+CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+SIZE = (40, 56)
+# Grid of each block for images of 40 x 56, and prefix tokens. Maps that no window divides are padded.
+GRIDS = {
+    'vit': ([(5, 7)] * 4, 1),
+    'vit-no-cls': ([(5, 7)] * 4, 0),
+    'vit-windows': ([(5, 7)] * 4, 0),
+    'swin': ([(10, 14)] * 2 + [(5, 7)] * 2, 0),
+    'swin-v2': ([(10, 14)] * 2 + [(5, 7)] * 2, 0),
+    'mvit-cls': ([(10, 14), (5, 7), (5, 7), (3, 4)], 1),
+    'pit': ([(9, 13)] * 2 + [(5, 7), (3, 4)], 1),
+    'lvt': ([(10, 14), (5, 7), (5, 7), (3, 4)], 0),
+}
+
+
+def classifier(backbone: nn.Module, seed=0, size=SIZE) -> ImageClassifier:
+    """Global average pooling and a linear layer on the last output."""
+    with torch.no_grad():
+        width = backbone.eval()(images(*size, dtype=torch.float32))[-1].shape[1]
+    neck = GlobalAveragePooling() if backbone.out_type != 'cls_token' else None
+    return randomize(ImageClassifier(backbone, neck, LinearClsHead(5, width)), seed).double().eval()
+
+
+def with_featmap(host: str) -> nn.Module:
+    backbone = HOSTS[host]()
+    backbone.out_type = getattr(backbone, 'out_type', 'featmap')
+    return backbone
+
+
+# --- the same by hooks ---
+
+
+def hooked(model, layer, at):
+    """The module whose output has the tokens, and how to take them from its inputs and its output."""
+    block = model.backbone.plugged_blocks()[layer]
+    if at == 'attn':
+        # Swin V2 normalises the branch before it is added.
+        return (block.norm1, 0) if type(model.backbone).__name__ == 'SwinTransformerV2' else (block.attn, 1)
+    return block, 1
+
+
+def map_by_hooks(model, x, score, layer, at, grid, num_prefix):
+    """The definition in loops over channels; `score` of the model on x, after a backward through a hook."""
+    module, is_pair = hooked(model, layer, at)
+    kept = []
+
+    def keep(_, inputs, out):
+        kept.append(out[0] if is_pair else out)
+        kept[0].retain_grad()
+
+    hook = module.register_forward_hook(keep)
+    try:
+        score(model, x.clone().requires_grad_()).backward()
+    finally:
+        hook.remove()
+        model.zero_grad()
+    tokens, gradient = kept[0].detach()[:, num_prefix:], kept[0].grad[:, num_prefix:]
+    total = torch.zeros(len(x), *grid, dtype=torch.float64)
+    for channel in range(tokens.shape[2]):
+        for b in range(len(x)):
+            weight = gradient[b, :, channel].sum() / (grid[0] * grid[1])
+            total[b] += weight * tokens[b, :, channel].reshape(grid)
+    return total.clamp(min=0)
+
+
+@pytest.mark.parametrize('at', ['attn', 'block'])
+@pytest.mark.parametrize('host', GRIDS)
+def test_map_is_that_of_hooks(host, at):
+    model, x = classifier(with_featmap(host)), images(*SIZE)
+    grids, num_prefix = GRIDS[host]
+    highest = dict.fromkeys(range(4), 0.0)
+    for sign in (1, -1):  # where the tokens of one speak against it, they speak for the other
+        found = grad_cams(model, x, lambda m, x, sign=sign: Scores(sign * m(x)[:, 3], ('one', 'other')), at=at)
+        assert list(found) == [0, 1, 2, 3]
+        for layer, one in found.items():
+            expected = map_by_hooks(
+                model, x, lambda m, x, sign=sign: sign * m(x)[:, 3].sum(), layer, at, grids[layer], num_prefix
+            )
+            assert_close(one.heat, expected)
+            assert one.targets == ('one', 'other') and one.on_image().shape == (2, *SIZE)
+            assert_close(one.scores, sign * model(x)[:, 3].detach())
+            highest[layer] = max(highest[layer], expected.max().item())
+    assert min(highest.values()) > 0
+
+
+def test_mlp_branch():
+    """Its gradient is that of the block's output, which is the tokens before the branch plus the branch."""
+    model, x = classifier(vit()), images(*SIZE)
+    kept = []
+    hook = model.backbone.layers[2].ffn.register_forward_hook(lambda _, inputs, out: kept.extend([inputs[1], out]))
+    logit = model(x)[0, 1]
+    hook.remove()
+    (gradient,) = torch.autograd.grad(logit, kept[1])
+    branch, gradient = (kept[1] - kept[0])[0, 1:], gradient[0, 1:]
+    expected = torch.stack([(token * gradient.mean(0)).sum() for token in branch]).clamp(min=0)
+    found = grad_cam(model, x, ClassLogit(1), 2, 'mlp')
+    assert_close(found.heat[0].flatten(), expected)
+    assert found.name == 'block 2, output of the MLP branch'
+
+
+def test_linear_model_has_a_known_map():
+    """Blocks that add nothing, averaged tokens, a linear head: the map is relu(w x_n) / N of the patches x_n."""
+    model = classifier(vit(with_cls_token=False, use_abs_pos_embed=False, final_norm=False))
+    for layer in model.backbone.layers:
+        for linear in (layer.attn.proj, layer.ffn.layers[1]):
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
+    x = images(*SIZE)
+    embed, weight = model.backbone.patch_embed.projection, model.head.fc.weight
+    patches = F.conv2d(x, embed.weight, embed.bias, stride=8)
+    expected = torch.einsum('bdhw,d->bhw', patches, weight[2]).relu() / 35
+    for layer in (0, 3):
+        assert_close(grad_cam(model, x, ClassLogit(2), layer, 'block').heat, expected.detach())
+        assert not grad_cam(model, x, ClassLogit(2), layer, 'attn').heat.any()
+
+
+# --- which layer ---
+
+
+def test_class_token_reads_no_patch_after_the_last_attention():
+    model, x = classifier(vit(out_type='cls_token')), images(*SIZE)
+    for at in AT:
+        found = grad_cam(model, x, at=at)
+        assert found.layer == 2 and found.name.startswith('block 2, ') and found.heat.any()
+        with pytest.raises(ValueError, match=r'block 3, .*: the score does not depend on the patch tokens there'):
+            grad_cam(model, x, layer=3, at=at)
+    assert list(grad_cams(model, x, layers=[1, 3])) == [1]
+
+
+def test_layer_is_the_last_one_by_default_and_named():
+    found = grad_cam(classifier(vit()), images(*SIZE))
+    assert (found.layer, found.at, found.name) == (3, 'attn', 'block 3, output of the attention branch')
+
+
+# --- what stays as it is ---
+
+
+def state_of(model):
+    return {
+        name: (value.detach().clone(), value.requires_grad, getattr(value, 'grad', None))
+        for name, value in (*model.named_parameters(), *model.named_buffers())
+    }
+
+
+def test_model_stays_as_it_is():
+    model, x = classifier(HOSTS['vit'](plugs=[dict(type='ContextBroadcast')])), images(*SIZE)
+    model(x).sum().backward()
+    model.backbone.layers[0].requires_grad_(False)
+    before, gradients = state_of(model), [copy.deepcopy(p.grad) for p in model.parameters()]
+    expected = grad_cam(model, x).heat
+    with pytest.raises(ValueError, match='label=9: expected 0 to 4'):
+        grad_cam(model, x, ClassLogit(9))
+    after = state_of(model)
+    for name, (value, requires_grad, grad) in before.items():
+        assert torch.equal(value, after[name][0]) and after[name][1] == requires_grad and after[name][2] is grad
+    assert all(
+        a is b or torch.equal(a, b) for a, b in zip(gradients, (p.grad for p in model.parameters()), strict=True)
+    )
+    assert 'forward' not in vars(model.backbone) and not model.training and not x.requires_grad
+    model.requires_grad_(False)
+    for without in (torch.no_grad(), torch.inference_mode()):
+        with without:
+            assert_close(grad_cam(model, x.clone()).heat, expected)
+
+
+def test_images_of_a_batch_are_explained_apart():
+    model, x = classifier(HOSTS['vit-windows']()), images(*SIZE)
+    together = grad_cam(model, x)
+    for b in range(2):
+        alone = grad_cam(model, x[b : b + 1])
+        assert_close(together.heat[b], alone.heat[0])
+        assert together.targets[b] == alone.targets[0] == f'logit of class {int(model(x[b : b + 1]).argmax())}'
+
+
+# --- over the image ---
+
+
+def test_map_over_the_image_is_bilinear():
+    model = classifier(vit())
+    found = grad_cam(model, images(*SIZE))
+    expected = F.interpolate(found.heat[:, None], SIZE, mode='bilinear', align_corners=False)[:, 0]
+    assert_close(found.on_image(), expected)
+    # Patches at the bottom and at the right are padded: what lies beyond the image is cut off.
+    found = grad_cam(model, images(37, 51))
+    assert found.heat.shape[1:] == (5, 7)
+    expected = F.interpolate(found.heat[:, None], SIZE, mode='bilinear', align_corners=False)[:, 0, :37, :51]
+    assert_close(found.on_image(), expected)
+
+
+def test_map_over_the_image_keeps_the_middles_of_tokens():
+    """Where tokens overlap, none of which begins at a multiple of its stride: a plane over their middles stays one."""
+    backbone = vit(patch_cfg=dict(kernel_size=12, stride=8, padding=2))
+    _, pixels = backbone.place_block(0, SIZE)
+    rows, columns = ((torch.arange(n, dtype=torch.float64) * 8 + 4) for n in pixels.hw)
+    plane = pixels.interpolate(rows[:, None] + 10 * columns[None], SIZE)
+    y, x = (torch.arange(n, dtype=torch.float64) + 0.5 for n in SIZE)
+    inside = (slice(4, 36), slice(4, 52))
+    assert_close(plane[inside], (y[:, None] + 10 * x[None])[inside])
+
+
+# --- segmentation ---
+
+
+@pytest.fixture(scope='module')
+def segmentor():
+    init_default_scope('mmseg')
+    head = dict(type='FCNHead', in_channels=24, in_index=0, channels=8, num_convs=1, num_classes=3, norm_cfg=None)
+    cfg = dict(type='EncoderDecoder', backbone=dict(type=vit), decode_head=head, test_cfg=dict(mode='whole'))
+    return randomize(SEGMENTORS.build(cfg)).double().eval()
+
+
+def pixel_logits(model, x):
+    """Of the whole images, without mmseg's own prediction."""
+    return F.interpolate(model.decode_head(model.backbone(x)), x.shape[-2:], mode='bilinear', align_corners=False)
+
+
+def test_class_of_pixels(segmentor):
+    x = images(*SIZE, batch=1)
+    logits = pixel_logits(segmentor, x)
+    label = int(logits[0, :, 3, 50].argmax())
+    region = logits[0].argmax(0) == label
+    assert 0 < region.sum() < region.numel()
+    cases = {
+        PixelClass(label): (lambda m, x: pixel_logits(m, x)[0, label][region].sum(), f'its {int(region.sum())} pixels'),
+        PixelClass(pixel=(3, 50)): (lambda m, x: pixel_logits(m, x)[0, label, 3, 50], 'at pixel (3, 50)'),
+        PixelClass(1, (9, 2)): (lambda m, x: pixel_logits(m, x)[0, 1, 9, 2], 'of class 1 at pixel (9, 2)'),
+    }
+    for target, (score, words) in cases.items():
+        found = grad_cam(segmentor, x, target, 1)
+        expected = map_by_hooks(segmentor, x, score, 1, 'attn', (5, 7), 1)
+        assert_close(found.heat, expected)
+        assert_close(found.scores[0], score(segmentor, x).detach())
+        assert found.targets[0].endswith(words)
+
+
+def test_default_class_of_pixels_is_that_of_the_most(segmentor):
+    x = images(*SIZE, batch=1)
+    most = int(pixel_logits(segmentor, x)[0].argmax(0).flatten().bincount().argmax())
+    assert_close(grad_cam(segmentor, x).heat, grad_cam(segmentor, x, PixelClass(most)).heat)
+
+
+def test_padding_is_no_region(segmentor):
+    x = mark_padding(images(*SIZE, batch=1), [(40, 9)])
+    logits = pixel_logits(segmentor, x)[:, :, :, :9]
+    most = int(logits[0].argmax(0).flatten().bincount().argmax())
+    count = int((logits[0].argmax(0) == most).sum())
+    assert grad_cam(segmentor, x).targets == (f'logits of class {most}, summed over its {count} pixels',)
+    with pytest.raises(ValueError, match=r'pixel=\(0, 9\): expected row and column of an image of \(40, 9\)'):
+        grad_cam(segmentor, x, PixelClass(pixel=(0, 9)))
+
+
+# --- detection ---
+
+
+def retina_net():
+    anchors = dict(type='AnchorGenerator', scales=[2], ratios=[1.0], strides=[8])
+    head = dict(type='RetinaHead', num_classes=2, in_channels=8, stacked_convs=1, feat_channels=8)
+    nms = dict(nms_pre=10, score_thr=0.0, nms=dict(type='nms', iou_threshold=0.5), max_per_img=5)
+    neck = dict(type='FPN', in_channels=[24], out_channels=8, num_outs=1)
+    return ConfigDict(
+        type='RetinaNet',
+        backbone=dict(type=vit),
+        neck=neck,
+        bbox_head=dict(head, anchor_generator=anchors),
+        test_cfg=nms,
+    )
+
+
+def mask_rcnn():
+    [config] = CONFIGS.glob('swin-mini-p4-w4_mask-rcnn_*')
+    cfg = Config.fromfile(config).model
+    cfg.backbone, cfg.train_cfg = dict(type=HOSTS['swin']), None
+    cfg.pop('data_preprocessor')
+    cfg.neck.update(in_channels=[12, 24], num_outs=3)
+    strides = [4, 8, 16]
+    cfg.rpn_head.anchor_generator.strides = strides
+    for extractor in (cfg.roi_head.bbox_roi_extractor, cfg.roi_head.mask_roi_extractor):
+        extractor.featmap_strides = strides[:2]
+    cfg.test_cfg.rcnn.score_thr = 0.0
+    return cfg
+
+
+def cascade_rcnn():
+    cfg = mask_rcnn()
+    head, extractor = cfg.roi_head.bbox_head, cfg.roi_head.bbox_roi_extractor
+    cfg.update(type='CascadeRCNN')
+    cfg.roi_head = dict(
+        type='CascadeRoIHead',
+        num_stages=2,
+        stage_loss_weights=[1, 0.5],
+        bbox_head=[dict(head, reg_class_agnostic=True), dict(head, reg_class_agnostic=True)],
+        bbox_roi_extractor=extractor,
+    )
+    return cfg
+
+
+def build_detector(cfg):
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    model = DETECTORS.build(cfg)
+    model.init_weights()
+    for name, parameter in model.named_parameters():
+        parameter.data += (0.2 if 'backbone' in name else 0.02) * torch.randn_like(parameter)
+    return model.eval()  # mmcv's suppression takes float32 alone
+
+
+def sample_of(size):
+    sizes = dict(img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
+    return DetDataSample(metainfo=sizes)
+
+
+def best_of_one_stage(model, x):
+    """The highest of all scores, which no suppression takes away."""
+    (logits,), _ = model.bbox_head(model.neck(model.backbone(x)))
+    return logits.sigmoid().max()
+
+
+def best_of_two_stages(model, x):
+    """The same of the regions; the last class is the background."""
+    maps = model.neck(model.backbone(x))
+    [regions] = model.rpn_head.predict(maps, [sample_of(SIZE)], rescale=False)
+    scores = model.roi_head._bbox_forward(maps, bbox2roi([regions.bboxes.detach()]))['cls_score'].softmax(-1)
+    return scores[:, :-1].max()
+
+
+def best_of_a_cascade(model, x):
+    """The stages classify the boxes that the ones before them give; the mean of their scores counts."""
+    maps, head = model.neck(model.backbone(x)), model.roi_head
+    [regions] = model.rpn_head.predict(maps, [sample_of(SIZE)], rescale=False)
+    rois, logits = bbox2roi([regions.bboxes.detach()]), []
+    for stage in range(2):
+        found = head._bbox_forward(stage, maps, rois)
+        logits.append(found['cls_score'])
+        boxes = head.bbox_head[stage].regress_by_class(
+            rois[:, 1:], logits[-1][:, :-1].argmax(1), found['bbox_pred'], dict(img_shape=SIZE)
+        )
+        rois = bbox2roi([boxes.detach()])
+    return (sum(logits) / 2).softmax(-1)[:, :-1].max()
+
+
+DETECTORS_AND_SCORES = {
+    'one_stage': (retina_net, best_of_one_stage, 'vit'),
+    'two stages': (mask_rcnn, best_of_two_stages, 'swin'),
+    'cascade': (cascade_rcnn, best_of_a_cascade, 'swin'),
+}
+
+
+@pytest.mark.parametrize('kind', DETECTORS_AND_SCORES)
+def test_score_of_a_box(kind):
+    build, score, host = DETECTORS_AND_SCORES[kind]
+    model, x = build_detector(build()), images(*SIZE, batch=1, dtype=torch.float32)
+    found, (grids, num_prefix) = grad_cams(model, x), GRIDS[host]
+    assert list(found) == [0, 1, 2, 3]
+    highest = []
+    for layer, one in found.items():
+        expected = map_by_hooks(model, x, score, layer, 'attn', grids[layer], num_prefix)
+        highest.append(expected.max().item())
+        assert_close(one.heat.double(), expected, rtol=1e-4, atol=1e-5 * highest[-1])
+        assert_close(one.scores[0], score(model, x).detach())
+    assert max(highest) > 0
+    # Boxes are those of a plain prediction, in its order.
+    with torch.no_grad():
+        [sample] = model.predict(x, [sample_of(SIZE)])
+    second = grad_cam(model, x, BoxScore(1))
+    label, corners = int(sample.pred_instances.labels[1]), sample.pred_instances.bboxes[1].tolist()
+    assert_close(second.scores[0], sample.pred_instances.scores[1])
+    assert second.targets == (f'score of box 1, class {label} at ({", ".join(f"{c:.0f}" for c in corners)})',)
+    with pytest.raises(ValueError, match=r'index=500: the detector finds .* boxes'):
+        grad_cam(model, x, BoxScore(500))
+
+
+def test_saturated_score_has_no_gradients():
+    model = build_detector(mask_rcnn())
+    model.roi_head.bbox_head.fc_cls.bias.data[2] = 100
+    with pytest.raises(
+        ValueError, match=r'score of box 0, class 2.* it is 1, and a saturated softmax has no gradients'
+    ):
+        grad_cam(model, images(*SIZE, batch=1, dtype=torch.float32))
+
+
+def test_soft_suppression_has_no_gradients():
+    cfg = retina_net()
+    cfg['test_cfg']['nms'] = dict(type='soft_nms', iou_threshold=0.5)
+    with pytest.raises(ValueError, match=r'score of box 0.* without gradients, as soft suppression of boxes'):
+        grad_cam(build_detector(cfg), images(*SIZE, batch=1, dtype=torch.float32))
+
+
+# --- wrong arguments ---
+
+
+def test_wrong_arguments_are_named():
+    model, x = classifier(vit()), images(*SIZE)
+    wrong = {
+        "at='probs': expected one of": dict(at='probs'),
+        r'layers=\[7\]: this backbone has blocks 0 to 3': dict(layer=7),
+        'label=5: expected 0 to 4': dict(target=ClassLogit(5)),
+    }
+    for reason, settings in wrong.items():
+        with pytest.raises(ValueError, match=reason):
+            grad_cam(model, x, **settings)
+    with pytest.raises(ValueError, match='ImageClassifier is in training mode'):
+        grad_cam(model.train(), x)
+    other = ImageClassifier(dict(type='mmpretrain.ResNet', depth=18), GlobalAveragePooling(), LinearClsHead(5, 512))
+    with pytest.raises(ValueError, match='ImageClassifier with ResNet as backbone: expected one of vitplug'):
+        grad_cam(other.eval(), x)
+    mlps = classifier(mixer(out_type='featmap'), size=(32, 48))
+    with pytest.raises(ValueError, match="at='attn': blocks all of MlpMixer have no output of the attention branch"):
+        grad_cam(mlps, images(32, 48))
+    assert grad_cam(mlps, images(32, 48), at='block').heat.shape == (2, 4, 6)
+
+
+def test_task_of_a_model():
+    assert task_of(classifier(vit())) is TASKS['mmpretrain']
+    assert [task.target() for task in TASKS.values()] == [ClassLogit(), PixelClass(), BoxScore()]
+    with pytest.raises(ValueError, match='Linear: expected a model of one of mmpretrain'):
+        task_of(nn.Linear(1, 1))

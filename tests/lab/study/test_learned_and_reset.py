@@ -1,0 +1,151 @@
+"""Statistics of learned values by hand, and re-initialisation that changes what it says and nothing else."""
+
+import copy
+
+import pytest
+import torch
+from cases import lvt, mixer, mvit_with_class_token, pit, randomize, swin, swin_padding_small_maps, swin_v2, t2t, vit
+from torch import nn
+from torch.testing import assert_close
+
+from vitplug.lab.study.quantities.fields import effective_receptive_field
+from vitplug.lab.study.quantities.learned import learned_statistics, quantile_ratio, statistics_of
+from vitplug.lab.study.quantities.reset import RESETS, reset_copy
+
+
+def test_quantiles_by_hand():
+    """Of 0 to 10: the 10 % quantile is 1, the 90 % quantile 9; signs do not count."""
+    scale = torch.tensor([3.0, -1, 0, 10, -9, 8, 7, 6, -5, 4, 2])
+    assert quantile_ratio(scale) == pytest.approx(1 / 9)
+    assert quantile_ratio(torch.tensor([1.0, 2.0])) == pytest.approx(1.1 / 1.9)  # between the two, linearly
+    assert quantile_ratio(torch.full((5,), -0.3)) == pytest.approx(1)
+    assert quantile_ratio(torch.zeros(4)) != quantile_ratio(torch.zeros(4))  # NaN
+    found = statistics_of('cb.Lambda.mlp_end', scale)
+    assert found == pytest.approx(dict(mean=25 / 11, min=-9, max=10, count=11, quantile_ratio=1 / 9))
+    assert set(statistics_of('gab.A', scale)) == {'mean', 'min', 'max', 'count'}
+
+
+def test_statistics_of_plugs():
+    torch.manual_seed(0)
+    plugs = [
+        dict(type='GaussianAttentionBias', per_head=True, layers=[1, 3]),
+        dict(type='ContextBroadcast', scaled=True, layers='upper'),
+        dict(type='ResidualAttention', alpha=0.25, per_layer=True),
+    ]
+    model = vit(plugs=plugs)
+    with torch.no_grad():
+        model.plugged_blocks()[1].plugs['gab'].bias.gab_sigma.copy_(torch.tensor([1.0, 2.0, 6.0]))
+    found = learned_statistics(model)
+    assert found['gab.sigma'][1] == dict(mean=3, min=1, max=6, count=3, pixels=24)  # patches of 8 pixels
+    assert found['gab.sigma'][3]['pixels'] == 40
+    assert list(found['cb.Lambda']) == [2, 3]
+    assert found['cb.Lambda'][2]['count'] == 24
+    alphas = found['residual_attention.alpha']
+    assert all(of_block['mean'] == pytest.approx(0.25) for of_block in alphas.values())
+    assert 'pixels' not in found['gab.A'][1]
+
+
+@pytest.mark.parametrize(
+    ('build', 'pixels'),
+    [
+        (swin, {0: 20, 1: 20, 2: 40, 3: 40}),
+        # Keys of LVT's second stage are twice as far apart as its queries; PiT's pooling doubles the steps.
+        (lambda **settings: lvt(**settings), {1: 40, 2: 40, 3: 80}),
+        (pit, {0: 20, 1: 20, 2: 40, 3: 80}),
+    ],
+)
+def test_sigma_in_pixels(build, pixels):
+    """A sigma of 5 tokens, of the finer one of the grids of queries and keys."""
+    found = learned_statistics(build(plugs=[dict(type='GaussianAttentionBias', coord='relative')]))['gab.sigma']
+    assert {block: of_block['pixels'] for block, of_block in found.items()} == pixels
+
+
+def test_sigma_that_blocks_share():
+    shared = [dict(type='GaussianAttentionBias', share_layers=True)]
+    assert learned_statistics(vit(plugs=shared))['gab.sigma'][None]['pixels'] == 40
+    assert 'pixels' not in learned_statistics(swin(plugs=shared))['gab.sigma'][None]  # two strides
+    assert learned_statistics(vit()) == {}
+
+
+MLP, TABLE = dict(type='RelPosMlp', layers=[0, 2]), dict(type='RelPosBias', layers=[1])
+SWIN_TABLES = [
+    f'stages.{stage}.blocks.{block}.attn.w_msa.relative_position_bias_table' for stage in (0, 1) for block in (0, 1)
+]
+
+
+@pytest.mark.parametrize(
+    ('build', 'kind', 'count'),
+    [
+        (vit, 'ape', 1),
+        (t2t, 'ape-random', 1),
+        (pit, 'ape-random', 1),
+        (mvit_with_class_token, 'ape', 1),
+        (swin_padding_small_maps, 'ape', 1),
+        (swin, 'table', 4),
+        (swin, 'bias', 4),
+        (swin_v2, 'mlp', 12),
+        (lambda: vit(plugs=[MLP, TABLE]), 'mlp', 8),
+        (lambda: vit(plugs=[MLP, {**MLP, 'layers': [1, 3]}]), 'mlp', 16),  # the second plug is rel_pos_mlp_2
+        (lambda: vit(plugs=[MLP, TABLE]), 'table', 1),
+        (lambda: vit(plugs=[MLP, TABLE]), 'bias', 9),
+    ],
+)
+def test_reset_changes_what_it_says_and_nothing_else(build, kind, count):
+    model = randomize(build())
+    before, stream = copy.deepcopy(model.state_dict()), torch.random.get_rng_state()
+    changed, names = reset_copy(model, kind)
+    assert torch.equal(torch.random.get_rng_state(), stream)
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    now = changed.state_dict()
+    assert sorted(key for key in before if not torch.equal(now[key], before[key])) == sorted(names)
+    again, _ = reset_copy(model, kind)
+    other, _ = reset_copy(model, kind, seed=1)
+    for name in names:
+        assert torch.equal(again.state_dict()[name], now[name])
+        assert kind == 'ape' or not torch.equal(other.state_dict()[name], now[name])
+        assert kind != 'ape' or not now[name].any()
+        if kind in ('ape-random', 'table'):
+            # Tables as the GAB paper's authors draw them: a normal distribution of 1, cut at 2.
+            least, most = (0.005, 0.04) if kind == 'ape-random' else (0.5, 1.2)
+            assert least < now[name].std() < most
+            assert now[name].abs().max() < 2.1
+    assert len(names) == len(set(names)) == count
+
+
+def test_names_of_swin_tables():
+    assert sorted(reset_copy(swin(), 'table')[1]) == SWIN_TABLES
+
+
+def test_reset_of_other_libraries_models():
+    """By the names that timm gives."""
+    model = nn.Module()
+    model.pos_embed = nn.Parameter(torch.ones(1, 5, 4))
+    model.attn = nn.Module()
+    model.attn.rel_pos = nn.Module()
+    model.attn.rel_pos.mlp = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    model.attn.qkv = nn.Linear(4, 12)
+    assert reset_copy(model, 'ape')[1] == ['pos_embed']
+    expected = [f'attn.rel_pos.mlp.{layer}.{key}' for layer in (0, 2) for key in ('weight', 'bias')]
+    assert reset_copy(model, 'mlp')[1] == expected
+
+
+def test_receptive_field_after_a_reset():
+    """Without positions, tokens of a grid are a set: those at equal distances are as important as those nearby."""
+    torch.manual_seed(0)
+    model = randomize(vit(img_size=40)).eval()
+    image = torch.randn(1, 3, 8, 8).repeat(1, 1, 5, 5)  # all patches alike
+    fields = [effective_receptive_field(m, [image]) for m in (model, reset_copy(model, 'ape')[0])]
+    patches = [field.unflatten(0, (5, 8)).unflatten(2, (5, 8)).sum((1, 3)) for field in fields]
+    others = [torch.cat((patch.flatten()[:12], patch.flatten()[13:])) for patch in patches]
+    assert_close(others[1], others[1][:1].expand(24), rtol=1e-3, atol=1e-9)
+    assert others[0].std() > 0.005 * others[0].mean()
+
+
+def test_resets_that_do_not_apply():
+    with pytest.raises(ValueError, match="reset 'abs': expected one of ape, ape-random, mlp, table, bias"):
+        reset_copy(vit(), 'abs')
+    with pytest.raises(ValueError, match=r"reset 'table': VisionTransformer has no .*some for: ape, ape-random$"):
+        reset_copy(vit(), 'table')
+    with pytest.raises(ValueError, match=r"reset 'ape': MlpMixer has no .*: none of the kinds$"):
+        reset_copy(mixer(), 'ape')
+    assert all(reset.about for reset in RESETS.values())

@@ -1,0 +1,332 @@
+"""Measures of attention maps against loops over tokens in the image, and against cases worked out by hand."""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+import torch
+from cases import HOSTS, images, mixer, randomize, vit
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from vitplug.attention import GlobalLayout
+from vitplug.hosting import PixelGrid
+from vitplug.lab.study.quantities.attention import (
+    attention_entropy,
+    attention_rollout,
+    map_similarity,
+    mean_attention_distance,
+    non_locality,
+    relative_distance,
+    undefined_queries,
+)
+from vitplug.lab.study.quantities.maps import dense_maps, to_image
+from vitplug.lab.study.quantities.places import Place
+
+SIZES = [(32, 40), (37, 51)]
+
+
+# --- the oracle: where tokens are, by loops ---
+
+
+@dataclass
+class Side:
+    """Queries or keys of a block: their grid, the middle of the first in pixels, the step, and tokens before them."""
+
+    hw: tuple
+    first: float
+    step: float
+    prefix: int = 0
+    window: int = 0
+    shift: int = 0
+
+    def tokens(self):
+        return list(product(*map(range, self.hw)))
+
+    def middle(self, token):
+        return tuple(self.first + self.step * place for place in token)
+
+    def slot(self, token):
+        """Window and place of a token."""
+        if not self.window:
+            return 0, self.prefix + token[0] * self.hw[1] + token[1]
+        padded = [-(-side // self.window) * self.window for side in self.hw]
+        y, x = ((place - self.shift) % side for place, side in zip(token, padded, strict=True))
+        window = (y // self.window) * (padded[1] // self.window) + x // self.window
+        return window, (y % self.window) * self.window + x % self.window
+
+
+def sides(host, model, layer, size):
+    """The queries and the keys of a block, from the hosts' definitions."""
+    if host.startswith('vit'):
+        window = model.window_size if host == 'vit-windows' and layer < 2 else 0
+        one = Side(tuple(-(-s // 8) for s in size), 3.5, 8, 1 if host == 'vit' else 0, window or 0)
+        return one, one
+    if host.startswith('swin'):
+        step = 4 * 2 ** (layer // 2)
+        hw = tuple(-(-s // step) for s in size)
+        attn = model.plugged_blocks()[layer].attn
+        small = min(hw) <= 4 and not attn.pad_small_map
+        one = Side(hw, (step - 1) / 2, step, 0, attn.window_size, 0 if small else attn.shift_size)
+        return one, one
+    if host.startswith('pit'):
+        hw = tuple((s - 6) // 4 + 1 for s in size)
+        stage = (0, 0, 1, 2)[layer]
+        for _ in range(stage):
+            hw = tuple((s - 1) // 2 + 1 for s in hw)
+        one = Side(hw, 2.5, 4 * 2**stage, 1 + (host == 'pit-distilled'))
+        return one, one
+    if host.startswith('mvit'):
+        prefix = int(host == 'mvit-cls')
+        hw = tuple((s - 1) // 4 + 1 for s in size)
+        steps, windows = ((1, 4), (2, 2), (2, 4), (4, 2))[layer], (0, 0)
+        if host == 'mvit-windows':
+            steps = (2, 8) if layer == 2 else steps
+            windows = ((4, 1), (2, 2), (0, 0), (0, 0))[layer]
+        return tuple(
+            Side(tuple(-(-s // n) for s in hw), 0, 4 * n, prefix, window)
+            for n, window in zip(steps, windows, strict=True)
+        )
+    if host == 't2t':
+        # 7 x 7 pixels around pixel 1, then 3 x 3 tokens around the first, twice.
+        hw = tuple((s + 4 - 7) // 4 + 1 for s in size)
+        for _ in range(2):
+            hw = tuple((s - 1) // 2 + 1 for s in hw)
+        one = Side(hw, 1, 16, 1)
+        return one, one
+    if host == 'lvt':
+        stage, squares = ((0, 1), (1, 2), (1, 2), (2, 1))[layer]
+        hw = tuple((s - 1) // 4 + 1 for s in size)
+        for _ in range(stage):
+            hw = tuple((s - 1) // 2 + 1 for s in hw)
+        step = 4 * 2**stage
+        # A key stands for a square of tokens.
+        keys = Side(tuple(-(-s // squares) for s in hw), step * (squares - 1) / 2, step * squares)
+        return Side(hw, 0, step), keys
+    raise KeyError(host)
+
+
+def dense(maps, queries, keys):
+    """The maps of patches by loops, ``(B, H, Nq, Nk)``."""
+    found = maps.new_zeros(maps.shape[0], maps.shape[2], len(queries.tokens()), len(keys.tokens()))
+    for (i, q), (j, k) in product(enumerate(queries.tokens()), enumerate(keys.tokens())):
+        (window, row), (other, column) = queries.slot(q), keys.slot(k)
+        if window == other:
+            found[:, :, i, j] = maps[:, window, :, row, column]
+    return found
+
+
+def weighted(maps, queries, keys, distance):
+    """``sum_j a_ij distance(i, j)``, mean over queries."""
+    table = [[distance(queries, q, keys, k) for k in keys.tokens()] for q in queries.tokens()]
+    return (maps * torch.tensor(table, dtype=maps.dtype)).sum(-1).mean(-1)
+
+
+def pixels(queries, q, keys, k):
+    return math.dist(queries.middle(q), keys.middle(k))
+
+
+def relative(queries, q, keys, k):
+    ends = zip(zip(q, queries.hw, strict=True), zip(k, keys.hw, strict=True), strict=True)
+    return sum(abs((a + 0.5) / h - (b + 0.5) / w) for (a, h), (b, w) in ends)
+
+
+def record(model, size, *names):
+    with torch.no_grad():
+        return model.forward_intermediates(images(*size), names)[1]
+
+
+@pytest.mark.parametrize('size', SIZES, ids=str)
+@pytest.mark.parametrize('host', HOSTS)
+def test_measures_are_those_of_loops_over_the_image(host, size):
+    model = randomize(HOSTS[host]()).double().eval()
+    for layer, maps in record(model, size, 'probs')['probs'].items():
+        place = Place.of(model, layer, size)
+        queries, keys = sides(host, model, layer, size)
+        whole = dense(maps, queries, keys)
+        assert_close(to_image(maps, place).flatten(3), whole)
+        rows = whole / whole.sum(-1, keepdim=True)
+        assert_close(attention_entropy(maps, place), -torch.special.xlogy(rows, rows).sum(-1).mean(-1))
+
+        distance = weighted(rows, queries, keys, pixels)
+        assert_close(mean_attention_distance(maps, place), distance)
+        assert_close(non_locality(maps, place), distance / queries.step)
+
+        by_query = weighted(whole, queries, keys, relative)
+        assert_close(relative_distance(maps, place), by_query)
+
+
+@pytest.mark.parametrize('host', ['vit', 'pit-distilled', 'mvit-cls', 't2t'])
+def test_entropy_of_the_class_token_and_of_all_queries(host):
+    size = (32, 32)
+    model = randomize(HOSTS[host]()).double().eval()
+    for layer, maps in record(model, size, 'probs')['probs'].items():
+        place = Place.of(model, layer, size)
+        rows = -torch.special.xlogy(maps, maps).sum(-1)[:, 0]
+        assert_close(attention_entropy(maps, place, 'all'), rows.mean(-1))
+        assert_close(attention_entropy(maps, place, 'cls'), rows[:, :, 0])
+        assert_close(dense_maps(maps, place), maps[:, 0])
+
+
+@pytest.mark.parametrize('host', HOSTS)
+def test_every_host_is_placed(host):
+    """Uniform attention: entropy is the logarithm of the keys, and rows of the map of the image have a sum of 1."""
+    size = (45, 64)
+    model = HOSTS[host]().double().eval()
+    for layer, maps in record(model, size, 'probs')['probs'].items():
+        place = Place.of(model, layer, size)
+        uniform = torch.ones_like(maps) / place.keys.is_patch.sum(-1)[:, None, None, None]
+        uniform = uniform * place.keys.is_patch[:, None, None]
+        assert_close(to_image(uniform, place).sum((-2, -1)), torch.ones_like(to_image(uniform, place)[..., 0, 0]))
+        counts = place.keys.is_patch.sum(-1)[:, None].expand(place.queries.patch.shape)[place.queries.is_patch]
+        assert_close(
+            attention_entropy(uniform, place), counts.double().log().mean().expand(maps.shape[0], maps.shape[2])
+        )
+
+
+# --- cases by hand ---
+
+
+def square(rows, columns, patch=16, prefix=0):
+    """The place of global attention on a grid."""
+    layout, pixels = GlobalLayout(rows, columns, prefix), PixelGrid((rows, columns), (patch, patch))
+    size = (rows * patch, columns * patch)
+    return Place(layout, pixels, layout, pixels, size, ('cls_token', 'dist_token')[:prefix])
+
+
+def mean_difference(side):
+    """Mean of |i - j| over all pairs of ``side`` places."""
+    return (side**2 - 1) / (3 * side)
+
+
+@given(rows=st.integers(1, 6), columns=st.integers(1, 6), prefix=st.integers(0, 2), heads=st.integers(1, 3))
+def test_uniform_attention(rows, columns, prefix, heads):
+    place, n = square(rows, columns, prefix=prefix), rows * columns
+    maps = torch.full((2, 1, heads, n + prefix, n + prefix), 1 / (n + prefix), dtype=torch.float64)
+    everywhere = torch.ones(2, heads, dtype=torch.float64)
+    assert_close(attention_entropy(maps, place), math.log(n) * everywhere, atol=1e-12, rtol=1e-9)
+    assert_close(attention_entropy(maps, place, 'all'), math.log(n + prefix) * everywhere, atol=1e-12, rtol=1e-9)
+    city_blocks = mean_difference(rows) / rows + mean_difference(columns) / columns
+    assert_close(relative_distance(maps, place), city_blocks * n / (n + prefix) * everywhere)
+    along = [math.dist(divmod(i, columns), divmod(j, columns)) for i in range(n) for j in range(n)]
+    assert_close(non_locality(maps, place), sum(along) / n**2 * everywhere)
+    assert_close(mean_attention_distance(maps, place), 16 * sum(along) / n**2 * everywhere)
+
+
+def test_identity():
+    place = square(3, 5)
+    maps = torch.eye(15, dtype=torch.float64)[None, None, None]
+    for measure in (attention_entropy, mean_attention_distance, non_locality, relative_distance):
+        assert_close(measure(maps, place), torch.zeros(1, 1, dtype=torch.float64))
+
+
+def test_a_step_to_the_right_is_one_token():
+    place = square(1, 4)
+    maps = torch.roll(torch.eye(4, dtype=torch.float64), 1, 1)[None, None, None]
+    # Three steps of one token, and one back over the whole row.
+    assert_close(non_locality(maps, place).item(), 6 / 4)
+    assert_close(mean_attention_distance(maps, place).item(), 16 * 6 / 4)
+    assert_close(relative_distance(maps, place).item(), 6 / 4 / 4)
+
+
+def test_attention_to_keys_of_no_token_does_not_count():
+    """Where a sink takes three quarters of each row, relative distances are a quarter; distances are of the rest."""
+    place = square(3, 4)
+    maps = torch.rand(2, 1, 3, 12, 12, dtype=torch.float64).softmax(-1)
+    assert_close(relative_distance(maps / 4, place), relative_distance(maps, place) / 4)
+    assert_close(mean_attention_distance(maps / 4, place), mean_attention_distance(maps, place))
+    # Rows of more than 1 are shares.
+    assert_close(relative_distance(-3 * maps, place), relative_distance(maps, place))
+
+
+def test_half_precision_is_measured_in_float32():
+    place = square(14, 14)
+    maps = torch.full((1, 1, 1, 196, 196), 1 / 196, dtype=torch.bfloat16)
+    assert_close(attention_entropy(maps, place).item(), math.log(196), atol=1e-4, rtol=0)
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(1, 5))
+def test_rollout_is_the_product_of_rows_with_a_sum_of_one(seeds, tokens):
+    maps = [torch.rand(2, tokens, tokens, generator=torch.Generator().manual_seed(s)).double() for s in seeds]
+    expected = torch.eye(tokens, dtype=torch.float64).expand(2, -1, -1)
+    for one in maps:
+        both = one + torch.eye(tokens)
+        expected = torch.stack([(b / b.sum(1, keepdim=True)) @ e for b, e in zip(both, expected, strict=True)])
+    rolled = attention_rollout(maps)
+    assert_close(rolled, expected)
+    assert_close(rolled.sum(-1), torch.ones(2, tokens, dtype=torch.float64))
+
+
+def test_similarity_of_maps_of_other_windows_and_heads():
+    size = (37, 51)
+    model = randomize(HOSTS['swin']()).double().eval()
+    found = record(model, size, 'probs')['probs']
+    # Blocks 0 and 1: regular and shifted windows.
+    a, b = (dense(found[i], *sides('swin', model, i, size)).mean(1).flatten(1) for i in (0, 1))
+    places = [Place.of(model, i, size) for i in (0, 1)]
+    got = map_similarity(found[0], places[0], found[1], places[1])
+    assert_close(got, torch.nn.functional.cosine_similarity(a, b))
+    assert_close(map_similarity(found[0][:, :, :1], places[0], found[0][:, :, :1], places[0]), torch.ones_like(got))
+    with pytest.raises(ValueError, match=r'grids \(\(10, 13\), .*only maps on the same grids'):
+        map_similarity(found[0], places[0], found[2], Place.of(model, 2, size))
+
+
+def test_small_chunks_change_nothing(monkeypatch):
+    model = randomize(vit()).double().eval()
+    maps, place = record(model, (37, 51), 'probs')['probs'][2], Place.of(model, 2, (37, 51))
+    measures = (attention_entropy, mean_attention_distance, non_locality, relative_distance)
+    whole = [measure(maps, place) for measure in measures]
+    similarity = map_similarity(maps, place, maps.flip(-1), place)
+    monkeypatch.setattr('vitplug.lab.study.quantities.attention.CHUNK', 100)
+    for measure, expected in zip(measures, whole, strict=True):
+        assert_close(measure(maps, place), expected)
+    assert_close(map_similarity(maps, place, maps.flip(-1), place), similarity)
+
+
+def test_attention_of_some_queries():
+    model = randomize(HOSTS['swin']()).double().eval()
+    maps, place = record(model, (37, 51), 'probs')['probs'][1], Place.of(model, 1, (37, 51))
+    chosen = torch.tensor([5, 0, 77])
+    assert_close(to_image(maps, place, chosen), to_image(maps, place)[:, :, chosen])
+
+
+def test_queries_without_attention_to_patches_are_left_out_and_counted():
+    """By hand: of two patches and a class token, one patch attends to the class token alone."""
+    layout, pixels = GlobalLayout(1, 2, 1), PixelGrid((1, 2), (8, 8))
+    place = Place(layout, pixels, layout, pixels, (8, 16), ('cls_token',))
+    rows = torch.tensor([[1.0, 0, 0], [1, 0, 0], [1 - 1e-20, 5e-21, 5e-21]], dtype=torch.float64)
+    maps = rows[None, None, None]
+    # The other one has little attention to patches, and half of it goes to the next one.
+    assert_close(mean_attention_distance(maps, place).item(), 4.0)
+    assert_close(attention_entropy(maps, place).item(), 0.6931471805599453)
+    assert_close(undefined_queries(maps, place).item(), 0.5)
+    nothing = torch.tensor([[1.0, 0, 0]] * 3, dtype=torch.float64)[None, None, None]
+    assert mean_attention_distance(nothing, place).isnan().all() and attention_entropy(nothing, place).isnan().all()
+
+
+def test_bad_requests():
+    model = vit().double()
+    maps = record(model, (32, 40), 'probs')['probs'][0]
+    place = Place.of(model, 0, (32, 40))
+    with pytest.raises(ValueError, match=r'layer=4: this backbone has blocks 0 to 3'):
+        Place.of(model, 4, (32, 40))
+    with pytest.raises(ValueError, match=r'image_size=32: expected height and width'):
+        Place.of(model, 0, 32)
+    with pytest.raises(ValueError, match=r'maps are of 1 windows and \(21, 21\) tokens, but images of \(64, 64\)'):
+        attention_entropy(maps, Place.of(model, 0, (64, 64)))
+    with pytest.raises(ValueError, match=r'maps of shape \(2, 3, 21, 21\): expected \(B, W, H, Nq, Nk\)'):
+        non_locality(maps[:, 0], place)
+    with pytest.raises(ValueError, match=r"queries='patches': expected one of \['patch', 'cls', 'all'\]"):
+        attention_entropy(maps, place, 'patches')
+    with pytest.raises(ValueError, match=r"queries='cls': these maps have no class token"):
+        attention_entropy(maps[..., 1:, 1:], square(4, 5, 8), 'cls')
+    with pytest.raises(ValueError, match=r'queries=\[20\]: expected indices of a map of 4 x 5 patches'):
+        to_image(maps, place, torch.tensor([20]))
+    with pytest.raises(ValueError, match=r'maps of shapes \[\(1, 2, 3\)\]: expected at least one \(B, N, N\)'):
+        attention_rollout([torch.ones(1, 2, 3)])
+
+
+def test_a_mixer_has_places_but_no_maps():
+    assert 'probs' not in record(mixer().double(), (32, 48), 'probs')

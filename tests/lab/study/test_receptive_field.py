@@ -1,0 +1,160 @@
+"""The effective receptive field, against closed forms and against the definition written as a loop."""
+
+import pytest
+import torch
+from cases import HOSTS, TOKEN_HOSTS, lvt, mvit_with_class_token, pit, randomize, t2t, vit
+from torch import nn
+from torch.testing import assert_close
+
+from vitplug.hosting import mark_padding
+from vitplug.lab.study.quantities.fields import (
+    centre_token,
+    effective_receptive_field,
+    input_gradient,
+    last_map,
+)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def images(count, size=(32, 40), channels=3):
+    return [torch.randn(1, channels, *size, dtype=torch.float64) for _ in range(count)]
+
+
+def by_definition(features, batch, centre):
+    """Steps 4 and 5 of the paper's recipe, channel by channel."""
+    total = 0
+    for image in batch:
+        pixels = image.clone().requires_grad_()
+        found = features(pixels)
+        width = found.shape[1]
+        value = sum(found[0, channel, centre[0], centre[1]] for channel in range(width)) / width
+        value.backward()
+        planes = [pixels.grad[0, channel] for channel in range(image.shape[1])]
+        total = total + torch.clamp(sum(planes) / len(planes), min=0)
+    return total / len(batch)
+
+
+@pytest.mark.parametrize(
+    ('grid', 'centre'),
+    [
+        ((14, 14), (6, 6)),
+        ((7, 7), (3, 3)),
+        ((24, 24), (11, 11)),
+        ((32, 32), (15, 15)),
+        ((1, 1), (0, 0)),
+        ((2, 5), (0, 2)),
+        ((13, 8), (6, 3)),
+    ],
+)
+def test_central_token(grid, centre):
+    assert centre_token(grid) == centre
+
+
+@pytest.mark.parametrize('side', [7, 14, 24, 32])
+def test_central_token_is_that_of_the_papers_code(side):
+    """Index ``n // 2 - (sqrt(n) // 2 + 1)`` where n is even, ``n // 2`` where it is odd."""
+    tokens = side * side
+    index = tokens // 2 if tokens % 2 else tokens // 2 - (side // 2 + 1)
+    row, column = centre_token((side, side))
+    assert row * side + column == index
+
+
+def test_convolution():
+    """One convolution: its kernel, mean over its channels, rectified, around the central pixel."""
+    conv = nn.Conv2d(3, 4, 3, padding=1).double().eval()
+    found = effective_receptive_field(conv, images(3, (9, 12)))
+    expected = torch.zeros(9, 12, dtype=torch.float64)
+    expected[3:6, 4:7] = conv.weight.detach().mean((0, 1)).clamp(min=0)
+    assert_close(found, expected)
+
+
+def test_patches_that_are_averaged():
+    """Every token is the mean of all patches: each pixel has its weight in the patch over the number of patches."""
+    embed = nn.Conv2d(3, 5, 4, stride=4).double().eval()
+
+    def features(image):
+        return embed(image).mean((2, 3), keepdim=True).expand(-1, -1, 3, 2)
+
+    found = effective_receptive_field(features, images(2, (12, 8)))
+    assert_close(found, embed.weight.detach().mean((0, 1)).clamp(min=0).repeat(3, 2) / 6)
+
+
+def test_each_image_is_rectified():
+    """The gradient of x^2 / 2 is x: images of opposite signs do not cancel out."""
+    ones = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    assert effective_receptive_field(lambda x: x**2 / 2, [3 * ones, -5 * ones]).item() == 1.5
+
+
+@pytest.mark.parametrize('host', sorted({**HOSTS, **TOKEN_HOSTS}))
+def test_every_host_against_the_definition(host):
+    model = randomize({**HOSTS, **TOKEN_HOSTS}[host]()).double().eval()
+    size = model.fixed_size or ((32, 48) if host == 'lvt' else (32, 40))
+    batch, own = images(2, size), getattr(model, 'out_type', None)
+    grid = last_map(model, batch[0]).shape[-2:]
+    trained = [parameter.requires_grad for parameter in model.parameters()]
+    found = effective_receptive_field(model, batch)
+    assert getattr(model, 'out_type', None) == own
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert [parameter.requires_grad for parameter in model.parameters()] == trained
+    assert not any(block.with_cp for block in model.plugged_blocks())
+    expected = by_definition(lambda x: last_map(model, x), batch, ((grid[0] - 1) // 2, (grid[1] - 1) // 2))
+    assert_close(found, expected, rtol=1e-9, atol=1e-14)
+    assert found.max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ('build', 'own', 'other'),
+    [
+        (vit, 'featmap', 'cls_token'),
+        (vit, 'featmap', 'avg_featmap'),
+        (t2t, 'featmap', 'raw'),
+        (pit, 'featmap', 'raw'),
+        (lvt, 'featmap', 'cls_token'),
+        (lvt, 'featmap', 'avg_featmap'),
+        (mvit_with_class_token, 'featmap', 'cls_token'),
+    ],
+)
+def test_last_map_whatever_the_type_of_the_output(build, own, other):
+    """The same weights give the same map, whichever output the model was built for."""
+    last = dict(out_scales=[2]) if build is mvit_with_class_token else dict(out_indices=[len(build().sections()) - 1])
+    maps = randomize(build(out_type=own, **last)).double().eval()
+    pooled = build(out_type=other, **last).double().eval()
+    state = maps.state_dict()
+    if build is lvt:  # its norms have other names
+        state = {key.replace('downstream_norms.2', 'norm'): value for key, value in state.items()}
+    missing = pooled.load_state_dict(state, strict=False).missing_keys
+    assert not [key for key in missing if not key.startswith(('ln2', 'cls_token', 'post_network'))]
+    image = images(1, (32, 48))[0]
+    assert_close(last_map(pooled, image), maps(image)[-1])
+    assert pooled.out_type == other
+
+
+def test_size_before_padding_counts():
+    """The mask of padding reaches the plugs: a plug that averages over tokens leaves it out."""
+    model = randomize(vit(plugs=[dict(type='ContextBroadcast')])).double().eval()
+    whole = images(1)[0]
+    padded = mark_padding(whole.clone(), [(16, 24)])
+    expected = by_definition(lambda x: last_map(model, mark_padding(x, [(16, 24)])), [padded], (1, 2))
+    assert_close(input_gradient(model, padded), expected, rtol=1e-9, atol=1e-14)
+    assert not torch.allclose(input_gradient(model, whole), expected)
+
+
+def test_wrong_inputs():
+    model, image = vit().double(), images(1)[0]
+    with pytest.raises(ValueError, match='training mode'):
+        effective_receptive_field(model.train(), [image])
+    model.eval()
+    with pytest.raises(ValueError, match='no images'):
+        effective_receptive_field(model, [])
+    with pytest.raises(ValueError, match=r'shape \(2, 3, 32, 40\).* one image at a time'):
+        effective_receptive_field(model, [image.repeat(2, 1, 1, 1)])
+    with pytest.raises(ValueError, match=r'image 1 has \(16, 16\) pixels, and those before it \(32, 40\)'):
+        effective_receptive_field(model, [image, image[..., :16, :16]])
+    with pytest.raises(ValueError, match=r'gives \(1, 5\).* expected a map'):
+        effective_receptive_field(lambda x: x.mean((1, 2, 3))[:, None].expand(1, 5), [image])
+    with torch.no_grad():
+        assert effective_receptive_field(model, [image]).shape == (32, 40)

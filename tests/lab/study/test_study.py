@@ -1,0 +1,397 @@
+"""`vitplug study` on tiny untrained models of the digits: numbers by hand, identity, interruptions, one's own parts."""
+
+import csv
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_digits
+
+from vitplug.lab.study import measures, rows
+from vitplug.lab.study.command import main
+from vitplug.lab.study.conditions import conditions_of
+from vitplug.lab.study.engine import Study
+from vitplug.lab.study.measures import MEASURES, measures_of, neighbours
+from vitplug.lab.study.papers import PAPERS
+from vitplug.lab.study.quantities.attention import attention_entropy
+from vitplug.lab.study.quantities.cka import MinibatchCKA
+from vitplug.lab.study.quantities.fields import input_gradient
+from vitplug.lab.study.quantities.places import Place
+from vitplug.lab.study.runs import Run, read_run, read_runs
+from vitplug.lab.study.store import Store
+from vitplug.statistics.images import student
+
+pytestmark = pytest.mark.integration
+
+CB, PLAIN = DIGITS / 'vit-mini-p4-cb_1xb32-14e_digits-32x32.py', DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
+IMAGES = 12
+
+
+@pytest.fixture(scope='module')
+def digits(tmp_path_factory):
+    root = small_digits(tmp_path_factory, (20, IMAGES), (6, 4))
+    patch = pytest.MonkeyPatch()
+    patch.setenv('VITPLUG_DIGITS', str(root))
+    yield root
+    patch.undo()
+
+
+def loud(module):
+    """Weights that are no start, so that scores and maps differ between images."""
+    if isinstance(module, torch.nn.Linear | torch.nn.Conv2d):
+        module.weight.normal_(std=0.4)
+
+
+def train(config, path, steps):
+    """Some steps of gradient descent on the test images, so that there is accuracy to lose."""
+    save_untrained(config, path)
+    run = read_run(str(config), str(path), device='cpu')
+    data = run.model.requires_grad_(True).data_preprocessor(run.batch(run.images), False)
+    descent = torch.optim.Adam(run.model.parameters(), 3e-3)
+    for _ in range(steps):
+        descent.zero_grad()
+        run.model(**data, mode='loss')['loss'].backward()
+        descent.step()
+    torch.save(torch.load(path) | dict(state_dict=run.model.state_dict()), path)
+
+
+@pytest.fixture(scope='module')
+def names(digits, tmp_path_factory):
+    """RUNs of two classifiers."""
+    folder, found = tmp_path_factory.mktemp('models'), []
+    for config in (CB, PLAIN):
+        train(config, folder / f'{config.stem}.pth', 4 if config is CB else 10)
+        found.append(f'{config}:{folder / config.stem}.pth={"cb" if config is CB else "plain"}')
+    return found
+
+
+@pytest.fixture(scope='module')
+def runs(names):
+    return read_runs(names, device='cpu')
+
+
+def study(out, *arguments, status=0):
+    assert main([*map(str, arguments), '--out', str(out), '--device', 'cpu']) == status
+    with open(out / 'results.csv') as file:
+        return list(csv.DictReader(file))
+
+
+def number(found, **wanted):
+    [row] = [row for row in found if all(row[key] == value for key, value in wanted.items())]
+    return float(row['mean'])
+
+
+def right(run, pixels_of=lambda pixels: pixels):
+    """Which images are classified rightly, one at a time, without the study."""
+    hits = []
+    for index in run.images:
+        pixels, labels = run.attackable(run.batch([index]))
+        with torch.no_grad():
+            hits.append(100.0 * (run.logits(pixels_of(pixels)).argmax(1) == labels).item())
+    return np.array(hits)
+
+
+def test_scores_drops_and_differences_are_paired_by_image(names, runs, tmp_path):
+    found = study(tmp_path / 'a', *names, '--conditions', 'occlude:100')
+    clean = [right(run) for run in runs]
+    assert len({one.mean() for one in clean}) == 2 and all(one.mean() > 0 for one in clean)
+    means = [run.model.data_preprocessor.mean.reshape(1, -1, 1, 1) / 255 for run in runs]
+    occluded = [right(run, lambda p, mean=mean: mean.expand_as(p)) for run, mean in zip(runs, means, strict=True)]
+    top = dict(measure='accuracy', value='top-1')
+    differences = clean[1] - clean[0]
+    row = next(r for r in found if (r['value'], r['quantity'], r['condition']) == ('top-1', 'difference', 'clean'))
+    assert float(row['mean']) == pytest.approx(differences.mean())
+    assert float(row['high']) == pytest.approx(float(student(differences).high)) and row['over'] == 'images'
+    for at, label in enumerate(('cb', 'plain')):
+        one = dict(**top, model=label)
+        assert number(found, **one, condition='clean', quantity='value') == pytest.approx(clean[at].mean())
+        drop = number(found, **one, condition='centre occluded, 100 %', quantity='drop')
+        assert drop == pytest.approx((clean[at] - occluded[at]).mean())
+
+
+def test_a_second_call_computes_nothing_and_a_killed_one_goes_on(names, tmp_path, monkeypatch):
+    call = (names[0], '--measures', 'score', 'entropy', '--conditions', 'noise:5', '--repeats', '2')
+    whole = study(tmp_path / 'whole', *call)
+    taken, observe = [], MEASURES['entropy'].observe
+
+    def killed(seen):
+        if len(taken) == 5:
+            raise KeyboardInterrupt
+        taken.append(seen.index)
+        return observe(seen)
+
+    broken = MEASURES | {'entropy': measures.replace(MEASURES['entropy'], observe=killed)}
+    with monkeypatch.context() as patch:
+        patch.setattr(measures, 'MEASURES', broken)
+        with pytest.raises(SystemExit):
+            study(tmp_path / 'part', *call)
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, 'batch', lambda run, indices, batch=Run.batch: seen.extend(indices) or batch(run, indices))
+        assert study(tmp_path / 'part', *call) == whole
+        # Of the clean images, the first five are not seen again by the entropy.
+        assert 0 < len(seen) < 6 * IMAGES
+        seen.clear()
+        assert study(tmp_path / 'part', *call) == whole and not seen
+
+
+def test_identity_is_content(names, digits, tmp_path, monkeypatch):
+    """Other bytes under the name of an image, other weights under that of a checkpoint: computed anew."""
+    out = tmp_path / 'out'
+    before = study(out, names[0], '--measures', 'entropy')
+    [path, *_] = sorted((digits / 'imagenet' / 'val').rglob('*.*'))
+    content = path.read_bytes()
+    try:
+        Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40, 3), np.uint8)).save(path)
+        changed = study(out, names[0], '--measures', 'entropy')
+        assert changed != before and changed == study(tmp_path / 'new', names[0], '--measures', 'entropy')
+    finally:
+        path.write_bytes(content)
+    assert study(out, names[0], '--measures', 'entropy') == before
+    checkpoint = tmp_path / 'same.pth'
+    train(CB, checkpoint, 4)
+    name = f'{CB}:{checkpoint}=cb'
+    assert study(out, name, '--measures', 'entropy') == before
+    save_untrained(CB, checkpoint)
+    assert study(out, name, '--measures', 'entropy') != before
+
+
+def test_labels_belong_to_the_content_of_an_image():
+    infos = [dict(img_path='a.png', reduce_zero_label=zero, label_map=None) for zero in (True, False)]
+    keys = set()
+    for info in infos:
+        dataset = SimpleNamespace(get_data_info=lambda index, info=info: info)
+        run = Run('m', None, None, '', {}, [], cache=dict(dataset=dataset))
+        keys.add(run.image_key(0))
+    assert len(keys) == 2
+
+
+def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
+    (tmp_path / 'mine.csv').write_text('mine')
+    for out, arguments, message in (
+        (tmp_path, (), 'holds other files'),
+        (tmp_path / 'o', ('--measures', 'entropi'), 'did you mean entropy'),
+        (tmp_path / 'o', ('--conditions', 'shift:sideways:3'), 'expected one of right, left, down, up'),
+        (tmp_path / 'o', ('--conditions', 'nois:3'), 'did you mean noise'),
+        (tmp_path / 'o', ('--measures', 'miou'), 'nothing can be measured'),
+        (tmp_path / 'o', ('--images', 'nowhere'), 'no such file or folder; or name a split'),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([names[0], *arguments, '--out', str(out), '--device', 'cpu'])
+        assert ended.value.code == 2 and message in capsys.readouterr().err, message
+    assert (tmp_path / 'mine.csv').read_text() == 'mine'
+
+
+def test_a_broken_image_is_named_left_out_and_counted(names, digits, tmp_path, capsys):
+    [path, *_] = sorted((digits / 'imagenet' / 'val').rglob('*.*'))
+    content = path.read_bytes()
+    try:
+        path.write_bytes(b'no image')
+        found = study(tmp_path / 'out', *names, '--measures', 'score', 'token_norms', status=65)
+    finally:
+        path.write_bytes(content)
+    assert path.name in capsys.readouterr().err
+    assert {row['n'] for row in found if row['quantity'] == 'value'} == {str(IMAGES - 1)}
+    assert len(json.loads((tmp_path / 'out' / 'results.json').read_text())['skipped']) == 1
+
+
+OWN = """
+from vitplug.lab.study.conditions import Condition
+from vitplug.lab.study.measure import Measure
+
+
+def unchanged():
+    def change(run):
+        step = dict(type='vitplug.GaussianBlur', sigma=0)
+        return run.changed(pipeline=[*run.pipeline[:-1], step, run.pipeline[-1]])
+
+    return Condition('as it was', change)
+
+
+def brightness():
+    def observe(seen):
+        return {'mean': seen.batch['inputs'][0].float().mean().numpy()}
+
+    return Measure('brightness', 'Mean of the pixels', 'grey levels', 'ours', observe)
+"""
+
+
+def test_a_strangers_measure_and_condition(names, runs, tmp_path, monkeypatch):
+    (tmp_path / 'stranger.py').write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = study(tmp_path / 'o', names[0], '--measures', 'stranger:brightness', '--conditions', 'stranger:unchanged')
+    expected = np.mean([runs[0].batch([i])['inputs'][0].float().mean() for i in runs[0].images])
+    for condition in ('clean', 'as it was'):
+        assert number(found, condition=condition, quantity='value') == pytest.approx(expected)
+
+
+def evaluated(run, names, folder, conditions=(), bank=20):
+    """Arrays of all images by measure, and their estimates."""
+    study, chosen = Study(Store(folder), bank), measures_of(names, run.library)
+    made = conditions_of(conditions)
+    study.evaluate([run], made, chosen)
+    assert not study.left_out
+    changed = study.changed(run, made[-1])
+    units = {m.name: study.units(changed, made[-1], m) for m in chosen}
+    return {m.name: m.estimate(changed, list(units[m.name].values())) for m in chosen}, units
+
+
+def test_measures_are_those_of_the_backbone_image_by_image(runs, tmp_path):
+    run = runs[1]
+    names = ('entropy', 'cka', 'erf', 'feature_similarity', 'map_similarity', 'distance', 'sinks', 'rollout')
+    found, units = evaluated(run, names, tmp_path)
+    inputs = [run.inputs(run.batch([index])) for index in run.images]
+    entropies, features = [], []
+    for x in inputs:
+        with torch.no_grad():
+            _, seen = run.backbone.forward_intermediates(x, ('probs', 'block'))
+        places = {layer: Place.of(run.backbone, layer, tuple(x.shape[-2:])) for layer in seen['probs']}
+        entropies.append([attention_entropy(maps, places[layer])[0].numpy() for layer, maps in seen['probs'].items()])
+        features.append([tokens.flatten() for tokens in seen['block'].values()])
+    assert found['entropy']['patch queries'].mean == pytest.approx(np.mean(entropies, 0), rel=1e-5)
+    assert (found['entropy']['queries left out'].mean == 0).all()
+    layers = [torch.stack(layer) for layer in zip(*features, strict=True)]
+    cka = MinibatchCKA(len(layers), len(layers))
+    cka.update(layers, layers)
+    assert found['cka']['between blocks'].mean == pytest.approx(cka.result().numpy(), rel=1e-6)
+    field = np.mean([input_gradient(run.backbone, x).numpy() for x in inputs], 0)
+    stored = np.mean([unit['field'] for unit in units['erf'].values()], 0)
+    assert stored == pytest.approx(field, rel=1e-4, abs=1e-9)
+
+
+def test_seeds_are_paired_and_told():
+    def numbers(values):
+        return rows.Numbers({seed: {'x': student(np.array([value, value + 1.0]))} for seed, value in values.items()})
+
+    one, other = numbers({0: 1.0, 1: 5.0, 2: 2.0}), numbers({2: 1.0, 1: 3.0, 7: 100.0})
+    found = rows.minus(one, other)
+    assert found.over == 'seeds' and float(found.values['x'].mean) == 1.5 and found.by_seed.keys() == {1, 2}
+    assert float(found.values['x'].n) == 2
+    assert rows.minus(numbers({0: 1.0, 1: 2.0}), numbers({5: 1.0, 6: 2.0})) is None
+
+
+def test_an_edit_is_that_of_the_backbone_and_its_control_is_as_large(runs, tmp_path):
+    run = runs[0]
+    found, _ = evaluated(run, ['change'], tmp_path, ['edit:branch:1:mlp:zero'])
+    control, _ = evaluated(run, ['change'], tmp_path, ['edit:branch:1:mlp:zero:control'])
+    changes = []
+    for index in run.images:
+        x = run.inputs(run.batch([index]))
+        with torch.no_grad():
+            before = run.backbone(x)
+            after = run.backbone.forward_edited(x, {'mlp': {1: lambda tensor, site: torch.zeros_like(tensor)}})
+        pairs = [(a.double(), b.double()) for a, b in zip(before, after, strict=True)]
+        changes.append(math.sqrt(sum(float((b - a).square().sum()) for a, b in pairs)))
+        changes[-1] /= math.sqrt(sum(float(a.square().sum()) for a, _ in pairs))
+    name = 'change of the last features'
+    assert float(found['change'][name].mean) == pytest.approx(np.mean(changes), rel=1e-5)
+    assert 0 < float(control['change'][name].mean) != pytest.approx(np.mean(changes), rel=1e-3)
+
+
+def test_a_calibrated_attack_has_the_accuracy_that_was_asked(names, tmp_path, capsys):
+    found = study(tmp_path / 'o', names[1], '--conditions', 'fgsm:calibrate:60')
+    value = number(found, condition='FGSM, calibrated to 60', value='top-1', quantity='value')
+    assert f'top-1 {value:.2f} of plain' in capsys.readouterr().out and abs(value - 60) <= 100 / IMAGES
+
+
+def test_neighbours_vote_as_counted_by_hand():
+    generator = torch.Generator().manual_seed(0)
+    bank, queries = torch.randn(40, 5, generator=generator), torch.randn(3, 5, generator=generator)
+    labels = torch.randint(3, (40,), generator=generator)
+    scores = neighbours.votes(queries, bank, F.one_hot(labels, 3).float())
+    for query, row in zip(queries, scores, strict=True):
+        similarity = F.cosine_similarity(query[None], bank)
+        near = sorted(range(40), key=lambda i: -float(similarity[i]))[:20]
+        weights = {i: math.exp(float(similarity[i]) / 0.07) for i in near}
+        for label in range(3):
+            expected = sum(w for i, w in weights.items() if int(labels[i]) == label) / sum(weights.values())
+            assert float(row[label]) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_probes_learn_from_training_images_alone(runs, tmp_path):
+    found, units = evaluated(runs[0], ['knn', 'linear'], tmp_path)
+    for name in ('knn', 'linear'):
+        assert len(units[name]) == IMAGES and 0 <= float(found[name]['top-1'].mean) <= 100
+    train = read_run(str(CB), None, 'same', 'train', 'cpu')
+    with pytest.raises(ValueError, match='12 images are in train_dataloader and are tested'):
+        evaluated(measures.replace(train, num=12), ['knn'], tmp_path)
+
+
+def test_segmentation_scores_and_dense_neighbours(digits, tmp_path):
+    from mmseg.evaluation.metrics import IoUMetric
+
+    path = tmp_path / 'seg.pth'
+    save_untrained(SEGMENTATION, path, loud)
+    run = read_run(str(SEGMENTATION), str(path), device='cpu')
+    found, units = evaluated(run, ['miou', 'dense_knn', 'loss'], tmp_path / 'out')
+    metric = IoUMetric()
+    metric.dataset_meta = run.dataset.metainfo
+    for index in run.images:
+        metric.process({}, [sample.to_dict() for sample in run.predict(run.batch([index]), [index])])
+    assert float(found['miou']['mIoU'].mean) == pytest.approx(metric.compute_metrics(metric.results)['mIoU'], abs=0.01)
+    assert float(found['loss']['cross entropy'].mean) > 0
+    # Features that are the classes themselves: nearest neighbours of patches know them.
+    areas = np.sum([unit['areas'] for unit in units['dense_knn'].values()], 0)
+    assert areas.shape == (2, len(run.dataset.metainfo['classes'])) and (areas[0] <= areas[1]).all()
+    label = torch.tensor([[0, 0, 1, 255], [0, 1, 1, 255]])
+    shares = neighbours.patch_shares(label, (2, 4), (1, 2), SimpleNamespace(dataset=run.dataset, cfg=run.cfg))
+    assert shares[:, :2].tolist() == [[0.75, 0.25], [0.0, 0.5]]
+
+
+def test_detection_has_cocos_precision(digits, tmp_path):
+    path = tmp_path / 'det.pth'
+    save_untrained(DETECTION, path)
+    run = read_run(str(DETECTION), str(path), device='cpu')
+    found, _ = evaluated(run, ['ap'], tmp_path / 'out')
+    assert set(found['ap']) == {'bbox AP', 'segm AP'}
+    from vitplug.lab.study.measures.scores import _metric
+
+    metric = _metric(run)
+    metric.results = []
+    for index in run.images:
+        metric.process({}, [sample.to_dict() for sample in run.predict(run.batch([index]), [index])])
+    expected = metric.compute_metrics(metric.results)
+    assert float(found['ap']['bbox AP'].mean) == pytest.approx(100 * expected['bbox_mAP'], abs=0.06)
+
+
+def test_networks_without_sockets_and_of_timm(digits, tmp_path, names):
+    config = tmp_path / 'resnet.py'
+    backbone = (
+        "model = dict(backbone=dict(_delete_=True, type='ResNet', depth=18, in_channels=1), head=dict(in_channels=512))"
+    )
+    config.write_text(f"_base_ = '{PLAIN}'\n{backbone}\n")
+    found = study(tmp_path / 'o', names[0], f'{config}=resnet', '--measures', 'evolving_speed', 'entropy', '--num', '8')
+    layers = {row['layer'] for row in found if row['model'] == 'resnet' and row['measure'] == 'evolving_speed'}
+    assert layers == set(map(str, range(8)))
+    left_out = json.loads((tmp_path / 'o' / 'results.json').read_text())['left_out']
+    assert any('no sockets' in one['why'] and one['model'] == 'resnet' for one in left_out)
+    val = digits / 'imagenet' / 'val'
+    arguments = ('timm:test_vit', 'timm:test_resnet', '--measures', 'erf', 'distance', '--images', val, '--num', '2')
+    found = study(tmp_path / 't', *arguments)
+    assert {row['model'] for row in found if row['measure'] == 'erf'} == {'test_vit', 'test_resnet'}
+    assert {row['model'] for row in found if row['measure'] == 'distance'} == {'test_vit'}
+
+
+@pytest.mark.parametrize('name', PAPERS)
+def test_every_part_of_a_paper_is_made_of_known_parts(name):
+    paper = PAPERS[name]
+    library = 'mmpretrain'
+    assert measures_of(paper.measures, library)
+    conditions = conditions_of([text for text in paper.conditions if text != 'real'])
+    known = {condition.name for condition in conditions} | {'ImageNet-ReaL', 'ImageNet-V2', 'ImageNet-A'}
+    assert paper.figures.keys() <= known
+
+
+def test_pictures_of_all_kinds_are_written(names, digits, tmp_path):
+    gab = DIGITS / 'vit-mini-p4-gab_1xb32-14e_digits-32x32.py'
+    chosen = ('rollout', 'grad_cam', 'erf', 'cka', 'distance', 'learned', 'position_bias', 'bias_rows', 'token_pairs')
+    chosen += ('maps_by_entropy', 'refined_maps')
+    study(tmp_path / 'o', f'{gab}=gab', names[1], '--measures', *chosen, '--num', '5')
+    assert {path.stem for path in (tmp_path / 'o').glob('*.png')} == set(chosen)
+    study(tmp_path / 'c', names[1], '--conditions', 'blur:1', 'blur:2', '--num', '3')
+    assert {path.stem for path in (tmp_path / 'c').glob('*.png')} == {'accuracy_over_strength'}

@@ -1,1 +1,0 @@
-"""Effective receptive fields with fitted Gaussians: the command `tools/analysis_tools/erf.py`."""

@@ -1,1 +1,0 @@
-"""Measures of a trained model over images, with intervals, pictures and a baseline: `analyze.py`."""

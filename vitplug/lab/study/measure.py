@@ -1,0 +1,158 @@
+"""The protocol of a measure: from one image to arrays, and from the arrays of all images to numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from mmengine.structures import BaseDataElement
+from torch import Tensor
+
+from vitplug.statistics.images import Arrays, Estimate, exact, jackknife, student, without_groups
+
+from .figures import SHOWN
+from .quantities.places import Place
+from .runs import Run, turns_channels
+
+# Images of a picture.
+FEW = 4
+
+
+@dataclass(eq=False)
+class Seen:
+    """One image as a model under a condition sees it.
+
+    Attributes:
+        run: The model.
+        index: Number of the image.
+        batch: The image alone, as the pipeline packs it.
+        sample: Prediction and truth, where the measure predicts.
+        found: What :attr:`Measure.reduce` kept, by name of the intermediate and block.
+    """
+
+    run: Run
+    index: int
+    batch: Mapping
+    sample: BaseDataElement | None = None
+    found: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def inputs(self) -> Tensor:
+        """Normalised and padded, ``(1, C, H, W)``, as the backbone gets it."""
+        return self.run.inputs(self.batch)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the inputs."""
+        return tuple(self.inputs.shape[-2:])
+
+    @property
+    def picture(self) -> np.ndarray:
+        """The image as a person sees it, ``(H, W, 3)``, 8 bit, red first; black where it is padded."""
+        pixels = self.batch['inputs'][0].detach().cpu()
+        if pixels.is_floating_point() and (pixels.min() < 0 or pixels.max() > 255):  # normalised by the pipeline
+            pixels = (pixels - pixels.amin()) / (pixels.amax() - pixels.amin()) * 255
+        shown = (
+            (pixels[:3].flip(0) if turns_channels(self.run.model.data_preprocessor) else pixels[:3])
+            .permute(1, 2, 0)
+            .round()
+            .clamp(0, 255)
+            .byte()
+            .numpy()
+        )
+        picture = np.zeros((*self.size, 3), np.uint8)
+        picture[: shown.shape[0], : shown.shape[1]] = shown[: self.size[0], : self.size[1]]
+        return picture
+
+
+def means(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+    """Means over images with Student's t; what an image does not have is left out and counted."""
+    names = dict.fromkeys(name for unit in units for name in unit)
+    return {name: student(_stacked([unit.get(name) for unit in units])) for name in names}
+
+
+def _stacked(arrays: Sequence[np.ndarray | None]) -> np.ndarray:
+    shape = next(np.shape(array) for array in arrays if array is not None)
+    return np.stack([np.full(shape, np.nan) if array is None else np.asarray(array, float) for array in arrays])
+
+
+def together(values: Callable[[Sequence[Arrays]], Arrays]) -> Callable:
+    """Numbers of all images together, such as fits and ratios of sums, with the jackknife over groups of images."""
+
+    def estimate(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+        return jackknife(values(units), [values(part) for part in without_groups(units)], len(units))
+
+    return estimate
+
+
+def of_model(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+    """Numbers of the model alone, which depend on no image."""
+    return exact({name: array for name, array in units[0].items() if not name.startswith(SHOWN)})
+
+
+def nothing(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+    """No numbers: a picture alone."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure: an entry of a table, or what a user's own ``module:function`` gives.
+
+    The engine runs each image once through a model for all measures: :attr:`reduce` gets each intermediate of
+    :attr:`wants` while it exists, then :attr:`observe` gives the arrays of the image, which are stored;
+    :attr:`estimate` turns those of all images into numbers with intervals, :attr:`draw` into a picture.
+
+    Attributes:
+        name: On the command line.
+        definition: One sentence.
+        unit: Of the values.
+        source: Where the definition comes from.
+        observe: From what is seen of one image to arrays by name.
+        wants: Intermediates, see :meth:`~vitplug.hosting.PluggedModel.forward_intermediates`.
+        reduce: Takes the run, the name of an intermediate, its tensor and its place; gives what is kept.
+        estimate: Numbers of all images, by value.
+        axes: Names of the axes of a number.
+        predicts: Whether it needs predictions: images then go through the whole model in batches.
+        alone: Whether predictions come one image at a time.
+        why_not: Why it does not apply to a run; '' if it does. Called with a run and one image's inputs.
+        most: Largest number of images; None for all.
+        one_size: Whether images of other sizes than the most frequent one are left out.
+        groups: Sizes of the groups of images that :attr:`join` takes; None for single images.
+        join: From what was observed of a group to its arrays.
+        bank: A measure of training images that :attr:`observe` reads, as ``seen.run.cache['bank']``.
+        draw: From the estimates and units by run label to a figure; None for the standard one.
+        slow: Whether it is left out where no measures are named.
+        code: What the numbers depend on besides the sources of the study: the source of a user's own measure.
+    """
+
+    name: str
+    definition: str
+    unit: str
+    source: str
+    observe: Callable[[Seen], Any]
+    wants: tuple[str, ...] = ()
+    reduce: Callable[[Run, str, Tensor, Place], Any] | None = None
+    estimate: Callable[[Run, Sequence[Arrays]], dict[str, Estimate]] = means
+    axes: tuple[str, ...] = ()
+    predicts: bool = False
+    alone: bool = False
+    why_not: Callable[[Run], str] = lambda run: ''
+    most: int | None = None
+    one_size: bool = False
+    groups: Callable[[int], Sequence[Sequence[int]]] | None = None
+    join: Callable[[Sequence[Any]], Arrays] | None = None
+    bank: 'Measure | None' = None
+    draw: Callable | None = None
+    slow: bool = False
+    code: str = ''
+
+
+def by_block(values: Mapping[int, Any], blocks: int) -> np.ndarray:
+    """Numbers, or vectors of any lengths, of some blocks as one array ``(blocks,)`` or ``(blocks, most)``; else NaN."""
+    shape = max((np.shape(value) for value in values.values()), default=())
+    array = np.full((blocks, *shape), np.nan, np.float32)
+    for layer, value in values.items():
+        array[(layer, *(slice(size) for size in np.shape(value)))] = value
+    return array

@@ -1,0 +1,235 @@
+"""Figures of the papers that are pictures alone, of a few images."""
+
+from math import prod
+
+import numpy as np
+import torch
+from mmengine.registry import MODELS
+from scipy.special import entr
+from torch import Tensor, nn
+
+from vitplug.checkpoints.pretrained import loads_checkpoint
+from vitplug.statistics.images import Arrays, evenly_spaced
+
+from .. import figures
+from ..measure import FEW, Measure, Seen, nothing
+from ..quantities.fields import centre_token
+from ..quantities.gaussian_fit import bias_of
+from ..quantities.maps import dense_maps, to_image
+from ..quantities.places import Place
+from ..quantities.tokens import feature_similarity
+from ..runs import Run
+from .attention import changes_maps
+
+BLOCK = 'block {}'
+# Smallest probability whose logarithm is taken.
+TINY = np.float32(1e-12)
+# Entries of a matrix of all pairs of tokens that a picture can show.
+MOST_PAIRS = 2**22
+# Maps of a picture from low to high entropy; blocks of a picture.
+MAPS, BLOCKS = 6, 12
+# Blocks of Refiner's Figure 5, counted from 1, of 32.
+OF_32 = (1, 4, 11, 18, 23, 29, 30)
+
+
+def _fits(hw: tuple[int, ...]) -> bool:
+    return prod(hw) ** 2 <= MOST_PAIRS
+
+
+# --- attention of the class token ---
+
+
+def _of_class_token(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    if place.layout.is_windowed or not place.one_grid:
+        return None
+    return tensor[0, 0, :, 0].mean(0).float().cpu().numpy()
+
+
+def _class_attention(seen: Seen) -> Arrays:
+    rows = {layer: row for layer, row in seen.found.get('probs', {}).items() if row is not None}
+    return {'': np.log(np.maximum(np.stack([rows[layer] for layer in sorted(rows)]), TINY))} if rows else {}
+
+
+def _no_class_token(run: Run) -> str:
+    return '' if run.has_class_token else 'it has no class token'
+
+
+# --- maps with their entropies ---
+
+
+def _central(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray:
+    """The attention of the central patch to the patches, by head, normalised again."""
+    row, column = centre_token(place.layout.hw)
+    maps_Hhw = to_image(tensor, place, torch.tensor([row * place.layout.hw[1] + column]))[0, :, 0]
+    return (maps_Hhw / maps_Hhw.sum((1, 2), keepdim=True)).float().cpu().numpy()
+
+
+def _by_entropy(seen: Seen) -> Arrays:
+    maps = {
+        (float(entr(heads[head]).sum()), layer, head): heads[head]
+        for layer, heads in seen.found.get('probs', {}).items()
+        for head in range(len(heads))
+        if np.isfinite(heads[head]).all()  # a head with all of its attention elsewhere has none
+    }
+    ranked = sorted(maps)
+    wanted = np.linspace(ranked[0][0], ranked[-1][0], MAPS)
+    chosen = dict.fromkeys(min(ranked, key=lambda key, value=value: abs(key[0] - value)) for value in wanted)
+    named = {f'{key[0]:.2f} (block {key[1]}, head {key[2]})': maps[key] for key in chosen}
+    return {'picture': seen.picture, **named}
+
+
+# --- biases, trained and untrained ---
+
+
+def _biases(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    """The biases of the patches of one window, or of the image, that the paper shows: 0, 1, 2 and the last."""
+    if tensor.ndim == 5 and tensor.shape[0] * tensor.shape[1] > 1:
+        return None
+    patches = (0, 1, 2, prod(place.layout.grid.hw) - 1)
+    return torch.stack([bias_of(tensor, place.site, patch) for patch in patches]).float().cpu().numpy()
+
+
+def _bias_rows(seen: Seen) -> Arrays:
+    layers = sorted(layer for layer, bias in seen.found.get('bias', {}).items() if bias is not None)
+    if not layers:
+        return {}
+    first, run = layers[0], seen.run
+    place = run.place(first, seen.size)
+    _, fresh = untrained(run).forward_intermediates(seen.inputs, ('bias',), layers=[first])
+    both = dict(trained=seen.found['bias'][first], untrained=_biases(run, 'bias', fresh['bias'][first], place))
+    patches = (0, 1, 2, prod(place.layout.grid.hw) - 1)
+    return {
+        f'{state}, block {first}|patch {patch}': bias
+        for state, biases in both.items()
+        for patch, bias in zip(patches, biases, strict=True)
+    }
+
+
+def untrained(run: Run) -> nn.Module:
+    """The backbone of a run with new weights, drawn with seed 0."""
+    settings = dict(run.cfg.model.backbone)
+    if loads_checkpoint(settings.get('init_cfg')):
+        del settings['init_cfg']
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = MODELS.build(settings)
+        backbone.init_weights()
+    return backbone.to(run.device).eval()
+
+
+# --- all pairs of tokens ---
+
+
+def _pairs(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    if not _fits(place.layout.hw):
+        return None
+    return feature_similarity(tensor[:, place.layout.num_prefix :])[0].float().cpu().numpy()
+
+
+def _token_pairs(seen: Seen) -> Arrays:
+    layers = {layer: pairs for layer, pairs in seen.found['block'].items() if pairs is not None}
+    chosen = [sorted(layers)[at] for at in evenly_spaced(len(layers), BLOCKS)]
+    return {f'|{BLOCK.format(layer)}': layers[layer] for layer in chosen}
+
+
+def _dense(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    if not _fits(place.layout.hw) or (kind == 'maps' and not changes_maps(run)):
+        return None
+    maps_NN = dense_maps(tensor.mean(2, keepdim=True), place)[0, 0]
+    queries, keys = (
+        maps_NN.shape[axis] - prod(layout.hw) for axis, layout in enumerate((place.layout, place.key_layout))
+    )
+    return maps_NN[queries:, keys:].float().cpu().numpy()
+
+
+def papers_blocks(blocks: int) -> list[int]:
+    """The blocks of Refiner's Figure 5, at the same share of another depth."""
+    return list(dict.fromkeys(round((number - 1) * (blocks - 1) / 31) for number in OF_32))
+
+
+def _refined(seen: Seen) -> Arrays:
+    """Maps of the paper's blocks, before and after the plug; a block that reuses a map shows it, and says so."""
+    arrays, found = {}, seen.found
+    before = {layer: maps for layer, maps in found.get('probs', {}).items() if maps is not None}
+    after = {layer: maps for layer, maps in found.get('maps', {}).items() if maps is not None}
+    for layer in papers_blocks(seen.run.blocks):
+        if layer in before:
+            arrays[f'|{BLOCK.format(layer)}'] = before[layer]
+        if layer in after:
+            own = max((other for other in before if other <= layer), default=layer)
+            reused = '' if own == layer else f' (map of block {own})'
+            arrays[f'after the plug|{BLOCK.format(layer)}{reused}'] = after[layer]
+    return arrays
+
+
+PICTURES = (
+    Measure(
+        'class_attention',
+        'Logarithm of the attention of the class token to each token, mean over heads, a row for each block; tokens '
+        'are the class token and the patches in reading order',
+        'ln of probability',
+        'Context Broadcasting, Fig. 10',
+        _class_attention,
+        ('probs',),
+        _of_class_token,
+        nothing,
+        most=FEW,
+        why_not=_no_class_token,
+        draw=figures.strips,
+        slow=True,
+    ),
+    Measure(
+        'maps_by_entropy',
+        'Attention of the central patch to the patches, by head, and its entropy in nats, the row normalised again '
+        'without further tokens; maps at even steps between the lowest and the highest entropy of all blocks',
+        'nats',
+        'Context Broadcasting, Fig. 3b',
+        _by_entropy,
+        ('probs',),
+        _central,
+        nothing,
+        most=1,
+        draw=figures.rows_of_maps,
+        slow=True,
+    ),
+    Measure(
+        'bias_rows',
+        'Position bias of the first, second, third and last patch to all patches, host and plugs together, mean over '
+        'heads, of the first block with one; untrained: new weights of the same config',
+        'logit',
+        'Gaussian Attention Bias, Fig. 5, and its supplement for Swin',
+        _bias_rows,
+        ('bias',),
+        _biases,
+        nothing,
+        most=1,
+        draw=figures.rows_of_maps,
+        slow=True,
+    ),
+    Measure(
+        'token_pairs',
+        "Cosine similarity of every two patch tokens of an image at a block's output",
+        'cosine',
+        'ReViT, Fig. 3',
+        _token_pairs,
+        ('block',),
+        _pairs,
+        nothing,
+        most=1,
+        draw=figures.rows_of_maps,
+        slow=True,
+    ),
+    Measure(
+        'refined_maps',
+        'Attention of every patch to every patch, mean over heads, before and after the plug that changes maps',
+        'weight',
+        'Refiner, Fig. 5',
+        _refined,
+        ('probs', 'maps'),
+        _dense,
+        nothing,
+        most=1,
+        draw=figures.rows_of_maps,
+        slow=True,
+    ),
+)

@@ -1,0 +1,180 @@
+"""What a study leaves in its folder: numbers as CSV and JSON, tables as text, pictures."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vitplug.files.atomic import AtomicBackend
+from vitplug.stacks import DISTRIBUTIONS, installed
+from vitplug.statistics.images import LEVEL
+from vitplug.tables import csv_text, format_table
+
+from . import figures
+from .conditions import Condition
+from .engine import Study
+from .measure import Measure
+from .rows import DIFFERENCE, DROP, OF_DROPS, REPEATS, VALUE, Row, rows_of, shown_of
+from .runs import Run
+
+JSON, CSV = 'results.json', 'results.csv'
+# Significant digits of a mean.
+DIGITS = 4
+# Differences of means below this are rounding.
+ROUNDING = 1e-12
+
+
+def check_folder(folder: Path) -> None:
+    """Checks that a folder is new, empty, or of a study.
+
+    Raises:
+        FileExistsError: If it holds other files, or is one.
+    """
+    there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    if folder.is_file() or (set(there) - {'.lock'} and 'arrays' not in there):
+        raise FileExistsError(f'--out: {folder} holds other files, or is one: choose a new or an empty folder')
+
+
+def write(
+    study: Study,
+    folder: Path,
+    runs: Sequence[Run],
+    conditions: Sequence[Condition],
+    measures: Sequence[Measure],
+    papers: Mapping[str, str],
+    suffix: str = 'png',
+    **about: object,
+) -> tuple[list[Row], list[Path]]:
+    """Writes all results of a study.
+
+    Args:
+        study: The study, after its evaluation.
+        folder: Where they go.
+        runs, conditions, measures: Of the call.
+        papers: The papers' figures by condition.
+        suffix: Of the pictures.
+        about: What is said of the call.
+
+    Returns:
+        The rows and the pictures.
+    """
+    rows = list(rows_of(study, runs, conditions, measures))
+    AtomicBackend().put_text(csv_text(Row._fields, [tuple(map(_cell, row)) for row in rows]), folder / CSV)
+    described = {m.name: dict(definition=m.definition, unit=m.unit, source=m.source, axes=m.axes) for m in measures}
+    models = {f'{run.label}, seed {run.seed}': dict(config=str(run.cfg.filename), content=run.content) for run in runs}
+    names = [name for names in DISTRIBUTIONS.values() for name in names]
+    content = dict(
+        about,
+        versions=dict(python=platform.python_version()) | installed(('vitplug', 'torch', 'numpy', 'scipy', *names)),
+        interval=f'{LEVEL:.0%}; `over` says over what',
+        models=models,
+        measures=described,
+        paper=papers,
+        skipped=list(study.skipped.values()),
+        left_out=[
+            dict(zip(('model', 'condition', 'measure'), key, strict=True), why=why)
+            for key, why in study.left_out.items()
+        ],
+        rows=[{name: _plain(value) for name, value in row._asdict().items()} for row in rows],
+    )
+    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
+    return rows, _pictures(study, folder, runs, conditions, measures, rows, suffix)
+
+
+def _cell(value):
+    return repr(value) if isinstance(value, float) and np.isfinite(value) else '' if isinstance(value, float) else value
+
+
+def _plain(value):
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _pictures(study, folder, runs, conditions, measures, rows: Sequence[Row], suffix: str) -> list[Path]:
+    found = {}
+    for measure in measures:
+        shown = shown_of(study, runs, conditions, measure)
+        figure = (measure.draw or figures.over_depth)(measure, shown) if shown else None
+        if figure is not None:
+            found[measure.name] = figure
+        curves = _curves(conditions, [row for row in rows if row.measure == measure.name])
+        if curves:
+            found[f'{measure.name}_over_strength'] = figures.over_strength(measure.name, measure.unit, curves)
+    paths = [folder / f'{name.replace(":", "_")}.{suffix}' for name in found]
+    for path, figure in zip(paths, found.values(), strict=True):
+        figures.save(figure, path)
+    return paths
+
+
+def _curves(conditions: Sequence[Condition], rows: Sequence[Row]) -> dict[str, dict[str, list[tuple[float, ...]]]]:
+    """Points of numbers of the whole network over the strength, of families with several."""
+    strengths = {one.name: (f'{one.family}|{one.unit}', one.strength) for one in conditions if one.family}
+    curves: dict[str, dict[str, list[tuple[float, ...]]]] = {}
+    first = next((row.value for row in rows), None)
+    for row in rows:
+        if row.quantity == VALUE and row.layer == '' and row.condition in strengths and row.value == first:
+            family, strength = strengths[row.condition]
+            curves.setdefault(family, {}).setdefault(row.model, []).append((strength, row.mean, row.low, row.high))
+    return {family: models for family, models in curves.items() if max(map(len, models.values())) > 1}
+
+
+# --- tables ---
+
+
+def tables(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
+    """Two tables: numbers of the whole network by condition, and numbers by block."""
+    return '\n\n'.join(filter(None, (_by_condition(rows, papers), _by_depth(rows))))
+
+
+def _by_condition(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
+    whole = [row for row in rows if row.layer == '' and row.quantity != OF_DROPS]
+    if not whole:
+        return ''
+    models = list(dict.fromkeys(row.model for row in whole))
+    words = {VALUE: '{}', DROP: 'drop {}', DIFFERENCE: f'{{}} - {models[0]}', REPEATS: '{}, over repeats'}
+    columns = [(quantity, model) for quantity in words for model in models]
+    cells = {(row.measure, row.value, row.condition, row.quantity, row.model): row for row in whole}
+    keys = list(dict.fromkeys(key[:3] for key in cells))
+    columns = [column for column in columns if any((*key, *column) in cells for key in keys)]
+    figures_of = {key: _figures(papers, key[2]) for key in keys}
+    has_figures = any(figures_of.values())
+    headings = ('measure', 'value', 'condition', *(words[q].format(m) for q, m in columns), '± over')
+    lines = [(*headings, *(['the paper'] if has_figures else []))]
+    for key in keys:
+        there = [cells.get((*key, *column)) for column in columns]
+        over = next(row.over for row in there if row)
+        lines.append((*key, *map(interval, there), f'{next(row.n for row in there if row)} {over}'))
+        lines[-1] += (figures_of[key],) if has_figures else ()
+    return format_table(lines, numeric=range(3, 3 + len(columns)))
+
+
+def _figures(papers: Mapping[str, str], condition: str) -> str:
+    return next((text for name, text in papers.items() if condition.startswith(name)), '')
+
+
+def _by_depth(rows: Sequence[Row]) -> str:
+    """The first, the middle and the last block of numbers by block."""
+    kept: dict[tuple, dict[int, Row]] = {}
+    for row in rows:
+        if row.layer != '' and row.head == '' and row.quantity in (VALUE, DIFFERENCE):
+            kept.setdefault((row.measure, row.value, row.condition, row.quantity, row.model), {})[row.layer] = row
+    lines = [('measure', 'value', 'condition', 'model', 'first block', 'middle block', 'last block', '± over')]
+    for (measure, value, condition, quantity, model), by_layer in kept.items():
+        last = max(by_layer)
+        chosen = [by_layer.get(layer) for layer in (min(by_layer), (last + 1) // 2, last)]
+        name = f'{model}, difference' if quantity == DIFFERENCE else model
+        one = by_layer[last]
+        over = one.over if not one.n else f'{one.n} {one.over}'
+        lines.append((measure, value, condition, name, *map(interval, chosen), over))
+    return format_table(lines, numeric=(4, 5, 6)) if len(lines) > 1 else ''
+
+
+def interval(row: Row | None) -> str:
+    """A number with half of its 95 % interval."""
+    if row is None:
+        return ''
+    mean = 0.0 if abs(row.mean) < ROUNDING else row.mean
+    sign = '+' if row.quantity in (DIFFERENCE, DROP) and mean else ''
+    half = (row.high - row.low) / 2
+    return f'{mean:{sign}.{DIGITS}g}' + (f' ± {half:.2g}' if np.isfinite(half) else '')

@@ -1,0 +1,100 @@
+"""What each image gave, on disk: a file for each model, condition and measure, named by all that its numbers depend on.
+
+Nothing is refused and nothing overwritten: other weights, settings, images, labels or definitions have another name, so
+that their numbers are computed anew beside the old ones.
+"""
+
+import io
+import re
+import time
+import zipfile
+import zlib
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from vitplug.files.atomic import AtomicBackend
+from vitplug.statistics.images import Arrays
+
+# Seconds between two writes: a kill costs at most these.
+INTERVAL = 20.0
+DIGITS = 16
+
+
+def digest(*parts: bytes | str) -> str:
+    """A short hash of some parts; their ends count."""
+    content = sha256()
+    for part in parts:
+        part = part.encode('utf-8', 'surrogateescape') if isinstance(part, str) else part
+        content.update(len(part).to_bytes(8, 'big') + part)
+    return content.hexdigest()[:DIGITS]
+
+
+class Store:
+    """Arrays of units (images, or groups of images) by series, in `FOLDER/arrays`.
+
+    A series is a file; its units are named by their content. Files are written as a whole or not at all.
+
+    Args:
+        folder: The folder of results.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder / 'arrays'
+        self._kept: dict[str, dict[str, Arrays]] = {}
+        self._changed: set[str] = set()
+        self._written = time.monotonic()
+
+    @staticmethod
+    def series(names: tuple[str, ...], *content: str) -> str:
+        """The name of a series: words for people, and a hash of all that its numbers depend on."""
+        words = re.sub(r'[^\w.+=-]+', '-', '__'.join(names))[:120]
+        return f'{words}__{digest(*names, *content)}'
+
+    def units(self, series: str) -> dict[str, Arrays]:
+        """What is there of a series, by unit.
+
+        Raises:
+            ValueError: If the file is broken; names it.
+        """
+        if series not in self._kept:
+            self._kept[series] = _read(self.folder / f'{series}.npz')
+        return self._kept[series]
+
+    def add(self, series: str, unit: str, arrays: Arrays) -> None:
+        """Keeps the arrays of a unit; they are on the disk after :meth:`save`."""
+        self.units(series)[unit] = arrays
+        self._changed.add(series)
+
+    def save(self, at_least: float = 0.0) -> None:
+        """Writes what is new, if the last write is so many seconds ago.
+
+        Raises:
+            OSError: If it cannot be written; what was written before stays.
+        """
+        if time.monotonic() - self._written < at_least:
+            return
+        for series in sorted(self._changed):
+            content = io.BytesIO()
+            units = sorted(self._kept[series].items())
+            np.savez_compressed(
+                content, **{f'{u}/{name}': array for u, arrays in units for name, array in arrays.items()}
+            )
+            AtomicBackend().put(content.getvalue(), self.folder / f'{series}.npz')
+        self._changed.clear()
+        self._written = time.monotonic()
+
+
+def _read(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    units: dict[str, dict[str, np.ndarray]] = {}
+    if not path.exists():
+        return units
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            for key in content.files:
+                unit, _, name = key.partition('/')
+                units.setdefault(unit, {})[name] = content[key]
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(f'{path} cannot be read ({error}): remove it, and it is computed again') from error
+    return units

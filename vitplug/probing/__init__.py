@@ -1,1 +1,0 @@
-"""Probes of frozen backbones: what simple classifiers read from their features."""
