@@ -15,12 +15,9 @@ A picture is called a scan here. Scans for training and for validation differ; a
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,13 +43,6 @@ LAYOUTS = ('imagenet', 'ade', 'coco')
 SPLIT_STREAM = 0
 STREAMS = {(layout, split): 1 + 2 * i + j for i, layout in enumerate(LAYOUTS) for j, split in enumerate(SPLITS)}
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
-OUR_FILES = re.compile(
-    r'manifest\.json'
-    r'|imagenet/(train|val)/[0-9]/\1_\d{6,}\.png'
-    r'|ade/(images|annotations)/(training/train|validation/val)_\d{6,}\.png'
-    r'|coco/(train|val)/\4_\d{6,}\.png'
-    r'|coco/annotations/instances_(train|val)\.json'
-)
 
 Log = Callable[[str], object]
 
@@ -463,127 +453,56 @@ def checked_pair(name: str, value: object, least: int) -> tuple[int, int]:
     return train, val
 
 
-# --- content of the folder ---
+# --- the folder ---
 
 
 def _read_manifest(root: Path, source: Source) -> dict | None:
-    """The manifest of a folder; None if it is missing, damaged or not written by this converter."""
+    """The manifest of a folder; None if it is missing, damaged or of another source."""
     try:
         manifest = json.loads((root / MANIFEST).read_bytes())
     except (OSError, ValueError):
         return None
-    ours = (
-        isinstance(manifest, dict)
-        and manifest.get('format') == source.format
-        and isinstance(manifest.get('files'), dict)
-    )
-    return manifest if ours else None
+    ours = isinstance(manifest, dict) and manifest.get('format') == source.format
+    return manifest if ours and isinstance(manifest.get('files'), dict) else None
 
 
 def _made_by(manifest: dict, request: Request) -> bool:
     return manifest.get('version') == FORMAT_VERSION and manifest.get('arguments') == request.arguments
 
 
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
-
-
-def _find_damage(root: Path, manifest: dict) -> str | None:
-    """Describe a missing or truncated file of a manifest; None if there is none."""
-    for name, entry in manifest['files'].items():
-        size = _size(root / name)
-        if size is None:
-            return f'{name} is missing'
-        if size != entry['size']:
-            return f'{name} has {size} bytes instead of {entry["size"]}'
-    return None
-
-
-def _find_foreign(root: Path, source: Source) -> str | None:
-    """Return a file in the folder that this converter does not write; None if there is none."""
-    for folder, folders, files in os.walk(root):
-        # A link to a folder counts as a file: the converter writes no links.
-        for name in files + [name for name in folders if os.path.islink(os.path.join(folder, name))]:
-            path = Path(folder, name)
-            if path.is_symlink() or not OUR_FILES.fullmatch(path.relative_to(root).as_posix()):
-                return path.relative_to(root).as_posix()
-    if (root / MANIFEST).exists() and not _may_be_our_manifest(root / MANIFEST, source):
-        return MANIFEST
-    return None
-
-
-def _may_be_our_manifest(path: Path, source: Source) -> bool:
-    """True if a manifest, perhaps truncated, was written by this converter."""
-    start = _encode_json({'format': source.format})[:-2]
-    head = path.read_bytes()[: len(start)]
-    return start.startswith(head)
-
-
 def has_scenes(root: Path, source: Source, request: Request) -> bool:
     """True if a folder has all files of a request, each of its size; contents are not read."""
     manifest = _read_manifest(root, source)
-    return manifest is not None and _made_by(manifest, request) and _find_damage(root, manifest) is None
+    if manifest is None or not _made_by(manifest, request):
+        return False
+    sizes = {root / name: entry['size'] for name, entry in manifest['files'].items()}
+    return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 
-def _check_replaceable(root: Path, source: Source, request: Request, overwrite: bool, log: Log) -> None:
-    """Raise ValueError unless the folder is empty or has only a data set that may be replaced."""
+def _check_replaceable(root: Path, source: Source, request: Request, overwrite: bool) -> None:
+    """Refuses a folder that has anything else than a data set that may be replaced.
+
+    Raises:
+        ValueError: If it has other files, or a data set of other arguments and ``overwrite`` is False.
+    """
     if not root.exists():
         return
     if not root.is_dir():
         raise ValueError(f"root = '{root}': must be a folder, but a file is there; choose another folder")
-    foreign = _find_foreign(root, source)
-    if foreign is not None:
+    manifest = _read_manifest(root, source)
+    ours = {MANIFEST, *manifest['files']} if manifest else set()
+    others = (path.relative_to(root).as_posix() for path in root.rglob('*') if path.is_symlink() or not path.is_dir())
+    if foreign := next((name for name in others if name not in ours), None):
         raise ValueError(
             f"root = '{root}': must be new, empty or the folder of an earlier data set, but it holds {foreign}, "
             'which this converter did not write; choose another folder or move that file away'
         )
-    manifest = _read_manifest(root, source)
-    if manifest is not None and not _made_by(manifest, request) and not overwrite:
+    if manifest and not _made_by(manifest, request) and not overwrite:
         raise ValueError(
             f"root = '{root}': holds a data set made with other arguments ({manifest.get('arguments')}, format version "
             f'{manifest.get("version")}); requested are {dict(request.arguments)}, format version {FORMAT_VERSION}; '
             'choose another folder, or replace it with --overwrite (overwrite=True)'
         )
-    _log_replacement(root, manifest, log)
-
-
-def _log_replacement(root: Path, manifest: dict | None, log: Log) -> None:
-    if not any(root.iterdir()):
-        return
-    damage = f'{MANIFEST} is missing or damaged' if manifest is None else _find_damage(root, manifest)
-    log(f'{root} is incomplete ({damage}): making it again' if damage else f'replacing {root}')
-
-
-# --- making the folder ---
-
-
-def _sibling(root: Path, what: str) -> Path:
-    return root.with_name(f'.{root.name}.vitplug-{what}')
-
-
-def _leftovers(root: Path) -> list[Path]:
-    return [path for path in (_sibling(root, 'partial'), _sibling(root, 'replaced')) if path.exists()]
-
-
-@contextlib.contextmanager
-def _locked(root: Path, log: Log) -> Iterator[None]:
-    """Let one process at a time write a data set; the system releases the lock when a process is killed."""
-    with open(_sibling(root, 'lock'), 'w') as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log(f'another process is writing {root}: waiting for it')
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _remove_leftovers(root: Path, log: Log) -> None:
-    for path in _leftovers(root):
-        log(f'an earlier run did not finish: removing its files in {path}')
-        shutil.rmtree(path)
 
 
 def _write_data_set(folder: Path, source: Source, request: Request, log: Log) -> None:
@@ -601,24 +520,6 @@ def _write_data_set(folder: Path, source: Source, request: Request, log: Log) ->
         'files': writer.files,
     }
     _write_bytes(folder / MANIFEST, _encode_json(manifest))
-
-
-def _publish(partial: Path, root: Path) -> None:
-    replaced = _sibling(root, 'replaced')
-    if root.exists():
-        root.rename(replaced)
-    partial.rename(root)
-    if replaced.exists():
-        shutil.rmtree(replaced)
-
-
-def _make(root: Path, source: Source, request: Request, log: Log) -> None:
-    partial = _sibling(root, 'partial')
-    try:
-        _write_data_set(partial, source, request, log)
-        _publish(partial, root)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def make_scenes(
@@ -645,17 +546,18 @@ def make_scenes(
     """
     # A link to a folder stays a link: its target is replaced.
     root = Path(root).resolve()
-    if has_scenes(root, source, request) and not _leftovers(root):
+    if has_scenes(root, source, request):
         log(f'{root} is complete already')
         return root
-    _check_replaceable(root, source, request, overwrite, log=lambda line: None)
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(root, log):
-        _remove_leftovers(root, log)
-        if has_scenes(root, source, request):
-            log(f'{root} is complete already')
-            return root
-        _check_replaceable(root, source, request, overwrite, log)
-        _make(root, source, request, log)
+    _check_replaceable(root, source, request, overwrite)
+    partial = root.with_name(f'.{root.name}.{os.getpid()}.partial')
+    try:
+        _write_data_set(partial, source, request, log)
+        if root.exists():
+            log(f'replacing {root}')
+            shutil.rmtree(root)
+        partial.rename(root)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     log(f'{root} is complete')
     return root
