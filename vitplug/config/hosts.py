@@ -9,8 +9,7 @@ from vitplug.registry import MODELS
 
 from .keys import arguments_of, settings_of_class
 from .parts import registered
-
-LIBRARIES = ('mmpretrain', 'mmdet', 'mmseg')
+from .paths import LIBRARIES
 
 
 def host_of(kind: str) -> str | None:
