@@ -10,7 +10,6 @@ import torch
 from mmengine.config import ConfigDict
 from PIL import Image
 
-from vitplug.config import checks as config_checks
 from vitplug.files import named
 from vitplug.files.annotations import read_json
 from vitplug.runs.checks import check_testing, check_training, data, environment, settings
@@ -105,13 +104,6 @@ def test_work_dir_must_be_writable(tmp_path, monkeypatch):
     monkeypatch.setattr(named.os, 'access', lambda path, mode: False)  # root may write everywhere
     with pytest.raises(PermissionError, match=f'cannot write into {tmp_path}'):
         named.check_writable(str(tmp_path / 'work'))
-
-
-def test_temporary_folder_must_be_writable(monkeypatch):
-    monkeypatch.setattr(named.tempfile, 'tempdir', None)
-    monkeypatch.setattr(named.tempfile, '_candidate_tempdir_list', lambda: ['/proc'])
-    with pytest.raises(FileNotFoundError, match=r'/proc.*set TMPDIR to a folder that is'):
-        named.check_temporary_folder()
 
 
 def test_results_go_to_a_pickle():
@@ -413,17 +405,7 @@ def test_testing_checks_name_the_checkpoint(tmp_path):
         check_testing(cfg)
 
 
-# --- settings without an end ---
-
-
-@pytest.mark.parametrize('nest', [lambda node: {'a': node}, lambda node: [node], lambda node: (node, 1)])
-def test_settings_deeper_than_any_real_ones_are_refused(nest):
-    node = {}
-    for _ in range(config_checks.MOST_LEVELS - 2):
-        node = nest(node)
-    config_checks.check_depth({'extra': node})
-    with pytest.raises(ValueError, match=r'extra\.\w+\.\w+\.\w+: settings are nested more than 32 levels deep'):
-        config_checks.check_depth({'extra': nest(nest(nest(node)))})
+# --- scopes ---
 
 
 @pytest.mark.parametrize('scope', [[], -0.5])

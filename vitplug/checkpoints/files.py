@@ -14,7 +14,6 @@ import torch
 from mmengine.runner.checkpoint import get_torch_safe_globals
 from torch import Tensor
 
-from vitplug.errors.full_disks import free_space
 from vitplug.files.named import check_weights, is_sharded
 
 from .downloads import fetch
@@ -310,10 +309,7 @@ def _write(part: Path, path: Path, state: Mapping[str, Tensor], meta: Mapping | 
     except (ImportError, ValueError):
         raise
     except Exception as error:  # torch ends with a RuntimeError about positions in the file
-        raise OSError(
-            f'cannot write {path}: {_cause(error)} ({free_space(str(path.parent))}): free disk space, raise the limit '
-            'of file sizes (ulimit -f), or choose another folder'
-        ) from error
+        raise OSError(f'cannot write {path}: {_cause(error)}: free disk space, or choose another folder') from error
 
 
 def _cause(error: BaseException) -> str:

@@ -1,24 +1,19 @@
 """From a path and the settings of a command line to a complete mmengine config."""
 
-import errno
-import tempfile
 from collections.abc import Mapping
 
 from mmengine.config import Config
 
-from vitplug.files.limits import RAISE_THE_LIMIT, TOO_MANY_FILES
-from vitplug.files.named import check_config_file, check_temporary_folder
-from vitplug.files.readers import check_yaml_growth
+from vitplug.files.named import check_config_file
 from vitplug.plugs.text import listed_plugs
 
-from .checks import check_depth, check_parts, check_places_of_plugs, check_types
+from .checks import check_parts
 from .hosts import check_takes_plugs, take_plugs
 from .keys import check_key, check_names, check_schemas
 from .paths import config_file, find_by_name
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 PLUGS_KEY = 'model.backbone.plugs'
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 # The hooks that every runner of mmengine has, and leaves out where they are None.
 MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
 
@@ -32,18 +27,13 @@ def read_config(path: str, options: dict | None = None) -> Config:
 
     Raises:
         FileNotFoundError: if the file does not exist.
-        ValueError: if it is no config, a setting does not fit it, or a part is no dict or of a foreign module.
+        ValueError: if it is no config, a setting does not fit it, or a part is no dict.
     """
     name, path = path, config_file(path)
     check_config_file(path)
-    check_temporary_folder()
     find_by_name()
     try:
-        if path.endswith(('.yaml', '.yml')):
-            check_yaml_growth(path)
         cfg = Config.fromfile(path)
-    except OSError as error:
-        raise _unreadable(path, error) from error
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         reason, separator, _ = str(error).partition(', the current sys.path')
         if separator:  # of custom_imports
@@ -56,12 +46,9 @@ def read_config(path: str, options: dict | None = None) -> Config:
         check_names(path)
     hooks = set(cfg.get('default_hooks') or ())
     _merge_options(cfg, options or {})
-    check_depth(cfg._cfg_dict)
     check_parts(cfg)
     check_schemas(cfg)
     _switch_off_hooks(cfg, hooks)
-    check_types(cfg._cfg_dict)
-    check_places_of_plugs(cfg.get('model'), 'model')
     check_takes_plugs(cfg)
     return cfg
 
@@ -107,18 +94,6 @@ def _list_plugs(node, path: str) -> None:
             node[key] = listed_plugs(child, setting)
         else:
             _list_plugs(child, setting)
-
-
-def _unreadable(path: str, error: OSError) -> Exception:
-    """The error for a config that cannot be read or copied: mmengine runs a copy in the temporary folder."""
-    if error.errno in CANNOT_WRITE:
-        return OSError(
-            f'{path} cannot be read, because its copy in the folder for temporary files, {tempfile.gettempdir()}, '
-            f'cannot be written: {error.strerror}; make room there or set TMPDIR to another folder'
-        )
-    if error.errno in TOO_MANY_FILES:
-        return OSError(f'{path} cannot be read: {error.strerror}; {RAISE_THE_LIMIT}')
-    return ValueError(f'{path} is no config ({type(error).__name__}): {error}')
 
 
 def _switch_off_hooks(cfg: Config, known: set[str]) -> None:

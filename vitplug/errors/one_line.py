@@ -12,7 +12,6 @@ from mmengine.logging import MMLogger
 
 from vitplug.config.text import printable
 
-from .full_disks import explained_writes
 from .stops import BadSample, Interrupted, TrainingStopped
 from .traceback_part import failing_file
 
@@ -58,15 +57,14 @@ def interruptible(message: str) -> Iterator[None]:
 
 
 @contextmanager
-def one_line_ends(folder: str | os.PathLike, message: str) -> Iterator[None]:
+def one_line_ends(message: str) -> Iterator[None]:
     """Ends a command that measures in one line, with exit status 2 for a wrong setting, 66 for a checkpoint that cannot
-    be read, 74 for a full disk and 75 for Ctrl-C.
+    be read and 75 for Ctrl-C.
 
     Args:
-        folder: Where it writes.
         message: What an interrupted call keeps, and how to go on.
     """
-    with one_line_errors(*SETTINGS), explained_writes(str(folder)), interruptible(message):
+    with one_line_errors(*SETTINGS), interruptible(message):
         yield
 
 

@@ -21,12 +21,6 @@ class BadSample(TrainingStopped):
     status = 65
 
 
-class PeerLost(TrainingStopped):
-    """Another process of a distributed run is gone and gave no reason (``EX_UNAVAILABLE``)."""
-
-    status = 69
-
-
 class CheckpointNotRead(TrainingStopped):
     """A checkpoint is missing or broken, or would have to run code to be read (``EX_NOINPUT``)."""
 
@@ -39,41 +33,7 @@ class NonFiniteLoss(TrainingStopped):
     status = 70
 
 
-class WorkerDied(TrainingStopped):
-    """A worker of a data loader died for a reason other than its sample, say of a lack of memory (``EX_OSERR``)."""
-
-    status = 71
-
-
-class NotWritten(TrainingStopped):
-    """A disk or the shared memory is full, or the work dir is gone (``EX_IOERR``)."""
-
-    status = 74
-
-
-class CheckpointNotWritten(NotWritten):
-    """A checkpoint could not be written."""
-
-
 class Interrupted(TrainingStopped):
     """A signal asked the training to end; it saved everything and goes on with `--resume` (``EX_TEMPFAIL``)."""
 
     status = 75
-
-
-SETTLED = frozenset({2, BadSample.status, NonFiniteLoss.status, NotWritten.status})
-"""Statuses of reasons that another start meets again; 2 is that of a wrong setting."""
-
-
-class NotStartedAgain(TrainingStopped):
-    """torchrun has started a training again that ended for a reason that comes again.
-
-    Args:
-        told: What the start before told of its end: `reason` and `status`.
-    """
-
-    BEGIN = 'not started again: '
-
-    def __init__(self, notice: dict):
-        super().__init__(self.BEGIN + notice['reason'].removeprefix(self.BEGIN))
-        self.status = notice['status']

@@ -2,7 +2,6 @@
 
 import difflib
 import os
-import tempfile
 from pathlib import Path
 
 SHOWN_MATCHES = 3
@@ -86,20 +85,6 @@ def check_pictures_folder(path: str | None, option: str = '--show-dir') -> None:
     """
     if path is not None and os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise FileExistsError(f'{option}: {path} must be a new or an empty folder: choose another one')
-
-
-def check_temporary_folder() -> None:
-    """Checks that there is a folder for temporary files, into which mmengine copies configs.
-
-    Raises:
-        FileNotFoundError: if none can be written into.
-    """
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f'{error.strerror}: make room or make one writable, or set TMPDIR to a folder that is'
-        ) from error
 
 
 def check_writable(work_dir: str) -> None:

@@ -17,14 +17,12 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
-from vitplug.config.checks import check_no_pickles
 from vitplug.config.options import OptionsAction, config_parser
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.files.orientation import Header, header_of, misplaced, remedy, turned_formats
 from vitplug.files.readers import refuse_code_in_files
-from vitplug.files.web import name_addresses
 from vitplug.tasks import check_scope
 from vitplug.tasks.labels import CLASS_INDICES, IGNORED_LABEL
 
@@ -356,14 +354,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 without errors, 1 with errors, 2 if the config or the arguments are wrong.
     """
     args = _parser().parse_args(argv)
-    name_addresses()
     try:
         _check_arguments(args)
         cfg = read_config(args.config, args.cfg_options)
         check_scope(cfg)
-        if not args.unsafe_unpickle:
-            check_no_pickles(cfg)
-            refuse_code_in_files()
+        refuse_code_in_files()
         init_default_scope(cfg.default_scope)
     except (ValueError, OSError, ImportError) as error:
         print(printable(f'error: {" ".join(str(error).split())}'), file=sys.stderr)
@@ -404,7 +399,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='threads (default 1)')
     parser.add_argument('--report', type=Path, metavar='FILE', help='write every finding into this file, JSON by line')
-    parser.add_argument('--unsafe-unpickle', action='store_true', help='let annotation files run code of their own')
     parser.add_argument(
         '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
     )

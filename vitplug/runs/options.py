@@ -79,7 +79,7 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         '--unsafe-unpickle',
         action='store_true',
-        help='let checkpoints and other files that the config names run code of their own; only if you trust them',
+        help='let checkpoints run code of their own; only if you trust them',
     )
     add_allow_changes(parser)
     parser.add_argument(

@@ -17,7 +17,6 @@ from mmengine.runner import Runner
 from torch import distributed
 
 from vitplug.checkpoints.safe_loading import allow_pickled_code, refuse_pickled_code
-from vitplug.config.checks import check_no_pickles
 from vitplug.errors.one_line import SETTINGS, fail, one_line_errors
 from vitplug.errors.stops import TrainingStopped
 from vitplug.errors.traceback_part import failing_part
@@ -88,7 +87,6 @@ def choose_readers(cfg: Config, unsafe_unpickle: bool) -> None:
     """
     if unsafe_unpickle:
         return allow_pickled_code()
-    check_no_pickles(cfg)
     refuse_pickled_code()
     refuse_code_in_files()
 

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Writes the report."""
     args = _parser().parse_args(argv)
     start = time.monotonic()
-    with one_line_ends(args.out.parent, 'nothing was written'):
+    with one_line_ends('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
         check_max_mb(args.max_mb, '--max-mb')
         _check_images(args.images)

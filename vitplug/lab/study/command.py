@@ -28,7 +28,7 @@ GOES_ON = 'what is measured so far is kept, and the same command goes on'
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures models under conditions; the exit status says if all images could be used."""
     args = _parser().parse_args(argv)
-    with one_line_ends(args.out, GOES_ON):
+    with one_line_ends(GOES_ON):
         paper, num = _paper(args)
         report.check_folder(args.out)
         refuse_code_in_files()

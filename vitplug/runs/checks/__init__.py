@@ -3,7 +3,6 @@
 They use files and settings only, so that a wrong path costs a second and leaves no trace.
 """
 
-from vitplug.config.checks import check_no_special_files
 from vitplug.files.named import check_weights, check_writable
 from vitplug.tasks import check_scope
 
@@ -40,7 +39,6 @@ def _check_run(cfg) -> None:
     check_scope(cfg)
     check_launcher(cfg.launcher)
     check_strategy(cfg)
-    check_no_special_files(cfg.get('model'), 'model')
 
 
 def check_testing(cfg) -> list[str]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from mmengine.config import Config
 
-from vitplug.config.checks import check_no_pickles
 from vitplug.config.reading import read_config
 from vitplug.files.named import check_weights
 from vitplug.tasks import check_scope
@@ -26,5 +25,4 @@ def model_config(path: str, checkpoint: str, option: str, settings: Mapping | No
     cfg = read_config(path, settings)
     check_scope(cfg)
     check_weights(checkpoint, option)
-    check_no_pickles(cfg)
     return cfg

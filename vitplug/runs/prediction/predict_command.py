@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 from vitplug.commands import add_device
 from vitplug.config.options import add_allow_changes, add_options, model_parser
-from vitplug.errors.full_disks import explained_writes
 from vitplug.errors.one_line import SETTINGS, one_line_errors, printable, status_of_skipped
 from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_pictures_folder
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
     """
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS), explained_writes(args.out):
+    with one_line_errors(*SETTINGS):
         if args.batch_size < 1:
             raise ValueError(f'--batch-size {args.batch_size}: expected at least 1')
         if args.score_thr is not None and not 0 <= args.score_thr <= 1:
