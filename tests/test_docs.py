@@ -561,56 +561,24 @@ def roads(folder: Path) -> None:
 
 PAGE = ROOT / 'docs' / 'your_data.md'
 WRITING = [shlex.split(line) for line in fences(PAGE, 'shell')[0].splitlines()]
-DATA = list(zip(fences(PAGE, 'python'), (flowers, screws, roads), WRITING, strict=True))
+DATA = list(zip((flowers, screws, roads), WRITING, strict=True))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('code', 'make_data', 'command'), DATA, ids=['folder', 'coco', 'label-maps'])
-def test_config_for_ones_own_data_reads_it(code, make_data, command, tmp_path, monkeypatch, capsys):
-    """The data set check of the tools, on files laid out as the page says, finds both classes and nothing wrong.
-
-    The page's command writes the same, but for the weights, which are not there, and the length of the training.
-    """
+@pytest.mark.parametrize(('make_data', 'command'), DATA, ids=['folder', 'coco', 'label-maps'])
+def test_command_for_ones_own_data_writes_a_config_of_it(make_data, command, tmp_path, monkeypatch, capsys):
+    """On files laid out as the page says, the check of the written config finds both classes and nothing wrong."""
     monkeypatch.chdir(tmp_path)
     make_data(tmp_path)
-    cfg = load(code, tmp_path)
-    assert dataset_check.main(['my_config.py']) == 0
+    (tmp_path / command[command.index('--pretrained') + 1]).touch()
+    new_experiment.main(command[2:])
+    out = command[command.index('--out') + 1]
+    cfg = read_config(out)
+    assert dataset_check.main([out]) == 0
     assert '0 errors, 0 notes' in capsys.readouterr().out
     heads = [cfg.model[key] for key in ('head', 'decode_head', 'auxiliary_head') if key in cfg.model]
     heads += [cfg.model.roi_head[key] for key in ('bbox_head', 'mask_head') if 'roi_head' in cfg.model]
-    assert {head.num_classes for head in heads} == {2}
-    assert cfg.model.backbone.plugs and cfg.train_dataloader.dataset.type != 'ADE20KDataset'
-    weights = command[command.index('--pretrained') + 1]
-    (tmp_path / weights).touch()
-    new_experiment.main(command[2:])
-    written = read_config(command[-1])
-    for key in ('val_evaluator', 'test_evaluator', 'data_preprocessor'):
-        assert relevant(written.get(key)) == relevant(cfg.get(key))
-    for split in ('train', 'val', 'test'):
-        assert relevant(written[f'{split}_dataloader'].dataset) == relevant(cfg[f'{split}_dataloader'].dataset)
-    kinds, own_kinds = ({name: hook.type for name, hook in c.default_hooks.items()} for c in (written, cfg))
-    assert kinds == own_kinds and written.model.keys() == cfg.model.keys()
-    assert same_backbone(written.model.backbone) == same_backbone(cfg.model.backbone)
-    for key in written.model.keys() - {'backbone'}:
-        assert relevant(written.model[key]) == relevant(cfg.model[key]), key
-
-
-def relevant(node):
-    """A part of a config without what makes no difference: scopes, settings at their defaults, and kinds of lists."""
-    if isinstance(node, dict):
-        defaults = dict(
-            _scope_=node.get('_scope_'), backend_args=None, format_only=False, reduce_zero_label=False, min_size=1
-        )
-        return {key: relevant(value) for key, value in node.items() if key not in defaults or value != defaults[key]}
-    return [relevant(value) for value in node] if isinstance(node, list | tuple) else node
-
-
-def same_backbone(settings) -> tuple:
-    """What a backbone is built of; a ready one, as its settings may be written in several ways."""
-    with torch.device('meta'):
-        model = MODELS.build(dict(settings, init_cfg=None))
-    shapes = {name: value.shape for name, value in model.state_dict().items()}
-    return shapes, model.plug_summary, tuple(model.out_indices), settings.init_cfg
+    assert {head.num_classes for head in heads} == {2} and cfg.model.backbone.plugs
 
 
 # --- links, pictures, the site ---
