@@ -3,6 +3,8 @@
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='SGD', lr=0.01, momentum=0.9, weight_decay=0.0),
+    # Only so does mmengine leave frozen parameters out of the optimizer.
+    paramwise_cfg=dict(flat_decay_mult=0.0),
     clip_grad=dict(max_norm=1.0),
 )
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=10000, val_interval=1000)
