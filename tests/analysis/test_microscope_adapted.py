@@ -16,11 +16,11 @@ from adapters.foreign import images, plugged, timm_model
 from analysis.written_page import Page
 from PIL import Image
 from torch import Tensor, nn
-from vitplug.analysis.adapted import in_inference
 
 import vitplug
 from vitplug.lab.microscope.adapted import Adapted
 from vitplug.lab.microscope.effects import seed_of
+from vitplug.lab.study.adapted import in_inference
 
 pytest.importorskip('timm')
 

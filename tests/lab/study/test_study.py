@@ -275,6 +275,29 @@ def test_seeds_are_paired_and_told():
     assert rows.minus(numbers({0: 1.0, 1: 2.0}), numbers({5: 1.0, 6: 2.0})) is None
 
 
+def test_the_folder_of_an_ablation_is_paired_by_seed(names, tmp_path):
+    for label, name in (('none', names[1]), ('cb', names[0])):
+        config, _, checkpoint = name.rpartition('=')[0].partition('.py:')
+        for seed in (0, 1):
+            cell = tmp_path / 'grid' / 'cells' / f'{label}_{seed}'
+            cell.mkdir(parents=True)
+            (cell / 'cell.json').write_text(json.dumps(dict(label=label, seed=seed, parameters=1, code='')))
+            (cell / 'config.py').write_text(f"_base_ = '{config}.py'\n")
+            content = torch.load(checkpoint)
+            content['state_dict'] = {key: value * (1 + 0.1 * seed) for key, value in content['state_dict'].items()}
+            torch.save(content, cell / 'last.pth')
+            (cell / 'last_checkpoint').write_text('last.pth')
+            (cell / 'done').touch() if (label, seed) != ('cb', 1) else None
+    with pytest.raises(ValueError, match='0 cells of an ablation, none with a finished training'):
+        read_runs([str(tmp_path)], device='cpu')
+    found = read_runs([str(tmp_path / 'grid')], device='cpu')
+    assert [(run.label, run.seed) for run in found] == [('none', 0), ('none', 1), ('cb', 0)]
+    (tmp_path / 'grid/cells/cb_1/done').touch()
+    found = study(tmp_path / 'o', tmp_path / 'grid', '--measures', 'token_norms')
+    differences = [row for row in found if row['model'] == 'cb' and row['quantity'] == 'difference']
+    assert {(row['over'], row['n']) for row in differences} == {('seeds', '2')}
+
+
 def test_an_edit_is_that_of_the_backbone_and_its_control_is_as_large(runs, tmp_path):
     run = runs[0]
     found, _ = evaluated(run, ['change'], tmp_path, ['edit:branch:1:mlp:zero'])

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from mmengine.dataset import BaseDataset
+
+if TYPE_CHECKING:  # mmengine, which models of other libraries do without
+    from mmengine.dataset import BaseDataset
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class HeldImage:
     """
 
     name: str
-    dataset: BaseDataset = field(compare=False, repr=False)
+    dataset: 'BaseDataset' = field(compare=False, repr=False)
     index: int
 
     @property

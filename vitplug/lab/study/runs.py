@@ -23,6 +23,7 @@ from vitplug.config.parts import loader_leaves, pipeline_of
 from vitplug.files.folders import IMAGE_SUFFIXES, files_below
 from vitplug.files.named import check_weights
 from vitplug.hosting import Edits, PluggedModel
+from vitplug.plugs.text import NONE
 from vitplug.runs.checks.data import check_data
 from vitplug.runs.checks.model import model_config
 from vitplug.runs.prediction.predictor import check_device, load_model
@@ -417,7 +418,8 @@ def _of_ablation(folder: Path, label: str, images: str, device, settings: Mappin
             f'RUN {folder}: {len(cells)} cells of an ablation, none with a finished training and a checkpoint: name '
             'the folder of an ablation, or CONFIG:CHECKPOINT'
         )
-    for cell in finished:
+    # The variant without plugs first: others are compared with it.
+    for cell in sorted(finished, key=lambda cell: (cell.label.split(', ')[0] != NONE, cell.label, cell.seed)):
         name = f'{label}, {cell.label}' if label else cell.label
         yield read_run(str(cell.config), str(cell.checkpoint), name, images, device, seed=cell.seed, **settings)
 
