@@ -33,7 +33,7 @@ ROWS = (
     ('plugs',),
     ('config', 'hosting'),
     ('adapters', 'errors'),
-    ('checkpoints', 'text'),
+    ('checkpoints',),
     ('backbones', 'datasets', 'models'),
     ('tasks',),
     ('runs',),

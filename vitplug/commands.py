@@ -44,8 +44,8 @@ COMMANDS = {
     ),
     'ablate': Command('lab.ablate.command:main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
     'study': Command('lab.study.command:main', 'study.py', 'measure models under conditions, for papers'),
-    'pretrain': Command('text.pretrain:main', 'text/pretrain.py', 'pre-train a language model on masked words'),
-    'glue': Command('text.glue:main', 'text/glue.py', 'fine-tune a language model on GLUE'),
+    'pretrain': Command('lab.text.pretrain:main', 'text/pretrain.py', 'pre-train a language model on masked words'),
+    'glue': Command('lab.text.glue:main', 'text/glue.py', 'fine-tune a language model on GLUE'),
     'microscope': Command(
         'lab.microscope.microscope_command:main',
         'analysis_tools/microscope.py',

@@ -7,6 +7,6 @@ from vitplug.process import prepare
 if __name__ == '__main__':
     prepare()  # before torch is loaded
 
-    from vitplug.text.glue import main
+    from vitplug.lab.text.glue import main
 
     sys.exit(main())
