@@ -38,7 +38,6 @@ EXPORT = [
     'onnx',
     'onnxruntime',
     'onnxscript',
-    'openvino',
 ]
 TEST = [
     'entmax',

@@ -39,7 +39,7 @@ ROWS = (
     ('runs',),
     ('analysis',),
     ('lab',),
-    ('benchmark', 'demo', 'doctor', 'export'),
+    ('benchmark', 'demo', 'doctor'),
     ('vitplug',),  # the names that `import vitplug` gives
     ('cli',),
     ('__main__',),  # `python -m vitplug`

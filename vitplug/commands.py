@@ -39,9 +39,7 @@ COMMANDS = {
     'train': Command('runs.training_commands:train', 'train.py', 'train the model of a config'),
     'test': Command('runs.training_commands:test', 'test.py', 'evaluate a checkpoint'),
     'predict': Command('runs.prediction.predict_command:main', 'predict.py', 'predict on images, folders and videos'),
-    'export': Command(
-        'export.export_command:main', 'export.py', 'write a checkpoint as ONNX, torch.export or OpenVINO'
-    ),
+    'export': Command('lab.export.export_command:main', 'export.py', 'write a checkpoint as ONNX or torch.export'),
     'ablate': Command('lab.ablate.command:main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
     'study': Command('lab.study.command:main', 'study.py', 'measure models under conditions, for papers'),
     'pretrain': Command('lab.text.pretrain:main', 'text/pretrain.py', 'pre-train a language model on masked words'),

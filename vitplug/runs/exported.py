@@ -52,22 +52,10 @@ def _open_onnx(path: Path) -> Callable[[Tensor], Outputs]:
     return lambda images: session.run(None, {name: images.numpy()})
 
 
-def _open_openvino(path: Path) -> Callable[[Tensor], Outputs]:
-    import openvino
-
-    core = openvino.Core()
-    # Its default on some CPUs is bfloat16, whose results are others.
-    settings = dict(INFERENCE_PRECISION_HINT='f32', INFERENCE_NUM_THREADS=torch.get_num_threads())
-    compiled = core.compile_model(str(path), 'CPU', settings)
-    # Copies: the arrays of a request are overwritten by the next one.
-    return lambda images: [array.copy() for array in compiled(images.numpy()).to_tuple()]
-
-
 #: Readers by suffix.
 READERS: Mapping[str, Reader] = {
     '.pt2': Reader('torch', _open_torch),
     '.onnx': Reader('onnxruntime', _open_onnx),
-    '.xml': Reader('openvino', _open_openvino),
 }
 
 

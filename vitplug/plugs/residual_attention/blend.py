@@ -6,7 +6,7 @@ from math import inf
 import torch
 from torch import Tensor, nn
 
-from vitplug.compat import replace
+from vitplug.compat import is_exporting, replace
 
 from ...attention import tuning
 from ...attention.bias import PairBias, merged
@@ -97,7 +97,9 @@ class Blend(nn.Module):
         self.sum_from = sum_from
 
     def widens(self, site: Site) -> bool:
-        """Whether the scores are written out as a sum for these tokens."""
+        """Whether the scores are written out as a sum for these tokens; one form for all sizes in an exported graph."""
+        if is_exporting():
+            return self.sum_from == 0
         return site.layout.grid.num_tokens >= self.sum_from
 
     def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:

@@ -32,8 +32,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             args.part,
             [axis for axis in (args.dynamic or '').split(',') if axis],
             args.shape,
-            args.half,
-            args.int8,
             args.keep_plugs,
             find_sources(args.verify) if args.verify else (),
             args.allow_changes,
@@ -54,8 +52,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
     parser.add_argument('--shape', type=int, nargs='+', metavar='N', help='height and width (default: of the config)')
-    parser.add_argument('--half', action='store_true', help='weights and computation in half precision')
-    parser.add_argument('--int8', action='store_true', help='weights of matrix products as int8 (onnx)')
     parser.add_argument('--keep-plugs', action='store_true', help='do not fold what plugs compute from parameters')
     parser.add_argument('--verify', nargs='+', metavar='PATH', help='images or folders to compare on, too')
     add_options(parser)

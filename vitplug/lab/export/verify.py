@@ -11,8 +11,8 @@ from vitplug.runs.exported import ExportedFile
 Shape = tuple[int, int, int]
 # Pixels by which sizes that are tried differ: a multiple of the strides of all hosts.
 STEP = 32
-# Largest difference, as a share of the largest output. Half precision has 11 bits, sums of a deep model lose some.
-TOLERANCE, HALF_TOLERANCE = 1e-4, 3e-2
+# Largest difference, as a share of the largest output.
+TOLERANCE = 1e-4
 # Largest share of pixels whose class is another one: two logits may be nearly equal.
 OTHER_CLASSES = 1e-3
 
@@ -26,7 +26,7 @@ class Difference:
     """How far the outputs of a file are from PyTorch's.
 
     Attributes:
-        images: What was run, such as ``'2 x 3 x 256 x 224'`` or a path.
+        images: What was run, such as ``'(2, 3, 256, 224)'`` or a path.
         largest: Largest difference of an entry; for classes, the share of other ones.
         relative: The same as a share of the largest output.
     """
@@ -62,7 +62,7 @@ def untraced_shapes(
         own: Height and width that the model is for.
         traced: What was traced.
         dynamic: The open axes.
-        sizes: Smallest side and divisor, see :func:`~vitplug.export.trace.open_sizes`.
+        sizes: Smallest side and divisor, see :func:`~vitplug.lab.export.trace.open_sizes`.
     """
     batch, height, width = traced
     least, divisor = sizes or (1, 1)
@@ -129,12 +129,12 @@ def _difference(given: Tensor, wanted: Tensor) -> tuple[float, float]:
     return largest, largest / max(wanted.abs().max().item(), 1e-6)
 
 
-def check(differences: Sequence[Difference], tolerance: float) -> None:
+def check(differences: Sequence[Difference]) -> None:
     """Checks that all differences are small.
 
     Raises:
         WrongFile: names the images with the largest one.
     """
     worst = max(differences, key=lambda one: one.relative)
-    if not worst.relative <= tolerance:
-        raise WrongFile(f'differs from PyTorch: {worst}; at most {tolerance:.0e} is allowed')
+    if not worst.relative <= TOLERANCE:
+        raise WrongFile(f'differs from PyTorch: {worst}; at most {TOLERANCE:.0e} is allowed')

@@ -1,4 +1,4 @@
-"""A trained model leaves Python: traced, folded, written as torch.export, ONNX or OpenVINO, and checked or removed."""
+"""A trained model leaves Python: traced, folded, written as torch.export or ONNX, and checked or removed."""
 
 from .run import Request, export_model
 from .trace import NotExported

@@ -25,19 +25,9 @@ from vitplug.runs.prediction import Predictor
 from vitplug.tasks import TASKS
 
 from .folding import folded
-from .formats import FORMATS, INPUT, files_of, quantise
+from .formats import FORMATS, INPUT
 from .trace import AXES, SHOWN, NotExported, open_sizes, quiet, trace
-from .verify import (
-    HALF_TOLERANCE,
-    TOLERANCE,
-    Difference,
-    Shape,
-    check,
-    compare,
-    made_images,
-    traced_shape,
-    untraced_shapes,
-)
+from .verify import Difference, check, compare, made_images, traced_shape, untraced_shapes
 
 Say = Callable[[str], None]
 
@@ -50,12 +40,10 @@ class Request:
         cfg: Config of the training.
         checkpoint: Path or address of the checkpoint.
         out: The new file.
-        format: Name of the format, of :data:`~vitplug.export.formats.FORMATS`.
+        format: Name of the format, of :data:`~vitplug.lab.export.formats.FORMATS`.
         part: Name of the part, of the task's `parts`; None for the usual one.
-        dynamic: Axes that stay open, of :data:`~vitplug.export.trace.AXES`.
+        dynamic: Axes that stay open, of :data:`~vitplug.lab.export.trace.AXES`.
         shape: Height and width that the model is for; None for those of the config.
-        half: Whether weights and computation are in half precision; inputs and outputs stay float32.
-        int8: Whether the weights of matrix products are stored as int8.
         keep_plugs: Whether plugs stay unfolded.
         images: Real images to compare on, too.
         allow_changes: Whether the checkpoint may be of other settings.
@@ -68,8 +56,6 @@ class Request:
     part: str | None = None
     dynamic: Sequence[str] = ()
     shape: Sequence[int] | None = None
-    half: bool = False
-    int8: bool = False
     keep_plugs: bool = False
     images: Sequence[Source] = ()
     allow_changes: bool = False
@@ -78,7 +64,7 @@ class Request:
         """Checks the request, before a model is built.
 
         Raises:
-            ValueError: If the format, an axis or the part is unknown, or two options exclude each other.
+            ValueError: If the format, an axis or the part is unknown, or the part takes no batches.
             FileExistsError: If a file of the export exists.
             FileNotFoundError: If there is no folder for it.
             ImportError: If a package is missing.
@@ -90,10 +76,6 @@ class Request:
         part = task.parts[_check_known('--part', self.part or next(iter(task.parts)), task.parts)]
         if part.one_image and 'batch' in self.dynamic:
             raise ValueError(f'--dynamic batch: --part {self.part} takes one image at a time: leave batch out')
-        if self.int8 and self.format != 'onnx':
-            raise ValueError(f'--int8: is for --format onnx, not {self.format}: leave it out')
-        if self.int8 and self.half:
-            raise ValueError('--int8 and --half exclude each other: choose one')
         check_target(self.out, FORMATS[self.format].suffix)
         FORMATS[self.format].check_packages()
 
@@ -101,13 +83,6 @@ class Request:
     def part_name(self) -> str:
         """Name of the part."""
         return self.part or next(iter(TASKS[self.cfg.default_scope].parts))
-
-    @property
-    def tolerance(self) -> float:
-        """Largest difference from PyTorch, as a share of the largest output."""
-        if self.int8:
-            return float('inf')  # it is measured as a loss of accuracy
-        return HALF_TOLERANCE if self.half else TOLERANCE
 
 
 def _check_known(option: str, value: str, known: Any) -> str:
@@ -128,23 +103,11 @@ def check_target(out: Path, suffix: str) -> None:
         raise ValueError(f'--out {out}: is a folder: name a file in it, such as {out / f"model{suffix}"}')
     if out.suffix != suffix:
         raise ValueError(f'--out {out}: must end in {suffix} for this --format')
-    for path in (*files_of(out), notes_path(out)):
+    for path in (out, notes_path(out)):
         if os.path.lexists(path):
             raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
     if not out.parent.is_dir():
         raise FileNotFoundError(f'--out {out}: there is no folder {out.parent}: create it first')
-
-
-class Half(nn.Module):
-    """A network in half precision between images and outputs in float32."""
-
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network = network.half()
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.network(images.half())
-        return tuple(output.float() if output.is_floating_point() else output for output in outputs)
 
 
 def export_model(request: Request, say: Say = print) -> list[Difference]:
@@ -170,7 +133,6 @@ def export_model(request: Request, say: Say = print) -> list[Difference]:
     network = TASKS[request.cfg.default_scope].parts[request.part_name].network(predictor.model).eval()
     exported, count = (network, 0) if request.keep_plugs else folded(network)
     say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
-    exported = Half(exported).eval() if request.half else exported
     traced = traced_shape((size.height, size.width), request.dynamic)
     program = trace(exported, made_images(traced, size.channels), request.dynamic)
     sizes = open_sizes(program, made_images(traced, size.channels), request.dynamic)
@@ -178,7 +140,7 @@ def export_model(request: Request, say: Say = print) -> list[Difference]:
     try:
         differences = _write_and_check(request, network, program, notes, real, size, say)
     except BaseException:
-        for path in (*files_of(request.out), notes_path(request.out)):
+        for path in (request.out, notes_path(request.out)):
             path.unlink(missing_ok=True)
         raise
     return differences
@@ -227,26 +189,19 @@ def _write_and_check(
     except Exception as error:  # whatever an exporter raises
         reason = ' '.join(str(error).split())[:SHOWN]
         raise NotExported(f'cannot be written as {request.format}: {reason}; choose another --format') from error
-    if request.int8:
-        quantise(request.out)
     notes |= about | dict(sha256=file_hash(request.out))
     _write_notes(request.out, notes)
     shapes = untraced_shapes((size.height, size.width), tuple(notes['traced']), request.dynamic, notes['sizes'])
-    made = ((_named(shape, size.channels), made_images(shape, size.channels)) for shape in shapes)
+    made = ((str(tuple(x.shape)), x) for x in (made_images(shape, size.channels) for shape in shapes))
     file = ExportedFile(request.out)
     on_noise, on_images = compare(network, file, made), compare(network, file, real)
     differences = [*on_noise, *on_images]
     for line in _log(request, notes, on_noise, on_images):
         say(line)
-    check(differences, request.tolerance)
+    check(differences)
     notes['checked'] = [dict(images=one.images, largest=one.largest, relative=one.relative) for one in differences]
     _write_notes(request.out, notes)
     return differences
-
-
-def _named(shape: Shape, channels: int) -> str:
-    batch, height, width = shape
-    return f'{batch} x {channels} x {height} x {width}'
 
 
 def _write_notes(out: Path, notes: dict[str, Any]) -> None:
@@ -264,7 +219,6 @@ def _notes(
         task=task.name,
         part=request.part_name,
         about=task.parts[request.part_name].about,
-        precision='half' if request.half else 'int8 weights' if request.int8 else 'float32',
         weights=file_hash(Path(local_file(request.checkpoint))),
         input=INPUT,
         dynamic=list(request.dynamic),
@@ -293,10 +247,10 @@ def _log(
     request: Request, notes: dict[str, Any], on_noise: Sequence[Difference], on_images: Sequence[Difference]
 ) -> list[str]:
     shown = ', '.join(f'{name} {count}' for name, count in list(notes['operators'].items())[:12])
-    megabytes = sum(path.stat().st_size for path in files_of(request.out)) / 1e6
+    megabytes = request.out.stat().st_size / 1e6
     open_axes = ', '.join(request.dynamic) or 'none'
     lines = [
-        f'file: {request.out}, {megabytes:.1f} MB, {request.format}, {notes["precision"]}',
+        f'file: {request.out}, {megabytes:.1f} MB, {request.format}',
         f'input: {notes["input"]}; outputs: {", ".join(notes["outputs"])} ({notes["about"]})',
         f'opset: {notes["opset"]}' if 'opset' in notes else '',
         f'operators: {len(notes["operators"])} kinds: {shown}',

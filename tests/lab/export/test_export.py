@@ -22,16 +22,15 @@ from vitplug.tasks import TASKS
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
 
-from vitplug.export import Request, WrongFile, export_model
-from vitplug.export.folding import folded
-from vitplug.export.formats import FORMATS, Format
-from vitplug.export.operators import mean_of_bins, repeat_entries
-from vitplug.export.trace import open_sizes, trace
-from vitplug.export.verify import Difference, check, traced_shape, untraced_shapes
+from vitplug.lab.export import Request, WrongFile, export_model
+from vitplug.lab.export.folding import folded
+from vitplug.lab.export.formats import FORMATS, Format
+from vitplug.lab.export.operators import mean_of_bins, repeat_entries
+from vitplug.lab.export.trace import open_sizes, trace
+from vitplug.lab.export.verify import Difference, check, traced_shape, untraced_shapes
 
-CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'
 CLASSIFIER = CONFIGS / 'vit-mini-p4-gab_1xb32-14e_digits-32x32.py'
-SEGMENTOR = CONFIGS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 CLASSES = tuple('0123456789')
 PICTURE = np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8)
 
@@ -131,19 +130,17 @@ def test_wrong_file_is_removed(classifier, tmp_path, monkeypatch):
 
 def test_numbers_that_are_none_are_wrong():
     with pytest.raises(WrongFile):
-        check([Difference('a', 0.0, 0.0), Difference('b', float('inf'), float('inf'))], 1e-4)
+        check([Difference('a', 0.0, 0.0), Difference('b', float('inf'), float('inf'))])
     with pytest.raises(WrongFile):
-        check([Difference('a', float('nan'), float('nan'))], 1e-4)
+        check([Difference('a', float('nan'), float('nan'))])
 
 
 @pytest.mark.parametrize(
     ('settings', 'error', 'message'),
     [
-        (dict(format='tflite'), ValueError, '--format tflite: unknown; choose from torch, onnx, openvino'),
+        (dict(format='tflite'), ValueError, '--format tflite: unknown; choose from torch, onnx'),
         (dict(dynamic=('depth',)), ValueError, '--dynamic depth: unknown; choose from batch, height, width'),
         (dict(part='boxes'), ValueError, '--part boxes: unknown; choose from scores, backbone'),
-        (dict(int8=True), ValueError, '--int8: is for --format onnx, not torch'),
-        (dict(int8=True, half=True, format='onnx'), ValueError, '--int8 and --half exclude each other'),
         (dict(out='.'), ValueError, 'is a folder: name a file in it'),
         (dict(out='a.onnx'), ValueError, r'must end in \.pt2'),
         (dict(out='there.pt2'), FileExistsError, 'exists and is not overwritten'),
@@ -172,9 +169,7 @@ def test_classes_alone_make_no_predictions(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('host', ['vit', 'swin', 'mvit'])
-@pytest.mark.parametrize(
-    'plugs', ['gab', 'gab-shared', 'residual', 'residual-per-layer', 'refiner', 'refiner-rowcol', 'dla-spatial']
-)
+@pytest.mark.parametrize('plugs', ['gab', 'residual', 'residual-per-layer', 'refiner', 'refiner-rowcol', 'dla-spatial'])
 def test_folded_plugs_give_the_same(host, plugs):
     model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]))).double().eval()
     constant, count = folded(model)
@@ -192,7 +187,7 @@ def test_folding_leaves_the_model_alone():
     assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(('side', 'bins'), [(9, 4), (8, 4), (5, 5), (3, 7), (4, 8), (7, 1), (13, 6)])
+@pytest.mark.parametrize(('side', 'bins'), [(9, 4), (3, 7), (7, 1)])
 def test_bins_of_any_size_are_pooled_as_torch_does(side, bins):
     image = torch.randn(2, 3, side, 4, dtype=torch.float64)
     wanted = F.adaptive_max_pool2d(image, (bins, 4))
@@ -209,16 +204,6 @@ def test_means_of_bins_are_torchs(bins):
 def test_repeated_entries_are_torchs(dim):
     x = torch.arange(24.0).view(2, 3, 4)
     assert_close(repeat_entries(x, 3, dim), x.repeat_interleave(3, dim), rtol=0, atol=0)
-
-
-@pytest.mark.slow
-def test_segmentor_with_pyramid_pooling_takes_any_size(tmp_path):
-    pytest.importorskip('onnxruntime')
-    cfg = Config.fromfile(SEGMENTOR)
-    model = cfg, checkpoint(cfg, tmp_path / 'a.pth', classes=('background', *CLASSES))
-    axes = ('batch', 'height', 'width')
-    differences = export_model(request(model, tmp_path / 'a.onnx', format='onnx', dynamic=axes), lambda line: None)
-    assert len(differences) == 6
 
 
 def test_compared_sizes_are_not_the_traced_one():

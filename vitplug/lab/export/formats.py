@@ -14,7 +14,6 @@ from torch.export import ExportedProgram
 from vitplug.runs.exported import KEY
 
 from .operators import REPLACED
-from .trace import quiet
 
 INPUT = 'images'
 # Of opset 20 on, ONNX's grid sampling, GELU and reductions are those of torch.
@@ -60,9 +59,12 @@ def _write_torch(
 
 # With gradients, torch splits fused attention into other operations, which fail for open sizes of windows.
 @torch.no_grad()
-def _to_onnx(program: ExportedProgram, outputs: Sequence[str]) -> Any:
-    """torch's own ONNX program of a graph."""
-    return torch.onnx.export(
+def _write_onnx(
+    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
+) -> dict[str, Any]:
+    import onnx
+
+    written: Any = torch.onnx.export(
         program.run_decompositions(dict(REPLACED)),
         dynamo=True,
         verbose=False,
@@ -71,14 +73,6 @@ def _to_onnx(program: ExportedProgram, outputs: Sequence[str]) -> Any:
         output_names=list(outputs),
         external_data=False,
     )
-
-
-def _write_onnx(
-    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
-) -> dict[str, Any]:
-    import onnx
-
-    written = _to_onnx(program, outputs)
     written.model.metadata_props[KEY] = json.dumps(notes)
     written.save(path, external_data=False)
     model = onnx.load(path, load_external_data=False)
@@ -89,43 +83,7 @@ def _write_onnx(
     )
 
 
-def _write_openvino(
-    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
-) -> dict[str, Any]:
-    import openvino
-
-    # By ONNX: OpenVINO's own reader of graphs of torch drops what is open in sizes of windows.
-    buffer = path.with_name(f'.{path.name}.onnx')
-    try:
-        _to_onnx(program, outputs).save(buffer, external_data=False)
-        model = openvino.convert_model(str(buffer))
-    finally:
-        buffer.unlink(missing_ok=True)
-    model.set_rt_info(json.dumps(notes), [KEY])
-    openvino.save_model(model, str(path), compress_to_fp16=False)
-    return dict(operators=dict(Counter(node.get_type_name() for node in model.get_ops()).most_common()))
-
-
 FORMATS: dict[str, Format] = dict(
     torch=Format('.pt2', (), _write_torch),
     onnx=Format('.onnx', ('onnx', 'onnxscript', 'onnxruntime'), _write_onnx),
-    openvino=Format('.xml', ('onnx', 'onnxscript', 'openvino'), _write_openvino),
 )
-
-
-def files_of(path: Path) -> list[Path]:
-    """All files that an export writes, without its side file."""
-    return [path, path.with_suffix('.bin')] if path.suffix == FORMATS['openvino'].suffix else [path]
-
-
-def quantise(path: Path) -> None:
-    """Stores the weights of matrix products of an ONNX file as int8; activations are quantised when it runs."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    whole = path.with_name(f'.{path.name}.float')
-    path.rename(whole)
-    try:
-        with quiet():  # it advises to prepare a model in a way that fixes open sizes
-            quantize_dynamic(whole, path, weight_type=QuantType.QInt8, op_types_to_quantize=['MatMul', 'Gemm'])
-    finally:
-        whole.unlink()
