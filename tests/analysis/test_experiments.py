@@ -16,7 +16,7 @@ LIST = """paper:
   parts:
     - {part: Table 1, what: sizes, configs: ['small*', large]}
     - {part: Figure 2, what: curves, configs: [small], missing: the picture}
-    - {part: Figure 3, what: maps, command: analysis_tools/draw.py --measures maps}
+    - {part: Figure 3, what: maps, command: study CONFIG --measures maps}
     - {part: Table 4, what: text, missing: a language model}
   beyond:
     - {configs: [other], reason: of the code}
@@ -25,7 +25,7 @@ TABLE = """| Place in the paper | Experiment | Configs (number), command | Missi
 | --- | --- | --- | --- |
 | Table 1 | sizes | `small*`, `large` (3) |  |
 | Figure 2 | curves | `small` (1) | the picture |
-| Figure 3 | maps | `draw.py --measures maps` |  |
+| Figure 3 | maps | `vitplug study CONFIG --measures maps` |  |
 | Table 4 | text |  | a language model |"""
 COUNTS = '| [paper](../configs/paper/README.md) | 4 | 4 | 2 | 1 | 1 |\n| all | 4 | 4 | 2 | 1 | 1 |'
 
@@ -39,7 +39,6 @@ def root(tmp_path: Path) -> Path:
         (tmp_path / f'configs/paper/{name}.py').touch()
     for name in ('configs/paper/README.md', 'docs/recipes.md'):
         (tmp_path / name).write_text(f'# Title\n\n{BEGIN}\nold\n{END}\n\nMore.\n')
-    (tmp_path / 'tools/analysis_tools/draw.py').touch()
     (tmp_path / 'model-index.yml').write_text('Import: []\n')
     return tmp_path
 
@@ -75,7 +74,7 @@ def test_text_that_was_generated_before_is_kept(root):
         (', large]', ']', r"configs in no part: \['large'\]; add them to `parts`"),
         (', reason: of the code', '', "the key 'reason' is missing"),
         ('what: maps, ', '', "the key 'what' is missing"),
-        ('draw.py', 'drew.py', r"Figure 3: the command 'analysis_tools/drew\.py .* names no file below tools"),
+        ('study CONFIG', 'studdy CONFIG', r"Figure 3: 'studdy CONFIG .* is no command of vitplug: expected one of"),
         ('missing: a language', 'lacks: a language', r"Table 4: unknown keys \['lacks'\]: expected part, what"),
         (', missing: a language model', '', 'Table 4: neither configs nor a command'),
     ],
