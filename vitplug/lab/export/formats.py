@@ -2,7 +2,6 @@
 
 import importlib
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +26,12 @@ class Format:
     Attributes:
         suffix: End of the file's name.
         packages: Packages that writing and checking need.
-        write: Writes a graph with names of its outputs and notes, and gives what the log says of the file.
+        write: Writes a graph with names of its outputs and notes.
     """
 
     suffix: str
     packages: tuple[str, ...]
-    write: Callable[[ExportedProgram, Path, Sequence[str], Mapping[str, Any]], dict[str, Any]]
+    write: Callable[[ExportedProgram, Path, Sequence[str], Mapping[str, Any]], None]
 
     def check_packages(self) -> None:
         """Checks that all packages are installed.
@@ -49,19 +48,13 @@ class Format:
                 ) from error
 
 
-def _write_torch(
-    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
-) -> dict[str, Any]:
+def _write_torch(program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]) -> None:
     torch.export.save(program, path, extra_files={f'{KEY}.json': json.dumps(notes)})
-    targets = (str(node.target) for node in program.graph.nodes if node.op == 'call_function')
-    return dict(operators=dict(Counter(targets).most_common()))
 
 
 # With gradients, torch splits fused attention into other operations, which fail for open sizes of windows.
 @torch.no_grad()
-def _write_onnx(
-    program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]
-) -> dict[str, Any]:
+def _write_onnx(program: ExportedProgram, path: Path, outputs: Sequence[str], notes: Mapping[str, Any]) -> None:
     import onnx
 
     written: Any = torch.onnx.export(
@@ -75,12 +68,7 @@ def _write_onnx(
     )
     written.model.metadata_props[KEY] = json.dumps(notes)
     written.save(path, external_data=False)
-    model = onnx.load(path, load_external_data=False)
     onnx.checker.check_model(path)
-    return dict(
-        opset={entry.domain or 'ai.onnx': entry.version for entry in model.opset_import},
-        operators=dict(Counter(node.op_type for node in model.graph.node).most_common()),
-    )
 
 
 FORMATS: dict[str, Format] = dict(

@@ -185,11 +185,11 @@ def _write_and_check(
     notes['outputs'] = [request.part_name] if count == 1 else [f'{request.part_name}{i}' for i in range(count)]
     try:
         with quiet():
-            about = FORMATS[request.format].write(program, request.out, notes['outputs'], notes)
+            FORMATS[request.format].write(program, request.out, notes['outputs'], notes)
     except Exception as error:  # whatever an exporter raises
         reason = ' '.join(str(error).split())[:SHOWN]
         raise NotExported(f'cannot be written as {request.format}: {reason}; choose another --format') from error
-    notes |= about | dict(sha256=file_hash(request.out))
+    notes['sha256'] = file_hash(request.out)
     _write_notes(request.out, notes)
     shapes = untraced_shapes((size.height, size.width), tuple(notes['traced']), request.dynamic, notes['sizes'])
     made = ((str(tuple(x.shape)), x) for x in (made_images(shape, size.channels) for shape in shapes))
@@ -246,14 +246,11 @@ def _preprocessing(preprocessor: nn.Module) -> dict[str, Any]:
 def _log(
     request: Request, notes: dict[str, Any], on_noise: Sequence[Difference], on_images: Sequence[Difference]
 ) -> list[str]:
-    shown = ', '.join(f'{name} {count}' for name, count in list(notes['operators'].items())[:12])
     megabytes = request.out.stat().st_size / 1e6
     open_axes = ', '.join(request.dynamic) or 'none'
     lines = [
         f'file: {request.out}, {megabytes:.1f} MB, {request.format}',
         f'input: {notes["input"]}; outputs: {", ".join(notes["outputs"])} ({notes["about"]})',
-        f'opset: {notes["opset"]}' if 'opset' in notes else '',
-        f'operators: {len(notes["operators"])} kinds: {shown}',
         f'dynamic: {open_axes}; traced with {" x ".join(map(str, notes["traced"]))} (batch, height, width)',
     ]
     if notes['sizes']:
@@ -264,4 +261,4 @@ def _log(
         worst = max(on_images, key=lambda one: one.relative)
         lines.append(f'{len(on_images)} real images; worst: {worst}')
     lines.append(f'largest difference from PyTorch: {max(one.largest for one in (*on_noise, *on_images)):.2e}')
-    return [line for line in lines if line]
+    return lines
