@@ -55,6 +55,7 @@ class Row:
 
     configs: set[str] = field(default_factory=set)
     backbones: int = 0
+    compared: int = 0
     difference: float = 0.0
     groups: Counter[str] = field(default_factory=Counter)
     loaded: Counter[str] = field(default_factory=Counter)
@@ -119,7 +120,7 @@ def shallow(settings: Mapping) -> dict:
 
 def build(settings: Mapping, host: bool, device: str = 'cpu', **more) -> nn.Module:
     """The backbone of some settings: the library's, or the host."""
-    settings = {key: value for key, value in settings.items() if key != 'init_cfg'}
+    settings = {key: value for key, value in settings.items() if key not in ('init_cfg', 'pretrained')}
     if host:
         settings |= dict(type=f'vitplug.{settings["type"].rpartition(".")[2]}', **more)
     # Rates of drop paths are read from a tensor, which has values on a CPU alone.
@@ -137,12 +138,14 @@ def compare(settings: Mapping, row: Row) -> None:
     """Names at full size, outputs and files of a shallow network."""
     stock, ours = build(settings, False, 'meta'), build(settings, True, 'meta')
     leaves_out = ours.leaves_out
+    # Without a class token, mmseg's ViT still has one, and its position, which no output depends on.
+    left = (*leaves_out, *(['pos_embed'] if settings.get('with_cls_token') is False else []))
     named = [
-        {own_name(name): p.shape for name, p in model.named_parameters() if name not in leaves_out}
-        for model in (stock, ours)
+        {own_name(name): p.shape for name, p in model.named_parameters() if name not in left} for model in (stock, ours)
     ]
     if named[0] != named[1]:
-        raise ValueError(f'other parameters: {sorted(named[0].keys() ^ named[1].keys())[:3]}')
+        differ = sorted(name for name in named[0] | named[1] if named[0].get(name) != named[1].get(name))
+        raise ValueError(f'other parameters: {differ[:3]}')
     small = shallow(settings)
     torch.manual_seed(0)
     stock, ours, plugged = build(small, False), build(small, True), build(small, True, plugs=GAB)
@@ -253,6 +256,7 @@ def attempt(settings: Mapping, row: Row) -> str:
     row.backbones += 1
     try:
         compare(settings, row)
+        row.compared += 1
     except (ValueError, TypeError, RuntimeError) as error:
         return str(error).splitlines()[0]
     return ''
@@ -266,12 +270,11 @@ def table(rows: Mapping[tuple[str, str, str], Row]) -> str:
     reasons = []
     for (library, place, kind), row in rows.items():
         refused = set().union(*row.refused.values())
-        good = row.backbones - len(row.refused)
         shown = f'{row.difference:.1e}' if len(refused) < len(row.configs) else 'refused'
         lines.append(
             f'| {library} | `{place}`, {kind} | {len(row.configs)} | {row.backbones} | {shown} | '
             f'{row.groups["equal"]} of {row.groups.total()} | '
-            f'{row.loaded["own"]} / {row.loaded["released"]} of {good} |'
+            f'{row.loaded["own"]} / {row.loaded["released"]} of {row.compared} |'
         )
         reasons += [f'- {library}, {len(paths)} of `{sorted(paths)[0]}`: {why}' for why, paths in row.refused.items()]
     return '\n'.join([*lines, '', *reasons]) + '\n'
