@@ -7,6 +7,7 @@ release; for every config, the learning rate and weight decay of each parameter 
 the table of docs/hosts.md. Takes about ten minutes.
 """
 
+import argparse
 import importlib
 import sys
 import tempfile
@@ -282,6 +283,7 @@ def table(rows: Mapping[tuple[str, str, str], Row]) -> str:
 
 def main() -> None:
     """Writes the table."""
+    argparse.ArgumentParser(description='Compare every stock Swin and ViT config, and write the table.').parse_args()
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     PAGE.write_text(before + BEGIN + table(sweep()) + END + after)
