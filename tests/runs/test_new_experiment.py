@@ -521,7 +521,7 @@ REFUSED = {
     'object without a mask': (
         'detection',
         both(screws, lambda folder: third_object(folder, segmentation=[])),
-        r'data/train/_annotations\.coco\.json, annotation 2 has no segmentation, and 7 of 8 objects have one: give it '
+        r'data/train/_annotations\.coco\.json, annotation 3 has no segmentation, and 7 of 8 objects have one: give it '
         'one, or remove all of them',
     ),
     'category without a name': (

@@ -22,7 +22,7 @@ from vitplug.lab.study.quantities.grad_cam import AT, grad_cam, grad_cams
 from vitplug.tasks import TASKS, task_of
 from vitplug.tasks.targets import BoxScore, ClassLogit, PixelClass, Scores
 
-CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
+CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'
 SIZE = (40, 56)
 # Grid of each block for images of 40 x 56, and prefix tokens. Maps that no window divides are padded.
 GRIDS = {
