@@ -8,7 +8,9 @@ Hosts and plugs (`attention`, `backbones`, `hosting`, `plugs`, and the other par
 import os
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -40,15 +42,12 @@ def main() -> None:
     """Trains up to the first step and prints the counts."""
     from vitplug.runs.training_commands import train
 
-    for kind in (torch.optim.AdamW, torch.optim.SGD):
-        kind.step = stop
-    sys.setprofile(note)
-    try:
-        train(sys.argv[1:])
-    except Done:
-        pass
-    finally:
-        sys.setprofile(None)
+    with patch.object(torch.optim.AdamW, 'step', stop), patch.object(torch.optim.SGD, 'step', stop), suppress(Done):
+        sys.setprofile(note)
+        try:
+            train(sys.argv[1:])
+        finally:
+            sys.setprofile(None)
     for title, is_model in (('hosts and plugs', True), ('machinery', False)):
         chosen = {
             key: n for key, n in calls.items() if (key[0].split(os.sep)[0].removesuffix('.py') in MODEL) is is_model
