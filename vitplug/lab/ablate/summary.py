@@ -137,7 +137,8 @@ def summarise(folder: Path, metric: str | None = None) -> Summary:
     """
     note = read_note(folder)
     metric = metric or next(iter(note['metrics']))
-    if metric not in note['metrics']:
+    is_new = metric not in note['metrics']
+    if is_new:
         note |= dict(metrics={**note['metrics'], metric: greater_is_better(metric)})
     found = {}
     for name in note['cells']:
@@ -149,7 +150,7 @@ def summarise(folder: Path, metric: str | None = None) -> Summary:
             found[cell.label, cell.seed] = Result(
                 cell.label, cell.seed, value, curve, cell.error or missing, cell.parameters, cell.code
             )
-    if found and metric not in list(note['metrics'])[:1] and not any(one.curve for one in found.values()):
+    if is_new and found and not any(one.curve for one in found.values()):
         raise ValueError(f'--metric {metric}: no training in {folder} has recorded it; see its vis_data/scalars.json')
     keys = [(label, seed) for label in note['labels'] for seed in note['seeds']]
     results = [found.get(key, Result(*key)) for key in keys]
