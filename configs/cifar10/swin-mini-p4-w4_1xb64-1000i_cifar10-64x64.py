@@ -3,7 +3,7 @@
 # python tools/train.py configs/cifar10/swin-mini-p4-w4_1xb64-1000i_cifar10-64x64.py
 _base_ = [
     '../_base_/models/vit-mini.py',
-    '../_base_/datasets/cifar10_folders.py',
+    '../_base_/datasets/cifar10_32.py',
     '../_base_/schedules/cosine_1000i.py',
     '../_base_/default_runtime_mmpretrain.py',
 ]
@@ -11,7 +11,9 @@ default_hooks = dict(logger=dict(log_metric_by_epoch=False), checkpoint=dict(by_
 log_processor = dict(by_epoch=False)
 # Three stages, the backbone of mask-rcnn_swin-mini.py: 16 x 16 tokens in windows of 4 x 4, then 8 x 8, then 4 x 4 in
 # one window.
+# mmpretrain gives RGB here, and BGR of the photographs that such backbones are transferred to: channels are swapped.
 model = dict(
+    data_preprocessor=dict(to_rgb=True),
     backbone=dict(
         _delete_=True,
         type='vitplug.SwinTransformer',

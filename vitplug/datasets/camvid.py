@@ -5,51 +5,24 @@ of PNG files, with label 11 for void. The other one has ``images/SPLIT`` and ``a
 void. The result has the second form, with PNG files alone.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from vitplug.files.folders import files_in
 
-from .converting import opened, write_png
+from .converting import check_empty, read_image, write_png
 
 SPLITS = ('train', 'val', 'test')
 CLASSES = 11
 VOID = 255
-SUFFIXES = ('.png', '.jpg', '.jpeg')
+# Folders of a split's images and label maps, and the label of pixels without a class.
+FORMS = (('{}', '{}annot', CLASSES), ('images/{}', 'annotations/{}', VOID))
 
 
-@dataclass(frozen=True)
-class Form:
-    """A form in which CamVid is shared.
-
-    Attributes:
-        images: Folder of the images of a split.
-        maps: Folder of its label maps.
-        void: Label of pixels without a class.
-    """
-
-    images: str
-    maps: str
-    void: int
-
-    def folders(self, root: Path, split: str) -> tuple[Path, Path]:
-        """Folders of the images and of the label maps."""
-        return root / self.images.format(split), root / self.maps.format(split)
-
-
-FORMS = (Form('{}', '{}annot', 11), Form('images/{}', 'annotations/{}', VOID))
-MADE = FORMS[1]
-
-
-def convert(source: str | os.PathLike, out: str | os.PathLike, log: Callable[[str], object] = print) -> Path:
-    """Writes the images and label maps of all splits.
-
-    All label maps are checked before the first file is written. Files that are complete already are left alone, so a
-    stopped call goes on.
+def convert(source: Path, out: Path, log: Callable[[str], object] = print) -> Path:
+    """Writes the images and label maps of all splits; all label maps are checked before the first file is written.
 
     Args:
         source: Folder in one of the two forms.
@@ -60,40 +33,30 @@ def convert(source: str | os.PathLike, out: str | os.PathLike, log: Callable[[st
         The folder.
 
     Raises:
-        FileNotFoundError: If the folder has neither form; names the folders that are missing.
+        FileNotFoundError: If the folder has neither form.
         ValueError: If an image has no label map or the other way round, sizes differ, or a label is no class.
-        FileExistsError: If a file of the result exists with another content.
+        FileExistsError: If the result has files.
     """
-    source, out = Path(source), Path(out)
-    form = _form(source)
-    pairs = {split: list(_pairs(*form.folders(source, split))) for split in SPLITS}
+    check_empty(out)
+    form = next((form for form in FORMS if all((source / form[1].format(split)).is_dir() for split in SPLITS)), None)
+    if form is None:
+        raise FileNotFoundError(
+            f'{source}: expected the folders trainannot, valannot and testannot, or annotations/train, val and test'
+        )
+    pairs = {split: _pairs(source / form[0].format(split), source / form[1].format(split)) for split in SPLITS}
+    for image, label in (pair for split in SPLITS for pair in pairs[split]):
+        _labels(image, label, form[2])
     for split in SPLITS:
         for image, label in pairs[split]:
-            _labels(image, label, form)
-    for split in SPLITS:
-        images, maps = MADE.folders(out, split)
-        for image, label in pairs[split]:
-            write_png(images / f'{image.stem}.png', np.array(opened(image).convert('RGB')))
-            write_png(maps / f'{image.stem}.png', _labels(image, label, form))
-        log(f'{split}: {len(pairs[split])} images in {images}')
+            write_png(out / 'images' / split / f'{image.stem}.png', read_image(image, 'RGB'))
+            write_png(out / 'annotations' / split / f'{image.stem}.png', _labels(image, label, form[2]))
+        log(f'{split}: {len(pairs[split])} images in {out / "images" / split}')
     return out
 
 
-def _form(source: Path) -> Form:
-    missing = []
-    for form in FORMS:
-        lacking = [path for split in SPLITS for path in form.folders(source, split) if not path.is_dir()]
-        if not lacking:
-            return form
-        missing.append(f'{form.images.format("SPLIT")} and {form.maps.format("SPLIT")} (no {lacking[0]})')
-    raise FileNotFoundError(
-        f'{source}: expected the folders {", or ".join(missing)}, for the splits {", ".join(SPLITS)}'
-    )
-
-
-def _pairs(images: Path, maps: Path) -> Iterator[tuple[Path, Path]]:
+def _pairs(images: Path, maps: Path) -> list[tuple[Path, Path]]:
     """The images of a split with their label maps, by name."""
-    pictures = {path.stem: path for path in files_in(images, *SUFFIXES)}
+    pictures = {path.stem: path for path in files_in(images, '.png', '.jpg', '.jpeg')}
     labels = {path.stem: path for path in files_in(maps, '.png')}
     lonely = sorted(pictures.keys() ^ labels.keys())
     if lonely or not pictures:
@@ -101,18 +64,18 @@ def _pairs(images: Path, maps: Path) -> Iterator[tuple[Path, Path]]:
             f'{images} has {len(pictures)} images and {maps} {len(labels)} label maps'
             + (f'; without a partner: {", ".join(lonely[:3])}' if lonely else '')
         )
-    yield from ((pictures[name], labels[name]) for name in pictures)
+    return [(pictures[name], labels[name]) for name in pictures]
 
 
-def _labels(image: Path, path: Path, form: Form) -> np.ndarray:
+def _labels(image: Path, path: Path, void: int) -> np.ndarray:
     """A label map with :data:`VOID` for void, checked."""
-    labels = np.array(opened(path))
+    labels = read_image(path)
     if labels.ndim != 2 or labels.dtype != np.uint8:
         raise ValueError(f'{path}: expected a label map of one channel of 8 bit, got {labels.dtype} {labels.shape}')
-    unknown = np.setdiff1d(labels, [*range(CLASSES), form.void])
+    unknown = np.setdiff1d(labels, [*range(CLASSES), void])
     if len(unknown):
-        raise ValueError(f'{path}: label {unknown[0]} is none of 0 to {CLASSES - 1}, nor {form.void} for void')
-    size = opened(image).size
-    if size != labels.shape[::-1]:
-        raise ValueError(f'{path} has {labels.shape[1]} x {labels.shape[0]} pixels, its image {size[0]} x {size[1]}')
-    return np.where(labels == form.void, VOID, labels).astype(np.uint8)
+        raise ValueError(f'{path}: label {unknown[0]} is none of 0 to {CLASSES - 1}, nor {void} for void')
+    size = read_image(image).shape[:2]
+    if size != labels.shape:
+        raise ValueError(f'{path} has {labels.shape[1]} x {labels.shape[0]} pixels, its image {size[1]} x {size[0]}')
+    return np.where(labels == void, VOID, labels).astype(np.uint8)

@@ -1,20 +1,23 @@
-"""What converters of data sets share: how they end, read images and write files. They need no OpenMMLab."""
+"""Commands that make data sets: how they read images and write files, and how they end."""
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from vitplug.files.whole import write_whole
+
+def converter_parser(description: str) -> ArgumentParser:
+    """A parser whose help has the defaults."""
+    return ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
 
 
 @contextmanager
 def converter_errors(parser: ArgumentParser) -> Iterator[None]:
-    """Ends a converter of data sets in one line: exit status 2 for a wrong setting, 1 for missing or bad files."""
+    """Ends a command in one line: exit status 2 for a wrong setting, 1 for missing or bad files."""
     try:
         yield
     except ValueError as error:
@@ -24,7 +27,7 @@ def converter_errors(parser: ArgumentParser) -> Iterator[None]:
 
 
 def convert_folder(
-    convert: Callable[[str, str], object], description: str, holds: str, out: str, argv: Sequence[str] | None
+    convert: Callable[[Path, Path], Any], description: str, holds: str, out: str, argv: Sequence[str] | None
 ) -> None:
     """A command that converts one folder to another.
 
@@ -35,71 +38,61 @@ def convert_folder(
         out: The second folder, where the user names none.
         argv: The command line; None for the process's own.
     """
-    parser = ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
-    parser.add_argument('source', metavar='FOLDER', help=holds)
-    parser.add_argument('--out', default=out, metavar='FOLDER', help='folder to make')
+    parser = converter_parser(description)
+    parser.add_argument('source', metavar='FOLDER', type=Path, help=holds)
+    parser.add_argument('--out', default=out, metavar='FOLDER', type=Path, help='folder to make')
     args = parser.parse_args(argv)
     with converter_errors(parser):
         convert(args.source, args.out)
 
 
-def add_scene_options(parser: ArgumentParser, out: str, num_train: int, num_val: int) -> None:
-    """Adds the options of data sets of made scenes: ``out`` is the folder and the rest the number of scenes."""
+def make_scenes_with(
+    make: Callable[..., Any], parser: ArgumentParser, scenes: tuple[int, int], out: str, argv: Sequence[str] | None
+) -> None:
+    """A command that makes scenes.
+
+    Args:
+        make: Called with the folder and the options of the parser by name.
+        parser: Has the options of this data set.
+        scenes: Numbers of training and validation scenes, where the user names none.
+        out: The folder, where the user names none.
+        argv: The command line; None for the process's own.
+    """
     parser.add_argument('--out', default=out, metavar='FOLDER', help='folder to make')
     parser.add_argument('--seed', type=int, default=0, help='seed of the split, if any, and of all images, at least 0')
-    for split, number in (('train', num_train), ('val', num_val)):
+    for split, number in zip(('train', 'val'), scenes, strict=True):
         parser.add_argument(
             f'--num-{split}', type=int, default=number, metavar='N', help=f'{split} scenes for each of ADE20K and COCO'
         )
-    parser.add_argument(
-        '--overwrite', action='store_true', help='replace a data set that was made with other arguments'
-    )
+    args = vars(parser.parse_args(argv))
+    with converter_errors(parser):
+        make(args.pop('out'), num_scenes=(args.pop('num_train'), args.pop('num_val')), **args)
 
 
-def opened(path: Path) -> Image.Image:
-    """An image, read as a whole.
+def read_image(path: Path, mode: str | None = None) -> np.ndarray:
+    """An image as an array (H, W) or (H, W, channels), in a mode of Pillow's or in its own.
 
     Raises:
-        ValueError: If it cannot be read.
+        OSError: If it cannot be read.
     """
     try:
         image = Image.open(path)
-        image.load()
-        return image
-    except (OSError, UnidentifiedImageError) as error:
-        raise ValueError(f'{path} is no image that can be read: {error}') from error
+        return np.array(image if mode is None else image.convert(mode))
+    except OSError as error:
+        raise OSError(f'{path} is no image that can be read: {error}') from error
 
 
 def write_png(path: Path, pixels: np.ndarray) -> None:
-    """Writes a PNG file, or finds that it is there.
-
-    Args:
-        path: The file; its folder is made.
-        pixels: uint8 array of shape (H, W) or (H, W, 3).
-
-    Raises:
-        FileExistsError: If it exists with another content.
-        ValueError: If what is there cannot be read.
-    """
-    if path.exists():
-        if not np.array_equal(np.array(opened(path)), pixels):
-            raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
-        return
-    write_whole(path, partial(Image.fromarray(pixels).save, format='PNG'))
+    """Writes a PNG file of uint8 (H, W) or (H, W, 3); its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
 
 
-def write_new(path: Path, data: bytes) -> bool:
-    """Writes a file as a whole, or finds that it is there.
-
-    Returns:
-        True if it was not there.
+def check_empty(folder: Path) -> None:
+    """Checks that a folder for a data set is new or empty.
 
     Raises:
-        FileExistsError: If it exists with another content.
+        FileExistsError: If it is neither.
     """
-    if path.exists():
-        if path.read_bytes() != data:
-            raise FileExistsError(f'{path} exists with another content and is not overwritten: move it away')
-        return False
-    write_whole(path, lambda part: part.write_bytes(data))
-    return True
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f'{folder} has files: choose another folder, or remove it')

@@ -4,19 +4,15 @@ scikit-learn has 1,797 scans of handwritten digits, 8 by 8 pixels each. They are
 before images are drawn; :mod:`.scenes` says what is written.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from .scenes import SPLIT_STREAM, Log, Pool, Request, Source, checked_int, checked_pair, make_scenes
+from .scenes import SPLIT_STREAM, Log, Pool, Source, make_scenes
 
 CLASSES = tuple('0123456789')
-"""Names of the classes: the digits 0 to 9."""
-
 VAL_SHARE = 0.2
 
 
@@ -40,21 +36,9 @@ def split_scans(labels: np.ndarray, seed: int) -> dict[str, tuple[np.ndarray, ..
 
 
 def load_pools(seed: int) -> dict[str, Pool]:
-    """Load scikit-learn's digit scans and split them.
+    """scikit-learn's scans, float32 of shape (1797, 8, 8) from 0 (paper) to 1 (ink), split into train and val."""
+    from sklearn.datasets import load_digits
 
-    Args:
-        seed: Seed of the split.
-
-    Returns:
-        The pool of scans for ``'train'`` and for ``'val'``: float32 of shape (1797, 8, 8), 0 (paper) to 1 (ink).
-
-    Raises:
-        ImportError: If scikit-learn is not installed.
-    """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise ImportError('the digit scans are part of scikit-learn: pip install scikit-learn') from error
     digits = load_digits()
     images = digits.images.astype(np.float32)
     images /= images.max(axis=(1, 2), keepdims=True)
@@ -82,22 +66,7 @@ def render_digit(scan: np.ndarray, height: int, width: int) -> tuple[np.ndarray,
     return ink, np.ones_like(ink)
 
 
-DIGITS = Source(
-    noun='digit',
-    title="Scenes of scikit-learn's handwritten digits",
-    format='vitplug-digit-scenes',
-    classes=CLASSES,
-    load_pools=load_pools,
-)
-
-
-def _request(seed: object, num_classification: object, num_scenes: object) -> Request:
-    seed = checked_int('seed', seed, 0)
-    # Fewer images than digits would leave out class folders, and readers number the existing folders.
-    single = checked_pair('num_classification', num_classification, len(CLASSES))
-    several = checked_pair('num_scenes', num_scenes, 1)
-    arguments = dict(seed=seed, num_classification=list(single), num_scenes=list(several))
-    return Request(seed, dict(imagenet=single, ade=several, coco=several), arguments)
+DIGITS = Source('digit', "Scenes of scikit-learn's handwritten digits", CLASSES, load_pools)
 
 
 def make_digit_scenes(
@@ -106,28 +75,24 @@ def make_digit_scenes(
     seed: int = 0,
     num_classification: tuple[int, int] = (4000, 500),
     num_scenes: tuple[int, int] = (1600, 100),
-    overwrite: bool = False,
     log: Log = print,
 ) -> Path:
     """Write digit images in ImageNet, ADE20K and COCO layout into one folder.
-
-    The same arguments give the same bytes. The folder is written under a temporary name and renamed at the end. A
-    complete folder is kept, a damaged one is made again.
 
     Args:
         root: The folder to make.
         seed: Seed of the split and of all images, at least 0.
         num_classification: Numbers of (training, validation) images in ImageNet layout, each at least 10.
         num_scenes: Numbers of (training, validation) scenes for each of ADE20K and COCO layout, each at least 1.
-        overwrite: If True, a data set made with other arguments is replaced.
         log: Called with each line of progress.
 
     Returns:
-        The folder, with links resolved.
+        The folder.
 
     Raises:
-        ValueError: If an argument is out of range, if the folder has files that this function does not write, or if
-            it has a data set made with other arguments and ``overwrite`` is False.
-        ImportError: If scikit-learn is not installed.
+        ValueError: If there are too few images, and as :func:`.scenes.make_scenes`.
     """
-    return make_scenes(root, DIGITS, _request(seed, num_classification, num_scenes), overwrite, log)
+    # Readers number the folders of classes that exist.
+    if min(num_classification) < len(CLASSES):
+        raise ValueError(f'num_classification={num_classification}: expected at least {len(CLASSES)}, one for a class')
+    return make_scenes(root, DIGITS, seed, dict(imagenet=num_classification, ade=num_scenes, coco=num_scenes), log)

@@ -4,8 +4,6 @@ Training scenes show the 60,000 photographs for training, validation scenes the 
 what is written. Single garments need no scenes: mmpretrain's ``FashionMNIST`` reads the photographs.
 """
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path
@@ -13,10 +11,24 @@ from pathlib import Path
 import cv2
 import numpy as np
 from scipy import ndimage
+from torchvision.datasets.mnist import read_image_file, read_label_file
 
-from .fashion_mnist import CLASSES, load_split
-from .scenes import SPLITS, Log, Pool, Request, Source, checked_int, checked_pair, make_scenes
+from .scenes import Log, Pool, Source, make_scenes
 
+CLASSES = (
+    'T-shirt/top',
+    'Trouser',
+    'Pullover',
+    'Dress',
+    'Coat',
+    'Sandal',
+    'Shirt',
+    'Sneaker',
+    'Bag',
+    'Ankle boot',
+)
+# Fashion-MNIST's names of the splits, in its files.
+PARTS = {'train': 'train', 'val': 't10k'}
 # Grey levels from this share of the brightest one belong to the garment, and what they enclose.
 GARMENT = 0.04
 # A garment's darkest pixels have this share of its colour: brighter than the background, as digits are.
@@ -24,14 +36,7 @@ DARKEST = 0.55
 
 
 def silhouette(photo: np.ndarray) -> np.ndarray:
-    """Pixels of a garment, prints and gaps in it included.
-
-    Args:
-        photo: Photograph of shape (28, 28), 0 (background) to 255.
-
-    Returns:
-        Bool of the same shape.
-    """
+    """Pixels of a garment, prints and gaps in it included: bool (28, 28) of a photograph from 0 (background) to 255."""
     return ndimage.binary_fill_holes(photo >= max(1.0, GARMENT * photo.max()))
 
 
@@ -62,21 +67,11 @@ def render_garment(photo: np.ndarray, height: int, width: int) -> tuple[np.ndarr
 
 
 def load_pools(folder: str | os.PathLike, seed: int) -> dict[str, Pool]:
-    """The photographs of both splits, which do not depend on the seed.
-
-    Args:
-        folder: Folder with Fashion-MNIST's files, packed or not.
-        seed: Seed of the data set.
-
-    Returns:
-        The pool of ``'train'`` and of ``'val'``.
-
-    Raises:
-        FileNotFoundError or ValueError: As :func:`.fashion_mnist.load_split`.
-    """
+    """The photographs of both splits, which do not depend on the seed."""
     pools = {}
-    for split in SPLITS:
-        images, labels = load_split(folder, split)
+    for split, part in PARTS.items():
+        images = read_image_file(os.path.join(folder, f'{part}-images-idx3-ubyte')).numpy()
+        labels = read_label_file(os.path.join(folder, f'{part}-labels-idx1-ubyte')).numpy()
         ids = tuple(np.flatnonzero(labels == label) for label in range(len(CLASSES)))
         pools[split] = Pool(images, ids, render_garment)
     return pools
@@ -88,33 +83,23 @@ def make_garment_scenes(
     *,
     seed: int = 0,
     num_scenes: tuple[int, int] = (4000, 300),
-    overwrite: bool = False,
     log: Log = print,
 ) -> Path:
     """Write scenes of garments in ADE20K and COCO layout into one folder.
 
     Args:
         root: The folder to make.
-        fashion_mnist: Folder with Fashion-MNIST's files, packed or not.
+        fashion_mnist: Folder with Fashion-MNIST's four files, unpacked.
         seed: Seed of all images, at least 0.
         num_scenes: Numbers of (training, validation) scenes for each layout, each at least 1.
-        overwrite: If True, a data set made with other arguments is replaced.
         log: Called with each line of progress.
 
     Returns:
-        The folder, with links resolved.
+        The folder.
 
     Raises:
-        FileNotFoundError: If a file of Fashion-MNIST is missing; says how to get it.
-        ValueError: As :func:`.digit_scenes.make_digit_scenes`, and for a damaged file of Fashion-MNIST.
+        FileNotFoundError: If a file of Fashion-MNIST is missing.
+        ValueError: As :func:`.scenes.make_scenes`.
     """
-    seed, counts = checked_int('seed', seed, 0), checked_pair('num_scenes', num_scenes, 1)
-    source = Source(
-        noun='garment',
-        title="Scenes of Fashion-MNIST's garments",
-        format='vitplug-garment-scenes',
-        classes=CLASSES,
-        load_pools=partial(load_pools, fashion_mnist),
-    )
-    request = Request(seed, dict(ade=counts, coco=counts), dict(seed=seed, num_scenes=list(counts)))
-    return make_scenes(root, source, request, overwrite, log)
+    source = Source('garment', "Scenes of Fashion-MNIST's garments", CLASSES, partial(load_pools, fashion_mnist))
+    return make_scenes(root, source, seed, dict(ade=num_scenes, coco=num_scenes), log)

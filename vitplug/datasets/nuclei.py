@@ -13,7 +13,6 @@ There is no public split, so each image is put into one by its name. The result:
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,19 +20,15 @@ import numpy as np
 
 from vitplug.files.folders import files_in
 
-from .converting import opened, write_new, write_png
+from .converting import check_empty, read_image, write_png
 
 SPLITS = ('train', 'val')
 ONE_IN = 5
 """One image of so many is in ``val``."""
-CATEGORIES = [{'id': 1, 'name': 'nucleus'}]
 
 
-def convert(source: str | os.PathLike, out: str | os.PathLike, log: Callable[[str], object] = print) -> Path:
-    """Writes the images and annotations of both splits.
-
-    All images and masks are checked before the first file is written. Images that are complete already are left alone,
-    so a stopped call goes on.
+def convert(source: Path, out: Path, log: Callable[[str], object] = print) -> Path:
+    """Writes the images and annotations of both splits; all masks are checked before the first file is written.
 
     Args:
         source: Folder with one folder for each image.
@@ -45,35 +40,23 @@ def convert(source: str | os.PathLike, out: str | os.PathLike, log: Callable[[st
 
     Raises:
         FileNotFoundError: If no folder of an image is there, or one lacks its image or its masks.
-        ValueError: If a file is no image, a mask has another size than its image, or is empty, or a split would be.
-        FileExistsError: If a file of the result exists with another content.
+        ValueError: If a mask has another size than its image, or is empty, or a split would be.
+        FileExistsError: If the result has files.
     """
-    out, folders = Path(out), find_images(Path(source))
-    parts = {split: [folder for folder in folders if split_of(folder.name) == split] for split in SPLITS}
-    empty = [split for split, part in parts.items() if not part]
-    if empty:
-        raise ValueError(f'{source}: none of its {len(folders)} images is in {empty[0]}: name the whole data set')
-    tables = {split: coco_of(part) for split, part in parts.items()}
-    for split, part in parts.items():
-        for folder in part:
-            write_png(out / split / f'{folder.name}.png', np.array(opened(image_of(folder)).convert('RGB')))
-    for split, table in tables.items():
-        write_new(out / f'{split}.json', json.dumps(table).encode() + b'\n')
-        counts = f'{len(table["images"])} images, {len(table["annotations"])} nuclei'
-        log(f'{split}: {counts} in {out / split}')
-    return out
-
-
-def find_images(source: Path) -> list[Path]:
-    """The folders of the images, by name.
-
-    Raises:
-        FileNotFoundError: If there is none.
-    """
-    folders = sorted(path.parent for path in source.glob('*/images') if path.is_dir())
+    check_empty(out)
+    folders = sorted(path.parent for path in source.glob('*/images'))
     if not folders:
         raise FileNotFoundError(f'{source}: expected folders IMAGE/images and IMAGE/masks, as stage1_train has them')
-    return folders
+    parts = {split: [folder for folder in folders if split_of(folder.name) == split] for split in SPLITS}
+    if not all(parts.values()):
+        raise ValueError(f'{source}: all of its {len(folders)} images are in one split: name the whole data set')
+    tables = {split: coco_of(part) for split, part in parts.items()}
+    for split, table in tables.items():
+        for folder in parts[split]:
+            write_png(out / split / f'{folder.name}.png', read_image(image_of(folder), 'RGB'))
+        (out / f'{split}.json').write_text(json.dumps(table) + '\n')
+        log(f'{split}: {len(table["images"])} images, {len(table["annotations"])} nuclei in {out / split}')
+    return out
 
 
 def split_of(name: str) -> str:
@@ -94,18 +77,15 @@ def image_of(folder: Path) -> Path:
 
 
 def coco_of(folders: list[Path]) -> dict:
-    """Images and annotations in COCO's format.
-
-    Raises:
-        FileNotFoundError, ValueError: As :func:`convert`.
-    """
-    images, annotations = [], []
+    """Images and annotations in COCO's format."""
+    images: list[dict] = []
+    annotations: list[dict] = []
     for number, folder in enumerate(folders, 1):
-        width, height = opened(image_of(folder)).size
+        height, width = read_image(image_of(folder)).shape[:2]
         images.append(dict(id=number, file_name=f'{folder.name}.png', width=width, height=height))
         for mask in masks_of(folder, (height, width)):
             annotations.append(dict(id=len(annotations) + 1, image_id=number, **annotation_of(mask)))
-    return dict(images=images, annotations=annotations, categories=CATEGORIES)
+    return dict(images=images, annotations=annotations, categories=[{'id': 1, 'name': 'nucleus'}])
 
 
 def masks_of(folder: Path, shape: tuple[int, int]) -> Iterator[np.ndarray]:
@@ -114,7 +94,7 @@ def masks_of(folder: Path, shape: tuple[int, int]) -> Iterator[np.ndarray]:
     if not paths:
         raise FileNotFoundError(f'{folder / "masks"} has no PNG files: expected a mask for each nucleus')
     for path in paths:
-        mask = np.array(opened(path).convert('L')) > 0
+        mask = read_image(path, 'L') > 0
         if mask.shape != shape:
             raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {shape[1]} x {shape[0]}')
         if not mask.any():

@@ -8,28 +8,25 @@ A :class:`Source` gives the pictures: handwritten digits (:mod:`.digit_scenes`) 
     root/ade/annotations/{training,validation}/<name>.png    class of every pixel: 0 background, 1..10 the classes
     root/coco/{train,val}/<name>.png                         scenes of several objects
     root/coco/annotations/instances_{train,val}.json         COCO instances, category 1..10
-    root/manifest.json                                       arguments, and size, SHA-256 and scans of every file
+    root/manifest.json                                       the arguments
 
 A picture is called a scan here. Scans for training and for validation differ; all layouts use the same split.
 """
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 
 import cv2
 import numpy as np
 
 SPLITS = ('train', 'val')
-FORMAT_VERSION = 1
 MANIFEST = 'manifest.json'
 MAX_BOX_OVERLAP = 0.15
 MIN_VISIBLE_SHARE = 0.75
@@ -73,14 +70,12 @@ class Source:
     Attributes:
         noun: What one object is called.
         title: Description of the data set in COCO's annotations.
-        format: Name of the format in the manifest.
         classes: Names of the classes; class ``i`` has the index ``i`` in ImageNet's layout and ``i + 1`` in the others.
         load_pools: Gives the pool of ``'train'`` and of ``'val'`` for a seed.
     """
 
     noun: str
     title: str
-    format: str
     classes: tuple[str, ...]
     load_pools: Callable[[int], dict[str, Pool]]
 
@@ -300,7 +295,7 @@ def draw_scene(pools: dict[str, Pool], seed: int, layout: str, split: str, index
     return compose_scene(pools[split], SPECS[layout], rng, label)
 
 
-# --- encoding ---
+# --- files ---
 
 
 def segmentation_map(scene: Scene) -> np.ndarray:
@@ -336,226 +331,93 @@ def coco_annotations(scene: Scene, image_id: int, first_id: int) -> list[dict]:
     return annotations
 
 
-def _encode_png(image: np.ndarray) -> bytes:
-    """PNG of an RGB image (H, W, 3) or a single channel (H, W), both uint8."""
-    ok, data = cv2.imencode('.png', image[..., ::-1] if image.ndim == 3 else image)
-    if not ok:
-        raise OSError(f'OpenCV could not encode an image of shape {image.shape} as PNG')
-    return data.tobytes()
-
-
-def _encode_json(value: object) -> bytes:
-    return (json.dumps(value, separators=(',', ':')) + '\n').encode()
-
-
-# --- writing ---
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
+def _write_png(path: Path, image: np.ndarray) -> None:
+    """Writes an RGB image (H, W, 3) or a single channel (H, W), both uint8."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    if not cv2.imwrite(str(path), image[..., ::-1] if image.ndim == 3 else image):
+        raise OSError(f'{path} cannot be written')
 
 
-class _Writer:
-    """Writes files into a folder and records the manifest's entry for each."""
-
-    def __init__(self, folder: Path, source: Source):
-        self.folder, self.source = folder, source
-        self.files: dict[str, dict] = {}
-
-    def write(self, name: str, data: bytes, scene: Scene | None = None) -> None:
-        _write_bytes(self.folder / name, data)
-        entry = {'size': len(data), 'sha256': hashlib.sha256(data).hexdigest()}
-        if scene is not None:
-            entry['scan_ids'] = scene.scan_ids.tolist()
-        self.files[name] = entry
+def _write_json(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, separators=(',', ':')) + '\n')
 
 
-def _write_imagenet(writer: _Writer, split: str, scenes: Iterator[Scene]) -> None:
+def _write_imagenet(folder: Path, split: str, source: Source, scenes: Iterator[Scene]) -> None:
     for index, scene in enumerate(scenes):
-        name = f'imagenet/{split}/{writer.source.classes[scene.labels[0]]}/{split}_{index:06d}.png'
-        writer.write(name, _encode_png(scene.image), scene)
+        name = f'{split}/{source.classes[scene.labels[0]]}/{split}_{index:06d}.png'
+        _write_png(folder / 'imagenet' / name, scene.image)
 
 
-def _write_ade(writer: _Writer, split: str, scenes: Iterator[Scene]) -> None:
+def _write_ade(folder: Path, split: str, source: Source, scenes: Iterator[Scene]) -> None:
     for index, scene in enumerate(scenes):
         name = f'{ADE_SPLITS[split]}/{split}_{index:06d}.png'
-        writer.write(f'ade/images/{name}', _encode_png(scene.image), scene)
-        writer.write(f'ade/annotations/{name}', _encode_png(segmentation_map(scene)), scene)
+        _write_png(folder / 'ade/images' / name, scene.image)
+        _write_png(folder / 'ade/annotations' / name, segmentation_map(scene))
 
 
-def _write_coco(writer: _Writer, split: str, scenes: Iterator[Scene]) -> None:
+def _write_coco(folder: Path, split: str, source: Source, scenes: Iterator[Scene]) -> None:
     images: list[dict] = []
     annotations: list[dict] = []
     for index, scene in enumerate(scenes):
         name = f'{split}_{index:06d}.png'
         height, width = scene.image.shape[:2]
-        writer.write(f'coco/{split}/{name}', _encode_png(scene.image), scene)
+        _write_png(folder / 'coco' / split / name, scene.image)
         images.append({'id': index + 1, 'file_name': name, 'height': height, 'width': width})
         annotations += coco_annotations(scene, image_id=index + 1, first_id=len(annotations) + 1)
-    source = writer.source
+    categories = enumerate(source.classes, 1)
     content = {
-        'info': {'description': source.title, 'version': str(FORMAT_VERSION)},
+        'info': {'description': source.title, 'version': '1'},
         'licenses': [],
         'images': images,
         'annotations': annotations,
-        'categories': [
-            {'id': i + 1, 'name': name, 'supercategory': source.noun} for i, name in enumerate(source.classes)
-        ],
+        'categories': [{'id': i, 'name': name, 'supercategory': source.noun} for i, name in categories],
     }
-    writer.write(f'coco/annotations/instances_{split}.json', _encode_json(content))
+    _write_json(folder / f'coco/annotations/instances_{split}.json', content)
 
 
 _WRITERS = {'imagenet': _write_imagenet, 'ade': _write_ade, 'coco': _write_coco}
 
 
-# --- arguments ---
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be written.
-
-    Attributes:
-        seed: Seed of all images.
-        counts: Numbers of (training, validation) images of each layout; others are left out.
-        arguments: The arguments in the manifest, which tell data sets apart.
-    """
-
-    seed: int
-    counts: Mapping[str, tuple[int, int]]
-    arguments: Mapping[str, object]
-
-    def count(self, layout: str, split: str) -> int:
-        return self.counts[layout][SPLITS.index(split)]
-
-
-def checked_int(name: str, value: object, least: int) -> int:
-    """An integer.
-
-    Raises:
-        ValueError: If the value is no integer of at least ``least``; names the argument.
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f'{name} = {value!r}: must be an integer >= {least}')
-    return int(value)
-
-
-def checked_pair(name: str, value: object, least: int) -> tuple[int, int]:
-    """Two integers, for training and validation.
-
-    Raises:
-        ValueError: If the value is no pair of integers of at least ``least``; names the argument.
-    """
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ValueError(f'{name} = {value!r}: must be a pair of integers >= {least}, (train, val)')
-    train, val = (checked_int(f'{name} ({which})', v, least) for which, v in zip(SPLITS, value, strict=True))
-    return train, val
-
-
-# --- the folder ---
-
-
-def _read_manifest(root: Path, source: Source) -> dict | None:
-    """The manifest of a folder; None if it is missing, damaged or of another source."""
-    try:
-        manifest = json.loads((root / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return None
-    ours = isinstance(manifest, dict) and manifest.get('format') == source.format
-    return manifest if ours and isinstance(manifest.get('files'), dict) else None
-
-
-def _made_by(manifest: dict, request: Request) -> bool:
-    return manifest.get('version') == FORMAT_VERSION and manifest.get('arguments') == request.arguments
-
-
-def has_scenes(root: Path, source: Source, request: Request) -> bool:
-    """True if a folder has all files of a request, each of its size; contents are not read."""
-    manifest = _read_manifest(root, source)
-    if manifest is None or not _made_by(manifest, request):
-        return False
-    sizes = {root / name: entry['size'] for name, entry in manifest['files'].items()}
-    return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
-
-
-def _check_replaceable(root: Path, source: Source, request: Request, overwrite: bool) -> None:
-    """Refuses a folder that has anything else than a data set that may be replaced.
-
-    Raises:
-        ValueError: If it has other files, or a data set of other arguments and ``overwrite`` is False.
-    """
-    if not root.exists():
-        return
-    if not root.is_dir():
-        raise ValueError(f"root = '{root}': must be a folder, but a file is there; choose another folder")
-    manifest = _read_manifest(root, source)
-    ours = {MANIFEST, *manifest['files']} if manifest else set()
-    others = (path.relative_to(root).as_posix() for path in root.rglob('*') if path.is_symlink() or not path.is_dir())
-    if foreign := next((name for name in others if name not in ours), None):
-        raise ValueError(
-            f"root = '{root}': must be new, empty or the folder of an earlier data set, but it holds {foreign}, "
-            'which this converter did not write; choose another folder or move that file away'
-        )
-    if manifest and not _made_by(manifest, request) and not overwrite:
-        raise ValueError(
-            f"root = '{root}': holds a data set made with other arguments ({manifest.get('arguments')}, format version "
-            f'{manifest.get("version")}); requested are {dict(request.arguments)}, format version {FORMAT_VERSION}; '
-            'choose another folder, or replace it with --overwrite (overwrite=True)'
-        )
-
-
-def _write_data_set(folder: Path, source: Source, request: Request, log: Log) -> None:
-    pools = source.load_pools(request.seed)
-    writer = _Writer(folder, source)
-    for layout, split in ((layout, split) for layout in request.counts for split in SPLITS):
-        start, count = time.perf_counter(), request.count(layout, split)
-        scenes = (draw_scene(pools, request.seed, layout, split, index) for index in range(count))
-        _WRITERS[layout](writer, split, scenes)
-        log(f'{layout}/{split}: {count} images in {time.perf_counter() - start:.1f} s')
-    manifest = {
-        'format': source.format,
-        'version': FORMAT_VERSION,
-        'arguments': request.arguments,
-        'files': writer.files,
-    }
-    _write_bytes(folder / MANIFEST, _encode_json(manifest))
-
-
 def make_scenes(
-    root: str | os.PathLike, source: Source, request: Request, overwrite: bool = False, log: Log = print
+    root: str | os.PathLike, source: Source, seed: int, counts: Mapping[str, tuple[int, int]], log: Log = print
 ) -> Path:
-    """Write scenes into a folder.
+    """Write scenes into a folder; the same arguments give the same bytes.
 
-    The same request gives the same bytes. The folder is written under a temporary name and renamed at the end. A
-    complete folder is kept, a damaged one is made again.
+    The folder is written under a temporary name and renamed at the end. One with these arguments is kept.
 
     Args:
         root: The folder to make.
         source: What the scenes show.
-        request: How many images of which layouts.
-        overwrite: If True, a data set made with other arguments is replaced.
+        seed: Seed of all images, at least 0.
+        counts: Numbers of (training, validation) images of each layout; others are left out.
         log: Called with each line of progress.
 
     Returns:
-        The folder, with links resolved.
+        The folder.
 
     Raises:
-        ValueError: If the folder has files that this function does not write, or if it has a data set made with other
-            arguments and ``overwrite`` is False.
+        ValueError: If the seed is negative, a split would be empty, or the folder has anything else in it.
     """
-    # A link to a folder stays a link: its target is replaced.
     root = Path(root).resolve()
-    if has_scenes(root, source, request):
-        log(f'{root} is complete already')
-        return root
-    _check_replaceable(root, source, request, overwrite)
+    if seed < 0 or min(number for pair in counts.values() for number in pair) < 1:
+        raise ValueError(f'seed {seed}, images (train, val) {dict(counts)}: expected a seed of 0 or more, and images')
+    manifest = dict(title=source.title, seed=seed, counts={layout: list(pair) for layout, pair in counts.items()})
+    if root.exists() and any(root.iterdir()):
+        made = root / MANIFEST
+        if made.is_file() and json.loads(made.read_text()) == manifest:
+            log(f'{root} is complete already')
+            return root
+        raise ValueError(f'{root} has other files than those of {manifest}: choose another folder, or remove it')
     partial = root.with_name(f'.{root.name}.{os.getpid()}.partial')
+    pools = source.load_pools(seed)
     try:
-        _write_data_set(partial, source, request, log)
-        if root.exists():
-            log(f'replacing {root}')
-            shutil.rmtree(root)
+        for layout, split in itertools.product(counts, SPLITS):
+            count = counts[layout][SPLITS.index(split)]
+            scenes = (draw_scene(pools, seed, layout, split, index) for index in range(count))
+            _WRITERS[layout](partial, split, source, scenes)
+            log(f'{layout}/{split}: {count} images')
+        _write_json(partial / MANIFEST, manifest)
         partial.rename(root)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

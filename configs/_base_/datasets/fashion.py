@@ -1,6 +1,6 @@
-# Fashion-MNIST: one garment per image, 28 x 28 grey pixels, 60,000 for training and 10,000 for validation.
+# Fashion-MNIST: one garment per image, 28 x 28 grey pixels, 60,000 for training and 10,000 for validation. mmpretrain
+# downloads it where it is missing.
 data_root = '{{$VITPLUG_FASHION:data/fashion_mnist}}'
-data_help = dict(root=data_root, command='python tools/dataset_converters/fashion_mnist.py')
 
 train_pipeline = [dict(type='RandomFlip', prob=0.5, direction='horizontal'), dict(type='PackInputs')]
 test_pipeline = [dict(type='PackInputs')]
@@ -10,7 +10,7 @@ train_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type='InfiniteSampler', shuffle=True),
     collate_fn=dict(type='default_collate'),
-    dataset=dict(type='FashionMNIST', data_root=data_root, split='train', download=False, pipeline=train_pipeline),
+    dataset=dict(type='FashionMNIST', data_root=data_root, split='train', pipeline=train_pipeline),
 )
 val_dataloader = dict(
     batch_size=250,

@@ -1,0 +1,149 @@
+"""The converters of CamVid and nuclei: what their configs read, and wrong folders that are refused."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image
+
+from vitplug.config.reading import read_config
+from vitplug.datasets import camvid, nuclei
+
+CAMVID = 'configs/camvid/vit-mini-p8_upernet_1xb8-1200i_camvid-192x192.py'
+NUCLEI = 'configs/nuclei/swin-mini-p4-w4_mask-rcnn_1xb8-400i_nuclei-128x128.py'
+# By the SHA-256 of their names, b is in val and the others are not.
+NAMES, SHAPE = 'abcfg', (20, 30)
+
+
+def put(path, pixels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    path.with_name(f'._{path.name}').write_bytes(b'of a file manager')
+
+
+def roads(root, images, maps, void):
+    rng = np.random.default_rng(0)
+    for split in camvid.SPLITS:
+        for name in ('a', 'b'):
+            put(root / images.format(split) / f'{name}.png', rng.integers(0, 256, (6, 8, 3), np.uint8))
+            labels = rng.integers(0, 12, (6, 8)).astype(np.uint8)
+            put(root / maps.format(split) / f'{name}.png', np.where(labels == 11, void, labels).astype(np.uint8))
+    return root
+
+
+def nucleus(top, left, height, width):
+    mask = np.zeros(SHAPE, np.uint8)
+    mask[top : top + height, left : left + width] = 255
+    mask[top, left] = 0  # not a rectangle
+    return mask
+
+
+@pytest.fixture
+def segnet(tmp_path):
+    return roads(tmp_path / 'segnet', '{}', '{}annot', 11)
+
+
+@pytest.fixture
+def stage1(tmp_path):
+    """Five images with an alpha channel, as published, and two nuclei each."""
+    root, rng = tmp_path / 'stage1_train', np.random.default_rng(0)
+    for name in NAMES:
+        put(root / name / f'images/{name}.png', rng.integers(0, 256, (*SHAPE, 4), np.uint8))
+        put(root / name / 'masks/first.png', nucleus(2, 3, 5, 7))
+        put(root / name / 'masks/second.png', nucleus(10, 20, 10, 10))
+    return root
+
+
+def converted(module, source):
+    return module.convert(source, source.with_name(f'{source.name}.out'), log=lambda line: None)
+
+
+def test_both_forms_of_camvid_give_the_same(segnet, tmp_path):
+    other = roads(tmp_path / 'other', 'images/{}', 'annotations/{}', 255)
+    outs = [converted(camvid, source) for source in (segnet, other)]
+    files = [
+        {str(path.relative_to(out)): np.array(Image.open(path)).tolist() for path in out.rglob('*.png')} for out in outs
+    ]
+    assert files[0] == files[1] and len(files[0]) == 12
+    with pytest.raises(FileExistsError, match='has files'):
+        converted(camvid, segnet)
+
+
+def test_config_reads_camvid(segnet, monkeypatch):
+    monkeypatch.setenv('VITPLUG_CAMVID', str(converted(camvid, segnet)))
+    cfg = read_config(CAMVID)
+    init_default_scope('mmseg')
+    for split in camvid.SPLITS:
+        dataset = DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+        assert len(dataset) == 2
+    item = dataset[0]
+    assert item['inputs'].shape == (3, 240, 320)
+    expected = np.array(Image.open(segnet / 'testannot/a.png'))
+    assert np.array_equal(item['data_samples'].gt_sem_seg.data[0] == 255, expected == 11)
+
+
+def test_every_nucleus_is_in_one_split(stage1):
+    out = converted(nuclei, stage1)
+    tables = {split: json.loads((out / f'{split}.json').read_text()) for split in ('train', 'val')}
+    files = {split: {image['file_name'] for image in table['images']} for split, table in tables.items()}
+    assert files == {split: {path.name for path in (out / split).iterdir()} for split in files}
+    assert sorted(files['train'] | files['val']) == [f'{name}.png' for name in NAMES]
+    assert files['val'] and not files['train'] & files['val']
+    for table in tables.values():
+        numbers = Counter(annotation['image_id'] for annotation in table['annotations'])
+        assert numbers == {image['id']: 2 for image in table['images']}
+        first, second = table['annotations'][:2]
+        assert (first['bbox'], first['area']) == ([3, 2, 7, 5], 34)
+        assert (second['bbox'], second['area']) == ([20, 10, 10, 10], 99)
+    original = np.array(Image.open(stage1 / 'a/images/a.png'))
+    assert np.array_equal(np.array(Image.open(out / 'train/a.png')), original[..., :3])
+
+
+def test_config_reads_nuclei(stage1, monkeypatch):
+    monkeypatch.setenv('VITPLUG_NUCLEI', str(converted(nuclei, stage1)))
+    init_default_scope('mmdet')
+    item = DATASETS.build(read_config(NUCLEI).test_dataloader.dataset)[0]['data_samples']
+    assert item.ori_shape == SHAPE and item.gt_instances.labels.tolist() == [0, 0]
+    assert [mask.sum() for mask in item.gt_instances.masks.masks] == [34, 99]
+
+
+def label(value):
+    return lambda root: put(root / 'testannot/a.png', np.full((6, 8), value, np.uint8))
+
+
+BAD_ROADS = [
+    (lambda root: (root / 'valannot').rename(root / 'other'), r'expected the folders .*valannot'),
+    (lambda root: (root / 'val/a.png').unlink(), r'val has 1 images and .*without a partner: a'),
+    (label(12), r'testannot/a.png: label 12 is none of 0 to 10, nor 11 for void'),
+    (
+        lambda root: put(root / 'testannot/a.png', np.zeros((6, 4), np.uint8)),
+        r'a.png has 4 x 6 pixels, its image 8 x 6',
+    ),
+    (lambda root: put(root / 'testannot/a.png', np.zeros((6, 8, 3), np.uint8)), r'one channel of 8 bit'),
+    (lambda root: (root / 'test/a.png').write_bytes(b'no image'), r'a.png is no image that can be read'),
+]
+BAD_NUCLEI = [
+    (lambda root: root.rename(root.with_name('moved')), r'expected folders IMAGE/images and IMAGE/masks'),
+    (lambda root: (root / 'a/images/a.png').unlink(), r'a/images has 0 PNG files'),
+    (lambda root: (root / 'f/masks').rename(root / 'f/mask'), r'a mask for each nucleus'),
+    (lambda root: (root / 'b').rename(root.parent / 'elsewhere'), r'all of its 4 images are in one split'),
+    (
+        lambda root: put(root / 'b/masks/first.png', np.ones((20, 31), np.uint8)),
+        r'first\.png has 31 x 20 pixels, its image 30 x 20',
+    ),
+    (lambda root: put(root / 'c/masks/first.png', np.zeros(SHAPE, np.uint8)), r'first\.png is empty: remove it'),
+]
+
+
+@pytest.mark.parametrize(
+    ('module', 'change', 'message'),
+    [*((camvid, *row) for row in BAD_ROADS), *((nuclei, *row) for row in BAD_NUCLEI)],
+)
+def test_wrong_folders_are_refused_before_anything_is_written(module, change, message, request):
+    source = request.getfixturevalue('segnet' if module is camvid else 'stage1')
+    change(source)
+    with pytest.raises((ValueError, OSError), match=message):
+        converted(module, source)
+    assert not source.with_name(f'{source.name}.out').exists()
