@@ -29,8 +29,7 @@ from vitplug.backbones import LVT
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.datasets.pooled_splits import POOLS
 from vitplug.models import TokenLabelClassifier
-from vitplug.runs.checks.classes import class_complaints
-from vitplug.tasks.classes import named_classes
+from vitplug.runs.checks.classes import class_complaints, named_classes
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs'
@@ -534,7 +533,7 @@ def test_settings_count_the_classes_of_the_data():
                 assert kind, settings.type
                 classes = named_classes(settings, kind, place)
                 found |= {place: classes} if classes else {}
-        wrong |= {path.stem: complaints} if (complaints := [*map(str, class_complaints(cfg, found))]) else {}
+        wrong |= {path.stem: complaints} if (complaints := [*class_complaints(cfg, found)]) else {}
     assert wrong == {}
 
 

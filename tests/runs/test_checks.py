@@ -240,7 +240,7 @@ def test_launcher_must_have_started_the_process(monkeypatch):
 
 
 def check_files(dataset, scope):
-    return data.DataFiles(dataset, scope, 'dataset').check()
+    return data.check_files(dataset, scope, 'dataset')
 
 
 def loader(root, kind='CustomDataset', **settings):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -15,8 +16,7 @@ from PIL import Image
 
 from vitplug.files.orientation import turned_formats
 from vitplug.runs.checks.accounts import loaded_size
-from vitplug.runs.dataset_check import ERROR, NOTE, inspect_image, inspect_map, main
-from vitplug.runs.dataset_table import Seen, labels_of
+from vitplug.runs.dataset_check import Seen, inspect_image, inspect_labels, labels_of, main
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'digits'
 
@@ -30,43 +30,22 @@ def picture(path, mode='RGB', size=(12, 8), **options):
     return str(path)
 
 
-def kinds(findings, severity=ERROR):
-    return [finding.kind for finding in findings if finding.severity == severity]
+def kinds(findings):
+    return [finding.kind for finding in findings]
 
 
 # --- images ---
 
 
-def test_good_image(tmp_path):
-    assert list(inspect_image(picture(tmp_path / 'a.png'), (12, 8))) == []
-
-
-@pytest.mark.parametrize(
-    ('content', 'kind'), [(b'', 'image is empty'), (b'not an image at all', 'image is of no known format')]
-)
-def test_unreadable_image(tmp_path, content, kind):
-    (tmp_path / 'a.png').write_bytes(content)
-    [finding] = inspect_image(str(tmp_path / 'a.png'))
-    assert (finding.severity, finding.kind, finding.where) == (ERROR, kind, str(tmp_path / 'a.png'))
-
-
 @pytest.mark.parametrize('suffix', ['png', 'jpg'])
-def test_truncated_image(tmp_path, suffix):
+def test_unreadable_image(tmp_path, suffix):
     path = Path(picture(tmp_path / f'a.{suffix}', size=(64, 64)))
+    assert list(inspect_image(str(path), (64, 64))) == []
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert kinds(inspect_image(str(path))) == ['image is damaged']
-
-
-def test_missing_image(tmp_path):
-    assert kinds(inspect_image(str(tmp_path / 'a.png'))) == ['image is missing']
-
-
-@pytest.mark.parametrize(
-    ('mode', 'word'), [('L', 'grey'), ('RGBA', 'transparency'), ('I;16', '16 bit'), ('P', 'palette'), ('1', 'black')]
-)
-def test_other_channels_are_noted(tmp_path, mode, word):
-    findings = list(inspect_image(picture(tmp_path / 'a.png', mode)))
-    assert kinds(findings) == [] and word in kinds(findings, NOTE)[0]
+    assert kinds(inspect_image(str(path))) == ['image cannot be read']
+    path.unlink()
+    [finding] = inspect_image(str(path))
+    assert finding.where == str(path) and 'FileNotFoundError' in finding.detail
 
 
 def turned(path, orientation, size=(12, 8)):
@@ -76,26 +55,20 @@ def turned(path, orientation, size=(12, 8)):
 
 
 @pytest.mark.parametrize(
-    ('orientation', 'size', 'annotated', 'turned_ones', 'found'),
+    ('orientation', 'size', 'annotated', 'turns', 'found'),
     [
-        (6, (12, 8), (8, 12), ('JPEG',), None),
-        (6, (12, 8), (12, 8), ('JPEG',), (ERROR, "color_type='color_ignore_orientation'")),
-        (6, (12, 8), (12, 8), (), None),
-        (6, (12, 8), (8, 12), (), (ERROR, "color_type='color'")),
-        (6, (12, 8), (9, 9), ('JPEG',), (ERROR, 'another size')),
-        (6, (8, 8), (8, 8), ('JPEG',), (NOTE, 'color_ignore_orientation')),
-        (3, (12, 8), (12, 8), ('JPEG',), (NOTE, 'color_ignore_orientation')),
-        (3, (12, 8), (12, 8), (), None),
+        (6, (12, 8), (8, 12), True, ''),
+        (6, (12, 8), (12, 8), True, "color_type='color_ignore_orientation'"),
+        (6, (12, 8), (12, 8), False, ''),
+        (6, (12, 8), (8, 12), False, "color_type='color'"),
+        (6, (12, 8), (9, 9), True, 'another size'),
+        (3, (12, 8), (12, 8), True, ''),
     ],
 )
-def test_sizes_tell_whether_annotations_lie_on_the_turned_image(
-    tmp_path, orientation, size, annotated, turned_ones, found
-):
-    load = LoadImageFromFile(color_type='color' if turned_ones else 'color_ignore_orientation')
+def test_sizes_tell_whether_annotations_lie_on_the_turned_image(tmp_path, orientation, size, annotated, turns, found):
+    load = LoadImageFromFile(color_type='color' if turns else 'color_ignore_orientation')
     findings = list(inspect_image(turned(tmp_path / 'a.jpg', orientation, size), annotated, load))
-    assert len(findings) == bool(found)
-    for finding in findings:
-        assert finding.severity == found[0] and found[1] in finding.kind
+    assert len(findings) == bool(found) and all(found in finding.kind for finding in findings)
 
 
 @pytest.mark.parametrize('suffix', ['jpg', 'png', 'webp', 'tiff'])
@@ -118,14 +91,11 @@ def test_colours_of_16_bits(tmp_path, largest, found):
 
 
 def test_the_loader_of_the_config_judges_formats(tmp_path):
-    """Before: a TIFF of five bands was called unknown although it trains."""
+    """Before: a TIFF of five bands was called unknown although it trains. The pipeline runs behind this check."""
     path = str(tmp_path / 'a.tif')
     tifffile.imwrite(path, np.zeros((8, 12, 5), np.uint8), photometric='minisblack', planarconfig='contig')
     load = LoadImageFromFile(color_type='unchanged', imdecode_backend='tifffile')
     assert list(inspect_image(path, (12, 8), load)) == []
-    assert kinds(inspect_image(path, (12, 8), LoadImageFromFile(imdecode_backend='pillow'))) == [
-        'image is of no known format'
-    ]
 
 
 # --- label maps ---
@@ -151,25 +121,17 @@ def seg_map(path, values, size=(12, 8)):
     ],
 )
 def test_labels_of_maps(tmp_path, values, info, wrong):
-    found = list(inspect_map(seg_map(tmp_path / 'm.png', values), picture(tmp_path / 'a.png'), 2, info))
-    assert [finding.detail for finding in found] == ([wrong] if wrong else [])
-
-
-def test_map_of_another_size(tmp_path):
-    path = seg_map(tmp_path / 'm.png', [0], size=(8, 12))
-    assert kinds(inspect_map(path, picture(tmp_path / 'a.png'), 2, {})) == ['label map of another size than its image']
+    findings, labels = inspect_labels(seg_map(tmp_path / 'm.png', values), 2, info)
+    assert [finding.detail for finding in findings] == ([wrong] if wrong else []) and labels <= {0, 1}
 
 
 def test_map_of_colours(tmp_path):
-    [finding] = inspect_map(picture(tmp_path / 'm.png'), picture(tmp_path / 'a.png'), 2, {})
+    [finding], _ = inspect_labels(picture(tmp_path / 'm.png'), 2, {})
     assert finding.kind.startswith('label map of several channels: expected one channel of class indices')
     assert finding.detail == '3 channels'
-    # Palettes are indices.
-    assert list(inspect_map(picture(tmp_path / 'p.png', 'P'), picture(tmp_path / 'a.png'), 256, {})) == []
-
-
-def test_any_label_will_do_where_no_count_is_known(tmp_path):
-    assert list(inspect_map(seg_map(tmp_path / 'm.png', [7]), picture(tmp_path / 'a.png'), None, {})) == []
+    # Palettes are indices, and any label will do where no count is known.
+    for path, count in ((picture(tmp_path / 'p.png', 'P'), 256), (seg_map(tmp_path / 'm.png', [7]), None)):
+        assert inspect_labels(path, count, {})[0] == []
 
 
 # --- the command ---
@@ -213,7 +175,7 @@ def test_what_was_seen_is_said(data, capsys):
         sizes = [image[side] for image in content['images']]
         assert shown == f'{min(sizes)}, {int(np.median(sizes))}, {max(sizes)}'
     missing = [category['name'] for category in content['categories'] if category['id'] not in classes]
-    assert missing and f'nothing in val of the classes {", ".join(missing)}\n' in out
+    assert missing and f'nothing in val of the classes {", ".join(map(repr, missing))}\n' in out
 
     assert main([CLASSIFICATION]) == 0
     assert rows_of(capsys.readouterr().out)['val'][:3] == ['10', '-', '10 of 10']
@@ -228,14 +190,16 @@ def test_what_was_seen_is_said(data, capsys):
 
 
 def test_ignored_objects_and_images_in_memory():
-    seen = Seen('train', classes=['a', 'b', 'c'])
-    for ignored in (0, 1):
-        seen.add((4, 3), *labels_of(dict(instances=[dict(bbox_label=ignored, ignore_flag=ignored)])))
-    assert seen.row() == ('train', '2', '1', '1 of 3', '4', '3') and seen.without_sample == 'b, c'
-    several = Seen('val')
-    assert labels_of(dict(gt_label=10**20)) == ([10**20], False)
-    several.add(None, *labels_of(dict(gt_label=[0, 2])))
-    assert several.row() == ('val', '1', '-', '2', '-', '-') and several.without_sample == ''
+    labels = [
+        label
+        for ignored in (0, 1)
+        for label in labels_of(dict(instances=[dict(bbox_label=ignored, ignore_flag=ignored)]))
+    ]
+    seen = Seen('train', ['a', 'b', 'c'], 2, Counter(labels), True, [(4, 3)] * 2)
+    assert seen.row() == ('train', '2', '1', '1 of 3', '4', '3') and seen.missing() == ['b', 'c']
+    several = Seen('val', images=1, labels=Counter(labels_of(dict(gt_label=[0, 2]))))
+    assert several.row() == ('val', '1', '-', '2', '-', '-') and several.missing() == []
+    assert labels_of(dict(gt_label=10**20)) == [10**20] and labels_of({}) == []
 
 
 @pytest.mark.integration
@@ -246,20 +210,17 @@ def test_everything_wrong_at_once(data, tmp_path, capsys):
     maps = sorted((data / 'ade/annotations/training').iterdir())
     seg_map(maps[2], [0, 99], size=Image.open(maps[2]).size)
     seg_map(maps[3], [0], size=(3, 3))
-    report = tmp_path / 'report.jsonl'
-    assert main([SEGMENTATION, '--report', str(report)]) == 1
-    found = {json.loads(line)['where']: json.loads(line)['kind'] for line in report.read_text().splitlines()}
-    assert found.pop('train_dataloader') == 'missing or unmatched files or classes'  # as a training says it
-    assert found == {
-        str(images[0]): 'image is empty',
-        str(images[1]): 'image is damaged',
-        str(maps[2]): 'label map with labels outside of the 11 classes',
-        str(maps[3]): 'label map of another size than its image',
-    }
+    assert main([SEGMENTATION]) == 1
     out = capsys.readouterr().out
-    assert '5 errors' in out and str(images[0]) in out
-    assert main([SEGMENTATION, '--report', str(report)]) == 2
-    assert 'not overwritten' in capsys.readouterr().err
+    for path, kind in (
+        ('train_dataloader', 'missing or unmatched files or classes'),  # as a training says it
+        (images[0], 'the pipeline fails'),
+        (images[1], 'image cannot be read'),
+        (maps[2], 'label map with labels outside of the 11 classes'),
+        (images[3], 'image of another size than annotated'),
+    ):
+        assert re.search(rf'error  1 x {kind}\n +{path} ', out), (path, kind)
+    assert '5 errors' in out
 
 
 @pytest.mark.integration

@@ -16,16 +16,13 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
-from vitplug import tasks
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.config.reading import read_config
-from vitplug.config.text import Code, comment, literal, text
-from vitplug.plugs import PLUG_TYPES
-from vitplug.plugs.text import SHORT_NAMES
-from vitplug.runs.experiment_schedule import Schedule
-from vitplug.runs.new_experiment import class_counts, main
+from vitplug.config.text import comment, text
+from vitplug.runs.checks.classes import APART
+from vitplug.runs.new_experiment import class_counts, main, schedule
 from vitplug.runs.options import RunConfig
-from vitplug.tasks.experiments.own_data import read_classification, read_detection, read_segmentation
+from vitplug.runs.own_data import read_classification, read_detection, read_segmentation
 
 RNG = np.random.default_rng(0)
 SIZE = (40, 32)
@@ -92,10 +89,6 @@ def roads(root, values=(0, 1, 2, 255)):
         for number in '01':
             image(root / 'images' / split / f'{number}.jpg')
             label_map(root / 'masks' / split / f'{number}_mask.png', values)
-
-
-def write(name, content):
-    return lambda folder: (folder / name).write_text(content)
 
 
 # --- from the data to a test ---
@@ -211,8 +204,7 @@ def test_from_data_to_a_picture(task, tmp_path):
         assert f'{METRICS[task]}: ' in said
     some = next(path for path in sorted((tmp_path / 'data').rglob('*')) if path.suffix in ('.jpg', '.png'))
     passed(f'predict.py my.py {checkpoint} {some.relative_to(tmp_path)} --out seen', tmp_path)
-    [picture] = (tmp_path / 'seen' / 'pictures').rglob('*.*')
-    assert min(Image.open(picture).size) >= 384
+    assert len(list((tmp_path / 'seen' / 'pictures').rglob('*.*'))) == 1
     assert (tmp_path / 'my.py').read_bytes() == config
     # A second one starts where the first has ended, whether its backbone is replaced or was vitplug's before.
     trained = torch.load(checkpoint, weights_only=False)['state_dict']
@@ -286,21 +278,17 @@ def test_small_data_is_trained_in_many_steps(tmp_path):
     assert (cfg.default_hooks.checkpoint.max_keep_ckpts, cfg.default_hooks.checkpoint.save_best) == (2, 'auto')
     for said in ('batches of 7 of 72 images: 11 steps', 'a warm-up of 55', 'rate 8.27e-05', 'keeps the last 2'):
         assert said in made.out
-    made = new_experiment(tmp_path, 'classification', 'base.py', '--batch-size 36 --lr 0.01', out='again.py')
-    cfg = read_config(str(tmp_path / 'again.py'))
-    assert (cfg.train_dataloader.batch_size, cfg.optim_wrapper.optimizer.lr) == (36, 0.01), made.text
-    assert cfg.auto_scale_lr.base_batch_size == 36  # or mmengine would scale the given rate
 
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.integers(1, 300), st.booleans())
 def test_schedules_of_any_data(images, batch, epochs, by_epoch):
-    schedule = Schedule.of(base_of(batch, by_epoch), images, epochs)
-    assert schedule.steps >= 10 or schedule.batch <= 2
-    assert schedule.batch <= min(images, batch)
-    settings = dict(schedule.settings())
+    settings, _ = schedule(base_of(batch, by_epoch), images, epochs)
+    size = settings['batch_size']
+    steps = -(-images // size)
+    assert (steps >= 10 or size <= 2) and size <= min(images, batch)
     *warm_up, _ = settings['param_scheduler']
-    assert all(1 < rising['end'] < schedule.total for rising in warm_up)
-    assert bool(warm_up) == (schedule.total >= 20)
+    assert all(1 < rising['end'] < epochs * steps for rising in warm_up)
+    assert bool(warm_up) == (epochs * steps >= 20)
 
 
 def base_of(batch, by_epoch=True, optimizer='AdamW', of_batch=1024, **rate):
@@ -311,23 +299,17 @@ def base_of(batch, by_epoch=True, optimizer='AdamW', of_batch=1024, **rate):
 
 
 @pytest.mark.parametrize(
-    ('base', 'options', 'lr'),
+    ('base', 'lr'),
     [
-        (dict(optimizer='SGD', of_batch=128), {}, 0.1 / 16),
-        (dict(optimizer='mmpretrain.Lamb', of_batch=32), {}, 0.05),
-        (dict(of_batch=None), {}, 0.1),
-        (dict(of_batch=None), dict(lr=0.3), 0.3),
-        (dict(momentum=0.9), {}, None),
+        (dict(optimizer='SGD', of_batch=128), 0.1 / 16),
+        (dict(optimizer='mmpretrain.Lamb', of_batch=32), 0.05),
+        (dict(of_batch=None), 0.1),
+        (dict(momentum=0.9), None),
     ],
 )
-def test_learning_rates(base, options, lr):
-    settings = dict(Schedule.of(base_of(8, **base), 800, 1, **options).settings())
+def test_learning_rates(base, lr):
+    settings, _ = schedule(base_of(8, **base), 800, 1)
     assert settings.get('optim_wrapper', dict(optimizer=dict(lr=None))) == dict(optimizer=dict(lr=lr))
-
-
-def test_rate_of_an_optimizer_without_one_is_refused():
-    with pytest.raises(ValueError, match=r'--lr 0\.1: the base has no optim_wrapper\.optimizer\.lr'):
-        Schedule.of(base_of(8, momentum=0.9), 80, 1, lr=0.1)
 
 
 def counted(node):
@@ -390,8 +372,9 @@ def test_layouts_of_detection(tmp_path):
     coco_folders(tmp_path / 'a')
     found = read_detection(tmp_path / 'a')
     assert found.classes == ('bolt', 'nut') and found.has_masks and set(found.splits) == {'train', 'val'}
-    settings = found.splits['train'].settings
-    assert settings == dict(ann_file='annotations/instances_train2017.json', data_prefix=dict(img='train2017/'))
+    assert found.splits['train'] == dict(
+        ann_file='annotations/instances_train2017.json', data_prefix=dict(img='train2017/')
+    )
     screws(tmp_path / 'b', masks=False)
     found = read_detection(tmp_path / 'b')
     assert found.classes == ('bolt', 'nut') and not found.has_masks
@@ -403,8 +386,8 @@ def test_layouts_of_detection(tmp_path):
             entry['file_name'] = f'{split}/{entry["file_name"]}'
         (tmp_path / 'c' / f'{split}.json').write_text(json.dumps(content))
     found = read_detection(tmp_path / 'c')
-    assert found.splits['val'].settings == dict(ann_file='val.json', data_prefix=dict(img='images/'))
-    assert found.splits['val'].num_images == 2
+    assert found.splits['val'] == dict(ann_file='val.json', data_prefix=dict(img='images/'))
+    assert found.images == 2
 
 
 def test_category_that_is_used_stays(tmp_path):
@@ -423,7 +406,7 @@ def test_layouts_of_segmentation(tmp_path):
         label_map(tmp_path / split / 'labels' / 'town' / 'x.png', [0, 1], mode='P')
     found = read_segmentation(tmp_path, ['road', 'other', 'sky'])
     assert found.classes == ('road', 'other', 'sky')
-    assert found.splits['val'].settings == dict(
+    assert found.splits['val'] == dict(
         data_prefix=dict(img_path='val/images', seg_map_path='val/labels'), img_suffix='.tif', seg_map_suffix='.png'
     )
 
@@ -467,10 +450,6 @@ def renamed(folder, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
-def recategorized(folder):
-    renamed(folder, '"nut"', '"screw"')
-
-
 def third_object(folder, **changes):
     path = folder / 'train' / '_annotations.coco.json'
     content = json.loads(path.read_text())
@@ -478,23 +457,17 @@ def third_object(folder, **changes):
     path.write_text(json.dumps(content))
 
 
-# Others are cases of tests/bad_inputs.
 REFUSED = {
     'masks of one class': (
         'segmentation',
         lambda folder: roads(folder, values=(0, 255)),
-        r'masks have the labels 0 \(255 is ignored\), e\.g\. .*_mask\.png, so there is one class: .*1 in place of 255',
+        r'masks have the labels 0 \(255 is ignored\), .*1 in place of 255',
     ),
     'no folder': ('detection', lambda folder: None, r'no such data folder: data'),
     'no splits': (
         'classification',
         lambda folder: image(folder / 'rose' / '1.jpg'),
         r'no folder for train and val.*rose',
-    ),
-    'no val': (
-        'classification',
-        both(flowers, lambda folder: shutil.rmtree(folder / 'val')),
-        r'data has no folder for val: .*found train',
     ),
     'two folders for a split': (
         'classification',
@@ -506,55 +479,46 @@ REFUSED = {
         lambda folder: [image(folder / split / '1.jpg') for split in ('train', 'val')],
         r'data/train has 0 class folders',
     ),
-    'image of a kind that mmpretrain overlooks': (
+    'other class folders in val': (
         'classification',
-        both(flowers, lambda folder: image(folder / 'train/rose/2.webp')),
-        r'data/train/rose/2\.webp: mmpretrain reads no \.webp from class folders.*: convert it to .*\.jpg, ',
-    ),
-    'class of images that mmpretrain overlooks': (
-        'classification',
-        both(
-            flowers, lambda folder: [path.rename(path.with_suffix('.TIFF')) for path in (folder / 'val/rose').iterdir()]
-        ),
-        r'data/val/rose/0\.TIFF: mmpretrain reads no \.tiff',
+        both(flowers, lambda folder: (folder / 'val/rose').rename(folder / 'val/pink')),
+        r"val_dataloader\.dataset has other classes: label 0 is 'daisy'|no folder for 'rose'|'pink'",
     ),
     'object without a mask': (
         'detection',
         both(screws, lambda folder: third_object(folder, segmentation=[])),
-        r'data/train/_annotations\.coco\.json, annotation 3 has no segmentation, and 7 of 8 objects have one: give it '
-        'one, or remove all of them',
+        r'annotation 3 has no segmentation, and 7 of 8 objects have one: give it one, or remove all of them',
     ),
-    'category without a name': (
+    'two categories of one name': (
         'detection',
-        both(screws, lambda folder: renamed(folder, '"nut"', 'null')),
-        r'category \d+: name None: expected a text',
+        both(screws, lambda folder: renamed(folder, '"nut"', '"bolt"')),
+        r"valid/_annotations\.coco\.json: several categories are named 'bolt'",
     ),
-    'image outside of the data': (
+    'other categories in val': (
         'detection',
-        both(screws, lambda folder: renamed(folder, '"valid_0.jpg"', '"/etc/valid_0.jpg"')),
-        r"image \d+: file_name '/etc/valid_0\.jpg': expected a path below",
+        both(screws, lambda folder: renamed(folder, '"nut"', '"screw"')),
+        r"'nut' not among the categories of data/valid/",
     ),
-    'annotations of nothing': (
-        'detection',
-        both(screws, write('valid/_annotations.coco.json', '{"images": [{}], "annotations": [], "categories": [{}]}')),
-        r'the annotation file has no annotations: .*valid',
-    ),
-    'other categories in val': ('detection', both(screws, recategorized), r"has the categories .*'screw'.*same order"),
     'missing images': (
         'detection',
         both(screws, lambda folder: [path.unlink() for path in (folder / 'train').glob('*.jpg')]),
         r'its image train_0\.jpg is neither in data/train nor',
     ),
     'labels with gaps': ('segmentation', lambda folder: roads(folder, (0, 7)), r'labels 0, 7 .*without a gap'),
+    'map of colours': (
+        'segmentation',
+        both(roads, lambda folder: image(folder / 'masks/train/1_mask.png')),
+        r'masks/train/1_mask\.png: label map of several channels',
+    ),
     'image without a mask': (
         'segmentation',
         both(roads, lambda folder: (folder / 'masks/train/1_mask.png').unlink()),
-        r'images and annotations do not match: 2 images .*1 annotations',
+        r'1\.jpg and so 1 of 2 images have no label map',
     ),
     'no masks': (
         'segmentation',
         both(roads, lambda folder: shutil.rmtree(folder / 'masks')),
-        r'data has no folder of masks: expected one of masks, labels',
+        r'data has no folder for masks: expected masks or labels',
     ),
     'images of two kinds': (
         'segmentation',
@@ -596,10 +560,6 @@ def test_detector_that_needs_masks_is_refused_without_them(tmp_path):
 # --- parts ---
 
 
-def test_every_plug_has_a_short_name():
-    assert sorted(SHORT_NAMES.values()) == sorted(plug.__name__ for plug in PLUG_TYPES)
-
-
 def test_numbers_of_classes_wherever_they_stand():
     model = dict(
         rpn_head=dict(num_classes=1),
@@ -610,7 +570,7 @@ def test_numbers_of_classes_wherever_they_stand():
         semantic_head=dict(num_classes=183),
         neck=dict(in_channels=[1, 2]),
     )
-    found = class_counts(model, '_base_.model', tasks.TASKS['mmdet'].class_counts.apart)
+    found = class_counts(model, '_base_.model', APART['mmdet'])
     assert eval(text(found), dict(num_classes=2, _base_=Config(dict(model=model)))) == dict(
         head=dict(num_classes=2, loss=dict(class_weight=[1.0, 1.0, 0.1])),
         heads=[dict(type='A', num_classes=2), dict(type='B', num_classes=2)],
@@ -629,12 +589,8 @@ def test_text_is_the_value(value):
 
 HOSTILE = [
     '{{$HOME}}',
-    '{{{$HOME}}}',
     '\'{{_base_.a}}"',
-    '{{fileDirname}}',
     'a\nimport os',
-    '\\{{$HOME:x}}',
-    '{ {',
     '日本{{$HOME}}',
 ]
 
@@ -651,29 +607,8 @@ def test_names_are_no_templates_and_no_code(tmp_path, name):
     assert dict(Config.fromfile(again)) == dict(cfg)
 
 
-def test_classes_with_names_of_templates(tmp_path):
-    for split in ('train', 'val'):
-        for kind in ('{{$HOME}}', 'tulip'):
-            image(tmp_path / 'data' / split / kind / '1.jpg')
-    (tmp_path / 'base.py').write_text(BASES['classification'])
-    assert new_experiment(tmp_path, 'classification', 'base.py').status == 0
-    assert read_config(str(tmp_path / 'my.py')).classes == ('tulip', '{{$HOME}}')
-
-
 def test_name_of_the_config_is_no_code(tmp_path):
     flowers(tmp_path / 'data')
     (tmp_path / 'base.py').write_text(BASES['classification'])
     outcome = new_experiment(tmp_path, 'classification', 'base.py', out=shlex.quote('a\nb.py'))
     refused(outcome, tmp_path, r"--out: 'a\\nb\.py' has a line break")
-
-
-@given(st.text())
-def test_literals_have_their_values(value):
-    code = f'x = {value!r}'
-    found = {}
-    exec(literal(code), found)
-    assert found['x'] == value and '{{' not in literal(code)
-
-
-def test_text_of_code_is_the_code():
-    assert text(dict(a=Code('x + 1'))) == 'dict(a=x + 1)'

@@ -6,9 +6,9 @@ import torch
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 
 from vitplug.tasks.kept import kept_class, kept_map, kept_objects
-from vitplug.tasks.outcomes import MapOutcome, ObjectOutcome
-from vitplug.tasks.studied import studied_class, studied_map, studied_objects
-from vitplug.tasks.targets import BoxScore, ClassLogit, PixelClass
+from vitplug.tasks.outcomes import MapOutcome
+from vitplug.tasks.studied import studied_class, studied_map
+from vitplug.tasks.targets import ClassLogit, PixelClass
 
 THR = 0.3
 
@@ -92,32 +92,3 @@ def test_studied_map():
         studied_map(label_map(predicted), MapOutcome('', None, labels=np.array([[0, 0], [2, 0]], np.uint8)))
     with pytest.raises(ValueError, match='one class alone'):
         studied_map(label_map(predicted), MapOutcome('', None, labels=np.zeros((2, 2), np.uint8)))
-
-
-def outcome(boxes, labels):
-    return ObjectOutcome('', None, labels=labels, boxes=[(box, '', label) for box, label in boxes])
-
-
-def test_studied_objects():
-    """The annotated object of the class and place: the pixels of the class in its box, or none."""
-    labels = np.full((12, 12), 255, np.uint8)
-    labels[1:5, 1:5], labels[8:10, 8:10], labels[3:6, 4:9] = 1, 1, 2
-    truth = outcome([((0.0, 0.0, 6.0, 6.0), 1), ((7.5, 7.5, 11, 11), 1), ((4, 3, 9, 6), 2)], labels)
-    sample, size = objects(((0, 0, 5, 5), 1, 0.6), ((0, 0, 6, 6), 1, 0.9)), (12, 12)
-    found = studied_objects(sample, outcome([((0, 0, 6, 6), 1), ((0, 0, 5, 5), 1)], None), truth, size)
-    expected = labels == 1
-    expected[6:] = False
-    assert found.target == BoxScore(0) and np.array_equal(found.mask, expected) and expected.any()
-    # The best box of the class that overlaps enough.
-    assert found.score(
-        objects(((0, 0, 6, 5), 1, 0.4), ((0, 0, 6, 6), 2, 0.8), ((6, 6, 9, 9), 1, 0.7))
-    ) == pytest.approx(0.4)
-    assert found.score(objects()) == 0
-    elsewhere = studied_objects(sample, outcome([((6, 0, 12, 6), 1)], None), truth, size)
-    assert elsewhere.mask is None
-    assert studied_objects(sample, outcome([((0, 0, 6, 6), 1)], None), None, size).mask is None
-    # Data with boxes alone: the box.
-    boxes = studied_objects(sample, outcome([((0, 0, 6, 6), 1)], None), outcome([((0.0, 1, 6.5, 6), 1)], None), size)
-    assert boxes.mask[1:6, :7].all() and boxes.mask.sum() == 35
-    with pytest.raises(ValueError, match='no box has a score'):
-        studied_objects(sample, outcome([], None), truth, size)

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mmengine.registry import DATASETS, METRICS, MODELS, init_default_scope
+from mmengine.registry import METRICS, MODELS, init_default_scope
 
 from vitplug.config.parts import registered
-from vitplug.tasks import TASKS, Task
+from vitplug.tasks import TASKS
 
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
 
@@ -25,16 +25,8 @@ def test_descriptions_import_no_library():
 
 
 @pytest.mark.parametrize('library', TASKS)
-def test_description_is_whole(library):
-    task = TASKS[library]
-    assert task.library == library and all(hasattr(task, name) for name in Task.__annotations__)
-    assert not Task.__abstractmethods__ & vars(Task).keys() - vars(type(task)).keys()
-
-
-@pytest.mark.parametrize('library', TASKS)
 def test_types_are_registered(library):
     init_default_scope(library)
     task = TASKS[library]
     assert registered(METRICS, task.result_dump, library)
     assert registered(MODELS, task.tta_model['type'], library)
-    assert registered(DATASETS, task.experiment.dataset, library)

@@ -1,8 +1,10 @@
 """Writes the config of an experiment on one's own data: behind `tools/misc/new_experiment.py`."""
 
 import argparse
+import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,27 +14,120 @@ from mmengine.registry import MODELS, init_default_scope
 from vitplug.commands import call, command_parser
 from vitplug.config.hosts import host_type
 from vitplug.config.parts import as_list, pipeline_of
-from vitplug.config.paths import configs_folder
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, comment, printable, text
 from vitplug.errors.one_line import SETTINGS, one_line_errors
-from vitplug.files.named import check_printable, check_weights
+from vitplug.files.named import check_new_file, check_printable, check_weights
 from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.registry import PLUGS
-from vitplug.tasks import TASKS, Task, check_scope
-from vitplug.tasks.experiments.own_data import OwnData, Split
+from vitplug.tasks import TASKS, check_scope
 
+from .checks.classes import APART
 from .checks.data import check_data
-from .experiment_schedule import Schedule
+from .own_data import OwnData, read_classification, read_detection, read_segmentation
 
 EPOCHS = 50
 FROM_SCRATCH = 'none'
 NUM_CLASSES = Code('num_classes')
-# By the name of the task, as the command line takes it.
-TASKS_BY_NAME = {task.name: task for task in reversed(TASKS.values())}
 
 
-# --- the host ---
+# --- what the libraries differ in ---
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Changes to a base of a library for an experiment on one's own data.
+
+    Attributes:
+        dataset: The type of the data sets.
+        read: Reads the data; takes the folder and the names of classes from the command line.
+        evaluator: The metric of a split; takes the base, the data and the settings of the split.
+        steps: Changes to a step of a pipeline.
+        model: Changes to the model beside its backbone and its numbers of classes.
+        more: Settings of the training data beside the files, and of the validation and test data.
+    """
+
+    dataset: str
+    read: Callable[[Path, Sequence[str]], OwnData]
+    evaluator: Callable[[Config, OwnData, Mapping], dict]
+    steps: Callable[[OwnData, Mapping], dict] = lambda data, step: {}
+    model: Callable[[Config, OwnData], dict] = lambda cfg, data: {}
+    more: tuple[Mapping, Mapping] = ({}, {})
+
+
+def _with_own_names(read: Callable[[Path], OwnData]) -> Callable[[Path, Sequence[str]], OwnData]:
+    def read_named(root: Path, names: Sequence[str]) -> OwnData:
+        if names:
+            raise ValueError('--classes: only label maps have no names of their own; leave it out')
+        return read(root)
+
+    return read_named
+
+
+def _coco_metric(cfg: Config, data: OwnData, split: Mapping) -> dict:
+    metric = ['bbox', 'segm'] if data.has_masks and _loads_masks(cfg) else 'bbox'
+    return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(split["ann_file"])}'), metric=metric)
+
+
+def _loads_masks(cfg: Config) -> bool:
+    return any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader)[1])
+
+
+def _object_annotations(data: OwnData, step: Mapping) -> dict:
+    """Masks are loaded by bases that use them, and only where there are some.
+
+    Raises:
+        ValueError: If the base wants maps of the background, which a COCO file has not.
+    """
+    kind = str(step['type']).rpartition('.')[2]
+    if kind == 'LoadPanopticAnnotations' or step.get('with_seg'):
+        raise ValueError('--base: it trains on maps of the background, which are not read here: choose another one')
+    return dict(with_mask=False) if kind == 'LoadAnnotations' and step.get('with_mask') and not data.has_masks else {}
+
+
+def _masks_of_model(cfg: Config, data: OwnData) -> dict:
+    """Leaves the mask head of a two-stage detector out where the data has no masks.
+
+    Raises:
+        ValueError: If the detector needs masks all the same.
+    """
+    if data.has_masks or not _loads_masks(cfg):
+        return {}
+    if 'mask_head' not in (cfg.model.get('roi_head') or {}):
+        raise ValueError(
+            f'--base: its {cfg.model.type} needs masks, and no annotation has a segmentation: choose a detector of '
+            'boxes'
+        )
+    return dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
+
+
+EXPERIMENTS = {
+    'detection': Experiment(
+        'CocoDataset',
+        _with_own_names(read_detection),
+        _coco_metric,
+        _object_annotations,
+        _masks_of_model,
+        (dict(filter_cfg=dict(filter_empty_gt=True)), dict(test_mode=True)),
+    ),
+    'segmentation': Experiment(
+        'BaseSegDataset',
+        read_segmentation,
+        lambda cfg, data, split: dict(type='IoUMetric', iou_metrics=['mIoU']),
+        # Label 0 is a class, also where it is none in the base's own data.
+        lambda data, step: dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {},
+        more=({}, dict(test_mode=True)),
+    ),
+    'classification': Experiment(
+        'CustomDataset',
+        _with_own_names(read_classification),
+        lambda cfg, data, split: dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,)),
+    ),
+}
+LIBRARIES = {task.name: task.library for task in TASKS.values()}
+
+
+# --- the model ---
 
 
 def plugged_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None) -> dict:
@@ -44,12 +139,17 @@ def plugged_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None) ->
         weights: A checkpoint, `FROM_SCRATCH`, or None for the base's.
 
     Raises:
-        ValueError: if the backbone takes no plugs, and has no host that does.
+        ValueError: If the backbone takes no plugs, and has no host that does.
     """
-    host = host_type(cfg)
-    start = _start(weights, cfg.model.backbone)
-    changes = dict(backbone=dict(type=host, **start, plugs=plugs))
-    return dict(pretrained=None, **changes) if start and cfg.model.get('pretrained') else changes
+    backbone: dict = dict(type=host_type(cfg))
+    if weights == FROM_SCRATCH:
+        backbone['init_cfg'] = None
+    elif weights is not None:
+        # mmengine removes `_delete_` only where something is deleted.
+        replaces = dict(_delete_=True) if 'init_cfg' in cfg.model.backbone else {}
+        backbone['init_cfg'] = dict(**replaces, type='vitplug.Pretrained', checkpoint=weights)
+    changes = dict(backbone=dict(backbone, plugs=plugs))
+    return dict(pretrained=None, **changes) if weights and cfg.model.get('pretrained') else changes
 
 
 def own_modules(cfg: Config, plugs: Sequence[Mapping]) -> dict:
@@ -59,39 +159,15 @@ def own_modules(cfg: Config, plugs: Sequence[Mapping]) -> dict:
     return dict(custom_imports=dict(imports=[*before, *sorted(modules - {*before})])) if modules else {}
 
 
-def _start(weights: str | None, backbone: Mapping) -> dict:
-    """The `init_cfg` of a host.
-
-    Args:
-        weights: A checkpoint, `FROM_SCRATCH`, or None for no change.
-        backbone: The base's, whose own is replaced. mmengine removes `_delete_` only where something is deleted.
-    """
-    if weights is None:
-        return {}
-    if weights == FROM_SCRATCH:
-        return dict(init_cfg=None)
-    replaces = dict(_delete_=True) if 'init_cfg' in backbone else {}
-    return dict(init_cfg=dict(**replaces, type='vitplug.Pretrained', checkpoint=weights))
-
-
-def base_weights(cfg: Config) -> str | None:
-    """The checkpoint that a base starts from; None for random weights."""
-    init = (cfg.model.get('backbone') or {}).get('init_cfg')
-    return cfg.model.get('pretrained') or (init.get('checkpoint') if isinstance(init, Mapping) else None)
-
-
-# --- numbers of classes ---
-
-
 def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
     """Changes to a part of a model that set its numbers of classes to the data's.
 
     Args:
         part: The part.
         place: The expression that gives it in a config.
-        apart: See :class:`vitplug.tasks.class_counts.ClassCounts`.
+        apart: Parts that count something else, see :data:`vitplug.runs.checks.classes.APART`.
     """
-    changes = {}
+    changes: dict = {}
     if str(part.get('type')).rpartition('.')[2] in apart:
         return changes
     for key, value in part.items():
@@ -128,54 +204,119 @@ def _class_weights(weights: Sequence[float]) -> Code | None:
 # --- data ---
 
 
-def _loader(cfg: Config, name: str, task: Task, data: OwnData, split: Split, more: Mapping) -> dict:
+def _loader(cfg: Config, split: str, experiment: Experiment, data: OwnData) -> dict:
     """Changes to a loader of the base that make it read a split of the data."""
+    name = f'{split}_dataloader'
     place, steps = pipeline_of(cfg[name])
-    changed = [task.experiment.steps(data, step) for step in steps]
+    changed = [experiment.steps(data, step) for step in steps]
     pipeline = [dict(step, **change) for step, change in zip(steps, changed, strict=True)]
-    leaf = dict(
-        _delete_=True,
-        type=task.experiment.dataset,
-        data_root=Code('data_root'),
-        **split.settings,
-        metainfo=dict(classes=Code('classes')),
-        **more,
-        pipeline=pipeline if any(changed) else Code(f'_base_.{name}.{place}'),
+    return dict(
+        dataset=dict(
+            _delete_=True,
+            type=experiment.dataset,
+            data_root=Code('data_root'),
+            **data.splits[split],
+            metainfo=dict(classes=Code('classes')),
+            **experiment.more[split != 'train'],
+            pipeline=pipeline if any(changed) else Code(f'_base_.{name}.{place}'),
+        )
     )
-    for _ in range(place.partition('.pipeline')[0].count('.dataset') if 'datasets' not in place else 0):
-        leaf = dict(dataset=leaf)
-    return dict(dataset=leaf)
 
 
-def _loaders(cfg: Config, task: Task, data: OwnData) -> Iterator[tuple[str, object]]:
+def _loaders(cfg: Config, experiment: Experiment, data: OwnData) -> Iterator[tuple[str, object]]:
     """The loaders and the evaluators."""
-    trained = _loader(cfg, 'train_dataloader', task, data, data.splits['train'], task.experiment.trained)
-    yield 'train_dataloader', dict(batch_size=Code('batch_size'), **trained)
+    yield 'train_dataloader', dict(batch_size=Code('batch_size'), **_loader(cfg, 'train', experiment, data))
     for split in ('val', 'test'):
-        if split in data.splits:
-            given = data.splits[split]
-            yield f'{split}_dataloader', _loader(cfg, f'{split}_dataloader', task, data, given, task.experiment.tested)
-            yield f'{split}_evaluator', dict(_delete_=True, **task.experiment.evaluator(cfg, data, given))
-        else:
-            yield f'{split}_dataloader', Code('val_dataloader')
-            yield f'{split}_evaluator', Code('val_evaluator')
+        there = split in data.splits
+        yield f'{split}_dataloader', _loader(cfg, split, experiment, data) if there else Code('val_dataloader')
+        metric = dict(_delete_=True, **experiment.evaluator(cfg, data, data.splits[split])) if there else None
+        yield f'{split}_evaluator', metric or Code('val_evaluator')
 
 
-# --- hooks ---
+# --- the schedule ---
+
+# A batch has at most this part of an epoch's images, so that small data is trained in many steps, and never one image
+# alone, which batch norms of one value cannot train on.
+STEPS_OF_AN_EPOCH = 10
+SMALLEST_BATCH = 2
+# A training starts with a tenth of its iterations, or this many, at a rising learning rate.
+LONGEST_WARM_UP = 1000
+VALIDATIONS = 10  # of a training that is counted in iterations
+# Beside the best one; the checkpoints of all epochs would fill a disk.
+KEPT = dict(max_keep_ckpts=2, save_best='auto')
 
 
-def _hooks(cfg: Config, checkpoint: Mapping) -> tuple[bool, object]:
-    """Whether the base lacks vitplug's hooks, and changes to `default_hooks`.
+def schedule(cfg: Config, images: int, epochs: int) -> tuple[dict, list[str]]:
+    """A warm-up, then half a cosine, counted as the base counts.
 
     Args:
         cfg: The base.
-        checkpoint: Changes to the hook that saves checkpoints.
+        images: Number of training images.
+        epochs: Length of the training.
+
+    Returns:
+        Settings of the config, which name its variable `batch_size`; and what they are, in words.
+
+    Raises:
+        ValueError: If there is no epoch.
     """
-    if 'interruption' in (cfg.get('default_hooks') or {}):
-        return False, dict(checkpoint=checkpoint)
-    settings = ', '.join(f'{key}={text(value)}' for key, value in checkpoint.items())
-    hook = Code(f'dict(_base_.vitplug_hooks.checkpoint, {settings})')
-    return True, Code(f'dict(_base_.vitplug_hooks, checkpoint={hook})')
+    if epochs < 1:
+        raise ValueError(f'--epochs {epochs}: expected at least 1')
+    batch = min(cfg.train_dataloader.batch_size, images, max(SMALLEST_BATCH, images // STEPS_OF_AN_EPOCH))
+    steps = math.ceil(images / batch)
+    total = epochs * steps
+    by_epoch = 'max_iters' not in cfg.train_cfg
+    val_interval = steps if by_epoch else max(1, total // VALIDATIONS)
+    if by_epoch:
+        settings: dict = dict(batch_size=batch, max_epochs=epochs)
+        loop = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
+        end = dict(by_epoch=True, begin=0, end=Code('max_epochs'), convert_to_iter_based=True)
+    else:
+        settings = dict(batch_size=batch, max_iters=total, val_interval=val_interval)
+        loop = dict(type='IterBasedTrainLoop', max_iters=Code('max_iters'), val_interval=Code('val_interval'))
+        end = dict(by_epoch=False, begin=0, end=Code('max_iters'))
+    warm_up = min(LONGEST_WARM_UP, total // 10)
+    warm_up = warm_up if warm_up > 1 else 0  # mmengine's warm-up of one step never ends
+    rising = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)] if warm_up else []
+    settings |= dict(
+        train_cfg=dict(_delete_=True, **loop),
+        param_scheduler=[*rising, dict(type='CosineAnnealingLR', eta_min=0.0, **end)],
+        checkpoints=KEPT | ({} if by_epoch else dict(interval=Code('val_interval'))),
+    )
+    rate, reason = _rate(cfg, batch)
+    if rate is not None:
+        settings['optim_wrapper'] = dict(optimizer=dict(lr=rate))
+    if _rated_batch(cfg) is not None:
+        # In one process the rate stays as it is; mmengine raises it for more of them.
+        settings['auto_scale_lr'] = dict(enable=True, base_batch_size=Code('batch_size'))
+    said = f'a warm-up of {warm_up}, then a cosine' if warm_up else 'a cosine'
+    return settings, [
+        f'batches of {batch} of {images} images: {steps} steps an epoch (batch_size)',
+        f'{total} steps in {epochs} epochs: {said}; validated every {val_interval}',
+        f'learning rate{"" if rate is None else f" {rate:g}"}: {reason}',
+        f'keeps the last {KEPT["max_keep_ckpts"]} checkpoints, and the best one of the validations',
+    ]
+
+
+def _rated_batch(cfg: Config) -> int | None:
+    """The batch that the base's learning rate is for, in all processes together; None if the base does not say."""
+    return (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+
+
+def _rate(cfg: Config, batch: int) -> tuple[float | None, str]:
+    """The learning rate of a batch, None where the base has none for the whole model, and where it comes from."""
+    optimizer = cfg.optim_wrapper.get('optimizer') or {}
+    before, of_batch = optimizer.get('lr'), _rated_batch(cfg)
+    if before is None:
+        return None, 'as in the base'
+    if of_batch is None:
+        return before, "the base's, which names no batch size that it is for"
+    # The steps of SGD grow with the gradient; those of all others (Adam, LAMB ...) do not.
+    kind = str(optimizer.get('type')).rpartition('.')[2]
+    scale, by = batch / of_batch, f'{batch}/{of_batch}'
+    if kind != 'SGD':
+        scale, by = math.sqrt(scale), f'the root of {by}'
+    return float(f'{before * scale:.3g}'), f"the base's {before:g} times {by}, as {kind} takes it"
 
 
 # --- the file ---
@@ -191,94 +332,79 @@ def merged(*changes: Mapping) -> dict:
     return result
 
 
-def base_line(base: str, out: Path) -> str:
-    """How a config in another folder names its base."""
-    if '::' in base:
-        return base
-    configs, path = configs_folder('vitplug').resolve(), Path(base).resolve()
-    if path.is_relative_to(configs):
-        return f'vitplug::{path.relative_to(configs).as_posix()}'
-    return Path(os.path.relpath(path, out.resolve().parent)).as_posix()
-
-
-def experiment(args: argparse.Namespace) -> tuple[str, Schedule]:
-    """The text of a config, and its schedule.
-
-    Args:
-        args: The command line.
+def experiment_text(args: argparse.Namespace) -> tuple[str, list[str]]:
+    """The text of a config, and its schedule in words.
 
     Raises:
-        ValueError, OSError: if data, base or plugs cannot be used; says what to do.
+        ValueError, OSError: If data, base or plugs cannot be used; says what to do.
     """
-    task = TASKS_BY_NAME[args.task]
+    experiment, apart = EXPERIMENTS[args.task], APART[LIBRARIES[args.task]]
     plugs = parse_plugs(args.plugs, '--plugs')
-    data = task.experiment.read(args.data, _class_names(args.classes))
-    cfg = _read_base(args.base, task)
+    data = experiment.read(args.data, _class_names(args.classes))
+    cfg = _read_base(args.base, args.task)
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
-    apart = task.class_counts.apart
     counts = class_counts(cfg.model, '_base_.model', apart)
     if not counts:
         raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
     counts.pop('backbone', None)
-    model = merged(plugged_model(cfg, plugs, args.pretrained), counts, task.experiment.model(cfg, data))
-    schedule = Schedule.of(cfg, data.splits['train'].num_images, args.epochs, args.batch_size, args.lr)
-    needs_hooks, hooks = _hooks(cfg, schedule.checkpoints())
-    base = base_line(args.base, args.out)
+    scheduled, lines = schedule(cfg, data.images, args.epochs)
+    checkpoint = scheduled.pop('checkpoints')
+    # A file is named from the folder of the new config.
+    base = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
+    hooks: object = dict(checkpoint=checkpoint)
+    has_hooks = 'interruption' in (cfg.get('default_hooks') or {})
+    if not has_hooks:
+        kept = ', '.join(f'{key}={text(value)}' for key, value in checkpoint.items())
+        hooks = Code(f'dict(_base_.vitplug_hooks, checkpoint=dict(_base_.vitplug_hooks.checkpoint, {kept}))')
     variables = dict(
-        _base_=[base, 'vitplug::_base_/hooks.py'] if needs_hooks else base,
+        _base_=base if has_hooks else [base, 'vitplug::_base_/hooks.py'],
         **own_modules(cfg, plugs),
         data_root=f'{args.data.as_posix()}/',
         classes=data.classes,
         num_classes=Code('len(classes)'),
-        batch_size=schedule.batch,
+        batch_size=scheduled.pop('batch_size'),
     )
     sections = dict(
-        model=model,
+        model=merged(plugged_model(cfg, plugs, args.pretrained), counts, experiment.model(cfg, data)),
         data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor', apart),
-        **dict(_loaders(cfg, task, data)),
-        **dict(schedule.settings()),
+        **dict(_loaders(cfg, experiment, data)),
+        **scheduled,
         default_hooks=hooks,
     )
-    lines = [f'{name} = {text(value)}\n' for name, value in variables.items()]
-    lines += ['\n', *(f'{name} = {text(value)}\n' for name, value in sections.items() if value not in ({}, []))]
-    return ''.join([*_header(args, data), *lines]), schedule
+    comments = (
+        f'{args.task.capitalize()} of {len(data.classes)} classes, {data.images} training images.',
+        call('check', [str(args.out)]),
+        call('train', [str(args.out)]),
+    )
+    parts = ({name: value for name, value in part.items() if value not in ({}, [])} for part in (variables, sections))
+    blocks = (''.join(f'{name} = {text(value)}\n' for name, value in part.items()) for part in parts)
+    return ''.join(map(comment, comments)) + '\n'.join(blocks), lines
 
 
 def _class_names(given: str) -> list[str]:
     """The names in `--classes`.
 
     Raises:
-        ValueError: if one is empty, or stands twice.
+        ValueError: If one is empty, or stands twice.
     """
     names = [name.strip() for name in given.split(',')] if given else []
-    wrong = [name for name in names if not name or names.count(name) > 1]
-    if wrong:
-        fault = f'{wrong[0]!r} stands twice' if wrong[0] else 'a name is empty'
-        raise ValueError(f'--classes {given!r}: {fault}: expected different names with commas between them')
+    if not all(names) or len({*names}) < len(names):
+        raise ValueError(f'--classes {given!r}: expected different names with commas between them')
     return names
 
 
-def _header(args: argparse.Namespace, data: OwnData) -> list[str]:
-    counts = ', '.join(f'{split.num_images} images in {name}' for name, split in data.splits.items())
-    return [
-        comment(f'{args.task.capitalize()} of {len(data.classes)} classes: {counts}.'),
-        comment(call('check', [str(args.out)])),
-        comment(call('train', [str(args.out)])),
-    ]
-
-
-def _read_base(base: str, task: Task) -> Config:
+def _read_base(base: str, task: str) -> Config:
     """The base, with everything it inherits.
 
     Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it is of another task, or no config of a whole training.
+        FileNotFoundError: If there is none.
+        ValueError: If it is of another task, or no config of a whole training.
     """
     cfg = read_config(base)
     check_scope(cfg)
-    if cfg.default_scope != task.library:
-        raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {task.library}')
+    if cfg.default_scope != LIBRARIES[task]:
+        raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {LIBRARIES[task]}')
     loaders = [f'{split}_dataloader' for split in ('train', 'val', 'test')]
     needed = ('model', *loaders, 'val_evaluator', 'test_evaluator', 'train_cfg', 'optim_wrapper')
     missing = [key for key in needed if not cfg.get(key)]
@@ -287,59 +413,52 @@ def _read_base(base: str, task: Task) -> Config:
     return cfg
 
 
-def check_hosts_plugs(path: Path) -> Config:
-    """Builds the backbone of a config, without memory for its weights.
+def check_written(path: Path) -> tuple[Config, list[str]]:
+    """Builds the backbone of a config, without memory for its weights, and checks its data as a training does.
+
+    Returns:
+        The config, and remarks on what of the data is left out.
 
     Raises:
-        ValueError: if the plugs do not go together, or not with the host.
+        ValueError: If the plugs do not go together, or not with the host, or data do not fit.
     """
     cfg = read_config(str(path))
     init_default_scope(cfg.default_scope)
     with torch.device('meta'):
         MODELS.build(cfg.model.backbone)
-    return cfg
+    return cfg, check_data(cfg, splits=('train', 'val'))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Writes a config. Unusable data or settings end in one line and exit status 2."""
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS):
-        _check_out(args.out)
-        config, schedule = experiment(args)
+        check_printable(args.out, '--out')
+        check_new_file(args.out, '--out', ('.py',))
+        config, lines = experiment_text(args)
         with open(args.out, 'x', encoding='utf-8') as file:
             file.write(config)
         try:
-            cfg = check_hosts_plugs(args.out)
-            remarks = check_data(cfg, splits=('train', 'val'))
+            cfg, remarks = check_written(args.out)
         except SETTINGS:
             args.out.unlink()
             raise
     print(printable(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})'))
-    print('\n'.join([*map(printable, remarks), *schedule.lines()]))
-    print(f'starts from {_told(base_weights(cfg))}')
+    print('\n'.join([*map(printable, remarks), *lines]))
+    print(f'starts from {_weights(cfg)}')
     print(f'next: {call("check", [str(args.out)])}')
 
 
-def _told(weights: str | None) -> str:
-    if weights is None:
-        return 'random weights; --pretrained FILE starts it from others'
-    missing = '://' not in weights and not Path(weights).is_file()
-    return f'{weights}, which is not there: get it, or name another file with --pretrained' if missing else weights
-
-
-def _check_out(path: Path) -> None:
-    if os.path.lexists(path):
-        raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
-    check_printable(path, '--out')
-    if path.suffix != '.py':
-        raise ValueError(f'--out: {path} must end in .py')
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f'--out: {path}: there is no folder {path.parent}; make it first')
+def _weights(cfg: Config) -> str:
+    """The weights that a training starts from, in words."""
+    init = cfg.model.backbone.get('init_cfg')
+    weights = cfg.model.get('pretrained') or (init.get('checkpoint') if isinstance(init, Mapping) else None)
+    return weights or 'random weights; --pretrained FILE starts it from others'
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser('new', 'Write the config of an experiment on your own data.')
-    parser.add_argument('--task', required=True, choices=TASKS_BY_NAME)
+    parser.add_argument('--task', required=True, choices=EXPERIMENTS)
     parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
     parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')
     parser.add_argument(
@@ -348,13 +467,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
     parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
     parser.add_argument('--epochs', type=int, default=EPOCHS, metavar='N', help=f'length (default {EPOCHS})')
-    parser.add_argument(
-        '--batch-size',
-        type=int,
-        metavar='N',
-        help="images of a batch (default: the base's, or fewer for ten steps an epoch)",
-    )
-    parser.add_argument('--lr', type=float, help="learning rate (default: the base's, scaled to the batch)")
     parser.add_argument(
         '--pretrained', metavar='FILE', help=f'weights to start from, or {FROM_SCRATCH} (default: those of the base)'
     )

@@ -1,4 +1,4 @@
-"""The parts of a model that an exported file can hold, by task: how they are traced, and how a file takes their place.
+"""The parts of a model that an exported file can hold: how they are traced, and how a file takes their place.
 
 A part goes from normalised images ``(B, C, H, W)`` to tensors. What stands before it (reading, resizing, normalising)
 and after it (softmax, boxes, suppression, files of results) stays the library's.
@@ -15,21 +15,36 @@ from torch import Tensor, nn
 Run = Callable[[Tensor], tuple[Tensor, ...]]
 
 
+class Network(nn.Module):
+    """A part of a model: from images to a tuple of tensors.
+
+    Args:
+        model: The module whose weights belong to the part.
+        outputs: Runs it.
+    """
+
+    def __init__(self, model: nn.Module, outputs: Callable[[nn.Module, Tensor], tuple[Tensor, ...]]):
+        super().__init__()
+        self.model, self.outputs = model, outputs
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Images ``(B, C, H, W)`` to the part's outputs."""
+        return self.outputs(self.model, images)
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a model that a file can hold.
 
     Attributes:
         about: What its outputs are.
-        network: Makes the part of a model; a module from images to a tuple of tensors.
+        network: Makes the part of a model.
         replace: Has a model run something else in place of the part; None where the library cannot go on from it.
-        one_image: Whether it takes batches of one image alone.
     """
 
     about: str
-    network: Callable[[nn.Module], nn.Module]
+    network: Callable[[nn.Module], Network]
     replace: Callable[[nn.Module, Run], None] | None = None
-    one_image: bool = False
 
 
 def heads_of(part: nn.Module) -> list[nn.Module]:
@@ -37,67 +52,27 @@ def heads_of(part: nn.Module) -> list[nn.Module]:
     return list(part) if isinstance(part, nn.ModuleList) else [part]
 
 
-class Network(nn.Module):
-    """A part of a model: from images to a tuple of tensors.
-
-    Args:
-        model: The model. It is a sub-module, so that its weights belong to the part.
-    """
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Images ``(B, C, H, W)`` to the part's outputs."""
-        raise NotImplementedError
+def map_logits(model: nn.Module, images: Tensor) -> Tensor:
+    """Logits ``(B, classes, h, w)`` of the last decode head of a segmentor."""
+    maps = model.extract_feat(images)
+    first, *cascaded = heads_of(model.decode_head)
+    logits = first(maps)
+    for head in cascaded:
+        logits = head(maps, logits)
+    return logits
 
 
-class BackboneMaps(Network):
-    """Outputs of the backbone alone."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__(model.backbone)
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.model(images))
+def _sized_logits(model: nn.Module, images: Tensor) -> tuple[Tensor]:
+    size = images.shape[-2:]
+    return (F.interpolate(map_logits(model, images), size, mode='bilinear', align_corners=model.align_corners),)
 
 
-class Features(Network):
-    """Outputs of backbone and neck."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.model.extract_feat(images))
-
-
-class ClassScores(Network):
-    """Scores ``(B, classes)`` before the softmax."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        return (self.model.head(self.model.extract_feat(images)),)
-
-
-class MapLogits(Network):
-    """Logits ``(B, classes, H, W)`` at the size of the images."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        maps = self.model.extract_feat(images)
-        first, *cascaded = heads_of(self.model.decode_head)
-        logits = first(maps)
-        for head in cascaded:
-            logits = head(maps, logits)
-        return (F.interpolate(logits, images.shape[-2:], mode='bilinear', align_corners=self.model.align_corners),)
-
-
-class MapClasses(MapLogits):
+def _map_classes(model: nn.Module, images: Tensor) -> tuple[Tensor]:
     """The most likely class of each pixel, ``(B, H, W)``."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        (logits,) = super().forward(images)
-        # With one channel, the class is 1 where the sigmoid is above the head's threshold.
-        if logits.shape[1] == 1:
-            return ((logits[:, 0].sigmoid() > heads_of(self.model.decode_head)[-1].threshold).to(torch.int64),)
-        return (logits.argmax(dim=1),)
+    (logits,) = _sized_logits(model, images)
+    if logits.shape[1] == 1:  # the class is 1 where the sigmoid is above the head's threshold
+        return ((logits[:, 0].sigmoid() > heads_of(model.decode_head)[-1].threshold).to(torch.int64),)
+    return (logits.argmax(dim=1),)
 
 
 def _replace_backbone(model: nn.Module, run: Run) -> None:
@@ -118,8 +93,22 @@ def _replace_logits(model: nn.Module, run: Run) -> None:
     model.encode_decode = lambda images, metas: head.predict_by_feat(run(images)[0], metas)
 
 
-BACKBONE = Part('maps of the backbone', BackboneMaps, _replace_backbone)
-FEATURES = Part('maps of backbone and neck', Features, _replace_features)
-SCORES = Part('scores of the classes, before the softmax', ClassScores, _replace_scores)
-LOGITS = Part('logits of the classes at the size of the image', MapLogits, _replace_logits)
-ARGMAX = Part('the most likely class of each pixel', MapClasses)
+BACKBONE = Part(
+    'maps of the backbone',
+    lambda model: Network(model.backbone, lambda backbone, images: tuple(backbone(images))),
+    _replace_backbone,
+)
+FEATURES = Part(
+    'maps of backbone and neck',
+    lambda model: Network(model, lambda model, images: tuple(model.extract_feat(images))),
+    _replace_features,
+)
+SCORES = Part(
+    'scores of the classes, before the softmax',
+    lambda model: Network(model, lambda model, images: (model.head(model.extract_feat(images)),)),
+    _replace_scores,
+)
+LOGITS = Part(
+    'logits of the classes at the size of the image', lambda model: Network(model, _sized_logits), _replace_logits
+)
+ARGMAX = Part('the most likely class of each pixel', lambda model: Network(model, _map_classes))

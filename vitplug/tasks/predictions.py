@@ -20,9 +20,8 @@ from vitplug.files.record_list import RecordList
 
 from .kept import Kept, kept_class, kept_map, kept_objects
 from .outcomes import NO_LABEL, ClassOutcome, MapOutcome, ObjectOutcome, Objects, Outcome
-from .studied import Studied, studied_class, studied_map, studied_objects
 
-PREDICTIONS = 'predictions.json'
+RECORDS = 'predictions.json'
 TOP = 5
 # Pixels. Smaller pictures are enlarged when they are drawn, so that there is room for names.
 SMALLEST_SIDE, LARGEST_SIDE = 384, 1536
@@ -80,14 +79,6 @@ class Predictions(ABC):
         """How much of a prediction another one for the same image keeps."""
 
     @abstractmethod
-    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        """What a relevance map is to explain; ``size`` is the height and width of the input.
-
-        Raises:
-            ValueError: If the prediction has nothing of the kind.
-        """
-
-    @abstractmethod
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> Outcome | None:
         """What a data set says of a picture; None if nothing.
 
@@ -100,7 +91,7 @@ class Predictions(ABC):
 
     def files(self, out: Path) -> dict[str, RecordList]:
         """The files of results in a folder, by the names that `record` uses."""
-        return dict(predictions=RecordList(out / PREDICTIONS))
+        return dict(predictions=RecordList(out / RECORDS))
 
 
 class ClassPredictions(Predictions):
@@ -128,9 +119,6 @@ class ClassPredictions(Predictions):
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
         return kept_class(before, after)
-
-    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        return studied_class(sample)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ClassOutcome | None:
         labels = np.ravel(info.get('gt_label', [])).astype(int).tolist()
@@ -186,9 +174,6 @@ class MapPredictions(Predictions):
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
         return kept_map(before, after)
-
-    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        return studied_map(sample, truth)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> MapOutcome | None:
         """The label map of a data set; None if there is none."""
@@ -247,9 +232,6 @@ class ObjectPredictions(Predictions):
 
     def kept(self, before: BaseDataElement, after: BaseDataElement) -> Kept:
         return kept_objects(before, after, self.score_thr)
-
-    def studied(self, sample: BaseDataElement, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-        return studied_objects(sample, self.outcome(sample, size), truth, size)
 
     def truth(self, dataset, info: Mapping, sample: BaseDataElement, size: tuple[int, int]) -> ObjectOutcome | None:
         """The objects of a data set; None if it has no boxes."""
@@ -342,3 +324,7 @@ def known_ids(cfg: Config, classes: list[str] | None) -> tuple[dict[Path, int], 
     if any(len(same_name) != 1 for same_name in ids_by_name.values()):
         return {}, numbered
     return ids, [dict(id=ids_by_name[name][0], name=name) for name in names]
+
+
+#: By library.
+PREDICTIONS = dict(mmpretrain=ClassPredictions, mmseg=MapPredictions, mmdet=ObjectPredictions)

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from mmengine.structures import BaseDataElement
 
-from .kept import IOU, probabilities
+from .kept import probabilities
 from .outcomes import NO_LABEL, Outcome
-from .targets import BoxScore, ClassLogit, PixelClass, Target
+from .targets import ClassLogit, PixelClass, Target
 
 
 @dataclass(frozen=True)
@@ -54,45 +53,3 @@ def studied_map(sample: BaseDataElement, truth: Outcome | None) -> Studied:
     return Studied(
         PixelClass(label), lambda after: float(probabilities(after.seg_logits.data)[label][region].mean()), mask
     )
-
-
-def studied_objects(sample: BaseDataElement, found: Outcome, truth: Outcome | None, size: tuple[int, int]) -> Studied:
-    """Of a sample of mmdet: the box with the highest score, and the annotated object of its class and place.
-
-    Args:
-        sample: The prediction.
-        found: The same with boxes in pixels of the input.
-        truth: The annotated objects; None if they are unknown.
-        size: Height and width of the input.
-
-    Raises:
-        ValueError: If there is no box.
-    """
-    from torchvision.ops import box_iou
-
-    if not found.boxes:
-        raise ValueError('no box has a score that is high enough')
-    first = sample.pred_instances[sample.pred_instances.scores.argsort(descending=True)[:1]]
-
-    def score(after: BaseDataElement) -> float:
-        boxes = after.pred_instances
-        same = (box_iou(first.bboxes, boxes.bboxes)[0] >= IOU) & (boxes.labels == first.labels)
-        return float(boxes.scores[same].max()) if same.any() else 0.0
-
-    return Studied(BoxScore(0), score, None if truth is None else _mask(found.boxes[0], truth, size))
-
-
-def _mask(predicted: tuple, truth: Outcome, size: tuple[int, int]) -> np.ndarray | None:
-    """The pixels of the annotated object that a box found; its box where there are no masks."""
-    from torchvision.ops import box_iou
-
-    box, _, label = predicted
-    same = torch.tensor([other for other, _, kind in truth.boxes if kind == label], dtype=torch.float64).reshape(-1, 4)
-    overlaps = box_iou(torch.tensor([box], dtype=torch.float64), same)[0]
-    if not (overlaps >= IOU).any():
-        return None
-    left, top, right, bottom = same[overlaps.argmax()].tolist()
-    inside = np.zeros(size, bool)
-    inside[int(top) : int(np.ceil(bottom)), int(left) : int(np.ceil(right))] = True
-    mask = inside if truth.labels is None else inside & (truth.labels == label)
-    return mask if mask.any() else None

@@ -64,7 +64,7 @@ class Request:
         """Checks the request, before a model is built.
 
         Raises:
-            ValueError: If the format, an axis or the part is unknown, or the part takes no batches.
+            ValueError: If the format, an axis or the part is unknown.
             FileExistsError: If a file of the export exists.
             FileNotFoundError: If there is no folder for it.
             ImportError: If a package is missing.
@@ -73,9 +73,7 @@ class Request:
         for axis in self.dynamic:
             _check_known('--dynamic', axis, AXES)
         task = TASKS[self.cfg.default_scope]
-        part = task.parts[_check_known('--part', self.part or next(iter(task.parts)), task.parts)]
-        if part.one_image and 'batch' in self.dynamic:
-            raise ValueError(f'--dynamic batch: --part {self.part} takes one image at a time: leave batch out')
+        _check_known('--part', self.part or next(iter(task.parts)), task.parts)
         check_target(self.out, FORMATS[self.format].suffix)
         FORMATS[self.format].check_packages()
 

@@ -7,7 +7,7 @@ Shared by `vitplug check`, `vitplug new` and the first lines of a training. Coun
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,12 @@ OBJECTS, IMAGES = 'objects', 'images'
 LOSSY = ('.jpg', '.jpeg', '.webp')
 # Images whose headers a training looks at in its first lines, evenly spaced; `vitplug check` looks at all.
 SAMPLED = 100
+# What each entry of a COCO file needs.
+NEEDED = dict(
+    images=('id', 'file_name', 'width', 'height'),
+    categories=('id', 'name'),
+    annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
+)
 
 
 @dataclass
@@ -32,17 +38,20 @@ class Account:
         examples: The first one of each.
     """
 
-    kept: Counter = field(default_factory=Counter)
+    kept: Counter
     lost: Counter = field(default_factory=Counter)
     examples: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def lose(self, what: str, reason: str, example: object) -> None:
-        """Counts one that is left out."""
-        self.lost[what, reason] += 1
-        self.examples.setdefault((what, reason), str(example))
+    def count(self, what: str, reason: str | None, example: object) -> None:
+        """Counts one as kept, or as left out for a reason."""
+        if reason is None:
+            self.kept[what] += 1
+        else:
+            self.lost[what, reason] += 1
+            self.examples.setdefault((what, reason), str(example))
 
     def __str__(self) -> str:
-        kept = ', '.join(f'{number:,} {what}' for what, number in self.kept.items()) or 'nothing'
+        kept = ', '.join(f'{number:,} {what}' for what, number in self.kept.items())
         lost = '; '.join(
             f'{number:,} {what} {reason}, e.g. {self.examples[what, reason]}'
             for (what, reason), number in self.lost.most_common()
@@ -55,8 +64,8 @@ class Account:
         Raises:
             ValueError: If nothing is; says why each is left out.
         """
-        for what in (OBJECTS, IMAGES):
-            if what in self.kept and not self.kept[what]:
+        for what, number in self.kept.items():
+            if not number:
                 raise ValueError(f'{place}: no {what} are left. {self}')
 
 
@@ -64,7 +73,7 @@ class Account:
 
 
 def account_coco(content: Mapping, classes: Sequence[str] | None, filters: Mapping, tested: bool) -> Account:
-    """Counts what mmdet keeps of a COCO file.
+    """Counts what mmdet keeps of a COCO file; one of a test may have no annotations.
 
     Args:
         content: The file's.
@@ -72,25 +81,18 @@ def account_coco(content: Mapping, classes: Sequence[str] | None, filters: Mappi
         filters: `filter_cfg` of the data set.
         tested: `test_mode` of the data set, in which no image is left out.
     """
-    account = Account(Counter({OBJECTS: 0, IMAGES: 0}))
+    account = Account(Counter({OBJECTS: 0, IMAGES: 0} if 'annotations' in content else {IMAGES: 0}))
     images = {image['id']: image for image in content['images']}
-    known = {one['id'] for one in content['categories'] if classes is None or one.get('name') in classes}
+    known = {one['id'] for one in content['categories'] if classes is None or one['name'] in classes}
     with_objects = set()
     for annotation in content.get('annotations', ()):
-        image = images.get(annotation.get('image_id'))
-        if image is not None and annotation.get('category_id') in known:
+        image = images.get(annotation['image_id'])
+        if image is not None and annotation['category_id'] in known:
             with_objects.add(image['id'])
-        reason = _lost_object(annotation, image, known)
-        if reason:
-            account.lose(OBJECTS, reason, f'annotation {annotation.get("id")}')
-        else:
-            account.kept[OBJECTS] += 1
+        account.count(OBJECTS, _lost_object(annotation, image, known), f'annotation {annotation["id"]}')
     for image in images.values():
         reason = None if tested else _lost_image(image, image['id'] in with_objects, filters)
-        if reason:
-            account.lose(IMAGES, reason, image.get('file_name'))
-        else:
-            account.kept[IMAGES] += 1
+        account.count(IMAGES, reason, image['file_name'])
     return account
 
 
@@ -98,7 +100,7 @@ def _lost_object(annotation: Mapping, image: Mapping | None, known: set) -> str 
     """Why an object is not learnt; None if it is."""
     if image is None:
         return 'of an image that is not in the file'
-    if annotation.get('category_id') not in known:
+    if annotation['category_id'] not in known:
         return 'of a category that is no class'
     if annotation.get('ignore'):
         return 'marked ignore'
@@ -122,10 +124,6 @@ def _lost_image(image: Mapping, has_objects: bool, filters: Mapping) -> str | No
     return f'with a side below {smallest} pixels (filter_cfg.min_size)' if small else None
 
 
-def _is_finite(number: object) -> bool:
-    return isinstance(number, int | float) and math.isfinite(number)
-
-
 def check_coco(content: Mapping, file: str, scored: bool = False) -> None:
     """Checks the form of a COCO file.
 
@@ -137,43 +135,51 @@ def check_coco(content: Mapping, file: str, scored: bool = False) -> None:
     Raises:
         ValueError: Names what is wrong and what to do.
     """
-    if not isinstance(content, Mapping):
-        raise ValueError(f'{file} holds a {type(content).__name__}: expected a dict of images, annotations, categories')
-    needed = dict(
-        images=('id', 'file_name', 'width', 'height'),
-        categories=('id', 'name'),
-        annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
-    )
-    for key, fields in needed.items():
-        for entry in content.get(key, ()):
+    if not isinstance(content, Mapping) or not all(isinstance(content.get(key, []), list) for key in NEEDED):
+        raise ValueError(f'{file} is no COCO file: expected lists of images, annotations and categories')
+    entries = {key: content.get(key, []) for key in NEEDED}
+    for key, fields in NEEDED.items():
+        for entry in entries[key]:
             missing = [name for name in fields if not isinstance(entry, Mapping) or name not in entry]
             if missing:
                 raise ValueError(f'{file}: an entry of {key} lacks {", ".join(missing)}: {str(entry)[:80]}')
-    named = dict(images=['id'], categories=['id'], annotations=['id', 'image_id', 'category_id'])
-    for key, name in ((key, name) for key, names in named.items() for name in names):
-        values = [entry.get(name) for entry in content.get(key, ())]
-        texts = [value for value in values if not isinstance(value, int)]
-        if texts:
-            raise ValueError(
-                f'{file}: {len(texts)} of {len(values)} {name}s of {key} are no whole numbers, e.g. {texts[0]!r}, and '
-                'match no others: write whole numbers everywhere'
-            )
-        if name == 'id' and len({*values}) < len(values):
-            twice = next(value for value, times in Counter(values).items() if times > 1)
-            raise ValueError(f'{file}: id {twice} occurs more than once in {key}: give each its own')
-    for annotation in content.get('annotations', ()):
+        for name in (name for name in fields if name.endswith('id')):
+            _check_numbers([entry[name] for entry in entries[key]], name, key, file)
+    ids = [annotation['id'] for annotation in entries['annotations']]
+    wrong = [number for number in ids if number < 1]
+    if scored and wrong:
+        raise ValueError(
+            f'{file}: annotation id {wrong[0]}: pycocotools matches whole numbers from 1 on only (0 counts as no '
+            f'match, {len(wrong)} of {len(ids)} are wrong): number the annotations from 1'
+        )
+    for annotation in entries['annotations']:
         box = annotation['bbox']
         if not isinstance(box, list) or len(box) != 4 or not all(map(_is_finite, box)):
             raise ValueError(f'{file}, annotation {annotation["id"]}: bbox {box}: expected four finite numbers')
-    if not scored:
-        return
-    ids = [annotation.get('id') for annotation in content.get('annotations', ())]
-    wrong = [number for number in ids if not isinstance(number, int) or number < 1]
-    if wrong:
+    if twice := _repeated([category['name'] for category in entries['categories']]):
         raise ValueError(
-            f'{file}: annotation id {wrong[0]!r}: pycocotools matches whole numbers from 1 on only (0 counts as no '
-            f'match, {len(wrong)} of {len(ids)} are wrong): number the annotations from 1'
+            f'{file}: several categories are named {twice[0]!r}, and mmdet finds labels by names: give each a name of '
+            'its own, in this and in the files of the other splits'
         )
+
+
+def _is_finite(number: object) -> bool:
+    return isinstance(number, int | float) and math.isfinite(number)
+
+
+def _check_numbers(values: Sequence, name: str, key: str, file: str) -> None:
+    texts = [value for value in values if not isinstance(value, int)]
+    if texts:
+        raise ValueError(
+            f'{file}: {len(texts)} of {len(values)} {name}s of {key} are no whole numbers, e.g. {texts[0]!r}, and '
+            'match no others: write whole numbers everywhere'
+        )
+    if name == 'id' and (twice := _repeated(values)):
+        raise ValueError(f'{file}: id {twice[0]} occurs more than once in {key}: give each its own')
+
+
+def _repeated(values: Sequence) -> list:
+    return [value for value, times in Counter(values).items() if times > 1]
 
 
 # --- folders ---
@@ -195,24 +201,29 @@ def account_maps(images: tuple[Path, str], maps: tuple[Path, str]) -> Account:
             f'label maps *{maps[1]} in {maps[0]}: JPEG changes the labels of pixels: save them as PNG from the source '
             '(a JPEG that is saved as PNG keeps the damage)'
         )
-    ours, labels = names_in(images[0]), {name for name in names_in(maps[0]) if name.endswith(maps[1])}
-    partners = {}
-    for name in ours:
-        if name.endswith(images[1]):
-            partners[name] = name[: len(name) - len(images[1])] + maps[1]
-        elif name.lower().endswith(IMAGE_SUFFIXES):
-            account.lose(IMAGES, f'whose names do not end in {images[1]}, as img_suffix says', name)
+    partners = dict(pairs(images, maps))
+    labels = {name for name in names_in(maps[0]) if name.endswith(maps[1])}
     lonely = [name for name, partner in partners.items() if partner not in labels]
     if lonely:
         raise ValueError(
             f'{lonely[0]} and so {len(lonely)} of {len(partners)} images have no label map: images *{images[1]} in '
             f'{images[0].absolute()}, label maps *{maps[1]} in {maps[0].absolute()}: add them, or set img_suffix and '
-            f'seg_map_suffix to the endings of the files{similar(lonely[0], labels)}'
+            f'seg_map_suffix to the endings of the files{_similar(lonely[0], labels)}'
         )
+    for name in names_in(images[0]):
+        if name in partners or name.lower().endswith(IMAGE_SUFFIXES):
+            other = f'whose names do not end in {images[1]}, as img_suffix says'
+            account.count(IMAGES, None if name in partners else other, name)
     for name in sorted(labels - {*partners.values()}):
-        account.lose('label maps', 'without an image', name)
-    account.kept[IMAGES] = len(partners)
+        account.count('label maps', 'without an image', name)
     return account
+
+
+def pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> Iterator[tuple[str, str]]:
+    """The images in mmseg's folders, and the names of the label maps that belong to them."""
+    for name in names_in(images[0]):
+        if name.endswith(images[1]):
+            yield name, name[: len(name) - len(images[1])] + maps[1]
 
 
 def account_classes(folder: Path, extensions: Sequence[str]) -> Account:
@@ -222,34 +233,22 @@ def account_classes(folder: Path, extensions: Sequence[str]) -> Account:
         ValueError: If a hidden folder would become a class.
     """
     account = Account(Counter({IMAGES: 0}))
-    hidden = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name.startswith('.'))
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    hidden = [name for name in classes if name.startswith('.')]
     if hidden:
         raise ValueError(f'{folder} has the hidden folder {hidden[0]}, which mmpretrain takes for a class: remove it')
-    endings = tuple(ending.lower() for ending in extensions)
+    endings, found = tuple(ending.lower() for ending in extensions), set()
     for name in names_in(folder):
         if not name.lower().endswith(endings):
-            account.lose('files', f'of another ending than {", ".join(endings)}', name)
+            account.count('files', f'of another ending than {", ".join(endings)}', name)
         elif '/' not in name:
-            account.lose(IMAGES, 'outside of the class folders', name)
+            account.count(IMAGES, 'outside of the class folders', name)
         else:
-            account.kept[IMAGES] += 1
+            account.count(IMAGES, None, name)
+            found.add(name.partition('/')[0])
+    for name in sorted({*classes} - found):
+        account.count('classes', 'without an image', name)
     return account
-
-
-def check_label_list(path: Path, num_classes: int | None) -> None:
-    """Checks a text file with a line `path label` for each image.
-
-    Raises:
-        ValueError: Names the first line without a label, or with one that is no class.
-    """
-    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), start=1):
-        label = line.strip().rpartition(' ')[2]
-        if not label.isdecimal() or ' ' not in line.strip():
-            raise ValueError(f'{path}, line {number} is not a path and a label: {line[:80]!r}')
-        if num_classes is not None and int(label) >= num_classes:
-            raise ValueError(
-                f'{path}, line {number}: label {label} is none of the {num_classes} classes, 0 to {num_classes - 1}'
-            )
 
 
 # --- files that annotations name ---
@@ -269,7 +268,7 @@ def check_images(named: Sequence[tuple[Path, tuple[int, int] | None]], turned: S
     for path, annotated in named[:: max(1, math.ceil(len(named) / SAMPLED))]:
         if not path.is_file():
             there = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
-            raise FileNotFoundError(f'no such image: {path}{similar(str(path), there)}')
+            raise FileNotFoundError(f'no such image: {path}{_similar(str(path), there)}')
         size = loaded_size(path, turned)
         if annotated and size and size != annotated:
             raise ValueError(
@@ -300,7 +299,7 @@ def _how(size: tuple[int, int], annotated: tuple[int, int]) -> str:
     return ': annotate the images that are loaded'
 
 
-def similar(name: str, there: set[str]) -> str:
+def _similar(name: str, there: set[str]) -> str:
     """Says how a file is called that a missing name most likely means; '' if there is none."""
     plain = unicodedata.normalize('NFC', name).replace('\\', '/').lower()
     for other in there:

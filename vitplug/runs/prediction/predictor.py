@@ -19,6 +19,7 @@ from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.config.parts import loader_leaves, model_settings
 from vitplug.files.picture_sources import Reader
 from vitplug.tasks import TASKS
+from vitplug.tasks.predictions import PREDICTIONS
 
 from ..exported import run_exported
 from ..saving.checkpoint_checks import load_for_inference
@@ -62,7 +63,7 @@ class Predictor:
         test_cfg = copy.deepcopy(cfg)
         test_cfg.test_dataloader = dict(dataset=copy.deepcopy(dataset))
         #: Inferencer, drawing and files of results of the task.
-        self.task = TASKS[cfg.default_scope].predictions(test_cfg, self.model, classes, palette, score_thr)
+        self.task = PREDICTIONS[cfg.default_scope](test_cfg, self.model, classes, palette, score_thr)
 
     @cached_property
     def read(self) -> Reader:

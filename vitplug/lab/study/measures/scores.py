@@ -15,7 +15,6 @@ from torch import Tensor
 
 from vitplug.config.parts import as_list
 from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
-from vitplug.tasks import TASKS
 
 from ..measure import Measure, Seen, together
 from ..quantities.edits import relative_change
@@ -198,8 +197,7 @@ def _change(seen: Seen) -> Arrays:
         kept.clear() if len(kept) > 64 else None
         kept[seen.index] = _features(base, seen.index)
     before, after = kept[seen.index], _features(run, seen.index)
-    keeps = run.cache.setdefault('keeps', TASKS[run.library].predictions)
-    whole, left = (_kept(keeps, run, before[1], sample) for sample in (before[1], after[1]))
+    whole, left = (_kept(run, before[1], sample) for sample in (before[1], after[1]))
     [features] = relative_change(before[0], after[0]).tolist()
     values = (features, whole.score - left.score, whole.share - left.share)
     return {name: np.array(value, float) for name, value in zip(CHANGES, values, strict=True)}
@@ -208,7 +206,7 @@ def _change(seen: Seen) -> Arrays:
 CHANGES = ('change of the last features', 'fall of the score', 'changed prediction')
 
 
-def _kept(task, run: Run, before, after):
+def _kept(run: Run, before, after):
     from vitplug.tasks import kept
 
     if run.library == 'mmdet':

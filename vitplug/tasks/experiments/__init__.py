@@ -1,1 +1,0 @@
-"""Experiments on one's own data: how the data lies."""
