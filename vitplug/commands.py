@@ -45,7 +45,7 @@ COMMANDS = {
     'pretrain': Command('lab.text.pretrain:main', 'text/pretrain.py', 'pre-train a language model on masked words'),
     'glue': Command('lab.text.glue:main', 'text/glue.py', 'fine-tune a language model on GLUE'),
     'microscope': Command(
-        'lab.microscope.microscope_command:main',
+        'lab.microscope.command:main',
         'analysis_tools/microscope.py',
         'write a page of what a model sees',
     ),

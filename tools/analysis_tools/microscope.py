@@ -5,6 +5,6 @@ from vitplug.process import prepare
 if __name__ == '__main__':
     prepare()  # before torch is loaded
 
-    from vitplug.lab.microscope.microscope_command import main
+    from vitplug.lab.microscope.command import main
 
     main()

@@ -18,7 +18,7 @@ from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
-from vitplug.lab.microscope.loaded import turns_channels
+from vitplug.lab.study.runs import turns_channels
 from vitplug.runs.checks.data import max_pixels
 from vitplug.runs.exported import ExportedFile, notes_path
 from vitplug.runs.prediction import Predictor

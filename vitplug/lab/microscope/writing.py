@@ -1,0 +1,194 @@
+"""One HTML file of everything: text, images and maps, with nothing to fetch."""
+
+import base64
+import hashlib
+import io
+import json
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from html import escape
+from importlib.resources import files
+
+import numpy as np
+from matplotlib import colormaps
+from PIL import Image
+
+from .look import Kinds, Model, Prediction, View, grad_cam_tiles, look
+from .tiles import Tiles
+
+#: Millions of bytes of a page by default.
+MAX_MB = 5.0
+#: Most queries along a side that are tried first.
+MOST_QUERIES = 64
+#: From dark to light in even steps, also for colour-blind people and on paper.
+COLOURS = 'viridis'
+#: Larger PNGs become JPEGs.
+LARGEST_PNG, JPEG_QUALITY = 60_000, 88
+#: Title and maps of what the page can show, by name; what no model has is not offered.
+MODES = dict(
+    attention=('Attention', dict(probs='after the softmax', maps='after the plug on the maps')),
+    rollout=('Rollout', dict(rollout='rollout of blocks 0 to this one')),
+    gradcam=('Grad-CAM', dict(gradcam='Grad-CAM at the attention output')),
+    norms=('Token norms', dict(norms='norms of the output tokens')),
+)
+
+
+def write_page(
+    models: Sequence[Model],
+    views: Sequence[View],
+    facts: Mapping[str, str],
+    max_mb: float,
+    progress: Callable[[Iterable], Iterable] = iter,
+) -> bytes:
+    """The page of models and images, with as many queries as fit.
+
+    Args:
+        models: The baseline, if there is one, and the model.
+        views: The images.
+        facts: How the page was made, for its foot.
+        max_mb: Largest size in millions of bytes.
+        progress: Wraps the images, to show how far it is.
+
+    Raises:
+        ValueError: If not even a single query fits, or a map is not finite.
+    """
+    cams = [[grad_cam_tiles(model, x) for model, x in zip(models, view.inputs, strict=True)] for view in views]
+    most = MOST_QUERIES
+    while True:
+        kinds = [
+            [
+                look(model, x, most) | (dict(gradcam=tiles) if tiles else {})
+                for model, x, (tiles, _) in zip(models, view.inputs, of_view, strict=True)
+            ]
+            for view, of_view in zip(progress(views), cams, strict=True)
+        ]
+        page = _page(models, views, kinds, [[text for _, text in of_view] for of_view in cams], facts)
+        share = max_mb * 1e6 / len(page)
+        if share >= 1:
+            return page
+        if most == 1:
+            raise ValueError(
+                f'--max-mb {max_mb:g}: a page with one query in each block has {len(page) / 1e6:.1f} MB: take fewer '
+                'images, or allow a larger file'
+            )
+        # Most of a page grows with the square of the side.
+        widest = max((max(tiles.geometry.queries.hw) for tiles in _attention(kinds)), default=1)
+        most = max(1, min(min(most, widest) - 1, int(min(most, widest) * share**0.5)))
+
+
+def facts_of(models: Sequence[Model], images: Sequence[object], made_by: str) -> dict[str, str]:
+    """How a page is made, for its foot."""
+    packages = ('vitplug', 'torch', 'numpy', 'timm', 'transformers', 'mmengine', 'mmcv')
+    found = {name: sys.modules[name].__version__ for name in packages if sys.modules.get(name)}
+    return {model.title: model.source for model in models} | dict(
+        images=', '.join(map(str, images)),
+        command=made_by,
+        versions=', '.join(f'{name} {version}' for name, version in found.items()),
+        time=datetime.now().astimezone().strftime('%Y-%m-%d %H:%M %Z'),
+    )
+
+
+def _attention(kinds: Sequence[Sequence[Kinds]]) -> Iterator[Tiles]:
+    for of_view in kinds:
+        for of_model in of_view:
+            yield from of_model['probs'].values() if 'probs' in of_model else ()
+
+
+def _page(
+    models: Sequence[Model],
+    views: Sequence[View],
+    kinds: Sequence[Sequence[Kinds]],
+    cams: Sequence[Sequence[str]],
+    facts: Mapping[str, str],
+) -> bytes:
+    blob = bytearray()
+    content = dict(
+        colours=(colormaps[COLOURS](np.arange(256))[:, :3] * 255).round().astype(int).tolist(),
+        models=[
+            dict(
+                title=model.title,
+                blocks=len(model.backbone.plugged_blocks()),
+                prefix=list(model.backbone.prefix_names),
+            )
+            for model in models
+        ],
+        modes=[
+            dict(id=name, title=title, kinds=own)
+            for name, (title, own) in MODES.items()
+            if any(kind in of_model for of_view in kinds for of_model in of_view for kind in own)
+        ],
+        images=[
+            dict(
+                name=view.name,
+                src=picture_url(view.picture),
+                hw=view.picture.shape[:2],
+                maps=[
+                    {kind: _stored(tiles, model, blob) for kind, tiles in of_model.items()}
+                    for model, of_model in zip(models, of_view, strict=True)
+                ],
+                predictions=[_said(one) for one in (*view.predictions, *([view.truth] if view.truth else []))],
+                cams=texts,
+            )
+            for view, of_view, texts in zip(views, kinds, cams, strict=True)
+        ],
+    )
+    parts = {
+        'title': escape(f'Microscope: {models[-1].name}'),
+        'models': ''.join(f'<p>{escape(model.title)}: {escape(model.about)}.</p>' for model in models),
+        'stored': escape(stored(kinds)),
+        'foot': ''.join(f'<dt>{escape(name)}</dt><dd>{escape(text)}</dd>' for name, text in facts.items()),
+        'data': json.dumps(content, separators=(',', ':')).replace('<', '\\u003c'),
+        'blob': base64.b64encode(zlib.compress(bytes(blob), 9)).decode(),
+    }
+    for name in ('style', 'script'):
+        parts[name] = files(__package__).joinpath(f'page.{dict(style="css", script="js")[name]}').read_text('utf-8')
+        # As the page's Content-Security-Policy allows it, and no other.
+        parts[f'{name} hash'] = base64.b64encode(hashlib.sha256(parts[name].encode()).digest()).decode()
+    page = files(__package__).joinpath('page.html').read_text('utf-8')
+    # In one pass, so that nothing is filled into what was filled in. Names of files may be no text.
+    return re.sub(r'\{\{([a-z ]+)\}\}', lambda match: parts[match[1]], page).encode(errors='backslashreplace')
+
+
+def _stored(tiles: Mapping[int, Tiles], model: Model, blob: bytearray) -> list[dict | None]:
+    """Adds the tiles of all blocks to the page's numbers; where they are, by block."""
+    entries: list[dict | None] = [None] * len(model.backbone.plugged_blocks())
+    for layer, one in tiles.items():
+        blob += bytes(-len(blob) % 4)  # float32 begins at multiples of 4
+        numbers_at = len(blob)
+        blob += one.numbers.astype('<f4').tobytes()
+        entries[layer] = one.geometry.as_json() | dict(numbers=numbers_at, codes=len(blob))
+        blob += one.codes.tobytes()
+    return entries
+
+
+def _said(one: Prediction) -> dict:
+    return dict(text=one.text, src=None if one.picture is None else picture_url(one.picture))
+
+
+def stored(kinds: Sequence[Sequence[Kinds]]) -> str:
+    """What is kept of the attention maps, and what is not, in words."""
+    steps = sorted({tiles.geometry.step for tiles in _attention(kinds)})
+    pools = sorted({tiles.geometry.pool for tiles in _attention(kinds)})
+    queries = ', '.join('all' if step == 1 else f'one of {step} x {step}' for step in steps)
+    keys = ', '.join('all' if pool == 1 else f'means of {pool} x {pool}' for pool in pools)
+    return (
+        f'Stored: queries: {queries}; keys: {keys}. Each map of a query has 256 steps from its lowest value (at most '
+        '0) to its highest: a value is off by half a step at most, 0.2 % of the range.'
+    )
+
+
+def picture_url(picture: np.ndarray) -> str:
+    """A picture ``(height, width, 3)`` of RGB as a data URL: lossless where that is small."""
+    kind, content = 'png', _encoded(picture, 'png')
+    if len(content) > LARGEST_PNG:
+        kind, content = 'jpeg', _encoded(picture, 'jpeg', quality=JPEG_QUALITY)
+    return f'data:image/{kind};base64,{base64.b64encode(content).decode()}'
+
+
+def _encoded(picture: np.ndarray, kind: str, **settings: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, kind, **settings)
+    return file.getvalue()
