@@ -6,7 +6,6 @@ import torch
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 
 from vitplug.tasks.kept import kept_class, kept_map, kept_objects
-from vitplug.tasks.outcomes import MapOutcome
 from vitplug.tasks.studied import studied_class, studied_map
 from vitplug.tasks.targets import ClassLogit, PixelClass
 
@@ -81,7 +80,7 @@ def test_studied_class():
 def test_studied_map():
     """The class with the second most pixels of the ground truth; its score over the pixels predicted as it."""
     predicted = [[[2.0, 0], [0, 5]], [[1, 3], [1, 0]], [[0, 0], [0, 0]]]
-    truth = MapOutcome('', None, labels=np.array([[0, 0], [1, 255]], np.uint8))
+    truth = np.array([[0, 0], [1, 255]], np.uint8)
     found = studied_map(label_map(predicted), truth)
     assert found.target == PixelClass(1)
     assert found.mask.tolist() == [[False, False], [True, False]]
@@ -89,6 +88,6 @@ def test_studied_map():
     assert found.score(label_map(predicted)) == pytest.approx((shares[1, 0, 1] + shares[1, 1, 0]) / 2)
     assert studied_map(label_map(predicted), None).mask is None
     with pytest.raises(ValueError, match='class 2 is predicted at no pixel'):
-        studied_map(label_map(predicted), MapOutcome('', None, labels=np.array([[0, 0], [2, 0]], np.uint8)))
+        studied_map(label_map(predicted), np.array([[0, 0], [2, 0]], np.uint8))
     with pytest.raises(ValueError, match='one class alone'):
-        studied_map(label_map(predicted), MapOutcome('', None, labels=np.zeros((2, 2), np.uint8)))
+        studied_map(label_map(predicted), np.zeros((2, 2), np.uint8))

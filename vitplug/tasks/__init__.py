@@ -1,7 +1,7 @@
 """What differs between mmpretrain, mmseg and mmdet: one description for each library.
 
-No library is imported before its description needs it, and mmengine with the names below alone: outcomes and targets
-serve models of other libraries, too.
+No library is imported before its description needs it, and mmengine with the names below alone: targets serve models of
+other libraries, too.
 """
 
 from typing import TYPE_CHECKING, Any

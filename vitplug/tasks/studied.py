@@ -7,8 +7,10 @@ import numpy as np
 from mmengine.structures import BaseDataElement
 
 from .kept import probabilities
-from .outcomes import NO_LABEL, Outcome
 from .targets import ClassLogit, PixelClass, Target
+
+#: Label of pixels without a class.
+NO_LABEL = 255
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,20 @@ def studied_class(sample: BaseDataElement) -> Studied:
     return Studied(ClassLogit(label), lambda after: float(after.pred_score[label]))
 
 
-def studied_map(sample: BaseDataElement, truth: Outcome | None) -> Studied:
+def studied_map(sample: BaseDataElement, truth: np.ndarray | None) -> Studied:
     """Of a sample of mmseg: the class with the second most pixels in the ground truth, or else in the prediction.
 
     The class with the most pixels is mostly the background.
+
+    Args:
+        sample: The prediction.
+        truth: Label of every pixel of the input ``(height, width)``, 255 for none; None if unknown.
 
     Raises:
         ValueError: If there is no second class, or it is predicted at no pixel.
     """
     predicted = sample.pred_sem_seg.data[0]
-    labels = predicted.numpy() if truth is None else truth.labels
+    labels = predicted.numpy() if truth is None else truth
     present, counts = np.unique(labels[labels != NO_LABEL], return_counts=True)
     if len(present) < 2:
         raise ValueError('the image has one class alone, the background')
@@ -49,7 +55,7 @@ def studied_map(sample: BaseDataElement, truth: Outcome | None) -> Studied:
     region = predicted == label
     if not region.any():
         raise ValueError(f'class {label} is predicted at no pixel')
-    mask = None if truth is None else truth.labels == label
+    mask = None if truth is None else truth == label
     return Studied(
         PixelClass(label), lambda after: float(probabilities(after.seg_logits.data)[label][region].mean()), mask
     )

@@ -1,11 +1,9 @@
 """The command behind `tools/predict.py`."""
 
 import argparse
-import signal
+import json
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from tqdm import tqdm
 from vitplug.commands import add_device
 from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.errors.one_line import SETTINGS, one_line_errors, printable, status_of_skipped
-from vitplug.errors.stops import Interrupted
 from vitplug.files.named import check_pictures_folder
 from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 from vitplug.files.readers import refuse_code_in_files
@@ -29,16 +26,14 @@ from ..exported import read_notes
 from ..options import add_exported
 from .predictor import Predictor
 
-PICTURES = 'pictures'
-STOPS = (signal.SIGINT, signal.SIGTERM)
+PICTURES, RECORDS = 'pictures', 'predictions.jsonl'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Predicts pictures with a trained model.
 
     Returns:
-        Exit status: 0; 65 if some of the inputs could not be used, each being named on stderr. A wrong setting ends in
-        one line and 2, a checkpoint that cannot be read in 66, a full disk in 74, Ctrl-C in 75.
+        Exit status: 0; 65 if some of the inputs could not be used, each being named on stderr.
     """
     args = _parser().parse_args(argv)
     with one_line_errors(*SETTINGS):
@@ -62,15 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def predict(
     predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int, most_pixels: int
 ) -> dict[Source, str]:
-    """Writes pictures and results of all sources, and says on stderr which cannot be used and why.
-
-    Results are written as they come. Ctrl-C ends it after the batch at hand, with all files whole.
+    """Writes pictures and records of all sources as they come, and says on stderr which cannot be used and why.
 
     Returns:
         Sources that could not be used, or not to their end, with the reasons.
-
-    Raises:
-        Interrupted: On Ctrl-C; says what is missing.
     """
     failed: dict[Source, str] = {}
     read = predictor.read  # a pipeline that reads no files is refused before a file of results is there
@@ -90,44 +80,17 @@ def predict(
     with (
         tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar,
         Results(predictor, out) as results,
-        stop_asked() as asked,
     ):
         while batch := list(islice(waiting, batch_size)):
-            if asked():
-                done = sources.index(batch[0].source) - len(failed)
-                raise Interrupted(f'interrupted before {batch[0]}: {done} of {len(sources)} inputs are done: {out}')
             for picture, result in zip(batch, _predict_batch(predictor, batch), strict=True):
-                if isinstance(result, Exception):
-                    fail(picture.source, picture, f'{type(result).__name__}: {" ".join(str(result).split())}')
-                    continue
                 try:
+                    if isinstance(result, Exception):
+                        raise Unreadable(f'{type(result).__name__}: {" ".join(str(result).split())}') from result
                     results.add(picture, result)
                 except Unreadable as error:
                     fail(picture.source, picture, str(error))
             bar.update(len(batch))
     return failed
-
-
-@contextmanager
-def stop_asked() -> Iterator[Callable[[], bool]]:
-    """Notes a Ctrl-C or SIGTERM, and gives the answer to whether one came. A second one ends the process as usual."""
-    received = []
-
-    def note(number: int, frame: object) -> None:
-        received.append(number)
-        restore()
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    # Python delivers signals to the main thread only.
-    heard = STOPS if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, note) for number in heard}
-    try:
-        yield lambda: bool(received)
-    finally:
-        restore()
 
 
 def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseDataElement | Exception]:
@@ -141,7 +104,7 @@ def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseD
 
 
 class Results:
-    """Records and drawn pictures in a folder; drawn frames of a video become a video.
+    """Drawn pictures in a folder, frames of a video as a video, and a file with a line for each picture.
 
     Args:
         predictor: Draws the pictures.
@@ -150,32 +113,30 @@ class Results:
 
     def __init__(self, predictor: Predictor, out: Path):
         self.predictor, self.out = predictor, out
-        self.files = predictor.task.files(out)
         self.video: tuple[Source, cv2.VideoWriter] | None = None
 
     def __enter__(self) -> 'Results':
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         self._close_video()
-        for file in self.files.values():
-            file.close()
 
     def add(self, picture: Picture, sample: BaseDataElement) -> None:
-        """Writes the drawn picture and the records of one.
+        """Writes the drawn picture, and then the record of one.
 
         Raises:
             Unreadable: If OpenCV can write no video of these frames.
-            OSError: If the folder cannot be written.
         """
         drawn = self.predictor.draw(picture.pixels, sample)[..., ::-1]
+        place = dict(file=str(picture.source.path))
         if picture.frame is None:
             mmcv.imwrite(drawn, str(self.out / PICTURES / f'{picture.name}.png'))
         else:
             self._add_frame(picture, np.ascontiguousarray(drawn))
-        for name, records in self.predictor.task.record(picture, sample, self.out).items():
-            for record in records:
-                self.files[name].add(record)
+            place |= dict(frame=picture.frame)
+        record = place | self.predictor.task.record(sample, picture.name, self.out)
+        with open(self.out / RECORDS, 'a', encoding='utf-8') as file:
+            file.write(f'{json.dumps(record)}\n')
 
     def _add_frame(self, picture: Picture, drawn: np.ndarray) -> None:
         if self.video is None or self.video[0] != picture.source:

@@ -19,10 +19,10 @@ from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.config.parts import loader_leaves, model_settings
 from vitplug.files.picture_sources import Reader
 from vitplug.tasks import TASKS
-from vitplug.tasks.predictions import PREDICTIONS
 
 from ..exported import run_exported
 from ..saving.checkpoint_checks import load_for_inference
+from .inference import INFERENCES
 
 
 class Predictor:
@@ -52,18 +52,19 @@ class Predictor:
         exported: str | Path | None = None,
     ):
         init_default_scope(cfg.default_scope)
-        dataset = _test_dataset(cfg)
+        if not cfg.get('test_dataloader'):
+            raise ValueError(f'{cfg.filename}: no test_dataloader, whose pipeline pictures go through; add one')
+        _, self._dataset = next(loader_leaves(cfg, 'test'))
         device = check_device(device)
         self.model, meta = load_model(cfg, str(checkpoint), allow_changes)
         self.model.to(device)
         if exported is not None:
             run_exported(self.model, exported, TASKS[cfg.default_scope], str(checkpoint))
-        classes, palette = _names_and_colours(meta, dataset)
-        self._dataset = dataset
+        classes, palette = _names_and_colours(meta, self._dataset)
         test_cfg = copy.deepcopy(cfg)
-        test_cfg.test_dataloader = dict(dataset=copy.deepcopy(dataset))
-        #: Inferencer, drawing and files of results of the task.
-        self.task = PREDICTIONS[cfg.default_scope](test_cfg, self.model, classes, palette, score_thr)
+        test_cfg.test_dataloader = dict(dataset=copy.deepcopy(self._dataset))
+        #: Inferencer, drawing and records of the task.
+        self.task = INFERENCES[cfg.default_scope](test_cfg, self.model, classes, palette, score_thr)
 
     @cached_property
     def read(self) -> Reader:
@@ -72,7 +73,10 @@ class Predictor:
         Raises:
             ValueError: If that pipeline loads no image files.
         """
-        load = TRANSFORMS.build(_loader_of(self._dataset))
+        steps = [dict(step) for step in self._dataset.get('pipeline') or () if 'LoadImageFromFile' in str(step['type'])]
+        if not steps:
+            raise ValueError('test_dataloader.dataset.pipeline: no LoadImageFromFile, with which pictures are read')
+        load = TRANSFORMS.build(steps[0])
         return lambda path: load(dict(img_path=str(path)))['img']
 
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
@@ -127,28 +131,12 @@ def check_device(device: str | None) -> str:
     return device
 
 
-def _test_dataset(cfg: Config) -> dict:
-    if not cfg.get('test_dataloader'):
-        raise ValueError(f'{cfg.filename}: no test_dataloader, whose pipeline pictures go through; add one')
-    _, dataset = next(loader_leaves(cfg, 'test'))
-    return dataset
-
-
-def _loader_of(dataset: Mapping) -> dict:
-    pipeline = dataset.get('pipeline') or ()
-    steps = [step for step in pipeline if str(step.get('type')).rpartition('.')[2] == 'LoadImageFromFile']
-    if not steps:
-        raise ValueError('test_dataloader.dataset.pipeline: no LoadImageFromFile, with which pictures are read; add it')
-    return dict(steps[0])
-
-
 def _names_and_colours(meta: Mapping, dataset: Mapping) -> tuple[list[str] | None, list[tuple[int, ...]]]:
     """Names of the classes (None if unknown), and a colour for each.
 
     The config comes before the checkpoint for colours, and after it for names.
     """
-    trained = meta.get('dataset_meta') if isinstance(meta.get('dataset_meta'), Mapping) else {}
-    trained = {str(key).lower(): value for key, value in trained.items()}
+    trained = {str(key).lower(): value for key, value in (meta.get('dataset_meta') or {}).items()}
     defaults = getattr(DATASETS.get(dataset['type']), 'METAINFO', {})
     stated = {**defaults, **(dataset.get('metainfo') or {})}
     classes = trained.get('classes') or stated.get('classes')

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -136,7 +135,7 @@ def _studied(seen: Seen, sample) -> Studied:
         return studied_class(sample)
     if 'gt_sem_seg' not in sample:
         return studied_map(sample, None)
-    return studied_map(sample, SimpleNamespace(labels=label_map(seen).numpy()))
+    return studied_map(sample, label_map(seen).numpy())
 
 
 def _flipping(seen: Seen, studied: Studied, heat: np.ndarray) -> float:

@@ -1,0 +1,146 @@
+"""The inferencers of the three libraries around a model that is built: batches, pictures and records of results."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import mmcv
+import numpy as np
+from mmengine.config import Config
+from mmengine.dataset import pseudo_collate
+from mmengine.structures import BaseDataElement
+from torch import nn
+
+TOP = 5
+# Pixels: smaller pictures of a classifier are drawn enlarged, so that there is room for names.
+SMALLEST_SIDE, LARGEST_SIDE = 384, 1536
+
+
+def _around(kind: type, model: nn.Module) -> type:
+    """The class of an inferencer that takes this model and builds none, and batches of several image sizes."""
+    return type(kind.__name__, (kind,), {'_init_model': lambda *_: model, '_init_collate': lambda *_: pseudo_collate})
+
+
+class Inference(ABC):
+    """A model behind the inferencer of its library.
+
+    Args:
+        cfg: The config, with the data set of the test as `test_dataloader.dataset`.
+        model: The model, with its weights.
+        classes: Names of its classes, None where they are unknown.
+        palette: A colour for each.
+        score_thr: Lowest score that is drawn; None for the task's own.
+    """
+
+    inferencer: Any
+
+    def __init__(
+        self,
+        cfg: Config,
+        model: nn.Module,
+        classes: list[str] | None,
+        palette: Sequence[tuple[int, ...]],
+        score_thr: float | None,
+    ):
+        self.classes, self.score_thr = classes, score_thr
+
+    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
+        """Pictures as a batch for the model's `test_step`."""
+        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch
+
+    @abstractmethod
+    def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """An RGB image ``(height, width, 3)`` with the prediction for it."""
+
+    @abstractmethod
+    def record(self, sample: BaseDataElement, name: str, out: Path) -> dict:
+        """A prediction as JSON has it; what it has not is written below the folder ``out``, as a file of this name."""
+
+
+class ClassInference(Inference):
+    """The classes with the highest scores, by mmpretrain."""
+
+    def __init__(self, cfg, model, classes, palette, score_thr):
+        from mmpretrain import ImageClassificationInferencer
+        from mmpretrain.visualization import UniversalVisualizer
+
+        super().__init__(cfg, model, classes, palette, score_thr or 0.0)
+        model._config, model._dataset_meta = cfg, dict(classes=classes)
+        self.inferencer, self.visualizer = ImageClassificationInferencer(model), UniversalVisualizer()
+
+    def draw(self, image, sample):
+        scores, labels = sample.pred_score.topk(min(TOP, len(sample.pred_score)))
+        drawn = sample.clone().set_pred_label(labels[scores >= self.score_thr])
+        sides = image.shape[:2]
+        scale = max(1.0, min(SMALLEST_SIDE / min(sides), LARGEST_SIDE / max(sides)))
+        return self.visualizer.visualize_cls(image, drawn, classes=self.classes, rescale_factor=scale, draw_gt=False)
+
+    def record(self, sample, name, out):
+        best = sample.pred_score.topk(min(TOP, len(sample.pred_score)))
+        scores, labels = best.values.tolist(), best.indices.tolist()
+        names = dict(names=[self.classes[label] for label in labels]) if self.classes else {}
+        return dict(labels=labels, scores=scores, **names)
+
+
+class MapInference(Inference):
+    """Label maps, by mmseg; there are no scores."""
+
+    def __init__(self, cfg, model, classes, palette, score_thr):
+        from mmseg.apis import MMSegInferencer
+
+        if score_thr is not None:
+            raise ValueError(f'--score-thr {score_thr}: a label map has no scores; leave it out')
+        classes = classes or [f'class {label}' for label in range(model.num_classes)]
+        if len(classes) < model.num_classes:
+            raise ValueError(
+                f'decode_head.num_classes = {model.num_classes}, but only {len(classes)} classes have names: set '
+                'test_dataloader.dataset.metainfo.classes to all of them'
+            )
+        super().__init__(cfg, model, classes, palette, None)
+        colours = (list(palette) * len(classes))[: len(classes)]
+        model.dataset_meta = dict(classes=classes, palette=colours)
+        cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=colours)
+        self.inferencer = _around(MMSegInferencer, model)(cfg, classes=classes, palette=colours)
+
+    def draw(self, image, sample):
+        [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, opacity=0.6)
+        return drawn
+
+    def record(self, sample, name, out):
+        """The label map is a PNG of class indices; the record has the shares of the classes."""
+        labels = sample.pred_sem_seg.data[0].numpy()
+        path = Path('labels', f'{name}.png')
+        mmcv.imwrite(labels.astype(np.uint8 if len(self.classes) <= 256 else np.uint16), str(out / path))
+        present, pixels = np.unique(labels, return_counts=True)
+        shares = {self.classes[label]: count / labels.size for label, count in zip(present, pixels, strict=True)}
+        return dict(label_map=str(path), shares=shares)
+
+
+class ObjectInference(Inference):
+    """Boxes and masks, by mmdet."""
+
+    def __init__(self, cfg, model, classes, palette, score_thr):
+        from mmdet.apis import DetInferencer
+
+        super().__init__(cfg, model, classes, palette, 0.3 if score_thr is None else score_thr)
+        model.dataset_meta = dict(classes=classes, palette=list(palette))
+        cfg.visualizer = dict(type='DetLocalVisualizer', name='predict', line_width=2)
+        self.inferencer = _around(DetInferencer, model)(cfg)
+
+    def collate(self, pictures):
+        [(_, batch)] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch
+
+    def draw(self, image, sample):
+        [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
+        return drawn
+
+    def record(self, sample, name, out):
+        """All objects, whatever their scores: corners in pixels, and masks as run lengths."""
+        return self.inferencer.pred2dict(sample)
+
+
+#: By library.
+INFERENCES = dict(mmpretrain=ClassInference, mmseg=MapInference, mmdet=ObjectInference)
