@@ -9,6 +9,7 @@ import torch
 from attention_oracle import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refiner_oracle import bottleneck, refined, weighed
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -115,8 +116,11 @@ def layouts(draw):
     return one(), one() if draw(st.booleans()) else None
 
 
+KINDS = st.sets(st.sampled_from(['offset', 'query', 'dense']))
+
+
 @st.composite
-def problems(draw, num_layers=1, kinds=st.sets(st.sampled_from(['offset', 'query', 'dense'])), more_values=st.just(0)):
+def problems(draw, num_layers=1, kinds=KINDS, more_values=st.just(0), dims=st.integers(1, 3)):
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
 
     def leaf(*shape):
@@ -134,7 +138,7 @@ def problems(draw, num_layers=1, kinds=st.sets(st.sampled_from(['offset', 'query
     layout, keys = draw(layouts())
     tokens, key_tokens = tokens_of_windows(layout), tokens_of_windows(keys or layout)
     (windows, nq), nk = tokens.shape, key_tokens.shape[1]
-    images, heads, dims = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    images, heads, dims = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(dims)
     mask = None
     if not by_tiles and draw(st.booleans()):
         lets_see = mostly(draw(st.sampled_from([1, images])), draw(st.sampled_from([1, windows])), nq, nk)
@@ -280,71 +284,50 @@ REFINERS = {
     'lines in turn': dict(expansion=2, constraint='rowcol', rowcol_mode='sequential', kernel_size=5),
     'on the image': dict(expansion=2, constraint='spatial'),
     'more heads': dict(expansion=2, reduction=False),
+    'slices of values': dict(expansion=2, reduction=False, value_split=True),
 }
 
 
-def refined(maps: Tensor, module: nn.Module, settings: dict, keys) -> Tensor:
-    """Expansion, distributed local attention and reduction, one after another."""
-    if settings['expansion']:
-        maps = oracles.mixed(maps, module.expand[:, :, 0, 0])
-    if settings.get('constraint') == 'spatial':
-        prefix, image = maps[..., : keys.num_prefix], maps[..., keys.num_prefix :].unflatten(-1, keys.hw)
-        image = oracles.convolved(image.movedim(2, 3), module.local).movedim(3, 2)
-        maps = torch.cat((prefix, image.flatten(-2)), dim=-1)
-    elif settings.get('rowcol_mode') == 'sequential':
-        maps = oracles.convolved(oracles.convolved(maps, module.along_keys), module.along_queries)
-    elif settings.get('constraint') == 'rowcol':
-        maps = oracles.convolved(maps, module.along_keys) + oracles.convolved(maps, module.along_queries)
-    else:
-        maps = oracles.convolved(maps, module.local)
-    return maps if module.reduce is None else oracles.mixed(maps, module.reduce[:, :, 0, 0])
+def noisy(module: nn.Module, seed: int) -> None:
+    """Random parameters, and statistics of batch norms."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        for name, tensor in module.named_buffers():
+            if 'running' in name:
+                tensor.copy_(torch.rand(tensor.shape, generator=generator, dtype=torch.float64) + 0.1)
+
+
+def maps_of(problem: Problem) -> Tensor:
+    """What a refiner is given."""
+    (layer,) = problem.layers
+    maps = oracles.probs(layer.scores() + layer.bias, problem.seen)
+    return maps if problem.site.attends_padding else maps * problem.valid_queries[:, :, None, :, None]
 
 
 @pytest.mark.parametrize('case', REFINERS)
-@given(problem=problems(), seed=st.integers(0, 9))
-@settings(max_examples=30)
+@given(problem=problems(dims=st.sampled_from([2, 4])), seed=st.integers(0, 9))
+@settings(max_examples=25)
 def test_refiner_is_its_equation(case, problem, seed):
     """Convolved maps, by tiles or not, and convolved values."""
     (layer,), settings = problem.layers, REFINERS[case]
     _, (plugs,) = build(Refiner(**settings), problem)
     (module,) = plugs.at('map')
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    maps = oracles.probs(layer.scores() + layer.bias, problem.seen)
-    if not problem.site.attends_padding:
-        maps = maps * problem.valid_queries[:, :, None, :, None]
-    maps = refined(maps, module, settings, problem.site.pairs.keys) * problem.seen
-    v = layer.v.repeat_interleave(maps.shape[2] // layer.v.shape[2], dim=2)
-    assert_same(problem.attend([plugs]), [maps @ v], [*problem.leaves, *module.parameters()])
-
-
-def normalized(norm: nn.BatchNorm2d, maps: Tensor) -> Tensor:
-    """By the statistics collected in training, head by head."""
-    mean, var, weight, bias = (t[:, None, None] for t in (norm.running_mean, norm.running_var, norm.weight, norm.bias))
-    return (maps - mean) / (var + norm.eps).sqrt() * weight + bias
+    noisy(module, seed)
+    variant = {name: settings[name] for name in ('constraint', 'rowcol_mode') if name in settings}
+    maps = refined(maps_of(problem), module, problem.site.pairs.keys, **variant) * problem.seen
+    expected = weighed(maps, layer.v, settings.get('value_split', False))
+    assert_same(problem.attend([plugs]), [expected], [*problem.leaves, *module.parameters()])
 
 
 @given(problem=problems(), seed=st.integers(0, 9))
 @settings(max_examples=30)
 def test_bottleneck_is_its_chain(problem, seed):
-    """On the plane of queries and keys, at the configured number of keys."""
+    """On the plane of queries and keys, at the configured number of keys, by statistics that were collected."""
     (layer,) = problem.layers
     _, (plugs,) = build(Refiner(mode='mbconv', init='default', expansion=2), problem)
     (module,) = plugs.eval().at('map')
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for tensor in module.parameters():
-            tensor.copy_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64))
-        for name, tensor in module.named_buffers():
-            if 'running' in name:
-                tensor.copy_(torch.rand(tensor.shape, generator=generator, dtype=torch.float64) + 0.1)
-    maps = oracles.probs(layer.scores() + layer.bias, problem.seen)
-    if not problem.site.attends_padding:
-        maps = maps * problem.valid_queries[:, :, None, :, None]
-    wide = normalized(module.expand_bn, oracles.mixed(maps, module.expand[:, :, 0, 0])).clamp(0, 6)
-    wide = normalized(module.local_bn, oracles.convolved(wide, module.local)).clamp(0, 6)
-    sums = normalized(module.reduce_bn, oracles.mixed(wide, module.reduce[:, :, 0, 0])) + maps
-    maps = normalized(module.adapt_bn, sums) * problem.seen
+    noisy(module, seed)
+    maps = bottleneck(maps_of(problem), module, training=False) * problem.seen
     assert_same(problem.attend([plugs]), [maps @ layer.v], [*problem.leaves, *module.parameters()])

@@ -318,7 +318,7 @@ def images(height: int, width: int, batch: int = 2, dtype=torch.float64, seed: i
 def enlarge_scores(attention: nn.Module, largest: float) -> None:
     """Scales the rows of q and k so that the largest scores of random tokens are about ``largest``."""
     attention = getattr(attention, 'w_msa', attention)
-    if not hasattr(attention, 'shape'):  # it has neither
+    if not getattr(getattr(attention, 'shape', None), 'map_heads', 0):  # it has neither
         return
     dims = attention.shape.head_dims
     projection = attention.qkv if hasattr(attention, 'qkv') else attention.q

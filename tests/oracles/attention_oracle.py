@@ -75,13 +75,21 @@ def mixed(maps: Tensor, weights: Tensor) -> Tensor:
     return weights[..., None] * maps if weights.shape[1] == 1 else torch.einsum('ng,...gij->...nij', weights, maps)
 
 
-def assert_same(got: Sequence[Tensor], expected: Sequence[Tensor], leaves: Sequence[Tensor | None], keep: bool = False):
+def gradients(outs: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Of a scalar that every output element moves by another amount; 0 for leaves that have no part in it."""
+    if not leaves:
+        return ()
+    weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in outs]
+    return torch.autograd.grad(outs, leaves, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+
+
+def assert_same(
+    got: Sequence[Tensor], expected: Sequence[Tensor], leaves: Sequence[Tensor | None], **tolerance: float
+) -> None:
     """Values and gradients."""
-    assert_close(got, expected)
-    weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in got]
+    assert_close(got, expected, **tolerance)
     leaves = [leaf for leaf in leaves if leaf is not None]
-    wanted = torch.autograd.grad(expected, leaves, weights, retain_graph=keep)
-    assert_close(torch.autograd.grad(got, leaves, weights, retain_graph=keep), wanted)
+    assert_close(gradients(got, leaves), gradients(expected, leaves), **tolerance)
 
 
 @dataclass

@@ -62,13 +62,12 @@ def bias_of_fresh_layers(heads: int, side: int) -> torch.Tensor:
 
 def build(path: str, **changes):
     cfg = Config.fromfile(CONFIGS / path)
-    cfg.merge_from_dict({'model': changes})
+    cfg.merge_from_dict({'model': changes, 'model.backbone.arch.feedforward_channels': 8})
     init_default_scope('mmpretrain')
     return MODELS.build(cfg.model)
 
 
-@pytest.mark.parametrize('init_cfg', [None, LIKE_DEIT], ids=['as configured', 'like DeiT'])
-@pytest.mark.parametrize('transfer', [False, True], ids=['from scratch', 'transfer'])
+@pytest.mark.parametrize(('transfer', 'init_cfg'), [(False, LIKE_DEIT), (True, None)], ids=['like DeiT', 'transfer'])
 def test_position_network_of_the_configs_has_the_spread_of_fresh_layers(transfer, init_cfg, tmp_path):
     """With the start of DeiT it is more than 50 times smaller. A transfer draws the network anew and keeps the rest."""
     torch.manual_seed(0)
@@ -89,12 +88,6 @@ def test_position_network_of_the_configs_has_the_spread_of_fresh_layers(transfer
     assert got.mean().abs() < 3 * expected.mean(dim=(1, 2)).std()
     if transfer:
         assert_close(model.backbone.layers[3].attn.qkv.weight, source.backbone.layers[3].attn.qkv.weight)
-
-
-def test_tables_start_with_their_own_deviation():
-    model = vit(plugs=[dict(type='RelPosBias')], img_size=256, init_cfg=EVERYWHERE)
-    model.init_weights()
-    assert plug_state(model)['rel_pos_bias.bias.rel_pos_table'].std().item() == pytest.approx(0.02, rel=0.05)
 
 
 class Common(Plug):

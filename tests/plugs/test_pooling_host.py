@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention.test_changing_grids import heads_oracle, resize_oracle
-from cases import PLUGS, images, randomize, vit
+from cases import PLUGS, images, randomize
 from pooling_host import DIMS, SPECS, PoolingHost
 from torch.testing import assert_close
 
@@ -96,28 +96,6 @@ def test_residual_attention_follows_the_recursion(has_cls, size, heads):
         handed, last = own, site
 
 
-def test_gradient_of_alpha():
-    """Detaching the handed-over scores would leave every value right and this gradient wrong."""
-    model, x = build(residual(), has_cls=True), images(28, 52)
-    (alpha,) = (p for name, p in model.named_parameters() if 'residual_alpha' in name)
-    _, grads = step(model, x)
-    losses = []
-    for change in (1e-6, -1e-6):
-        with torch.no_grad():
-            alpha += change
-            losses.append(loss_of(model(x)).item())
-            alpha -= change
-    (got,) = (grad for name, grad in grads.items() if 'residual_alpha' in name)
-    assert got.item() == pytest.approx((losses[0] - losses[1]) / 2e-6, rel=1e-4)
-
-
-@pytest.mark.parametrize(('transition', 'chains'), [('pool', [1, 2, 3, 4]), ('reset', [1, 3])])
-def test_no_alpha_for_blocks_that_start_a_chain(transition, chains):
-    model = PoolingHost(residual(per_layer=True, stage_transition=transition))
-    owners = [int(name.split('.')[1]) for name, _ in model.named_parameters() if 'residual_alpha' in name]
-    assert owners == chains
-
-
 def plans_on(*sites, heads=(1, 1)):
     return [LayerPlan(i, len(sites), 4, BlockShape.stock(4, heads[i], 8), site) for i, site in enumerate(sites)]
 
@@ -198,8 +176,3 @@ def test_the_blocks_to_take_instead_are_named():
         PoolingHost([dict(type='GaussianAttentionBias')], sockets=lacking)
     with pytest.raises(ValueError, match=r'layers=\[1, 3, 4\] are the blocks that do$'):
         PoolingHost(residual(), sockets=lacking)
-
-
-def test_vit_has_no_widths_of_its_own():
-    model = vit(plugs=[dict(type='ContextBroadcast', scaled=True)])
-    assert model.layers[0].plugs['cb']['mlp_end'].cb_scale.numel() == 24

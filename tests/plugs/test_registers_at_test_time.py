@@ -101,51 +101,6 @@ def test_neurons_are_found_at_outliers(layer):
     assert model.training and list(model.state_dict()) == keys and not model.layers[0].plugs
 
 
-def test_outliers_leave_the_image():
-    """One channel writes a large vector at bright patches: found, and moved to the register."""
-    model = randomize(vit(out_type='raw', final_norm=False)).double()
-    first, second = model.layers[1].ffn.layers[0][0], model.layers[1].ffn.layers[1]
-    with torch.no_grad():
-        first.weight[5] *= 30
-        second.weight[:, 5] = 20
-    x = images(32, 40)
-    tokens = model(x)[0][:, 1:]
-    norm = tokens.norm(dim=-1).quantile(0.9).item()
-    (neuron,) = find_register_neurons(model, [x], norm, number=1)
-    assert neuron[:2] == (1, 5)
-    moved = vit(
-        out_type='raw', final_norm=False, plugs=[dict(type=Registers, num_registers=1, keep=True, neurons=[neuron[:2]])]
-    ).double()
-    moved.load_state_dict(model.state_dict())
-    (out,) = moved.eval()(x)
-    assert out[:, 2:].norm(dim=-1).max() < norm / 2 < out[:, 1].norm(dim=-1).min()
-
-
-REFUSED = {
-    'registers(neurons=[])': r'neurons=\[\]: expected pairs of a block and a channel',
-    'registers(neurons=[3, 4])': r'neurons=\[3, 4\]: expected pairs',
-    'registers(neurons=[[0, -1]])': 'expected pairs of a block and a channel',
-    'registers(neurons=[[0, 40]])': r'neurons has \(0, 40\), and block 0 has 40 hidden channels',
-    'registers(neurons=[[9, 0]])': 'expected different block indices from 0 to 3',
-}
-
-
-@pytest.mark.parametrize('plugs', REFUSED)
-def test_refused(plugs):
-    with pytest.raises(ValueError, match=REFUSED[plugs]):
-        vit(plugs=plugs)
-
-
-def test_refused_beside_other_tokens_and_on_windows():
-    class Others(Registers):
-        name = 'others'
-
-    with pytest.raises(ValueError, match='another plug adds tokens beside those to which neurons move'):
-        vit(plugs=[dict(type=Registers, neurons=[(0, 1)]), dict(type=Others)])
-    with pytest.raises(ValueError, match="registers takes the socket 'prefix'"):
-        swin(plugs=[dict(type=Registers, neurons=[(0, 1)])])
-
-
 def test_searches_without_a_result_are_refused():
     model = randomize(vit())
     x = images(32, 40, dtype=torch.float32)

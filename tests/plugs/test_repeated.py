@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from cases import CarryProbe, images, randomize, swin, vit
-from mmengine.config import Config
+from attention_oracle import assert_same
+from cases import images, randomize, swin, vit
 from torch.testing import assert_close
 
 from vitplug.attention import Site, fused_attention
@@ -111,7 +111,7 @@ def residual_oracle(model, image, chains, alphas):
 
 
 @pytest.mark.parametrize('low_memory', ['auto', True], ids=str)
-@pytest.mark.parametrize('chains', [([0, 1], [2, 3]), ([0, 2], [1, 3]), ([1, 3], [0, 2]), ([0, 3], [1, 2])], ids=str)
+@pytest.mark.parametrize('chains', [([0, 1], [2, 3]), ([1, 3], [0, 2]), ([0, 3], [1, 2])], ids=str)
 def test_chains_of_residual_attention_do_not_touch(chains, low_memory):
     plugs = [
         dict(type='ResidualAttention', alpha=alpha, low_memory=low_memory, layers=chain)
@@ -124,66 +124,24 @@ def test_chains_of_residual_attention_do_not_touch(chains, low_memory):
             model.plugs[name]['start'].alpha.residual_alpha.fill_((0.3, 0.8)[number])
     x = images(*SIZE)
     (got,), expected = model(x), residual_oracle(model, x, chains, (0.3, 0.8))
-    assert_close(got, expected)
-    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
-    blocks = list(model.layers.parameters())
-    grads = [torch.autograd.grad(out, blocks, weights) for out in (got, expected)]
-    assert_close(*grads)
+    assert_same([got], [expected], list(model.layers.parameters()))
 
 
-def broad_term(model, image, blocks):
-    """What broad attention over some blocks adds to the last tokens, from the equation."""
-    x, taps = model.embed(image)[0], []
-    for block in model.layers:
-        q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(x))))
-        taps.append((q, k, v))
-        x = x + block.attn.proj(((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
-        x = x + block.ffn.layers[1](torch.nn.functional.gelu(block.ffn.layers[0][0](block.ln2(x))))
-    q, k, v = (torch.cat([taps[i][part] for i in blocks], dim=-1) for part in range(3))
-    flat = ((q @ k.mT / model.embed_dims**0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
-    return x, torch.nn.functional.adaptive_avg_pool1d(flat, model.embed_dims)
-
-
-@pytest.mark.parametrize('blocks', [([0, 1], [2, 3]), ([0, 3], [1, 2])], ids=str)
-def test_two_broad_attentions_add_up(blocks):
-    both = zip((0.4, 0.9), blocks, strict=True)
-    plugs = [dict(type='BroadAttention', gamma=gamma, layers=some) for gamma, some in both]
-    model, x = build('vit', plugs), images(*SIZE)
-    last, first = broad_term(model, x, blocks[0])
-    _, second = broad_term(model, x, blocks[1])
-    expected = model.format_output(3, last + 0.4 * first + 0.9 * second, (4, 4))
-    assert_close(model(x)[0], expected)
-    assert list(model.plugs) == ['broad', 'broad_2']
-
-
-def test_two_broad_attentions_on_stages():
-    """Each takes the last of its own blocks in every stage."""
-    plugs = [dict(type='BroadAttention', gamma=0.4, layers=[0, 2]), dict(type='BroadAttention', layers=[1, 3])]
-    hosts = (swin(plugs=some, norm_cfg=None) for some in (plugs, plugs[:1], plugs[1:], []))
-    model, *others = (randomize(host).double() for host in hosts)
-    taken = [[name for name in block.plugs if name.startswith('broad')] for block in model.plugged_blocks()]
-    assert taken == [['broad'], ['broad_2']] * 2
-    both, first, second, neither = (each(images(*SIZE))[1] for each in (model, *others))
+@pytest.mark.parametrize('layers', [([0, 2], [1, 3]), ([0, 1], [2, 3])], ids=str)
+@pytest.mark.parametrize('host', HOSTS)
+def test_two_broad_attentions_add_up(host, layers):
+    """On stages, each takes the last of its own blocks."""
+    settings, index = (dict(norm_cfg=None), 1) if host == 'swin' else (dict(final_norm=False), 0)
+    if host == 'swin' and layers[1] == [2, 3]:
+        pytest.skip('the first has no block of the last stage')
+    plugs = [dict(type='BroadAttention', gamma=g, layers=own) for g, own in zip((0.4, 1), layers, strict=True)]
+    models = [randomize(HOSTS[host](plugs=some, **settings)).double() for some in (plugs, plugs[:1], plugs[1:], [])]
+    both, first, second, neither = (model(images(*SIZE))[index] for model in models)
     assert_close(both, first + second - neither)
+    assert not torch.allclose(first, neither) and not torch.allclose(second, neither)
 
 
-# --- what is refused, said and stored ---
-
-
-@pytest.mark.parametrize('layers', [('all', 'all'), ([0, 1], [1, 2]), ('upper', [3])], ids=str)
-def test_common_blocks_are_refused(layers):
-    plugs = [dict(type='GaussianAttentionBias', layers=some) for some in layers]
-    sets = [range(4) if some == 'all' else range(2, 4) if some == 'upper' else some for some in layers]
-    common = sorted(set(sets[0]) & set(sets[1]))
-    shown = '0-3' if len(common) == 4 else str(common[0])
-    with pytest.raises(ValueError, match=rf'GaussianAttentionBias occurs more than once for blocks {shown}; give'):
-        vit(plugs=plugs)
-
-
-def test_one_object_twice_is_seen():
-    plug = ContextBroadcast()
-    with pytest.raises(ValueError, match='ContextBroadcast occurs more than once for blocks 0-1'):
-        PlugSet([plug, plug], 2)
+# --- names, values and what is stored ---
 
 
 def test_a_plug_may_be_in_several_sets():
@@ -199,27 +157,12 @@ def test_a_plug_without_blocks_takes_no_name_from_others():
     assert set(vit(plugs=plugs).state_dict()) == set(vit(plugs=plugs[1:]).state_dict())
 
 
-def test_three_of_one_type_and_exclusive_sockets():
+def test_three_of_one_type():
     plugs = [dict(type='Refiner', kernel_size=size, layers=[i]) for i, size in ((2, 1), (0, 3), (1, 5))]
     model = vit(plugs=plugs)
     assert [list(block.plugs) for block in model.layers] == [['refiner'], ['refiner_2'], ['refiner_3'], []]
     sizes = [part['map'].local.shape[-1] for block in model.layers for part in block.plugs.values()]
     assert sizes == [3, 5, 1]
-    both = [dict(type='ResidualAttention', layers=LOW), dict(type='ResidualAttention', layers=HIGH)]
-    assert vit(plugs=both)
-    message = r"\['probe', 'residual_attention_2'\] both take the 'scores' socket of block 2"
-    with pytest.raises(ValueError, match=message):
-        vit(plugs=[*both, dict(type=CarryProbe, layers=[2])])
-
-
-def test_summary_names_both():
-    summary = vit(plugs=[REPEATED['gab'][1], REPEATED['gab'][0], *REPEATED['refiner']]).plug_summary
-    assert summary == (
-        'plugs: GaussianAttentionBias(sigma=2.0) on blocks 0-1 (changes pretrained outputs from the start); '
-        'GaussianAttentionBias(sigma=3.0, per_head=True) on blocks 2-3 (changes pretrained outputs from the start); '
-        'Refiner(expansion=2) on blocks 0-1; Refiner(expansion=1, kernel_size=5) on blocks 2-3; '
-        'attention: fused but on blocks 0-3 (refiner, refiner_2 has an exact fast form, maps where it does not pay)'
-    )
 
 
 def test_values_are_named_by_both():
@@ -243,27 +186,6 @@ def test_values_are_named_by_both():
     }
     raw = model.plugs['residual_attention']['start'].alpha.residual_alpha
     assert_close(found['residual_attention.alpha'][None], raw.detach().sigmoid())
-
-
-# --- configs ---
-
-
-def written(folder, name, text):
-    (folder / name).write_text(text)
-    return Config.fromfile(folder / name)
-
-
-def test_configs_inherit_both_and_change_one(tmp_path):
-    base = f'model = dict(type="vitplug.VisionTransformer", plugs={REPEATED["gab"]!r})'
-    cfg = written(tmp_path, 'base.py', base)
-    assert len(cfg.model.plugs) == 2
-    child = written(tmp_path, 'child.py', '_base_ = "base.py"\nmodel = dict(patch_size=8)')
-    assert child.model.plugs == cfg.model.plugs
-    child.merge_from_dict({'model.plugs.1.sigma': 4.0})
-    model = vit(plugs=child.model.plugs)
-    sigmas = {name: {i: v[0].item() for i, v in values.items()} for name, values in model.learned_values().items()}
-    assert sigmas['gab.sigma'] == {0: 2.0, 1: 2.0} and sigmas['gab_2.sigma'] == {2: 4.0, 3: 4.0}
-    assert Config.fromstring(child.pretty_text, '.py').model.plugs == child.model.plugs
 
 
 def test_a_checkpoint_of_other_settings_is_told_apart():
