@@ -3,12 +3,12 @@
 import argparse
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -23,7 +23,6 @@ from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.files.orientation import header_of, misplaced, remedy, turned_formats
 from vitplug.files.readers import refuse_code_in_files
-from vitplug.tables import format_table
 from vitplug.tasks import check_scope
 
 from .checks.accounts import loaded_size, said
@@ -74,9 +73,6 @@ def inspect_image(
         path: The file.
         annotated: (width, height) that the annotations give, or those of its label map.
         load: The step of the config's pipeline that loads it.
-
-    Yields:
-        Findings: unreadable, of another size, or almost black as loaded.
     """
     try:
         with Image.open(path) as image:
@@ -146,67 +142,28 @@ def _label(value: int, info: Mapping) -> int:
 # --- whole data sets ---
 
 
-@dataclass
-class Seen:
-    """What is in a split.
-
-    Attributes:
-        split: Its name.
-        classes: Names of the classes; numbers where they have none.
-        images: Number of samples.
-        labels: Number of objects of each class, or of images that have it.
-        has_objects: Whether objects are annotated, not whole images or pixels.
-        sizes: Width and height of each image that can be read, as loaded.
-    """
-
-    split: str
-    classes: list[str] = field(default_factory=list)
-    images: int = 0
-    labels: Counter = field(default_factory=Counter)
-    has_objects: bool = False
-    sizes: list[tuple[int, int]] = field(default_factory=list)
-
-    def row(self) -> tuple[str, ...]:
-        """Its line of the table."""
-        objects = f'{self.labels.total():,}' if self.has_objects else '-'
-        classes = f'{len(self.labels)} of {len(self.classes)}' if self.classes else str(len(self.labels) or '-')
-        sides = [(min(side), int(np.median(side)), max(side)) for side in zip(*self.sizes, strict=True)]
-        ranges = [str(low) if low == high else f'{low}, {middle}, {high}' for low, middle, high in sides]
-        return self.split, f'{self.images:,}', objects, classes, *(ranges or ('-', '-'))
-
-    def missing(self) -> list[str]:
-        """The classes of which there is nothing."""
-        return [name for label, name in enumerate(self.classes) if self.labels and label not in self.labels]
-
-
-class Sample(NamedTuple):
-    """What was found in a sample: findings, the image's width and height as loaded, and labels."""
-
-    findings: list[Finding]
-    size: tuple[int, int] | None
-    labels: Collection[int]
-
-
-def inspect_sample(dataset, num_classes: int | None, index: int) -> Sample:
-    """Inspects the files of a sample and, if they are sound, makes it as training does."""
-    info, findings = dataset.get_data_info(index), []
+def inspect_sample(dataset: Any, num_classes: int | None, index: int) -> tuple[list[Finding], list[int]]:
+    """Inspects the files of a sample and, if they are sound, makes it as training does; its findings and its labels."""
+    info, findings, annotated = dataset.get_data_info(index), [], None
     transforms = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
-    load = next((step for step in transforms if type(step).__name__ == 'LoadImageFromFile'), None)
     path, labels = info.get('img_path'), labels_of(info)
-    size = loaded_size(Path(path), turned_formats(transforms)) if path else np.shape(info.get('img'))[1::-1] or None
-    annotated = (info['width'], info['height']) if info.get('width') and info.get('height') else None
+    if info.get('width') and info.get('height'):
+        annotated = info['width'], info['height']
     if info.get('seg_map_path'):
-        findings, labels = inspect_labels(info['seg_map_path'], num_classes, info)
+        findings, found = inspect_labels(info['seg_map_path'], num_classes, info)
+        labels = sorted(found)
         annotated = loaded_size(Path(info['seg_map_path']), ())
     if path:
+        load = next((step for step in transforms if type(step).__name__ == 'LoadImageFromFile'), None)
         findings += inspect_image(path, annotated, load)
+    where = str(path or f'sample {index}')
     if not findings:
         try:
             if dataset.prepare_data(index) is None:
-                findings = [Finding(NOTE, str(path or f'sample {index}'), 'left out by the pipeline for another one')]
+                findings = [Finding(NOTE, where, 'left out by the pipeline for another one')]
         except Exception as error:  # transforms of any kind
-            findings = [Finding(ERROR, str(path or f'sample {index}'), 'the pipeline fails', one_line(error))]
-    return Sample(findings, size, labels)
+            findings = [Finding(ERROR, where, 'the pipeline fails', one_line(error))]
+    return findings, labels
 
 
 def labels_of(info: Mapping) -> list[int]:
@@ -235,46 +192,35 @@ def inspect_settings(cfg: Config, splits: Sequence[str]) -> Iterator[Finding]:
         yield Finding(NOTE, 'param_scheduler', 'schedule that does not come to its end', remark)
 
 
-def inspect_split(cfg: Config, seen: Seen, num_threads: int) -> Iterator[Finding]:
-    """Inspects the data sets of a split, and counts what is in it, with a progress bar on stderr."""
-    for _, settings in loader_leaves(cfg, seen.split):
-        where = f'{seen.split}_dataloader ({str(settings.get("type")).rpartition(".")[2]})'
+def inspect_split(cfg: Config, split: str, num_threads: int, seen: list[str]) -> Iterator[Finding]:
+    """Inspects the data sets of a split, with a progress bar on stderr; adds lines on what is in them to ``seen``."""
+    for path, settings in loader_leaves(cfg, split):
         try:
             dataset = DATASETS.build(settings)
             dataset.full_init()
         except Exception as error:  # data sets of any kind
-            yield Finding(ERROR, where, 'the data set cannot be built', one_line(error))
+            yield Finding(ERROR, path, 'the data set cannot be built', one_line(error))
             continue
         if not hasattr(dataset, 'get_data_info'):
-            yield Finding(NOTE, where, 'the data set does not tell its files: only its annotations were looked at')
+            yield Finding(NOTE, path, 'the data set does not tell its files: only its annotations were looked at')
             continue
-        seen.classes = list(map(str, (dataset.metainfo or {}).get('classes') or range(count_of_model(cfg) or 0)))
-        inspect = partial(inspect_sample, dataset, len(seen.classes) or None)
-        bar = dict(desc=f'{seen.split} ({len(dataset)} samples)', total=len(dataset), mininterval=1.0, disable=None)
+        classes = list(map(str, (dataset.metainfo or {}).get('classes') or range(count_of_model(cfg) or 0)))
+        counts: Counter = Counter()
+        inspect, number = partial(inspect_sample, dataset, len(classes) or None), len(dataset)
         # Threads, for decoding leaves Python's lock alone, and forked processes would inherit torch's locks.
         with ThreadPool(num_threads) as pool:
-            for sample in tqdm(pool.imap(inspect, range(len(dataset)), chunksize=16), unit='sample', **bar):
-                yield from sample.findings
-                seen.images += 1
-                seen.labels.update(sample.labels)
-                seen.sizes += [sample.size] if sample.size else []
-        seen.has_objects |= len(dataset) > 0 and 'instances' in dataset.get_data_info(0)
+            samples = pool.imap(inspect, range(number), chunksize=16)
+            for findings, labels in tqdm(samples, desc=split, total=number, mininterval=1.0, disable=None):
+                yield from findings
+                counts.update(labels)
+        of_objects = f', {counts.total():,} objects' if number and 'instances' in dataset.get_data_info(0) else ''
+        of_classes = f', {len(counts)} of {len(classes)} classes' if counts and classes else ''
+        seen.append(f'{split}: {number:,} images{of_objects}{of_classes}')
+        if missing := [name for label, name in enumerate(classes) if counts and label not in counts]:
+            seen.append(f'nothing in {split} of the classes {listed(missing)}')
 
 
-# --- the report ---
-
-
-def table_lines(splits: Sequence[Seen]) -> Iterator[str]:
-    """The splits that have samples as a table, then the classes of which there is nothing."""
-    splits = [seen for seen in splits if seen.images]
-    if not splits:
-        return
-    headings = ('split', 'images', 'objects', 'classes', 'width: min, median, max', 'height: min, median, max')
-    yield from format_table([headings, *(seen.row() for seen in splits)], numeric=(1, 2)).splitlines()
-    for seen in splits:
-        if missing := seen.missing():
-            yield f'nothing in {seen.split} of the classes {listed(missing)}'
-    yield ''
+# --- the command ---
 
 
 def report_lines(findings: Sequence[Finding]) -> Iterator[str]:
@@ -285,10 +231,9 @@ def report_lines(findings: Sequence[Finding]) -> Iterator[str]:
     for (severity, kind), alike in sorted(by_kind.items(), key=lambda item: (item[0][0] != ERROR, -len(item[1]))):
         yield f'{severity}  {len(alike)} x {kind}'
         for finding in alike if severity == ERROR else alike[:SHOWN_NOTES]:
-            detail = (
-                finding.detail if len(finding.detail) <= LONGEST_DETAIL else f'{finding.detail[:LONGEST_DETAIL]} ...'
-            )
-            yield f'         {finding.where}' + (f' ({detail})' if detail else '')
+            more = ' ...' if len(finding.detail) > LONGEST_DETAIL else ''
+            detail = f' ({finding.detail[:LONGEST_DETAIL]}{more})' if finding.detail else ''
+            yield f'         {finding.where}{detail}'
     errors = sum(finding.severity == ERROR for finding in findings)
     yield f'{errors} errors, {len(findings) - errors} notes'
 
@@ -310,10 +255,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         print(printable(f'error: {" ".join(str(error).split())}'), file=sys.stderr)
         return 2
-    findings, splits = list(inspect_settings(cfg, args.splits)), [Seen(split) for split in args.splits]
-    for seen in splits:
-        findings.extend(inspect_split(cfg, seen, args.workers))
-    print('\n'.join(map(printable, (*table_lines(splits), *report_lines(findings)))))
+    findings, seen = list(inspect_settings(cfg, args.splits)), []
+    for split in args.splits:
+        findings.extend(inspect_split(cfg, split, args.workers, seen))
+    print('\n'.join(map(printable, (*seen, '', *report_lines(findings)))))
     return int(any(finding.severity == ERROR for finding in findings))
 
 

@@ -4,8 +4,8 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
@@ -31,100 +31,87 @@ FROM_SCRATCH = 'none'
 NUM_CLASSES = Code('num_classes')
 
 
-# --- what the libraries differ in ---
+# --- data ---
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """Changes to a base of a library for an experiment on one's own data.
-
-    Attributes:
-        dataset: The type of the data sets.
-        read: Reads the data; takes the folder and the names of classes from the command line.
-        evaluator: The metric of a split; takes the base, the data and the settings of the split.
-        steps: Changes to a step of a pipeline.
-        model: Changes to the model beside its backbone and its numbers of classes.
-        more: Settings of the training data beside the files, and of the validation and test data.
-    """
+class Experiment(NamedTuple):
+    """What the libraries differ in: type of the data sets, reader of folders, metric, and further settings of data."""
 
     dataset: str
     read: Callable[[Path, Sequence[str]], OwnData]
-    evaluator: Callable[[Config, OwnData, Mapping], dict]
-    steps: Callable[[OwnData, Mapping], dict] = lambda data, step: {}
-    model: Callable[[Config, OwnData], dict] = lambda cfg, data: {}
-    more: tuple[Mapping, Mapping] = ({}, {})
+    metric: Callable[[Config, OwnData, Mapping], dict]
+    trained: Mapping = {}
+    tested: Mapping = {}
 
 
-def _with_own_names(read: Callable[[Path], OwnData]) -> Callable[[Path, Sequence[str]], OwnData]:
-    def read_named(root: Path, names: Sequence[str]) -> OwnData:
-        if names:
-            raise ValueError('--classes: only label maps have no names of their own; leave it out')
-        return read(root)
-
-    return read_named
+def _accuracy(cfg: Config, data: OwnData, files: Mapping) -> dict:
+    return dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
 
 
-def _coco_metric(cfg: Config, data: OwnData, split: Mapping) -> dict:
+def _iou(cfg: Config, data: OwnData, files: Mapping) -> dict:
+    return dict(type='IoUMetric', iou_metrics=['mIoU'])
+
+
+def _average_precision(cfg: Config, data: OwnData, files: Mapping) -> dict:
     metric = ['bbox', 'segm'] if data.has_masks and _loads_masks(cfg) else 'bbox'
-    return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(split["ann_file"])}'), metric=metric)
+    return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(files["ann_file"])}'), metric=metric)
+
+
+TESTED = dict(test_mode=True)
+EXPERIMENTS = {
+    'detection': Experiment(
+        'CocoDataset', read_detection, _average_precision, dict(filter_cfg=dict(filter_empty_gt=True)), TESTED
+    ),
+    'segmentation': Experiment('BaseSegDataset', read_segmentation, _iou, tested=TESTED),
+    'classification': Experiment('CustomDataset', read_classification, _accuracy),
+}
+LIBRARIES = {task.name: task.library for task in TASKS.values()}
 
 
 def _loads_masks(cfg: Config) -> bool:
     return any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader)[1])
 
 
-def _object_annotations(data: OwnData, step: Mapping) -> dict:
-    """Masks are loaded by bases that use them, and only where there are some.
+def _changes(step: Mapping, data: OwnData) -> dict:
+    """Changes to a step of a pipeline: masks are loaded where there are some, and label 0 is a class.
 
     Raises:
         ValueError: If the base wants maps of the background, which a COCO file has not.
     """
-    kind = str(step['type']).rpartition('.')[2]
-    if kind == 'LoadPanopticAnnotations' or step.get('with_seg'):
+    if 'LoadPanopticAnnotations' in str(step['type']) or step.get('with_seg'):
         raise ValueError('--base: it trains on maps of the background, which are not read here: choose another one')
-    return dict(with_mask=False) if kind == 'LoadAnnotations' and step.get('with_mask') and not data.has_masks else {}
+    masks = dict(with_mask=False) if step.get('with_mask') and not data.has_masks else {}
+    return masks | (dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {})
 
 
-def _masks_of_model(cfg: Config, data: OwnData) -> dict:
-    """Leaves the mask head of a two-stage detector out where the data has no masks.
-
-    Raises:
-        ValueError: If the detector needs masks all the same.
-    """
-    if data.has_masks or not _loads_masks(cfg):
-        return {}
-    if 'mask_head' not in (cfg.model.get('roi_head') or {}):
-        raise ValueError(
-            f'--base: its {cfg.model.type} needs masks, and no annotation has a segmentation: choose a detector of '
-            'boxes'
+def _loader(cfg: Config, split: str, experiment: Experiment, data: OwnData) -> dict:
+    """Changes to a loader of the base that make it read a split of the data."""
+    name = f'{split}_dataloader'
+    place, steps = pipeline_of(cfg[name])
+    changed = [dict(step, **_changes(step, data)) for step in steps]
+    return dict(
+        dataset=dict(
+            _delete_=True,
+            type=experiment.dataset,
+            data_root=Code('data_root'),
+            **data.splits[split],
+            metainfo=dict(classes=Code('classes')),
+            **(experiment.trained if split == 'train' else experiment.tested),
+            pipeline=changed if changed != list(steps) else Code(f'_base_.{name}.{place}'),
         )
-    return dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
+    )
 
 
-EXPERIMENTS = {
-    'detection': Experiment(
-        'CocoDataset',
-        _with_own_names(read_detection),
-        _coco_metric,
-        _object_annotations,
-        _masks_of_model,
-        (dict(filter_cfg=dict(filter_empty_gt=True)), dict(test_mode=True)),
-    ),
-    'segmentation': Experiment(
-        'BaseSegDataset',
-        read_segmentation,
-        lambda cfg, data, split: dict(type='IoUMetric', iou_metrics=['mIoU']),
-        # Label 0 is a class, also where it is none in the base's own data.
-        lambda data, step: dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {},
-        more=({}, dict(test_mode=True)),
-    ),
-    'classification': Experiment(
-        'CustomDataset',
-        _with_own_names(read_classification),
-        lambda cfg, data, split: dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,)),
-    ),
-}
-LIBRARIES = {task.name: task.library for task in TASKS.values()}
+def _loaders(cfg: Config, experiment: Experiment, data: OwnData) -> Iterator[tuple[str, object]]:
+    """The loaders and the evaluators; a test without annotations is the validation."""
+    yield 'train_dataloader', dict(batch_size=Code('batch_size'), **_loader(cfg, 'train', experiment, data))
+    for split in ('val', 'test'):
+        if split in data.splits:
+            yield f'{split}_dataloader', _loader(cfg, split, experiment, data)
+            yield f'{split}_evaluator', dict(_delete_=True, **experiment.metric(cfg, data, data.splits[split]))
+        else:
+            yield f'{split}_dataloader', Code('val_dataloader')
+            yield f'{split}_evaluator', Code('val_evaluator')
 
 
 # --- the model ---
@@ -152,11 +139,20 @@ def plugged_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None) ->
     return dict(pretrained=None, **changes) if weights and cfg.model.get('pretrained') else changes
 
 
-def own_modules(cfg: Config, plugs: Sequence[Mapping]) -> dict:
-    """The `custom_imports` of a config whose plugs are named by paths such as ``my_plugs.MixedHeads``."""
-    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope}
-    before = as_list((cfg.get('custom_imports') or {}).get('imports'))
-    return dict(custom_imports=dict(imports=[*before, *sorted(modules - {*before})])) if modules else {}
+def without_masks(cfg: Config, data: OwnData) -> dict:
+    """Changes that leave the mask head of a two-stage detector out where the data has no masks.
+
+    Raises:
+        ValueError: If the detector needs masks all the same.
+    """
+    if data.has_masks or not _loads_masks(cfg):
+        return {}
+    if 'mask_head' not in (cfg.model.get('roi_head') or {}):
+        raise ValueError(
+            f'--base: its {cfg.model.type} needs masks, and no annotation has a segmentation: choose a detector of '
+            'boxes'
+        )
+    return dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
 
 
 def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
@@ -201,38 +197,6 @@ def _class_weights(weights: Sequence[float]) -> Code | None:
     return Code(f'[{before!r}] * num_classes + [{last!r}]') if alike and last != before else None
 
 
-# --- data ---
-
-
-def _loader(cfg: Config, split: str, experiment: Experiment, data: OwnData) -> dict:
-    """Changes to a loader of the base that make it read a split of the data."""
-    name = f'{split}_dataloader'
-    place, steps = pipeline_of(cfg[name])
-    changed = [experiment.steps(data, step) for step in steps]
-    pipeline = [dict(step, **change) for step, change in zip(steps, changed, strict=True)]
-    return dict(
-        dataset=dict(
-            _delete_=True,
-            type=experiment.dataset,
-            data_root=Code('data_root'),
-            **data.splits[split],
-            metainfo=dict(classes=Code('classes')),
-            **experiment.more[split != 'train'],
-            pipeline=pipeline if any(changed) else Code(f'_base_.{name}.{place}'),
-        )
-    )
-
-
-def _loaders(cfg: Config, experiment: Experiment, data: OwnData) -> Iterator[tuple[str, object]]:
-    """The loaders and the evaluators."""
-    yield 'train_dataloader', dict(batch_size=Code('batch_size'), **_loader(cfg, 'train', experiment, data))
-    for split in ('val', 'test'):
-        there = split in data.splits
-        yield f'{split}_dataloader', _loader(cfg, split, experiment, data) if there else Code('val_dataloader')
-        metric = dict(_delete_=True, **experiment.evaluator(cfg, data, data.splits[split])) if there else None
-        yield f'{split}_evaluator', metric or Code('val_evaluator')
-
-
 # --- the schedule ---
 
 # A batch has at most this part of an epoch's images, so that small data is trained in many steps, and never one image
@@ -242,81 +206,73 @@ SMALLEST_BATCH = 2
 # A training starts with a tenth of its iterations, or this many, at a rising learning rate.
 LONGEST_WARM_UP = 1000
 VALIDATIONS = 10  # of a training that is counted in iterations
-# Beside the best one; the checkpoints of all epochs would fill a disk.
-KEPT = dict(max_keep_ckpts=2, save_best='auto')
 
 
-def schedule(cfg: Config, images: int, epochs: int) -> tuple[dict, list[str]]:
-    """A warm-up, then half a cosine, counted as the base counts.
+def fitting_batch(cfg: Config, images: int) -> int:
+    """The base's batch, or so much less that an epoch has enough steps."""
+    return min(cfg.train_dataloader.batch_size, images, max(SMALLEST_BATCH, images // STEPS_OF_AN_EPOCH))
+
+
+def schedule(cfg: Config, steps: int, epochs: int) -> dict:
+    """Settings of a warm-up, then half a cosine, counted as the base counts.
 
     Args:
         cfg: The base.
-        images: Number of training images.
+        steps: Iterations of an epoch.
         epochs: Length of the training.
-
-    Returns:
-        Settings of the config, which name its variable `batch_size`; and what they are, in words.
-
-    Raises:
-        ValueError: If there is no epoch.
     """
-    if epochs < 1:
-        raise ValueError(f'--epochs {epochs}: expected at least 1')
-    batch = min(cfg.train_dataloader.batch_size, images, max(SMALLEST_BATCH, images // STEPS_OF_AN_EPOCH))
-    steps = math.ceil(images / batch)
     total = epochs * steps
-    by_epoch = 'max_iters' not in cfg.train_cfg
-    val_interval = steps if by_epoch else max(1, total // VALIDATIONS)
-    if by_epoch:
-        settings: dict = dict(batch_size=batch, max_epochs=epochs)
+    # Beside the best checkpoint; those of all epochs would fill a disk.
+    kept = dict(max_keep_ckpts=2, save_best='auto')
+    if 'max_iters' not in cfg.train_cfg:
+        settings: dict = dict(max_epochs=epochs)
         loop = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
         end = dict(by_epoch=True, begin=0, end=Code('max_epochs'), convert_to_iter_based=True)
     else:
-        settings = dict(batch_size=batch, max_iters=total, val_interval=val_interval)
+        settings = dict(max_iters=total, val_interval=max(1, total // VALIDATIONS))
         loop = dict(type='IterBasedTrainLoop', max_iters=Code('max_iters'), val_interval=Code('val_interval'))
         end = dict(by_epoch=False, begin=0, end=Code('max_iters'))
+        kept['interval'] = Code('val_interval')
     warm_up = min(LONGEST_WARM_UP, total // 10)
-    warm_up = warm_up if warm_up > 1 else 0  # mmengine's warm-up of one step never ends
-    rising = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)] if warm_up else []
-    settings |= dict(
+    # mmengine's warm-up of one step never ends.
+    rising = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)] if warm_up > 1 else []
+    return settings | dict(
         train_cfg=dict(_delete_=True, **loop),
         param_scheduler=[*rising, dict(type='CosineAnnealingLR', eta_min=0.0, **end)],
-        checkpoints=KEPT | ({} if by_epoch else dict(interval=Code('val_interval'))),
+        default_hooks=_hooks(cfg, kept),
     )
-    rate, reason = _rate(cfg, batch)
-    if rate is not None:
-        settings['optim_wrapper'] = dict(optimizer=dict(lr=rate))
-    if _rated_batch(cfg) is not None:
-        # In one process the rate stays as it is; mmengine raises it for more of them.
-        settings['auto_scale_lr'] = dict(enable=True, base_batch_size=Code('batch_size'))
-    said = f'a warm-up of {warm_up}, then a cosine' if warm_up else 'a cosine'
-    return settings, [
-        f'batches of {batch} of {images} images: {steps} steps an epoch (batch_size)',
-        f'{total} steps in {epochs} epochs: {said}; validated every {val_interval}',
-        f'learning rate{"" if rate is None else f" {rate:g}"}: {reason}',
-        f'keeps the last {KEPT["max_keep_ckpts"]} checkpoints, and the best one of the validations',
-    ]
 
 
-def _rated_batch(cfg: Config) -> int | None:
-    """The batch that the base's learning rate is for, in all processes together; None if the base does not say."""
-    return (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+def _hooks(cfg: Config, checkpoint: Mapping) -> object:
+    """Changes to `default_hooks`: vitplug's where the base lacks them, and the settings of the one that saves."""
+    if has_hooks(cfg):
+        return dict(checkpoint=checkpoint)
+    settings = ', '.join(f'{key}={text(value)}' for key, value in checkpoint.items())
+    return Code(f'dict(_base_.vitplug_hooks, checkpoint=dict(_base_.vitplug_hooks.checkpoint, {settings}))')
 
 
-def _rate(cfg: Config, batch: int) -> tuple[float | None, str]:
-    """The learning rate of a batch, None where the base has none for the whole model, and where it comes from."""
+def has_hooks(cfg: Config) -> bool:
+    """Whether a base has vitplug's hooks."""
+    return 'interruption' in (cfg.get('default_hooks') or {})
+
+
+def learning_rate(cfg: Config, batch: int) -> tuple[dict, str]:
+    """The learning rate of a batch as settings, and where it comes from."""
     optimizer = cfg.optim_wrapper.get('optimizer') or {}
-    before, of_batch = optimizer.get('lr'), _rated_batch(cfg)
+    before, of_batch = optimizer.get('lr'), (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    # In one process the rate stays as it is; mmengine raises it for more of them.
+    scaled = dict(auto_scale_lr=dict(enable=True, base_batch_size=Code('batch_size'))) if of_batch else {}
     if before is None:
-        return None, 'as in the base'
-    if of_batch is None:
-        return before, "the base's, which names no batch size that it is for"
+        return scaled, 'those of the base'
+    if not of_batch:
+        return dict(optim_wrapper=dict(optimizer=dict(lr=before))), f"{before:g}, the base's, which names no batch"
     # The steps of SGD grow with the gradient; those of all others (Adam, LAMB ...) do not.
-    kind = str(optimizer.get('type')).rpartition('.')[2]
-    scale, by = batch / of_batch, f'{batch}/{of_batch}'
+    kind, scale, by = str(optimizer.get('type')).rpartition('.')[2], batch / of_batch, f'{batch}/{of_batch}'
     if kind != 'SGD':
         scale, by = math.sqrt(scale), f'the root of {by}'
-    return float(f'{before * scale:.3g}'), f"the base's {before:g} times {by}, as {kind} takes it"
+    rate = float(f'{before * scale:.3g}')
+    reason = f"{rate:g}, the base's {before:g} times {by}, as {kind} takes it"
+    return dict(optim_wrapper=dict(optimizer=dict(lr=rate)), **scaled), reason
 
 
 # --- the file ---
@@ -332,12 +288,14 @@ def merged(*changes: Mapping) -> dict:
     return result
 
 
-def experiment_text(args: argparse.Namespace) -> tuple[str, list[str]]:
-    """The text of a config, and its schedule in words.
+def config_of(args: argparse.Namespace) -> str:
+    """The text of a config.
 
     Raises:
         ValueError, OSError: If data, base or plugs cannot be used; says what to do.
     """
+    if args.epochs < 1:
+        raise ValueError(f'--epochs {args.epochs}: expected at least 1')
     experiment, apart = EXPERIMENTS[args.task], APART[LIBRARIES[args.task]]
     plugs = parse_plugs(args.plugs, '--plugs')
     data = experiment.read(args.data, _class_names(args.classes))
@@ -348,38 +306,39 @@ def experiment_text(args: argparse.Namespace) -> tuple[str, list[str]]:
     if not counts:
         raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
     counts.pop('backbone', None)
-    scheduled, lines = schedule(cfg, data.images, args.epochs)
-    checkpoint = scheduled.pop('checkpoints')
+    batch = fitting_batch(cfg, data.images)
+    rate, reason = learning_rate(cfg, batch)
     # A file is named from the folder of the new config.
     base = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
-    hooks: object = dict(checkpoint=checkpoint)
-    has_hooks = 'interruption' in (cfg.get('default_hooks') or {})
-    if not has_hooks:
-        kept = ', '.join(f'{key}={text(value)}' for key, value in checkpoint.items())
-        hooks = Code(f'dict(_base_.vitplug_hooks, checkpoint=dict(_base_.vitplug_hooks.checkpoint, {kept}))')
+    # Plugs of one's own are named by paths such as ``my_plugs.MixedHeads``.
+    imports = as_list((cfg.get('custom_imports') or {}).get('imports'))
+    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope, *imports}
     variables = dict(
-        _base_=base if has_hooks else [base, 'vitplug::_base_/hooks.py'],
-        **own_modules(cfg, plugs),
+        _base_=base if has_hooks(cfg) else [base, 'vitplug::_base_/hooks.py'],
+        custom_imports=dict(imports=[*imports, *sorted(modules)]) if modules else {},
         data_root=f'{args.data.as_posix()}/',
         classes=data.classes,
         num_classes=Code('len(classes)'),
-        batch_size=scheduled.pop('batch_size'),
+        batch_size=batch,
     )
     sections = dict(
-        model=merged(plugged_model(cfg, plugs, args.pretrained), counts, experiment.model(cfg, data)),
+        model=merged(plugged_model(cfg, plugs, args.pretrained), counts, without_masks(cfg, data)),
         data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor', apart),
         **dict(_loaders(cfg, experiment, data)),
-        **scheduled,
-        default_hooks=hooks,
+        **schedule(cfg, math.ceil(data.images / batch), args.epochs),
+        **rate,
     )
     comments = (
         f'{args.task.capitalize()} of {len(data.classes)} classes, {data.images} training images.',
+        f'Learning rate: {reason}.',
         call('check', [str(args.out)]),
         call('train', [str(args.out)]),
     )
-    parts = ({name: value for name, value in part.items() if value not in ({}, [])} for part in (variables, sections))
-    blocks = (''.join(f'{name} = {text(value)}\n' for name, value in part.items()) for part in parts)
-    return ''.join(map(comment, comments)) + '\n'.join(blocks), lines
+    blocks = (
+        ''.join(f'{name} = {text(value)}\n' for name, value in part.items() if value not in ({}, []))
+        for part in (variables, sections)
+    )
+    return ''.join(map(comment, comments)) + '\n'.join(blocks)
 
 
 def _class_names(given: str) -> list[str]:
@@ -435,7 +394,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_line_errors(*SETTINGS):
         check_printable(args.out, '--out')
         check_new_file(args.out, '--out', ('.py',))
-        config, lines = experiment_text(args)
+        config = config_of(args)
         with open(args.out, 'x', encoding='utf-8') as file:
             file.write(config)
         try:
@@ -443,17 +402,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         except SETTINGS:
             args.out.unlink()
             raise
-    print(printable(f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})'))
-    print('\n'.join([*map(printable, remarks), *lines]))
-    print(f'starts from {_weights(cfg)}')
-    print(f'next: {call("check", [str(args.out)])}')
-
-
-def _weights(cfg: Config) -> str:
-    """The weights that a training starts from, in words."""
     init = cfg.model.backbone.get('init_cfg')
     weights = cfg.model.get('pretrained') or (init.get('checkpoint') if isinstance(init, Mapping) else None)
-    return weights or 'random weights; --pretrained FILE starts it from others'
+    lines = [
+        f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})',
+        *remarks,
+        f'starts from {weights or "random weights; --pretrained FILE starts it from others"}',
+        f'next: {call("check", [str(args.out)])}',
+    ]
+    print('\n'.join(map(printable, lines)))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -72,6 +72,11 @@ def _folders(root: Path, patterns: Mapping[str, str], needed: Collection[str]) -
     return found
 
 
+def _check_unnamed(names: Sequence[str]) -> None:
+    if names:
+        raise ValueError('--classes: only label maps have no names of their own; leave it out')
+
+
 def _splits(root: Path) -> dict[str, Path]:
     return _folders(root, SPLITS, ('train', 'val'))
 
@@ -79,13 +84,14 @@ def _splits(root: Path) -> dict[str, Path]:
 # --- detection ---
 
 
-def read_detection(root: Path) -> OwnData:
+def read_detection(root: Path, names: Sequence[str] = ()) -> OwnData:
     """Finds COCO files and the folders of their images.
 
     Raises:
         FileNotFoundError: If folders, annotations or images are missing.
         ValueError: If a split has two annotation files, a file is no COCO file, or only some objects have masks.
     """
+    _check_unnamed(names)
     inside = root / 'images'
     folders = _splits(inside if inside.is_dir() else root)
     files = {split: file for split, folder in folders.items() if (file := _coco_file(root, split, folder))}
@@ -239,12 +245,13 @@ def _class_names(labels: Mapping[int, Path], names: Sequence[str]) -> tuple[str,
 # --- classification ---
 
 
-def read_classification(root: Path) -> OwnData:
+def read_classification(root: Path, names: Sequence[str] = ()) -> OwnData:
     """Finds folders of classes.
 
     Raises:
         FileNotFoundError: If there are none.
     """
+    _check_unnamed(names)
     folders = _splits(root)
     classes = {
         split: sorted(path.name for path in folder.iterdir() if path.is_dir()) for split, folder in folders.items()
