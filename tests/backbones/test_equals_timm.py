@@ -13,7 +13,6 @@ ARCHS = {
     'medium': dict(embed_dims=512, num_layers=12, num_heads=8, feedforward_channels=2048),
     'base': dict(embed_dims=768, num_layers=12, num_heads=12, feedforward_channels=3072),
 }
-COUNTS = {'small': 21_983_920, 'medium': 38_747_208, 'base': 86_429_560}
 
 
 def relpos_vit(size, *more_plugs):
@@ -32,11 +31,3 @@ def test_relpos_vit(size):
         expected = theirs(x)
         got = theirs.head(ours(x)[0])
     assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
-
-
-@pytest.mark.parametrize('size', ARCHS)
-def test_parameter_counts(size):
-    classifier = 1000 * ARCHS[size]['embed_dims'] + 1000
-    for plugs, extra in (([], 0), ([dict(type='GaussianAttentionBias')], 24)):
-        count = sum(p.numel() for p in relpos_vit(size, *plugs).parameters())
-        assert count + classifier == COUNTS[size] + extra

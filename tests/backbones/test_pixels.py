@@ -122,29 +122,6 @@ def test_pixels_of_a_token_are_in_the_middle_of_what_it_sees(embed, size):
                 assert abs((first.sum() - last.sum()).item()) <= 2, (index, axis, first, last)
 
 
-BAD = {
-    'no such maps': (dict(name='block'), r"name='block': expected one of \['scores'"),
-    'not recorded': (dict(name='maps'), r"found has no 'maps' of block 1, only \{'probs': \[1\]\}.*names=\['maps'\]"),
-    'other block': (dict(layer=0), r"found has no 'probs' of block 0.*layers=\[0\]"),
-    'other size': (
-        dict(image_size=(64, 64)),
-        r'probs are of 1 windows and \(17, 17\) tokens, but images of \(64, 64\)',
-    ),
-    'one number': (dict(image_size=32), r'image_size=32: expected height and width'),
-    'no such token': (dict(query='dist_token'), r"query='dist_token': expected .* one of \['cls_token'\]"),
-    'pixel outside': (dict(query=(0, 32)), r'query=\(0, 32\): expected a pixel \(y, x\) of an image of \(32, 32\)'),
-}
-
-
-@pytest.mark.parametrize('case', BAD)
-def test_bad_requests(case):
-    settings, message = BAD[case]
-    model = vit().double()
-    _, found = model.forward_intermediates(images(32, 32), ('probs',), layers=[1])
-    with pytest.raises(ValueError, match=message):
-        model.maps_to_image(found, **{'layer': 1, 'image_size': (32, 32), **settings})
-
-
 def test_an_unfolding_of_numbers_is_the_convolution_of_pairs():
     grid = PixelGrid((8, 9), (4, 4))
     settings = dict(kernel_size=3, stride=2, padding=1, dilation=2)

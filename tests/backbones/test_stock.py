@@ -105,44 +105,6 @@ def test_frozen_stages_are_counted_as_by_the_library():
         assert trained[0] == trained[1]
 
 
-REFUSED = [
-    (
-        SwinTransformer,
-        dict(embed_dims=12, arch='tiny'),
-        r"\['embed_dims'\] are .* of mmdet and mmseg, \['arch'\] of mm",
-    ),
-    (
-        SwinTransformer,
-        dict(depths=(2, 2), foo=1),
-        r"no argument \['foo'\]; beside \['depths'\], .* takes \['act_cfg'",
-    ),
-    (SwinTransformer, dict(SWIN, frozen_stages=0), r'frozen_stages=0: .* set 1 for the embedding and the first stage'),
-    (SwinTransformer, dict(depths=(2, 2)), r'strides=\(4, 2, 2, 2\): expected patch_size=4, then one for each further'),
-    (SwinTransformer, dict(SWIN, embed_dims=13), r'^embed_dims=52 is no multiple of num_heads=3'),
-    (SwinTransformer, dict(SWIN, pretrained='a', init_cfg=dict(type='Pretrained', checkpoint='b')), 'keep one of them'),
-    (
-        VisionTransformer,
-        dict(VIT, patch_cfg=dict(bias=True)),
-        r"'num_heads'\] are .* of mmseg, \['patch_cfg'\] of",
-    ),
-    (VisionTransformer, dict(VIT, out_origin=True), r'out_origin=True: .*its outputs are those of blocks'),
-    (VisionTransformer, dict(VIT, frozen_exclude=['pos_embed']), r"frozen_exclude=\['pos_embed'\]: .*frozen='host'"),
-    (VisionTransformer, dict(VIT, mlp_ratio=-1), r'mlp_ratio=-1: expected a number'),
-]
-
-
-@pytest.mark.parametrize(('host', 'settings', 'message'), REFUSED, ids=lambda value: None)
-def test_refused(host, settings, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        host(**settings)
-
-
-def test_pretrained_is_an_init_cfg():
-    """mmseg's segmentors hand theirs to the backbone, whatever its arguments."""
-    for settings in (SWIN, dict(arch='tiny')):
-        assert SwinTransformer(**settings, pretrained='a.pth').init_cfg == dict(type='Pretrained', checkpoint='a.pth')
-
-
 def test_released_files_load_completely(tmp_path):
     """By mmdet's own conversion the original Swin's file gives the same network; DeiT's loses its bias, as in mmseg."""
     _, ours = pair(detection.SwinTransformer, SWIN)

@@ -1,14 +1,13 @@
 """Swin Transformer V2: timm's and mmpretrain's numbers with their weights, and where plugs act in it."""
 
 import copy
-import inspect
 import re
 
 import mmpretrain.models as stock
 import pytest
 import timm
 import torch
-import torch.nn.functional as F
+from attention_oracle import gradients
 from cases import images, randomize, swin_v2
 
 from vitplug.attention import Site, fused_attention
@@ -24,7 +23,7 @@ VARIANTS = {
     'blocks': dict(stage_cfgs=[dict(block_cfgs=dict(ffn_ratio=2.0, attn_cfgs=dict(qkv_bias=False))), dict()]),
     'bias': dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(cpb_mlp_hidden_dims=8)))),
 }
-SIZES = [(32, 32), (64, 48), (37, 51)]
+SIZES = [(32, 32), (37, 51)]
 SMALL_SIZES = [(16, 80), (5, 7)]
 
 
@@ -40,10 +39,9 @@ def pair(**settings):
     return theirs.double(), ours.double().eval()
 
 
-def gradients(model, outs):
-    """Gradients by parameter of a loss that every output element moves by another amount."""
-    sum((out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum() for out in outs).backward()
-    return {name: p.grad for name, p in model.named_parameters()}
+def named_gradients(model, outs):
+    named = dict(model.named_parameters())
+    return dict(zip(named, gradients(outs, list(named.values())), strict=True))
 
 
 def assert_same(got, expected, tolerance):
@@ -59,7 +57,7 @@ def test_equals_mmpretrain(variant):
         assert_same(ours(x), expected, 1e-11)
         with fused_attention(False):
             assert_same(ours(x), expected, 1e-11)
-    assert_same(gradients(ours, ours(x)), gradients(theirs, theirs(x)), 1e-9)
+    assert_same(named_gradients(ours, ours(x)), named_gradients(theirs, theirs(x)), 1e-9)
 
 
 NAMES = [
@@ -103,14 +101,11 @@ def timm_pair(name, **settings):
     return theirs, ours
 
 
+PRETRAINED = dict(depths=(2, 2, 2, 2), pretrained_window_sizes=(3, 3, 3, 2))
+
+
 @pytest.mark.parametrize(
-    ('name', 'settings'),
-    [
-        ('swinv2_tiny_window8_256', dict()),
-        ('swinv2_small_window8_256', dict()),
-        ('swinv2_base_window12to16_192to256', dict(depths=(2, 2, 2, 2), pretrained_window_sizes=(3, 3, 3, 2))),
-    ],
-    ids=['tiny', 'small', 'pretrained-windows'],
+    ('name', 'settings'), [('swinv2_tiny_window8_256', {}), ('swinv2_base_window12to16_192to256', PRETRAINED)]
 )
 def test_equals_timm(name, settings):
     """Values and gradients, of images without padding: there timm shifts first."""
@@ -118,50 +113,7 @@ def test_equals_timm(name, settings):
     x = images(64, 64)
     expected, got = theirs(x), ours(x)[0].permute(0, 2, 3, 1)
     assert_same(got, expected, 1e-9)
-    assert_same(gradients(ours, [got]), renamed(gradients(theirs, [expected]), channels_first), 1e-9)
-
-
-ARGUMENTS = dict(arch=ARCH, img_size=32, window_size=4, out_indices=(1,))
-
-
-def test_arguments_are_those_of_the_stock_class():
-    own = inspect.signature(SwinTransformerV2).parameters.values()
-    got = {p.name: p.default for p in own if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    expected = {p.name: p.default for p in inspect.signature(stock.SwinTransformerV2).parameters.values()}
-    assert list(got) == list(expected)
-    assert expected.pop('pretrained_window_sizes') == [0, 0, 0, 0] and got.pop('pretrained_window_sizes') == 0
-    assert got == expected
-    assert SwinTransformerV2.arch_zoo == stock.SwinTransformerV2.arch_zoo
-
-
-@pytest.mark.parametrize(
-    ('settings', 'message'),
-    [
-        (dict(window_size=[4]), r'window_size=\[4\]: expected one integer, or a list of 2, one for each stage'),
-        (dict(window_size=0), r'window_size=0: expected an integer of at least 1'),
-        (dict(pretrained_window_sizes=[4, -1]), r'pretrained_window_sizes=-1: expected an integer of at least 0'),
-        (dict(pretrained_window_sizes='12'), r"pretrained_window_sizes='12': expected an integer"),
-        (dict(arch={**ARCH, 'extra_norm_every_n_blocks': -1}), r'arch: extra_norm_every_n_blocks=-1: .* at least 0'),
-        (dict(arch={**ARCH, 'depths': [2, 0]}), r'arch: depths=0: expected an integer of at least 1'),
-        (dict(arch=dict(embed_dims=12, depths=[2])), r"with the keys .*'num_heads'"),
-        (dict(frozen_stages=2), r'frozen_stages=2: expected an integer from -1 \(none\) to 1'),
-        (dict(arch='xl'), r"arch='xl': unknown; choose from"),
-    ],
-    ids=str,
-)
-def test_bad_arguments(settings, message):
-    with pytest.raises(ValueError, match=message):
-        SwinTransformerV2(**{**ARGUMENTS, **settings})
-
-
-def test_map_smaller_than_a_window_is_refused():
-    with pytest.raises(ValueError, match=r'the feature map \(4, 3\) is smaller than the window \(4\): set pad_small'):
-        SwinTransformerV2(**ARGUMENTS)(images(32, 24, dtype=torch.float32))
-
-
-def test_unknown_argument_is_refused():
-    with pytest.raises(TypeError, match=r"no argument \['out_after_downsample'\]; it takes .*pretrained_window_sizes"):
-        SwinTransformerV2(**ARGUMENTS, out_after_downsample=True)
+    assert_same(named_gradients(ours, [got]), renamed(named_gradients(theirs, [expected]), channels_first), 1e-9)
 
 
 def test_blocks_start_as_the_identity():
@@ -172,14 +124,6 @@ def test_blocks_start_as_the_identity():
     assert torch.equal(model(x)[0], tokens.transpose(1, 2).unflatten(2, hw))
     model.init_weights()
     assert not model.stages[0].blocks[0].norm1.weight.any()
-
-
-def test_loaded_norms_are_not_started_again(tmp_path):
-    source = randomize(swin_v2())
-    torch.save(source.state_dict(), tmp_path / 'weights.pth')
-    model = swin_v2(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'weights.pth')))
-    model.init_weights()
-    torch.testing.assert_close(dict(model.state_dict()), dict(source.state_dict()), rtol=0, atol=0)
 
 
 def test_stochastic_depth_drops_a_branch_after_its_norm():
@@ -196,23 +140,6 @@ def test_stochastic_depth_drops_a_branch_after_its_norm():
         for expected in (torch.zeros_like(x), branch / 0.1)
     )
     assert 40 < nothing.sum() < 64 and attention_alone.sum() > 1
-
-
-def test_scores_are_scaled_cosines():
-    model = randomize(swin_v2()).double().eval()
-    attention = model.stages[0].blocks[0].attn.w_msa
-    with torch.no_grad():
-        attention.logit_scale.copy_(torch.tensor([1.5, 9.0]).view(2, 1, 1))
-    tokens = []
-    attention.register_forward_pre_hook(lambda module, inputs: tokens.append(inputs[0]))
-    _, found = model.forward_intermediates(images(32, 32), ('scores', 'bias'), layers=[0])
-    windows = model.layout(0, (8, 8)).to_windows(tokens[0])
-    q, k, _ = (windows @ attention.qkv.weight.T).unflatten(-1, (3, 2, 6)).permute(3, 0, 1, 4, 2, 5)
-    q = q + attention.q_bias.view(2, 1, 6)
-    cosines = F.cosine_similarity(q.unsqueeze(-2), k.unsqueeze(-3), dim=-1)
-    scales = torch.tensor([1.5, 9.0], dtype=torch.float64).exp().clamp(max=100).view(2, 1, 1)
-    assert_same(found['scores'][0], scales * cosines, 1e-10)
-    assert found['bias'][0].min() > 0 and found['bias'][0].max() < 16
 
 
 def test_gaussian_bias_is_added_outside_of_the_sigmoid():
@@ -263,10 +190,3 @@ def test_checkpoint_of_other_windows_keeps_its_scale():
         m.plugged_blocks()[0].attn.w_msa.biases(Site(m.planned_layout(0, (8, 8))))[0].table for m in (source, ours)
     )
     assert_same(large[:, 2:5, 2:5], small, 1e-12)
-
-
-def test_depth_of_patch_merging_is_that_of_the_block_before():
-    model = swin_v2(arch={**ARCH, 'extra_norm_every_n_blocks': 1})
-    assert model.get_layer_depth('stages.1.downsample.reduction.weight') == (2, 6)
-    assert model.get_layer_depth('stages.1.blocks.0.norm3.weight') == (3, 6)
-    assert [model.get_layer_depth(name)[0] for name in ('patch_embed.norm.weight', 'norm1.weight')] == [0, 5]

@@ -49,13 +49,6 @@ def test_global_blocks_are_those_of_a_model_without_windows():
     assert_close(windowed(images(40, 56)), whole(images(40, 56)), rtol=0, atol=0)
 
 
-def test_windows_that_span_the_map_are_global_attention():
-    whole = randomize(vit(with_cls_token=False)).double().eval()
-    windowed = vit(with_cls_token=False, window_size=4).double().eval()
-    windowed.load_state_dict(whole.state_dict())
-    assert_close(windowed(images(32, 32)), whole(images(32, 32)))
-
-
 def test_stem():
     model = randomize(vit(stem='conv')).double().eval()
     x = images(40, 56)
@@ -83,12 +76,6 @@ def test_distilled_equals_mmpretrain(out_type):
         assert_close(own(images(*size)), stock(images(*size)))
 
 
-def test_distilled_freezes_and_knows_the_depth_of_both_tokens():
-    model = DistilledVisionTransformer(arch=VIT_ARCH, img_size=32, patch_size=8, frozen_stages=1)
-    assert not model.dist_token.requires_grad and not model.cls_token.requires_grad
-    assert model.get_layer_depth('backbone.dist_token', 'backbone.') == (0, 6)
-
-
 # --- blocks that lack a branch ---
 
 # Of 4 blocks, the second has no MLP and the third no attention.
@@ -113,73 +100,6 @@ def test_blocks_that_lack_a_branch(with_cp):
     assert_close(model(images(40, 56))[0], feature_map(model.ln1(x), hw))
 
 
-def test_blocks_that_lack_a_branch_have_no_parameters_of_it_and_the_others_all_learn():
-    model = randomize(vit(layer_cfgs=BRANCHES))
-    keys = {key.split('.')[2] for key in model.state_dict() if key.startswith('layers.1.')}
-    assert keys == {'ln1', 'attn'}
-    assert {key.split('.')[2] for key in model.state_dict() if key.startswith('layers.2.')} == {'ln2', 'ffn'}
-    model(images(32, 40, dtype=torch.float32))[0].sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
-
-
-def test_intermediates_of_blocks_that_lack_a_branch():
-    model = randomize(vit(layer_cfgs=BRANCHES)).eval()
-    _, found = model.forward_intermediates(images(32, 40, dtype=torch.float32), ('probs', 'block'))
-    assert list(found['probs']) == [0, 1, 3] and list(found['block']) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ('plug', 'branch'),
-    [
-        (dict(type='ContextBroadcast'), 'MLP'),
-        (dict(type='ContextBroadcast', position='msa'), 'attention'),
-        (dict(type='ContextBroadcast', scaled=True, position='mlp_mid'), 'MLP'),
-        (dict(type='SqueezeExcite', reduction=4), 'MLP'),
-        (dict(type='UniformHead', mode='append'), 'attention'),
-        (dict(type='UniformHead', mode='compensate'), 'MLP'),
-        (dict(type='GaussianAttentionBias'), 'attention'),
-        (dict(type='GaussianAttentionBias', share_layers=True), 'attention'),
-        (dict(type='RelPosBias'), 'attention'),
-        (dict(type='ResidualAttention'), 'attention'),
-        (dict(type='ResidualAttention', per_layer=True, low_memory=True), 'attention'),
-    ],
-    ids=str,
-)
-def test_plugs_are_refused_on_blocks_that_lack_their_branch(plug, branch):
-    index = {'MLP': 1, 'attention': 2}[branch]
-    layer_cfgs = [cfg if i == index else {} for i, cfg in enumerate(BRANCHES)]
-    message = rf"plugs: \['\w+'\] change the {branch} branch of block {index}, which has none; take the block out of"
-    with pytest.raises(ValueError, match=message):
-        vit(layer_cfgs=layer_cfgs, plugs=[plug])
-    layers = [i for i in range(4) if i != index]
-    model = vit(layer_cfgs=layer_cfgs, plugs=[{**plug, 'layers': layers}])
-    assert model(images(32, 40, dtype=torch.float32))[0].isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ('plug', 'message'),
-    [
-        (dict(type='UniformHead'), 'UniformHead: .* needs at least 2 heads and block 2 has 0'),
-        (dict(type='Refiner'), 'Refiner: block 2 has no attention map to refine; leave it out of layers'),
-        (dict(type='BroadAttention'), 'BroadAttention: block 2 has 0 heads .*; leave the block out by layers'),
-    ],
-    ids=str,
-)
-def test_plugs_that_refuse_blocks_without_attention_themselves(plug, message):
-    with pytest.raises(ValueError, match=message):
-        vit(layer_cfgs=BRANCHES, plugs=[plug])
-
-
-@pytest.mark.parametrize(
-    'plug',
-    [dict(type='Refiner'), dict(type='BroadAttention'), dict(type='ResidualAttention'), dict(type='RelPosMlp')],
-    ids=str,
-)
-def test_plugs_of_attention_work_on_blocks_without_mlp(plug):
-    model = vit(layer_cfgs=BRANCHES, plugs=[{**plug, 'layers': [0, 1, 3]}])
-    assert model(images(32, 40, dtype=torch.float32))[0].isfinite().all()
-
-
 def test_start_of_a_block():
     """mmpretrain's by default, which no ``init_cfg`` of the backbone changes, and the block's own where it has one."""
     normal = dict(type='TruncNormal', layer='Linear', std=0.5, bias=0.25)
@@ -190,23 +110,3 @@ def test_start_of_a_block():
     bound = (6 / (24 + 40)) ** 0.5
     assert 0.9 * bound < stock.weight.abs().max() <= bound and 0 < stock.bias.abs().max() < 1e-5
     assert own.weight.std().item() == pytest.approx(0.5, rel=0.1) and (own.bias == 0.25).all()
-
-
-@pytest.mark.parametrize(
-    ('settings', 'message'),
-    [
-        (dict(window_size=7), 'window_size=7: a class token lies in no window; set with_cls_token=False'),
-        (dict(window_size=0, with_cls_token=False), 'window_size=0: expected a positive integer'),
-        (dict(window_size=4, with_cls_token=False, global_blocks=[4]), r'global_blocks=\[4\]: \[4\] outside'),
-        (dict(stem='resnet'), "stem='resnet': expected one of"),
-        (dict(stem='conv', patch_size=7), "stem='conv' halves the image"),
-        (dict(layer_cfgs=dict(with_attn='no')), "with_attn='no': expected True or False"),
-        (
-            dict(layer_cfgs=dict(with_attn=False, with_ffn=False)),
-            'with_attn=False and with_ffn=False leave nothing of the block; set one of them to True',
-        ),
-    ],
-)
-def test_bad_arguments(settings, message):
-    with pytest.raises(ValueError, match=message):
-        vit(**settings)
