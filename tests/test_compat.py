@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,11 +63,3 @@ def test_a_hook_is_told_before_each_step(has_hooks, monkeypatch):
         scheduler.step()
         assert seen.pop() == (optimizer, (optimizer,), {}, before) and not seen
         assert parameter.item() == expected
-
-
-def test_a_hook_gets_the_arguments_of_a_step():
-    seen = []
-    optimizer = SimpleNamespace(step=lambda *args, **kwargs: seen.append((args, kwargs)))
-    compat.register_step_pre_hook(optimizer, lambda *step: seen.append(step))
-    optimizer.step(1, closure=2)
-    assert seen == [(optimizer, (optimizer, 1), {'closure': 2}), ((1,), {'closure': 2})]

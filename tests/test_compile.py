@@ -1,8 +1,6 @@
 """The contract's clause on ``torch.compile``, the dearest one, on the hosts whose graphs differ; and export to ONNX."""
 
 import copy
-import itertools
-import math
 import os
 
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import WindowLayout
-from vitplug.attention.grids import ceil_div
 from vitplug.hosting.padding import shrink
 
 SIZE = (32, 48)
@@ -108,11 +105,6 @@ def test_exports_to_onnx(host, plugs, size, tmp_path):
     x = images(*size, dtype=torch.float32, seed=2)
     got = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert_close([torch.from_numpy(out) for out in got], list(model(x)), rtol=1e-4, atol=1e-5)
-
-
-def test_quotients_are_rounded_up():
-    for number, divisor in itertools.product(range(20), range(1, 8)):
-        assert ceil_div(number, divisor) == math.ceil(number / divisor)
 
 
 def test_quotients_have_no_negative_numbers():

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_oracle import assert_same
 from cases import images, randomize, swin, vit
 from torch.testing import assert_close
 
@@ -114,20 +115,13 @@ def vit_oracle(model, image):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize('names', SETS, ids='-'.join)
 def test_vit_follows_the_canonical_order(names):
-    model, image = build('vit', names), images(*SIZE)
+    model, image = build('vit', names), images(24, 40)
     (got,) = model(image)
     expected = vit_oracle(model, image)
-    assert_close(got, expected)
-    weights = torch.linspace(-1, 2, got.numel(), dtype=got.dtype).view_as(got)
-    parameters = list(model.parameters())
-    assert_close(
-        torch.autograd.grad(got, parameters, weights),
-        torch.autograd.grad(expected, parameters, weights),
-        rtol=1e-6,
-        atol=1e-8,
-    )
+    assert_same([got], [expected], list(model.parameters()), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize('plugs', SETS, ids='-'.join)
 def test_swin_keeps_the_order_inside_each_block(plugs):
     """Logits and maps of every block from its own scores, bias and mask; the parts have their own oracles."""
@@ -163,15 +157,10 @@ def test_swin_keeps_the_order_inside_each_block(plugs):
         assert_close(model(images(*SIZE)), outs)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize('host', HOSTS)
 @pytest.mark.parametrize('names', [*PAIRS, TOGETHER], ids='-'.join)
 def test_the_order_in_the_list_does_not_matter(host, names):
     model, turned = build(host, names), build(host, names[::-1])
     assert list(model.state_dict()) == list(turned.state_dict())
     assert_close(turned(images(*SIZE)), model(images(*SIZE)), rtol=0, atol=0)
-
-
-def test_broad_attention_and_uniform_heads_are_kept_apart():
-    for host in HOSTS:
-        with pytest.raises(ValueError, match=r'BroadAttention: block .* heads with q and k and .* with v'):
-            build(host, ('BroadAttention', 'UniformHead'))

@@ -1,7 +1,6 @@
 """No import runs up or in a circle: the packages of vitplug in their order, and the graph of their imports.
 
 Read from the source, without importing it: imports in functions and those for type checkers count as well.
-`pytest -s tests/test_import_graph.py` shows the graph.
 """
 
 import ast
@@ -151,7 +150,6 @@ def imports() -> list[Import]:
 
 
 def test_imports_run_down(imports):
-    print(f'\n{drawn(imports)}')
     assert upward(imports, ROWS) == []
 
 
@@ -168,20 +166,6 @@ def test_every_package_is_in_one_row():
     listed = [name for row in ROWS for name in row]
     there = {path.stem for path in ROOT.iterdir() if path.suffix == '.py' or any(path.glob('*.py'))} - {'__init__'}
     assert sorted(listed) == sorted({*there, 'vitplug'})
-
-
-def drawn(imports: Iterable[Import]) -> str:
-    """The graph as text: rows from high to low, each package with what it imports."""
-    found: dict[str, set[str]] = {}
-    for item in imports:
-        found.setdefault(package_of(item.source), set()).add(package_of(item.target))
-    lines = []
-    for row in reversed(ROWS):
-        for name in row:
-            below = ', '.join(other for lower in ROWS for other in lower if other in found.get(name, set()) - {name})
-            lines.append(f'{name:18} {below and "-> " + below}'.rstrip())
-        lines.append('-' * 18)
-    return '\n'.join(lines[:-1])
 
 
 # --- the rules on a small package, which breaks them ---
@@ -210,12 +194,8 @@ HOUSE = (('cellar',), ('hall', 'kitchen'), ('attic',))
     'source',
     [
         'import house.attic.roof',
-        'from house.attic import roof',
-        'from house.attic.roof import tile',
         'from ..attic.roof import tile',
-        'from .. import attic',
         'def late():\n    from house.attic.roof import tile\n',
-        'class A:\n    def late(self):\n        with a:\n            from ..attic import roof\n',
         'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..attic.roof import tile\n',
         'from house.kitchen.stove import heat',
     ],
@@ -224,12 +204,6 @@ def test_import_that_does_not_run_down_is_found(package, source):
     imports = package(hall__door=source, attic__roof='', cellar__wall='', kitchen__stove='from ..cellar import wall')
     [complaint] = upward(imports, HOUSE)
     assert complaint.startswith('house.hall.door (line ')
-
-
-def test_package_that_has_no_row_is_named(package):
-    imports = package(hall__door='from ..garden.gate import open', garden__gate='')
-    with pytest.raises(AssertionError, match=r'garden.*not in ROWS'):
-        upward(imports, HOUSE)
 
 
 def test_circles_are_found(package):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from cases import vit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitplug.config.reading import read_config
@@ -64,6 +64,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 ARGUMENTS = st.dictionaries(st.sampled_from(['alpha', 'layers', 'mode']), VALUES | st.lists(VALUES))
 
 
+@settings(max_examples=30)
 @given(st.sampled_from(list(SHORT_NAMES.values())), ARGUMENTS)
 def test_a_dict_comes_back_from_its_text(kind, arguments):
     plug = dict(type=kind, **arguments)
