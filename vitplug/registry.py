@@ -36,7 +36,7 @@ TRANSFORMS = Registry(
     'transform',
     parent=MMENGINE_TRANSFORMS,
     scope='vitplug',
-    locations=['vitplug.datasets.token_labels', 'vitplug.lab.study.transforms'],
+    locations=['vitplug.datasets.token_labels'],
 )
 STRATEGIES = Registry('strategy', parent=MMENGINE_STRATEGIES, scope='vitplug', locations=['vitplug.runs.sharding'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='vitplug', locations=['vitplug.runs.hooks'])

@@ -25,7 +25,7 @@ from vitplug.lab.microscope import tiles as tiles_module
 from vitplug.lab.microscope.command import main
 from vitplug.lab.microscope.look import as_picture
 from vitplug.lab.microscope.tiles import attention_tiles
-from vitplug.lab.study.quantities.places import Place
+from vitplug.lab.study.places import Place
 
 ROOT = Path(__file__).parents[2]
 SIZES = {'vit': (32, 40), 'vit-windows': (32, 40), 'swin': (32, 32), 'pit': (32, 40), 'mvit-cls': (32, 32)}

@@ -92,9 +92,10 @@ def paired(model: Estimate, baseline: Estimate) -> Estimate | None:
         baseline: The same of the baseline, of the same images in the same order.
 
     Returns:
-        The difference; None if the models have other numbers of blocks or heads, so that nothing corresponds.
+        The difference; None if the models have other numbers of blocks, heads or images, so that nothing corresponds.
     """
-    if model.mean.shape != baseline.mean.shape:
+    of_images, left_out = ([np.shape(getattr(e, name)) for e in (model, baseline)] for name in ('images', 'left_out'))
+    if model.mean.shape != baseline.mean.shape or of_images[0] != of_images[1] or left_out[0] != left_out[1]:
         return None
     if model.images is not None and baseline.images is not None:
         return student(model.images - baseline.images)

@@ -7,8 +7,8 @@ from cases import images, randomize, swin, vit
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site
-from vitplug.lab.study.quantities import edits as interventions
-from vitplug.lab.study.quantities.edits import TokenMeans
+from vitplug.lab.study import edits as interventions
+from vitplug.lab.study.edits import TokenMeans
 
 SIZE = (40, 56)
 SITE = Site(GlobalLayout(2, 3, 1))
@@ -52,23 +52,13 @@ def test_shuffled_keeps_prefix_and_values():
 
 
 def test_means_over_images_of_several_sizes():
-    wide = Site(GlobalLayout(2, 5, 1))
     first, second = heads(1, batch=1), torch.randn(2, 11, 3, 4, dtype=torch.float64)
-    means = TokenMeans()
-    means.add(first, SITE)
-    means.add(second, wide)
+    means = TokenMeans.joined([TokenMeans(first, 1), TokenMeans(second, 1)])
     patches = np.concatenate([first[:, 1:].numpy().reshape(-1, 3, 4), second[:, 1:].numpy().reshape(-1, 3, 4)])
     prefix = np.concatenate([first[:, 0].numpy(), second[:, 0].numpy()])
     x = heads(2)
     expected = np.concatenate([prefix.mean(0)[None], np.repeat(patches.mean(0)[None], 6, 0)])
     assert_close(interventions.mean(means, heads=[1])(x, SITE), by_hand(x, expected[None], [1]))
-    # A join of several is the same.
-    parts = [TokenMeans(), TokenMeans(), TokenMeans()]
-    parts[0].add(first, SITE)
-    parts[1].add(second, wide)
-    assert_close(TokenMeans.joined(parts).values(x, SITE), means.values(x, SITE))
-    with pytest.raises(ValueError, match='means of 0 prefix tokens: the tensor has 1'):
-        TokenMeans().values(x, SITE)
 
 
 def test_redirected_attention():

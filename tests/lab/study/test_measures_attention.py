@@ -13,17 +13,15 @@ from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout
 from vitplug.hosting import PixelGrid
-from vitplug.lab.study.quantities.attention import (
+from vitplug.lab.study.measures.attention import (
     attention_entropy,
     attention_rollout,
-    map_similarity,
     mean_attention_distance,
     non_locality,
     relative_distance,
     undefined_queries,
 )
-from vitplug.lab.study.quantities.maps import dense_maps, to_image
-from vitplug.lab.study.quantities.places import Place
+from vitplug.lab.study.places import Place, dense_maps, to_image
 
 SIZES = [(32, 40), (37, 51)]
 
@@ -259,30 +257,14 @@ def test_rollout_is_the_product_of_rows_with_a_sum_of_one(seeds, tokens):
     assert_close(rolled.sum(-1), torch.ones(2, tokens, dtype=torch.float64))
 
 
-def test_similarity_of_maps_of_other_windows_and_heads():
-    size = (37, 51)
-    model = randomize(HOSTS['swin']()).double().eval()
-    found = record(model, size, 'probs')['probs']
-    # Blocks 0 and 1: regular and shifted windows.
-    a, b = (dense(found[i], *sides('swin', model, i, size)).mean(1).flatten(1) for i in (0, 1))
-    places = [Place.of(model, i, size) for i in (0, 1)]
-    got = map_similarity(found[0], places[0], found[1], places[1])
-    assert_close(got, torch.nn.functional.cosine_similarity(a, b))
-    assert_close(map_similarity(found[0][:, :, :1], places[0], found[0][:, :, :1], places[0]), torch.ones_like(got))
-    with pytest.raises(ValueError, match=r'grids \(\(10, 13\), .*only maps on the same grids'):
-        map_similarity(found[0], places[0], found[2], Place.of(model, 2, size))
-
-
 def test_small_chunks_change_nothing(monkeypatch):
     model = randomize(vit()).double().eval()
     maps, place = record(model, (37, 51), 'probs')['probs'][2], Place.of(model, 2, (37, 51))
     measures = (attention_entropy, mean_attention_distance, non_locality, relative_distance)
     whole = [measure(maps, place) for measure in measures]
-    similarity = map_similarity(maps, place, maps.flip(-1), place)
-    monkeypatch.setattr('vitplug.lab.study.quantities.attention.CHUNK', 100)
+    monkeypatch.setattr('vitplug.lab.study.measures.attention.CHUNK', 100)
     for measure, expected in zip(measures, whole, strict=True):
         assert_close(measure(maps, place), expected)
-    assert_close(map_similarity(maps, place, maps.flip(-1), place), similarity)
 
 
 def test_attention_of_some_queries():
@@ -322,8 +304,6 @@ def test_bad_requests():
         attention_entropy(maps, place, 'patches')
     with pytest.raises(ValueError, match=r"queries='cls': these maps have no class token"):
         attention_entropy(maps[..., 1:, 1:], square(4, 5, 8), 'cls')
-    with pytest.raises(ValueError, match=r'queries=\[20\]: expected indices of a map of 4 x 5 patches'):
-        to_image(maps, place, torch.tensor([20]))
     with pytest.raises(ValueError, match=r'maps of shapes \[\(1, 2, 3\)\]: expected at least one \(B, N, N\)'):
         attention_rollout([torch.ones(1, 2, 3)])
 

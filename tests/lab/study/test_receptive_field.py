@@ -7,7 +7,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.hosting import mark_padding
-from vitplug.lab.study.quantities.fields import (
+from vitplug.lab.study.measures.fields import (
     centre_token,
     effective_receptive_field,
     input_gradient,

@@ -5,8 +5,8 @@ import pytest
 import torch
 from cases import images, randomize, swin, vit
 
-from vitplug.lab.study.quantities.places import Place
-from vitplug.lab.study.quantities.sinks import find_sinks
+from vitplug.lab.study.measures.sinks import find_sinks
+from vitplug.lab.study.places import Place
 
 SIZE = (40, 56)
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,16 +13,16 @@ import torch.nn.functional as F
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_digits
 
-from vitplug.lab.study import measures, rows
+from vitplug.lab.study import catalogue, rows
+from vitplug.lab.study.catalogue import MEASURES, conditions_of, measures_of
 from vitplug.lab.study.command import main
-from vitplug.lab.study.conditions import conditions_of
 from vitplug.lab.study.engine import Study
-from vitplug.lab.study.measures import MEASURES, measures_of, neighbours
+from vitplug.lab.study.measures import neighbours
+from vitplug.lab.study.measures.attention import attention_entropy
+from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
+from vitplug.lab.study.measures.fields import input_gradient
 from vitplug.lab.study.papers import PAPERS
-from vitplug.lab.study.quantities.attention import attention_entropy
-from vitplug.lab.study.quantities.cka import MinibatchCKA
-from vitplug.lab.study.quantities.fields import input_gradient
-from vitplug.lab.study.quantities.places import Place
+from vitplug.lab.study.places import Place
 from vitplug.lab.study.runs import Run, read_run, read_runs
 from vitplug.lab.study.store import Store
 from vitplug.statistics.images import student
@@ -125,9 +126,9 @@ def test_a_second_call_computes_nothing_and_a_killed_one_goes_on(names, tmp_path
         taken.append(seen.index)
         return observe(seen)
 
-    broken = MEASURES | {'entropy': measures.replace(MEASURES['entropy'], observe=killed)}
+    broken = MEASURES | {'entropy': replace(MEASURES['entropy'], observe=killed)}
     with monkeypatch.context() as patch:
-        patch.setattr(measures, 'MEASURES', broken)
+        patch.setattr(catalogue, 'MEASURES', broken)
         with pytest.raises(SystemExit):
             study(tmp_path / 'part', *call)
     seen = []
@@ -201,14 +202,13 @@ def test_a_broken_image_is_named_left_out_and_counted(names, digits, tmp_path, c
 
 
 OWN = """
-from vitplug.lab.study.conditions import Condition
+from vitplug.lab.study.conditions import Condition, at_input
 from vitplug.lab.study.measure import Measure
 
 
 def unchanged():
     def change(run):
-        step = dict(type='vitplug.GaussianBlur', sigma=0)
-        return run.changed(pipeline=[*run.pipeline[:-1], step, run.pipeline[-1]])
+        return at_input(lambda pixels, results: pixels)(run)
 
     return Condition('as it was', change)
 
@@ -256,9 +256,8 @@ def test_measures_are_those_of_the_backbone_image_by_image(runs, tmp_path):
     assert found['entropy']['patch queries'].mean == pytest.approx(np.mean(entropies, 0), rel=1e-5)
     assert (found['entropy']['queries left out'].mean == 0).all()
     layers = [torch.stack(layer) for layer in zip(*features, strict=True)]
-    cka = MinibatchCKA(len(layers), len(layers))
-    cka.update(layers, layers)
-    assert found['cka']['between blocks'].mean == pytest.approx(cka.result().numpy(), rel=1e-6)
+    grams = centred_grams(layers)
+    assert found['cka']['between blocks'].mean == pytest.approx(cka(unbiased(grams)), rel=1e-6)
     field = np.mean([input_gradient(run.backbone, x).numpy() for x in inputs], 0)
     stored = np.mean([unit['field'] for unit in units['erf'].values()], 0)
     assert stored == pytest.approx(field, rel=1e-4, abs=1e-9)
@@ -341,8 +340,10 @@ def test_probes_learn_from_training_images_alone(runs, tmp_path):
     for name in ('knn', 'linear'):
         assert len(units[name]) == IMAGES and 0 <= float(found[name]['top-1'].mean) <= 100
     train = read_run(str(CB), None, 'same', 'train', 'cpu')
-    with pytest.raises(ValueError, match='12 images are in train_dataloader and are tested'):
-        evaluated(measures.replace(train, num=12), ['knn'], tmp_path)
+    same = Study(Store(tmp_path), 20)
+    same.evaluate([replace(train, num=12)], conditions_of([]), measures_of(['knn'], train.library))
+    [reason] = same.left_out.values()
+    assert '12 images are in train_dataloader and are tested' in reason
 
 
 def test_segmentation_scores_and_dense_neighbours(digits, tmp_path):
@@ -372,9 +373,9 @@ def test_detection_has_cocos_precision(digits, tmp_path):
     run = read_run(str(DETECTION), str(path), device='cpu')
     found, _ = evaluated(run, ['ap'], tmp_path / 'out')
     assert set(found['ap']) == {'bbox AP', 'segm AP'}
-    from vitplug.lab.study.measures.scores import _metric
+    from vitplug.lab.study.measures.scores import coco_metric
 
-    metric = _metric(run)
+    metric = coco_metric(run)
     metric.results = []
     for index in run.images:
         metric.process({}, [sample.to_dict() for sample in run.predict(run.batch([index]), [index])])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitplug.files.named import check_new_file
 from vitplug.files.whole import write_whole
 from vitplug.lab.study.adapted import image_batches, image_host_of, in_inference
-from vitplug.lab.study.quantities.grad_cam import grad_cams
+from vitplug.lab.study.measures.grad_cam import grad_cams
 from vitplug.tasks.targets import ClassLogit
 
 from .classes import logits_of, named_scores

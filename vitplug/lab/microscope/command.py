@@ -25,7 +25,7 @@ from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_new_file
 from vitplug.files.readers import refuse_code_in_files
 from vitplug.hosting import PluggedModel
-from vitplug.lab.study.quantities.grad_cam import grad_cams
+from vitplug.lab.study.measures.grad_cam import grad_cams
 from vitplug.runs.checks.model import model_config
 from vitplug.runs.prediction import Predictor
 

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from vitplug.attention import GlobalLayout
 from vitplug.compat import replace
-from vitplug.lab.study.quantities.attention import attention_rollout
-from vitplug.lab.study.quantities.grad_cam import GradCam
-from vitplug.lab.study.quantities.maps import dense_maps
-from vitplug.lab.study.quantities.places import Place
-from vitplug.lab.study.quantities.tokens import token_norms
+from vitplug.lab.study.measures.attention import attention_rollout
+from vitplug.lab.study.measures.grad_cam import GradCam
+from vitplug.lab.study.measures.tokens import token_norms
+from vitplug.lab.study.places import Place, dense_maps
 
 from .tiles import Tiles, attention_tiles, image_tiles
 

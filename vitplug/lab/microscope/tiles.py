@@ -18,7 +18,7 @@ from torch import Tensor
 from vitplug.attention import Layout
 from vitplug.attention.grids import ceil_div
 from vitplug.hosting import PixelGrid
-from vitplug.lab.study.quantities.places import Place
+from vitplug.lab.study.places import Place
 
 STEPS = 255
 #: Most cells along one side of a grid or window of keys, and of a map that has no queries: larger ones keep means.

@@ -10,9 +10,9 @@ from vitplug.adapters import AdaptedModel, host_of
 from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
 
-from .quantities.attention import attention_entropy, mean_attention_distance, non_locality
-from .quantities.places import Place
-from .quantities.tokens import mean_similarity, norm_outliers, token_norms
+from .measures.attention import attention_entropy, mean_attention_distance, non_locality
+from .measures.tokens import mean_similarity, norm_outliers, token_norms
+from .places import Place
 
 #: By name, what each makes of the maps ``(B, W, H, Nq, Nk)`` of a block: ``(B, H)``.
 OF_MAPS: dict[str, Callable[[Tensor, Place], Tensor]] = {

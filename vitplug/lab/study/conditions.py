@@ -4,14 +4,9 @@ A new condition is one function here, or a ``module:function`` of one's own that
 several.
 """
 
-import difflib
-import importlib
-import inspect
 import json
-import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.resources import files
@@ -23,15 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import replace
-from vitplug.hosting import Edits
+from vitplug.hosting import Edit, Edits
 
-from .quantities import edits as editing
-from .quantities.reset import reset_copy
-from .quantities.tokens import token_norms
-from .runs import Run, Truth, turns_channels
+from . import edits as editing
+from . import pixels
+from .measures.tokens import token_norms
+from .reset import reset_copy
+from .runs import Run, Truth
 from .store import digest
-from .transforms import corruption_names
 
 IMAGENET_CLASSES = 1000
 # Steps of a test pipeline that a calibrated receptive field replaces.
@@ -42,10 +36,6 @@ LOWEST, HIGHEST, HALVINGS = 1 / 16 / 255, 64 / 255, 16
 REFERENCES = 32
 
 
-def _same(run: Run) -> Run:
-    return run
-
-
 @dataclass(frozen=True)
 class Condition:
     """One test.
@@ -54,24 +44,23 @@ class Condition:
         name: Of the row.
         change: Makes the changed run.
         family, strength, unit: Conditions of one family are a curve over their strength.
-        paper: The paper's figures, labelled.
         own_images: Whether it brings its own images or labels: then there is no drop from the clean ones.
         repeat: Number of the draw, of what is drawn; repeats share the name of the row.
-        content: What its numbers depend on besides the name and the strength, such as the files of a folder.
+        content: What its numbers depend on besides the name and the strength: the source of a user's own condition.
     """
 
     name: str
-    change: Callable[[Run], Run] = _same
+    change: Callable[[Run], Run] = lambda run: run
     family: str = ''
     strength: float = 0.0
     unit: str = ''
-    paper: str = ''
     own_images: bool = False
     repeat: int | None = None
     content: str = ''
 
     @property
     def key(self) -> str:
+        """Hash of all that its numbers depend on besides the run."""
         found = getattr(self.change, 'epsilon', None)  # of a calibration
         return digest(self.name, repr(self.strength), repr(self.repeat), repr(found), self.content)
 
@@ -82,93 +71,92 @@ CLEAN = Condition('clean')
 # --- pixels ---
 
 
-def at_input(**step: Any) -> Callable[[Run], Run]:
-    """A step before the packing, on what the model gets. ``fill='mean'``: zero after the normalisation."""
+def at_input(change: pixels.Change, **values: Any) -> Callable[[Run], Run]:
+    """A step before the packing, on what the model gets.
 
-    def change(run: Run) -> Run:
-        filled = dict(fill=_fill(run)) if step.get('fill') == 'mean' else {}
-        return run.changed(pipeline=[*run.pipeline[:-1], step | filled, run.pipeline[-1]])
+    Args:
+        change: Gives changed pixels ``(H, W, C)`` for pixels, what the pipeline knows of the image, and ``values``; see
+            :mod:`.pixels`.
+        values: Its further arguments. ``fill='mean'`` is zero after the normalisation.
+    """
 
-    return change
+    def changed(run: Run) -> Run:
+        filled = dict(fill=run.mean_pixel) if values.get('fill') == 'mean' else {}
+        return run.changed(pipeline=[*run.pipeline[:-1], pixels.step_of(change, **values | filled), run.pipeline[-1]])
+
+    return changed
 
 
-def _fill(run: Run) -> list[float]:
-    """The values that the data preprocessor makes zero, in the channel order of the pipeline's images."""
-    preprocessor = run.model.data_preprocessor
-    if getattr(preprocessor, 'mean', None) is None:
-        return [0.0]
-    values = preprocessor.mean.flatten().tolist()
-    return values[::-1] if turns_channels(preprocessor) and len(values) == 3 else values
+def _number(text: str, least: float = 0, most: float = np.inf) -> float:
+    if not least <= float(text) <= most:
+        raise ValueError(f'{text}: expected a number from {least:g} to {most:g}')
+    return float(text)
 
 
 def shift(direction: str, percent: str) -> Condition:
     """The image moves by a share of its side: ``shift:right:15``. ReViT, Tables 4 and 5."""
-    step = dict(type='vitplug.Shift', fraction=float(percent) / 100, direction=direction, fill='mean')
-    return Condition(
-        f'shift {direction} {percent} %', at_input(**step), f'shift {direction}', float(percent), 'shift, % of the side'
-    )
+    if direction not in pixels.DIRECTIONS:
+        raise ValueError(f'direction {direction!r}: expected one of {", ".join(pixels.DIRECTIONS)}')
+    share = _number(percent, most=100)
+    change = at_input(pixels.shift, fraction=share / 100, direction=direction, fill='mean')
+    return Condition(f'shift {direction} {percent} %', change, f'shift {direction}', share, 'shift, % of the side')
 
 
 def shrink(percent: str) -> Condition:
     """The image loses a share of both sides, and is padded: ``shrink:30``. ReViT, Table 6."""
-    step = dict(type='vitplug.Shrink', fraction=float(percent) / 100, fill='mean')
-    return Condition(
-        f'smaller by {percent} %', at_input(**step), 'smaller image', float(percent), 'loss of each side, %'
-    )
+    share = _number(percent, most=100)
+    change = at_input(pixels.shrink, fraction=share / 100, fill='mean')
+    return Condition(f'smaller by {percent} %', change, 'smaller image', share, 'loss of each side, %')
 
 
 def occlude(percent: str = '50') -> Condition:
     """The centre is occluded: ``occlude:50`` for half of each side. CB, Table 8."""
-    step = dict(type='vitplug.OccludeCentre', fraction=float(percent) / 100, fill='mean')
-    return Condition(f'centre occluded, {percent} %', at_input(**step), 'occlusion', float(percent), '% of each side')
+    share = _number(percent, most=100)
+    change = at_input(pixels.occlude, fraction=share / 100, fill='mean')
+    return Condition(f'centre occluded, {percent} %', change, 'occlusion', share, '% of each side')
 
 
 def noise(sigma: str, seed: str = '0') -> Condition:
     """Gaussian noise in grey levels: ``noise:5``. CB, Table 12."""
-    step = dict(type='vitplug.GaussianNoise', sigma=float(sigma), seed=int(seed))
-    return _drawn(f'Gaussian noise, sigma {sigma}', step, seed, 'Gaussian noise', float(sigma), 'sigma, grey levels')
+    name, strength, draw = f'Gaussian noise, sigma {sigma}', _number(sigma), int(seed)
+    change = at_input(pixels.gaussian_noise, sigma=strength, seed=draw)
+    return Condition(name, change, 'Gaussian noise', strength, 'sigma, grey levels', repeat=draw)
 
 
 def shot(photons: str = '1', seed: str = '0') -> Condition:
     """Shot noise of so many photons a grey level: ``shot:1``. CB, Table 12."""
-    step = dict(type='vitplug.ShotNoise', photons=float(photons), seed=int(seed))
-    return _drawn(f'shot noise, {photons} photons', step, seed, 'shot noise', float(photons), 'photons a grey level')
-
-
-def _drawn(name: str, step: Mapping, seed: str, *family: Any) -> Condition:
-    return Condition(name, at_input(**step), *family, repeat=int(seed))
+    name, strength, draw = f'shot noise, {photons} photons', _number(photons, least=1e-6), int(seed)
+    change = at_input(pixels.shot_noise, photons=strength, seed=draw)
+    return Condition(name, change, 'shot noise', strength, 'photons a grey level', repeat=draw)
 
 
 def blur(sigma: str) -> Condition:
     """Gaussian blur in pixels: ``blur:2``. CB, Table 12."""
-    step = dict(type='vitplug.GaussianBlur', sigma=float(sigma))
-    return Condition(f'Gaussian blur, sigma {sigma}', at_input(**step), 'Gaussian blur', float(sigma), 'sigma, pixels')
+    strength = _number(sigma)
+    change = at_input(pixels.blur, sigma=strength)
+    return Condition(f'Gaussian blur, sigma {sigma}', change, 'Gaussian blur', strength, 'sigma, pixels')
 
 
 def corruption(name: str, severity: str, seed: str = '0') -> Condition:
     """A corruption of ``imagecorruptions``: ``corruption:fog:3``. Computed in memory: not ImageNet-C's files."""
-    step = dict(type='vitplug.Corruption', name=name, severity=int(severity), seed=int(seed))
-    corruption_names('all')  # says how to install the package
-    TRANSFORM(step)
+    if name not in (names := pixels.corruption_names()):
+        raise ValueError(f'{name}: expected one of {", ".join(names)}')
+    values = dict(name=name, severity=int(_number(severity, most=5)), seed=int(seed))
 
     def change(run: Run) -> Run:
         if run.library == 'mmpretrain':
-            return at_input(**step)(run)
+            return at_input(pixels.corrupt, **values)(run)
+        # Scenes are corrupted as they are in the file, before they are resized.
         at = next((i for i, one in enumerate(run.pipeline, 1) if 'LoadImageFromFile' in str(one['type'])), 0)
-        return run.changed(pipeline=[*run.pipeline[:at], step, *run.pipeline[at:]])
+        return run.changed(pipeline=[*run.pipeline[:at], pixels.step_of(pixels.corrupt, **values), *run.pipeline[at:]])
 
-    return Condition(f'{name}, severity {severity}', change, name, float(severity), 'severity', repeat=int(seed))
-
-
-def TRANSFORM(step: Mapping) -> None:
-    """Builds a step, so that a wrong value is refused before anything is computed."""
-    from vitplug.registry import TRANSFORMS
-
-    TRANSFORMS.build(dict(step))
+    strength = float(values['severity'])
+    return Condition(f'{name}, severity {severity}', change, name, strength, 'severity', repeat=int(seed))
 
 
 def field(ratio: str) -> Condition:
     """Receptive field calibration: ``field:1.12``. Refiner, Table 5; the crop is ``ratio`` of the short side."""
+    share = _number(ratio, least=0.01)
 
     def change(run: Run) -> Run:
         kept = [step for step in run.pipeline if not RESIZES.fullmatch(str(step['type']))]
@@ -177,26 +165,25 @@ def field(ratio: str) -> Condition:
         height, width = run.inputs(run.batch(run.images[:1])).shape[-2:]
         if height != width:
             raise ValueError(f'field:{ratio}: the images of {run.label} are {height} x {width}: expected squares')
-        step = dict(type='vitplug.CalibrateReceptiveField', ratio=float(ratio), size=height)
-        return run.changed(pipeline=[*kept[:-1], step, kept[-1]])
+        return at_input(pixels.calibrate_field, ratio=share, size=height)(run.changed(pipeline=kept))
 
     unit = 'ratio of the crop to the resized short side'
-    return Condition(f'field calibrated, ratio {ratio}', change, 'calibrated field', float(ratio), unit)
+    return Condition(f'field calibrated, ratio {ratio}', change, 'calibrated field', share, unit)
 
 
 # --- attack ---
 
 
-def gradient_sign(run: Run, pixels: Tensor, labels: Tensor) -> Tensor:
-    """The sign of the gradient of the cross entropy with respect to the pixels.
+def gradient_sign(run: Run, images: Tensor, labels: Tensor) -> Tensor:
+    """The sign of the gradient of the cross entropy with respect to pixels from 0 to 1.
 
     Raises:
         ValueError: If an image has a gradient of zero everywhere: an attack would do nothing.
     """
     with torch.enable_grad():
-        pixels = pixels.detach().requires_grad_()
-        loss = F.cross_entropy(run.logits(pixels), labels, reduction='sum')
-        [gradient] = torch.autograd.grad(loss, pixels)
+        images = images.detach().requires_grad_()
+        loss = F.cross_entropy(run.logits(images), labels, reduction='sum')
+        [gradient] = torch.autograd.grad(loss, images)
     if dead := int((~gradient.flatten(1).any(1)).sum()):
         raise ValueError(f'fgsm: {run.label}: the gradient of {dead} of {len(gradient)} images is zero everywhere')
     return gradient.sign()
@@ -209,7 +196,7 @@ def fgsm(epsilon: str, target: str = '') -> Condition:
     size is found by bisection on the first model, and used for all.
     """
     if epsilon == 'calibrate':
-        return Condition(f'FGSM, calibrated to {target}', _Calibrated(float(target)))
+        return Condition(f'FGSM, calibrated to {target}', Calibrated(float(target)))
     size = float(Fraction(epsilon))
     if not 0 < size <= 1:
         raise ValueError(f'fgsm:{epsilon}: expected above 0 and at most 1, such as 4/255: pixels are from 0 to 1')
@@ -221,14 +208,19 @@ def _attacked(run: Run, epsilon: float) -> Run:
     if run.library != 'mmpretrain':
         raise ValueError(f'fgsm: {run.label} is no classifier')
 
-    def attack(run: Run, pixels: Tensor, labels: Tensor) -> Tensor:
-        return (pixels + epsilon * gradient_sign(run, pixels, labels)).clamp(0, 1)
+    def attack(run: Run, images: Tensor, labels: Tensor) -> Tensor:
+        return (images + epsilon * gradient_sign(run, images, labels)).clamp(0, 1)
 
     return run.changed(attack=attack)
 
 
-class _Calibrated:
-    """FGSM of the size at which the first model that it meets has a top-1 accuracy."""
+class Calibrated:
+    """FGSM of the size at which the first model that it meets has a top-1 accuracy.
+
+    Attributes:
+        epsilon: The size, of pixels from 0 to 1; None before.
+        reached: The accuracy there.
+    """
 
     def __init__(self, target: float):
         self.target, self.epsilon, self.reached = target, None, None
@@ -242,7 +234,7 @@ class _Calibrated:
         epsilons = [0.0, LOWEST]
         while epsilons[-1] < HIGHEST:
             epsilons.append(2 * epsilons[-1])
-        accuracies = self._accuracies(run, epsilons)
+        accuracies = _accuracies(run, epsilons)
         below = next((i for i, accuracy in enumerate(accuracies[1:], 1) if accuracy <= self.target), None)
         if accuracies[0] < self.target or below is None:
             raise ValueError(
@@ -251,40 +243,34 @@ class _Calibrated:
             )
         low, high = epsilons[below - 1], epsilons[below]
         best = min((abs(accuracies[i] - self.target), epsilons[i], accuracies[i]) for i in (below, below - 1))
-        for _ in range(HALVINGS):
+        for _ in range(HALVINGS if best[0] else 0):
             middle = (low + high) / 2
-            [accuracy] = self._accuracies(run, [middle])
+            [accuracy] = _accuracies(run, [middle])
             best = min(best, (abs(accuracy - self.target), middle, accuracy))
             low, high = (middle, high) if accuracy > self.target else (low, middle)
             if best[0] == 0:
                 break
         return best[1:]
 
-    @staticmethod
-    def _accuracies(run: Run, epsilons: Sequence[float]) -> list[float]:
-        """Top-1 under FGSM of some sizes; one gradient of each image serves all."""
-        right, images = np.zeros(len(epsilons)), run.images
-        for first in range(0, len(images), run.batch_size):
-            pixels, labels = run.attackable(run.batch(images[first : first + run.batch_size]))
-            sign = gradient_sign(run, pixels, labels)
-            for at, epsilon in enumerate(epsilons):
-                with torch.no_grad():
-                    logits = run.logits((pixels + epsilon * sign).clamp(0, 1))
-                right[at] += int((logits.argmax(1) == labels).sum())
-        return (100 * right / len(images)).tolist()
+
+def _accuracies(run: Run, epsilons: Sequence[float]) -> list[float]:
+    """Top-1 under FGSM of some sizes; one gradient of each image serves all."""
+    right, images = np.zeros(len(epsilons)), run.images
+    for first in range(0, len(images), run.batch_size):
+        batch, labels = run.attackable(run.batch(images[first : first + run.batch_size]))
+        sign = gradient_sign(run, batch, labels)
+        for at, epsilon in enumerate(epsilons):
+            with torch.no_grad():
+                right[at] += int((run.logits((batch + epsilon * sign).clamp(0, 1)).argmax(1) == labels).sum())
+    return (100 * right / len(images)).tolist()
 
 
 # --- weights and intermediates ---
 
 
 def reset(kind: str) -> Condition:
-    """Positions drawn again on a copy: ``reset:ape``. GAB, Figure 4; kinds: see :data:`.quantities.reset.RESETS`."""
-
-    def change(run: Run) -> Run:
-        model, _ = reset_copy(run.model, kind)
-        return run.changed(model=model)
-
-    return Condition(f'reset {kind}', change)
+    """Positions drawn again on a copy: ``reset:ape``. GAB, Figure 4; kinds: see :data:`.reset.RESETS`."""
+    return Condition(f'reset {kind}', lambda run: run.changed(model=reset_copy(run.model, kind)[0]))
 
 
 EDIT_KINDS = ('zero', 'mean', 'shuffled', 'self', 'all')
@@ -307,74 +293,59 @@ def edit(place: str, block: str, which: str, kind: str = 'zero', control: str = 
     name, layer = names[place], int(block)
 
     def edits(run: Run, index: int) -> Edits:
-        chosen: dict = {}
-        if place in ('head', 'map'):
-            chosen = dict(heads=[int(which)])
-        elif place == 'token':
+        chosen: dict = dict(heads=[int(which)]) if place in ('head', 'map') else {}
+        if place == 'token':
             chosen = dict(tokens=[_token(run, index, layer, which)])
         seed = int(digest(run.image_key(index), block, which), 16) % 2**31
         made = _edit(run, index, name, layer, kind, seed, chosen)
-        if control:
-            made = editing.random_control(made, seed, of_maps=name == 'maps')
-        return {name: {layer: made}}
+        return {name: {layer: editing.random_control(made, seed, name == 'maps') if control else made}}
 
     title = f'{place} {which} of block {block}: {kind}' + (', control' if control else '')
     return Condition(title, lambda run: run.changed(edits=edits), f'{place} {which}, {kind}', layer, 'block')
 
 
-def _edit(run: Run, index: int, name: str, layer: int, kind: str, seed: int, chosen: Mapping):
+def _edit(run: Run, index: int, name: str, layer: int, kind: str, seed: int, chosen: Mapping) -> Edit:
     if kind == 'zero':
         return editing.zero(**chosen)
     if kind == 'shuffled':
         return editing.shuffled(seed, chosen.get('heads'))
     if kind in (editing.SELF, editing.ALL):
         return editing.redirected(kind, chosen.get('heads'))
-    return editing.mean(_means(run, index, name, layer), **chosen)
+    return editing.mean(editing.TokenMeans.joined(_of_others(run, index, name, layer)), **chosen)
 
 
-@torch.no_grad()
-def _means(run: Run, index: int, name: str, layer: int) -> editing.TokenMeans:
-    """The mean of an intermediate over other images."""
-    kept = run.cache.setdefault(('means', name), {})
-    images = run.images
-    chosen = [
-        images[at] for at in np.linspace(0, len(images) - 1, min(REFERENCES + 1, len(images))).round().astype(int)
-    ]
-    others = [other for other in chosen if other != index][:REFERENCES]
+def _of_others(run: Run, index: int, name: str, layer: int) -> Iterator[editing.TokenMeans]:
+    """The means of an intermediate of other images."""
+    kept, images = run.cache.setdefault(('means', name), {}), run.images
+    places = np.linspace(0, len(images) - 1, min(REFERENCES + 1, len(images))).round().astype(int)
+    others = [images[at] for at in places if images[at] != index][:REFERENCES]
     if not others:
         raise ValueError('edit: a mean over other images needs two images or more')
     for other in others:
         if other not in kept:
-            kept[other] = run.backbone.forward_intermediates(run.inputs(run.batch([other])), (name,), reduce=_mean_of)[
-                1
-            ]
-    return editing.TokenMeans.joined(kept[other][name][layer] for other in others)
-
-
-def _mean_of(name: str, tensor: Tensor, site) -> editing.TokenMeans:
-    means = editing.TokenMeans()
-    means.add(tensor, site)
-    return means
+            kept[other] = _recorded(run, other, name, lambda n, t, s: editing.TokenMeans(t, s.layout.num_prefix))
+        yield kept[other][layer]
 
 
 @torch.no_grad()
+def _recorded(run: Run, index: int, name: str, reduce: Callable) -> Mapping[int, Any]:
+    """An intermediate of an image, reduced, by block."""
+    return run.backbone.forward_intermediates(run.inputs(run.batch([index])), (name,), reduce=reduce)[1][name]
+
+
 def _token(run: Run, index: int, layer: int, which: str) -> int:
     """The number of an edited token of a block's output."""
-    kept = run.cache.setdefault('token', {})
-    inputs = run.inputs(run.batch([index]))
-    prefix = run.place(layer, tuple(inputs.shape[-2:])).layout.num_prefix
     if which == 'class':
         if not run.has_class_token:
             raise ValueError(f'edit:token: {run.label} has no class token')
         return 0
+    kept = run.cache.setdefault('token', {})
     if index not in kept:
-        kept[index] = run.backbone.forward_intermediates(inputs, ('block',), reduce=lambda n, t, s: token_norms(t)[0])[
-            1
-        ]
-    norms_N = kept[index]['block'][layer][prefix:]
+        kept[index] = _recorded(run, index, 'block', lambda n, t, s: (token_norms(t)[0], s.layout.num_prefix))
+    norms_N, prefix = kept[index][layer]
     if which == 'longest':
-        return prefix + int(norms_N.argmax())
-    return prefix + int(digest(run.image_key(index), str(layer)), 16) % len(norms_N)
+        return prefix + int(norms_N[prefix:].argmax())
+    return prefix + int(digest(run.image_key(index), str(layer)), 16) % len(norms_N[prefix:])
 
 
 # --- other images and labels ---
@@ -389,8 +360,7 @@ def imagenet_a(*folder: str) -> list[Condition]:
         return _imagenet(run, 'imagenet-a').changed(truth=Truth(among=classes))
 
     def other(run: Run) -> Run:
-        truth = Truth(class_of=classes, among=classes)
-        return _imagenet(run, 'imagenet-a').changed(source=_class_folders(root), truth=truth)
+        return clean(run).changed(source=_class_folders(root), truth=Truth(class_of=classes, among=classes))
 
     name = 'clean, the 200 classes of ImageNet-A'
     return [Condition(name, clean, own_images=True), Condition('ImageNet-A', other, own_images=True)]
@@ -400,9 +370,9 @@ def imagenet_v2(*folder: str) -> Condition:
     """A set of ImageNet-V2: ``imagenet-v2:DIR``. CB, Table 6."""
     order = sorted(map(str, range(IMAGENET_CLASSES)))  # folders are classes by number, sorted as text
     root = _folder(folder, order, 'imagenet-v2')
+    truth = Truth(class_of=[int(name) for name in order])
 
     def change(run: Run) -> Run:
-        truth = Truth(class_of=[int(name) for name in order])
         return _imagenet(run, 'imagenet-v2').changed(source=_class_folders(root), truth=truth)
 
     return Condition(f'ImageNet-V2, {root.name}', change, own_images=True)
@@ -450,8 +420,7 @@ def _folder(parts: Sequence[str], expected: Sequence[str], name: str) -> Path:
     if not parts or not folder.is_dir():
         raise FileNotFoundError(f'{name}:{folder}: no such folder; expected {name}:DIR')
     there = {path.name for path in folder.iterdir() if path.is_dir()}
-    if there != set(expected):
-        wrong = sorted(there ^ set(expected))
+    if wrong := sorted(there ^ set(expected)):
         raise ValueError(f'{name}:{folder}: {len(wrong)} folders of classes are missing or unknown, such as {wrong[0]}')
     return folder
 
@@ -473,62 +442,3 @@ CONDITIONS: Mapping[str, Callable[..., Condition | list[Condition]]] = {
     'imagenet-v2': imagenet_v2,
     'real': real,
 }
-
-
-def conditions_of(texts: Sequence[str], repeats: int = 1) -> list[Condition]:
-    """The conditions of a command line, the clean images first.
-
-    Args:
-        texts: Names with values, such as ``shift:right:15``, or a ``module:function`` of one's own.
-        repeats: Draws of what is drawn.
-
-    Raises:
-        ValueError: If a condition is unknown, or its values are wrong; names it.
-    """
-    chosen = [CLEAN]
-    for text in texts:
-        name, *values = text.split(':')
-        if name not in CONDITIONS:
-            made = own(text, '--conditions', CONDITIONS)()
-            source = digest(inspect.getsource(importlib.import_module(name)))
-            several = made if isinstance(made, list) else [made]
-            chosen += [replace(one, content=one.content + source) for one in several]
-            continue
-        try:
-            made = CONDITIONS[name](*values)
-        except (TypeError, ValueError, ZeroDivisionError) as error:
-            raise ValueError(f'--conditions {text}: {error}: {inspect.getdoc(CONDITIONS[name])}') from error
-        for one in made if isinstance(made, list) else [made]:
-            chosen += _repeated(one, name, values, repeats)
-    unique = list({(one.name, one.repeat): one for one in chosen}.values())
-    return unique
-
-
-def _repeated(one: Condition, name: str, values: Sequence[str], repeats: int) -> list[Condition]:
-    """Draws of a condition with further seeds, where it is drawn."""
-    if one.repeat is None or repeats < 2:
-        return [one]
-    fixed = 2 if name == 'corruption' else 1
-    return [CONDITIONS[name](*list(values)[:fixed], str(one.repeat + draw)) for draw in range(repeats)]
-
-
-def own(text: str, option: str, known: Mapping) -> Callable:
-    """A user's ``module:function``, also of the folder of the call.
-
-    Raises:
-        ValueError: If there is none, nor a known name; says the closest one.
-    """
-    module, _, function = text.partition(':')
-    if os.getcwd() not in sys.path:  # a script's own folder is there, that of the call is not
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        advice = advice_for(module, known)
-        raise ValueError(f'{option} {text}: there is none, nor a function {text} ({error}): {advice}') from error
-
-
-def advice_for(name: str, known: Iterable[str]) -> str:
-    """The closest known name, or all."""
-    close = difflib.get_close_matches(name, known := list(known), n=1)
-    return f'did you mean {close[0]}?' if close else f'choose from {", ".join(known)}'

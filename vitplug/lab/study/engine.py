@@ -1,8 +1,9 @@
 """One loop over models, conditions and images; what is stored is not computed again."""
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from vitplug.compat import replace
 from vitplug.config.text import printable
 from vitplug.stacks import installed
 from vitplug.statistics.images import Arrays, evenly_spaced
@@ -24,6 +24,8 @@ from .store import INTERVAL, Store, digest
 BANK = 1000
 # In place of a measure: all of them.
 EVERY = 'all measures'
+# What tells which images are of the most frequent size.
+SIZES = Measure('sizes', 'Height and width of the inputs', 'pixels', '', lambda seen: {'size': np.array(seen.size)})
 
 
 class Study:
@@ -54,7 +56,9 @@ class Study:
                 except ValueError as error:  # a model without what the condition changes
                     self.left_out[run.label, condition.name, EVERY] = str(error)
                     continue
-                self._one(changed, condition, measures)
+                applying = [measure for measure in measures if self._prepared(changed, condition, measure)]
+                for predicts in (False, True):
+                    self._go(changed, condition, [m for m in applying if m.predicts == predicts], predicts)
                 changed.cache.pop('backbone', None)  # a copy of the model may be large
                 self._changed[run, condition] = replace(changed, model=run.model)
         finally:
@@ -64,50 +68,53 @@ class Study:
         """A run as a condition has changed it, without a copy of its model; None where it does not apply."""
         return self._changed.get((run, condition))
 
-    def _one(self, run: Run, condition: Condition, measures: Sequence[Measure]) -> None:
-        applying = []
-        for measure in measures:
-            reason = self._why_not(run, measure)
-            if reason:
-                self.left_out[run.label, condition.name, measure.name] = reason
-            else:
-                applying.append(measure)
-        for measure in applying:
-            if measure.bank:
-                run.cache['bank', measure.name] = self._bank(run, measure)
-        todo = {measure.name: self._todo(run, condition, measure) for measure in applying}
-        self._watch(run, condition, [m for m in applying if not m.predicts], todo)
-        self._predict(run, condition, [m for m in applying if m.predicts], todo)
-
-    @staticmethod
-    def _why_not(run: Run, measure: Measure) -> str:
+    def _prepared(self, run: Run, condition: Condition, measure: Measure) -> bool:
+        """Whether a measure applies, which is said if not; learns what it needs besides the images."""
         try:
-            if (
-                (measure.wants or measure.axes[:1] == ('layer',))
-                and not run.is_plugged
-                and set(measure.wants) - {'block'}
-            ):
-                return (
-                    f'{type(run.backbone.network).__name__} has no sockets, which tell of more than outputs of blocks'
-                )
-            return measure.why_not(run)
+            reason = measure.why_not(run)
+            if not reason and not run.is_plugged and set(measure.wants) - {'block'}:
+                network = type(run.backbone.network).__name__
+                reason = f'{network} has no sockets, which tell of more than outputs of blocks'
+            if not reason and measure.one_size:
+                self._go(run, condition, [SIZES])
+            if not reason and measure.bank:
+                run.cache['bank', measure.name] = self._learn(run, measure.bank)
+            if not reason:
+                self._groups(run, condition, measure)  # too few images
         except ValueError as error:
-            return str(error)
+            reason = str(error)
+        if reason:
+            self.left_out[run.label, condition.name, measure.name] = reason
+        return not reason
+
+    def _learn(self, run: Run, bank: Measure) -> list[str]:
+        """Observes training images; keeps their units in the run, and gives their names."""
+        train = replace(run, source=source_of(run.cfg, 'train'), num=self.bank, cache={}, attack=None, edits=None)
+        keys = [{one.image_key(index).partition('-')[2] for index in one.images} for one in (train, run)]
+        if both := keys[0] & keys[1]:
+            raise ValueError(
+                f'{run.label}: {len(both)} images are in train_dataloader and are tested, too: a bank that has the '
+                'test images measures nothing; name other data with --images'
+            )
+        clean = Condition('training images')
+        self._go(train, clean, [bank])
+        units = self.units(train, clean, bank)
+        run.cache['bank'] = list(units.values())
+        return [self.series(train, clean, bank), *(self._key(train, group) for group in units)]
 
     # --- names ---
 
     def series(self, run: Run, condition: Condition, measure: Measure) -> str:
         """The name of a series: the hash of weights, settings, condition, definitions and bank."""
-        base = run.base or run
-        bank = run.cache.get(('bank', measure.name))
         return Store.series(
             (run.label, condition.name, measure.name),
-            base.content,
+            (run.base or run).content,
             condition.key,
             repr(run.source),
-            measure.code or CODE,
-            digest(*bank) if bank else '',
-            digest(*map(run.image_key, run.images)) if run.edits else '',  # means over other images
+            CODE,
+            measure.code,
+            *run.cache.get(('bank', measure.name), ()),
+            *(map(run.image_key, run.images) if run.edits else ()),  # means over other images
         )
 
     def units(self, run: Run, condition: Condition, measure: Measure) -> dict[tuple[int, ...], Arrays]:
@@ -125,123 +132,68 @@ class Study:
         """The images of each unit of a measure."""
         images = [index for index in run.images if run.image_key(index) not in self.skipped]
         if measure.one_size:
-            images = self._of_one_size(run, condition, images)
+            sizes = {i: tuple(unit['size'].tolist()) for (i,), unit in self.units(run, condition, SIZES).items()}
+            most = Counter(sizes.values()).most_common(1)
+            images = [index for index in images if most and sizes.get(index) == most[0][0]]
         if measure.most:
             images = [images[at] for at in evenly_spaced(len(images), measure.most)]
-        if measure.groups:
-            return [tuple(images[at] for at in group) for group in measure.groups(len(images))]
-        return [(index,) for index in images]
-
-    def _of_one_size(self, run: Run, condition: Condition, images: Sequence[int]) -> list[int]:
-        sizes = {index: self._size(run, condition, index) for index in images}
-        sizes = {index: size for index, size in sizes.items() if size}
-        if not sizes:
-            return []
-        [(most, _)] = Counter(sizes.values()).most_common(1)
-        return [index for index, size in sizes.items() if size == most]
-
-    def _size(self, run: Run, condition: Condition, index: int) -> tuple[int, int] | None:
-        series = Store.series((run.label, condition.name, 'sizes'), run.content, condition.key, repr(run.source), CODE)
-        key = run.image_key(index)
-        if key not in self.store.units(series):
-            seen = self._seen(run, index)
-            if seen is None:
-                return None
-            self.store.add(series, key, dict(size=np.array(seen.size)))
-        return tuple(self.store.units(series)[key]['size'].tolist())
-
-    def _todo(self, run: Run, condition: Condition, measure: Measure) -> list[tuple[int, ...]]:
-        there = self.units(run, condition, measure)
-        return [group for group in self._groups(run, condition, measure) if group not in there]
+        groups = measure.groups(len(images)) if measure.groups else [[at] for at in range(len(images))]
+        return [tuple(images[at] for at in group) for group in groups]
 
     # --- images ---
 
-    def _seen(self, run: Run, index: int) -> Seen | None:
-        """One image; None if it cannot be read, which is said and counted."""
-        try:
-            return Seen(run, index, run.batch([index]))
-        except Exception as error:  # transforms and decoders of any kind
-            info = run.dataset.get_data_info(index)
-            name = str(info.get('img_path') or f'image {index}')
-            self.skipped[run.image_key(index)] = f'{name}: {type(error).__name__}: {" ".join(str(error).split())}'
-            tqdm.write(printable(f'cannot use {self.skipped[run.image_key(index)]}'), file=sys.stderr)
-            if len(self.skipped) == len(run.images):
-                raise ValueError(f'none of {len(run.images)} images can be used: {name}: {error}') from error
-            return None
+    def _go(self, run: Run, condition: Condition, measures: Sequence[Measure], predicts: bool = False) -> None:
+        """Observes what is missing: one image at a time, or the whole batches of a test where images are predicted.
 
-    def _watch(self, run: Run, condition: Condition, measures: Sequence[Measure], todo: Mapping) -> None:
-        """One image at a time through the backbone; intermediates are reduced while they exist."""
-        waiting: dict[str, dict[tuple[int, ...], list[Any]]] = {measure.name: {} for measure in measures}
-        group_of = {m.name: {index: group for group in todo[m.name] for index in group} for m in measures}
-        wanted = sorted({index for m in measures for index in group_of[m.name]})
-        for index in tqdm(wanted, desc=f'{run.label}, {condition.name}', unit='image', leave=False, disable=None):
-            seen = self._seen(run, index)
-            if seen is None:
-                continue
-            now = [m for m in measures if index in group_of[m.name]]
-            found = record(seen, now)
-            for measure in now:
-                group = group_of[measure.name][index]
-                one = Seen(run, index, seen.batch, found=found[measure.name])
-                one.__dict__['inputs'] = seen.inputs
-                observed = waiting[measure.name].setdefault(group, [])
-                observed.append(measure.observe(one))
-                if len(observed) == len(group):
-                    arrays = measure.join(waiting[measure.name].pop(group)) if measure.join else observed[0]
-                    self.store.add(self.series(run, condition, measure), self._key(run, group), arrays)
+        A batch with a missing image is predicted as a whole, so that a second call gives equal numbers.
+        """
+        todo: dict[str, dict[int, tuple[int, ...]]] = {}
+        for measure in measures:
+            there = self.units(run, condition, measure)
+            missing = [group for group in self._groups(run, condition, measure) if group not in there]
+            todo[measure.name] = {index: group for group in missing for index in group}
+        wanted, images = {index for groups in todo.values() for index in groups}, run.images
+        size = run.batch_size if predicts and not run.edits else 1
+        parts = [images[first : first + size] for first in range(0, len(images), size)]
+        parts = [part for part in parts if wanted & set(part)]
+        observed: dict[tuple[str, tuple[int, ...]], list[Any]] = defaultdict(list)
+        for part in tqdm(parts, desc=f'{run.label}, {condition.name}', leave=False, disable=None):
+            for seen in self._seen(run, part, predicts):
+                now = [measure for measure in measures if seen.index in todo[measure.name]]
+                found = {} if predicts else record(seen, now)
+                for measure in now:
+                    group = todo[measure.name][seen.index]
+                    seen.found = found.get(measure.name, {})
+                    parts_of_group = observed[measure.name, group]
+                    parts_of_group.append(measure.observe(seen))
+                    if len(parts_of_group) == len(group):
+                        del observed[measure.name, group]
+                        arrays = measure.join(parts_of_group) if measure.join else parts_of_group[0]
+                        self.store.add(self.series(run, condition, measure), self._key(run, group), arrays)
             self.store.save(at_least=INTERVAL)
 
-    def _predict(self, run: Run, condition: Condition, measures: Sequence[Measure], todo: Mapping) -> None:
-        """Images through the whole model, in the batches of a test: whole ones, so that a second call is equal."""
-        for some in ([m for m in measures if not m.alone], [m for m in measures if m.alone]):
-            open_images = {index for measure in some for group in todo[measure.name] for index in group}
-            size = 1 if run.edits or any(measure.alone for measure in some) else run.batch_size
-            batches = [part for part in _batches(run.images, size) if open_images & set(part)]
-            for part in tqdm(batches, desc=f'{run.label}, {condition.name}', unit='batch', leave=False, disable=None):
-                seens = [seen for index in part if (seen := self._seen(run, index)) is not None]
-                if not seens:
-                    continue
-                batch = _joined([seen.batch for seen in seens])
-                samples = run.predict(batch, [seen.index for seen in seens])
-                for seen, sample in zip(seens, samples, strict=True):
-                    seen.sample = sample
-                    for measure in some:
-                        if (seen.index,) in todo[measure.name]:
-                            series = self.series(run, condition, measure)
-                            self.store.add(series, self._key(run, (seen.index,)), measure.observe(seen))
-                self.store.save(at_least=INTERVAL)
+    def _seen(self, run: Run, indices: Sequence[int], predicts: bool) -> list[Seen]:
+        """Images that can be read, with predictions if wanted; others are named and counted."""
+        seens = []
+        for index in indices:
+            try:
+                seens.append(Seen(run, index, run.batch([index])))
+            except Exception as error:  # transforms and decoders of any kind
+                self._skip(run, index, error)
+        if predicts and seens:
+            batch = {key: [item for seen in seens for item in seen.batch[key]] for key in seens[0].batch}
+            for seen, sample in zip(seens, run.predict(batch, [seen.index for seen in seens]), strict=True):
+                seen.sample = sample
+        return seens
 
-    def _bank(self, run: Run, measure: Measure) -> list[str]:
-        """Observes training images for a measure; keeps their units in the run, and gives their names."""
-        train = replace(run, source=source_of(run.cfg, 'train'), num=self.bank, cache={}, attack=None, edits=None)
-        clean = Condition('training images')
-        _check_apart(train, run)
-        self._watch(train, clean, [measure.bank], {measure.bank.name: self._todo(train, clean, measure.bank)})
-        units = self.units(train, clean, measure.bank)
-        run.cache['bank'] = list(units.values())
-        return [self.series(train, clean, measure.bank), *(self._key(train, group) for group in units)]
-
-
-def _batches(images: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    return (images[first : first + size] for first in range(0, len(images), size))
-
-
-def _joined(batches: Sequence[Mapping]) -> dict:
-    return {key: [item for batch in batches for item in batch[key]] for key in batches[0]}
-
-
-def _check_apart(train: Run, test: Run) -> None:
-    """Checks that no test image is a training image.
-
-    Raises:
-        ValueError: If one is; names how many.
-    """
-    keys = [{run.image_key(index).partition('-')[2] for index in run.images} for run in (train, test)]
-    if both := keys[0] & keys[1]:
-        raise ValueError(
-            f'{test.label}: {len(both)} images are in train_dataloader and are tested, too: a bank that has the test '
-            'images measures nothing; name other data with --images'
-        )
+    def _skip(self, run: Run, index: int, error: Exception) -> None:
+        name = str(run.dataset.get_data_info(index).get('img_path') or f'image {index}')
+        words = f'{name}: {type(error).__name__}: {" ".join(str(error).split())}'
+        if run.image_key(index) not in self.skipped:
+            tqdm.write(printable(f'cannot use {words}'), file=sys.stderr)
+        self.skipped[run.image_key(index)] = words
+        if len(self.skipped) == len(run.images):
+            raise ValueError(f'none of {len(run.images)} images can be used: {words}') from error
 
 
 @torch.no_grad()
@@ -266,8 +218,8 @@ def record(seen: Seen, measures: Sequence[Measure]) -> dict[str, dict[str, dict[
 
 def _code() -> str:
     """Hash of the definitions: the sources of this room, and the version of the package below it."""
-    files = sorted(Path(__file__).parent.rglob('*.py'))
-    return digest(*(file.read_bytes() for file in files), repr(installed(['vitplug', 'torch'])))
+    sources = sorted(Path(__file__).parent.rglob('*.py'))
+    return digest(*(source.read_bytes() for source in sources), repr(installed(['vitplug', 'torch'])))
 
 
 CODE = _code()

@@ -14,7 +14,7 @@ class NamedLayers:
     """A network whose blocks are the outermost modules in its sequences and lists that occur several times.
 
     Maps ``(B, C, H, W)`` are recorded as tokens ``(B, H * W, C)``. In mmpretrain's ResNet-50 these are its 16
-    bottlenecks.
+    bottlenecks. It has the methods of :class:`vitplug.hosting.PluggedModel` that measures of outputs call.
 
     Args:
         network: The network.
@@ -23,15 +23,13 @@ class NamedLayers:
         ValueError: If it has fewer than two such modules.
     """
 
-    plug_summary = 'no plugs'
     prefix_names = ()
-    num_prefix = 0
 
     def __init__(self, network: nn.Module):
         self.network = network
-        found = dict(_members(network, ''))
-        kinds = Counter(type(module) for module in found.values())
-        self.blocks = {name: module for name, module in found.items() if kinds[type(module)] > 1}
+        found = list(_members(network))
+        kinds = Counter(map(type, found))
+        self.blocks = [module for module in found if kinds[type(module)] > 1]
         if len(self.blocks) < 2:
             raise ValueError(f'{type(network).__name__} has no two blocks of one kind, whose outputs could be compared')
         #: Tokens before those of the map, as mmpretrain's backbones count them.
@@ -40,7 +38,7 @@ class NamedLayers:
 
     def plugged_blocks(self) -> list[nn.Module]:
         """The blocks in order."""
-        return list(self.blocks.values())
+        return self.blocks
 
     def learned_values(self) -> dict:
         """None, without plugs."""
@@ -64,7 +62,7 @@ class NamedLayers:
 
         hooks = [
             block.register_forward_hook(lambda _, __, output, index=index: keep(index, output))
-            for index, block in enumerate(self.blocks.values())
+            for index, block in enumerate(self.blocks)
         ]
         try:
             output = self.network(images)
@@ -83,13 +81,12 @@ class NamedLayers:
         raise ValueError(f'{type(self.network).__name__}: a block gives {what}: expected (B, N, D) or (B, C, H, W)')
 
 
-def _members(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """The outermost members of sequences and lists, with parameters, by name."""
-    for name, child in module.named_children():
-        path = f'{prefix}{name}'
-        is_list = isinstance(module, (nn.Sequential, nn.ModuleList))
-        if is_list and not isinstance(child, (nn.Sequential, nn.ModuleList)):
+def _members(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost members of sequences and lists, with parameters."""
+    lists = (nn.Sequential, nn.ModuleList)
+    for child in module.children():
+        if isinstance(module, lists) and not isinstance(child, lists):
             if any(True for _ in child.parameters()):
-                yield path, child
+                yield child
         else:
-            yield from _members(child, f'{path}.')
+            yield from _members(child)

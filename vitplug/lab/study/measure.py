@@ -3,20 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mmengine.structures import BaseDataElement
 from torch import Tensor
 
 from vitplug.statistics.images import Arrays, Estimate, exact, jackknife, student, without_groups
 
-from .figures import SHOWN
-from .quantities.places import Place
-from .runs import Run, turns_channels
+if TYPE_CHECKING:  # mmengine, which models of other libraries do without
+    from .places import Place
+    from .runs import Run
 
 # Images of a picture.
 FEW = 4
+# Prefix of arrays that are drawn and are no numbers.
+SHOWN = 'shown '
 
 
 @dataclass(eq=False)
@@ -31,10 +32,10 @@ class Seen:
         found: What :attr:`Measure.reduce` kept, by name of the intermediate and block.
     """
 
-    run: Run
+    run: 'Run'
     index: int
     batch: Mapping
-    sample: BaseDataElement | None = None
+    sample: Any = None
     found: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
 
     @cached_property
@@ -47,62 +48,62 @@ class Seen:
         """Height and width of the inputs."""
         return tuple(self.inputs.shape[-2:])
 
+    def place(self, layer: int) -> 'Place':
+        """Where the tokens of a block lie in the image."""
+        return self.run.place(layer, self.size)
+
     @property
     def picture(self) -> np.ndarray:
         """The image as a person sees it, ``(H, W, 3)``, 8 bit, red first; black where it is padded."""
-        pixels = self.batch['inputs'][0].detach().cpu()
-        if pixels.is_floating_point() and (pixels.min() < 0 or pixels.max() > 255):  # normalised by the pipeline
+        pixels = self.batch['inputs'][0].detach().cpu().float()
+        if pixels.min() < 0 or pixels.max() > 255:  # normalised by the pipeline
             pixels = (pixels - pixels.amin()) / (pixels.amax() - pixels.amin()) * 255
-        shown = (
-            (pixels[:3].flip(0) if turns_channels(self.run.model.data_preprocessor) else pixels[:3])
-            .permute(1, 2, 0)
-            .round()
-            .clamp(0, 255)
-            .byte()
-            .numpy()
-        )
+        channels = pixels[:3].flip(0) if self.run.turns_channels else pixels[:3]
+        shown = channels.permute(1, 2, 0).round().clamp(0, 255).byte().numpy()[: self.size[0], : self.size[1]]
         picture = np.zeros((*self.size, 3), np.uint8)
-        picture[: shown.shape[0], : shown.shape[1]] = shown[: self.size[0], : self.size[1]]
+        picture[: shown.shape[0], : shown.shape[1]] = shown
         return picture
 
 
-def means(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+# --- estimates: numbers of all images ---
+
+
+def means(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
     """Means over images with Student's t; what an image does not have is left out and counted."""
-    names = dict.fromkeys(name for unit in units for name in unit)
-    return {name: student(_stacked([unit.get(name) for unit in units])) for name in names}
-
-
-def _stacked(arrays: Sequence[np.ndarray | None]) -> np.ndarray:
-    shape = next(np.shape(array) for array in arrays if array is not None)
-    return np.stack([np.full(shape, np.nan) if array is None else np.asarray(array, float) for array in arrays])
+    estimates = {}
+    for name in dict.fromkeys(name for unit in units for name in unit):
+        shape = next(np.shape(unit[name]) for unit in units if name in unit)
+        nothing = np.full(shape, np.nan)
+        estimates[name] = student(np.stack([np.asarray(unit.get(name, nothing), float) for unit in units]))
+    return estimates
 
 
 def together(values: Callable[[Sequence[Arrays]], Arrays]) -> Callable:
     """Numbers of all images together, such as fits and ratios of sums, with the jackknife over groups of images."""
 
-    def estimate(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+    def estimate(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
         return jackknife(values(units), [values(part) for part in without_groups(units)], len(units))
 
     return estimate
 
 
-def of_model(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+def of_model(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
     """Numbers of the model alone, which depend on no image."""
     return exact({name: array for name, array in units[0].items() if not name.startswith(SHOWN)})
 
 
-def nothing(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+def nothing(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
     """No numbers: a picture alone."""
     return {}
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure: an entry of a table, or what a user's own ``module:function`` gives.
+    """One measure.
 
     The engine runs each image once through a model for all measures: :attr:`reduce` gets each intermediate of
     :attr:`wants` while it exists, then :attr:`observe` gives the arrays of the image, which are stored;
-    :attr:`estimate` turns those of all images into numbers with intervals, :attr:`draw` into a picture.
+    :attr:`estimate` turns those of all images into numbers with intervals.
 
     Attributes:
         name: On the command line.
@@ -115,16 +116,15 @@ class Measure:
         estimate: Numbers of all images, by value.
         axes: Names of the axes of a number.
         predicts: Whether it needs predictions: images then go through the whole model in batches.
-        alone: Whether predictions come one image at a time.
-        why_not: Why it does not apply to a run; '' if it does. Called with a run and one image's inputs.
+        why_not: Why it does not apply to a run; '' if it does.
         most: Largest number of images; None for all.
         one_size: Whether images of other sizes than the most frequent one are left out.
-        groups: Sizes of the groups of images that :attr:`join` takes; None for single images.
+        groups: From a number of images to the groups that :attr:`join` takes; None for single images.
         join: From what was observed of a group to its arrays.
         bank: A measure of training images that :attr:`observe` reads, as ``seen.run.cache['bank']``.
-        draw: From the estimates and units by run label to a figure; None for the standard one.
-        slow: Whether it is left out where no measures are named.
-        code: What the numbers depend on besides the sources of the study: the source of a user's own measure.
+        draw: Name of the picture, of :data:`.figures.PICTURES`.
+        slow: Whether ``all`` leaves it out.
+        code: The source of a user's own measure, on which its numbers depend.
     """
 
     name: str
@@ -133,18 +133,17 @@ class Measure:
     source: str
     observe: Callable[[Seen], Any]
     wants: tuple[str, ...] = ()
-    reduce: Callable[[Run, str, Tensor, Place], Any] | None = None
-    estimate: Callable[[Run, Sequence[Arrays]], dict[str, Estimate]] = means
+    reduce: Callable[..., Any] | None = None
+    estimate: Callable[['Run', Sequence[Arrays]], dict[str, Estimate]] = means
     axes: tuple[str, ...] = ()
     predicts: bool = False
-    alone: bool = False
-    why_not: Callable[[Run], str] = lambda run: ''
+    why_not: Callable[['Run'], str] = lambda run: ''
     most: int | None = None
     one_size: bool = False
     groups: Callable[[int], Sequence[Sequence[int]]] | None = None
     join: Callable[[Sequence[Any]], Arrays] | None = None
     bank: 'Measure | None' = None
-    draw: Callable | None = None
+    draw: str = 'over_depth'
     slow: bool = False
     code: str = ''
 

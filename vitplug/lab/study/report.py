@@ -16,7 +16,7 @@ from . import figures
 from .conditions import Condition
 from .engine import Study
 from .measure import Measure
-from .rows import DIFFERENCE, DROP, OF_DROPS, REPEATS, VALUE, Row, rows_of, shown_of
+from .rows import DIFFERENCE, DROP, OF_DROPS, REPEATS, VALUE, Found, Row, rows_of
 from .runs import Run
 
 JSON, CSV = 'results.json', 'results.csv'
@@ -60,60 +60,47 @@ def write(
     Returns:
         The rows and the pictures.
     """
-    rows = list(rows_of(study, runs, conditions, measures))
-    AtomicBackend().put_text(csv_text(Row._fields, [tuple(map(_cell, row)) for row in rows]), folder / CSV)
-    described = {m.name: dict(definition=m.definition, unit=m.unit, source=m.source, axes=m.axes) for m in measures}
-    models = {f'{run.label}, seed {run.seed}': dict(config=str(run.cfg.filename), content=run.content) for run in runs}
+    rows, pictures = [], []
+    for measure in measures:
+        found = Found.of(study, runs, conditions, measure)
+        own = list(rows_of(found, conditions, measure, runs[0].label))
+        rows += own
+        for name, figure in figures.figures_of(measure, found.shown(), _curves(conditions, own)).items():
+            pictures.append(folder / f'{name.replace(":", "_")}.{suffix}')
+            figures.save(figure, pictures[-1])
+    AtomicBackend().put_text(csv_text(Row._fields, [[_cell(value) for value in row] for row in rows]), folder / CSV)
     names = [name for names in DISTRIBUTIONS.values() for name in names]
     content = dict(
         about,
         versions=dict(python=platform.python_version()) | installed(('vitplug', 'torch', 'numpy', 'scipy', *names)),
         interval=f'{LEVEL:.0%}; `over` says over what',
-        models=models,
-        measures=described,
+        models={
+            f'{run.label}, seed {run.seed}': dict(config=str(run.cfg.filename), content=run.content) for run in runs
+        },
+        measures={m.name: dict(definition=m.definition, unit=m.unit, source=m.source, axes=m.axes) for m in measures},
         paper=papers,
         skipped=list(study.skipped.values()),
         left_out=[
-            dict(zip(('model', 'condition', 'measure'), key, strict=True), why=why)
-            for key, why in study.left_out.items()
+            dict(model=model, condition=condition, measure=measure, why=why)
+            for (model, condition, measure), why in study.left_out.items()
         ],
-        rows=[{name: _plain(value) for name, value in row._asdict().items()} for row in rows],
+        rows=[{name: _cell(value, None) for name, value in row._asdict().items()} for row in rows],
     )
     AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
-    return rows, _pictures(study, folder, runs, conditions, measures, rows, suffix)
+    return rows, pictures
 
 
-def _cell(value):
-    return repr(value) if isinstance(value, float) and np.isfinite(value) else '' if isinstance(value, float) else value
+def _cell(value, undefined: str | None = ''):
+    """A number that is not finite is left empty."""
+    return undefined if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _plain(value):
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _pictures(study, folder, runs, conditions, measures, rows: Sequence[Row], suffix: str) -> list[Path]:
-    found = {}
-    for measure in measures:
-        shown = shown_of(study, runs, conditions, measure)
-        figure = (measure.draw or figures.over_depth)(measure, shown) if shown else None
-        if figure is not None:
-            found[measure.name] = figure
-        curves = _curves(conditions, [row for row in rows if row.measure == measure.name])
-        if curves:
-            found[f'{measure.name}_over_strength'] = figures.over_strength(measure.name, measure.unit, curves)
-    paths = [folder / f'{name.replace(":", "_")}.{suffix}' for name in found]
-    for path, figure in zip(paths, found.values(), strict=True):
-        figures.save(figure, path)
-    return paths
-
-
-def _curves(conditions: Sequence[Condition], rows: Sequence[Row]) -> dict[str, dict[str, list[tuple[float, ...]]]]:
+def _curves(conditions: Sequence[Condition], rows: Sequence[Row]) -> figures.Curves:
     """Points of numbers of the whole network over the strength, of families with several."""
-    strengths = {one.name: (f'{one.family}|{one.unit}', one.strength) for one in conditions if one.family}
-    curves: dict[str, dict[str, list[tuple[float, ...]]]] = {}
-    first = next((row.value for row in rows), None)
+    strengths = {one.name: ((one.family, one.unit), one.strength) for one in conditions if one.family}
+    curves: figures.Curves = {}
     for row in rows:
-        if row.quantity == VALUE and row.layer == '' and row.condition in strengths and row.value == first:
+        if row.quantity == VALUE and row.layer == '' and row.condition in strengths and row.value == rows[0].value:
             family, strength = strengths[row.condition]
             curves.setdefault(family, {}).setdefault(row.model, []).append((strength, row.mean, row.low, row.high))
     return {family: models for family, models in curves.items() if max(map(len, models.values())) > 1}
@@ -133,24 +120,19 @@ def _by_condition(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
         return ''
     models = list(dict.fromkeys(row.model for row in whole))
     words = {VALUE: '{}', DROP: 'drop {}', DIFFERENCE: f'{{}} - {models[0]}', REPEATS: '{}, over repeats'}
-    columns = [(quantity, model) for quantity in words for model in models]
     cells = {(row.measure, row.value, row.condition, row.quantity, row.model): row for row in whole}
     keys = list(dict.fromkeys(key[:3] for key in cells))
+    columns = [(quantity, model) for quantity in words for model in models]
     columns = [column for column in columns if any((*key, *column) in cells for key in keys)]
-    figures_of = {key: _figures(papers, key[2]) for key in keys}
-    has_figures = any(figures_of.values())
-    headings = ('measure', 'value', 'condition', *(words[q].format(m) for q, m in columns), '± over')
-    lines = [(*headings, *(['the paper'] if has_figures else []))]
+    lines = [('measure', 'value', 'condition', *(words[q].format(m) for q, m in columns), '± over', 'the paper')]
     for key in keys:
         there = [cells.get((*key, *column)) for column in columns]
-        over = next(row.over for row in there if row)
-        lines.append((*key, *map(interval, there), f'{next(row.n for row in there if row)} {over}'))
-        lines[-1] += (figures_of[key],) if has_figures else ()
+        first = next(row for row in there if row)
+        figure = next((text for name, text in papers.items() if key[2].startswith(name)), '')
+        lines.append((*key, *map(interval, there), f'{first.n} {first.over}', figure))
+    if not any(line[-1] for line in lines[1:]):
+        lines = [line[:-1] for line in lines]
     return format_table(lines, numeric=range(3, 3 + len(columns)))
-
-
-def _figures(papers: Mapping[str, str], condition: str) -> str:
-    return next((text for name, text in papers.items() if condition.startswith(name)), '')
 
 
 def _by_depth(rows: Sequence[Row]) -> str:
@@ -164,8 +146,7 @@ def _by_depth(rows: Sequence[Row]) -> str:
         last = max(by_layer)
         chosen = [by_layer.get(layer) for layer in (min(by_layer), (last + 1) // 2, last)]
         name = f'{model}, difference' if quantity == DIFFERENCE else model
-        one = by_layer[last]
-        over = one.over if not one.n else f'{one.n} {one.over}'
+        over = f'{by_layer[last].n or ""} {by_layer[last].over}'.strip()
         lines.append((measure, value, condition, name, *map(interval, chosen), over))
     return format_table(lines, numeric=(4, 5, 6)) if len(lines) > 1 else ''
 

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitplug.statistics.images import Estimate, exact, jackknife, paired, student
+from vitplug.statistics.images import Arrays, Estimate, exact, jackknife, paired, student
 
 from .conditions import CLEAN, Condition
 from .engine import Study
-from .figures import Shown
 from .measure import Measure
 from .runs import Run
 
@@ -50,6 +49,20 @@ class Row(NamedTuple):
     over: str
 
 
+class Shown(NamedTuple):
+    """What a measure gave for a model under a condition.
+
+    Attributes:
+        label: Of the model, and of the condition where there are several.
+        estimates: By value.
+        units: What each image, or group of images, gave; of several seeds the first one's.
+    """
+
+    label: str
+    estimates: Mapping[str, Estimate]
+    units: Sequence[Arrays]
+
+
 class Numbers(NamedTuple):
     """Estimates of a model, by value, and by seed where there are several trainings."""
 
@@ -60,18 +73,15 @@ class Numbers(NamedTuple):
         """Estimates of the model: over seeds where there are several, else over images."""
         if len(self.by_seed) == 1:
             return dict(next(iter(self.by_seed.values())))
-        return {name: _over([one[name] for one in self.by_seed.values() if name in one]) for name in self.names}
-
-    @property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(name for one in self.by_seed.values() for name in one))
+        names = dict.fromkeys(name for one in self.by_seed.values() for name in one)
+        return {name: _over([one[name] for one in self.by_seed.values() if name in one]) for name in names}
 
     @property
     def over(self) -> str:
+        """What the intervals are over."""
         if len(self.by_seed) > 1:
             return SEEDS
-        [estimates] = self.by_seed.values()
-        first = next(iter(estimates.values()), None)
+        first = next((e for estimates in self.by_seed.values() for e in estimates.values()), None)
         if first is None or (first.images is None and first.left_out is None):
             return ALONE
         return IMAGES if first.images is not None else GROUPS
@@ -85,109 +95,100 @@ def _over(estimates: Sequence[Estimate]) -> Estimate:
 def minus(one: Numbers, other: Numbers) -> Numbers | None:
     """Paired differences: seed by seed, or image by image; None where nothing is paired."""
     if len(one.by_seed) == len(other.by_seed) == 1:
-        pairs = [(0, *one.by_seed.values(), *other.by_seed.values())]
+        pairs = {0: (*one.by_seed.values(), *other.by_seed.values())}
     else:
-        pairs = [(s, one.by_seed[s], other.by_seed[s]) for s in sorted(one.by_seed.keys() & other.by_seed.keys())]
+        pairs = {s: (one.by_seed[s], other.by_seed[s]) for s in sorted(one.by_seed.keys() & other.by_seed.keys())}
     found = {}
-    for seed, a, b in pairs:
-        both = {name: _difference(a[name], b[name]) for name in a if name in b}
+    for seed, (a, b) in pairs.items():
+        both = {name: paired(a[name], b[name]) for name in a if name in b}
         found[seed] = {name: estimate for name, estimate in both.items() if estimate is not None}
     return Numbers(found) if found else None
 
 
-def _difference(a: Estimate, b: Estimate) -> Estimate | None:
-    if a.images is not None and b.images is not None and len(a.images) != len(b.images):
-        return None
-    if a.left_out is not None and b.left_out is not None and len(a.left_out) != len(b.left_out):
-        return None
-    return paired(a, b)
-
-
-def numbers_of(
-    study: Study, runs: Sequence[Run], conditions: Sequence[Condition], measure: Measure
-) -> tuple[dict[tuple[str, str], Numbers], dict[tuple[str, str], Numbers]]:
-    """The numbers of a measure by model and condition, and those over repeats of what is drawn."""
-    of_images, of_repeats = {}, {}
-    for label in dict.fromkeys(run.label for run in runs):
-        for name in dict.fromkeys(condition.name for condition in conditions):
-            by_seed, repeated = {}, {}
-            for run in (run for run in runs if run.label == label):
-                draws = []
-                for condition in (condition for condition in conditions if condition.name == name):
-                    changed = study.changed(run, condition)
-                    units = list(study.units(changed, condition, measure).values()) if changed else []
-                    if units:
-                        draws.append(measure.estimate(changed, units))
-                if draws:
-                    by_seed[run.seed] = {value: mean_of([draw[value] for draw in draws]) for value in draws[0]}
-                    if len(draws) > 1:
-                        repeated[run.seed] = {value: _over([draw[value] for draw in draws]) for value in draws[0]}
-            if by_seed:
-                of_images[label, name] = Numbers(by_seed)
-            if repeated:
-                of_repeats[label, name] = Numbers(repeated)
-    return of_images, of_repeats
-
-
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:
     """The mean of numbers on the same images, such as repeats of noise, with its interval over images."""
+    first = estimates[0]
     if len(estimates) == 1:
-        return estimates[0]
-    if estimates[0].images is not None:
+        return first
+    if first.images is not None:
         return student(np.mean([one.images for one in estimates], axis=0))
     whole = {'': np.mean([one.mean for one in estimates], axis=0)}
-    if estimates[0].left_out is None:
+    if first.left_out is None:
         return exact(whole)['']
     left_out = np.mean([one.left_out for one in estimates], axis=0)
-    return jackknife(whole, [{'': one} for one in left_out], int(estimates[0].n.max()))['']
+    return jackknife(whole, [{'': one} for one in left_out], int(first.n.max()))['']
 
 
-def rows_of(
-    study: Study, runs: Sequence[Run], conditions: Sequence[Condition], measures: Sequence[Measure]
-) -> Iterator[Row]:
-    """Every number of a study."""
-    labels = list(dict.fromkeys(run.label for run in runs))
+class Found(NamedTuple):
+    """What a study gave of a measure, by model and condition.
+
+    Attributes:
+        numbers: The numbers; of what is drawn, the means of all draws.
+        repeats: Numbers over draws, of what is drawn several times.
+        units: What each image gave in the first draw of the first seed.
+    """
+
+    numbers: dict[tuple[str, str], Numbers]
+    repeats: dict[tuple[str, str], Numbers]
+    units: dict[tuple[str, str], list[Arrays]]
+
+    @classmethod
+    def of(cls, study: Study, runs: Sequence[Run], conditions: Sequence[Condition], measure: Measure) -> 'Found':
+        """The numbers of a measure."""
+        draws: dict[tuple[str, str], dict[int, list[Mapping[str, Estimate]]]] = {}
+        found = cls({}, {}, {})
+        for run in runs:
+            for condition in conditions:
+                changed = study.changed(run, condition)
+                units = list(study.units(changed, condition, measure).values()) if changed else []
+                if units:
+                    key = run.label, condition.name
+                    found.units.setdefault(key, units)
+                    draws.setdefault(key, {}).setdefault(run.seed, []).append(measure.estimate(changed, units))
+        for key, by_seed in draws.items():
+            for kept, reduce, least in ((found.numbers, mean_of, 1), (found.repeats, _over, 2)):
+                values = {
+                    seed: {value: reduce([one[value] for one in some]) for value in some[0]}
+                    for seed, some in by_seed.items()
+                    if len(some) >= least
+                }
+                if values:
+                    kept[key] = Numbers(values)
+        return found
+
+    def shown(self) -> list[Shown]:
+        """What a picture shows: each model under each condition."""
+        several = len({name for _, name in self.numbers}) > 1
+        return [
+            Shown(f'{label}, {name}' if several else label, numbers.values, self.units[label, name])
+            for (label, name), numbers in self.numbers.items()
+        ]
+
+
+def rows_of(found: Found, conditions: Sequence[Condition], measure: Measure, first: str) -> Iterator[Row]:
+    """Every number of a measure, with differences from the ``first`` model."""
     own = {condition.name for condition in conditions if condition.own_images}
-    for measure in measures:
-        numbers, repeats = numbers_of(study, runs, conditions, measure)
-        for (label, name), found in numbers.items():
-            yield from _rows(measure, label, name, VALUE, found)
-            if (label, name) in repeats:
-                yield from _rows(measure, label, name, REPEATS, repeats[label, name], DRAWS)
-            clean, first, first_clean = (
-                numbers.get(key) for key in ((label, CLEAN.name), (labels[0], name), (labels[0], CLEAN.name))
-            )
-            drop = minus(clean, found) if clean and name not in own and name != CLEAN.name else None
-            yield from _rows(measure, label, name, DROP, drop)
-            if label != labels[0] and first:
-                yield from _rows(measure, label, name, DIFFERENCE, minus(found, first))
-                if drop and first_clean and (other := minus(first_clean, first)):
-                    yield from _rows(measure, label, name, OF_DROPS, minus(drop, other))
+    numbers = found.numbers
+    for (label, name), values in numbers.items():
+        yield from _rows(measure, label, name, VALUE, values)
+        yield from _rows(measure, label, name, REPEATS, found.repeats.get((label, name)), DRAWS)
+        keys = (label, CLEAN.name), (first, name), (first, CLEAN.name)
+        clean, of_first, first_clean = map(numbers.get, keys)
+        drop = minus(clean, values) if clean and name not in own and name != CLEAN.name else None
+        yield from _rows(measure, label, name, DROP, drop)
+        if label != first and of_first:
+            yield from _rows(measure, label, name, DIFFERENCE, minus(values, of_first))
+            if drop and first_clean and (other := minus(first_clean, of_first)):
+                yield from _rows(measure, label, name, OF_DROPS, minus(drop, other))
 
 
 def _rows(
     measure: Measure, label: str, condition: str, quantity: str, numbers: Numbers | None, over: str = ''
 ) -> Iterator[Row]:
-    if numbers is None:
-        return
-    for value, estimate in numbers.values.items():
+    for value, estimate in numbers.values.items() if numbers else ():
         for index in np.ndindex(estimate.mean.shape):
             if np.isfinite(estimate.mean[index]):
                 place = (*index, '', '')[:2]
                 ends = (float(array[index]) for array in (estimate.mean, estimate.low, estimate.high))
                 n = int(estimate.n[index])
                 yield Row(measure.name, value, label, condition, quantity, *place, *ends, n, over or numbers.over)
-
-
-def shown_of(study: Study, runs: Sequence[Run], conditions: Sequence[Condition], measure: Measure) -> list[Shown]:
-    """What a measure's picture shows: each model under each condition; of several seeds the first one's images."""
-    numbers, _ = numbers_of(study, runs, conditions, measure)
-    several = len(dict.fromkeys(condition.name for condition in conditions)) > 1
-    shown = []
-    for (label, name), found in numbers.items():
-        run = next(run for run in runs if run.label == label)
-        condition = next(condition for condition in conditions if condition.name == name)
-        changed = study.changed(run, condition)
-        units = list(study.units(changed, condition, measure).values()) if changed else []
-        shown.append(Shown(f'{label}, {name}' if several else label, found.values, units))
-    return shown

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from vitplug.adapters import host_of, plug_in
-from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint, some_of
-from vitplug.compat import replace
+from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint
 from vitplug.config.parts import loader_leaves, pipeline_of
+from vitplug.config.reading import read_config
 from vitplug.files.folders import IMAGE_SUFFIXES, files_below
 from vitplug.files.named import check_weights
 from vitplug.hosting import Edits, PluggedModel
@@ -30,15 +30,13 @@ from vitplug.runs.prediction.predictor import check_device, load_model
 from vitplug.statistics.images import evenly_spaced
 
 from .layers import NamedLayers
-from .quantities.places import Place
+from .places import Place
 from .store import digest
 
 SPLITS = ('train', 'val', 'test')
 TIMM = 'timm:'
 # Pixels of an image in 8 bit.
 WHITE = 255.0
-
-
 # Names of the same switch: mmpretrain's, mmseg's, and that of mmengine, mmdet and OneDL's mmseg.
 CHANNEL_SWITCHES = ('to_rgb', 'channel_conversion', '_channel_conversion')
 
@@ -49,11 +47,7 @@ def turns_channels(preprocessor: nn.Module) -> bool:
 
 
 class Folder:
-    """Images of a folder, without labels, as a data set.
-
-    Args:
-        root: An image, or a folder with images at any depth.
-        metainfo: Names of the classes of the model.
+    """Images of a folder at any depth, or one image, without labels, as a data set.
 
     Raises:
         FileNotFoundError: If there is no image.
@@ -70,6 +64,7 @@ class Folder:
         return len(self.files)
 
     def get_data_info(self, index: int) -> dict:
+        """What is known of an image before it is read."""
         return dict(img_path=str(self.files[index]), img_id=index, sample_idx=index)
 
     def __getitem__(self, index: int) -> dict:
@@ -119,7 +114,7 @@ class Run:
         model: The whole model, in evaluation mode.
         content: Hash of its weights, its settings and those of its data.
         source: Settings of the data set, or a folder of images without labels.
-        pipeline: Steps from an image to the model.
+        pipeline: Steps from an image to the model: settings, or functions.
         seed: Of the training, where runs are paired by seed.
         attack: Changes pixels before the model.
         edits: Edits of intermediates for an image.
@@ -134,7 +129,7 @@ class Run:
     model: nn.Module
     content: str
     source: Mapping | Path
-    pipeline: Sequence[dict]
+    pipeline: Sequence[Any]
     seed: int = 0
     attack: Attack | None = None
     edits: Callable[['Run', int], Edits] | None = None
@@ -147,29 +142,31 @@ class Run:
         """This run with other parts."""
         return replace(self, base=self.base or self, cache={}, **parts)
 
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self.cache:
+            self.cache[name] = make()
+        return self.cache[name]
+
     # --- data ---
 
     @property
     def dataset(self):
-        if 'dataset' not in self.cache:
-            self.cache['dataset'] = self._dataset()
-        return self.cache['dataset']
+        """The data set, with the run's pipeline."""
+        return self._once('dataset', self._dataset)
 
     def _dataset(self):
         init_default_scope(self.cfg.default_scope)
+        steps = list(self.pipeline)
         if isinstance(self.source, Path):
-            dataset = Folder(self.source, self._metainfo())
-            steps = [step for step in self.pipeline if 'Annotations' not in str(step['type'])]
+            dataset = Folder(self.source, self.cfg.test_dataloader.dataset.get('metainfo') or {})
+            steps = [step for step in steps if callable(step) or 'Annotations' not in str(step['type'])]
         else:
             settings = copy.deepcopy(dict(self.source)) | dict(pipeline=[], test_mode=True, lazy_init=False)
-            dataset, steps = DATASETS.build(settings), list(self.pipeline)
+            dataset = DATASETS.build(settings)
         dataset.pipeline = Compose(copy.deepcopy(steps))
         if not len(dataset):
             raise ValueError(f'--images: {self.label}: the data have no images')
         return dataset
-
-    def _metainfo(self) -> Mapping:
-        return self.cfg.test_dataloader.dataset.get('metainfo') or {}
 
     @property
     def images(self) -> list[int]:
@@ -180,17 +177,7 @@ class Run:
         """Number and content of an image: its bytes, its label, its annotations."""
         keys = self.cache.setdefault('keys', {})
         if index not in keys:
-            info = dict(self.dataset.get_data_info(index))
-            parts = [f'{index}']
-            for name in sorted(info):
-                value = info[name]
-                if isinstance(value, np.ndarray):
-                    parts += [name, repr((value.dtype.str, value.shape)), np.ascontiguousarray(value).tobytes()]
-                elif name in ('img_path', 'seg_map_path') and value and Path(value).is_file():
-                    parts += [name, Path(value).read_bytes()]
-                elif name not in ('img_path', 'seg_map_path', 'img_id', 'sample_idx'):
-                    parts += [name, repr(value)]
-            keys[index] = f'{index:06}-{digest(*parts)}'
+            keys[index] = f'{index:06}-{digest(f"{index}", *_content(self.dataset.get_data_info(index)))}'
         return keys[index]
 
     def batch(self, indices: Sequence[int]) -> dict:
@@ -199,16 +186,31 @@ class Run:
 
     @property
     def batch_size(self) -> int:
+        """Images of a batch of the config's test."""
         return int(self.cfg.test_dataloader.get('batch_size') or 1)
+
+    @property
+    def turns_channels(self) -> bool:
+        """As :func:`turns_channels`."""
+        return turns_channels(self.model.data_preprocessor)
+
+    @property
+    def mean_pixel(self) -> list[float]:
+        """The values that the data preprocessor makes zero, in the channel order of the pipeline's images."""
+        mean = getattr(self.model.data_preprocessor, 'mean', None)
+        values = [0.0] if mean is None else mean.flatten().tolist()
+        return values[::-1] if self.turns_channels and len(values) == 3 else values
 
     # --- the model ---
 
     @property
     def library(self) -> str:
+        """Name of the package whose task it is."""
         return self.cfg.default_scope
 
     @property
     def device(self) -> torch.device:
+        """Where it runs."""
         return next(self.model.parameters()).device
 
     @property
@@ -218,15 +220,12 @@ class Run:
         Raises:
             ValueError: If there are none; says why.
         """
-        if 'backbone' not in self.cache:
-            own = self.base.cache if self.base and self.base.model is self.model else self.cache
-            if 'backbone' not in own:
-                own['backbone'] = _recorded(self.model)
-            self.cache['backbone'] = own['backbone']
-        return self.cache['backbone']
+        same = self.base is not None and self.base.model is self.model
+        return self._once('backbone', lambda: self.base.backbone if same else _recorded(self.model))
 
     @property
     def blocks(self) -> int:
+        """Number of blocks."""
         return len(self.backbone.plugged_blocks())
 
     @property
@@ -235,17 +234,23 @@ class Run:
         return isinstance(self.backbone, PluggedModel)
 
     @property
+    def changes_maps(self) -> bool:
+        """Whether a plug changes the maps of some block, so that there are maps before and after it."""
+        return self.is_plugged and any(block.plugs.at('map') for block in self.backbone.plugged_blocks())
+
+    @property
     def has_class_token(self) -> bool:
+        """Whether the first token is a class token."""
         return tuple(self.backbone.prefix_names[:1]) == ('cls_token',)
 
     def place(self, layer: int, size: tuple[int, int]) -> Place:
         """Where the tokens of a block lie in an image of a size; kept for the last size."""
-        places = self.cache.get('places')
-        if places is None or places[0] != size:
-            places = self.cache['places'] = (size, {})
-        if layer not in places[1]:
-            places[1][layer] = Place.of(self.backbone, layer, size)
-        return places[1][layer]
+        if self.cache.get('places', (None,))[0] != size:
+            self.cache['places'] = (size, {})
+        places = self.cache['places'][1]
+        if layer not in places:
+            places[layer] = Place.of(self.backbone, layer, size)
+        return places[layer]
 
     def inputs(self, batch: Mapping) -> Tensor:
         """Normalised and padded images ``(B, C, H, W)``, as the backbone gets them."""
@@ -273,6 +278,17 @@ class Run:
     def editing(self, index: int):
         """The context in which the model's intermediates are edited for an image."""
         return self.backbone.edited(self.edits(self, index)) if self.edits else nullcontext()
+
+
+def _content(info: Mapping) -> Iterator[bytes | str]:
+    """What is known of an image and of its annotations, with the bytes of its files, but not their names."""
+    for name, value in sorted(info.items()):
+        if isinstance(value, np.ndarray):
+            yield from (name, repr((value.dtype.str, value.shape)), np.ascontiguousarray(value).tobytes())
+        elif name not in ('img_path', 'seg_map_path', 'img_id', 'sample_idx'):
+            yield from (name, repr(value))
+        elif name.endswith('_path') and value and Path(value).is_file():
+            yield from (name, Path(value).read_bytes())
 
 
 def _recorded(model: nn.Module) -> PluggedModel | NamedLayers:
@@ -303,7 +319,7 @@ def read_runs(
         settings: ``allow_changes`` and ``options`` for configs.
 
     Raises:
-        ValueError: If a name is none of these, or models are of several tasks.
+        ValueError: If a name is none of these, or models are of several tasks, or their images differ.
     """
     runs: list[Run] = []
     for name in names:
@@ -312,10 +328,15 @@ def read_runs(
             if any((run.label, run.seed) == (other.label, other.seed) for other in runs):
                 raise ValueError(f'RUN: two models are called {run.label!r}: name them, such as {name}=second')
             runs.append(replace(run, num=num))
-    scopes = {run.library for run in runs}
-    if len(scopes) > 1:
+    if len(scopes := {run.library for run in runs}) > 1:
         raise ValueError(f'RUN: models of one task are compared, and these are of {", ".join(sorted(scopes))}')
-    _check_same_images(runs)
+    first, *others = runs
+    for run in others:
+        if [run.image_key(index) for index in run.images] != [first.image_key(index) for index in first.images]:
+            raise ValueError(
+                f'{run.label}: its images ({len(run.dataset)}) are not those of {first.label} ({len(first.dataset)}): '
+                'give configs with the same data, or a folder with --images'
+            )
     return runs
 
 
@@ -327,8 +348,24 @@ def _read(name: str, label: str, images: str, device, before: Sequence[Run], set
         yield from _of_ablation(Path(name), label, images, device, settings)
     else:
         config, _, checkpoint = name.partition('.py:')
-        config += '.py' if checkpoint else ''
-        yield read_run(config, checkpoint or None, label, images, device, **settings)
+        yield read_run(f'{config}.py' if checkpoint else config, checkpoint or None, label, images, device, **settings)
+
+
+def _of_ablation(folder: Path, label: str, images: str, device, settings: Mapping) -> Iterator[Run]:
+    """The finished cells of an ablation, paired by seed."""
+    from vitplug.lab.ablate.cells import read_cell
+
+    cells = [read_cell(path.parent) for path in sorted(folder.glob('cells/*/cell.json'))]
+    finished = [cell for cell in cells if cell.is_done and cell.checkpoint]
+    if not finished:
+        raise ValueError(
+            f'RUN {folder}: {len(cells)} cells of an ablation, none with a finished training and a checkpoint: name '
+            'the folder of an ablation, or CONFIG:CHECKPOINT'
+        )
+    # The variant without plugs first: others are compared with it.
+    for cell in sorted(finished, key=lambda cell: (cell.label.split(', ')[0] != NONE, cell.label, cell.seed)):
+        name = f'{label}, {cell.label}' if label else cell.label
+        yield read_run(str(cell.config), str(cell.checkpoint), name, images, device, seed=cell.seed, **settings)
 
 
 def read_run(
@@ -346,8 +383,6 @@ def read_run(
     Raises:
         FileNotFoundError, ValueError: If a file is missing, or they do not belong together.
     """
-    from vitplug.config.reading import read_config
-
     cfg = model_config(config, checkpoint, 'RUN', options) if checkpoint else read_config(config, options)
     if images in SPLITS:
         check_data(cfg, (images,))
@@ -363,18 +398,12 @@ def read_run(
 
 
 def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
-    model = model.to(check_device(device))
-    model.eval()
-    model.requires_grad_(False)
+    model = model.to(check_device(device)).eval().requires_grad_(False)
     pipeline = list(pipeline_of(cfg.test_dataloader)[1])
     source = source_of(cfg, images)
     settings = [cfg.model, pipeline, cfg.get('test_evaluator'), source]
-    content = digest(*map(repr, map(_plain, settings)), *_weights(model))
-    return Run(label, cfg, model, content, source, pipeline, seed)
-
-
-def _plain(settings: Any) -> Any:
-    return settings.to_dict() if hasattr(settings, 'to_dict') else settings
+    plain = [repr(one.to_dict() if hasattr(one, 'to_dict') else one) for one in settings]
+    return Run(label, cfg, model, digest(*plain, *_weights(model)), source, pipeline, seed)
 
 
 def _weights(model: nn.Module) -> Iterator[bytes | str]:
@@ -407,23 +436,6 @@ def source_of(cfg: Config, images: str) -> Mapping | Path:
     return {key: value for key, value in dict(leaves[0][1]).items() if key != 'pipeline'}
 
 
-def _of_ablation(folder: Path, label: str, images: str, device, settings: Mapping) -> Iterator[Run]:
-    """The finished cells of an ablation, paired by seed."""
-    from vitplug.lab.ablate.cells import read_cell
-
-    cells = [read_cell(path.parent) for path in sorted(folder.glob('cells/*/cell.json'))]
-    finished = [cell for cell in cells if cell.is_done and cell.checkpoint]
-    if not finished:
-        raise ValueError(
-            f'RUN {folder}: {len(cells)} cells of an ablation, none with a finished training and a checkpoint: name '
-            'the folder of an ablation, or CONFIG:CHECKPOINT'
-        )
-    # The variant without plugs first: others are compared with it.
-    for cell in sorted(finished, key=lambda cell: (cell.label.split(', ')[0] != NONE, cell.label, cell.seed)):
-        name = f'{label}, {cell.label}' if label else cell.label
-        yield read_run(str(cell.config), str(cell.checkpoint), name, images, device, seed=cell.seed, **settings)
-
-
 def timm_run(name: str, label: str, images: str, device: str | None, data: Config | None) -> Run:
     """A model of timm, tested as timm tests it, on the data of a config or a folder of images.
 
@@ -450,13 +462,18 @@ def timm_run(name: str, label: str, images: str, device: str | None, data: Confi
     classes = (data.model.get('head') or {}).get('num_classes', 1000) if data is not None else 1000
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = timm.create_model(name, num_classes=classes).eval()
+        made = timm.create_model(name, num_classes=classes)
+    if file:
+        check_weights(file, 'RUN')
+        path = Path(local_file(file))
+        made.load_state_dict(find_weights(read_checkpoint(path), path)[0])  # strict: names what does not fit
     stock = resolve_data_config(pretrained_cfg=made.pretrained_cfg)
     height, width = stock['input_size'][-2:]
     if height != width or stock['crop_mode'] != 'center':
         raise ValueError(f'timm:{name}: tested with crop_mode {stock["crop_mode"]}, {height} x {width}: only squares')
-    in_memory = data is not None and images in SPLITS and not _loads(data)
-    steps = [
+    steps = [step['type'] for step in pipeline_of(data.test_dataloader)[1]] if data is not None else []
+    in_memory = images in SPLITS and not any('LoadImageFromFile' in str(step) for step in steps)
+    pipeline = [
         *([] if in_memory else [dict(type='LoadImageFromFile', imdecode_backend='pillow')]),
         dict(type='NumpyToPIL', to_rgb=not in_memory),  # images in memory are red first
         dict(type='torchvision/Resize', size=floor(height / stock['crop_pct']), interpolation=stock['interpolation']),
@@ -465,49 +482,9 @@ def timm_run(name: str, label: str, images: str, device: str | None, data: Confi
     ]
     preprocessor = {key: [WHITE * value for value in stock[key]] for key in ('mean', 'std')}
     settings = dict(type='TimmClassifier', model_name=name, num_classes=classes, data_preprocessor=preprocessor)
-    loaders = (
-        {f'{split}_dataloader': copy.deepcopy(data.get(f'{split}_dataloader')) for split in SPLITS} if data else {}
-    )
+    loaders = {f'{split}_dataloader': copy.deepcopy(data.get(f'{split}_dataloader')) for split in SPLITS if data}
     cfg = Config(dict(default_scope='mmpretrain', model=settings, test_dataloader=dict(dataset={})) | loaders)
-    cfg.test_dataloader.dataset['pipeline'] = steps
+    cfg.test_dataloader.dataset['pipeline'] = pipeline
     model = MODELS.build(copy.deepcopy(settings))
     model.model.load_state_dict(made.state_dict())
-    if file:
-        check_weights(file, 'RUN')
-        _load(model.model, Path(local_file(file)))
     return _run(label or name, cfg, model, images, device)
-
-
-def _loads(cfg: Config) -> bool:
-    return any('LoadImageFromFile' in str(step['type']) for step in pipeline_of(cfg.test_dataloader)[1])
-
-
-def _load(model: nn.Module, path: Path) -> None:
-    state, _ = find_weights(read_checkpoint(path), path)
-    own = model.state_dict()
-    wrong = [
-        key
-        for key in own.keys() | state.keys()
-        if key not in own or key not in state or own[key].shape != state[key].shape
-    ]
-    if wrong:
-        raise ValueError(
-            f'timm: {path} does not fit the model: missing, left over or of another shape: {some_of(wrong)}'
-        )
-    model.load_state_dict(state)
-
-
-def _check_same_images(runs: Sequence[Run]) -> None:
-    """Checks that all runs see the same images.
-
-    Raises:
-        ValueError: If they do not; names a run.
-    """
-    first, *others = runs
-    for run in others:
-        keys = [[one.image_key(index) for index in one.images] for one in (first, run)]
-        if keys[0] != keys[1]:
-            raise ValueError(
-                f'{run.label}: its images ({len(run.dataset)}) are not those of {first.label} ({len(first.dataset)}): '
-                'give configs with the same data, or a folder with --images'
-            )

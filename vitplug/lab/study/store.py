@@ -76,11 +76,8 @@ class Store:
         if time.monotonic() - self._written < at_least:
             return
         for series in sorted(self._changed):
-            content = io.BytesIO()
-            units = sorted(self._kept[series].items())
-            np.savez_compressed(
-                content, **{f'{u}/{name}': array for u, arrays in units for name, array in arrays.items()}
-            )
+            content, units = io.BytesIO(), sorted(self._kept[series].items())
+            np.savez_compressed(content, **{f'{u}/{name}': array for u, unit in units for name, array in unit.items()})
             AtomicBackend().put(content.getvalue(), self.folder / f'{series}.npz')
         self._changed.clear()
         self._written = time.monotonic()

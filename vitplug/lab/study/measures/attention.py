@@ -1,31 +1,42 @@
-"""Measures of attention maps: entropy, distances, similarity, rollout, sinks."""
+"""Measures of attention maps: entropy, distances, similarity, rollout.
 
-from collections.abc import Callable, Mapping
+Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~..places.Place` says where their queries and keys lie. Maps
+of windows are measured as they are: no map of all pairs of tokens is formed. Averages run over queries that are tokens;
+padding of windows is no part of the image, neither as a query nor as a key. Padding of a batch counts as image.
+
+Maps after a plug such as ``Refiner`` can be negative, and their rows can have any sum. A weight then counts by its
+size, in rows of a sum above 1 as a share of it; probabilities stay as they are.
+
+A row whose attention to the patches is exactly zero (all of it on a class token or a sink) has no distance and no
+entropy: such queries are left out, and :func:`undefined_queries` counts them. Without any other query, the head has
+NaN.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
+from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitplug.statistics.images import Arrays
 
-from .. import figures
 from ..measure import FEW, Measure, Seen, by_block, nothing
-from ..quantities.attention import (
-    attention_entropy,
-    attention_rollout,
-    map_similarity,
-    mean_attention_distance,
-    non_locality,
-    relative_distance,
-    undefined_queries,
-)
-from ..quantities.maps import dense_maps
-from ..quantities.places import Place
-from ..quantities.sinks import ATTENTION as ATTENTION_TO_SINK
-from ..quantities.sinks import LONG, QUERIES, RANK, SHORT, Sinks, find_sinks
-from ..runs import Run
+from ..places import Place, Slots, dense_maps
+
+if TYPE_CHECKING:  # mmengine, which models of other libraries do without
+    from ..runs import Run
+
+# Smallest probability whose logarithm is taken.
+TINY = 1e-12
+# Entries of a map, or of a table of distances, that are worked on at a time.
+CHUNK = 1 << 22
+CLASS_TOKEN = 'cls_token'
+QUERIES = ('patch', 'cls', 'all')
 
 # Heads are averaged image by image, so that the mean has an interval of its own.
 OF_HEADS = '{}, mean of heads'
@@ -38,16 +49,187 @@ MOST = 2**25
 OfHeads = Callable[[Tensor, Place], Tensor]
 
 
+def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') -> Tensor:
+    """Entropy of attention, ``-sum_j a_ij ln a_ij``, mean over queries. Context Broadcasting, Fig. 3a and 5a.
+
+    Args:
+        maps_BWHNN: Recorded maps.
+        place: Where they are.
+        queries: ``'patch'``, whose rows are normalised again without prefix tokens as keys, ``'cls'`` (the class token
+            alone) or ``'all'``.
+
+    Returns:
+        ``(B, H)`` in nats, at most ``ln Nk``.
+
+    Raises:
+        ValueError: If the maps are of another place, or there are no such queries.
+    """
+    counts_WN = place.keys.is_patch if queries == 'patch' else place.keys.is_token
+
+    def entropy_of(maps: Tensor, rows: slice) -> Tensor:
+        probs = _normalised(maps, counts_WN)
+        return -(probs * probs.clamp(min=TINY).log()).sum(-1)
+
+    return _mean_over_queries(maps_BWHNN, place, _choose_queries(place, queries), entropy_of)
+
+
+def mean_attention_distance(maps_BWHNN: Tensor, place: Place, unit: tuple[float, float] = (1, 1)) -> Tensor:
+    """Mean attention distance, ``sum_j a_ij ||p_i - p_j||``, mean over patches. BViT, Fig. 6.
+
+    Positions are the middles of the patches. Prefix tokens are left out, and rows are normalised again.
+
+    Args:
+        maps_BWHNN: Recorded maps.
+        place: Where they are.
+        unit: Length of the unit along both axes, in pixels.
+
+    Returns:
+        ``(B, H)`` in pixels.
+
+    Raises:
+        ValueError: If the maps are of another place.
+    """
+    (y_i, x_i), (y_j, x_j) = (
+        _middles(slots, pixels.start, pixels.stride, unit)
+        for slots, pixels in ((place.queries, place.pixels), (place.keys, place.key_pixels))
+    )
+
+    def distance_of(maps: Tensor, rows: slice) -> Tensor:
+        distances = torch.hypot(y_i[:, rows, None] - y_j[:, None], x_i[:, rows, None] - x_j[:, None])
+        return (_normalised(maps, place.keys.is_patch) * _like(distances, maps)).sum(-1)
+
+    return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
+
+
+def non_locality(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """The mean attention distance in tokens of the queries' map, ``(B, H)``. ReViT, Fig. 7; ConViT."""
+    return mean_attention_distance(maps_BWHNN, place, unit=place.pixels.stride)
+
+
+def relative_distance(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """Relative distance, ``sum_j a_ij ||p_i - p_j||_1`` over other patches, mean over queries. CB, Fig. 5b.
+
+    Positions run from 0 to 1 along each side of the map: ``((row + 0.5) / h, (column + 0.5) / w)``.
+
+    Returns:
+        ``(B, H)`` in sides of the image.
+
+    Raises:
+        ValueError: If the maps are of another place.
+    """
+    (y_i, x_i), (y_j, x_j) = (
+        _middles(slots, (0, 0), (1, 1), layout.hw)
+        for slots, layout in ((place.queries, place.layout), (place.keys, place.key_layout))
+    )
+
+    def distance_of(maps: Tensor, rows: slice) -> Tensor:
+        distances = (y_i[:, rows, None] - y_j[:, None]).abs() + (x_i[:, rows, None] - x_j[:, None]).abs()
+        return (maps * _like(place.keys.is_patch[:, None], maps) * _like(distances, maps)).sum(-1)
+
+    return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
+
+
+def undefined_queries(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """Share of the patch queries without any attention to patches, ``(B, H)``."""
+
+    def is_undefined(maps: Tensor, rows: slice) -> Tensor:
+        return ((maps * _like(place.keys.is_patch[:, None], maps)).sum(-1) == 0).to(maps)
+
+    return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, is_undefined)
+
+
+def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
+    """Attention rollout: the product of the maps of all blocks. Abnar and Zuidema 2020, Eq. 1; BViT, Fig. 7.
+
+    Args:
+        maps: Maps ``(B, N, N)`` of the blocks from the first to the last, each the mean over its heads. Half of a
+            block's map becomes the identity, for the residual connection.
+
+    Returns:
+        ``(B, N, N)``: row ``i`` is how much of the input tokens is in output token ``i``.
+
+    Raises:
+        ValueError: If there are no maps, or they are not square and of one size.
+    """
+    shapes = [tuple(map_BNN.shape) for map_BNN in maps]
+    if not shapes or len(set(shapes)) > 1 or len(shapes[0]) != 3 or shapes[0][1] != shapes[0][2]:
+        raise ValueError(f'maps of shapes {shapes}: expected at least one (B, N, N), and all of one size')
+    rolled = None
+    for map_BNN in maps:
+        map_BNN = 0.5 * map_BNN + 0.5 * torch.eye(map_BNN.shape[1], dtype=map_BNN.dtype, device=map_BNN.device)
+        step = map_BNN / map_BNN.sum(-1, keepdim=True)
+        rolled = step if rolled is None else step @ rolled
+    return rolled
+
+
+# --- over queries ---
+
+
+def _choose_queries(place: Place, queries: str) -> Tensor:
+    """``(W, N)``, True for the chosen queries."""
+    if queries not in QUERIES:
+        raise ValueError(f'queries={queries!r}: expected one of {list(QUERIES)}')
+    if queries == 'patch':
+        return place.queries.is_patch
+    if queries == 'all':
+        return place.queries.is_token
+    if CLASS_TOKEN not in place.prefix_names:
+        raise ValueError("queries='cls': these maps have no class token; choose 'patch' or 'all'")
+    chosen_WN = torch.zeros_like(place.queries.is_prefix)
+    chosen_WN[:, place.prefix_names.index(CLASS_TOKEN)] = True
+    return chosen_WN
+
+
+def _middles(slots: Slots, start: Sequence[float], stride: Sequence[float], unit: Sequence[float]) -> list[Tensor]:
+    """Rows and columns ``(W, N)`` of the middles of patches, in units of ``unit`` pixels."""
+    axes = zip((slots.row, slots.column), start, stride, unit, strict=True)
+    return [(first + (numbers.double() + 0.5) * step) / length for numbers, first, step, length in axes]
+
+
+def _mean_over_queries(
+    maps_BWHNN: Tensor, place: Place, chosen_WN: Tensor, of_rows: Callable[[Tensor, slice], Tensor]
+) -> Tensor:
+    """A number of each row of the maps, of the sizes of its weights, mean over the chosen rows but NaN, ``(B, H)``.
+
+    Rows go in slices: what is computed of them does not need the memory of all maps once more.
+    """
+    place.check(maps_BWHNN)
+    total, count = 0, 0
+    for rows in _slices(maps_BWHNN.shape[3], maps_BWHNN[:, :, :, 0].numel()):
+        sizes = maps_BWHNN[:, :, :, rows].to(torch.promote_types(maps_BWHNN.dtype, torch.float32)).abs()
+        # Rows of a sum above 1 are shares of it. Probabilities are that already, also where no token has some of them.
+        numbers_BWHN = of_rows(sizes / sizes.sum(-1, keepdim=True).clamp(min=1), rows)
+        counts_BWHN = chosen_WN[:, rows].unsqueeze(1).to(numbers_BWHN.device) & numbers_BWHN.isfinite()
+        total = total + numbers_BWHN.where(counts_BWHN, 0).sum((1, 3))
+        count = count + counts_BWHN.sum((1, 3))
+    return total / count
+
+
+def _normalised(maps_BWHqN: Tensor, counts: Tensor) -> Tensor:
+    """Rows whose sum over the keys that count, ``(W, Nk)``, is 1; the other keys get 0. NaN where the sum is 0."""
+    counted = maps_BWHqN * _like(counts[:, None], maps_BWHqN)
+    return counted / counted.sum(-1, keepdim=True)
+
+
+def _like(per_window: Tensor, rows: Tensor) -> Tensor:
+    """``(W, ...)`` as ``(W, 1, ...)`` beside rows of maps ``(B, W, H, ...)``."""
+    return per_window.unsqueeze(1).to(rows)
+
+
+def _slices(rows: int, row_size: int) -> Iterator[slice]:
+    """Slices of rows with no more than :data:`CHUNK` numbers, or of one row."""
+    step = max(1, CHUNK // max(row_size, 1))
+    return (slice(first, first + step) for first in range(0, rows, step))
+
+
+# --- the measures of heads ---
+
+
 def _class_entropy(maps: Tensor, place: Place) -> Tensor:
     """NaN where there is no class token."""
-    if 'cls_token' not in place.prefix_names:
+    if CLASS_TOKEN not in place.prefix_names:
         return maps.new_full((len(maps), maps.shape[2]), torch.nan)
     return attention_entropy(maps, place, queries='cls')
-
-
-def changes_maps(run: Run) -> bool:
-    """Whether a plug changes the maps of some block, so that there are maps before and after it."""
-    return run.is_plugged and any(block.plugs.at('map') for block in run.backbone.plugged_blocks())
 
 
 def of_heads(
@@ -62,128 +244,96 @@ def of_heads(
         more: Further attributes.
     """
 
-    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
-        if kind == 'maps' and not changes_maps(run):
+    def reduce(run: 'Run', kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
+        if kind == 'maps' and not run.changes_maps:
             return {}
-        return {
-            AFTER.format(value) if kind == 'maps' else value: function(tensor, place)[0].float().cpu().numpy()
-            for value, function in functions.items()
-        }
+        form = AFTER if kind == 'maps' else '{}'
+        return {form.format(value): f(tensor, place)[0].float().cpu().numpy() for value, f in functions.items()}
 
     wants = ('probs', 'maps') if refined else ('probs',)
-    return Measure(name, definition, unit, source, per_head, wants, reduce, axes=('layer', 'head'), **more)
+    return Measure(name, definition, unit, source, _heads, wants, reduce, axes=('layer', 'head'), **more)
 
 
-def per_head(seen: Seen) -> Arrays:
-    """Arrays ``(blocks, heads)`` of each value, and the mean of the heads ``(blocks,)``; only values of some block."""
+def _heads(seen: Seen) -> Arrays:
+    return per_head(seen.found, seen.run.blocks)
+
+
+def per_head(found: Mapping[str, Mapping[int, Mapping[str, np.ndarray]]], blocks: int) -> Arrays:
+    """Arrays ``(blocks, heads)`` of each value, and the mean of the heads ``(blocks,)``; only values of some block.
+
+    Args:
+        found: Numbers ``(heads,)`` by intermediate, block and value.
+        blocks: Blocks of the model.
+    """
     values: dict[str, dict[int, np.ndarray]] = {}
-    for layers in seen.found.values():
+    for layers in found.values():
         for layer, kept in layers.items():
             for value, heads in kept.items():
                 values.setdefault(value, {})[layer] = heads
     arrays = {}
     for value, layers in values.items():
         if any(np.isfinite(heads).any() for heads in layers.values()):
-            arrays[value] = by_block(layers, seen.run.blocks)
-            means = {layer: _mean(heads) for layer, heads in layers.items()}
-            arrays[OF_HEADS.format(value)] = by_block(means, seen.run.blocks)
+            there = {layer: heads[np.isfinite(heads)] for layer, heads in layers.items()}
+            means = {layer: np.float32(heads.mean() if len(heads) else np.nan) for layer, heads in there.items()}
+            arrays[value] = by_block(layers, blocks)
+            arrays[OF_HEADS.format(value)] = by_block(means, blocks)
     return arrays
-
-
-def _mean(heads: np.ndarray) -> np.ndarray:
-    """The mean of the heads that have a number."""
-    there = heads[np.isfinite(heads)]
-    return np.float32(there.mean() if len(there) else np.nan)
 
 
 # --- between blocks ---
 
 
-def _similarity(run: Run, kind: str, tensor: Tensor, place: Place) -> tuple[Tensor, Place] | None:
-    small = tensor[0, :, 0].numel() <= MOST and (kind == 'probs' or changes_maps(run))
-    return (tensor.mean(2, keepdim=True), place) if small else None
+def _patches(run: 'Run', kind: str, tensor: Tensor, place: Place) -> Tensor | None:
+    """Attention of patches to patches ``(Nq, Nk)``, mean over heads; None where it is large."""
+    pairs = prod(place.layout.hw) * prod(place.key_layout.hw)
+    if pairs > MOST or (kind == 'maps' and not run.changes_maps):
+        return None
+    maps_NN = dense_maps(tensor.mean(2, keepdim=True), place)[0, 0]
+    return maps_NN[-prod(place.layout.hw) :, -prod(place.key_layout.hw) :].float()
 
 
 def _between_blocks(seen: Seen) -> Arrays:
-    arrays = {}
+    """Cosine similarity of the maps of two blocks on the same grids of queries and keys."""
+    arrays, blocks = {}, seen.run.blocks
     for kind, layers in seen.found.items():
-        there = {layer: kept for layer, kept in layers.items() if kept is not None}
-        if there:
-            blocks = seen.run.blocks
-            matrix = np.full((blocks, blocks), np.nan, np.float32)
-            matrix[list(there), list(there)] = 1
-            for (a, (maps_a, at_a)), (b, (maps_b, at_b)) in combinations(sorted(there.items(), key=_first), 2):
-                if _grids(at_a) == _grids(at_b):
-                    matrix[a, b] = matrix[b, a] = map_similarity(maps_a, at_a, maps_b, at_b).item()
-            names = ('between blocks', 'to the next block')
-            names = [AFTER.format(name) if kind == 'maps' else name for name in names]
-            arrays |= {names[0]: matrix, names[1]: np.append(matrix.diagonal(1), np.float32(np.nan))}
+        there = {layer: maps for layer, maps in sorted(layers.items()) if maps is not None}
+        if not there:
+            continue
+        places = {layer: seen.place(layer) for layer in there}
+        grids = {layer: (place.layout.hw, place.key_layout.hw) for layer, place in places.items()}
+        matrix = np.full((blocks, blocks), np.nan, np.float32)
+        matrix[list(there), list(there)] = 1
+        for a, b in combinations(there, 2):
+            if grids[a] == grids[b]:
+                cosine = F.cosine_similarity(there[a].flatten(), there[b].flatten(), dim=0)
+                matrix[a, b] = matrix[b, a] = float(cosine)
+        form = AFTER if kind == 'maps' else '{}'
+        arrays[form.format('between blocks')] = matrix
+        arrays[form.format('to the next block')] = np.append(matrix.diagonal(1), np.float32(np.nan))
     return arrays
-
-
-def _first(item: tuple) -> int:
-    return item[0]
-
-
-def _grids(place: Place) -> tuple:
-    """The grids of queries and keys in the image."""
-    return place.layout.hw, place.key_layout.hw
 
 
 # --- rollout ---
 
 
-def _mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
+def _mean_map(run: 'Run', kind: str, tensor: Tensor, place: Place) -> Tensor:
     return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
 
 
-def rollout_heat(seen: Seen, maps: Mapping[int, Tensor]) -> np.ndarray:
-    """Rollout of the class token, or of all tokens, over the image ``(H, W)``.
-
-    Raises:
-        ValueError: If some blocks have no maps, or the tokens of blocks lie on several grids.
-    """
-    run, place = seen.run, seen.run.place(0, seen.size)
-    if missing := sorted(set(range(run.blocks)) - set(maps)):
-        raise ValueError(f'blocks {missing} have no maps of their own')
-    rolled_NN = attention_rollout([maps[layer] for layer in sorted(maps)])[0]
-    prefix = rolled_NN.shape[-1] - place.layout.hw[0] * place.layout.hw[1]
-    row_N = rolled_NN[0] if run.has_class_token else rolled_NN[prefix:].mean(0)
-    return place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size).float().cpu().numpy()
-
-
 def _rollout(seen: Seen) -> Arrays:
+    """Rollout of the class token, or of all tokens, over the image ``(H, W)``, or why there is none."""
+    run, place, maps = seen.run, seen.place(0), seen.found.get('probs', {})
+    if missing := sorted(set(range(run.blocks)) - set(maps)):
+        return {'picture': seen.picture, 'target': np.array(f'blocks {missing} have no maps of their own')}
     try:
-        return {'picture': seen.picture, '': rollout_heat(seen, seen.found.get('probs', {}))}
-    except ValueError as error:  # the picture says so
+        rolled_NN = attention_rollout([maps[layer] for layer in sorted(maps)])[0]
+    except ValueError as error:  # tokens of blocks lie on several grids
         return {'picture': seen.picture, 'target': np.array(str(error))}
+    prefix = rolled_NN.shape[-1] - prod(place.layout.hw)
+    row_N = rolled_NN[0] if run.has_class_token else rolled_NN[prefix:].mean(0)
+    heat = place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
+    return {'picture': seen.picture, '': heat.float().cpu().numpy()}
 
-
-# --- sinks ---
-
-
-def _sinks(run: Run, kind: str, tensor: Tensor, place: Place) -> Sinks | None:
-    """The sinks of a block, once its probabilities are there: its values come first."""
-    if kind == 'v':
-        run.cache['values'] = tensor
-        return None
-    return find_sinks(tensor, run.cache.pop('values'), place)
-
-
-def _sink_heads(seen: Seen) -> Arrays:
-    found = {}
-    for layer, sinks in seen.found.get('probs', {}).items():
-        values = {
-            'attention of the first key': sinks.mass,
-            'sink': sinks.is_sink,
-            'NOP': sinks.is_nop,
-            'broadcast': sinks.is_broadcast,
-        }
-        found[layer] = {name: value[0].float().mean(0).cpu().numpy() for name, value in values.items()}
-    return per_head(Seen(seen.run, seen.index, seen.batch, found={'probs': found}))
-
-
-SINK = f'a key that gets at least {ATTENTION_TO_SINK:g} of the attention of {QUERIES:.0%} of the queries'
 
 ATTENTION = (
     of_heads(
@@ -192,7 +342,7 @@ ATTENTION = (
         'nats',
         'Context Broadcasting, Fig. 3a and 5a',
         {
-            'patch queries': partial(attention_entropy, queries='patch'),
+            'patch queries': attention_entropy,
             'class token': _class_entropy,
             'all queries': partial(attention_entropy, queries='all'),
             LEFT_OUT: undefined_queries,
@@ -213,7 +363,7 @@ ATTENTION = (
         'pixels',
         'BViT, Fig. 6',
         {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries},
-        draw=figures.sorted_heads,
+        draw='sorted_heads',
     ),
     of_heads(
         'non_locality',
@@ -229,7 +379,7 @@ ATTENTION = (
         'DeepViT, Sec. 3 (Zhou et al. 2021), of whole maps',
         _between_blocks,
         ('probs', 'maps'),
-        _similarity,
+        _patches,
         axes=('layer', 'other layer'),
     ),
     Measure(
@@ -243,18 +393,6 @@ ATTENTION = (
         _mean_map,
         nothing,
         most=FEW,
-        draw=figures.heat,
-    ),
-    Measure(
-        'sinks',
-        f'Attention of the key with the most of it, mean over queries, and whether it is a sink, {SINK}. A sink is a '
-        f'NOP if the norm of its value is at most {SHORT:g} medians of the others, a broadcast if it is at least '
-        f'{LONG:g} and the outputs of the head have a stable rank of at most {RANK:g}. Means over windows',
-        'share',
-        'Xiao et al. 2024 (sinks); the classes by value norm and stable rank: studies of sinks in ViTs',
-        _sink_heads,
-        ('v', 'probs'),
-        _sinks,
-        axes=('layer', 'head'),
+        draw='heat',
     ),
 )

@@ -3,21 +3,21 @@
 The bank is of training images, through the test pipeline. Shape suffixes: N samples, T patches, D width, C classes.
 """
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.hosting import PluggedModel
 from vitplug.statistics.images import Arrays
 
 from ..measure import Measure, Seen, together
-from ..quantities.fields import last_map
-from ..runs import Run
-from .gradients import feature_map
-from .scores import label_map, mean_iou, void_label
+from .fields import feature_map, map_of
+from .scores import areas_of, mean_iou, void_label
+
+if TYPE_CHECKING:
+    from ..runs import Run
 
 # DINO's: neighbours, and the temperature of their weights.
 NEIGHBOURS_OF_VOTE, TEMPERATURE = 20, 0.07
@@ -28,18 +28,13 @@ STRENGTHS, FOLDS = np.logspace(-4, 2, 7), 5
 QUERIES = 1024
 
 
-def frozen_map(run: Run, inputs: Tensor) -> Tensor:
-    """The last map of a backbone ``(1, D, h, w)``."""
-    backbone = getattr(run.model, 'backbone', None)
-    if isinstance(backbone, PluggedModel):
-        return last_map(backbone, inputs)
-    return feature_map(run)(inputs)
+# --- features ---
 
 
 @torch.no_grad()
 def _image(seen: Seen) -> Arrays:
     """The mean of the patch tokens, and the class."""
-    feature_D = frozen_map(seen.run, seen.inputs)[0].flatten(1).mean(1)
+    feature_D = map_of(feature_map(seen.run), seen.inputs)[0].flatten(1).mean(1)
     label = seen.batch['data_samples'][0].gt_label
     if label.numel() != 1:
         raise ValueError(f'image {seen.index} has {label.numel()} classes: one for each image is expected')
@@ -49,8 +44,8 @@ def _image(seen: Seen) -> Arrays:
 @torch.no_grad()
 def _patches(seen: Seen) -> Arrays:
     """Some patch features ``(t, D)``, and the shares of the classes in each of them ``(t, C)``."""
-    features_Dhw = frozen_map(seen.run, seen.inputs)[0]
-    shares_TC = patch_shares(label_map(seen), seen.size, tuple(features_Dhw.shape[1:]), seen.run)
+    features_Dhw = map_of(feature_map(seen.run), seen.inputs)[0]
+    shares_TC = patch_shares(_label_map(seen), seen.size, tuple(features_Dhw.shape[1:]), seen.run)
     known = np.flatnonzero(shares_TC.sum(1) > 0)  # patches that are all void teach nothing
     if len(known) > PATCHES:
         known = np.sort(np.random.default_rng(seen.index).choice(known, PATCHES, replace=False))
@@ -60,13 +55,20 @@ def _patches(seen: Seen) -> Arrays:
     }
 
 
-def patch_shares(label_HW: Tensor, size: tuple[int, int], grid: tuple[int, int], run: Run) -> np.ndarray:
+def _label_map(seen: Seen) -> Tensor:
+    """The label map, of the size of the padded input: padding is void."""
+    label = seen.batch['data_samples'][0].gt_sem_seg.data[0]
+    height, width = seen.batch['inputs'][0].shape[-2:]
+    grown = F.interpolate(label[None, None].float(), (height, width), mode='nearest-exact')[0, 0].long()
+    return F.pad(grown, (0, seen.size[1] - width, 0, seen.size[0] - height), value=void_label(seen.run))
+
+
+def patch_shares(label_HW: Tensor, size: tuple[int, int], grid: tuple[int, int], run: 'Run') -> np.ndarray:
     """The share of each patch's pixels in each class ``(T, C)``, patches in reading order; void is in none."""
-    classes = len(run.dataset.metainfo['classes'])
+    classes, count = len(run.dataset.metainfo['classes']), grid[0] * grid[1]
     rows, columns = (torch.arange(side) * cells // side for side, cells in zip(size, grid, strict=True))
     patch_HW = rows[:, None] * grid[1] + columns
     known = (label_HW >= 0) & (label_HW < classes) & (label_HW != void_label(run))
-    count = grid[0] * grid[1]
     hits = torch.bincount(patch_HW[known] * classes + label_HW[known], minlength=count * classes)
     pixels = torch.bincount(patch_HW.flatten(), minlength=count)
     return (hits.reshape(count, classes) / pixels[:, None]).numpy()
@@ -86,35 +88,34 @@ def votes(queries_ND: Tensor, bank_ND: Tensor, targets_NC: Tensor) -> Tensor:
     return torch.cat(chunks)
 
 
-def _bank(run: Run) -> tuple[Tensor, Tensor]:
+def _bank(run: 'Run') -> tuple[Tensor, Tensor]:
     """Features and targets of the training images."""
     if 'joined bank' not in run.cache:
-        units: Sequence[Arrays] = run.cache['bank']
-        classes = len(run.dataset.metainfo['classes'])
+        units, classes = run.cache['bank'], len(run.dataset.metainfo['classes'])
         if 'label' in units[0]:
-            features = torch.from_numpy(np.stack([unit['features'] for unit in units]))
+            features = np.stack([unit['features'] for unit in units])
             targets = F.one_hot(torch.tensor([int(unit['label']) for unit in units]), classes).float()
         else:
-            features, targets = (
-                torch.from_numpy(np.concatenate([u[key] for u in units])) for key in ('features', 'shares')
-            )
-        run.cache['joined bank'] = features, targets
+            features = np.concatenate([unit['features'] for unit in units])
+            targets = torch.from_numpy(np.concatenate([unit['shares'] for unit in units]))
+        run.cache['joined bank'] = torch.from_numpy(features), targets
     return run.cache['joined bank']
+
+
+def _right(found: int, one: Arrays) -> Arrays:
+    return {'top-1': np.array(100.0 * (found == int(one['label'])))}
 
 
 def _knn(seen: Seen) -> Arrays:
     one = _image(seen)
-    scores = votes(torch.from_numpy(one['features'])[None], *_bank(seen.run))
-    return {'top-1': np.array(100.0 * (int(scores.argmax()) == int(one['label'])))}
+    return _right(int(votes(torch.from_numpy(one['features'])[None], *_bank(seen.run)).argmax()), one)
 
 
 def _linear(seen: Seen) -> Arrays:
     one = _image(seen)
     if 'head' not in seen.run.cache:
         seen.run.cache['head'] = _fitted(*_bank(seen.run))
-    return {
-        'top-1': np.array(100.0 * (int(seen.run.cache['head'].predict(one['features'][None])[0]) == int(one['label'])))
-    }
+    return _right(int(seen.run.cache['head'].predict(one['features'][None])[0]), one)
 
 
 def _fitted(features_ND: Tensor, targets_NC: Tensor):
@@ -134,21 +135,18 @@ def _fitted(features_ND: Tensor, targets_NC: Tensor):
 @torch.no_grad()
 def _dense(seen: Seen) -> Arrays:
     """Votes of patches, enlarged bilinearly to the label map: what mmseg does with the logits of a head."""
-    from mmseg.evaluation.metrics import IoUMetric
-
-    features_Dhw = frozen_map(seen.run, seen.inputs)[0]
+    features_Dhw = map_of(feature_map(seen.run), seen.inputs)[0]
     scores_TC = votes(features_Dhw.flatten(1).T.float().cpu(), *_bank(seen.run))
     maps = scores_TC.T.unflatten(1, tuple(features_Dhw.shape[1:]))[None]
     height, width = seen.batch['inputs'][0].shape[-2:]
     maps = F.interpolate(maps, seen.size, mode='bilinear', align_corners=False)[..., :height, :width]
     label = seen.batch['data_samples'][0].gt_sem_seg.data[0].long()
     predicted = F.interpolate(maps, tuple(label.shape), mode='bilinear', align_corners=False)[0].argmax(0)
-    both, either, *_ = IoUMetric.intersect_and_union(predicted, label, maps.shape[1], void_label(seen.run))
-    return {'areas': torch.stack((both, either)).numpy()}
+    return areas_of(seen.run, predicted, label)
 
 
 def _of(library: str):
-    def why_not(run: Run) -> str:
+    def why_not(run: 'Run') -> str:
         if run.library != library:
             return f'it is of {library}, and the model of {run.library}'
         return '' if run.cfg.get('train_dataloader') else 'its config has no train_dataloader to learn from'

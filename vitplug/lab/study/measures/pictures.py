@@ -1,25 +1,23 @@
 """Figures of the papers that are pictures alone, of a few images."""
 
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from mmengine.registry import MODELS
 from scipy.special import entr
 from torch import Tensor, nn
 
-from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.statistics.images import Arrays, evenly_spaced
 
-from .. import figures
-from ..measure import FEW, Measure, Seen, nothing
-from ..quantities.fields import centre_token
-from ..quantities.gaussian_fit import bias_of
-from ..quantities.maps import dense_maps, to_image
-from ..quantities.places import Place
-from ..quantities.tokens import feature_similarity
-from ..runs import Run
-from .attention import changes_maps
+from ..measure import FEW, Measure, Seen, by_block, nothing
+from ..places import Place, dense_maps, to_image
+from .fields import centre_token
+from .learned import bias_of, has_own_biases
+from .tokens import feature_similarity
+
+if TYPE_CHECKING:
+    from ..runs import Run
 
 BLOCK = 'block {}'
 # Smallest probability whose logarithm is taken.
@@ -32,32 +30,19 @@ MAPS, BLOCKS = 6, 12
 OF_32 = (1, 4, 11, 18, 23, 29, 30)
 
 
-def _fits(hw: tuple[int, ...]) -> bool:
-    return prod(hw) ** 2 <= MOST_PAIRS
-
-
-# --- attention of the class token ---
-
-
-def _of_class_token(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+def _of_class_token(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
     if place.layout.is_windowed or not place.one_grid:
         return None
     return tensor[0, 0, :, 0].mean(0).float().cpu().numpy()
 
 
 def _class_attention(seen: Seen) -> Arrays:
-    rows = {layer: row for layer, row in seen.found.get('probs', {}).items() if row is not None}
-    return {'': np.log(np.maximum(np.stack([rows[layer] for layer in sorted(rows)]), TINY))} if rows else {}
+    """Rows of blocks with fewer tokens than others end in NaN."""
+    rows = [row for _, row in sorted(seen.found.get('probs', {}).items()) if row is not None]
+    return {'': np.log(np.maximum(by_block(dict(enumerate(rows)), len(rows)), TINY))} if rows else {}
 
 
-def _no_class_token(run: Run) -> str:
-    return '' if run.has_class_token else 'it has no class token'
-
-
-# --- maps with their entropies ---
-
-
-def _central(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray:
+def _central(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray:
     """The attention of the central patch to the patches, by head, normalised again."""
     row, column = centre_token(place.layout.hw)
     maps_Hhw = to_image(tensor, place, torch.tensor([row * place.layout.hw[1] + column]))[0, :, 0]
@@ -71,6 +56,8 @@ def _by_entropy(seen: Seen) -> Arrays:
         for head in range(len(heads))
         if np.isfinite(heads[head]).all()  # a head with all of its attention elsewhere has none
     }
+    if not maps:
+        return {}
     ranked = sorted(maps)
     wanted = np.linspace(ranked[0][0], ranked[-1][0], MAPS)
     chosen = dict.fromkeys(min(ranked, key=lambda key, value=value: abs(key[0] - value)) for value in wanted)
@@ -81,32 +68,37 @@ def _by_entropy(seen: Seen) -> Arrays:
 # --- biases, trained and untrained ---
 
 
-def _biases(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    """The biases of the patches of one window, or of the image, that the paper shows: 0, 1, 2 and the last."""
-    if tensor.ndim == 5 and tensor.shape[0] * tensor.shape[1] > 1:
+def _shown_patches(place: Place) -> tuple[int, ...]:
+    """The patches of one window, or of the image, that the paper shows: 0, 1, 2 and the last."""
+    return 0, 1, 2, prod(place.layout.grid.hw) - 1
+
+
+def _biases(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    if has_own_biases(tensor):
         return None
-    patches = (0, 1, 2, prod(place.layout.grid.hw) - 1)
-    return torch.stack([bias_of(tensor, place.site, patch) for patch in patches]).float().cpu().numpy()
+    return torch.stack([bias_of(tensor, place.site, p) for p in _shown_patches(place)]).float().cpu().numpy()
 
 
 def _bias_rows(seen: Seen) -> Arrays:
     layers = sorted(layer for layer, bias in seen.found.get('bias', {}).items() if bias is not None)
     if not layers:
         return {}
-    first, run = layers[0], seen.run
-    place = run.place(first, seen.size)
+    first, run, place = layers[0], seen.run, seen.place(layers[0])
     _, fresh = untrained(run).forward_intermediates(seen.inputs, ('bias',), layers=[first])
     both = dict(trained=seen.found['bias'][first], untrained=_biases(run, 'bias', fresh['bias'][first], place))
-    patches = (0, 1, 2, prod(place.layout.grid.hw) - 1)
     return {
         f'{state}, block {first}|patch {patch}': bias
         for state, biases in both.items()
-        for patch, bias in zip(patches, biases, strict=True)
+        for patch, bias in zip(_shown_patches(place), biases, strict=True)
     }
 
 
-def untrained(run: Run) -> nn.Module:
+def untrained(run: 'Run') -> nn.Module:
     """The backbone of a run with new weights, drawn with seed 0."""
+    from mmengine.registry import MODELS
+
+    from vitplug.checkpoints.pretrained import loads_checkpoint
+
     settings = dict(run.cfg.model.backbone)
     if loads_checkpoint(settings.get('init_cfg')):
         del settings['init_cfg']
@@ -120,8 +112,8 @@ def untrained(run: Run) -> nn.Module:
 # --- all pairs of tokens ---
 
 
-def _pairs(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    if not _fits(place.layout.hw):
+def _pairs(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    if prod(place.layout.hw) ** 2 > MOST_PAIRS:
         return None
     return feature_similarity(tensor[:, place.layout.num_prefix :])[0].float().cpu().numpy()
 
@@ -132,14 +124,11 @@ def _token_pairs(seen: Seen) -> Arrays:
     return {f'|{BLOCK.format(layer)}': layers[layer] for layer in chosen}
 
 
-def _dense(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    if not _fits(place.layout.hw) or (kind == 'maps' and not changes_maps(run)):
+def _dense(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    if prod(place.layout.hw) ** 2 > MOST_PAIRS or (kind == 'maps' and not run.changes_maps):
         return None
     maps_NN = dense_maps(tensor.mean(2, keepdim=True), place)[0, 0]
-    queries, keys = (
-        maps_NN.shape[axis] - prod(layout.hw) for axis, layout in enumerate((place.layout, place.key_layout))
-    )
-    return maps_NN[queries:, keys:].float().cpu().numpy()
+    return maps_NN[-prod(place.layout.hw) :, -prod(place.key_layout.hw) :].float().cpu().numpy()
 
 
 def papers_blocks(blocks: int) -> list[int]:
@@ -149,9 +138,11 @@ def papers_blocks(blocks: int) -> list[int]:
 
 def _refined(seen: Seen) -> Arrays:
     """Maps of the paper's blocks, before and after the plug; a block that reuses a map shows it, and says so."""
-    arrays, found = {}, seen.found
-    before = {layer: maps for layer, maps in found.get('probs', {}).items() if maps is not None}
-    after = {layer: maps for layer, maps in found.get('maps', {}).items() if maps is not None}
+    arrays: Arrays = {}
+    before, after = (
+        {layer: maps for layer, maps in seen.found.get(kind, {}).items() if maps is not None}
+        for kind in ('probs', 'maps')
+    )
     for layer in papers_blocks(seen.run.blocks):
         if layer in before:
             arrays[f'|{BLOCK.format(layer)}'] = before[layer]
@@ -174,8 +165,8 @@ PICTURES = (
         _of_class_token,
         nothing,
         most=FEW,
-        why_not=_no_class_token,
-        draw=figures.strips,
+        why_not=lambda run: '' if run.has_class_token else 'it has no class token',
+        draw='strips',
         slow=True,
     ),
     Measure(
@@ -189,7 +180,7 @@ PICTURES = (
         _central,
         nothing,
         most=1,
-        draw=figures.rows_of_maps,
+        draw='rows_of_maps',
         slow=True,
     ),
     Measure(
@@ -203,7 +194,7 @@ PICTURES = (
         _biases,
         nothing,
         most=1,
-        draw=figures.rows_of_maps,
+        draw='rows_of_maps',
         slow=True,
     ),
     Measure(
@@ -216,7 +207,7 @@ PICTURES = (
         _pairs,
         nothing,
         most=1,
-        draw=figures.rows_of_maps,
+        draw='rows_of_maps',
         slow=True,
     ),
     Measure(
@@ -229,7 +220,7 @@ PICTURES = (
         _dense,
         nothing,
         most=1,
-        draw=figures.rows_of_maps,
+        draw='rows_of_maps',
         slow=True,
     ),
 )

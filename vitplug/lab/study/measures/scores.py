@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from mmengine.registry import METRICS
 from torch import Tensor
 
 from vitplug.config.parts import as_list
 from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
+from vitplug.tasks import kept
 
+from ..edits import relative_change
 from ..measure import Measure, Seen, together
-from ..quantities.edits import relative_change
 from ..runs import Run
 
 #: The score of each library's task.
@@ -37,45 +37,7 @@ def _accuracy(seen: Seen) -> Arrays:
     return {f'top-{k}': np.array(100 * seen.run.truth.right(seen.sample, k)) for k in (1, 5)}
 
 
-# --- mIoU ---
-
-
-def _areas(seen: Seen) -> Arrays:
-    """Intersection and union ``(2, classes)``, as mmseg counts them."""
-    from mmseg.evaluation.metrics import IoUMetric
-
-    label = seen.sample.gt_sem_seg.data.squeeze()
-    predicted = seen.sample.pred_sem_seg.data.squeeze().to(label)
-    classes = len(seen.run.dataset.metainfo['classes'])
-    both, either, *_ = IoUMetric.intersect_and_union(predicted, label, classes, void_label(seen.run))
-    return {'areas': torch.stack((both, either)).numpy()}
-
-
-def mean_iou(units: Sequence[Arrays]) -> Arrays:
-    """Mean IoU in points over all images; classes that are nowhere do not count."""
-    both, either = np.sum([unit['areas'] for unit in units], axis=0, dtype=np.float64)
-    there = either > 0
-    return {'mIoU': 100 * np.mean(both[there] / either[there]) if there.any() else np.array(np.nan)}
-
-
-def label_map(seen: Seen) -> Tensor:
-    """The label map, of the size of the padded input: padding is void."""
-    label = seen.batch['data_samples'][0].gt_sem_seg.data[0]
-    pixels = seen.batch['inputs'][0]
-    grown = F.interpolate(label[None, None].float(), tuple(pixels.shape[-2:]), mode='nearest-exact')[0, 0].long()
-    return F.pad(
-        grown, (0, seen.size[1] - grown.shape[1], 0, seen.size[0] - grown.shape[0]), value=void_label(seen.run)
-    )
-
-
-def void_label(run: Run) -> int:
-    return int(metric_settings(run, 'IoUMetric').get('ignore_index', 255))
-
-
-# --- AP ---
-
-
-def metric_settings(run: Run, kind: str) -> dict:
+def _metric_settings(run: Run, kind: str) -> dict:
     """The settings of a metric of the config's test.
 
     Raises:
@@ -88,10 +50,41 @@ def metric_settings(run: Run, kind: str) -> dict:
     raise ValueError(f'{run.label}: test_evaluator has {[m.get("type") for m in metrics]}: expected a {kind}')
 
 
-def _metric(run: Run):
-    """COCO's metric of the config."""
+# --- mIoU ---
+
+
+def void_label(run: Run) -> int:
+    """The label of pixels without a class."""
+    return int(_metric_settings(run, 'IoUMetric').get('ignore_index', 255))
+
+
+def areas_of(run: Run, predicted: Tensor, label: Tensor) -> Arrays:
+    """Intersection and union ``(2, classes)``, as mmseg counts them."""
+    from mmseg.evaluation.metrics import IoUMetric
+
+    classes = len(run.dataset.metainfo['classes'])
+    both, either, *_ = IoUMetric.intersect_and_union(predicted.to(label), label, classes, void_label(run))
+    return {'areas': torch.stack((both, either)).numpy()}
+
+
+def _areas(seen: Seen) -> Arrays:
+    return areas_of(seen.run, *(seen.sample.get(key).data.squeeze() for key in ('pred_sem_seg', 'gt_sem_seg')))
+
+
+def mean_iou(units: Sequence[Arrays]) -> Arrays:
+    """Mean IoU in points over all images; classes that are nowhere do not count."""
+    both, either = np.sum([unit['areas'] for unit in units], axis=0, dtype=np.float64)
+    there = either > 0
+    return {'mIoU': 100 * np.mean(both[there] / either[there]) if there.any() else np.array(np.nan)}
+
+
+# --- AP ---
+
+
+def coco_metric(run: Run):
+    """COCO's metric of the config's test."""
     if 'metric' not in run.cache:
-        settings = metric_settings(run, 'CocoMetric')
+        settings = _metric_settings(run, 'CocoMetric')
         if not settings.get('ann_file'):
             raise ValueError(f'{run.label}: test_evaluator (CocoMetric) has no ann_file: name the annotations')
         metric = METRICS.build(settings)
@@ -104,22 +97,16 @@ def _metric(run: Run):
 
 def _found(seen: Seen) -> Arrays:
     """What was found in an image, as COCO's metric takes it, in JSON."""
-    metric = _metric(seen.run)
+    metric = coco_metric(seen.run)
     metric.results = []
     metric.process({}, [seen.sample.to_dict()])
     [(_, found)] = metric.results
-    text = json.dumps(found, default=_plain)
+    text = json.dumps(found, default=lambda value: value.decode() if isinstance(value, bytes) else value.tolist())
     return {'found': np.frombuffer(text.encode(), np.uint8), 'image': np.array(int(found['img_id']))}
 
 
-def _plain(value):
-    if isinstance(value, bytes):
-        return value.decode()
-    return value.item() if getattr(value, 'ndim', 1) == 0 else value.tolist()
-
-
 def _average_precision(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
-    metric, estimates = _metric(run), {}
+    metric, estimates = coco_metric(run), {}
     results = [json.loads(unit['found'].tobytes()) for unit in units]
     for result in results:
         result['bboxes'] = np.array(result['bboxes']).reshape(-1, 4)
@@ -127,24 +114,18 @@ def _average_precision(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         files = metric.results2json(results, str(Path(folder, 'found')))
         for kind in (kind for kind in metric.metrics if kind in ('bbox', 'segm')):
-            evaluation = _evaluated(metric, files[kind], kind, images)
-            matches, left_out = evaluation.evalImgs, []
-            for kept in without_groups(range(len(images))):
-                chosen = {images[index] for index in kept}
-                evaluation.evalImgs = [m if m is None or m['image_id'] in chosen else None for m in matches]
-                left_out.append(_precision(evaluation))
-            evaluation.evalImgs = matches
-            name = f'{kind} AP'
-            estimates |= jackknife({name: _precision(evaluation)}, [{name: one} for one in left_out], len(images))
+            evaluation, name = _evaluated(metric, files[kind], kind, images), f'{kind} AP'
+            whole = {name: _precision(evaluation, images)}
+            left_out = [{name: _precision(evaluation, kept_images)} for kept_images in without_groups(images)]
+            estimates |= jackknife(whole, left_out, len(images))
     return estimates
 
 
 def _evaluated(metric, file: str, kind: str, images: Sequence[int]):
     """COCO's evaluation with its matches; as mmdet sets it up, for all areas together."""
     from mmdet.datasets.api_wrappers import COCOeval
-    from mmengine.fileio import load
 
-    boxes = load(file)
+    boxes = json.loads(Path(file).read_text())
     if kind == 'segm':  # as mmdet: areas are those of the masks
         boxes = [{key: value for key, value in one.items() if key != 'bbox'} for one in boxes]
     # COCO loads no empty list.
@@ -157,10 +138,12 @@ def _evaluated(metric, file: str, kind: str, images: Sequence[int]):
     return evaluation
 
 
-def _precision(evaluation) -> np.ndarray:
-    """AP over IoUs from 0.5 to 0.95 and classes, in points; classes without objects do not count."""
+def _precision(evaluation, images: Sequence[int]) -> np.ndarray:
+    """AP of some images over IoUs from 0.5 to 0.95 and classes, in points; classes without objects do not count."""
+    matches, chosen = evaluation.evalImgs, set(images)
+    evaluation.evalImgs = [one if one and one['image_id'] in chosen else None for one in matches]
     evaluation.accumulate()
-    precision = evaluation.eval['precision']
+    evaluation.evalImgs, precision = matches, evaluation.eval['precision']
     there = precision > -1
     return np.asarray(100 * precision[there].mean() if there.any() else np.nan)
 
@@ -184,34 +167,31 @@ def _loss(seen: Seen) -> Arrays:
 
 
 def _no_loss(run: Run) -> str:
-    if run.library == 'mmdet':
-        return 'the losses of detectors draw samples of boxes'
-    return _of(run.library)(run)
+    return 'the losses of detectors draw samples of boxes' if run.library == 'mmdet' else _of(run.library)(run)
+
+
+KEPT = dict(
+    mmpretrain=kept.kept_class,
+    mmseg=kept.kept_map,
+    mmdet=lambda before, after: kept.kept_objects(before, after, score_thr=0.3),
+)
 
 
 def _change(seen: Seen) -> Arrays:
     """What the condition changes, against the same image without it."""
     run, base = seen.run, seen.run.base or seen.run
-    kept = base.cache.setdefault('unchanged', {})
-    if seen.index not in kept:
-        kept.clear() if len(kept) > 64 else None
-        kept[seen.index] = _features(base, seen.index)
-    before, after = kept[seen.index], _features(run, seen.index)
-    whole, left = (_kept(run, before[1], sample) for sample in (before[1], after[1]))
-    [features] = relative_change(before[0], after[0]).tolist()
-    values = (features, whole.score - left.score, whole.share - left.share)
-    return {name: np.array(value, float) for name, value in zip(CHANGES, values, strict=True)}
-
-
-CHANGES = ('change of the last features', 'fall of the score', 'changed prediction')
-
-
-def _kept(run: Run, before, after):
-    from vitplug.tasks import kept
-
-    if run.library == 'mmdet':
-        return kept.kept_objects(before, after, 0.3)
-    return (kept.kept_class if run.library == 'mmpretrain' else kept.kept_map)(before, after)
+    unchanged = base.cache.setdefault('unchanged', {})
+    if seen.index not in unchanged:
+        if len(unchanged) > 64:
+            unchanged.clear()
+        unchanged[seen.index] = _features(base, seen.index)
+    (features, sample), (others, other) = unchanged[seen.index], _features(run, seen.index)
+    whole, left = (KEPT[run.library](sample, one) for one in (sample, other))
+    return {
+        'change of the last features': np.array(float(relative_change(features, others))),
+        'fall of the score': np.array(whole.score - left.score),
+        'changed prediction': np.array(whole.share - left.share),
+    }
 
 
 def _features(run: Run, index: int) -> tuple[list[Tensor], object]:

@@ -1,4 +1,7 @@
-"""Where the queries and the keys of a block lie in the image."""
+"""Where the queries and the keys of a block lie in the image, and maps of windows on its grid.
+
+Recorded maps are ``(B, W, H, Nq, Nk)``: B images, W windows, H heads.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +21,7 @@ class Slots:
     Attributes:
         patch: ``(W, N)``, index of the patch in reading order; -1 for prefix tokens and padding.
         is_prefix: ``(W, N)``, True for prefix tokens, such as the class token.
-        row: ``(W, N)``, row of the patch on the map; 0 where there is none.
-        column: ``(W, N)``, the same of the column.
+        row, column: ``(W, N)``, place of the patch on the map; 0 where there is none.
     """
 
     patch: Tensor
@@ -36,12 +38,7 @@ class Slots:
         numbers_WN = layout.to_windows(numbers_N[None, :, None])[0, :, :, 0].long()
         patch_WN = (numbers_WN - 1 - layout.num_prefix).clamp(min=-1)
         known_WN = patch_WN.clamp(min=0)
-        return cls(
-            patch=patch_WN,
-            is_prefix=(numbers_WN > 0) & (patch_WN < 0),
-            row=known_WN // width,
-            column=known_WN % width,
-        )
+        return cls(patch_WN, (numbers_WN > 0) & (patch_WN < 0), known_WN // width, known_WN % width)
 
     @cached_property
     def of_patches(self) -> tuple[Tensor, Tensor]:
@@ -66,10 +63,8 @@ class Place:
     """Where the queries and the keys of one block lie in images of one size.
 
     Attributes:
-        layout: How the queries lie in windows.
-        pixels: Where the map of queries lies in the image.
-        key_layout: The same of the keys.
-        key_pixels: The same of the keys.
+        layout, pixels: How the queries lie in windows, and their map in the image.
+        key_layout, key_pixels: The same of the keys.
         image_size: Height and width of the images in pixels.
         prefix_names: Names of the host's prefix tokens, which come first, such as ``'cls_token'``.
     """
@@ -83,7 +78,7 @@ class Place:
 
     @classmethod
     def of(cls, backbone: PluggedModel, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
-        """The place of a block.
+        """The place of a block's maps.
 
         Args:
             backbone: The backbone.
@@ -92,8 +87,8 @@ class Place:
             name: Which of the block's maps: those of plugs are of the last block and lie in one window.
 
         Raises:
-            ValueError: If ``image_size`` is no pair of positive integers, the backbone has no such block, or ``name``
-                is that of no maps.
+            ValueError: If the size is no pair of positive integers, or there is no such block, or there are no such
+                maps.
         """
         size = check_image_size(image_size)
         check_name(name)
@@ -136,3 +131,40 @@ class Place:
                 'records them'
             )
         check_fit(maps_BWHNN, self.layout, self.key_layout, 'maps', self.image_size)
+
+
+def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) -> Tensor:
+    """The attention of patches to patches, windows, shift and padding undone.
+
+    Args:
+        maps_BWHNN: Recorded maps.
+        place: Where they are.
+        queries: Indices ``(nq,)`` of the queries on their map in reading order; None for all of them.
+
+    Returns:
+        ``(B, H, nq, h, w)`` on the map of keys; 0 outside of the query's window.
+
+    Raises:
+        ValueError: If the maps are of another place.
+    """
+    place.check(maps_BWHNN)
+    windows, slots = place.queries.of_patches
+    if queries is not None:
+        windows, slots = windows[queries], slots[queries]
+    device, num_keys = maps_BWHNN.device, place.key_layout.hw[0] * place.key_layout.hw[1]
+    rows_qBHN = maps_BWHNN[:, windows.to(device), :, slots.to(device)]
+    # The last number collects what is no patch, and is cut off.
+    targets_qN = torch.where(place.keys.is_patch, place.keys.patch, num_keys)[windows].to(device)
+    whole_qBHN = rows_qBHN.new_zeros(*rows_qBHN.shape[:3], num_keys + 1)
+    whole_qBHN.scatter_(3, targets_qN[:, None, None].expand(rows_qBHN.shape), rows_qBHN)
+    return whole_qBHN[..., :num_keys].permute(1, 2, 0, 3).unflatten(3, place.key_layout.hw)
+
+
+def dense_maps(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """The attention of all tokens to all tokens, ``(B, H, Nq, Nk)``: prefix tokens first, then patches by rows.
+
+    Raises:
+        ValueError: If the maps are of another place.
+    """
+    place.check(maps_BWHNN)
+    return to_image(maps_BWHNN, place).flatten(3) if place.layout.is_windowed else maps_BWHNN[:, 0]

@@ -1,0 +1,171 @@
+"""Grad-CAM: where in the image the tokens of a block speak for a prediction.
+
+*Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization* (arXiv 1610.02391), on tokens::
+
+    weights = mean over patch tokens of d score / d tokens          (B, D)
+    map     = relu(sum over channels of weights * tokens)           (B, h, w)
+
+ReViT (arXiv 2402.11301) takes the output of the attention branch, after the projection and before it is added to the
+tokens: ``at='attn'``. Windows give their tokens in the order of the image, so every host works alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitplug.adapters import host_of
+from vitplug.attention.precision import at_least_float32
+from vitplug.hosting import PixelGrid, PluggedModel, with_gradient
+from vitplug.statistics.images import Arrays
+
+from ..measure import FEW, Measure, Seen, nothing
+from .fields import frozen
+
+if TYPE_CHECKING:
+    from vitplug.tasks.targets import Target
+
+    from ..runs import Run
+
+#: Tokens of a block that can be taken, in words.
+AT = {'attn': 'output of the attention branch', 'mlp': 'output of the MLP branch', 'block': "block's output"}
+# Blocks of the picture, the last ones on which the score depends.
+BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class GradCam:
+    """The map of one block.
+
+    Attributes:
+        heat: ``(B, h, w)`` on the block's grid, from 0 on, not normalised.
+        layer: Index of the block through all stages.
+        at: Which of its tokens, see :data:`AT`.
+        targets: The score of each image in words, such as ``'logit of class 3'``.
+        scores: Its value ``(B,)``.
+        pixels: Where the tokens lie in the image.
+        image_size: Height and width of the model's input.
+    """
+
+    heat: Tensor
+    layer: int
+    at: str
+    targets: tuple[str, ...]
+    scores: Tensor
+    pixels: PixelGrid
+    image_size: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        """The target layer in words: ``'block 11, output of the attention branch'``."""
+        return f'block {self.layer}, {AT[self.at]}'
+
+    def on_image(self) -> Tensor:
+        """The map over the image, ``(B, height, width)``, bilinear between the middles of the tokens."""
+        return self.pixels.interpolate(self.heat, self.image_size)
+
+
+def grad_cams(
+    model: nn.Module,
+    images: Tensor,
+    target: 'Target | None' = None,
+    layers: str | Sequence[int] = 'all',
+    at: str = 'attn',
+) -> dict[int, GradCam]:
+    """The Grad-CAMs of several blocks in one forward and one backward. The model stays as it is.
+
+    Args:
+        model: A classifier, segmentor or detector of mmpretrain, mmseg or mmdet with a backbone of vitplug, or a model
+            of another library after :func:`vitplug.plug_in`, in evaluation mode.
+        images: ``(B, C, H, W)``, as the backbone gets them; with :func:`~vitplug.hosting.padding.mark_padding` where
+            they are padded, as vitplug's data preprocessors give them.
+        target: The score to explain, see :mod:`vitplug.tasks.targets`; None for the task's own: the logit of the
+            predicted class, the logits of the class of the most pixels, the score of the first box. Models of other
+            libraries need one.
+        layers: Block indices, or ``'all'``.
+        at: Which tokens of the blocks, see :data:`AT`.
+
+    Returns:
+        Maps by block. Blocks on whose patch tokens the score does not depend are left out: a head on the class token
+        reads no other token after the last attention.
+
+    Raises:
+        ValueError: If the model is not in evaluation mode or has another backbone, or there is no such block, branch or
+            score, or the score has no gradients.
+    """
+    backbone = getattr(model, 'backbone', None)
+    if not isinstance(backbone, PluggedModel):
+        backbone = host_of(model)
+    if model.training:
+        raise ValueError(f'{type(model).__name__} is in training mode, where predictions are random: call eval() first')
+    if at not in AT:
+        raise ValueError(f'at={at!r}: expected one of {list(AT)}')
+    recorder = backbone.recorder((at,), layers)
+    with torch.inference_mode(False), torch.enable_grad(), frozen(model), backbone.recording(recorder):
+        scores = (target or _target_of(model))(model, with_gradient(images))
+        tokens = recorder.collect().get(at, {})
+        if not tokens:
+            raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
+        try:
+            grads = torch.autograd.grad(scores.values.sum(), list(tokens.values()), allow_unused=True)
+        except (RuntimeError, NotImplementedError) as error:  # no graph, or a function without backward
+            raise ValueError(
+                f'{scores.names[0]}: the model gives it without gradients, as soft suppression of boxes does'
+            ) from error
+    size, maps = tuple(images.shape[-2:]), {}
+    for (layer, tokens_BND), grad_BND in zip(tokens.items(), grads, strict=True):
+        layout, pixels = backbone.place_block(layer, size)
+        if grad_BND is not None and grad_BND[:, layout.num_prefix :].any():
+            patches = (t.detach()[:, layout.num_prefix :] for t in (tokens_BND, grad_BND))
+            heat = weigh_channels(*patches).unflatten(1, pixels.hw)
+            maps[layer] = GradCam(heat, layer, at, scores.names, scores.values.detach(), pixels, size)
+    return maps
+
+
+def weigh_channels(tokens_BND: Tensor, grad_BND: Tensor) -> Tensor:
+    """The map of patch tokens ``(B, N, D)`` and the score's gradient to them, ``(B, N)``."""
+    tokens_BND, grad_BND = (t.to(at_least_float32(t.dtype)) for t in (tokens_BND, grad_BND))
+    return torch.einsum('bnd,bd->bn', tokens_BND, grad_BND.mean(1)).relu()
+
+
+def _target_of(model: nn.Module) -> 'Target':
+    from vitplug.tasks import task_of  # mmengine, which models of other libraries do without
+
+    return task_of(model).target()
+
+
+def _cams(seen: Seen) -> Arrays:
+    heats, target = {}, ''
+    try:
+        maps = grad_cams(seen.run.model, seen.inputs)
+        for layer in sorted(maps)[-BLOCKS:]:
+            target = maps[layer].targets[0]
+            heats[f'block {layer}'] = maps[layer].on_image()[0].float().cpu().numpy()
+    except ValueError as error:  # no box in the image, say: the picture says so
+        target = str(error)
+    return dict(picture=seen.picture, target=np.array(target), **heats)
+
+
+def _no_target(run: 'Run') -> str:
+    own = isinstance(getattr(run.model, 'backbone', None), PluggedModel)
+    return '' if own else 'its backbone is not one of vitplug'
+
+
+GRAD_CAM = (
+    Measure(
+        'grad_cam',
+        f'ReLU of the tokens at the {AT["attn"]}, weighed by the mean gradient of a score: the logit of the predicted '
+        "class, the logits of the most frequent class's pixels, or the score of the first box; of the last two blocks "
+        'that it depends on',
+        'score',
+        'ReViT, Fig. 1 and 8; Selvaraju et al. 2017',
+        _cams,
+        estimate=nothing,
+        most=FEW,
+        why_not=_no_target,
+        draw='heat',
+    ),
+)

@@ -1,1 +1,0 @@
-"""Definitions of the measures: pure functions on tensors, each with its source."""
