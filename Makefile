@@ -111,7 +111,7 @@ $(DONE)/huggingface: $(DONE)/test requirements/huggingface.txt
 
 test-huggingface: $(DONE)/huggingface
 	@VITPLUG_TRANSFORMERS=$(abspath $(HUGGINGFACE)) $(PY) -m pytest --quick tests/checkpoints/test_foundation.py
-	@PYTHONPATH=$(abspath $(HUGGINGFACE)) $(PY) -m pytest --quick tests/adapters/test_hugging_face.py tests/lab/text
+	@PYTHONPATH=$(abspath $(HUGGINGFACE)) $(PY) -m pytest --quick tests/adapters/test_hugging_face.py tests/lab/test_text.py
 
 bench: setup
 	@$(PY) tools/analysis_tools/benchmark.py $(BENCH)

@@ -4,9 +4,9 @@ Source: Wang et al., GLUE, ICLR 2019. A task has a folder with ``train.tsv`` and
 without quoting, and a line of column names, but for CoLA. Test sets have no labels and are not read.
 """
 
-import hashlib
+import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,8 @@ import torch
 
 NUM_SPECIAL, TWO_SEGMENTS, MASKED, REPLACED, IGNORED = 3, 0.9, 0.15, 0.85, -100
 HIGHEST = 5.0
-
-
-def read_text(path: Path) -> str:
-    """A file of UTF-8; of its lines' ends, ``\\r\\n`` is ``\\n``."""
-    try:
-        return path.read_bytes().decode('utf-8-sig').replace('\r\n', '\n')
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path} is no UTF-8 text: byte {error.start} cannot be read') from error
-
-
-def content_of(*parts: bytes) -> str:
-    """The hash by which content is known, however its files are named."""
-    return hashlib.sha256(b''.join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+#: Sentences, and the index of the class or a number.
+Example = tuple[tuple[str, ...], float]
 
 
 def find_files(paths: Iterable[str]) -> list[Path]:
@@ -42,23 +31,19 @@ def find_files(paths: Iterable[str]) -> list[Path]:
     return files
 
 
-def read_documents(files: Iterable[Path]) -> Iterable[str]:
-    """Texts between blank lines; one file at a time is in memory."""
-    return (part for file in files for part in re.split(r'\n\s*\n', read_text(file)) if part.strip())
-
-
-def cut(documents: Iterable[str], tokenizer: Any, length: int) -> list[np.ndarray]:
-    """Documents as sequences of tokens, none with parts of two; the narrowest integers, as a corpus is large.
+def cut(files: Iterable[Path], tokenizer: Any, length: int) -> list[np.ndarray]:
+    """Documents, which blank lines part, as sequences of tokens; none has parts of two.
 
     Args:
-        documents: The texts.
+        files: The texts; one at a time is in memory.
         tokenizer: The tokenizer.
         length: Most tokens of a sequence with its special ones.
     """
-    parts, size, kind = [], length - NUM_SPECIAL, np.min_scalar_type(len(tokenizer))
-    for text in documents:
-        ids = np.asarray(tokenizer(text, add_special_tokens=False)['input_ids'], kind)
-        parts += [ids[at : at + size] for at in range(0, len(ids), size)]
+    parts, size, kind = [], length - NUM_SPECIAL, np.min_scalar_type(len(tokenizer))  # a corpus is large
+    for file in files:
+        for text in re.split(r'\n\s*\n', file.read_text('utf-8-sig')):
+            ids = np.asarray(tokenizer(text, add_special_tokens=False)['input_ids'], kind)
+            parts += [ids[at : at + size] for at in range(0, len(ids), size)]
     return parts
 
 
@@ -105,25 +90,27 @@ class Task:
     """A task of GLUE.
 
     Attributes:
-        columns: Names of the columns of the one or two sentences and of the label; numbers if the file has no names.
+        columns: Names of the columns of the one or two sentences and of the label.
         metrics: Names of :data:`~vitplug.lab.text.glue.METRICS`; the first one is in Refiner's Table 6.
         labels: The classes; none if labels are numbers from 0 to 5.
         epochs: Passes over the training data.
         dev: The development sets.
         both_orders: Whether training has each pair in both orders.
+        heading: The names of all columns; None for those in the first line.
     """
 
-    columns: tuple[str | int, ...]
+    columns: tuple[str, ...]
     metrics: tuple[str, ...] = ('accuracy',)
     labels: tuple[str, ...] = ('0', '1')
     epochs: int = 3
     dev: tuple[str, ...] = ('dev',)
     both_orders: bool = False
+    heading: tuple[str, ...] | None = None
 
 
 _ENTAILED, _CLASSES = ('entailment', 'not_entailment'), ('contradiction', 'entailment', 'neutral')
 TASKS = {
-    'CoLA': Task((3, 1), ('matthews',)),
+    'CoLA': Task(('sentence', 'label'), ('matthews',), heading=('source', 'label', 'mark', 'sentence')),
     'SST-2': Task(('sentence', 'label')),
     'MRPC': Task(('#1 String', '#2 String', 'Quality'), ('accuracy', 'f1'), both_orders=True),
     'STS-B': Task(('sentence1', 'sentence2', 'score'), ('spearman', 'pearson'), (), epochs=10, both_orders=True),
@@ -134,60 +121,40 @@ TASKS = {
 }
 
 
-@dataclass(frozen=True)
-class Examples:
-    """A file of a task: sentences, targets (indices of classes, or numbers), the hash of its content."""
-
-    texts: list[tuple[str, ...]]
-    targets: list[float]
-    content: str
-
-
-def read_examples(name: str, data: str | Path, split: str, leave_out: bool = False) -> Examples:
+def read_examples(name: str, data: str | Path, split: str) -> list[Example]:
     """Reads a file of a task.
+
+    Lines with another number of fields or a wrong label are left out, as by ELECTRA's code, and counted in a line.
 
     Args:
         name: The task.
         data: The folder with a folder for each task.
         split: Name of the file without its ending.
-        leave_out: Whether lines that cannot be read are left out; their number is printed.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a column is missing, or a line has another number of fields or a wrong label.
+        ValueError: If a column is missing, or no line can be read.
     """
     task, path = TASKS[name], Path(data, name, f'{split}.tsv')
-    if not path.is_file():
-        wanted = ', '.join(f'{split}.tsv' for split in ('train', *task.dev))
-        raise FileNotFoundError(f'no such file: {path}; --data must have a folder {name} with {wanted}')
-    lines = [line.split('\t') for line in read_text(path).removesuffix('\n').split('\n')]
-    head = lines.pop(0) if isinstance(task.columns[0], str) else list(range(4))
-    if lacking := [str(column) for column in task.columns if column not in head]:
-        raise ValueError(f'{path}: no column {", ".join(lacking)} in its first line, which has {", ".join(head)}')
-    examples, faults = [], []
-    for number, fields in enumerate(lines, 1 + isinstance(head[0], str)):
-        try:
-            examples.append(_example(task, head, fields))
-        except ValueError as error:
-            faults.append(f'{path}, line {number}: {error}')
-    if faults and not leave_out:
-        raise ValueError(f'{faults[0]}; such lines: {len(faults)}; repair them, or set --leave-out')
-    if faults:
-        print(f'{path}: {len(faults)} lines left out, {len(examples)} kept')
-    if not examples:
-        raise ValueError(f'{path} has no example')
-    texts, targets = zip(*examples, strict=True)
-    return Examples(list(texts), list(targets), content_of(path.read_bytes(), bytes([leave_out])))
+    with open(path, encoding='utf-8-sig', newline='') as file:
+        lines = csv.DictReader(file, task.heading, restkey='more', delimiter='\t', quoting=csv.QUOTE_NONE)
+        if lacking := {*task.columns} - {*(lines.fieldnames or ())}:
+            raise ValueError(f'{path}: no column {", ".join(sorted(lacking))} in its first line')
+        examples = [_example(task, fields) for fields in lines]
+    kept = [example for example in examples if example is not None]
+    if len(kept) < len(examples):
+        print(f'{path}: {len(examples) - len(kept)} lines left out, {len(kept)} kept')
+    if not kept:
+        raise ValueError(f'{path} has no example: expected labels {task.labels or f"from 0 to {HIGHEST:g}"}')
+    return kept
 
 
-def _example(task: Task, head: Sequence, fields: Sequence[str]) -> tuple[tuple[str, ...], float]:
-    if len(fields) != len(head):
-        raise ValueError(f'{len(fields)} fields between tabs, expected {len(head)}')
-    *sentences, label = (fields[head.index(column)] for column in task.columns)
+def _example(task: Task, fields: Mapping[str, Any]) -> Example | None:
+    """The sentences and the target in a line; None if it cannot be read."""
+    *sentences, label = (fields[column] for column in task.columns)
+    if 'more' in fields or None in fields.values():
+        return None
     if label in task.labels:
         return tuple(sentences), task.labels.index(label)
     number = float(label) if not task.labels and re.fullmatch(r'\d+(\.\d*)?', label) else HIGHEST + 1
-    if number > HIGHEST:
-        wanted = f'one of {", ".join(task.labels)}' if task.labels else f'a number from 0 to {HIGHEST:g}'
-        raise ValueError(f'label {label!r}, expected {wanted}')
-    return tuple(sentences), number
+    return (tuple(sentences), number) if number <= HIGHEST else None
