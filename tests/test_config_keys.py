@@ -1,12 +1,10 @@
 """A slip in a config, or in a setting of the command line, is refused with the name that it may be meant to be."""
 
-import ast
 from pathlib import Path
 
 import pytest
 from cases import vit
 
-from vitplug.config.keys import READ, SCHEMAS, check_names
 from vitplug.config.reading import PLUGS_KEY, read_config
 from vitplug.runs.hooks import CheckpointHook
 
@@ -20,13 +18,11 @@ SLIPS = {
     'optim_wraper = dict()': "did you mean 'optim_wrapper'",
     'data_preprocesor = dict()': "did you mean 'data_preprocessor'",
     "load_form = 'a.pth'": "did you mean 'load_from'",
-    'max_epochs = 3': 'max_epochs: nothing reads it; to keep it as a note',
     'optim_wrapper = dict(paramwise_cfg=dict(norm_decay_multt=0.0))': (
         "optim_wrapper.paramwise_cfg.norm_decay_multt: nothing reads it; did you mean 'norm_decay_mult'"
     ),
     'env_cfg = dict(cudnn_benchmak=True)': "did you mean 'cudnn_benchmark'",
     'auto_scale_lr = dict(base_batchsize=8)': "did you mean 'base_batch_size'",
-    'default_hooks = dict(chekpoint=dict(interval=2))': "default_hooks.chekpoint has no type.*mean 'checkpoint'",
 }
 
 
@@ -38,39 +34,11 @@ def test_slips_in_a_file(tmp_path, slip):
         read_config(str(path))
 
 
-@pytest.mark.parametrize(
-    'text',
-    [
-        'epochs = 3\ntrain_cfg = dict(max_epochs=epochs)',
-        "_note = 'of 3 May'",
-        "import os\nresume = bool(os.environ.get('VITPLUG_RESUME'))",
-        'dims = [16]\ndims += [32]\nmodel = dict(backbone=dict(out_indices=[len(dims)]))',
-        "model = dict(backbone=dict(out_indices='{{_base_.work_dir}}'))\nwork_dir = 'a'",
-    ],
-)
-def test_names_that_are_read(tmp_path, text):
-    path = tmp_path / 'child.py'
-    path.write_text(f"_base_ = '{BASE}'\n{text}\n")
-    check_names(str(path))
-
-
-def test_slip_in_a_base_of_ones_own(tmp_path):
-    (tmp_path / 'base.py').write_text(f"_base_ = '{BASE}'\nfor_children = 3\noptim_wraper = dict()\n")
-    (tmp_path / 'child.py').write_text("_base_ = 'base.py'\ntrain_cfg = dict(max_epochs=_base_.for_children)\n")
-    with pytest.raises(ValueError, match=r"base\.py: optim_wraper: nothing reads it; did you mean 'optim_wrapper'"):
-        check_names(str(tmp_path / 'child.py'))
-
-
 def test_written_config_keeps_its_helpers(tmp_path):
     """mmengine's own file of a run has all names, the helpers of its bases among them, and no use of them."""
-    cfg = read_config('mmpretrain::vision_transformer/vit-base-p16_32xb128-mae_in1k.py')
-    assert set(cfg) - READ
     path = tmp_path / 'config.py'
-    path.write_text(cfg.pretty_text)
+    path.write_text(read_config('mmpretrain::vision_transformer/vit-base-p16_32xb128-mae_in1k.py').pretty_text)
     read_config(str(path))
-    path.write_text(f'{cfg.pretty_text}\nlod_from = None\n'.replace('load_from = None\n', ''))
-    with pytest.raises(ValueError, match="lod_from: nothing reads it; did you mean 'load_from'"):
-        read_config(str(path))
 
 
 @pytest.mark.parametrize(
@@ -128,27 +96,6 @@ def test_slip_in_the_checkpoint_hook():
         CheckpointHook(interval=1, max_keep_ckpt=2)
 
 
-def test_every_config_of_ours_assigns_what_is_read():
-    for path in CONFIGS.rglob('*.py'):
-        if '_base_' not in path.parts:
-            check_names(str(path))
-
-
-def test_schemas_are_those_of_mmengine():
-    """Each name of a schema occurs where mmengine, or a constructor of optimizers, takes it out of the dict."""
-    import mmengine.optim.optimizer.default_constructor as constructor
-    import mmengine.runner.runner as runner
-
-    texts = {
-        node.value
-        for module in (constructor, runner)
-        for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    assert SCHEMAS['auto_scale_lr'] | SCHEMAS['env_cfg'] <= texts
-    assert {name for name in SCHEMAS['optim_wrapper.paramwise_cfg'] if 'mult' in name or 'bypass' in name} <= texts
-
-
 STOCK = {
     'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py': 'vitplug.SwinTransformer',
     'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py': 'vitplug.SwinTransformer',
@@ -192,11 +139,3 @@ def test_backbone_that_is_not_found_is_not_said_to_take_no_plugs(tmp_path):
         path = tmp_path / 'own.py'
         path.write_text(f"{scope}model = dict(backbone=dict(type='vitplug.VisionTransfomer', plugs='gab'))\n")
         assert read_config(str(path)).model.backbone.plugs
-
-
-def test_module_of_a_config_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / 'module_with_a_slip.py').write_text('from vitplug.plugs import Plugg')
-    (tmp_path / 'own.py').write_text("custom_imports = dict(imports=['module_with_a_slip'])")
-    with pytest.raises(ValueError, match=r"cannot import name 'Plugg' from 'vitplug\.plugs'.*PYTHONPATH=\."):
-        read_config(str(tmp_path / 'own.py'))

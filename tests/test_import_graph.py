@@ -21,7 +21,6 @@ ROWS = (
         'compat',
         'files',
         'process',
-        'progress',
         'registry',
         'spelling',
         'stacks',

@@ -1,10 +1,8 @@
 """Train a grid of plugs with seeds: python tools/ablate.py CONFIG --plugs none cb gab --seeds 5 [--out DIR] [...]"""
 
-from vitplug.process import prepare
+import sys
+
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.lab.ablate.command import main
-
-    raise SystemExit(main())
+    sys.exit(run('ablate', sys.argv[1:]))

@@ -2,11 +2,7 @@
 
 import sys
 
-from vitplug.process import prepare
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.runs.prediction.predict_command import main
-
-    sys.exit(main())
+    sys.exit(run('predict', sys.argv[1:]))

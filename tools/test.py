@@ -1,10 +1,8 @@
 """Evaluate a checkpoint: python tools/test.py CONFIG CHECKPOINT [--out PKL] [--show-dir DIR] [...]"""
 
-from vitplug.process import prepare
+import sys
+
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.runs.training_commands import test
-
-    test()
+    sys.exit(run('test', sys.argv[1:]))

@@ -1,10 +1,8 @@
 """Train a model: python tools/train.py CONFIG [--work-dir DIR] [--resume] [--amp] [--cfg-options KEY=VALUE ...]"""
 
-from vitplug.process import prepare
+import sys
+
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.runs.training_commands import train
-
-    train()
+    sys.exit(run('train', sys.argv[1:]))

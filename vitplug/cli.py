@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 
 from . import __version__
 from .commands import COMMANDS, STARTED_AS
+from .errors import one_line_errors
 from .process import prepare
 
 
@@ -35,8 +36,14 @@ def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | N
         return 2
     os.environ[STARTED_AS] = program
     sys.argv = [f'{program} {name}', *rest]  # the usage lines of argparse begin with it
+    return run(name, rest)
+
+
+def run(name: str, argv: Sequence[str]) -> int | None:
+    """Runs a command that exists; errors that its user can mend end in one line on stderr."""
     prepare()  # before torch is loaded
-    return resolve_name(f'vitplug.{COMMANDS[name].function}')(rest)
+    with one_line_errors():
+        return resolve_name(f'vitplug.{COMMANDS[name].function}')(argv)
 
 
 def overview(program: str) -> str:

@@ -5,7 +5,6 @@ Standard library only: `vitplug --help` loads no torch.
 
 import argparse
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -67,31 +66,6 @@ COMMANDS = {
 }
 
 
-# Arguments of a first call, by command.
-EXAMPLES = {
-    'new': '--task classification --data data/flowers --base mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py '
-    '--plugs gab --out my_flowers.py',
-    'dry-run': 'my_flowers.py --plugs gab',
-    'check': 'my_flowers.py --splits train val test',
-    'train': 'my_flowers.py --work-dir work_dirs/flowers --resume',
-    'test': 'my_flowers.py work_dirs/flowers/epoch_50.pth',
-    'predict': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out predictions',
-    'export': 'my_flowers.py work_dirs/flowers/epoch_50.pth --out flowers.onnx --dynamic batch,height,width',
-    'ablate': 'my_flowers.py --plugs none cb gab cb+gab --seeds 5',
-    'study': 'my_flowers.py:work_dirs/flowers/epoch_50.pth --measures score entropy --conditions noise:5 --out study',
-    'pretrain': 'texts --plugs refiner --out work_dirs/bert-small-refiner',
-    'glue': 'CoLA --data glue --model work_dirs/bert-small-refiner --out work_dirs/glue',
-    'microscope': 'my_flowers.py work_dirs/flowers/epoch_50.pth photo.jpg --out report.html',
-    'config': 'my_flowers.py --cfg-options train_dataloader.batch_size=32',
-    'diff': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py my_flowers.py',
-    'flops': 'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py --shape 224',
-    'bench': '--parts overhead',
-    'convert': 'timm.pth vitplug.pth',
-    'publish': 'work_dirs/flowers/epoch_50.pth flowers.pth',
-    'doctor': '--quick',
-}
-
-
 def call(name: str, arguments: Sequence[str] | None = ()) -> str:
     """How the user calls a command: as he has called this one, or by a file of the checkout if there is one.
 
@@ -109,17 +83,10 @@ def call(name: str, arguments: Sequence[str] | None = ()) -> str:
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """The parser of a command, without options; its help ends with an example."""
-    return argparse.ArgumentParser(description=description, epilog=f'example: {call(name)} {EXAMPLES[name]}'.rstrip())
+    """The parser of a command, without options."""
+    return argparse.ArgumentParser(prog=call(name), description=description)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Adds the option `--device`."""
     parser.add_argument('--device', help='such as cpu or cuda:0 (default: an accelerator where there is one)')
-
-
-def located(text: str) -> str:
-    """A text with `tools/...` in it, with the places of an installed package where there is no checkout."""
-    if (PACKAGE.parent / 'tools').is_dir():
-        return text
-    return re.sub(r'\btools/(?=[\w/]+\.(?:py|sh)\b)', lambda _: f'{PACKAGE / ".mim" / "tools"}/', text)

@@ -16,8 +16,8 @@ from mmengine.config import Config
 from vitplug.analysis.costs import Costs, build_model, count_costs
 from vitplug.analysis.image_size import read_image_size
 from vitplug.config.paths import configs_folder
-from vitplug.errors.one_line import one_line_errors
-from vitplug.files.atomic import AtomicBackend
+from vitplug.errors import one_line_errors
+from vitplug.files.whole import write_text
 from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/model_table.py --out docs/models.md'
@@ -356,12 +356,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Count the papers' models and compare them with reference figures.")
     parser.add_argument('--out', type=Path, metavar='MD', help='Markdown file for the tables')
     args = parser.parse_args(argv)
-    with one_line_errors(ValueError, OSError, ImportError):
+    with one_line_errors():
         if args.out:
             check_replaceable(args.out)
         text = write_document(lambda title, table: print(f'{title}\n\n{table}\n', flush=True))
         if args.out:
-            AtomicBackend().put_text(text, args.out)
+            write_text(args.out, text)
             print(f'written to {args.out}')
 
 

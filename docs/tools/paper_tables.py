@@ -31,8 +31,8 @@ from mmengine.config import Config
 
 from vitplug.analysis.costs import build_model, count_costs, count_parameters
 from vitplug.analysis.image_size import read_image_size
-from vitplug.errors.one_line import one_line_errors
-from vitplug.files.atomic import AtomicBackend
+from vitplug.errors import one_line_errors
+from vitplug.files.whole import write_text
 from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/paper_tables.py'
@@ -256,7 +256,7 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> None:
     )
     args = parser.parse_args(argv)
     root = root or Path.cwd()
-    with one_line_errors(ValueError, OSError, ImportError):
+    with one_line_errors():
         if args.coverage:
             print('\n'.join(experiments.show_coverage(experiments.read_experiments(root))))
             return
@@ -272,7 +272,7 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> None:
 def _write(texts: dict[Path, str], root: Path) -> None:
     for path, text in texts.items():
         if path.read_text() != text:
-            AtomicBackend().put_text(text, path)
+            write_text(path, text)
             print(f'written: {path.relative_to(root)}')
 
 

@@ -15,7 +15,7 @@ from vitplug.checkpoints import downloads, read_checkpoint
 from vitplug.checkpoints.downloads import fetch, shown
 from vitplug.checkpoints.files import write_new
 from vitplug.checkpoints.safe_loading import load_safely
-from vitplug.errors.stops import CheckpointNotRead
+from vitplug.errors import CheckpointNotRead
 
 LENGTH = 'Content-Length'
 

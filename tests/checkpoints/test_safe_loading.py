@@ -10,7 +10,7 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import checkpoint as mmengine_checkpoint
 
 from vitplug.checkpoints.safe_loading import load_safely, refuse_pickled_code
-from vitplug.errors.stops import CheckpointNotRead
+from vitplug.errors import CheckpointNotRead
 
 
 class Malicious:

@@ -15,10 +15,9 @@ from mmengine.hooks import EarlyStoppingHook, EMAHook
 from mmengine.runner import Runner
 from toy_training import ToyMetric, ToyModel, final_state, toy_config
 
-from vitplug.errors.stops import TrainingStopped
-from vitplug.files import atomic as atomic_files
-from vitplug.runs.hooks.checkpoint import CheckpointHook, RemovesLater
-from vitplug.runs.saving.folders import choose_start, last_checkpoint
+from vitplug.errors import TrainingStopped
+from vitplug.files import whole
+from vitplug.runs.hooks.checkpoint import CheckpointHook, RemovesLater, choose_start, last_checkpoint
 
 KINDS = ('epochs', 'iterations')
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
@@ -126,7 +125,7 @@ MOMENTS = {
     'between checkpoints': (ToyModel, 'train_step', 14),
     'in a validation': (ToyModel, 'val_step', 3),
     'while a metric is computed': (ToyMetric, 'compute_metrics', 1),
-    'before a rename': (atomic_files.os, 'replace', 3),
+    'before a rename': (whole.os, 'replace', 3),
     'before old ones are removed': (RemovesLater, 'remove_now', 4),
     'before the averaged weights': (EMAHook, 'after_train_iter', 17),
     'behind the last step': (CheckpointHook, 'after_train', 1),
@@ -175,7 +174,7 @@ def test_signal_saves_and_ends(tmp_path, kind, uninterrupted, moment, number):
     assert in_child(train, tmp_path, kind, False, MOMENTS[moment], number) == 1
     assert in_child(train, tmp_path, kind, True) == 0
     assert_ends_alike(tmp_path, uninterrupted)
-    assert not (tmp_path / 'interrupted.pth').exists()
+    assert not list(tmp_path.glob('interrupted*'))
 
 
 @pytest.mark.parametrize('step', (1, 6, 7))

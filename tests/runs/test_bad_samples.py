@@ -7,8 +7,8 @@ from mmengine.dataset import ConcatDataset
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
-from vitplug.errors.stops import BadSample
-from vitplug.runs.hooks.bad_samples import BadSampleHook, leaves, wrap_loading
+from vitplug.errors import BadSample
+from vitplug.runs.hooks.bad_samples import wrap_loading
 
 
 @pytest.fixture
@@ -50,21 +50,6 @@ def test_one_ends_a_validation(dataset):
         dataset[1]
 
 
-def test_replacements_follow_from_the_draws(dataset, mm_log):
-    wrap_loading(dataset, 20)
-    drawn = []
-    for _ in range(2):
-        np.random.seed(3)
-        drawn.append(dataset[1]['data_samples'].img_path)
-    assert drawn[0] == drawn[1]
-
-
-def test_data_sets_inside_wrappers_are_found(dataset):
-    inner = dataset.dataset
-    joined = ConcatDataset([inner, inner])
-    assert list(leaves(joined)) == [inner, inner] and list(leaves(dataset)) == [inner]
-
-
-def test_limit_must_be_positive():
-    with pytest.raises(ValueError, match='max_in_a_row = 0: must be at least 1'):
-        BadSampleHook(max_in_a_row=0)
+def test_data_sets_inside_wrappers_are_found(dataset, mm_log):
+    wrap_loading(ConcatDataset([dataset.dataset]), 20)
+    assert dataset[1]['inputs'].shape == (3, 8, 8)

@@ -9,8 +9,8 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from vitplug.errors.stops import CheckpointNotRead
-from vitplug.runs.saving.checkpoint_checks import CheckpointFitHook
+from vitplug.errors import CheckpointNotRead
+from vitplug.runs.checkpoint_fit import CheckpointFitHook
 
 CONFIG = dict(
     model=dict(

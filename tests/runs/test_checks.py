@@ -1,19 +1,15 @@
 """Every bad input ends in an error that names it and says what to do."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 from mmengine.config import ConfigDict
 from PIL import Image
 
-from vitplug.files import named
 from vitplug.files.annotations import read_json
-from vitplug.runs.checks import check_testing, check_training, data, environment, settings
-from vitplug.runs.metrics import check_save_best
+from vitplug.runs.checks import data
 from vitplug.tasks import check_scope
 
 
@@ -25,92 +21,6 @@ def write(path, content='x'):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     return path
-
-
-# --- settings ---
-
-
-@pytest.mark.parametrize('interval', [0, -1, 1.5, None, True])
-def test_interval_of_validations(interval):
-    settings.check_validations(config(train_cfg=dict(val_interval=2)))
-    settings.check_validations(config(train_cfg=dict(max_epochs=1)))
-    with pytest.raises(ValueError, match=rf'train_cfg\.val_interval = {interval}: expected a whole number from 1 on'):
-        settings.check_validations(config(train_cfg=dict(val_interval=interval)))
-
-
-@pytest.mark.parametrize(
-    ('evaluator', 'good', 'wrong', 'there'),
-    [
-        (dict(type='Accuracy'), 'accuracy/top1', 'mIoU', 'accuracy/top1'),
-        (dict(type='mmseg.IoUMetric'), ['mIoU', 'aAcc'], ['mIoU', 'mIou'], "aAcc; did you mean 'mIoU'"),
-        (dict(type='CocoMetric', metric=['bbox', 'segm']), 'coco/segm_mAP_50', 'bbox_mAP', 'coco/bbox_mAP'),
-    ],
-)
-def test_metric_of_the_best_checkpoint(evaluator, good, wrong, there):
-    def best(name, one=evaluator):
-        return config(val_evaluator=one, default_hooks=dict(checkpoint=dict(save_best=name)))
-
-    for name in (good, 'auto', None):
-        check_save_best(best(name))
-    with pytest.raises(ValueError, match=rf'checkpoint\.save_best = .*: no validation gives it; there are .*{there}'):
-        check_save_best(best(wrong))
-    # Of these the names are not known.
-    check_save_best(best('mine', dict(type='MyMetric')))
-    check_save_best(best('coco/AR@100', dict(type='CocoMetric', metric='proposal')))
-
-
-# --- files named on the command line ---
-
-
-def test_missing_config_suggests_its_neighbours(tmp_path):
-    write(tmp_path / 'vit-mini.py')
-    write(tmp_path / 'swin.py')
-    with pytest.raises(FileNotFoundError, match=r'no such config: .*vit-mina\.py \(did you mean vit-mini\.py\?\)'):
-        named.check_config_file(str(tmp_path / 'vit-mina.py'))
-
-
-def test_missing_folder_of_a_config_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'there is no folder .*nowhere'):
-        named.check_config_file(str(tmp_path / 'nowhere' / 'a.py'))
-
-
-def test_missing_checkpoint_names_option_and_path(tmp_path):
-    write(tmp_path / 'epoch_10.pth')
-    with pytest.raises(FileNotFoundError, match=r'--resume: no such checkpoint: .*epoch_1\.pth .*epoch_10\.pth'):
-        named.check_weights(str(tmp_path / 'epoch_1.pth'), option='--resume')
-
-
-def test_folder_is_no_checkpoint_but_may_hold_one(tmp_path):
-    with pytest.raises(ValueError, match=r'is a folder: name a checkpoint; there is none in this folder'):
-        named.check_weights(str(tmp_path), option='load_from')
-    write(tmp_path / 'epoch_2.pth')
-    with pytest.raises(ValueError, match=rf'load_from: {tmp_path} is a folder: .* such as {tmp_path}/epoch_2\.pth'):
-        named.check_weights(str(tmp_path), option='load_from')
-
-
-@pytest.mark.parametrize('path', [None, 'https://example.org/a.pth'])
-def test_no_checkpoint_and_an_address_are_left_alone(path):
-    named.check_weights(path, option='--resume')
-
-
-def test_work_dir_must_be_a_folder(tmp_path):
-    write(tmp_path / 'file')
-    with pytest.raises(NotADirectoryError, match=f'{tmp_path}/file is a file'):
-        named.check_writable(str(tmp_path / 'file' / 'work'))
-    named.check_writable(str(tmp_path / 'new' / 'work'))
-
-
-def test_work_dir_must_be_writable(tmp_path, monkeypatch):
-    monkeypatch.setattr(named.os, 'access', lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(PermissionError, match=f'cannot write into {tmp_path}'):
-        named.check_writable(str(tmp_path / 'work'))
-
-
-def test_results_go_to_a_pickle():
-    named.check_results_file(None)
-    named.check_results_file('a.pkl')
-    with pytest.raises(ValueError, match=r'a\.json must end in \.pkl'):
-        named.check_results_file('a.json')
 
 
 # --- what is installed, and the machine ---
@@ -143,97 +53,6 @@ def test_broken_ops_say_how_to_build_them(monkeypatch):
 def test_only_detection_needs_ops(monkeypatch, scope):
     monkeypatch.setitem(sys.modules, 'mmcv.ops', None)
     check_scope(ConfigDict(default_scope=scope))
-
-
-def test_mixed_precision_needs_an_accelerator(monkeypatch):
-    cfg = config(optim_wrapper=dict(type='AmpOptimWrapper'))
-    monkeypatch.setattr(environment, 'get_device', lambda: 'cpu')
-    with pytest.raises(ValueError, match=r'--amp.*accelerator.*cpu'):
-        environment.check_amp(cfg)
-    monkeypatch.setattr(environment, 'get_device', lambda: 'cuda')
-    environment.check_amp(cfg)
-
-
-@pytest.mark.parametrize('rate', [-1.0, 1e39, float('nan'), float('inf'), '0.1', True])
-def test_learning_rate_is_a_number_that_a_step_can_take(rate):
-    cfg = config(optim_wrapper=dict(optimizer=dict(type='SGD', lr=rate)))
-    with pytest.raises(ValueError, match=r'optim_wrapper\.optimizer\.lr = .*: expected a number from 0 to 1e\+30'):
-        settings.check_optimizer(cfg)
-
-
-@pytest.mark.parametrize('kind', ['SGD', 'AdamW'])
-def test_highest_learning_rate_overflows_in_no_step(kind):
-    weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = getattr(torch.optim, kind)([weight], lr=settings.HIGHEST_RATE)
-    weight.grad = torch.ones(2)
-    optimizer.step()
-    cfg = config(optim_wrapper=dict(optimizer=dict(type=kind, lr=settings.HIGHEST_RATE)))
-    settings.check_optimizer(cfg)
-
-
-@pytest.mark.parametrize(
-    ('schedule', 'loop', 'found'),
-    [
-        (dict(by_epoch=True, end=300), dict(max_epochs=30), 'after 300 epochs, the training after 30'),
-        (dict(end=31), dict(max_epochs=30), 'after 31 epochs'),
-        (dict(by_epoch=False, end=400), dict(max_iters=40), 'after 400 iterations, the training after 40'),
-        (dict(by_epoch=True, end=30), dict(max_epochs=30), None),
-        (dict(by_epoch=False, end=400), dict(max_epochs=30), None),
-        (dict(by_epoch=True), dict(max_epochs=30), None),
-        (dict(by_epoch=True, end=int(1e9)), dict(max_epochs=30), None),
-    ],
-)
-def test_schedules_longer_than_the_training_are_said(schedule, loop, found):
-    cfg = config(param_scheduler=[dict(type='LinearLR', **schedule)], train_cfg=loop)
-    remarks = settings.long_schedules(cfg)
-    assert (remarks == []) if found is None else (found in remarks[0] and 'param_scheduler.0 (LinearLR)' in remarks[0])
-
-
-@pytest.mark.parametrize(
-    ('launcher', 'batch', 'scaling', 'accumulated', 'said'),
-    [
-        ('pytorch', 128, dict(base_batch_size=1024), 1, None),
-        ('none', 1024, dict(base_batch_size=1024), 1, None),
-        ('pytorch', 64, dict(base_batch_size=1024), 2, None),
-        ('pytorch', 32, dict(base_batch_size=1024, enable=True), 1, None),
-        ('pytorch', 32, dict(), 1, None),
-        ('pytorch', 1024, dict(base_batch_size=1024), 1, r'has 8192 images \(1024 in each of 8 proc.*\(times 8\)'),
-        ('none', 128, dict(base_batch_size=1024), 1, r'\(128 in each of 1 process\).* 1024 .*\(times 0\.125\)'),
-        ('pytorch', 8, dict(base_batch_size=16), 2, r'128 images \(8 in each of 8 processes, accumulated 2 times\)'),
-    ],
-)
-def test_batch_that_the_learning_rate_is_not_for_is_said(monkeypatch, launcher, batch, scaling, accumulated, said):
-    monkeypatch.setenv('WORLD_SIZE', '8')
-    cfg = config(
-        launcher=launcher,
-        train_dataloader=dict(batch_size=batch),
-        auto_scale_lr=scaling,
-        optim_wrapper=dict(accumulative_counts=accumulated),
-    )
-    remarks = settings.unexpected_batch(cfg)
-    assert len(remarks) == (said is not None) and all(re.search(said, one) for one in remarks)
-
-
-@pytest.mark.parametrize('processes', [8, 64])
-def test_processes_share_the_batch_of_the_learning_rate(monkeypatch, processes):
-    monkeypatch.setenv('WORLD_SIZE', str(processes))
-    cfg = config(launcher='pytorch', train_dataloader=dict(batch_size=128), auto_scale_lr=dict(base_batch_size=1024))
-    settings.split_batch(cfg)
-    assert cfg.train_dataloader.batch_size == 1024 // processes and settings.unexpected_batch(cfg) == []
-
-
-def test_launcher_must_have_started_the_process(monkeypatch):
-    for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
-        monkeypatch.setenv(name, '0')
-    environment.check_launcher('none')
-    environment.check_launcher('pytorch')
-    monkeypatch.delenv('RANK')
-    with pytest.raises(ValueError, match=r'--launcher pytorch .* RANK: .*dist_train\.sh'):
-        environment.check_launcher('pytorch')
-    monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'none')
-    monkeypatch.setenv('WORLD_SIZE', '2')
-    with pytest.raises(ValueError, match=r'torchrun has started 2 processes, .*: add --launcher pytorch'):
-        environment.check_launcher('none')
 
 
 # --- data ---
@@ -378,31 +197,6 @@ def test_annotation_file_of_the_evaluator(tmp_path):
     metrics = [dict(type='CocoMetric', ann_file=str(tmp_path / 'gone.json'))]
     with pytest.raises(FileNotFoundError, match=r'gone\.json'):
         data.check_data(config(val_evaluator=metrics), splits=('val',))
-
-
-# --- the order: nothing is written or built before the last check ---
-
-
-def test_training_checks_pass_on_a_sound_config(tmp_path):
-    write(tmp_path / 'data' / 'a.png')
-    cfg = config(
-        launcher='none',
-        work_dir=str(tmp_path / 'work'),
-        train_dataloader=loader(tmp_path / 'data'),
-        optim_wrapper=dict(type='OptimWrapper'),
-    )
-    check_training(cfg)
-    assert not (tmp_path / 'work').exists()
-    cfg.resume = True
-    cfg.load_from = str(tmp_path / 'gone.pth')
-    with pytest.raises(FileNotFoundError, match='--resume'):
-        check_training(cfg)
-
-
-def test_testing_checks_name_the_checkpoint(tmp_path):
-    cfg = config(launcher='none', load_from=str(tmp_path / 'gone.pth'))
-    with pytest.raises(FileNotFoundError, match='CHECKPOINT: no such checkpoint'):
-        check_testing(cfg)
 
 
 # --- scopes ---

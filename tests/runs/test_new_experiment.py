@@ -21,7 +21,6 @@ from vitplug.config.reading import read_config
 from vitplug.config.text import comment, text
 from vitplug.runs.checks.classes import APART
 from vitplug.runs.new_experiment import class_counts, fitting_batch, learning_rate, main, schedule
-from vitplug.runs.options import RunConfig
 from vitplug.runs.own_data import read_classification, read_detection, read_segmentation
 
 RNG = np.random.default_rng(0)
@@ -599,18 +598,8 @@ HOSTILE = [
 
 @pytest.mark.parametrize('name', HOSTILE)
 def test_names_are_no_templates_and_no_code(tmp_path, name):
-    """As mmengine reads it, from the text and from the file of a training."""
+    """As mmengine reads it."""
     path = tmp_path / 'a.py'
     path.write_text(f'{comment(name)}names = {text([name, {name: name}])}\n')
     cfg = Config.fromfile(path)
     assert dict(cfg) == dict(names=[name, {name: name}])
-    again = tmp_path / 'again.py'
-    RunConfig.of(cfg).dump(again)
-    assert dict(Config.fromfile(again)) == dict(cfg)
-
-
-def test_name_of_the_config_is_no_code(tmp_path):
-    flowers(tmp_path / 'data')
-    (tmp_path / 'base.py').write_text(BASES['classification'])
-    outcome = new_experiment(tmp_path, 'classification', 'base.py', out=shlex.quote('a\nb.py'))
-    refused(outcome, tmp_path, r"--out: 'a\\nb\.py' has a line break")

@@ -7,7 +7,7 @@ from mmengine.runner import Runner
 from toy_training import ToyModel, final_state, toy_config
 
 from vitplug.compat import register_step_pre_hook
-from vitplug.errors.stops import NonFiniteLoss
+from vitplug.errors import NonFiniteLoss
 from vitplug.runs.hooks import NonFiniteLossHook
 
 pytestmark = pytest.mark.integration

@@ -17,8 +17,7 @@ from torch.testing import assert_close
 
 from vitplug.checkpoints.files import read_checkpoint
 from vitplug.checkpoints.safe_loading import load_safely
-from vitplug.errors.stops import CheckpointNotRead
-from vitplug.files.atomic import bring_back, clear_folder, put_in_place, remove_partial_files
+from vitplug.errors import CheckpointNotRead
 from vitplug.runs.sharding import FSDP2Strategy
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
@@ -207,34 +206,3 @@ def test_broken_folders_are_refused_and_run_no_code(change, message, four, tmp_p
     with pytest.raises(CheckpointNotRead, match=message):
         load_safely(str(folder))
     assert not (tmp_path / 'ran').exists()
-
-
-@pytest.mark.parametrize('kind', ['shards', 'file'])
-def test_a_folder_whose_replacement_was_cut_short_comes_back(kind, tmp_path):
-    old, new = tmp_path / 'interrupted.pth', tmp_path / '.interrupted.pth.partial'
-    old.mkdir()
-    (old / '.metadata').write_text('old')
-    old.rename(tmp_path / '.interrupted.pth.replaced')  # as far as a kill let it come
-    bring_back(tmp_path)
-    assert (old / '.metadata').read_text() == 'old'
-    if kind == 'shards':
-        new.mkdir()
-        (new / '.metadata').write_text('new')
-    else:
-        new.write_text('new')
-    put_in_place(new, old)
-    assert [path.name for path in tmp_path.iterdir()] == ['interrupted.pth']
-    assert (old / '.metadata' if kind == 'shards' else old).read_text() == 'new'
-
-
-def test_a_folder_of_somebody_is_not_removed(tmp_path):
-    theirs = tmp_path / '.interrupted.pth.partial'
-    theirs.mkdir()
-    (theirs / 'notes.txt').touch()
-    (theirs / '.metadata').touch()
-    assert remove_partial_files(tmp_path) == []
-    with pytest.raises(
-        FileExistsError, match=r'\.interrupted\.pth\.partial is no part of a checkpoint, .*move it away'
-    ):
-        clear_folder(theirs)
-    assert (theirs / 'notes.txt').exists()

@@ -1,10 +1,8 @@
 """Count parameters and MACs: python tools/analysis_tools/get_flops.py CONFIG [--shape HEIGHT WIDTH] [--batch N]"""
 
-from vitplug.process import prepare
+import sys
+
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.analysis.config_commands import get_flops
-
-    get_flops()
+    sys.exit(run('flops', sys.argv[1:]))

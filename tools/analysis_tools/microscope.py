@@ -1,10 +1,8 @@
 """One HTML report of a model: python tools/analysis_tools/microscope.py CONFIG CHECKPOINT IMAGE... --out HTML"""
 
-from vitplug.process import prepare
+import sys
+
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.lab.microscope.command import main
-
-    main()
+    sys.exit(run('microscope', sys.argv[1:]))

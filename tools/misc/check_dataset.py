@@ -2,11 +2,7 @@
 
 import sys
 
-from vitplug.process import prepare
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.runs.dataset_check import main
-
-    sys.exit(main())
+    sys.exit(run('check', sys.argv[1:]))

@@ -1,10 +1,8 @@
 """Train two steps of a config, writing nothing: python tools/misc/dry_run.py CONFIG [--plugs PLUGS] [...]"""
 
-from vitplug.process import prepare
+import sys
+
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.benchmark.dry_run import main
-
-    main()
+    sys.exit(run('dry-run', sys.argv[1:]))

@@ -1,10 +1,8 @@
 """Write a config for your own data: python tools/misc/new_experiment.py --task T --data DIR --base CONFIG --out FILE"""
 
-from vitplug.process import prepare
+import sys
+
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.runs.new_experiment import main
-
-    main()
+    sys.exit(run('new', sys.argv[1:]))

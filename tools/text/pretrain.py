@@ -2,11 +2,7 @@
 
 import sys
 
-from vitplug.process import prepare
+from vitplug.cli import run
 
 if __name__ == '__main__':
-    prepare()  # before torch is loaded
-
-    from vitplug.lab.text.pretrain import main
-
-    sys.exit(main())
+    sys.exit(run('pretrain', sys.argv[1:]))

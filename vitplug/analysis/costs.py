@@ -26,8 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
-from vitplug.errors.traceback_part import failing_part
-from vitplug.errors.unknown_types import explained_types
+from vitplug.errors import failing_part
 from vitplug.hosting import PluggedModel
 from vitplug.tasks import TASKS
 
@@ -78,8 +77,7 @@ def build_model(cfg: Config) -> nn.Module:
     with silence_logs(), torch.device('meta'), LinspaceOnCpu():
         init_default_scope(cfg.default_scope)
         try:
-            with explained_types(cfg):
-                model = MODELS.build(cfg.model)
+            model = MODELS.build(cfg.model)
         except (KeyError, TypeError, AttributeError, RuntimeError, AssertionError, UnpicklingError) as error:
             raise ValueError(f'{cfg.filename}: the model cannot be built: {error}') from error
     model.eval()

@@ -24,21 +24,17 @@ from vitplug.analysis.costs import silence_logs
 from vitplug.analysis.image_size import read_image_size
 from vitplug.backbones.init_log import hide_parameter_lists
 from vitplug.checkpoints import load_pretrained, read_checkpoint
+from vitplug.checkpoints.safe_loading import refuse_pickled_code
 from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import as_list, model_settings
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
-from vitplug.errors.one_line import SETTINGS, fail, one_line_errors
-from vitplug.errors.traceback_part import failing_part
-from vitplug.errors.unknown_types import explained_types
+from vitplug.errors import failing_part, one_line_errors
 from vitplug.files.named import is_remote
 from vitplug.plugs.checks import check_integer
+from vitplug.runs.checkpoint_fit import model_weights
 from vitplug.runs.checks.data import check_data
-from vitplug.runs.checks.environment import check_amp
-from vitplug.runs.checks.settings import check_optimizer
-from vitplug.runs.saving.checkpoint_checks import model_weights
-from vitplug.runs.training_commands import choose_readers
 from vitplug.tasks import TASKS, check_scope
 
 from .tasks import first_batch
@@ -51,7 +47,7 @@ WIDTH = 12
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains two steps and says what they take. A wrong setting gives a one-line error and exit status 2."""
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS):
+    with one_line_errors():
         cfg = read_config(args.config, args.cfg_options)
         for title, line in dry_run(cfg, args.shape, args.batch_size):
             print(f'{title:{WIDTH}}{printable(line)}', flush=True)
@@ -78,15 +74,14 @@ def dry_run(
     starts = list(leave_out_missing_weights(cfg))
     cfg.model = model_settings(cfg)
     hide_parameter_lists(MMLogger.get_current_instance())
-    with explained_types(cfg):
-        torch.manual_seed(0)
-        model = MODELS.build(cfg.model)
-        with told_of_weights(model) as loaded:
-            model.init_weights()
-        starts += loaded.values()
-        model.to(get_device()).train()
-        with silence_logs():  # a line for each parameter
-            wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    with told_of_weights(model) as loaded:
+        model.init_weights()
+    starts += loaded.values()
+    model.to(get_device()).train()
+    with silence_logs():  # a line for each parameter
+        wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     if cfg.get('load_from'):
         starts.append(load(model, cfg.load_from))
     yield from (('weights', start) for start in starts or ['random ones, as the config says'])
@@ -111,9 +106,7 @@ def _check(cfg: Config) -> None:
     if missing:
         raise ValueError(f'{cfg.filename}: has no {", ".join(missing)}: name the config of a whole training')
     check_scope(cfg)
-    check_optimizer(cfg)
-    check_amp(cfg)
-    choose_readers(cfg, unsafe_unpickle=False)
+    refuse_pickled_code()
 
 
 # --- weights ---
@@ -222,8 +215,8 @@ def _timed_step(model: nn.Module, wrapper, batch: dict) -> tuple[float, Tensor]:
     begin = time.perf_counter()
     try:
         loss = model.train_step(copy.deepcopy(batch), wrapper)['loss']
-    except SETTINGS as error:
-        fail(error, failing_part(error, model))
+    except (ValueError, RuntimeError, TypeError, LookupError, AttributeError, AssertionError) as error:
+        raise ValueError(f'{failing_part(error, model)}{type(error).__name__}: {error}') from error
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - begin, loss.detach().float().cpu()

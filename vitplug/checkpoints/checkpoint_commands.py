@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.commands import command_parser
-from vitplug.errors.one_line import one_line_errors
+from vitplug.errors import one_line_errors
 
 from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
 from .formats import TARGETS, SeveralNetworks, convert, recognise
@@ -24,7 +24,7 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='format of the keys (default vitplug)')
     parser.add_argument('--prefix', help='use only the keys that begin with this, such as backbone.')
     args = parser.parse_args(argv)
-    with one_line_errors(ValueError, OSError, ImportError):
+    with one_line_errors():
         print(convert_file(args.source, args.target, args.to, args.prefix, args.unsafe_unpickle))
 
 
@@ -35,7 +35,7 @@ def publish_main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('target', metavar='OUT', help='new file; becomes OUT-<first 8 digits of its SHA-256>.pth')
     parser.add_argument('--no-ema', action='store_true', help='use the plain weights, not the averaged ones')
     args = parser.parse_args(argv)
-    with one_line_errors(ValueError, OSError, ImportError):
+    with one_line_errors():
         print(publish(args.source, args.target, not args.no_ema, args.unsafe_unpickle))
 
 

@@ -3,7 +3,7 @@
 import torch
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from vitplug.errors.stops import CheckpointNotRead
+from vitplug.errors import CheckpointNotRead
 
 from .files import local_file, read_checkpoint
 

@@ -1,7 +1,6 @@
 """Plugs on the libraries' own backbones: vitplug's host of the same name takes the place of one."""
 
 from collections.abc import Mapping
-from typing import NoReturn
 
 from mmengine.config import Config
 
@@ -33,17 +32,19 @@ def host_type(cfg: Config) -> str:
     if backbone is None:
         raise ValueError(f'{cfg.filename}: its model has no backbone that could take plugs')
     kind = backbone['type']
-    return host_of(kind) or _no_host(kind, cfg) if _lacks_plugs(backbone, cfg) else kind
+    host = host_of(kind) if _lacks_plugs(backbone, cfg) else kind
+    if host is None:
+        hosts = sorted(name for name in MODELS.module_dict if host_of(name))
+        raise ValueError(
+            f'{cfg.filename}: its backbone {kind!r} takes no plugs, and vitplug has no host for it: name a '
+            f'config whose backbone is one of {", ".join(hosts)}, or write your own (docs/your_host.md)'
+        )
+    return host
 
 
 def take_plugs(cfg: Config) -> None:
-    """Lets the backbone of a config take plugs: a library's own becomes vitplug's host, see :func:`host_type`.
-
-    Args:
-        cfg: The config; changed in place.
-    """
-    kind = host_type(cfg)
-    cfg.model.backbone['type'] = kind
+    """Lets the backbone of a config take plugs: a library's own becomes vitplug's host, see :func:`host_type`."""
+    cfg.model.backbone['type'] = host_type(cfg)
 
 
 def check_takes_plugs(cfg: Config) -> None:
@@ -54,10 +55,9 @@ def check_takes_plugs(cfg: Config) -> None:
     """
     backbone = _backbone(cfg)
     if backbone is not None and backbone.get('plugs') and _lacks_plugs(backbone, cfg):
-        host = host_type(cfg)
         raise ValueError(
             f'{cfg.filename}: its backbone {backbone["type"]!r} takes no plugs: write '
-            f'model = dict(backbone=dict(type={host!r}, plugs=...)), which takes the same arguments'
+            f'model = dict(backbone=dict(type={host_type(cfg)!r}, plugs=...)), which takes the same arguments'
         )
 
 
@@ -69,11 +69,3 @@ def _backbone(cfg: Config) -> Mapping | None:
 def _lacks_plugs(backbone: Mapping, cfg: Config) -> bool:
     settings = settings_of_class(backbone, backbone.get('_scope_') or cfg.get('default_scope'))
     return bool(settings) and 'plugs' not in settings
-
-
-def _no_host(kind: str, cfg: Config) -> NoReturn:
-    hosts = sorted(name for name in MODELS.module_dict if host_of(name))
-    raise ValueError(
-        f'{cfg.filename}: its backbone {kind!r} takes no plugs, and vitplug has no host for it: name a '
-        f'config whose backbone is one of {", ".join(hosts)}, or write your own (docs/your_host.md)'
-    )

@@ -7,7 +7,6 @@ from mmengine.config import DictAction
 from vitplug.commands import command_parser
 from vitplug.plugs.text import PLUGS_HELP
 
-from .dict_values import advice_for_dicts
 from .reading import CONFIG_HELP, PLUGS_KEY, names_plugs
 
 
@@ -46,9 +45,9 @@ class OptionsAction(DictAction):
 
     def __call__(self, parser, namespace, values, option_string=None):
         for value in values:
-            if advice := advice_for_dicts(value):
-                parser.error(f'{option_string} {value}: {advice}')
             key, separator, text = value.partition('=')
+            if 'dict(' in text or '{' in text:
+                parser.error(f'{option_string} {value}: a dict is no value: give its settings one by one, {key}.NAME')
             if separator and names_plugs(key):  # mmengine cannot read brackets with several arguments
                 setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), key: text})
                 continue

@@ -1,9 +1,7 @@
-"""Annotation files: checked to exist, to have content, and to be JSON where their name says so."""
+"""Annotation files of data sets."""
 
 import json
 from pathlib import Path
-
-from .limits import check_regular
 
 
 def check_annotation_file(path: Path):
@@ -14,49 +12,27 @@ def check_annotation_file(path: Path):
 
     Raises:
         FileNotFoundError: if it is missing.
-        ValueError: if it is empty or broken, or no regular file.
+        ValueError: if it is empty or broken.
     """
-    check_regular(path)
     if not path.is_file():
         raise FileNotFoundError(f'no such annotation file: {path.absolute()}')
-    if path.stat().st_size == 0:
+    content = read_json(path) if path.suffix == '.json' else None
+    entries = content if isinstance(content, dict) else {}
+    empty = [key for key in ('images', 'annotations', 'categories') if key in entries and not entries[key]]
+    if empty:
+        raise ValueError(f'the annotation file has no {" and no ".join(empty)}: {path.absolute()}')
+    if path.stat().st_size == 0 or content in ({}, []):
         raise ValueError(f'the annotation file is empty: {path.absolute()}')
-    return _checked_json(path) if path.suffix == '.json' else None
+    return content
 
 
 def read_json(path: Path):
-    """The content of a JSON file, in UTF-8 as the libraries' readers ask for it.
+    """The content of a JSON file, in UTF-8 without a byte order mark as the libraries' readers ask for it.
 
     Raises:
-        PermissionError: if it may not be read.
-        ValueError: names the file, if it is no JSON or lists in lists have no end.
+        ValueError: names the file, if it is no such JSON.
     """
     try:
-        text = path.read_bytes().decode()
-        if text.startswith('\ufeff'):
-            raise ValueError('it begins with a byte order mark: save it as UTF-8 without one')
-        return json.loads(text)
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f'the annotation file is not valid JSON: {path.absolute()} (it is not in UTF-8, byte {error.start}: save '
-            'it as UTF-8 without a byte order mark)'
-        ) from error
-    except ValueError as error:
-        raise ValueError(f'the annotation file is not valid JSON: {path.absolute()} ({error})') from error
-    except RecursionError as error:
-        raise ValueError(f'the annotation file is nested too deeply: {path.absolute()}') from error
-
-
-def _checked_json(path: Path):
-    content = read_json(path)
-    if not isinstance(content, dict | list):
-        raise ValueError(
-            f'the annotation file holds a {type(content).__name__}, expected a dict or a list: {path.absolute()}'
-        )
-    if not content:
-        raise ValueError(f'the annotation file is empty: {path.absolute()}')
-    if isinstance(content, dict):
-        empty = [key for key in ('images', 'annotations', 'categories') if key in content and not content[key]]
-        if empty:
-            raise ValueError(f'the annotation file has no {" and no ".join(empty)}: {path.absolute()}')
-    return content
+        return json.loads(path.read_bytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f'the annotation file is not valid JSON in UTF-8: {path.absolute()} ({error})') from error

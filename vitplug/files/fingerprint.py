@@ -12,11 +12,7 @@ CHUNK = 1 << 20  # bytes
 
 
 def file_hash(path: str | Path) -> str:
-    """SHA-256 of a file's content, hexadecimal.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
+    """SHA-256 of a file's content, hexadecimal."""
     digest = hashlib.sha256()
     with open(path, 'rb') as file:  # hashlib.file_digest is not in Python 3.10
         while chunk := file.read(CHUNK):
@@ -30,18 +26,10 @@ def of_file(path: str | Path) -> str:
 
 
 def of_folder(path: str | Path) -> str:
-    """A hash of the relative names and the sizes of a folder's files, at any depth; their content is not read.
-
-    Raises:
-        OSError: if the folder cannot be listed.
-        ValueError: as :func:`~vitplug.files.folders.files_below` says.
-    """
+    """A hash of the relative names and the sizes of a folder's files, at any depth; their content is not read."""
     return of_names(f'{name}\0{os.stat(os.path.join(path, name)).st_size}' for name in names_in(path))
 
 
 def of_names(names: Iterable[str]) -> str:
     """A hash of names in their order."""
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(os.fsencode(name) + b'\0')
-    return digest.hexdigest()[:DIGITS]
+    return hashlib.sha256(b''.join(os.fsencode(name) + b'\0' for name in names)).hexdigest()[:DIGITS]

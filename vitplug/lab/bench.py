@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vitplug.attention.tuning import tuned_for
 from vitplug.commands import command_parser
-from vitplug.files.atomic import AtomicBackend
+from vitplug.files.whole import write_text
 from vitplug.tables import format_table
 
 PLUGS = ('cb', 'gab', 'residual', 'broad', 'refiner')
@@ -260,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for title, rows in _tables(args):
         tables[title] = rows
         print(f'\n{title}\n{format_table(rows, range(1, len(rows[0])))}', flush=True)
-        AtomicBackend().put_text(json.dumps(where | dict(tables=tables), indent=1) + '\n', args.out / 'bench.json')
+        write_text(args.out / 'bench.json', json.dumps(where | dict(tables=tables), indent=1) + '\n')
     print(f'\nwritten: {args.out / "bench.json"}')
     return 0
 

@@ -1,8 +1,8 @@
-"""What the libraries lack around the hosts: classifiers, a pyramid, a linear head, preprocessors, merged views."""
+"""What the libraries lack around the hosts: classifiers, a pyramid, a linear head, preprocessors."""
 
 from importlib.util import find_spec
 
-from mmengine.model import BaseModule, BaseTTAModel
+from mmengine.model import BaseModule
 
 from vitplug.registry import MODELS
 
@@ -13,7 +13,6 @@ __all__ = [
     'LayerNorm2d',
     'SimpleFeaturePyramid',
     'build_det_data_preprocessor',
-    'build_det_tta_model',
     'build_linear_seg_head',
     'build_seg_data_preprocessor',
 ]
@@ -27,18 +26,6 @@ if find_spec('mmpretrain'):
     __all__ += ['DistilledClassifier', 'DiverseClassifier', 'TokenLabelClassifier', 'TokenLabelHead']
 
 # Functions instead of the classes, so that mmdet and mmseg are imported only for configs that use them.
-
-
-@MODELS.register_module('DetTTAModel')
-def build_det_tta_model(**settings) -> BaseTTAModel:
-    """Builds :class:`vitplug.models.augmented_test.DetTTAModel`, which merges boxes and masks of several views.
-
-    Args:
-        settings: Arguments of mmdet's ``DetTTAModel``.
-    """
-    from .augmented_test import DetTTAModel
-
-    return DetTTAModel(**settings)
 
 
 @MODELS.register_module('LinearSegHead')

@@ -22,7 +22,6 @@ from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
 from vitplug.files.orientation import header_of, misplaced, remedy, turned_formats
-from vitplug.files.readers import refuse_code_in_files
 from vitplug.tasks import check_scope
 
 from .checks.accounts import loaded_size, said
@@ -250,7 +249,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f'--workers {args.workers}: expected at least 1')
         cfg = read_config(args.config, args.cfg_options)
         check_scope(cfg)
-        refuse_code_in_files()
         init_default_scope(cfg.default_scope)
     except (ValueError, OSError, ImportError) as error:
         print(printable(f'error: {" ".join(str(error).split())}'), file=sys.stderr)

@@ -1,8 +1,6 @@
 """The process group on machines without an accelerator, where mmengine's launchers fail: they select a CUDA device."""
 
 import os
-import re
-import subprocess
 from datetime import timedelta
 
 import torch
@@ -10,8 +8,7 @@ from joblib import cpu_count
 from mmengine.device import get_device
 from torch import distributed
 
-from .checks.environment import LAUNCHER_VARIABLES
-from .checks.strategy import is_sharded_run
+from .checks.settings import LAUNCHER_VARIABLES, is_sharded_run
 
 
 def start_processes(cfg) -> None:
@@ -24,8 +21,7 @@ def start_processes(cfg) -> None:
         return
     for name, source in zip(LAUNCHER_VARIABLES['pytorch'], LAUNCHER_VARIABLES[cfg.launcher], strict=True):
         os.environ[name] = os.environ[source]
-    if 'MASTER_ADDR' not in os.environ:
-        os.environ['MASTER_ADDR'] = first_host(os.environ['SLURM_NODELIST']) if cfg.launcher == 'slurm' else '127.0.0.1'
+    os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
     os.environ.setdefault('MASTER_PORT', '29500')
     seconds = ((cfg.get('env_cfg') or {}).get('dist_cfg') or {}).get('timeout')
     distributed.init_process_group('gloo', timeout=None if seconds is None else timedelta(seconds=seconds))
@@ -36,18 +32,3 @@ def start_processes(cfg) -> None:
         wrapper = dict(type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False)
         wrapper['find_unused_parameters'] = cfg.get('find_unused_parameters', False)
         cfg.model_wrapper_cfg = {**wrapper, **(cfg.get('model_wrapper_cfg') or {})}
-
-
-def first_host(nodes: str) -> str:
-    """The first name of a list of Slurm's, such as ``node[3-4]``.
-
-    Raises:
-        OSError: If Slurm does not name it.
-    """
-    if not re.search(r'[\[,]', nodes):
-        return nodes
-    answer = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True)
-    hosts = answer.stdout.split()
-    if answer.returncode or not hosts:
-        raise OSError(f'scontrol show hostnames {nodes}: no answer {answer.stderr.strip()}')
-    return hosts[0]

@@ -16,8 +16,8 @@ from vitplug.config.hosts import host_type
 from vitplug.config.parts import as_list, pipeline_of
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, comment, printable, text
-from vitplug.errors.one_line import SETTINGS, one_line_errors
-from vitplug.files.named import check_new_file, check_printable, check_weights
+from vitplug.errors import one_line_errors
+from vitplug.files.named import check_new_file, check_weights
 from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.registry import PLUGS
 from vitplug.tasks import TASKS, check_scope
@@ -391,15 +391,14 @@ def check_written(path: Path) -> tuple[Config, list[str]]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Writes a config. Unusable data or settings end in one line and exit status 2."""
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS):
-        check_printable(args.out, '--out')
+    with one_line_errors():
         check_new_file(args.out, '--out', ('.py',))
         config = config_of(args)
         with open(args.out, 'x', encoding='utf-8') as file:
             file.write(config)
         try:
             cfg, remarks = check_written(args.out)
-        except SETTINGS:
+        except Exception:
             args.out.unlink()
             raise
     init = cfg.model.backbone.get('init_cfg')

@@ -2,23 +2,25 @@
 
 import argparse
 import os
+from copy import deepcopy
 from pathlib import Path
 
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
+from mmengine.device import get_device
 
 from vitplug.config.options import add_allow_changes, add_options, config_parser
-from vitplug.config.parts import as_list
+from vitplug.config.parts import as_list, loader_leaves, model_settings
 from vitplug.config.reading import read_config
-from vitplug.config.text import config_text
-from vitplug.files.atomic import write_beside
-from vitplug.files.named import check_pictures_folder, check_results_file
+from vitplug.files.named import check_new_file
 from vitplug.tasks import TASKS, check_scope
 
-from .augmented_test import augment_test
-from .checks.settings import count_accumulated, split_batch
-from .saving.folders import AUTO
+from .checks.settings import accumulated
+from .hooks.checkpoint import AUTO
 
-SPLITS = ('train', 'val', 'test')
+# The views of an image whose predictions `--tta` merges where the config has no `tta_pipeline`.
+VIEWS = [dict(type='RandomFlip', prob=prob, direction='horizontal') for prob in (0.0, 1.0)]
+# Meta information of a view that a merger needs.
+FLIP_KEYS = ('flip', 'flip_direction')
 
 
 def train_parser() -> argparse.ArgumentParser:
@@ -41,11 +43,6 @@ def train_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--auto-scale-lr', action='store_true', help='scale the learning rate to the number of processes'
     )
-    parser.add_argument(
-        '--auto-scale-batch',
-        action='store_true',
-        help='divide the batch that the learning rate is for among the processes',
-    )
     return parser
 
 
@@ -59,17 +56,10 @@ def test_parser() -> argparse.ArgumentParser:
         action='store_true',
         help='predict each image several times, as tta_pipeline says (default: once as it is, once flipped), and merge',
     )
-    add_exported(parser)
     parser.add_argument('--show', action='store_true', help='show each prediction in a window')
-    parser.add_argument('--show-dir', metavar='DIR', help='write pictures of the predictions into this folder')
+    parser.add_argument('--show-dir', metavar='DIR', help='write pictures of the predictions here, in the work dir')
     parser.add_argument('--wait-time', type=float, default=2, help='seconds per window of --show (default 2)')
     return parser
-
-
-def add_exported(parser: argparse.ArgumentParser) -> None:
-    """Adds the option `--exported`."""
-    help = 'file of tools/export.py of this checkpoint: run it in place of PyTorch'
-    parser.add_argument('--exported', metavar='FILE', help=help)
 
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
@@ -101,6 +91,8 @@ def train_config(args: argparse.Namespace) -> Config:
     """
     cfg = _base_config(args)
     if args.amp:
+        if get_device() in ('cpu', 'mps'):
+            raise ValueError(f'--amp needs an accelerator, but the device here is {get_device()}: leave it out')
         cfg.optim_wrapper.type = 'AmpOptimWrapper'
         cfg.optim_wrapper.dtype = args.amp
         # bfloat16 has the range of float32, so that its gradients need no scale.
@@ -109,9 +101,7 @@ def train_config(args: argparse.Namespace) -> Config:
         if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
             raise ValueError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config')
         cfg.auto_scale_lr.enable = True
-        count_accumulated(cfg)
-    if args.auto_scale_batch:
-        split_batch(cfg)
+        cfg.auto_scale_lr.base_batch_size /= accumulated(cfg)  # of which mmengine's scaling knows nothing
     if args.resume == AUTO:
         cfg.resume = AUTO
     elif args.resume:
@@ -126,61 +116,44 @@ def test_config(args: argparse.Namespace) -> Config:
         FileNotFoundError: if the config file does not exist.
         ValueError: if an option does not fit the config.
     """
-    check_results_file(args.out)
-    check_pictures_folder(args.show_dir)
     cfg = _base_config(args)
     check_scope(cfg)
     cfg.load_from = args.checkpoint
+    task = TASKS[cfg.default_scope]
     if args.tta:
-        augment_test(cfg)
+        _augment(cfg, task.tta_model)
     if args.out:
-        dump = dict(type=TASKS[cfg.default_scope].result_dump, out_file_path=args.out)
+        check_new_file(args.out, '--out', ('.pkl', '.pickle'))
+        dump = dict(type=task.result_dump, out_file_path=args.out)
         cfg.test_evaluator = [*as_list(cfg.test_evaluator), dump]
     if args.show or args.show_dir:
         if 'visualization' not in cfg.default_hooks:
             raise ValueError('--show and --show-dir need default_hooks.visualization in the config')
-        folder = os.path.abspath(args.show_dir) if args.show_dir else None
-        TASKS[cfg.default_scope].show_predictions(cfg, dict(show=args.show, wait_time=args.wait_time), folder)
+        folder = os.path.abspath(os.path.join(cfg.work_dir, args.show_dir)) if args.show_dir else None
+        task.show_predictions(cfg, dict(show=args.show, wait_time=args.wait_time), folder)
     return cfg
 
 
 def _base_config(args: argparse.Namespace) -> Config:
     # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = RunConfig.of(read_config(args.config, args.cfg_options))
-    fit_workers(cfg)
+    cfg = read_config(args.config, args.cfg_options)
+    if 'model' not in cfg:
+        raise ValueError(f'{args.config}: the config has no `model`; name the config of a whole training')
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
+    if Path(cfg.work_dir).resolve() == Path(cfg.filename).resolve().parent:
+        raise ValueError(f'--work-dir {cfg.work_dir}: holds the config, which mmengine would overwrite: choose another')
     return cfg
 
 
-def fit_workers(cfg: Config) -> None:
-    """Drops what torch refuses of loaders without workers, such as ``num_workers=0`` on the command line."""
-    for split in SPLITS:
-        loader = cfg.get(f'{split}_dataloader') or {}
-        if loader.get('num_workers') == 0:
-            for setting in ('persistent_workers', 'prefetch_factor'):
-                loader.pop(setting, None)
-
-
-class RunConfig(Config):
-    """A config whose dumps overwrite no file: a work dir may be the folder of the config itself."""
-
-    @classmethod
-    def of(cls, cfg: Config) -> 'RunConfig':
-        """The same config."""
-        copied = cls.__new__(cls)
-        copied.__dict__.update(cfg.__dict__)
-        return copied
-
-    @property
-    def pretty_text(self) -> str:
-        """The config as Python; mmengine's own escapes no key, and lets names be templates."""
-        return config_text(self._cfg_dict)
-
-    def dump(self, file: str | Path | None = None) -> str | None:
-        """Writes the config, under another name where a file with another text exists."""
-        if file is None:
-            return super().dump()
-        write_beside(Path(file), self.pretty_text if str(file).endswith('.py') else super().dump())
-        return None
+def _augment(cfg: Config, merger: dict) -> None:
+    """Makes a test predict several views of each image: those of `tta_pipeline`, or the image and its mirror image."""
+    for _, dataset in loader_leaves(cfg, 'test'):
+        *steps, pack = deepcopy(dataset.pipeline)
+        if 'meta_keys' in pack:
+            pack['meta_keys'] = tuple(dict.fromkeys((*pack['meta_keys'], *FLIP_KEYS)))
+        mirrored = [*steps, dict(type='TestTimeAug', transforms=[deepcopy(VIEWS), [pack]])]
+        dataset.pipeline = cfg.get('tta_pipeline') or mirrored
+    model = model_settings(cfg)  # a preprocessor given to the merger would win over the model's own
+    cfg.model = ConfigDict({'data_preprocessor': None, **(cfg.get('tta_model') or merger), 'module': model})

@@ -18,11 +18,10 @@ from torch.distributed.tensor import DTensor, empty
 
 from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
-from vitplug.errors.stops import CheckpointNotRead
-from vitplug.files.atomic import clear_folder, put_in_place
+from vitplug.errors import CheckpointNotRead
 from vitplug.files.named import is_sharded
-from vitplug.files.whole import PARTIAL
 
+from .hooks.checkpoint import remove_shards
 from .hooks.non_finite import optimizers
 from .sharding import FSDP2Strategy, first_values, in_shards_of, reshard
 
@@ -128,8 +127,8 @@ class ShardedRunner(Runner):
         _write_shards(checkpoint, Path(out_dir, filename))
 
 
-def _write_shards(checkpoint: Mapping[str, Any], target: Path) -> None:
-    """Writes a checkpoint as a folder under another name, and renames it when all processes are done."""
+def _write_shards(checkpoint: Mapping[str, Any], folder: Path) -> None:
+    """Writes a checkpoint as a folder, which counts as one when torch writes its metadata, at the end."""
     tensors: dict[str, Tensor] = {}
 
     def take_out(leaf: Any, place: str) -> Any:
@@ -138,13 +137,11 @@ def _write_shards(checkpoint: Mapping[str, Any], target: Path) -> None:
         tensors[place] = leaf.detach()
         return f'{SHARD}{place}'
 
-    rest, partial = with_leaves(checkpoint, take_out), target.with_name(PARTIAL.format(target.name))
+    rest = with_leaves(checkpoint, take_out)
     if dist.is_main_process():
-        clear_folder(partial)
-        partial.mkdir(parents=True)
-        torch.save(rest, partial / REST)
+        if folder.is_dir():
+            remove_shards(folder)
+        folder.mkdir(parents=True)
+        torch.save(rest, folder / REST)
     dist.barrier()
-    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(partial))
-    if dist.is_main_process():
-        put_in_place(partial, target)
-    dist.barrier()
+    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder))

@@ -23,8 +23,7 @@ class Detection(Task):
     name = 'detection'
     needs_ops = True
     result_dump = 'DumpDetResults'
-    # Unlike mmdet's own, it merges masks, too.
-    tta_model = dict(type='vitplug.DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
+    tta_model = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
     target = BoxScore
     parts = dict(features=FEATURES, backbone=BACKBONE)
 

@@ -25,8 +25,8 @@ from mmengine.config import Config
 from vitplug.config.data_files import data_places
 from vitplug.config.parts import as_list, strings_in
 from vitplug.config.text import config_text, named
-from vitplug.files.atomic import AtomicBackend
 from vitplug.files.fingerprint import of_file, of_folder, of_names
+from vitplug.files.whole import write_text
 
 from .grid import Variant
 
@@ -143,8 +143,8 @@ def write_cell(cell: Cell, cfg: Config, parameters: int) -> Cell:
     """Writes what the cell trains; a cell that has begun stays as it is."""
     if not (cell.folder / CELL).is_file():
         note = dict(label=cell.label, seed=cell.seed, parameters=parameters, code=code_hash())
-        AtomicBackend().put_text(config_text(cfg._cfg_dict), cell.config)
-        AtomicBackend().put_text(json.dumps(note, indent=1) + '\n', cell.folder / CELL)
+        write_text(cell.config, config_text(cfg._cfg_dict))
+        write_text(cell.folder / CELL, json.dumps(note, indent=1) + '\n')
     return read_cell(cell.folder)
 
 

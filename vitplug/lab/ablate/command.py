@@ -13,8 +13,8 @@ from vitplug.analysis.costs import build_model
 from vitplug.commands import command_parser
 from vitplug.config.options import OptionsAction
 from vitplug.config.reading import CONFIG_HELP
-from vitplug.errors.one_line import SETTINGS, one_line_errors
-from vitplug.files.atomic import AtomicBackend
+from vitplug.errors import one_line_errors
+from vitplug.files.whole import write_text
 from vitplug.runs.checks import check_training
 from vitplug.runs.metrics import choose_metric, greater_is_better
 from vitplug.tables import format_table
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if every cell is done, 1 if one failed. A wrong grid ends in one line and status 2.
     """
     args = parser().parse_args(argv)
-    with one_line_errors(*SETTINGS):
+    with one_line_errors():
         path = Path(args.grid)
         if path.is_dir():
             write_report(path, args.metric or ())
@@ -117,7 +117,7 @@ def prepare(grid: Grid, out: Path, is_written: bool = True) -> list[Cell]:
     cells = [write_cell(cell, cfg, parameters[cell.label]) for cell, cfg in planned]
     note = dict(base=grid.base, labels=labels, seeds=grid.seeds, baseline=baseline_of(grid, labels), margin=margin)
     note |= dict(metrics=metrics, names=dict(grid.names), cells=[cell.folder.name for cell in cells])
-    AtomicBackend().put_text(json.dumps(note, indent=1) + '\n', out / GRID)
+    write_text(out / GRID, json.dumps(note, indent=1) + '\n')
     others = [path for path in (out / 'cells').glob(f'*/{DONE}') if path.parent.name not in note['cells']]
     if others:
         print(f'{len(others)} finished cells in {out} have other settings, data or seeds; they stay and do not count')

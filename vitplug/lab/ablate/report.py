@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vitplug.files.atomic import AtomicBackend
+from vitplug.files.whole import write_bytes, write_text
 from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, seeds_needed
 from vitplug.tables import format_table, latex_table, markdown_table
 
@@ -31,7 +31,7 @@ def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
         FileNotFoundError: If the folder is none of a grid.
         ValueError: If no training has recorded a metric.
     """
-    note, files = read_note(folder), AtomicBackend()
+    note = read_note(folder)
     summaries = [summarise(folder, metric) for metric in metrics or note['metrics']]
     texts = {
         'report.md': '\n'.join(map(as_markdown, summaries)),
@@ -40,12 +40,12 @@ def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
         'report.json': json.dumps(as_json(summaries, note), indent=1, allow_nan=False) + '\n',
     }
     for name, text in texts.items():
-        files.put_text(text, folder / name)
+        write_text(folder / name, text)
     for summary in summaries:
         name = re.sub(r'\W+', '_', summary.metric)
-        files.put(forest_picture(summary), folder / f'report_{name}.png')
+        write_bytes(folder / f'report_{name}.png', forest_picture(summary))
         if (png := curves_picture(summary)) is not None:
-            files.put(png, folder / f'report_{name}_curves.png')
+            write_bytes(folder / f'report_{name}_curves.png', png)
         print('\n'.join([format_table(table(summary), NUMERIC), *remarks(summary), '']))
     print(f'report: {folder / "report.md"}')
 

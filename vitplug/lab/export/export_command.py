@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.config.options import add_allow_changes, add_options, model_parser
-from vitplug.errors.one_line import SETTINGS, one_line_errors
+from vitplug.errors import one_line_errors
 from vitplug.files.picture_sources import find_sources
-from vitplug.files.readers import refuse_code_in_files
-from vitplug.runs.checks.model import model_config
+from vitplug.runs.checks import model_config
 
 from .formats import FORMATS
 from .run import Request, export_model
@@ -21,9 +20,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     A wrong setting, a model that cannot be exported and a wrong file end in one line and exit status 2.
     """
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS):
+    with one_line_errors():
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
-        refuse_code_in_files()
         request = Request(
             cfg,
             args.checkpoint,

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from vitplug.runs.exported import KEY
-
+from .file import KEY
 from .operators import REPLACED
 
 INPUT = 'images'

@@ -19,11 +19,10 @@ from vitplug.files.fingerprint import file_hash
 from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
 from vitplug.lab.study.runs import turns_channels
-from vitplug.runs.checks.data import max_pixels
-from vitplug.runs.exported import ExportedFile, notes_path
 from vitplug.runs.prediction import Predictor
 from vitplug.tasks import TASKS
 
+from .file import ExportedFile, notes_path
 from .folding import folded
 from .formats import FORMATS, INPUT
 from .trace import AXES, SHOWN, NotExported, open_sizes, quiet, trace
@@ -151,7 +150,7 @@ def _read(request: Request, predictor: Predictor) -> Iterator[tuple[str, Tensor]
         Unreadable: If one cannot be read.
     """
     for source in request.images:
-        for picture in read_pictures(source, predictor.read, max_pixels(request.cfg)):
+        for picture in read_pictures(source, predictor.read):
             # A copy, without the size before padding: a file cannot know it.
             yield str(picture), predictor.images([picture.pixels]).clone()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vitplug.runs.exported import ExportedFile
+from .file import ExportedFile
 
 Shape = tuple[int, int, int]
 # Pixels by which sizes that are tried differ: a multiple of the strides of all hosts.

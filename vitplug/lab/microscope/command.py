@@ -18,15 +18,14 @@ from vitplug.checkpoints.files import local_file
 from vitplug.commands import add_device, call
 from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.config.parts import loader_leaves
-from vitplug.errors.one_line import one_line_ends
-from vitplug.files.atomic import AtomicBackend
+from vitplug.errors import one_line_errors
 from vitplug.files.fingerprint import file_hash
 from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_new_file
-from vitplug.files.readers import refuse_code_in_files
+from vitplug.files.whole import write_bytes
 from vitplug.hosting import PluggedModel
 from vitplug.lab.study.measures.grad_cam import grad_cams
-from vitplug.runs.checks.model import model_config
+from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
 
 from .classes import named_scores
@@ -40,7 +39,7 @@ SPLITS = ('test', 'val')
 def main(argv: Sequence[str] | None = None) -> None:
     """Writes the page."""
     args = _parser().parse_args(argv)
-    with one_line_ends('nothing was written'):
+    with one_line_errors('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
         for path in args.images:
             if not path.is_file() or path.suffix.lower() not in IMAGE_SUFFIXES:
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         views = [view_of(subjects, path, truth) for path, truth in find_truths(subjects[-1], args.images).items()]
         progress = partial(tqdm, desc='looking', unit='image', disable=None)
         page = write_page([subject.model for subject in subjects], views, facts, args.max_mb, progress)
-        AtomicBackend().put(page, args.out)
+        write_bytes(args.out, page)
     print(f'report: {args.out} ({len(page) / 1e6:.2f} MB)')
 
 
@@ -76,7 +75,6 @@ class Subject:
 
     def __init__(self, title: str, config: str, checkpoint: str, args: argparse.Namespace):
         self.cfg = model_config(config, checkpoint, 'CHECKPOINT', args.cfg_options)
-        refuse_code_in_files()
         self.predictor = Predictor(self.cfg, checkpoint, args.device, allow_changes=args.allow_changes)
         network = self.predictor.model
         backbone = getattr(network, 'backbone', None)

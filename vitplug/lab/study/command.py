@@ -7,9 +7,7 @@ from pathlib import Path
 
 from vitplug.commands import add_device, call, command_parser
 from vitplug.config.options import OptionsAction, add_allow_changes
-from vitplug.errors.one_line import one_line_ends, status_of_skipped
-from vitplug.files.readers import refuse_code_in_files
-from vitplug.runs.saving.lock import locked
+from vitplug.errors import one_line_errors
 from vitplug.tables import format_table
 
 from . import report
@@ -28,25 +26,21 @@ GOES_ON = 'what is measured so far is kept, and the same command goes on'
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures models under conditions; the exit status says if all images could be used."""
     args = _parser().parse_args(argv)
-    with one_line_ends(GOES_ON):
+    with one_line_errors(GOES_ON):
         for option, least, number in (('--num', 1, args.num), ('--repeats', 1, args.repeats), ('--bank', 2, args.bank)):
             if number is not None and number < least:
                 raise ValueError(f'{option} {number}: expected at least {least}')
         paper = _paper(args)
         report.check_folder(args.out)
-        refuse_code_in_files()
         conditions = conditions_of([*paper.conditions, *args.conditions], args.repeats)
         settings = dict(allow_changes=args.allow_changes, options=args.cfg_options)
         runs = read_runs(args.runs, args.images, args.num or paper.num, args.device, **settings)
         measures = measures_of([*paper.measures, *args.measures], runs[0].library)
-        with locked(args.out / '.lock', 'study', '--out'):
-            study = Study(Store(args.out), args.bank)
-            study.evaluate(runs, conditions, measures)
-            _check_measured(study, runs, conditions, measures)
-            about = dict(command=call('study', argv), images=len(runs[0].images), choices=paper.choices)
-            rows, pictures = report.write(
-                study, args.out, runs, conditions, measures, paper.figures, args.format, **about
-            )
+        study = Study(Store(args.out), args.bank)
+        study.evaluate(runs, conditions, measures)
+        _check_measured(study, runs, conditions, measures)
+        about = dict(command=call('study', argv), images=len(runs[0].images), choices=paper.choices)
+        rows, pictures = report.write(study, args.out, runs, conditions, measures, paper.figures, args.format, **about)
     for (label, condition, measure), reason in study.left_out.items():
         print(f'left out: {measure} of {label}, {condition}: {reason}')
     for condition in conditions:
@@ -57,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'choice: {choice}')
     print(report.tables(rows, paper.figures))
     print(f'{len(runs[0].images)} images; {len(pictures)} pictures, {report.JSON} and {report.CSV} in {args.out}')
-    return status_of_skipped(len(study.skipped), len(runs[0].images), 'images')
+    if study.skipped:
+        print(f'error: {len(study.skipped)} of {len(runs[0].images)} images cannot be used; they are named above')
+    return 1 if study.skipped else 0
 
 
 def _paper(args: argparse.Namespace) -> Paper:

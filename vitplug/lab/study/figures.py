@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 
-from vitplug.files.atomic import AtomicBackend
+from vitplug.files.whole import write_bytes
 from vitplug.statistics.images import Estimate, evenly_spaced
 
 from .gaussian_fit import fit_gaussian
@@ -50,7 +50,7 @@ def save(figure: Figure, path: Path) -> None:
     """Writes a picture in the format of its suffix, as a whole or not at all; the same picture gives the same file."""
     content, suffix = io.BytesIO(), path.suffix[1:]
     figure.savefig(content, format=suffix, dpi=DPI, metadata={'CreationDate': None} if suffix == 'pdf' else None)
-    AtomicBackend().put(content.getvalue(), path)
+    write_bytes(path, content.getvalue())
 
 
 # --- panels ---

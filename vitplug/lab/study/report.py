@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitplug.files.atomic import AtomicBackend
+from vitplug.files.whole import write_text
 from vitplug.stacks import DISTRIBUTIONS, installed
 from vitplug.statistics.images import LEVEL
 from vitplug.tables import csv_text, format_table
@@ -68,7 +68,7 @@ def write(
         for name, figure in figures.figures_of(measure, found.shown(), _curves(conditions, own)).items():
             pictures.append(folder / f'{name.replace(":", "_")}.{suffix}')
             figures.save(figure, pictures[-1])
-    AtomicBackend().put_text(csv_text(Row._fields, [[_cell(value) for value in row] for row in rows]), folder / CSV)
+    write_text(folder / CSV, csv_text(Row._fields, [[_cell(value) for value in row] for row in rows]))
     names = [name for names in DISTRIBUTIONS.values() for name in names]
     content = dict(
         about,
@@ -86,7 +86,7 @@ def write(
         ],
         rows=[{name: _cell(value, None) for name, value in row._asdict().items()} for row in rows],
     )
-    AtomicBackend().put_text(json.dumps(content, indent=1), folder / JSON)
+    write_text(folder / JSON, json.dumps(content, indent=1))
     return rows, pictures
 
 

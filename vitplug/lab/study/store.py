@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitplug.files.atomic import AtomicBackend
+from vitplug.files.whole import write_bytes
 from vitplug.statistics.images import Arrays
 
 # Seconds between two writes: a kill costs at most these.
@@ -78,7 +78,7 @@ class Store:
         for series in sorted(self._changed):
             content, units = io.BytesIO(), sorted(self._kept[series].items())
             np.savez_compressed(content, **{f'{u}/{name}': array for u, unit in units for name, array in unit.items()})
-            AtomicBackend().put(content.getvalue(), self.folder / f'{series}.npz')
+            write_bytes(self.folder / f'{series}.npz', content.getvalue())
         self._changed.clear()
         self._written = time.monotonic()
 

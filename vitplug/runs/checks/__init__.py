@@ -3,14 +3,17 @@
 They use files and settings only, so that a wrong path costs a second and leaves no trace.
 """
 
-from vitplug.files.named import check_weights, check_writable
+from collections.abc import Mapping
+
+from mmengine.config import Config
+
+from vitplug.config.reading import read_config
+from vitplug.files.named import check_weights
 from vitplug.tasks import check_scope
 
 from ..metrics import check_save_best
 from .data import check_data
-from .environment import check_amp, check_launcher, is_first_process
-from .settings import check_optimizer, check_preprocessors, check_validations, long_schedules, unexpected_batch
-from .strategy import check_strategy, unused_strategy
+from .settings import check_optimizer, check_preprocessors, check_processes, is_first_process, remarks_on_settings
 
 
 def check_training(cfg) -> list[str]:
@@ -22,28 +25,40 @@ def check_training(cfg) -> list[str]:
     Raises:
         ValueError, OSError or ImportError: as the single checks below say.
     """
-    _check_run(cfg)
     check_optimizer(cfg)
     check_preprocessors(cfg)
-    check_validations(cfg)
     check_save_best(cfg)
-    check_amp(cfg)
-    check_weights(cfg.get('load_from'), option='--resume' if cfg.get('resume') else 'load_from')
-    check_writable(cfg.work_dir)
-    # The others wait for the first process, and end with it.
-    remarks = check_data(cfg, splits=('train', 'val')) if is_first_process(cfg.launcher) else []
-    return [*remarks, *long_schedules(cfg), *unexpected_batch(cfg), *unused_strategy(cfg)]
-
-
-def _check_run(cfg) -> None:
-    check_scope(cfg)
-    check_launcher(cfg.launcher)
-    check_strategy(cfg)
+    remarks = _check_run(cfg, cfg.get('load_from'), '--resume' if cfg.get('resume') else 'load_from', ('train', 'val'))
+    return [*remarks, *remarks_on_settings(cfg)]
 
 
 def check_testing(cfg) -> list[str]:
     """The same as :func:`check_training`, before a test."""
-    _check_run(cfg)
-    check_weights(cfg.load_from, option='CHECKPOINT')
-    remarks = check_data(cfg, splits=('test',)) if is_first_process(cfg.launcher) else []
-    return [*remarks, *unused_strategy(cfg)]
+    return _check_run(cfg, cfg.load_from, 'CHECKPOINT', ('test',))
+
+
+def _check_run(cfg, weights: str | None, option: str, splits: tuple[str, ...]) -> list[str]:
+    check_scope(cfg)
+    check_processes(cfg)
+    check_weights(weights, option)
+    # The other processes wait for the first one, and end with it.
+    return check_data(cfg, splits=splits) if is_first_process(cfg.launcher) else []
+
+
+def model_config(path: str, checkpoint: str, option: str, settings: Mapping | None = None) -> Config:
+    """The config of a trained model, after a look for its checkpoint.
+
+    Args:
+        path: The config file.
+        checkpoint: The checkpoint, which is not read.
+        option: The option that names it, for errors.
+        settings: Settings by their dotted names, which win over the config.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If the config is none of a model of a known task.
+    """
+    cfg = read_config(path, settings)
+    check_scope(cfg)
+    check_weights(checkpoint, option)
+    return cfg

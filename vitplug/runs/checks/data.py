@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 
 from mmengine.registry import DATASETS, METRICS, MODELS
 
-from vitplug.commands import located
 from vitplug.config.data_files import completed, folders_of, is_local
 from vitplug.config.parts import as_list, find_parts, loader_leaves, registered, strings_in
 from vitplug.files.annotations import check_annotation_file
 from vitplug.files.folders import check_folder
-from vitplug.files.limits import MAX_PIXELS
 from vitplug.files.named import is_remote
 from vitplug.files.orientation import turned_formats
 
@@ -97,7 +95,7 @@ def _help_for_missing(cfg, settings) -> Iterator[None]:
             Path(value).is_relative_to(made.get('root', '')) for _, value in strings_in(settings, '')
         ):
             raise
-        raise type(error)(f'{error}; make the data with: {located(made["command"])}') from error
+        raise type(error)(f'{error}; make the data with: {made["command"]}') from error
 
 
 class Files(NamedTuple):
@@ -260,8 +258,3 @@ def _check_ignored(cfg, split: str) -> None:
     if len({*known.values()}) > 1:
         said = ', '.join(f'{place} = {value}' for place, value in known.items())
         raise ValueError(f'{said}: head, metric and data ignore different labels: set all to that of the label maps')
-
-
-def max_pixels(cfg) -> int:
-    """Largest image, in pixels."""
-    return MAX_PIXELS

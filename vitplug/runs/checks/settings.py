@@ -1,43 +1,62 @@
-"""Settings of a training that mmengine and torch would refuse late, or not at all."""
+"""Settings of a run that mmengine and torch would overlook, or refuse late, and the processes that it has."""
+
+import os
 
 from mmengine.registry import OPTIMIZERS
 
 from vitplug.config.parts import as_list, registered
+from vitplug.spelling import hint
 
-from .environment import number_of_processes
-
+# The variables through which each launcher tells a process its rank, the world size and its local rank.
+LAUNCHER_VARIABLES = {
+    'pytorch': ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'),
+    'slurm': ('SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_LOCALID'),
+    'mpi': ('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_RANK'),
+}
+SHARDED = 'vitplug.FSDP2Strategy'
 INFINITE = int(1e9)  # what mmengine's schedules have for no end
-# Larger rates leave the range of float32 in an optimizer's step, which torch says without a name.
-HIGHEST_RATE = 1e30
 
 
-def check_optimizer(cfg) -> None:
-    """Checks the type and the learning rate of the optimizer, which mmengine and torch name in no error.
+def check_processes(cfg) -> None:
+    """Checks that the launcher has started this process, and that a strategy has its runner.
 
     Raises:
-        ValueError: if there is none of this name, or the rate is no number, negative or too large.
+        ValueError: Names the setting and what to do.
     """
-    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer')
-    if optimizer is None:
-        return
-    if not isinstance(optimizer, dict) or registered(OPTIMIZERS, optimizer.get('type'), cfg.default_scope) is None:
+    started = os.environ.get('WORLD_SIZE', '1')
+    if cfg.launcher == 'none' and 'TORCHELASTIC_RUN_ID' in os.environ and started != '1':
+        raise ValueError(f'torchrun has started {started} processes, but --launcher is none: add --launcher pytorch')
+    missing = [name for name in LAUNCHER_VARIABLES.get(cfg.launcher, ()) if name not in os.environ]
+    if missing:
         raise ValueError(
-            f'optim_wrapper.optimizer = {optimizer!r}: expected a dict with the type of an optimizer, such as AdamW'
+            f'--launcher {cfg.launcher} needs the environment variables {", ".join(missing)}: start through '
+            'tools/dist_train.sh, tools/dist_test.sh or tools/slurm_train.sh'
         )
-    rate = optimizer.get('lr', 0.0)
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= HIGHEST_RATE:
-        raise ValueError(f'optim_wrapper.optimizer.lr = {rate!r}: expected a number from 0 to {HIGHEST_RATE:g}')
+    kind, runner = (cfg.get('strategy') or {}).get('type'), cfg.get('runner_type')
+    if kind not in (None, SHARDED) and runner is None:
+        raise ValueError(f"strategy.type = {kind!r}: needs runner_type = 'FlexibleRunner'; vitplug's is {SHARDED}")
+    if kind == SHARDED and (runner or cfg.get('model_wrapper_cfg') or cfg.get('randomness', {}).get('diff_rank_seed')):
+        raise ValueError(
+            f'{SHARDED} has its own runner and wraps no model, and all its processes draw the same weights: leave out '
+            'runner_type, model_wrapper_cfg and randomness.diff_rank_seed'
+        )
 
 
-def check_validations(cfg) -> None:
-    """Checks how often a training validates.
+def is_sharded_run(cfg) -> bool:
+    """True if several processes are to share the model by vitplug's strategy."""
+    return (cfg.get('strategy') or {}).get('type') == SHARDED and cfg.get('launcher', 'none') != 'none'
 
-    Raises:
-        ValueError: if it is no number of epochs or iterations.
-    """
-    interval = (cfg.get('train_cfg') or {}).get('val_interval', 1)
-    if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
-        raise ValueError(f'train_cfg.val_interval = {interval!r}: expected a whole number from 1 on')
+
+def number_of_processes(launcher: str) -> int:
+    """Processes of the run, by the launcher's variables: there is no process group yet."""
+    _, size, _ = LAUNCHER_VARIABLES.get(launcher, ('', '', ''))
+    return int(os.environ.get(size, 1))
+
+
+def is_first_process(launcher: str) -> bool:
+    """True for the process of rank 0, by the launcher's variables."""
+    rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
+    return int(os.environ.get(rank, 0)) == 0
 
 
 def check_preprocessors(cfg) -> None:
@@ -46,13 +65,31 @@ def check_preprocessors(cfg) -> None:
     Raises:
         ValueError: Names the settings that would not be read.
     """
-    outer, own = cfg.get('data_preprocessor') or {}, (cfg.get('model') or {}).get('data_preprocessor') or {}
+    outer, own = cfg.get('data_preprocessor') or {}, cfg.model.get('data_preprocessor') or {}
     unread = [key for key in outer if own and key != '_scope_' and outer[key] != own.get(key)]
     if unread:
         raise ValueError(
             f'data_preprocessor.{unread[0]} = {outer[unread[0]]!r} is never read, for the model has its own '
             f'data_preprocessor, with {own.get(unread[0])!r}: set both alike'
         )
+
+
+def check_optimizer(cfg) -> None:
+    """Checks the type of the optimizer, of which mmengine says only that None cannot be called.
+
+    Raises:
+        ValueError: If there is none of this name.
+    """
+    kind = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
+    if kind is not None and registered(OPTIMIZERS, kind, cfg.default_scope) is None:
+        raise ValueError(f'optim_wrapper.optimizer.type = {kind!r}: unknown{hint(kind, OPTIMIZERS.module_dict)}')
+
+
+def remarks_on_settings(cfg) -> list[str]:
+    """Remarks for the log of a training."""
+    unused = f'strategy = {SHARDED} is not used: one process without --launcher has the whole model'
+    sharded = (cfg.get('strategy') or {}).get('type') == SHARDED
+    return [*long_schedules(cfg), *unexpected_batch(cfg), *([unused] if sharded and not is_sharded_run(cfg) else [])]
 
 
 def long_schedules(cfg) -> list[str]:
@@ -71,55 +108,19 @@ def long_schedules(cfg) -> list[str]:
     return remarks
 
 
-def split_batch(cfg) -> None:
-    """Sets the batch of each process such that all together have the batch that the learning rate is for.
-
-    Args:
-        cfg: The config; `train_dataloader.batch_size` is changed in place.
-
-    Raises:
-        ValueError: if the config does not say that batch, or the processes cannot share it equally.
-    """
-    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
-    if base is None:
-        raise ValueError('--auto-scale-batch needs auto_scale_lr.base_batch_size in the config')
-    shares = _shares(cfg)
-    if base % shares:
-        raise ValueError(
-            f'--auto-scale-batch: {_said(shares, cfg)} cannot share auto_scale_lr.base_batch_size = {base} images '
-            'equally: start another number of processes, or use --auto-scale-lr'
-        )
-    cfg.train_dataloader.batch_size = base // shares
-
-
 def unexpected_batch(cfg) -> list[str]:
-    """Says if the images of a step are not as many as the learning rate is for, and how to adapt one of the two."""
+    """Says if the images of a step are not as many as the learning rate is for."""
     scaling, batch = cfg.get('auto_scale_lr') or {}, (cfg.get('train_dataloader') or {}).get('batch_size')
     base = scaling.get('base_batch_size')
-    if not base or not batch or scaling.get('enable') or base == batch * _shares(cfg):
+    total = (batch or 0) * number_of_processes(cfg.launcher) * accumulated(cfg)
+    if not base or not total or scaling.get('enable') or base == total:
         return []
-    total = batch * _shares(cfg)
     return [
-        f'each step has {total} images ({batch} in each of {_said(_shares(cfg), cfg)}), but the learning rate is for '
-        f'{base} (auto_scale_lr.base_batch_size): --auto-scale-batch adapts the batch, --auto-scale-lr the rate '
-        f'(times {total / base:g})'
+        f'each step has {total} images, but the learning rate is for {base} (auto_scale_lr.base_batch_size): set '
+        f'train_dataloader.batch_size, or scale the rate by {total / base:g} with --auto-scale-lr'
     ]
 
 
-def count_accumulated(cfg) -> None:
-    """Lets mmengine's scaling of the learning rate count the accumulated steps, of which it knows nothing."""
-    cfg.auto_scale_lr.base_batch_size = cfg.auto_scale_lr.base_batch_size / _accumulated(cfg)
-
-
-def _shares(cfg) -> int:
-    return number_of_processes(cfg.launcher) * _accumulated(cfg)
-
-
-def _said(shares: int, cfg) -> str:
-    times = _accumulated(cfg)
-    processes = 'processes' if shares > times else 'process'
-    return f'{shares // times} {processes}' + (f', accumulated {times} times' if times > 1 else '')
-
-
-def _accumulated(cfg) -> int:
+def accumulated(cfg) -> int:
+    """Batches of a step of the optimizer in one process."""
     return (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)

@@ -1,6 +1,6 @@
 """What vitplug adds to a training of mmengine, one file each; `configs/_base_/hooks.py` switches them on."""
 
-from ..saving.checkpoint_checks import CheckpointFitHook
+from ..checkpoint_fit import CheckpointFitHook
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
 from .compilation import CompileHook

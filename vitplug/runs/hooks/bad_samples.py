@@ -1,14 +1,13 @@
 """Keeps one broken file among many from ending a training."""
 
 import logging
-from collections.abc import Iterator
 
 from mmengine.dataset import BaseDataset
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.runner.base_loop import BaseLoop
 
-from vitplug.errors.stops import BadSample
+from vitplug.errors import BadSample
 from vitplug.registry import HOOKS
 
 
@@ -22,13 +21,10 @@ class BadSampleHook(Hook):
         max_in_a_row: After how many such files in a row, of one process or worker, the training ends.
 
     Raises:
-        ValueError: If `max_in_a_row` is less than 1.
         BadSample: In training; names the last file.
     """
 
     def __init__(self, max_in_a_row: int = 20):
-        if max_in_a_row < 1:
-            raise ValueError(f'max_in_a_row = {max_in_a_row!r}: must be at least 1')
         self.max_in_a_row = max_in_a_row
 
     def before_run(self, runner) -> None:
@@ -40,13 +36,17 @@ class BadSampleHook(Hook):
 
 def wrap_loading(dataset, max_in_a_row: int) -> None:
     """Wraps the loading steps of a data set, and of all inside of it, as :class:`TolerantLoad`."""
-    for leaf in leaves(dataset):
-        pipeline = getattr(leaf, 'pipeline', None)
-        if hasattr(pipeline, 'transforms'):
-            pipeline.transforms = [
-                TolerantLoad(step, max_in_a_row) if type(step).__name__.startswith('Load') else step
-                for step in pipeline.transforms
-            ]
+    inside = [*getattr(dataset, 'datasets', ())]  # such as ConcatDataset; RepeatDataset has one
+    if not isinstance(dataset, BaseDataset) and hasattr(dataset, 'dataset'):
+        inside.append(dataset.dataset)
+    for child in inside:
+        wrap_loading(child, max_in_a_row)
+    pipeline = None if inside else getattr(dataset, 'pipeline', None)
+    if hasattr(pipeline, 'transforms'):
+        pipeline.transforms = [
+            TolerantLoad(step, max_in_a_row) if type(step).__name__.startswith('Load') else step
+            for step in pipeline.transforms
+        ]
 
 
 class TolerantLoad:
@@ -84,14 +84,3 @@ class TolerantLoad:
         if path not in self.named:
             self.named.add(path)
             print_log(f'{said}; another sample takes its place', 'current', logging.WARNING)
-
-
-def leaves(dataset) -> Iterator:
-    """The data sets inside wrappers such as `ConcatDataset` and `RepeatDataset`; the data set itself without one."""
-    inside = [*getattr(dataset, 'datasets', ())]
-    if not isinstance(dataset, BaseDataset) and hasattr(dataset, 'dataset'):
-        inside.append(dataset.dataset)
-    for child in inside:
-        yield from leaves(child)
-    if not inside:
-        yield dataset

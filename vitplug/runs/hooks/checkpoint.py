@@ -1,19 +1,33 @@
-"""Checkpoints of which a whole one is left by a kill at any moment."""
+"""Checkpoints of which a whole one is left by a kill at any moment, and the one to go on from."""
 
 import inspect
 import os
+import shutil
+from pathlib import Path
 
 from mmengine.dist import is_main_process
+from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 from mmengine.hooks import EarlyStoppingHook
 
-from vitplug.files.atomic import remove_folder, remove_partial_files
-from vitplug.files.named import is_sharded
+from vitplug.files.named import METADATA, is_checkpoint
+from vitplug.files.whole import PARTIAL, write_bytes
 from vitplug.registry import HOOKS
 from vitplug.spelling import hint
 
-INTERRUPTED = 'interrupted.pth'
+# Value of a config's `resume`: go on from the last checkpoint of the work dir; without one, start as the config says.
+AUTO = 'auto'
+INTERRUPTED = 'interrupted_{}.pth'
 EARLY_STOPPING = 'early_stopping'
+
+
+@register_backend('vitplug.atomic')
+class WholeFiles(LocalBackend):
+    """mmengine's backend for local files, each of which is written whole or not at all."""
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        """Writes bytes to a file."""
+        write_bytes(Path(filepath), obj)
 
 
 @HOOKS.register_module()
@@ -23,7 +37,7 @@ class CheckpointHook(MMEngineCheckpointHook):
     - A checkpoint is written beside its place and renamed once it is whole.
     - Earlier ones are removed after it, and in the folder of this training alone.
     - It holds the count of early stopping, which goes on with `--resume`.
-    - :meth:`save_interrupted` saves between the regular ones; the next regular one replaces that file.
+    - :meth:`save_interrupted` saves between the regular ones; the next one replaces that file.
 
     Args:
         *args, **kwargs: As mmengine's `CheckpointHook`. With `backend_args`, `file_client_args` or an `out_dir` that
@@ -40,19 +54,18 @@ class CheckpointHook(MMEngineCheckpointHook):
         if self.args:  # mmengine hands them on to `save_checkpoint`, which takes none of them
             known = list(inspect.signature(MMEngineCheckpointHook.__init__).parameters)[1:-1]
             unknown = next(iter(self.args))
-            raise ValueError(
-                f'CheckpointHook has no argument {unknown!r}{hint(unknown, known)}; it takes {", ".join(known)}'
-            )
+            raise ValueError(f'CheckpointHook has no argument {unknown!r}{hint(unknown, known)}; it takes {known}')
         self.saved_iter: int | None = None
 
     def before_train(self, runner) -> None:
-        """Chooses the folder."""
+        """Chooses the folder, and removes what a killed training had not finished writing."""
         super().before_train(runner)
         if runner._resume:  # mmengine forgets it, and would keep no record of a best checkpoint until the next one
             self.last_ckpt = str(runner._load_from)
         self.file_backend = RemovesLater(self.file_backend, self.out_dir)
         if is_main_process():
-            remove_partial_files(self.out_dir)  # which a killed training had not finished writing
+            for path in Path(self.out_dir).glob(PARTIAL.format('*.pth')):
+                path.unlink()
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Adds the count of early stopping."""
@@ -67,31 +80,35 @@ class CheckpointHook(MMEngineCheckpointHook):
                 hook.best_score, hook.wait_count = state
 
     def save_interrupted(self, runner, meta: dict) -> None:
-        """Saves a checkpoint that stands until the next regular one.
+        """Saves a checkpoint that stands until the next one.
 
         Args:
             runner: The runner of the training.
             meta: Its `epoch` and `iter`, the numbers of finished ones.
         """
-        self.last_ckpt = self.file_backend.join_path(self.out_dir, INTERRUPTED)
-        runner.save_checkpoint(
-            self.out_dir, INTERRUPTED, meta=meta, by_epoch=self.by_epoch, backend_args=self.backend_args
-        )
+        name = INTERRUPTED.format(meta['iter'])
+        self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
+        runner.save_checkpoint(self.out_dir, name, meta=meta, by_epoch=self.by_epoch, backend_args=self.backend_args)
         if is_main_process():
-            with open(os.path.join(runner.work_dir, 'last_checkpoint'), 'w') as file:
-                file.write(self.last_ckpt)
+            Path(runner.work_dir, 'last_checkpoint').write_text(self.last_ckpt)
+            self._remove_others()
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)
         self.saved_iter = meta['iter']
         if is_main_process():
-            self.file_backend.remove(self.file_backend.join_path(self.out_dir, INTERRUPTED))
-            self.file_backend.remove_now()
+            self._remove_others()
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
         super()._save_best_checkpoint(runner, metrics)
         if is_main_process():
             self.file_backend.remove_now()
+
+    def _remove_others(self) -> None:
+        for path in Path(self.out_dir).glob(INTERRUPTED.format('*')):
+            if str(path) != self.last_ckpt:
+                self.file_backend.remove(str(path))
+        self.file_backend.remove_now()
 
 
 def _early_stopping(runner) -> list[EarlyStoppingHook]:
@@ -124,10 +141,57 @@ class RemovesLater:
     rmtree = remove
 
     def remove_now(self) -> None:
-        """Removes all noted files and sharded checkpoints that are there."""
+        """Removes all noted checkpoints that are there."""
         while self._waiting:
             path = self._waiting.pop()
-            if is_sharded(path):
-                remove_folder(path)
-            elif self._backend.isfile(path):
+            if self._backend.isfile(path):
                 self._backend.remove(path)
+            elif self._backend.isdir(path):
+                remove_shards(Path(path))
+
+
+def remove_shards(folder: Path) -> None:
+    """Removes a sharded checkpoint; cut short, it leaves a folder that counts as none."""
+    (folder / METADATA).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
+# --- the checkpoint to go on from ---
+
+
+def last_checkpoint(work_dir: str | Path) -> Path | None:
+    """The checkpoint that a work dir notes as the last one, else the newest in it; None if there is none.
+
+    The note holds a whole path; after the folder was moved, the file of its name beside the note counts. A training
+    that was killed before it could write the note has left a whole checkpoint.
+    """
+    note = Path(work_dir, 'last_checkpoint')
+    if note.is_file():
+        noted = Path(note.read_text(errors='replace').strip())
+        for path in (noted, Path(work_dir, noted.name)):
+            if is_checkpoint(path):
+                return path
+    written = [path for path in Path(work_dir).glob('*.pth') if not path.name.startswith('best_')]
+    return max(filter(is_checkpoint, written), key=os.path.getmtime, default=None)
+
+
+def choose_start(cfg) -> None:
+    """Names the checkpoint that a training goes on from, and checks that it overwrites no other training.
+
+    Args:
+        cfg: The config; `resume` and `load_from` are changed in place.
+
+    Raises:
+        FileExistsError: If the work dir holds checkpoints of a training that is not the one to go on with.
+    """
+    if cfg.get('resume') == AUTO or (cfg.get('resume') and not cfg.get('load_from')):
+        last = last_checkpoint(cfg.work_dir)
+        cfg.resume = last is not None
+        cfg.load_from = str(last) if last else cfg.get('load_from')
+        return
+    goes_on = cfg.get('resume') and Path(cfg.load_from).resolve().parent == Path(cfg.work_dir).resolve()
+    if not goes_on and any(Path(cfg.work_dir).glob('*.pth')):
+        raise FileExistsError(
+            f'{cfg.work_dir} already holds checkpoints of an earlier training: continue it with --resume, or choose '
+            'another --work-dir'
+        )

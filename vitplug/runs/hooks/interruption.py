@@ -10,7 +10,7 @@ from mmengine import dist
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
 
-from vitplug.errors.stops import Interrupted
+from vitplug.errors import Interrupted
 from vitplug.registry import HOOKS
 
 from .checkpoint import CheckpointHook
@@ -23,8 +23,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class InterruptionHook(Hook):
     """On SIGTERM or Ctrl-C saves at the end of the iteration and stops; on resume validates where a validation is due.
 
-    The checkpoint goes to `interrupted.pth`, and the training raises `Interrupted`. During a validation the state is
-    saved already, or it is saved when the validation is done. With accumulated gradients the training stops after a
+    The checkpoint goes to `interrupted_ITER.pth`, and the training raises `Interrupted`. During a validation the state
+    is saved already, or it is saved when the validation is done. With accumulated gradients the training stops after a
     step of the optimizer. A second signal changes nothing; SIGQUIT (Ctrl-\\) and SIGKILL end the process at once.
 
     mmengine writes a checkpoint before it validates the same state, so a training killed in between would never report
@@ -35,16 +35,13 @@ class InterruptionHook(Hook):
             got a signal. A single process looks after every iteration.
 
     Raises:
-        ValueError: If `interval` is less than 1, or, when the training starts, if `default_hooks.checkpoint` is not
-            `vitplug.CheckpointHook`.
+        ValueError: If, when the training starts, `default_hooks.checkpoint` is not `vitplug.CheckpointHook`.
     """
 
     # After the hooks that finish an iteration or a validation, so that its checkpoint holds their results.
     priority = 'LOWEST'
 
     def __init__(self, interval: int = 10):
-        if interval < 1:
-            raise ValueError(f'interval = {interval!r}: must be at least 1')
         self.interval = interval
         self.received: signal.Signals | None = None
 
@@ -79,7 +76,7 @@ class InterruptionHook(Hook):
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Stops if a signal came and the state from before the validation is saved."""
         if self.received and dist.get_world_size() == 1 and self.checkpoints.saved_iter == runner.iter:
-            self._stop(runner)
+            self._stop_if_asked(runner, dict(iter=runner.iter))
 
     def after_val_epoch(self, runner, metrics=None) -> None:
         """Saves the validated state and stops if a signal came."""
@@ -96,9 +93,6 @@ class InterruptionHook(Hook):
             return
         if self.checkpoints.saved_iter != position['iter']:
             self.checkpoints.save_interrupted(runner, position)
-        self._stop(runner)
-
-    def _stop(self, runner) -> None:
         name = self.received.name if self.received else 'a signal to another process'
         raise Interrupted(f'stopped by {name} and saved: --resume goes on from {self.checkpoints.last_ckpt}')
 
@@ -115,14 +109,10 @@ def _any_process(flag: bool) -> bool:
 def validation_is_due(runner) -> bool:
     """Whether a resumed training stands where mmengine's training loops validate."""
     loop = runner.train_loop
-    if runner.val_loop is None or runner.iter == 0:
+    by_iterations = isinstance(loop, IterBasedTrainLoop)
+    if runner.val_loop is None or runner.iter == 0 or (not by_iterations and inside_epoch(runner)):
         return False
-    if isinstance(loop, IterBasedTrainLoop):
-        position, end = loop.iter, loop.max_iters
-    elif inside_epoch(runner):
-        return False
-    else:
-        position, end = loop.epoch, loop.max_epochs
+    position, end = (loop.iter, loop.max_iters) if by_iterations else (loop.epoch, loop.max_epochs)
     loop._decide_current_val_interval()
     return position >= loop.val_begin and (position % loop.val_interval == 0 or position == end)
 

@@ -7,7 +7,7 @@ from mmengine import dist
 from mmengine.hooks import Hook
 
 from vitplug.compat import register_step_pre_hook
-from vitplug.errors.stops import NonFiniteLoss
+from vitplug.errors import NonFiniteLoss
 from vitplug.registry import HOOKS
 
 SHOWN_IMAGES = 4

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitplug.config.parts import model_settings
 from vitplug.registry import HOOKS
 
-from ..saving.checkpoint_checks import bare_model
+from ..checkpoint_fit import bare_model
 from .randomness import own_randomness
 
 

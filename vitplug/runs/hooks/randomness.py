@@ -16,7 +16,6 @@ from mmengine.dataset import InfiniteSampler
 from mmengine.dist import get_rank, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
-from torch.utils.data import DataLoader
 
 from vitplug.registry import HOOKS
 
@@ -24,9 +23,6 @@ from vitplug.registry import HOOKS
 MODEL, SAMPLE, VALIDATION = 0, 1, 2
 # Epoch and iteration at which the present epoch began, in the message hub.
 EPOCH_BEGIN = 'epoch_begin'
-
-Draw = tuple[int, int, int]
-"""Index of a sample, epoch, place in the order of all processes."""
 
 
 @HOOKS.register_module()
@@ -45,26 +41,24 @@ class RandomnessHook(Hook):
 
     def before_train(self, runner) -> None:
         """Gives the training's loader samples that know their place."""
-        loop = runner.train_loop
+        loop, loader = runner.train_loop, runner.train_loop.dataloader
         self.endless = isinstance(loop, IterBasedTrainLoop)
-        self.batches = _place(loop.dataloader, (SAMPLE, runner.seed), self.endless)
-        # Without a seed in the config, mmengine draws one, and takes that of the checkpoint after the sampler's birth.
-        if getattr(self.batches.sampler, 'seed', None) == self.sampler_seed:
-            self.batches.sampler.seed = runner.seed
-        if self.endless:
-            self._start_endless(runner, loop)
+        self.batches = _place(loader, (SAMPLE, runner.seed), self.endless)
         if runner.val_loop is not None:  # every validation draws the same
             _place(runner.val_loop.dataloader, (VALIDATION, runner.seed))
-
-    def _start_endless(self, runner, loop: IterBasedTrainLoop) -> None:
-        """Lets the batches skip what is trained. Upstream's loop throws it away itself, and has an iterator already."""
-        if isinstance(self.batches.sampler, InfiniteSampler):
-            self.batches.sampler.indices = self.batches.sampler._indices_of_rank()
-        if hasattr(loop, 'fast_forward_on_resume'):
+        # Without a seed in the config, mmengine draws one, and takes that of the checkpoint after the sampler's birth.
+        sampler = self.batches.sampler
+        if getattr(sampler, 'seed', None) == self.sampler_seed:
+            sampler.seed = runner.seed
+        if not self.endless:
+            return
+        if isinstance(sampler, InfiniteSampler):
+            sampler.indices = sampler._indices_of_rank()
+        if hasattr(loop, 'fast_forward_on_resume'):  # older loops load what they skip, and throw it away
             loop.fast_forward_on_resume = True
             self.batches.skip = runner.iter
-        vars(loop.dataloader)['_iterator'] = None
-        loop.dataloader_iterator = type(loop.dataloader_iterator)(loop.dataloader)
+        vars(loader)['_iterator'] = None
+        loop.dataloader_iterator = type(loop.dataloader_iterator)(loader)
 
     def before_train_epoch(self, runner) -> None:
         """Puts the batches where the training stands in its epoch."""
@@ -78,7 +72,7 @@ class RandomnessHook(Hook):
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
         """Seeds what the model draws in this iteration."""
-        seed_generators(MODEL, runner.seed, get_rank(), runner.iter)
+        seed_generators(torch.manual_seed, MODEL, runner.seed, get_rank(), runner.iter)
 
 
 def inside_epoch(runner) -> bool:
@@ -86,7 +80,7 @@ def inside_epoch(runner) -> bool:
     return runner.message_hub.runtime_info.get(EPOCH_BEGIN, (None,))[0] == runner.epoch
 
 
-def _place(loader: DataLoader, key: tuple[int, ...], endless: bool = False) -> 'PlacedBatches':
+def _place(loader, key: tuple[int, ...], endless: bool = False) -> 'PlacedBatches':
     """Gives a loader samples that know their place."""
     batches = PlacedBatches(loader.batch_sampler, endless)
     # torch refuses other batches for a loader that is built, but this one has no iterator yet.
@@ -95,7 +89,7 @@ def _place(loader: DataLoader, key: tuple[int, ...], endless: bool = False) -> '
 
 
 class PlacedBatches:
-    """Batches of :data:`Draw`, from any batch on.
+    """Batches of samples that know their place: index, epoch, and place in the order of all processes.
 
     Args:
         batch_sampler: Yields batches of indices.
@@ -118,11 +112,11 @@ class PlacedBatches:
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
-    def __iter__(self) -> Iterator[list[Draw]]:
+    def __iter__(self) -> Iterator[list[tuple[int, int, int]]]:
         epochs = count(self.epoch) if self.endless else (self.epoch,)
         return islice(chain.from_iterable(map(self._of_epoch, epochs)), self.skip, None)
 
-    def _of_epoch(self, epoch: int) -> Iterator[list[Draw]]:
+    def _of_epoch(self, epoch: int) -> Iterator[list[tuple[int, int, int]]]:
         if hasattr(self.sampler, 'set_epoch'):
             self.sampler.set_epoch(epoch)
         place = count(get_rank(), get_world_size())
@@ -136,7 +130,7 @@ class PlacedBatches:
 
 
 class SeededDataset:
-    """A data set whose samples draw numbers that depend on their :data:`Draw` alone; else it is the one inside.
+    """A data set whose samples draw numbers that depend on their place alone; else it is the one inside.
 
     Args:
         dataset: The data set inside.
@@ -157,28 +151,25 @@ class SeededDataset:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, draw: Draw):
+    def __getitem__(self, draw: tuple[int, int, int]):
         index, *place = draw
         with own_randomness(*self.key, *place):
             return self.dataset[index]
 
 
-def seed_generators(*key: int) -> None:
-    """Seeds the generators of Python, NumPy and torch (all devices) from a key of integers >= 0."""
+def seed_generators(seed_torch, *key: int) -> None:
+    """Seeds the generators of Python, NumPy and torch from a key of integers >= 0."""
     for_python, for_numpy, for_torch = np.random.SeedSequence(key).generate_state(3).tolist()
     random.seed(for_python)
     np.random.seed(for_numpy)
-    torch.manual_seed(for_torch)
+    seed_torch(for_torch)
 
 
 @contextmanager
 def own_randomness(*key: int) -> Iterator[None]:
     """Seeds the generators of Python, NumPy and torch's CPU for a while, and puts them back where they were."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    for_python, for_numpy, for_torch = np.random.SeedSequence(key).generate_state(3).tolist()
-    random.seed(for_python)
-    np.random.seed(for_numpy)
-    torch.default_generator.manual_seed(for_torch)
+    seed_generators(torch.default_generator.manual_seed, *key)
     try:
         yield
     finally:

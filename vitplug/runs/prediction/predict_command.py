@@ -15,15 +15,10 @@ from tqdm import tqdm
 
 from vitplug.commands import add_device
 from vitplug.config.options import add_allow_changes, add_options, model_parser
-from vitplug.errors.one_line import SETTINGS, one_line_errors, printable, status_of_skipped
-from vitplug.files.named import check_pictures_folder
+from vitplug.errors import one_line_errors, printable
 from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
-from vitplug.files.readers import refuse_code_in_files
 
-from ..checks.data import max_pixels
-from ..checks.model import model_config
-from ..exported import read_notes
-from ..options import add_exported
+from ..checks import model_config
 from .predictor import Predictor
 
 PICTURES, RECORDS = 'pictures', 'predictions.jsonl'
@@ -33,30 +28,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Predicts pictures with a trained model.
 
     Returns:
-        Exit status: 0; 65 if some of the inputs could not be used, each being named on stderr.
+        Exit status: 0; 1 if some of the inputs could not be used, each being named on stderr.
     """
     args = _parser().parse_args(argv)
-    with one_line_errors(*SETTINGS):
+    with one_line_errors():
         if args.batch_size < 1:
             raise ValueError(f'--batch-size {args.batch_size}: expected at least 1')
         if args.score_thr is not None and not 0 <= args.score_thr <= 1:
             raise ValueError(f'--score-thr {args.score_thr}: expected 0 to 1')
-        check_pictures_folder(args.out, '--out')
         sources = find_sources(args.paths)
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
-        refuse_code_in_files()
-        if args.exported is not None:
-            read_notes(Path(args.exported))
         Path(args.out).mkdir(parents=True, exist_ok=True)
-        predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes, args.exported)
-        failed = predict(predictor, sources, Path(args.out), args.batch_size, max_pixels(cfg))
+        predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
+        failed = predict(predictor, sources, Path(args.out), args.batch_size)
     print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
-    return status_of_skipped(len(failed), len(sources), 'inputs')
+    return 1 if failed else 0
 
 
-def predict(
-    predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int, most_pixels: int
-) -> dict[Source, str]:
+def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int) -> dict[Source, str]:
     """Writes pictures and records of all sources as they come, and says on stderr which cannot be used and why.
 
     Returns:
@@ -72,7 +61,7 @@ def predict(
     def pictures() -> Iterator[Picture]:
         for source in sources:
             try:
-                yield from read_pictures(source, read, most_pixels)
+                yield from read_pictures(source, read)
             except Unreadable as error:
                 fail(source, source.path, str(error))
 
@@ -173,7 +162,6 @@ def _parser() -> argparse.ArgumentParser:
         help='least score of what is drawn (default 0.3 for boxes, 0 for classes)',
     )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
-    add_exported(parser)
     add_options(parser)
     add_allow_changes(parser)
     return parser

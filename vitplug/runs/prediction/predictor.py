@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from vitplug.checkpoints.safe_loading import load_safely
 from vitplug.config.parts import loader_leaves, model_settings
 from vitplug.files.picture_sources import Reader
-from vitplug.tasks import TASKS
 
-from ..exported import run_exported
-from ..saving.checkpoint_checks import load_for_inference
+from ..checkpoint_fit import load_for_inference
 from .inference import INFERENCES
 
 
@@ -34,11 +32,9 @@ class Predictor:
         device: Such as ``'cuda:0'`` or ``'cpu'``; None for an accelerator where there is one.
         score_thr: Lowest score that is drawn; None for the task's own.
         allow_changes: Whether the checkpoint may have been trained with other settings; they are logged.
-        exported: A file of `tools/export.py` of this checkpoint, which is run in place of the part that it holds.
 
     Raises:
-        ValueError: If the config has no test pipeline, the device is unknown, the task has no scores for ``score_thr``,
-            or the exported file is of another checkpoint.
+        ValueError: If the config has no test pipeline, the device is unknown, or the task has no scores.
         CheckpointNotRead: If the checkpoint is missing, broken or of another model.
     """
 
@@ -49,7 +45,6 @@ class Predictor:
         device: str | None = None,
         score_thr: float | None = None,
         allow_changes: bool = False,
-        exported: str | Path | None = None,
     ):
         init_default_scope(cfg.default_scope)
         if not cfg.get('test_dataloader'):
@@ -58,8 +53,6 @@ class Predictor:
         device = check_device(device)
         self.model, meta = load_model(cfg, str(checkpoint), allow_changes)
         self.model.to(device)
-        if exported is not None:
-            run_exported(self.model, exported, TASKS[cfg.default_scope], str(checkpoint))
         classes, palette = _names_and_colours(meta, self._dataset)
         test_cfg = copy.deepcopy(cfg)
         test_cfg.test_dataloader = dict(dataset=copy.deepcopy(self._dataset))

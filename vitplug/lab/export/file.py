@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.hosting.padding import valid_sizes
-from vitplug.tasks import Task
 
 #: The side file of an exported file: its name with this at the end.
 NOTES = '.json'
 #: Key of the notes inside of files that can hold them.
 KEY = 'vitplug'
-# Entries of a side file that a prediction uses.
-NEEDED = {'format', 'part', 'weights', 'sha256', 'dynamic', 'traced', 'sizes', 'counts_padding'}
 
 Outputs = Sequence[Any]
 
@@ -124,54 +120,13 @@ def notes_path(path: Path) -> Path:
 
 
 def read_notes(path: Path) -> dict[str, Any]:
-    """What an exported file says of itself.
+    """What an exported file says of itself, in its side file.
 
     Raises:
-        ValueError or FileNotFoundError: As :class:`ExportedFile`.
+        ValueError: If the side file is another one's.
     """
-    if path.suffix not in READERS:
-        raise ValueError(f'--exported {path}: unknown suffix {path.suffix!r}; choose from {list(READERS)}')
-    if not path.is_file():
-        raise FileNotFoundError(f'--exported: no such file: {path}')
     side = notes_path(path)
-    if not side.is_file():
-        raise FileNotFoundError(f'--exported {path}: its side file {side} is missing: copy it, too')
-    try:
-        notes = json.loads(side.read_text(encoding='utf-8'))
-    except ValueError as error:
-        raise ValueError(f'{side}: not valid JSON ({error})') from error
-    if not isinstance(notes, dict) or not notes.keys() >= NEEDED:
-        raise ValueError(f'{side}: no side file of an exported model: export it with tools/export.py')
+    notes = json.loads(side.read_text(encoding='utf-8'))
     if notes['sha256'] != file_hash(path):
         raise ValueError(f'{side}: belongs to another file than {path}: copy the two together')
     return notes
-
-
-def run_exported(model: nn.Module, path: str | Path, task: Task, checkpoint: str) -> None:
-    """Has a model run an exported file in place of the part that the file holds.
-
-    Args:
-        model: The model with its weights.
-        path: The file.
-        task: The task of the model.
-        checkpoint: The checkpoint that the weights are from.
-
-    Raises:
-        ValueError: If the file is of another checkpoint, or no predictions can be made from its part.
-        Exception: As :class:`ExportedFile`.
-    """
-    file = ExportedFile(path)
-    name, weights = file.notes['part'], file_hash(Path(local_file(checkpoint)))
-    if file.notes['weights'] != weights:
-        raise ValueError(
-            f'--exported {file.path}: exported from another checkpoint (SHA-256 {file.notes["weights"][:8]}) than '
-            f'{checkpoint} ({weights[:8]}): name the one that it is from'
-        )
-    part = task.parts.get(name)
-    if part is None or part.replace is None:
-        usable = [other for other, part in task.parts.items() if part.replace]
-        raise ValueError(
-            f'--exported {file.path}: holds {name!r}, from which {task.library} makes no predictions: export one of '
-            f'{usable} with --part'
-        )
-    part.replace(model, file)

@@ -20,7 +20,7 @@ from vitplug.checkpoints.pretrained import check_grid, find_mismatches
 from vitplug.checkpoints.settings import compare, list_changes, read_settings
 from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.parts import averaging_hooks
-from vitplug.errors.stops import CheckpointNotRead
+from vitplug.errors import CheckpointNotRead
 from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import HOOKS, PLUGS
 

@@ -1,0 +1,210 @@
+"""Settings of a run that are refused or remarked on, the process group, and the checkpoint to go on from."""
+
+import os
+import re
+import time
+
+import pytest
+import torch
+from mmengine.config import Config, ConfigDict
+from torch import distributed
+
+from vitplug.files import named
+from vitplug.runs import launch
+from vitplug.runs.checks import check_testing, check_training, settings
+from vitplug.runs.hooks.checkpoint import choose_start, last_checkpoint
+from vitplug.runs.metrics import check_save_best
+
+
+def config(**settings):
+    return ConfigDict(default_scope='mmpretrain', launcher='none', **settings)
+
+
+def write(path, content='x'):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ('evaluator', 'good', 'wrong', 'there'),
+    [
+        (dict(type='Accuracy'), 'accuracy/top1', 'mIoU', 'accuracy/top1'),
+        (dict(type='mmseg.IoUMetric'), ['mIoU', 'aAcc'], ['mIoU', 'mIou'], "aAcc; did you mean 'mIoU'"),
+        (dict(type='CocoMetric', metric=['bbox', 'segm']), 'coco/segm_mAP_50', 'bbox_mAP', 'coco/bbox_mAP'),
+    ],
+)
+def test_metric_of_the_best_checkpoint(evaluator, good, wrong, there):
+    def best(name, one=evaluator):
+        return config(val_evaluator=one, default_hooks=dict(checkpoint=dict(save_best=name)))
+
+    for name in (good, 'auto', None):
+        check_save_best(best(name))
+    with pytest.raises(ValueError, match=rf'checkpoint\.save_best = .*: no validation gives it; there are .*{there}'):
+        check_save_best(best(wrong))
+    check_save_best(best('mine', dict(type='MyMetric')))  # its names are not known
+
+
+def test_a_preprocessor_that_is_never_read():
+    own = dict(model=dict(data_preprocessor=dict(mean=[0.0])))
+    settings.check_preprocessors(config(data_preprocessor=dict(mean=[0.0]), **own))
+    with pytest.raises(ValueError, match=r'data_preprocessor\.mean = \[1\.0\] is never read.*\[0\.0\]'):
+        settings.check_preprocessors(config(data_preprocessor=dict(mean=[1.0]), **own))
+
+
+@pytest.mark.parametrize(
+    ('schedule', 'loop', 'found'),
+    [
+        (dict(by_epoch=True, end=300), dict(max_epochs=30), 'after 300 epochs, the training after 30'),
+        (dict(by_epoch=False, end=400), dict(max_iters=40), 'after 400 iterations, the training after 40'),
+        (dict(by_epoch=False, end=400), dict(max_epochs=30), None),
+        (dict(by_epoch=True, end=int(1e9)), dict(max_epochs=30), None),
+    ],
+)
+def test_schedules_longer_than_the_training_are_said(schedule, loop, found):
+    cfg = config(param_scheduler=[dict(type='LinearLR', **schedule)], train_cfg=loop)
+    remarks = settings.long_schedules(cfg)
+    assert (remarks == []) if found is None else (found in remarks[0] and 'param_scheduler.0 (LinearLR)' in remarks[0])
+
+
+@pytest.mark.parametrize(
+    ('launcher', 'batch', 'scaling', 'accumulated', 'said'),
+    [
+        ('pytorch', 128, dict(base_batch_size=1024), 1, None),
+        ('pytorch', 64, dict(base_batch_size=1024), 2, None),
+        ('pytorch', 32, dict(base_batch_size=1024, enable=True), 1, None),
+        ('none', 128, dict(base_batch_size=1024), 1, r'has 128 images, .* for 1024 .* by 0.125 with'),
+        ('pytorch', 8, dict(base_batch_size=16), 2, 'has 128 images'),
+    ],
+)
+def test_batch_that_the_learning_rate_is_not_for_is_said(monkeypatch, launcher, batch, scaling, accumulated, said):
+    monkeypatch.setenv('WORLD_SIZE', '8')
+    cfg = config(
+        train_dataloader=dict(batch_size=batch),
+        auto_scale_lr=scaling,
+        optim_wrapper=dict(accumulative_counts=accumulated),
+    )
+    cfg.launcher = launcher
+    remarks = settings.unexpected_batch(cfg)
+    assert len(remarks) == (said is not None)
+    assert all(re.search(said, remark) for remark in remarks)
+
+
+def test_launcher_must_have_started_the_process(monkeypatch):
+    cfg = config()
+    monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'none')
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    with pytest.raises(ValueError, match=r'torchrun has started 2 processes, .*: add --launcher pytorch'):
+        settings.check_processes(cfg)
+    monkeypatch.delenv('RANK', raising=False)
+    cfg.launcher = 'pytorch'
+    with pytest.raises(ValueError, match=r'--launcher pytorch .* RANK'):
+        settings.check_processes(cfg)
+
+
+@pytest.mark.parametrize(
+    ('extra', 'message'),
+    [
+        (dict(strategy=dict(type='DeepSpeedStrategy')), "needs runner_type = 'FlexibleRunner'"),
+        (dict(strategy=dict(type=settings.SHARDED), runner_type='FlexibleRunner'), 'leave out runner_type'),
+        (dict(strategy=dict(type=settings.SHARDED), randomness=dict(diff_rank_seed=True)), 'diff_rank_seed'),
+    ],
+)
+def test_strategies_that_contradict_other_settings(extra, message):
+    with pytest.raises(ValueError, match=message):
+        settings.check_processes(config(**extra))
+
+
+# --- files named on the command line ---
+
+
+def test_missing_files_suggest_their_neighbours(tmp_path):
+    write(tmp_path / 'vit-mini.py')
+    write(tmp_path / 'epoch_10.pth')
+    with pytest.raises(FileNotFoundError, match=r'no such config: .*vit-mina\.py \(did you mean vit-mini\.py\?\)'):
+        named.check_config_file(str(tmp_path / 'vit-mina.py'))
+    with pytest.raises(FileNotFoundError, match=r'there is no folder .*nowhere'):
+        named.check_config_file(str(tmp_path / 'nowhere' / 'a.py'))
+    with pytest.raises(FileNotFoundError, match=r'--resume: no such checkpoint: .*epoch_1\.pth .*epoch_10\.pth'):
+        named.check_weights(str(tmp_path / 'epoch_1.pth'), option='--resume')
+    named.check_weights('https://example.org/a.pth', option='--resume')
+
+
+def test_checkpoints_are_looked_for_before_anything_is_written(tmp_path):
+    cfg = config(model=dict(), work_dir=str(tmp_path / 'work'), load_from=str(tmp_path / 'gone.pth'))
+    with pytest.raises(FileNotFoundError, match='CHECKPOINT: no such checkpoint'):
+        check_testing(cfg)
+    cfg.resume = True
+    with pytest.raises(FileNotFoundError, match='--resume'):
+        check_training(cfg)
+    assert not (tmp_path / 'work').exists()
+
+
+# --- process groups on a machine without an accelerator ---
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """A world of one process, as each launcher describes it."""
+    for names in settings.LAUNCHER_VARIABLES.values():
+        for name, value in zip(names, '010', strict=True):
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv('MASTER_ADDR', '127.0.0.1')
+    monkeypatch.setenv('MASTER_PORT', '29637')
+    monkeypatch.delenv('LOCAL_WORLD_SIZE', raising=False)
+    monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize('launcher', settings.LAUNCHER_VARIABLES)
+def test_gloo_without_an_accelerator(one_process, launcher):
+    wrapper, timeout = dict(static_graph=True), dict(dist_cfg=dict(timeout=90))
+    cfg = Config(dict(launcher=launcher, find_unused_parameters=True, model_wrapper_cfg=wrapper, env_cfg=timeout))
+    launch.start_processes(cfg)
+    group = distributed.distributed_c10d._get_default_group()
+    assert group._get_backend(torch.device('cpu')).options._timeout.total_seconds() == 90
+    expected = dict(device_ids=None, find_unused_parameters=True, static_graph=True)
+    assert distributed.get_backend() == 'gloo' and cfg.model_wrapper_cfg | expected == cfg.model_wrapper_cfg
+    assert settings.is_first_process(launcher)
+
+
+# --- the checkpoint to go on from ---
+
+
+def test_fresh_training_spares_earlier_checkpoints(tmp_path):
+    write(tmp_path / '20260101_000000' / 'run.log')
+    choose_start(ConfigDict(work_dir=str(tmp_path)))
+    write(tmp_path / 'epoch_1.pth')
+    with pytest.raises(FileExistsError, match=f'{tmp_path}.*--resume.*--work-dir'):
+        choose_start(ConfigDict(work_dir=str(tmp_path)))
+    choose_start(ConfigDict(work_dir=str(tmp_path), resume=True, load_from=str(tmp_path / 'epoch_1.pth')))
+    with pytest.raises(FileExistsError):
+        choose_start(ConfigDict(work_dir=str(tmp_path), resume=True, load_from='elsewhere/epoch_1.pth'))
+
+
+def test_resume_goes_on_from_the_noted_checkpoint_or_starts(tmp_path):
+    cfg = ConfigDict(work_dir=str(tmp_path), resume='auto', load_from='pretrained.pth')
+    choose_start(cfg)
+    assert cfg.resume is False and cfg.load_from == 'pretrained.pth'
+    write(tmp_path / 'epoch_1.pth')
+    write(tmp_path / 'epoch_2.pth')
+    for note in (str(tmp_path / 'epoch_1.pth'), '/moved/from/epoch_1.pth'):
+        write(tmp_path / 'last_checkpoint', note)
+        cfg.resume = 'auto'
+        choose_start(cfg)
+        assert cfg.resume is True and cfg.load_from == str(tmp_path / 'epoch_1.pth')
+
+
+def test_without_a_note_the_newest_counts_but_no_best_one(tmp_path):
+    assert last_checkpoint(tmp_path) is None
+    now = time.time()
+    for age, name in enumerate(['best_score_epoch_3.pth', 'epoch_2.pth', 'epoch_10.pth']):
+        os.utime(write(tmp_path / name), (now - age, now - age))
+    assert last_checkpoint(tmp_path) == tmp_path / 'epoch_2.pth'

@@ -1,1 +1,0 @@
-"""Checkpoints of a training: where they go, and whether one fits."""
