@@ -18,7 +18,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 os.environ.setdefault('GOMP_SPINCOUNT', '1000')
 
 # These machines are noisy, so no deadline; the same examples every time, so a failure can be had again.
-settings.register_profile('vitplug', deadline=None, derandomize=True)
+settings.register_profile('vitplug', deadline=None, derandomize=True, max_examples=50)
 settings.register_profile('fresh', deadline=None, derandomize=False, max_examples=1000)
 settings.load_profile('vitplug')
 

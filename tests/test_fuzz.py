@@ -33,8 +33,8 @@ VALUES = st.one_of(
 
 
 def examples(count: int):
-    """As many examples, and as many times more as a profile of hypothesis has more than its 100."""
-    return settings(max_examples=count * settings.default.max_examples // 100)
+    """As many examples, and as many times more as a profile of hypothesis has more than its 50."""
+    return settings(max_examples=count * settings.default.max_examples // 50)
 
 
 def arguments(kind: type) -> list[str]:

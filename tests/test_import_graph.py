@@ -4,11 +4,11 @@ Read from the source, without importing it: imports in functions and those for t
 """
 
 import ast
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -44,16 +44,8 @@ ROWS = (
 )
 
 
-@dataclass(frozen=True)
-class Import:
-    """One module imports another one.
-
-    Attributes:
-        source: The module that imports, such as ``'vitplug.runs.training_commands'``.
-        target: The module that is imported.
-        line: Number of the line.
-        typing: True if the import is for type checkers alone.
-    """
+class Import(NamedTuple):
+    """One module imports another one; ``typing`` is True if for type checkers alone."""
 
     source: str
     target: str
@@ -65,45 +57,34 @@ class Import:
 
 
 def read_imports(root: Path) -> list[Import]:
-    """All imports between the modules of a package.
-
-    Args:
-        root: Folder of the package.
-    """
-    paths = {_name(path, root): path for path in sorted(root.rglob('*.py'))}
-    return [
-        Import(source, _module(target, paths), line, typing)
-        for source, path in paths.items()
-        for target, line, typing in _targets(ast.parse(path.read_text()), source, path.name == '__init__.py')
-        if target.split('.')[0] == root.name and _module(target, paths) != source
-    ]
-
-
-def _name(path: Path, root: Path) -> str:
-    parts = path.relative_to(root.parent).with_suffix('').parts
-    return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
+    """All imports between the modules of a package, by the folder of the package."""
+    paths = sorted(root.rglob('*.py'))
+    modules = {
+        '.'.join(path.relative_to(root.parent).with_suffix('').parts).removesuffix('.__init__') for path in paths
+    }
+    found = []
+    for path in paths:
+        full = '.'.join(path.relative_to(root.parent).with_suffix('').parts)
+        source = full.removesuffix('.__init__')
+        for name, line, typing in _imported(ast.parse(path.read_text()), full.rpartition('.')[0]):
+            while name and name not in modules:  # the module that a full name is in
+                name = name.rpartition('.')[0]
+            if name and name != source:
+                found.append(Import(source, name, line, typing))
+    return found
 
 
-def _targets(tree: ast.AST, source: str, is_package: bool, typing: bool = False) -> Iterator[tuple[str, int, bool]]:
+def _imported(tree: ast.Module, package: str) -> Iterator[tuple[str, int, bool]]:
     """Full names that a module imports, which may be modules or what is in them; lines; whether for types alone."""
-    for node in ast.iter_child_nodes(tree):
+    guards = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    guards = [node for node in guards if ast.unparse(node.test).endswith('TYPE_CHECKING')]
+    guarded = {inside for guard in guards for inside in ast.walk(guard)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno, typing) for alias in node.names)
+            yield from ((alias.name, node.lineno, node in guarded) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            parents = source.split('.')[: None if is_package else -1]
-            base = parents[: len(parents) - node.level + 1] if node.level else []
-            module = '.'.join([*base, *([node.module] if node.module else [])])
-            yield from ((f'{module}.{alias.name}', node.lineno, typing) for alias in node.names)
-        else:
-            is_typing = isinstance(node, ast.If) and ast.unparse(node.test).endswith('TYPE_CHECKING')
-            yield from _targets(node, source, is_package, typing or is_typing)
-
-
-def _module(name: str, known: Mapping[str, Path]) -> str:
-    """The module that a full name is, or is in."""
-    while name not in known:
-        name = name.rpartition('.')[0]
-    return name
+            module = resolve_name('.' * node.level + (node.module or ''), package)
+            yield from ((f'{module}.{alias.name}', node.lineno, node in guarded) for alias in node.names)
 
 
 def package_of(module: str) -> str:
@@ -115,29 +96,23 @@ def package_of(module: str) -> str:
 
 
 def upward(imports: Iterable[Import], rows: Iterable[Iterable[str]]) -> list[str]:
-    """The imports between packages that do not run down."""
+    """The imports between packages that do not run down; where all do, packages have no circle."""
     rank = {name: height for height, row in enumerate(rows) for name in row}
-    unknown = {package_of(module) for item in imports for module in (item.source, item.target)} - rank.keys()
-    assert not unknown, f'{sorted(unknown)}: not in ROWS; put it above all that it imports'
     between = ((item, package_of(item.source), package_of(item.target)) for item in imports)
     return [str(item) for item, source, target in between if source != target and rank[source] <= rank[target]]
 
 
-def circle(edges: Iterable[tuple[str, str]]) -> list[str]:
-    """A circle in a graph, the first node again at its end; empty if there is none."""
+def circle(imports: Iterable[Import]) -> list[str]:
+    """A circle of modules, the first again at its end; a part may name its owner beside it for a type checker alone."""
     graph: dict[str, set[str]] = {}
-    for source, target in edges:
-        graph.setdefault(source, set()).add(target)
+    for item in imports:
+        if not item.typing or item.source.rpartition('.')[0] != item.target.rpartition('.')[0]:
+            graph.setdefault(item.source, set()).add(item.target)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         return error.args[1]
     return []
-
-
-def needed_at_run_time(item: Import) -> bool:
-    """False where a part names its owner in the same folder, for a type checker alone."""
-    return not item.typing or item.source.rpartition('.')[0] != item.target.rpartition('.')[0]
 
 
 # --- vitplug ---
@@ -152,13 +127,8 @@ def test_imports_run_down(imports):
     assert upward(imports, ROWS) == []
 
 
-def test_packages_have_no_circle(imports):
-    between = ((package_of(item.source), package_of(item.target)) for item in imports)
-    assert circle((source, target) for source, target in between if source != target) == []
-
-
 def test_modules_have_no_circle(imports):
-    assert circle((item.source, item.target) for item in imports if needed_at_run_time(item)) == []
+    assert circle(imports) == []
 
 
 def test_every_package_is_in_one_row():
@@ -178,9 +148,9 @@ def package(tmp_path):
         for name, source in modules.items():
             path = tmp_path / 'house' / f'{name.replace("__", "/")}.py'
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(source))
-        for folder in (tmp_path / 'house', *(path.parent for path in (tmp_path / 'house').rglob('*.py'))):
-            (folder / '__init__.py').touch()
+            path.write_text(source)
+            (path.parent / '__init__.py').touch()
+        (tmp_path / 'house' / '__init__.py').touch()
         return read_imports(tmp_path / 'house')
 
     return write
@@ -194,8 +164,8 @@ HOUSE = (('cellar',), ('hall', 'kitchen'), ('attic',))
     [
         'import house.attic.roof',
         'from ..attic.roof import tile',
-        'def late():\n    from house.attic.roof import tile\n',
-        'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..attic.roof import tile\n',
+        'def late():\n    from house.attic import roof',
+        'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..attic.roof import tile',
         'from house.kitchen.stove import heat',
     ],
 )
@@ -206,13 +176,10 @@ def test_import_that_does_not_run_down_is_found(package, source):
 
 
 def test_circles_are_found(package):
-    types = 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import A'
-    imports = package(
-        hall__a='def late():\n    from . import b', hall__b='from .c import C', hall__c='from .a import A'
-    )
-    found = circle((item.source, item.target) for item in imports)
-    assert len(found) == 4 and set(found) == {'house.hall.a', 'house.hall.b', 'house.hall.c'}
+    late = 'def late():\n    from . import b'
+    assert set(circle(package(hall__a=late, hall__b='from .c import C', hall__c='from .a import A'))) == {
+        *('house.hall.a', 'house.hall.b', 'house.hall.c')
+    }
     # For a type checker alone, a part may name its owner.
-    imports = package(hall__c=types)
-    assert not circle((item.source, item.target) for item in imports if needed_at_run_time(item))
-    assert circle((item.source, item.target) for item in imports)
+    typed = 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import A'
+    assert not circle(package(hall__c=typed))

@@ -7,12 +7,10 @@ from itertools import product
 import attention_oracle as oracles
 import pytest
 import torch
-import torch.nn.functional as F
 from attention_oracle import assert_same
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, attend, fused_attention, tuning
 from vitplug.plugs import BlockShape, LayerPlan, PlugSet, ResidualAttention
@@ -55,22 +53,6 @@ def heads_oracle(scores: Tensor, heads: int, transition: str) -> Tensor:
     if transition == 'repeat':
         return torch.stack([scores[:, :, h * before // heads] for h in range(heads)], dim=2)
     return torch.stack([sum(scores[:, :, h] for h in range(before)) / before] * heads, dim=2)
-
-
-def test_the_oracle_is_area_pooling_and_nearest_upsampling():
-    """The row and the column of a class token are resized along the other grid, and their own score is kept."""
-    before = Site(GlobalLayout(5, 4, 1), GlobalLayout(2, 3, 1))
-    now = Site(GlobalLayout(2, 3, 1), GlobalLayout(4, 6, 1))
-    scores = torch.randn(1, 1, 1, 21, 7, dtype=torch.float64)
-    got = resize_oracle(scores, before, now)[0, 0, 0]
-    plane = scores[0, 0, 0]
-    pooled = F.adaptive_avg_pool2d(plane[1:].T.unflatten(1, (5, 4)), (2, 3)).flatten(1).T
-    up = F.interpolate(pooled[:, 1:].unflatten(1, (2, 3))[None], size=(4, 6), mode='nearest')[0].flatten(1)
-    assert_close(got[1:, 1:], up)
-    assert_close(got[1:, 0], pooled[:, 0])
-    row = F.interpolate(plane[0, 1:].view(1, 1, 2, 3), size=(4, 6), mode='nearest').flatten()
-    assert_close(got[0, 1:], row)
-    assert_close(got[0, 0], plane[0, 0])
 
 
 sides = st.integers(1, 7)

@@ -7,7 +7,7 @@ import attention_oracle as oracles
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_oracle import assert_same
+from attention_oracle import assert_same, gradients
 from cases import PLUGS, images, randomize, swin, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,18 +82,8 @@ FORMS['attend_to_convolved'] = lambda a: attend_to_convolved(a, torch.eye(a.q.sh
 
 
 @pytest.mark.parametrize('form', FORMS)
-def test_keys_beyond_the_number_of_queries_are_no_padding(form):
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, 1, 2, n, 3, generator=generator, dtype=torch.float64).requires_grad_() for n in (4, 9, 9))
-    a = Attention(q, k, v, 0.7)
-    assert_same([FORMS[form](a)], [equation(a)], [q, k, v])
-    (grad,) = torch.autograd.grad(FORMS[form](a).sum(), v)
-    assert (grad.sum((0, 1, 2, 4)) > 0.1).all()
-
-
-@pytest.mark.parametrize('form', FORMS)
 @given(attentions(windows=st.just(1)), st.integers(1, 20))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_padded_keys_get_no_attention(form, drawn, surplus):
     """Exactly none: enormous values of theirs change nothing."""
     a, leaf = drawn
@@ -177,22 +167,11 @@ def test_a_bias_that_is_trained_alone_is_kept_off_a_gpus_kernel(host, monkeypatc
         parameter.requires_grad = 'rel_pos_table' in name
     tables = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
-    def gradients():
-        return torch.autograd.grad(sum(out.square().sum() for out in model(x)), tables)
-
     with tuning.tuned_for('cuda'):
-        got = gradients()
+        got = gradients(model(x), tables)
     assert trained == [(True, True)] * (len(tables) - 1)  # all blocks but the first
     with fused_attention(False):
-        assert_close(got, gradients())
-
-
-def test_masked_windows_of_a_whole_model_in_inference():
-    model, x = randomize(swin()).double().eval(), images(40, 56)
-    with torch.no_grad(), fused_attention(False):
-        expected = model(x)
-    with torch.no_grad():
-        assert_close(model(x), expected)
+        assert_close(got, gradients(model(x), tables))
 
 
 @given(attentions(), st.booleans())
@@ -250,13 +229,10 @@ def test_rounding(dtype):
 
 def step(model, x):
     outs = model(x)
-    weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in outs]
-    sum((out.square() * weight).sum() for out, weight in zip(outs, weights, strict=True)).backward()
-    grads = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    return *outs, grads
+    return outs, gradients(outs, list(model.parameters()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_models_by_tiles_are_twins_of_plain_ones(plugs, by_tiles):
     model, x = randomize(vit(plugs=PLUGS[plugs])).double().eval(), images(40, 56)
@@ -265,6 +241,7 @@ def test_models_by_tiles_are_twins_of_plain_ones(plugs, by_tiles):
         assert_close(fast, step(model, x), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize('host', [vit, swin])
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_forms_for_a_gpu_are_twins_of_plain_ones(plugs, host, by_tiles, monkeypatch):
@@ -309,10 +286,3 @@ def test_fast_forms_under_autocast(by_tiles):
         out.float().sum().backward()
         assert (out - exact).abs().mean() / exact.abs().mean() < 16 * torch.finfo(torch.bfloat16).eps
         assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-def test_without_values_on_the_meta_device(by_tiles):
-    for plugs in ([dict(type='Refiner')], [dict(type='Refiner', expansion=0)], [dict(type='GaussianAttentionBias')]):
-        with torch.device('meta'):
-            (out,) = vit(plugs=plugs)(torch.empty(1, 3, 40, 56))
-        assert out.shape == (1, 24, 5, 7)

@@ -111,18 +111,6 @@ def test_what_it_cannot_compute_is_refused(reason):
         fused(REFUSED[reason])
 
 
-def test_an_old_torch_is_refused(monkeypatch):
-    monkeypatch.setattr(flex, 'HAS_FLEX', False)
-    with pytest.raises(ValueError, match='install torch'):
-        fused(A)
-
-
-def test_a_plug_that_needs_maps_is_refused():
-    model = vit(plugs=[dict(type='RelPosBias'), dict(type='TalkingHeads')])
-    with torch.no_grad(), pytest.raises(ValueError, match='needs the attention maps'):
-        model(images(40, 56).float())
-
-
 def test_the_variable_is_a_number_of_tokens(monkeypatch):
     monkeypatch.setenv('VITPLUG_FLEX_FROM', '1024')
     assert tuning.read_tokens('VITPLUG_FLEX_FROM') == 1024
