@@ -1,13 +1,11 @@
 """Foundation models of timm, Hugging Face and Meta with random weights, narrow, and the host of the same network.
 
-`PYTHONPATH=.:tests/oracles python tests/helpers/foundation_models.py` prints the table of docs/foundation.md. Hugging
-Face's classes need `transformers`, which makes mmpretrain import its multimodal models, and those fail on transformers
-5: install it in a folder of its own and name that in VITPLUG_TRANSFORMERS::
+Hugging Face's classes need `transformers`, which makes mmpretrain import its multimodal models, and those fail on
+transformers 5: install it in a folder of its own and name that in VITPLUG_TRANSFORMERS::
 
     pip install --target DIR --no-deps transformers tokenizers
 """
 
-import argparse
 import importlib
 import os
 import sys
@@ -23,12 +21,11 @@ import timm
 import torch
 import torch.nn.functional as F
 from cases import randomize
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vitplug.backbones import VisionTransformer
 from vitplug.backbones.foundation import network_settings
-from vitplug.checkpoints import load_pretrained
 
 WIDTH, HEADS, HIDDEN, DEPTH, SIDE = 32, 2, 64, 3, 4
 #: Grids of tokens: that of the table, and others. Coordinates on grids of powers of 2 are exact in float32, in which
@@ -303,38 +300,3 @@ def images(grid: Sequence[int], host: nn.Module) -> Tensor:
     """Random images with so many tokens."""
     sides = [rows * patch for rows, patch in zip(grid, host.patch_embed.projection.kernel_size, strict=True)]
     return torch.randn(2, 3, *sides, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
-@torch.no_grad()
-def differences(model: Model) -> tuple[int, int, float, float]:
-    """Tensors of the file, those that the host uses, and the largest differences on the table's grid and on others."""
-    host = model.host()
-    state, tokens = model.build(host)
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, 'weights.safetensors')
-        save_file({key: value.contiguous() for key, value in state.items()}, path)
-        coverage = load_pretrained(host, path)
-    unused = len(coverage.unused) + len(coverage.beside)
-    found = []
-    for grid in (TRAINED, *model.grids()):
-        batch = images(grid, host)
-        expected, blocks = tokens(batch)
-        (got,), recorded = host.forward_intermediates(batch, ('block',))
-        pairs = [(got, expected), *((recorded['block'][index], block) for index, block in enumerate(blocks))]
-        found.append(max((ours - theirs).abs().max().item() for ours, theirs in pairs))
-    return len(state), len(state) - unused, found[0], max(found[1:])
-
-
-def main() -> None:
-    """Prints a row for each model."""
-    argparse.ArgumentParser(description=__doc__.partition('\n')[0]).parse_args()
-    models = MODELS | (HUGGING_FACE if transformers() else {})
-    print('| weights | recognised as | tensors used | largest difference, grid of the table | other grids |')
-    print('|---|---|---:|---:|---:|')
-    for name, model in models.items():
-        count, used, trained, others = differences(model)
-        print(f'| {name} | {model.source} | {used} of {count} | {trained:.0e} | {others:.0e} |', flush=True)
-
-
-if __name__ == '__main__':
-    main()

@@ -1,14 +1,8 @@
-"""A model that torch exports once takes images and batches of sizes that were not traced: every host, with plugs.
-
-`PYTHONPATH=.:tests/helpers python tests/hosting/test_any_size.py` goes through every plug on every host, which takes
-an hour.
-"""
-
-import sys
+"""A model that torch exports once takes images and batches of sizes that were not traced: every host, with plugs."""
 
 import pytest
 import torch
-from cases import HOSTS, PLUGS, REFUSED, images, randomize
+from cases import HOSTS, PLUGS, images, randomize
 from torch.export import Dim, export
 from torch.testing import assert_close
 
@@ -17,10 +11,9 @@ pytestmark = pytest.mark.integration
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
 
-TRACED = (3, 64, 96)
 # Each takes about ten seconds; --quick takes the first.
 TOGETHER = ['swin', *sorted(HOSTS.keys() - {'swin', 'swin-pad-small', 'pit-distilled', 'mvit-cls'})]
-OTHERS = ((2, 96, 64), (5, 160, 128), (1, 128, 224))
+OTHERS = ((2, 96, 64), (1, 128, 224))
 
 
 def check(host: str, plugs) -> None:
@@ -32,7 +25,7 @@ def check(host: str, plugs) -> None:
     model = randomize(HOSTS[host](plugs=plugs)).double().eval()
     any_size = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     with torch.no_grad():
-        exported = export(model, (images(*TRACED[1:], TRACED[0]),), dynamic_shapes=({**any_size},), strict=False)
+        exported = export(model, (images(64, 96, 3),), dynamic_shapes=({**any_size},), strict=False)
         exported = exported.module()
         for batch, height, width in OTHERS:
             x = images(height, width, batch)
@@ -46,33 +39,8 @@ def test_plugs_together(host):
     check(host, f'cb(scaled=True)+gab{layers}+residual{layers}')
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize('host', ['vit', 'swin', 'mvit'])
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize('host', ['vit', 'swin', 'mvit', 'pit'])
 @pytest.mark.parametrize('plugs', ['broad', 'refiner', 'talking-heads'])
 def test_maps_and_values_of_all_blocks(host, plugs):
     check(host, PLUGS[plugs])
-
-
-def test_maps_that_are_no_multiples_are_pooled():
-    check('pit', PLUGS['broad'])
-
-
-def main() -> int:
-    """Every plug on every host; returns the number of failures."""
-    failed = 0
-    for host in HOSTS:
-        for plugs in PLUGS:
-            if plugs in REFUSED.get(host, {}):
-                outcome = f'refused: {REFUSED[host][plugs]}'
-            else:
-                try:
-                    check(host, PLUGS[plugs])
-                    outcome = 'equal'
-                except Exception as error:  # whatever torch's exporter raises
-                    failed, outcome = failed + 1, f'failed: {" ".join(str(error).split())[:200]}'
-            print(f'{host:16}{plugs:32}{outcome}', flush=True)
-    return failed
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import HOSTS, PLUGS, PREFIX_PLUGS, REFUSED, TOKEN_HOSTS, mixer, vit
+from cases import HOSTS, PLUGS, REFUSED, TOKEN_HOSTS, mixer, vit
 from torch import nn
 
 from vitplug.hosting import materialise
@@ -44,11 +44,6 @@ def test_every_plug_on_every_host(host, plugs):
         torch.manual_seed(4)
         model.init_weights()
     assert_same(built, late)
-
-
-@pytest.mark.parametrize('plugs', PREFIX_PLUGS)
-def test_tokens_of_plugs(plugs):
-    assert_same(*both(lambda: vit(plugs=PREFIX_PLUGS[plugs])))
 
 
 def test_plugs_together_and_a_host_inside_a_model():

@@ -11,7 +11,7 @@ import test_contract as contract
 import torch
 import torch.nn.functional as F
 from attention_oracle import assert_same
-from cases import PLUGS, VIT_ARCH, images, randomize, vit
+from cases import PLUGS, VIT_ARCH, images, mvit, randomize, vit
 from refiner_oracle import bottleneck, refined, weighed
 from torch.testing import assert_close
 
@@ -79,6 +79,13 @@ def test_rescale_by_tokens(rescale, training, factor):
     got, _ = module(probs, site, {})
     assert_close(got, unscaled(factor * probs, site, {})[0])
     assert torch.equal(got, unscaled(probs, site, {})[0]) == (factor == 1)
+
+
+def test_bottleneck_counts_keys():
+    """Probabilities are of the size of one over their number."""
+    model = mvit(plugs=[dict(type='Refiner', **MBCONV)])
+    counts = [block.plugs['refiner']['map'].reference_tokens.item() for block in model.plugged_blocks()]
+    assert counts == [4, 16, 4, 16]
 
 
 def test_bottleneck_norms_stay_precise_under_autocast():

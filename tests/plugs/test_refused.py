@@ -7,9 +7,10 @@ That any wrong value is named with its argument is drawn in `test_fuzz.py`; plug
 from dataclasses import replace
 
 import pytest
-from cases import CarryProbe, swin, vit, vit_with_windows
+from cases import LVT_ARCH, CarryProbe, mvit, swin, vit, vit_with_windows
 from probe_plug import Probe
 
+from vitplug.backbones import LVT
 from vitplug.plugs import ContextBroadcast, Plug, PlugSet
 
 NO_ATTENTION = dict(layer_cfgs=[{}, dict(with_attn=False), {}, {}])
@@ -120,6 +121,8 @@ BLOCKS = {
         r"share_layers=True with coord='relative' .* \[\(3, 3\), \(4, 5\)\]; set coord='token', or layers",
     ),
     'tokens in windows': (swin, 'registers', {}, "registers takes the socket 'prefix', which the network does not"),
+    'a map of other keys': (mvit, 'refiner(share=1)', {}, 'block 1 cannot reuse the map of block 0: its tokens'),
+    'the blocks that do': (LVT, 'gab', dict(arch=LVT_ARCH), r'block 0 .*; layers=\[1, 2, 3\] are the blocks that do$'),
     'a map of other heads': (
         vit,
         'refiner(share=1)',
