@@ -4,11 +4,13 @@ import copy
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from mmdet.testing import demo_mm_inputs
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import PixelData
+from mmseg.structures import SegDataSample
 from torch.testing import assert_close
 
 from vitplug.hosting import padding
@@ -21,8 +23,6 @@ SIZES = [(100, 77), (128, 150)]
 
 def build(config, own=True, **preprocessor):
     """The model of a config, with vitplug's data preprocessor or the library's own of the same name."""
-    from mmengine.registry import MODELS
-
     cfg = Config.fromfile(CONFIGS / config)
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
@@ -33,48 +33,15 @@ def build(config, own=True, **preprocessor):
     return model
 
 
-def pictures(sizes=SIZES):
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(0, 256, (1, *size), generator=generator, dtype=torch.uint8) for size in sizes]
-
-
-def detection_samples(sizes=SIZES):
-    from mmdet.structures import DetDataSample
-    from mmdet.structures.mask import BitmapMasks
-    from mmengine.structures import InstanceData
-
-    samples = []
-    for height, width in sizes:
-        masks = np.zeros((1, height, width), np.uint8)
-        masks[:, 10:60, 10:60] = 1
-        sample = DetDataSample(metainfo=dict(img_shape=(height, width), ori_shape=(height, width), scale_factor=(1, 1)))
-        sample.gt_instances = InstanceData(
-            bboxes=torch.tensor([[10.0, 10.0, 60.0, 60.0]]),
-            labels=torch.tensor([3]),
-            masks=BitmapMasks(masks, height, width),
-        )
-        samples.append(sample)
-    return samples
-
-
-def segmentation_samples(sizes=SIZES):
-    from mmengine.structures import PixelData
-    from mmseg.structures import SegDataSample
-
-    samples = []
-    for size in sizes:
-        sample = SegDataSample(metainfo=dict(img_shape=size, ori_shape=size))
-        sample.gt_sem_seg = PixelData(data=torch.ones(1, *size, dtype=torch.int64))
-        samples.append(sample)
-    return samples
-
-
 def detection_batch(sizes=SIZES):
-    return dict(inputs=pictures(sizes), data_samples=detection_samples(sizes))
+    return demo_mm_inputs(len(sizes), [(1, *size) for size in sizes], with_mask=True)
 
 
 def segmentation_batch(sizes=SIZES):
-    return dict(inputs=pictures(sizes), data_samples=segmentation_samples(sizes))
+    samples = [SegDataSample(metainfo=dict(img_shape=size, ori_shape=size)) for size in sizes]
+    for sample, size in zip(samples, sizes, strict=True):
+        sample.gt_sem_seg = PixelData(data=torch.ones(1, *size, dtype=torch.int64))
+    return dict(inputs=detection_batch(sizes)['inputs'], data_samples=samples)
 
 
 def collect_contexts(model):
@@ -127,24 +94,13 @@ def test_a_mask_rcnn_gives_an_image_the_same_maps_alone(own):
 
     together = maps(detection_batch())
     assert together[0].shape[2:] == (128 // 4, 160 // 4)
-    for b, picture in enumerate(pictures()):
-        alone = maps(dict(inputs=[picture], data_samples=detection_samples()[b : b + 1]))
+    for b in (0, 1):
+        alone = maps({key: value[b : b + 1] for key, value in detection_batch().items()})
         for stage, (got, expected) in enumerate(zip(together, alone, strict=True)):
             height, width = (-(-side // (4 * 2**stage)) for side in SIZES[b])
             difference = got[b, :, :height, :width] - expected[0, :, :height, :width]
             # The second image has the size of the batch alone, too.
             assert (difference.abs().max() < 1e-5) == (own or b == 1)
-
-
-def test_segmentor_in_training():
-    model = build(SEGMENTOR)
-    sizes = [(100, 77), (128, 30)]
-    seen = collect_contexts(model)
-    losses = model(**model.data_preprocessor(segmentation_batch(sizes), True), mode='loss')
-    model.parse_losses(losses)[0].backward()
-    assert len(seen) == 4
-    for tokens, context in seen:
-        assert_own_means(tokens, context, 16, 8, sizes)
 
 
 def test_segmentor_in_testing():
@@ -179,18 +135,6 @@ def test_padding_to_a_fixed_size():
     fixed = build(DETECTOR, batch_augments=[dict(type='BatchFixedSizePad', size=(192, 192), pad_mask=True)])
     inputs = fixed.data_preprocessor(detection_batch(), True)['inputs']
     assert inputs.shape[2:] == (192, 192)
-    assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
-
-
-def test_multi_branch_preprocessor_passes_sizes_on():
-    from mmengine.registry import MODELS
-
-    init_default_scope('mmdet')
-    inner = dict(type='vitplug.DetDataPreprocessor')
-    both = MODELS.build(dict(type='MultiBranchDataPreprocessor', data_preprocessor=inner))
-    batch = detection_batch()
-    branches = dict(inputs=dict(sup=batch['inputs']), data_samples=dict(sup=batch['data_samples']))
-    inputs = both(branches, training=True)['inputs']['sup']
     assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
 
 
