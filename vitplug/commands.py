@@ -57,11 +57,6 @@ COMMANDS = {
     'convert': Command(
         'checkpoints.checkpoint_commands:convert_main', 'model_converters/convert.py', 'convert a checkpoint of others'
     ),
-    'publish': Command(
-        'checkpoints.checkpoint_commands:publish_main',
-        'analysis_tools/publish_model.py',
-        'write the weights of a checkpoint',
-    ),
     'doctor': Command('doctor:main', None, 'check the installation and say how to repair it'),
 }
 

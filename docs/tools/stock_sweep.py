@@ -30,7 +30,6 @@ from torch import Tensor, nn
 import vitplug.registry  # noqa: F401 (finds configs of mmseg)
 from vitplug import backbones as hosts
 from vitplug.checkpoints import load_pretrained
-from vitplug.checkpoints.formats.format import rename
 from vitplug.checkpoints.formats.swin import ORIGINAL_SWIN, ORIGINAL_SWIN_V2
 from vitplug.checkpoints.formats.vit import MMSEG_VIT, TIMM_VIT
 
@@ -131,7 +130,7 @@ def build(settings: Mapping, host: bool, device: str = 'cpu', **more) -> nn.Modu
 
 def own_name(name: str) -> str:
     """The host's name of a parameter of the library's."""
-    renamed = rename(name.removeprefix('backbone.'), MMSEG_VIT.names)
+    renamed = MMSEG_VIT.rename(name.removeprefix('backbone.'))
     return name if renamed is None else renamed.removeprefix('backbone.')
 
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from cases import VIT_ARCH, images, randomize, swin, vit
-from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import MODELS
 from torch import nn
@@ -47,30 +46,11 @@ def test_no_part_overwrites_what_is_loaded(host, scope, saved):
     assert_loaded(model, stock.state_dict())
 
 
-def test_tables_are_not_drawn_again(saved):
-    stock = randomize(swin(use_abs_pos_embed=True))
-    model = swin(use_abs_pos_embed=True, init_cfg=[pretrained(saved(stock))])
-    model.init_weights()
-    assert_loaded(model, stock.state_dict())
-    stock = randomize(DistilledVisionTransformer(VIT_ARCH, img_size=32, patch_size=8))
-    settings = dict(img_size=32, patch_size=8, init_cfg=pretrained(saved(stock, 'distilled.pth')))
-    model = DistilledVisionTransformer(VIT_ARCH, **settings)
-    model.init_weights()
-    assert_loaded(model, stock.state_dict())
-
-
 def classifier(num_classes=5, backbone_init=None, head='VisionTransformerClsHead', **settings):
     backbone = dict(type='vitplug.VisionTransformer', arch=VIT_ARCH, img_size=32, patch_size=8, init_cfg=backbone_init)
     head = dict(type=head, num_classes=num_classes, in_channels=24)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         return MODELS.build(dict(type='ImageClassifier', backbone=backbone, head=head, **settings))
-
-
-def test_backbone_inside_a_model(saved):
-    stock = randomize(classifier())
-    model = classifier(num_classes=3, backbone_init=pretrained(saved(stock)))
-    model.init_weights()
-    assert_loaded(model.backbone, stock.backbone.state_dict())
 
 
 @pytest.mark.parametrize('head', ['VisionTransformerClsHead', 'LinearClsHead'])
@@ -93,19 +73,6 @@ def test_classifier_of_other_classes_starts_anew(saved, mm_log):
     )
 
 
-def test_a_script_sees_one_line(saved, capsys):
-    """mmengine has one for each parameter, of models of any library."""
-    path = saved(randomize(vit()))
-    capsys.readouterr()
-    for model in (vit(plugs=[dict(type='GaussianAttentionBias')], init_cfg=pretrained(path)), classifier()):
-        capsys.readouterr()
-        model.init_weights()
-        print_log('done', logger='current')
-        lines = capsys.readouterr().out.splitlines()
-        loaded = [line for line in lines if '0 of them resized; 8 new plug tensors; missing 0' in line]
-        assert len(loaded) == bool(model.init_cfg) and len(lines) == len(loaded) + 1
-
-
 def test_parts_that_are_missing_are_initialised_as_ever(saved):
     """What the checkpoint lacks gets what init_weights gives it, not what the constructor left."""
     stock = randomize(vit()).state_dict()
@@ -116,15 +83,6 @@ def test_parts_that_are_missing_are_initialised_as_ever(saved):
     assert torch.equal(model.layers[2].ffn.layers[1].bias, stock['layers.2.ffn.layers.1.bias'])
 
 
-def test_comes_after_the_start_of_the_blocks(saved):
-    stock = randomize(vit()).state_dict()
-    model = vit(
-        init_cfg=pretrained(saved(stock)), layer_cfgs=dict(init_cfg=dict(type='Constant', layer='Linear', val=1.0))
-    )
-    model.init_weights()
-    assert_loaded(model, stock)
-
-
 def test_must_come_last(saved):
     path = saved(vit())
     others = dict(type='Constant', layer='Linear', val=0.0)
@@ -133,27 +91,6 @@ def test_must_come_last(saved):
     assert model.layers[0].attn.qkv.weight.abs().max() > 0
     with pytest.raises(ValueError, match=r'vitplug\.Pretrained must come last'):
         vit(init_cfg=[pretrained(path), others]).init_weights()
-
-
-def test_prefix(saved):
-    student, teacher = randomize(vit(), seed=0), randomize(vit(), seed=1)
-    networks = dict(student=student, teacher=teacher)
-    both = {f'{who}.{key}': value for who, model in networks.items() for key, value in model.state_dict().items()}
-    model = vit(init_cfg=pretrained(saved(both), prefix='teacher.'))
-    model.init_weights()
-    assert_loaded(model, teacher.state_dict())
-    with pytest.raises(
-        ValueError,
-        match=r"stock\.pth: several .* set prefix to one of 'student\.' \(OpenMMLab ViT\), 'teacher\.'",
-    ):
-        vit(init_cfg=pretrained(saved(both, 'again.stock.pth'))).init_weights()
-
-
-def test_safetensors(saved):
-    stock = randomize(vit())
-    model = vit(init_cfg=pretrained(saved(stock, 'stock.safetensors')))
-    model.init_weights()
-    assert_loaded(model, stock.state_dict())
 
 
 # --- the line ---
@@ -176,13 +113,6 @@ def test_one_line(saved, mm_log):
         'activation GELU, eps 1e-06'
     )
     assert coverage.resized == ['pos_embed']
-
-
-def test_place_in_the_file_is_named(tmp_path, mm_log):
-    state = vit().state_dict()
-    torch.save(dict(state_dict=state, state_dict_ema=state), tmp_path / 'x.pth')
-    load_pretrained(vit(), tmp_path / 'x.pth')
-    assert 'x.pth (OpenMMLab ViT, state_dict_ema): loaded' in lines(mm_log)[0]
 
 
 # --- resizing ---
@@ -208,15 +138,6 @@ def test_swin_position_table_and_bias_tables(saved):
     image = F.interpolate(old.T.view(1, 4, 7, 7), size=(11, 11), mode='bicubic', align_corners=False)
     torch.testing.assert_close(new, image.view(4, 121).T)
     assert model.absolute_pos_embed.shape == (1, 8 * 12, 12)
-
-
-def test_table_of_the_bias_plug(saved):
-    plugs = [dict(type='RelPosBias')]
-    stock = randomize(vit(img_size=32, plugs=plugs))
-    model = vit(img_size=(32, 48), plugs=plugs)
-    load_pretrained(model, saved(stock))
-    old, new = (m.layers[1].plugs.rel_pos_bias.bias.rel_pos_table for m in (stock, model))
-    torch.testing.assert_close(new, F.interpolate(old[None], size=(7, 11), mode='bicubic', align_corners=False)[0])
 
 
 # Models with other tokens before the grid than the checkpoint: class token, distillation token.
@@ -308,19 +229,6 @@ def test_another_network_is_refused_by_the_argument_that_makes_it(saved, case):
     assert_loaded(same, stock.state_dict())
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize('host', [vit, swin], ids=['vit', 'swin'])
-def test_every_tensor_counts(saved, host):
-    """One tensor less or more is refused, whichever it is."""
-    stock, model = host().state_dict(), host()
-    for number, key in enumerate(key for key in stock if not key.endswith('relative_position_index')):
-        with pytest.raises(ValueError, match=f'lacks 1 tensor that the backbone needs: {key}'.replace('.', r'\.')):
-            load_pretrained(model, saved({k: v for k, v in stock.items() if k != key}, f'{number}.pth'))
-    for number, key in enumerate(('reg_token', 'layers.0.attn.q_norm.weight', 'stages.0.blocks.0.norm3.weight')):
-        with pytest.raises(ValueError, match=f'no place for 1 tensor of it: {key}'.replace('.', r'\.')):
-            load_pretrained(model, saved({**stock, key: torch.zeros(1)}, f'more{number}.pth'))
-
-
 def test_outputs_of_a_pyramid_that_a_classifier_lacks(saved):
     """Its one norm is that of the last stage. Norms of outputs that are not asked for are not loaded."""
     stock = randomize(swin(out_indices=(1,)))
@@ -349,14 +257,6 @@ def test_the_config_tells_what_keys_do_not(tmp_path, settings, message):
         load_pretrained(vit(), path)
 
 
-@pytest.mark.parametrize('heads', ['(1, 1, 2, 2)', '[1, 1, 2, 2]'])
-def test_heads_by_stage_may_be_any_sequence(tmp_path, heads):
-    meta = dict(cfg=f'model = dict(backbone=dict(type="SwinTransformer", arch=dict(num_heads={heads})))')
-    arch = dict(embed_dims=8, depths=[1, 1, 1, 1], num_heads=[1, 1, 2, 2])
-    path = write_new(swin(arch=arch).state_dict(), tmp_path / 'trained.pth', meta)
-    load_pretrained(swin(arch=arch), path)
-
-
 def test_tables_that_fit_nothing(saved):
     state = {**vit().state_dict(), 'pos_embed': torch.zeros(1, 15, 24)}
     with pytest.raises(
@@ -370,18 +270,6 @@ def test_tables_that_fit_nothing(saved):
             ValueError, match=rf'pth: .*bias_table: the checkpoint has {entries} entries, which belong to no'
         ):
             load_pretrained(swin(), saved(state, f'{entries}.pth'))
-
-
-@pytest.mark.parametrize('window', [4, 5])
-def test_tables_of_heads_that_plugs_have_taken(saved, window):
-    """A uniform head has no map, and so no bias; those of a checkpoint's other heads stay, at another window, too."""
-    stock = randomize(swin())
-    plain, changed = swin(window_size=window), swin(window_size=window, plugs='uniform')
-    path = saved(stock)
-    for model in (plain, changed):
-        load_pretrained(model, path)
-    key = 'stages.0.blocks.0.attn.w_msa.relative_position_bias_table'
-    assert torch.equal(changed.state_dict()[key], plain.state_dict()[key][:, :-1])
 
 
 def test_table_of_another_grid_with_as_many_entries(tmp_path):
@@ -402,13 +290,6 @@ def test_square_table_for_a_wide_model_of_as_many_tokens(saved):
         load_pretrained(vit(img_size=(16, 64)), saved(vit(img_size=32)))
 
 
-def test_numbers_that_are_not_finite(saved):
-    state = vit().state_dict()
-    state['layers.1.attn.qkv.bias'][3] = torch.nan
-    with pytest.raises(ValueError, match=r'stock\.pth has .* not finite .* layers\.1\.attn\.qkv\.bias'):
-        load_pretrained(vit(), saved(state))
-
-
 @pytest.mark.parametrize('kind', [torch.uint8, torch.int64, torch.bool])
 def test_weights_stored_as_other_than_floats(saved, kind):
     """torch would cast them without a word."""
@@ -416,13 +297,6 @@ def test_weights_stored_as_other_than_floats(saved, kind):
     state['layers.1.attn.qkv.bias'] = state['layers.1.attn.qkv.bias'].to(kind)
     with pytest.raises(ValueError, match=rf'stock\.pth: layers\.1\.attn\.qkv\.bias is stored as {kind}'):
         load_pretrained(vit(), saved(state))
-
-
-def test_merging_of_odd_width(saved):
-    key = 'layers.0.downsample.reduction.weight'
-    state = {key: torch.zeros(3, 7), 'layers.0.blocks.0.attn.qkv.weight': torch.zeros(1)}
-    with pytest.raises(ValueError, match=r'stock\.pth: '):
-        load_pretrained(swin(), saved(state))
 
 
 def test_reset_starts_the_named_tensors_anew(tmp_path):

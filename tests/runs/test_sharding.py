@@ -179,21 +179,13 @@ def with_code(folder):
     (folder / '.metadata').write_bytes(pickle.dumps(Runs()))
 
 
-def with_path_outside(folder):
-    metadata = pickle.loads((folder / '.metadata').read_bytes())
-    for info in metadata.storage_data.values():
-        info.relative_path = '../elsewhere.distcp'
-    (folder / '.metadata').write_bytes(pickle.dumps(metadata))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'change, message',
     [
-        (with_code, r'its \.metadata would run posix\.mkdir: no checkpoint of torch does'),
-        (with_path_outside, r"its \.metadata names '\.\./elsewhere\.distcp': expected files in the folder"),
-        (lambda folder: next(folder.glob('__2*')).unlink(), r'lacks __2_0\.distcp: copy the whole folder again'),
-        (lambda folder: next(folder.glob('__2*')).write_bytes(b''), r'damaged'),
+        (with_code, r'it would run posix\.mkdir; nothing was run'),
+        (lambda folder: next(folder.glob('__2*')).unlink(), r'damaged or not whole'),
+        (lambda folder: next(folder.glob('__2*')).write_bytes(b''), r'damaged or not whole'),
         (lambda folder: (folder / '.metadata').write_bytes(b'no pickle'), r'it is damaged or not whole'),
         (lambda folder: (folder / 'rest.pth').unlink(), r'no such checkpoint: .*rest\.pth'),
     ],

@@ -12,7 +12,6 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, WindowLayout, carrying
-from vitplug.checkpoints.formats.format import rename
 from vitplug.checkpoints.formats.vit import MMSEG_VIT
 from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_stored_positions
 from vitplug.compat import register_load_state_dict_pre_hook
@@ -307,7 +306,7 @@ class DistilledVisionTransformer(VisionTransformer):
 def _fit_mmseg(backbone: VisionTransformer, state_dict, prefix, *_) -> None:
     """A hook of loading: gives the weights of mmseg's ViT the names that mmpretrain has for them."""
     for key in [key for key in state_dict if key.startswith(f'{prefix}layers.')]:
-        renamed = rename(key.removeprefix(prefix), MMSEG_VIT.names)
+        renamed = MMSEG_VIT.rename(key.removeprefix(prefix))
         if renamed is not None:
             state_dict[f'{prefix}{renamed.removeprefix("backbone.")}'] = state_dict.pop(key)
     if backbone.cls_token is None and 'cls_token' in backbone.leaves_out:

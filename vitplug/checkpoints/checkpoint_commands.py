@@ -1,6 +1,5 @@
-"""The commands behind `tools/model_converters/convert.py` and `tools/analysis_tools/publish_model.py`."""
+"""The command behind `tools/model_converters/convert.py`."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,57 +7,38 @@ from vitplug.commands import command_parser
 from vitplug.errors import one_line_errors
 
 from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
-from .formats import TARGETS, SeveralNetworks, convert, recognise
+from .formats import TARGETS, convert, recognise
 from .formats.format import Nameless
-from .publish import publish
 
 
 def convert_main(argv: Sequence[str] | None = None) -> None:
     """Converts a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
-    parser = _parser(
+    parser = command_parser(
         'convert',
-        'Convert a checkpoint of timm, OpenMMLab or the authors of a paper; its format is detected from its keys.',
+        'Convert a checkpoint of timm, OpenMMLab or the authors of a paper; its format is detected from its keys. No '
+        'file is ever overwritten.',
     )
     parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
     parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='format of the keys (default vitplug)')
     parser.add_argument('--prefix', help='use only the keys that begin with this, such as backbone.')
+    parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
     args = parser.parse_args(argv)
     with one_line_errors():
         print(convert_file(args.source, args.target, args.to, args.prefix, args.unsafe_unpickle))
-
-
-def publish_main(argv: Sequence[str] | None = None) -> None:
-    """Publishes a checkpoint. A wrong setting or file gives a one-line error and exit status 2."""
-    parser = _parser('publish', 'Write the weights and the meta of a checkpoint to a file with its hash in the name.')
-    parser.add_argument('source', metavar='IN', help='checkpoint file, or its http address')
-    parser.add_argument('target', metavar='OUT', help='new file; becomes OUT-<first 8 digits of its SHA-256>.pth')
-    parser.add_argument('--no-ema', action='store_true', help='use the plain weights, not the averaged ones')
-    args = parser.parse_args(argv)
-    with one_line_errors():
-        print(publish(args.source, args.target, not args.no_ema, args.unsafe_unpickle))
-
-
-def _parser(command: str, description: str) -> argparse.ArgumentParser:
-    parser = command_parser(command, f'{description} No file is ever overwritten.')
-    parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
-    return parser
 
 
 def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_unpickle: bool) -> str:
     """Converts a file and returns a one-line summary.
 
     Raises:
-        ValueError, OSError or ImportError: If reading, converting or writing fails; each names the file.
+        ValueError or OSError: If reading, converting or writing fails; each names the file.
     """
     check_new(target)
     content = read_checkpoint(local_file(source), unsafe_unpickle)
     state, _ = find_weights(content, source)
     try:
         converted, source_format, notes = convert(state, to, prefix)
-    except SeveralNetworks as error:
-        choices = ' or '.join(f'--prefix {choice}' for choice in error.choices)
-        raise ValueError(f'{source}: several networks in one file: choose one with {choices}') from error
     except Nameless as error:
         _, inner_prefix = recognise(state)
         outside = inner_prefix and not prefix and not any(key.startswith('backbone.') for key in error.keys)

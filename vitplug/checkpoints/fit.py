@@ -13,6 +13,8 @@ from .files import some_of
 from .settings import ABSENT, find_default
 
 BACKBONE = 'backbone.'
+#: The rotary positions of Heo et al., whose frequencies no tensor shows.
+AXIAL = 'axial or mixed'
 # Norms and class blocks after the last block of a stage: which of them a model has depends on its outputs.
 _AFTER_BLOCKS = re.compile(r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.')
 _STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
@@ -108,8 +110,7 @@ def check_fit(
     stages = {match[1] for key in loaded if (match := _STAGE_NORM.match(key))}
     missing = [key for key in missing if not is_named(key, reset) and not _is_further_output(key, stages)]
     unused = [key for key in unused if not _is_free(key) and key not in getattr(backbone, 'leaves_out', ())]
-    own_rotary = getattr(getattr(backbone, 'rotary', None), 'mode', '')
-    turned = rotary and rotary != own_rotary
+    turned = bool(rotary) and not _rotates(backbone, rotary)
     if not missing and not unused and not turned:
         return
     problems = []
@@ -125,8 +126,8 @@ def check_fit(
         *_advise(_in_both(missing, own, theirs), backbone, 2),
     ]
     arguments = [argument.format(num_storage_tokens) for argument in advised]
-    if turned and not any(argument.startswith('rotary=') for argument in arguments):
-        arguments.append(f'rotary={rotary!r}')
+    if turned:
+        arguments.append(f'rotary={rotary!r}' if rotary != AXIAL else "plugs=[dict(type='RotaryPosition')]")
     arguments += [
         f'an arch with {theirs[place]} blocks in {place}, not {own[place]}'
         for place in own
@@ -140,6 +141,14 @@ def check_fit(
     raise ValueError(
         f'{coverage.source} is of another network: {"; ".join(problems)}. For the same network, {advice}.{restart}'
     )
+
+
+def _rotates(backbone: nn.Module, kind: str) -> bool:
+    """True if a backbone has rotary positions of a kind; those of :data:`AXIAL` are a plug's, mixed ones too."""
+    if kind != AXIAL:
+        return getattr(getattr(backbone, 'rotary', None), 'mode', '') == kind
+    parts = [part for block in backbone.plugged_blocks() for part in block.plugs.values()]
+    return any(part.plug.name == 'rotary_position' and part.plug.mode in ('axial', 'mixed') for part in parts)
 
 
 def is_named(key: str, names: Collection[str]) -> bool:
@@ -210,6 +219,9 @@ def _count(keys: Collection[str]) -> str:
 
 # --- what no key shows ---
 
+# The settings by which a backbone's is changed.
+_SET = dict(num_heads='arch', activation='act_cfg', eps='eps in norm_cfg')
+
 
 def describe_unseen(backbone: nn.Module) -> dict[str, object]:
     """Settings that change a network's outputs and not its tensors: heads, activation, epsilon of norms, rotations."""
@@ -219,22 +231,6 @@ def describe_unseen(backbone: nn.Module) -> dict[str, object]:
     rotary = getattr(getattr(backbone, 'rotary', None), 'mode', None)
     described = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms, rotary=rotary)
     return {key: value for key, value in described.items() if value}
-
-
-def recorded_unseen(settings: Mapping, backbone: nn.Module) -> dict[str, object]:
-    """The same settings in the config of a checkpoint's training, as far as it states them."""
-    cfg = _get(_get(settings, 'model'), 'backbone')
-    arch = _get(cfg, 'arch') or cfg
-    arch = getattr(backbone, 'arch_zoo', {}).get(arch) if isinstance(arch, str) else arch
-    activation, eps = _get(_get(_get(cfg, 'layer_cfgs') or cfg, 'act_cfg'), 'type'), _get(_get(cfg, 'norm_cfg'), 'eps')
-    recorded = dict(num_heads=_get(arch, 'num_heads'))
-    recorded |= dict(activation=activation and [activation.rpartition('.')[2]], eps=eps and [eps])
-    return {key: value for key, value in recorded.items() if value}
-
-
-def _get(cfg: object, key: str) -> object:
-    """A setting, None where there is none."""
-    return cfg.get(key) if isinstance(cfg, Mapping) else None
 
 
 def check_unseen(settings: Mapping, backbone: nn.Module, path: str | os.PathLike) -> None:
@@ -248,19 +244,31 @@ def check_unseen(settings: Mapping, backbone: nn.Module, path: str | os.PathLike
     Raises:
         ValueError: Names the setting and both values.
     """
-    own = describe_unseen(backbone)
-    for name, theirs in recorded_unseen(settings, backbone).items():
-        if name not in own:
+    cfg = _get(settings, 'model', 'backbone')
+    arch = _get(cfg, 'arch') or cfg
+    arch = getattr(backbone, 'arch_zoo', {}).get(arch) if isinstance(arch, str) else arch
+    activation = _get(cfg, 'layer_cfgs', 'act_cfg', 'type') or _get(cfg, 'act_cfg', 'type')
+    theirs = dict(
+        num_heads=_get(arch, 'num_heads'),
+        activation=[activation.rpartition('.')[2]] if activation else None,
+        eps=[_get(cfg, 'norm_cfg', 'eps')] if _get(cfg, 'norm_cfg', 'eps') else None,
+    )
+    for name, own in describe_unseen(backbone).items():
+        if not theirs.get(name):
             continue
-        same = plain(own[name]) == plain(theirs) if name == 'num_heads' else set(theirs) <= set(own[name])
+        same = plain(own) == plain(theirs[name]) if name == 'num_heads' else set(theirs[name]) <= set(own)
         if not same:
             raise ValueError(
-                f'{path} was trained with {name}={plain(theirs)}, which its tensors do not show, and the backbone has '
-                f'{plain(own[name])}: set {_SET[name]} as in the config of that training'
+                f'{path} was trained with {name}={plain(theirs[name])}, which its tensors do not show, and the '
+                f'backbone has {plain(own)}: set {_SET[name]} as in the config of that training'
             )
 
 
-_SET = dict(num_heads='arch', activation='act_cfg', eps='eps in norm_cfg')
+def _get(cfg: object, *keys: str) -> object:
+    """A setting in nested dicts, None where there is none."""
+    for key in keys:
+        cfg = cfg.get(key) if isinstance(cfg, Mapping) else None
+    return cfg
 
 
 def plain(value: object) -> str:

@@ -27,18 +27,7 @@ def is_same(source: Sequence[int], target: Sequence[int]) -> bool:
 def resize_position_table(
     table: Tensor, source: tuple[int, int], target: tuple[int, int], mode: str, num_prefix: int
 ) -> Tensor:
-    """Resizes a position table to another grid.
-
-    Args:
-        table: ``(1, prefix + h * w, D)``.
-        source: Its grid ``(h, w)``.
-        target: The wanted grid.
-        mode: Interpolation mode.
-        num_prefix: Entries before the grid's, kept as they are.
-
-    Returns:
-        ``(1, prefix + target h * target w, D)``.
-    """
+    """Resizes a position table ``(1, prefix + h * w, D)`` from one grid to another; the prefix stays as it is."""
     if is_same(source, target):
         return table
     prefix, grid = table[:, :num_prefix], table[:, num_prefix:]
@@ -109,12 +98,9 @@ def fit_position_table(
 
 
 def find_grid(count: int, target: tuple[int, int], prefixes: Iterable[int]) -> tuple[tuple[int, int], int] | None:
-    """The grid that a table is taken for, the wanted one or a square, and its prefix tokens; None if it has neither.
+    """The grid that a table with ``count`` entries is taken for, and its prefix tokens.
 
-    Args:
-        count: Entries of the table.
-        target: The wanted grid.
-        prefixes: Numbers of prefix tokens that the table may have, the likeliest first.
+    It is the wanted one or a square, with one of these numbers of prefix tokens, the likeliest first; None if neither.
     """
     for prefix in prefixes:
         if count - prefix == target[0] * target[1]:

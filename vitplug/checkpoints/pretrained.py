@@ -53,7 +53,12 @@ class Pretrained:
         self.checkpoint = checkpoint
 
     def __call__(self, module: nn.Module) -> None:
-        _check_last(getattr(module, 'init_cfg', None))
+        init_cfg = getattr(module, 'init_cfg', None)
+        if isinstance(init_cfg, list | tuple) and any(loads_checkpoint(cfg) for cfg in init_cfg[:-1]):
+            raise ValueError(
+                f'init_cfg={init_cfg}: vitplug.Pretrained must come last; later initialisers overwrite the loaded '
+                'weights'
+            )
         # mmengine would initialise the children after the module and overwrite the loaded weights.
         for part in module.children():
             if hasattr(part, 'init_weights') and not getattr(part, 'is_init', False):
@@ -67,13 +72,6 @@ def loads_checkpoint(init_cfg: Mapping | Collection[Mapping] | None) -> bool:
     """True if an ``init_cfg`` loads a checkpoint, with mmengine's initialiser or this one."""
     cfgs = [init_cfg] if isinstance(init_cfg, Mapping) else init_cfg or []
     return any(cfg['type'] in ('Pretrained', 'vitplug.Pretrained', Pretrained) for cfg in cfgs)
-
-
-def _check_last(init_cfg) -> None:
-    if isinstance(init_cfg, list | tuple) and any(loads_checkpoint(cfg) for cfg in init_cfg[:-1]):
-        raise ValueError(
-            f'init_cfg={init_cfg}: vitplug.Pretrained must come last; later initialisers overwrite the loaded weights'
-        )
 
 
 def load_pretrained(
@@ -116,52 +114,46 @@ def load_content(
     prefix: str | None = None,
     reset: Collection[str] = (),
 ) -> Coverage:
-    """The same of a checkpoint that has been read.
-
-    Args:
-        module: The backbone or model.
-        content: What was read.
-        path: The file, for messages.
-        prefix: As in :func:`load_pretrained`.
-        reset: As in :func:`load_pretrained`.
-
-    Raises:
-        ValueError: As in :func:`load_pretrained`.
-    """
+    """The same of the content of a checkpoint that has been read from ``path``."""
     weights, weights_key = find_weights(content, path)
     wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
-    backbone, outer = (module.backbone, BACKBONE) if _is_whole(wanted) else (module, '')
+    is_whole = any(key.startswith(BACKBONE) for key in wanted)
+    backbone, outer = (module.backbone, BACKBONE) if is_whole else (module, '')
     settings = read_settings(find_meta(content, path))
     try:
         given, known, _ = to_vitplug(weights, prefix)
-        source = f'{path} ({known.name}{weights_key and f", {weights_key}"})'
-        given, others = _choose(given, wanted)
+        given, beside = _choose(given, wanted, is_whole)
         given = _without(given, reset, wanted)
         check_numbers(given, wanted, path)
         check_grid(module, given, settings, path)
-        zeros = [key for key in wanted if key not in given and _is_without(key.removeprefix(outer), known.without_bias)]
+        free = [outer + name for name in known.without_bias]
+        zeros = [key for key in wanted if key not in given and any(re.fullmatch(name, key) for name in free)]
         given |= {key: torch.zeros_like(wanted[key]) for key in zeros}
         # What remains after the hosts' hooks, which rename and leave out what plugs have made of no use.
         missing, unused = module.load_state_dict(given, strict=False)
     except WRONG_SHAPES as error:
         message = str(error) if str(path) in str(error) else f'{path}: {_shapes(error)}'
         raise ValueError(message) from error
-    coverage = _cover(source, given, wanted, missing, unused, others, zeros, backbone)
+    inside = [key for key in wanted if key.startswith(outer)]
+    missing = [key for key in missing if key in wanted and not key.endswith('.num_batches_tracked')]
+    loaded = [key for key in inside if key not in missing and key not in zeros]
+    coverage = Coverage(
+        source=f'{path} ({known.name}{weights_key and f", {weights_key}"})',
+        loaded=[key for key in loaded if not is_plug(key)],
+        resized=[key for key in loaded if key in given and given[key].shape != wanted[key].shape],
+        zeros=zeros,
+        missing=[key for key in missing if key in inside and not is_plug(key)],
+        plugs=[key for key in missing if key in inside and is_plug(key)],
+        heads=[key for key in missing if key not in inside],
+        unused=[key for key in unused if not is_derived(key)],
+        beside=beside,
+        unseen=', '.join(f'{name} {plain(value)}' for name, value in describe_unseen(backbone).items()),
+    )
     registers = given.get(f'{outer}storage_tokens')
     check_fit(coverage, backbone, outer, reset, known.rotary, 0 if registers is None else registers.shape[1])
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
-
-
-def _is_whole(wanted: Mapping[str, Tensor]) -> bool:
-    """True for the tensors of a model with a backbone."""
-    return any(key.startswith(BACKBONE) for key in wanted)
-
-
-def _is_without(key: str, without_bias: Collection[str]) -> bool:
-    """True for a bias that the network of a file may lack."""
-    return any(re.fullmatch(name, key) for name in without_bias)
 
 
 def _without(given: dict[str, Tensor], reset: Collection[str], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -174,57 +166,22 @@ def _without(given: dict[str, Tensor], reset: Collection[str], wanted: Mapping[s
     return {key: value for key, value in given.items() if not is_named(key, reset)}
 
 
-def _choose(given: dict[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+def _choose(
+    given: dict[str, Tensor], wanted: Mapping[str, Tensor], is_whole: bool
+) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors for a model, by its own keys, and the keys that are not used."""
-    if not _is_whole(wanted):
+    if not is_whole:
         below = {key.removeprefix(BACKBONE): value for key, value in given.items() if key.startswith(BACKBONE)}
         return below, [key for key in given if not key.startswith(BACKBONE)]
     present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in wanted)), None)
-    if present:
-        given = {_classifier(key, present): value for key, value in given.items()}
+    for name in CLASSIFIERS if present else ():
+        given = {re.sub(f'^{re.escape(name)}', present, key): value for key, value in given.items()}
     other_classes = [
         key
         for key, value in given.items()
         if key in wanted and key.partition('.')[0].endswith('head') and value.shape != wanted[key].shape
     ]
     return {key: value for key, value in given.items() if key not in other_classes}, other_classes
-
-
-def _classifier(key: str, present: str) -> str:
-    """The key with the model's prefix of the classification layer, if it belongs to that layer."""
-    for name in CLASSIFIERS:
-        if key.startswith(name):
-            return present + key.removeprefix(name)
-    return key
-
-
-def _cover(
-    source: str,
-    given: Mapping[str, Tensor],
-    wanted: Mapping[str, Tensor],
-    missing: Collection[str],
-    unused: Collection[str],
-    beside: list[str],
-    zeros: list[str],
-    backbone: nn.Module,
-) -> Coverage:
-    missing = [key for key in missing if key in wanted and not key.endswith('.num_batches_tracked')]
-    prefix = BACKBONE if _is_whole(wanted) else ''
-    inside = [key for key in wanted if key.startswith(prefix)]
-    loaded = [key for key in inside if key not in missing and key not in zeros]
-    unseen = ', '.join(f'{name} {plain(value)}' for name, value in describe_unseen(backbone).items())
-    return Coverage(
-        source=source,
-        loaded=[key for key in loaded if not is_plug(key)],
-        resized=[key for key in loaded if key in given and given[key].shape != wanted[key].shape],
-        zeros=zeros,
-        missing=[key for key in missing if key in inside and not is_plug(key)],
-        plugs=[key for key in missing if key in inside and is_plug(key)],
-        heads=[key for key in missing if key not in inside],
-        unused=[key for key in unused if not is_derived(key)],
-        beside=beside,
-        unseen=unseen,
-    )
 
 
 def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike) -> None:
@@ -266,9 +223,8 @@ def _image_size(settings: Mapping, backbone: type) -> tuple[int, int] | None:
     model = settings.get('model')
     cfg = model.get('backbone') if isinstance(model, Mapping) else None
     size = cfg.get('img_size', find_default(backbone, 'img_size')) if isinstance(cfg, Mapping) else None
-    sides = size if isinstance(size, list | tuple) else (size, size)
-    is_size = len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides)
-    return tuple(sides) if is_size else None
+    sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    return sides if len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides) else None
 
 
 def _closest_grid(entries: int, ratio: float) -> tuple[int, int]:

@@ -12,8 +12,7 @@ def refuse_pickled_code() -> None:
     """Makes mmengine read checkpoints in this process (`--resume`, `load_from`, `Pretrained`) through `load_safely`.
 
     mmengine by itself tries without running code, and where that fails runs it with a warning. Names of models, such
-    as torchvision://resnet50, and buckets, which it reads in the same way, are refused with the rest of what is
-    neither a path nor an http address.
+    as torchvision://resnet50, and buckets are refused with the rest of what is neither a path nor an http address.
     """
     CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_safely, force=True)
 
@@ -28,22 +27,14 @@ def _load_any(address: str, map_location=None):
 
 
 def load_safely(filename: str, map_location=None) -> dict:
-    """Reads a checkpoint without running code that it may hold.
-
-    Args:
-        filename: A path, or an address that begins with http:// or https://.
-        map_location: Part of mmengine's interface. Tensors stay on the CPU; loading them into a model or optimizer
-            copies them to its device.
-
-    Returns:
-        The content.
+    """Reads a checkpoint onto the CPU without running code that it may hold.
 
     Raises:
         CheckpointNotRead: if the file is missing, broken, or would have to run code.
     """
     try:
         content = read_checkpoint(local_file(filename))
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointNotRead(' '.join(str(error).split())) from error
     # mmengine runs this text, a config of years ago, to count the GPUs of the training that is resumed.
     if isinstance(content.get('meta'), dict):

@@ -2,17 +2,10 @@
 
 import ast
 import inspect
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mmengine.logging import print_log
-
-from .files import shown
-
-# Characters: 200,000 names of classes are shorter. Python needs a second for these, and ten for as many brackets.
-MAX_TEXT_LENGTH = 5_000_000
 ABSENT = 'not set'
 
 
@@ -33,18 +26,7 @@ def read_settings(meta: Mapping) -> dict[str, Any]:
 
 
 def parse_settings(text: str) -> dict[str, Any]:
-    """The settings in the text of mmengine's `Config.pretty_text`; see :func:`read_settings`.
-
-    A text of more than :data:`MAX_TEXT_LENGTH` characters is not read, and the log says so.
-    """
-    if len(text) > MAX_TEXT_LENGTH:
-        print_log(
-            f'A config of {len(text):,} characters is too long to be read and compared (limit: {MAX_TEXT_LENGTH:,}): '
-            'long lists, such as names of classes, can be given as a file',
-            logger='current',
-            level=logging.WARNING,
-        )
-        return {}
+    """The settings in the text of mmengine's `Config.pretty_text`; see :func:`read_settings`."""
     try:
         statements = ast.parse(text).body
         return {statement.targets[0].id: _read(statement.value) for statement in statements}
@@ -125,9 +107,8 @@ def find_default(owner: type, key: str) -> Any:
 
 def list_changes(changes: Sequence[tuple], count: int = 5) -> str:
     """The first differences found by :func:`compare`, for a message."""
-    lines = [f'{shown(name)} was {_written(before)}, is {_written(after)}' for name, before, after in changes[:count]]
+    lines = [
+        f'{name} was {", is ".join(ABSENT if value is ABSENT else repr(value) for value in pair)}'
+        for name, *pair in changes[:count]
+    ]
     return '; '.join(lines) + (f'; and {len(changes) - count} more' if len(changes) > count else '')
-
-
-def _written(value: Any) -> str:
-    return ABSENT if value is ABSENT else shown(repr(value))

@@ -4,52 +4,29 @@ Each format is recognised by its keys; :mod:`.format` says what a format is.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
 
-from ..files import shown, some_of
-from . import broad, foundation, lvt, mixer, mvit, pit, refiner, residual, swin, t2t, vit
-from .format import Format, Refused, State, refuse_nameless
+from ..files import some_of
+from . import foundation, mvit, networks, papers, swin, vit
+from .format import Format, State, refuse_nameless
 
 #: All formats. Where a checkpoint has the keys of several, the first is taken: the more special one.
 FORMATS = (
-    refiner.REFINED_VIT,
-    residual.REMVIT,
-    residual.REVIT,
-    broad.BVIT,
-    t2t.T2T_VIT,
-    t2t.MM_T2T_VIT,
-    lvt.ORIGINAL_LVT,
-    lvt.LVT,
-    pit.ORIGINAL_PIT,
-    pit.TIMM_PIT,
-    mvit.MVIT,
-    mvit.MM_MVIT,
-    mvit.TIMM_MVIT,
-    swin.HF_SWIN,
-    swin.MM_SWIN_V2,
-    swin.ORIGINAL_SWIN_V2,
-    swin.TIMM_SWIN_V2,
-    swin.MM_SWIN,
-    swin.ORIGINAL_SWIN,
-    swin.TIMM_SWIN,
-    mixer.MM_MIXER,
-    mixer.TIMM_MIXER,
-    vit.MM_VIT,
-    vit.MMSEG_VIT,
-    *foundation.FORMATS,
-    vit.TIMM_ROPE_VIT,
-    vit.TIMM_VIT,
+    *(papers.REFINED_VIT, papers.REMVIT, papers.REVIT, papers.BVIT),
+    *(networks.T2T_VIT, networks.MM_T2T_VIT, networks.ORIGINAL_LVT, networks.MM_LVT),
+    *(networks.ORIGINAL_PIT, networks.TIMM_PIT, mvit.MVIT, mvit.MM_MVIT, mvit.TIMM_MVIT),
+    *(swin.HF_SWIN, swin.MM_SWIN_V2, swin.ORIGINAL_SWIN_V2, swin.TIMM_SWIN_V2),
+    *(swin.MM_SWIN, swin.ORIGINAL_SWIN, swin.TIMM_SWIN, networks.MM_MIXER, networks.TIMM_MIXER),
+    *(vit.MM_VIT, vit.MMSEG_VIT, *foundation.FORMATS, vit.TIMM_ROPE_VIT, vit.TIMM_VIT),
 )
 #: The networks that timm has.
-TIMM = {
-    known.network: known
-    for known in (vit.TIMM_VIT, swin.TIMM_SWIN, swin.TIMM_SWIN_V2, mvit.TIMM_MVIT, mixer.TIMM_MIXER, pit.TIMM_PIT)
-}
+_TIMM = (vit.TIMM_VIT, swin.TIMM_SWIN, swin.TIMM_SWIN_V2, mvit.TIMM_MVIT, networks.TIMM_MIXER, networks.TIMM_PIT)
+TIMM = {known.network: known for known in _TIMM}
 #: The networks that mmpretrain has.
-MMPRETRAIN = (vit.NETWORK, swin.NETWORK, swin.NETWORK_V2, mvit.NETWORK, mixer.NETWORK, t2t.NETWORK)
+MMPRETRAIN = (vit.NETWORK, swin.NETWORK, swin.NETWORK_V2, mvit.NETWORK, networks.MIXER, networks.T2T)
 # What mmpretrain's networks lack: plugs, the convolutional stem, the head of token labels, performers.
 _NOT_MMPRETRAIN = re.compile(
     r'(?:.*\.)?plugs\..*|backbone\.patch_embed\.stem\..*|head\.aux_head\..*|'
@@ -59,18 +36,6 @@ _NOT_MMPRETRAIN = re.compile(
 _DERIVED = re.compile(
     r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table|rope\.freqs_(?:cos|sin))'
 )
-
-
-class SeveralNetworks(ValueError):
-    """A file with several networks, of which none was chosen.
-
-    Args:
-        found: The formats by the prefixes of their keys.
-    """
-
-    def __init__(self, by_prefix: Mapping[str, Format]):
-        self.choices = [f'{shown(prefix)!r} ({by_prefix[prefix].name})' for prefix in sorted(by_prefix)[:5]]
-        super().__init__(f'several networks in one file: set prefix to one of {", ".join(self.choices)}')
 
 
 class Converted(NamedTuple):
@@ -96,19 +61,19 @@ def recognise(state: State) -> tuple[Format, str]:
     """The format of a state dict, and the prefix of its keys.
 
     Raises:
-        SeveralNetworks: If there are several networks with different prefixes.
-        ValueError: If the format is unknown.
+        ValueError: If the format is unknown, or there are several networks with different prefixes.
     """
     by_prefix: dict[str, Format] = {}
     for known in FORMATS:
         by_prefix = {**dict.fromkeys(known.recognise(state), known), **by_prefix}
     if len(by_prefix) > 1:
-        raise SeveralNetworks(by_prefix)
+        choices = ', '.join(f'{prefix!r} ({by_prefix[prefix].name})' for prefix in sorted(by_prefix)[:5])
+        raise ValueError(f'several networks in one file: set prefix to one of {choices}')
     for prefix, known in by_prefix.items():
         return known, prefix
     raise ValueError(
         f'the keys ({some_of(state)}) match no known network: expected '
-        f'{", ".join(known.name for known in FORMATS if not isinstance(known, Refused))}'
+        f'{", ".join(known.name for known in FORMATS if not known.why)}'
     )
 
 

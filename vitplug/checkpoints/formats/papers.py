@@ -1,0 +1,155 @@
+"""Files that the authors of the papers released: Refined-ViT, ReViT, ReMViT, BViT; every tensor has a place.
+
+ReSwin has no alpha, so its weights are those of a Swin.
+"""
+
+import re
+from math import isqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .format import Format, State, table
+from .mvit import NAMES as MVIT_NAMES
+from .mvit import POOL, RELEASED
+from .vit import NAMES, NETWORK, QKV
+
+# --- Refined-ViT, which fits `scheme='official'` of the plug ---
+
+_PLUG = 'backbone.layers.{}.plugs.refiner'
+
+
+def _complete_refiner(ours: dict[str, Tensor], theirs: State) -> dict[str, Tensor]:
+    """Adds what the plug keeps beside the weights: tokens of the batch norms' statistics, and scales of 1.
+
+    The first code has no scale of the MLPs' channels, which later code has. Every second block refines the map of the
+    block before.
+    """
+    blocks, refined = _blocks(theirs, 'norm1.weight'), _blocks(theirs, 'attn.adapt_bn.weight')
+    if refined != blocks[1::2] or len(blocks) % 2:
+        raise ValueError(
+            f'Refined-ViT: blocks {refined} of {len(blocks)} refine a map: expected every second one, from block 1 on, '
+            'as in Refined-ViT-S, M and L'
+        )
+    tokens = theirs['pos_embed'].shape[1]
+    ours |= {f'{_PLUG.format(index)}.map.reference_tokens': torch.tensor([tokens]) for index in refined}
+    for index in _unscaled(theirs):
+        ours[f'{_PLUG.format(index)}.mlp_end.scale'] = torch.ones_like(theirs[f'blocks.{index}.norm2.weight'])
+    return ours
+
+
+def _blocks(theirs: State, part: str) -> list[int]:
+    """The blocks that have a part."""
+    matches = (re.fullmatch(rf'blocks\.(\d+)\.{re.escape(part)}', key) for key in theirs)
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def _unscaled(theirs: State) -> set[int]:
+    return {*_blocks(theirs, 'norm2.weight')} - {*_blocks(theirs, 'mlp.scale_channel')}
+
+
+def _refiner_notes(theirs: State) -> list[str]:
+    tokens, unscaled = theirs['pos_embed'].shape[1], len(_unscaled(theirs))
+    added = f'added {len(_blocks(theirs, "attn.adapt_bn.weight"))} reference_tokens, the {tokens} tokens of pos_embed'
+    return [added, *[f'added {unscaled} scales of 1, which the first code does not have'] * (unscaled > 0)]
+
+
+REFINED_VIT = Format(
+    'Refined-ViT',
+    NETWORK,
+    (QKV, r'blocks\.\d+\.attn\.adapt_bn\.weight', 'pos_embed'),
+    (
+        *table(
+            """
+            patch_embed.conv{+1} = patch_embed.stem.{}.conv, patch_embed.bn{+1} = patch_embed.stem.{}.bn
+            blocks.{}.mlp.scale_channel = layers.{}.plugs.refiner.mlp_end.scale, aux_head = .head.aux_head
+            """
+        ),
+        *table(
+            """
+            DLA.conv_exp.weight = expand, DLA.bn1 = expand_bn, DLA.depth_sep_conv.weight = local, DLA.bn2 = local_bn
+            DLA.conv_pro.weight = reduce, DLA.bn3 = reduce_bn, adapt_bn
+            """,
+            'blocks.{}.attn.',
+            'layers.{}.plugs.refiner.map.',
+        ),
+        *NAMES,
+    ),
+    strict=True,
+    finish=_complete_refiner,
+    notes=_refiner_notes,
+)
+
+# --- ReViT and ReMViT: the host's names and one alpha ---
+
+_ALPHA = table('alpha = plugs.residual_attention.start.alpha.residual_alpha')
+REVIT = Format('ReViT', NETWORK, (QKV, 'alpha'), (*_ALPHA, *table('head.projection = .head.fc'), *NAMES), strict=True)
+REMVIT = Format('ReMViT', anchors=(POOL, 'alpha'), rules=(*_ALPHA, *MVIT_NAMES), **RELEASED)
+
+# --- BViT, whose host has a convolution of 7 x 7 before patches of 16 x 16, and so 7 x 7 tokens at 224 x 224 ---
+
+_STEM, _PATCHES, _TABLE = 'conv', 'to_patch_embedding.1', 'pos_embedding'
+_EMBED = 'patch_embed.projection'
+_REPLACED = (*(f'{part}.{name}' for part in (_STEM, _PATCHES) for name in ('weight', 'bias')), _TABLE)
+STEM_SHAPE, STEM_STRIDE = (3, 3, 7, 7), 2
+
+
+def _merge_stem(theirs: State) -> dict[str, Tensor]:
+    """One convolution for both: nothing lies between the first one, of stride 2, and the patches.
+
+    For a host with ``patch_size=32, patch_cfg=dict(kernel_size=37, padding=3), qkv_bias=False``.
+    """
+    merged = {key: value for key, value in theirs.items() if key not in _REPLACED}
+    positions = theirs[_TABLE][:, : _used_positions(theirs)]
+    stem, patches = theirs[f'{_STEM}.weight'], theirs[f'{_PATCHES}.weight']
+    side = isqrt(patches.shape[1] // 3)
+    if tuple(stem.shape) != STEM_SHAPE or 3 * side * side != patches.shape[1]:
+        raise ValueError(
+            f'BViT: {_STEM}.weight has shape {tuple(stem.shape)} and {_PATCHES}.weight {tuple(patches.shape)}: '
+            f'expected {STEM_SHAPE} and (D, 3 x side x side)'
+        )
+    dtype = patches.dtype
+    stem, patches = stem.double(), patches.double().unflatten(1, (side, side, 3)).movedim(-1, 1)
+    weight = F.conv_transpose2d(patches, stem, stride=STEM_STRIDE)
+    bias = theirs[f'{_PATCHES}.bias'].double() + patches.sum(dim=(2, 3)) @ theirs[f'{_STEM}.bias'].double()
+    return {**merged, f'{_EMBED}.weight': weight.to(dtype), f'{_EMBED}.bias': bias.to(dtype), _TABLE: positions}
+
+
+def _used_positions(theirs: State) -> int:
+    """Positions that the code reads: it stores one for each patch of the image, and sees patches of half the image."""
+    entries = theirs[_TABLE].shape[1]
+    side = isqrt(entries - 1)
+    if side * side != entries - 1 or side % STEM_STRIDE:
+        raise ValueError(f'BViT: {_TABLE} has {entries} entries: expected one more than an even square')
+    return 1 + (side // STEM_STRIDE) ** 2
+
+
+def _bvit_notes(theirs: State) -> list[str]:
+    used, stored = _used_positions(theirs), theirs[_TABLE].shape[1]
+    return [
+        f'{_STEM} and {_PATCHES} are one convolution, {_EMBED}',
+        f'left out {stored - used} of {stored} positions in {_TABLE}, which the code never reads',
+    ]
+
+
+BVIT = Format(
+    'BViT',
+    NETWORK,
+    (r'transformer\.layers\.\d+\.0\.fn\.to_qkv\.weight', *map(re.escape, _REPLACED)),
+    (
+        *table('patch_embed.projection, cls_token, pos_embedding = pos_embed'),
+        *table(
+            """
+            0.norm = ln1, 0.fn.to_qkv = attn.qkv, 0.fn.to_out.0 = attn.proj
+            1.norm = ln2, 1.fn.net.0 = ffn.layers.0.0, 1.fn.net.3 = ffn.layers.1
+            """,
+            'transformer.layers.{}.',
+            'layers.{}.',
+        ),
+        *table('mlp_head.0 = ln1, mlp_head.1 = .head.layers.head'),
+    ),
+    strict=True,
+    prepare=_merge_stem,
+    notes=_bvit_notes,
+)
