@@ -233,17 +233,16 @@ class Training:
         from mmengine.config import Config
         from mmengine.logging import MMLogger
 
-        from vitplug.analysis.prediction_panels import load_trained, save_predictions
+        from vitplug.analysis.prediction_panels import save_predictions
 
         seconds = time.monotonic() - self.begin
         # The training's own log has the lines about the model.
         MMLogger.get_current_instance().setLevel('WARNING')
         cfg = Config.fromfile(self.config)
         checkpoint = (self.work_dir / 'last_checkpoint').read_text().strip()
-        model, dataset = load_trained(cfg, checkpoint)
         value = last_record(self.work_dir, self.task.key) / self.task.scale
         title = f'{self.task.name}: {self.task.metric} {value:.3f} on held-out digits'
-        save_predictions(model, dataset, cfg.default_scope, self.picture, title)
+        model = save_predictions(cfg, checkpoint, self.picture, title)
         return Result(self.task, value, sum(p.numel() for p in model.parameters()), seconds, checkpoint)
 
     def stop(self) -> None:

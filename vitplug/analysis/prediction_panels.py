@@ -2,86 +2,53 @@
 
 from pathlib import Path
 
-import mmcv
-import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset, pseudo_collate
-from mmengine.registry import DATASETS, init_default_scope
-from torch import nn
+from mmengine.dataset import pseudo_collate
+from mmengine.registry import DATASETS
 
-from vitplug.runs.prediction.predictor import load_model
+from vitplug.runs.prediction import Predictor
 from vitplug.statistics.images import evenly_spaced
-from vitplug.tasks import TASKS
 
 PANELS = ('input', 'truth', 'prediction')
-BLOCKS = 2
 PANEL_INCHES = 2.1
-IMAGES = 8
+ROWS, BLOCKS = 4, 2
+# By library: lowest score that is drawn.
+SCORES = dict(mmdet=0.5)
 
 
-def load_trained(cfg: Config, checkpoint: str | Path) -> tuple[nn.Module, BaseDataset]:
-    """Builds the model of a config with the weights of a checkpoint, and the test set.
+def save_predictions(cfg: Config, checkpoint: str | Path, path: str | Path, title: str) -> torch.nn.Module:
+    """Draws evenly spaced images of a test set, as the library draws them, into one PNG file.
 
     Args:
-        cfg: Config of the training.
+        cfg: Config of the training; the pipeline of its test loads the annotations.
         checkpoint: Checkpoint file.
+        path: File to write.
+        title: Line above the panels.
 
     Returns:
-        The model in evaluation mode and the test set.
+        The model.
 
     Raises:
         CheckpointNotRead: If the checkpoint is missing, broken, would run code, or belongs to another model.
     """
-    init_default_scope(cfg.default_scope)
-    model, _ = load_model(cfg, str(checkpoint))
-    return model, DATASETS.build(cfg.test_dataloader.dataset)
-
-
-def save_predictions(model: nn.Module, dataset: BaseDataset, scope: str, path: str | Path, title: str) -> None:
-    """Draws evenly spaced images of a test set, each as input, truth and prediction, into one PNG file.
-
-    Args:
-        model: Model in evaluation mode.
-        dataset: Test set; its pipeline also loads the annotations.
-        scope: 'mmpretrain', 'mmseg' or 'mmdet'; selects the drawing.
-        path: File to write.
-        title: Line above the panels.
-
-    Raises:
-        KeyError: If the library is unknown.
-    """
-    draw = TASKS[scope].draw_panels
-    indices = evenly_spaced(len(dataset), IMAGES)
-    rows = -(-len(indices) // BLOCKS)
-    figure = Figure(figsize=(PANEL_INCHES * len(PANELS) * BLOCKS, PANEL_INCHES * rows + 0.9), layout='constrained')
+    predictor = Predictor(cfg, checkpoint, score_thr=SCORES.get(cfg.default_scope))
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    columns = len(PANELS) * BLOCKS
+    figure = Figure(figsize=(PANEL_INCHES * columns, PANEL_INCHES * ROWS + 0.5), layout='constrained')
     figure.suptitle(title, fontsize=13, fontweight='bold')
-    blocks = figure.subfigures(1, BLOCKS, wspace=0.04, squeeze=False)[0]
-    axes = np.concatenate([block.subplots(rows, len(PANELS), squeeze=False) for block in blocks])
+    axes = figure.subplots(ROWS, columns)
     for ax in axes.flat:
         ax.set_axis_off()
-    for ax, name in zip(axes[::rows].flat, PANELS * BLOCKS, strict=True):
+    for ax, name in zip(axes[0], PANELS * BLOCKS, strict=True):
         ax.set_title(name, fontsize=10)
-    with torch.no_grad():
-        for panels, index in zip(axes, indices, strict=False):
-            sample = model.test_step(pseudo_collate([dataset[index]]))[0]
-            image = mmcv.imread(sample.img_path, channel_order='rgb')
-            panels[0].imshow(image)
-            draw(panels[1:], image, sample, dataset.metainfo)
-    _add_legend(figure, dataset.metainfo)
+    for panels, index in zip(axes.reshape(-1, len(PANELS)), evenly_spaced(len(dataset), ROWS * BLOCKS), strict=False):
+        with torch.no_grad():
+            [sample] = predictor.model.test_step(pseudo_collate([dataset[index]]))
+        pixels = predictor.read(sample.img_path)
+        drawn = predictor.draw_truth(pixels, sample), predictor.draw(pixels, sample)
+        for ax, image in zip(panels, (pixels[..., ::-1], *drawn), strict=True):
+            ax.imshow(image, cmap='gray')
     figure.savefig(path, dpi=110)
-
-
-def _add_legend(figure: Figure, metainfo: dict) -> None:
-    if 'palette' not in metainfo:
-        return
-    patches = [
-        Patch(color=np.array(color) / 255, label=name)
-        for name, color in zip(metainfo['classes'], metainfo['palette'], strict=True)
-        if name != 'background'
-    ]
-    figure.legend(
-        handles=patches, loc='outside lower center', ncols=len(patches), frameon=False, fontsize=9, handlelength=1.2
-    )
+    return predictor.model

@@ -29,8 +29,3 @@ class Classification(Task):
         from mmpretrain.structures import DataSample
 
         return DataSample().set_gt_label(0)
-
-    def draw_panels(self, panels, image, sample, metainfo) -> None:
-        from .panels import draw_classes
-
-        draw_classes(panels, image, sample, metainfo)

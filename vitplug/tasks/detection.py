@@ -61,8 +61,3 @@ class Detection(Task):
         sample.gt_instances = InstanceData(bboxes=box, labels=labels, masks=BitmapMasks(mask, height, width))
         sample.ignored_instances = InstanceData(bboxes=box[:0], labels=labels[:0])
         return sample
-
-    def draw_panels(self, panels, image, sample, metainfo) -> None:
-        from .panels import draw_objects
-
-        draw_objects(panels, image, sample, metainfo)

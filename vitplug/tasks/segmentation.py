@@ -35,8 +35,3 @@ class Segmentation(Task):
         sample = SegDataSample(metainfo=dict(img_shape=size, ori_shape=size))
         sample.gt_sem_seg = PixelData(data=torch.zeros(1, *size, dtype=torch.long))
         return sample
-
-    def draw_panels(self, panels, image, sample, metainfo) -> None:
-        from .panels import draw_maps
-
-        draw_maps(panels, image, sample, metainfo)

@@ -1,18 +1,14 @@
 """What mmpretrain, mmseg and mmdet differ in, beside their data: names, drawing, one step."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
 from mmengine.config import Config
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from .networks import Part
 from .targets import Target
-
-if TYPE_CHECKING:  # matplotlib, which most commands do without
-    from matplotlib.axes import Axes
 
 
 class Task:
@@ -59,10 +55,4 @@ class Task:
 
     def made_sample(self, size: tuple[int, int]) -> BaseDataElement:
         """The annotations of a made image of ``(height, width)`` pixels, all of the first class."""
-        raise NotImplementedError
-
-    def draw_panels(
-        self, panels: Sequence['Axes'], image: np.ndarray, sample: BaseDataElement, metainfo: Mapping[str, Any]
-    ) -> None:
-        """Draws truth and prediction of an image ``(H, W, 3)``, RGB, into two panels."""
         raise NotImplementedError

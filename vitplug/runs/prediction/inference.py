@@ -54,6 +54,12 @@ class Inference(ABC):
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image ``(height, width, 3)`` with the prediction for it."""
 
+    def draw_truth(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """An RGB image with the annotations of a sample, in pixels of the image."""
+        visualizer = self.inferencer.visualizer
+        visualizer.add_datasample('truth', image, sample, draw_gt=True, draw_pred=False)
+        return visualizer.get_image()
+
     @abstractmethod
     def record(self, sample: BaseDataElement, name: str, out: Path) -> dict:
         """A prediction as JSON has it; what it has not is written below the folder ``out``, as a file of this name."""
@@ -72,10 +78,15 @@ class ClassInference(Inference):
 
     def draw(self, image, sample):
         scores, labels = sample.pred_score.topk(min(TOP, len(sample.pred_score)))
-        drawn = sample.clone().set_pred_label(labels[scores >= self.score_thr])
+        return self._drawn(image, sample.clone().set_pred_label(labels[scores >= self.score_thr]), draw_gt=False)
+
+    def draw_truth(self, image, sample):
+        return self._drawn(image, sample, draw_pred=False)
+
+    def _drawn(self, image: np.ndarray, sample: BaseDataElement, **which: bool) -> np.ndarray:
         sides = image.shape[:2]
         scale = max(1.0, min(SMALLEST_SIDE / min(sides), LARGEST_SIDE / max(sides)))
-        return self.visualizer.visualize_cls(image, drawn, classes=self.classes, rescale_factor=scale, draw_gt=False)
+        return self.visualizer.visualize_cls(image, sample, classes=self.classes, rescale_factor=scale, **which)
 
     def record(self, sample, name, out):
         best = sample.pred_score.topk(min(TOP, len(sample.pred_score)))

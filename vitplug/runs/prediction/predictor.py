@@ -90,7 +90,11 @@ class Predictor:
 
     def draw(self, picture: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """A picture, blue first, with its predictions drawn on it, as RGB."""
-        return self.task.draw(np.ascontiguousarray(_as_rgb(picture)), sample)
+        return self.task.draw(_as_rgb(picture), sample)
+
+    def draw_truth(self, picture: np.ndarray, sample: BaseDataElement) -> np.ndarray:
+        """A picture, blue first, with the annotations of a sample drawn on it, as RGB."""
+        return self.task.draw_truth(_as_rgb(picture), sample)
 
 
 def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tuple[nn.Module, Mapping]:
@@ -145,4 +149,4 @@ def _as_rgb(picture: np.ndarray) -> np.ndarray:
     """Three channels of 8 bit, red first, from pixels that may be grey, float or transparent."""
     picture = picture[..., None] if picture.ndim == 2 else picture
     picture = picture.repeat(3, axis=-1) if picture.shape[-1] == 1 else picture[..., :3]
-    return picture[..., ::-1].clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(picture[..., ::-1].clip(0, 255).astype(np.uint8))
