@@ -157,7 +157,7 @@ def test_loader_and_metric_with_other_images_of_the_same_ids(coco):
 
 @pytest.mark.parametrize(
     ('size', 'said'),
-    [((80, 60), r'80 x 60 pixels, .* 40 x 30: .* 0\.5 times'), ((30, 40), 'width and height are swapped')],
+    [((80, 60), r'80 x 60 pixels .* 40 x 30: .* 0\.5 times'), ((30, 40), 'width and height are swapped')],
 )
 def test_images_of_another_size_than_annotated(coco, tmp_path, size, said):
     """Before: only check_dataset saw it."""

@@ -60,14 +60,14 @@ def turned(path, orientation, size=(12, 8)):
         (6, (12, 8), (12, 8), True, "color_type='color_ignore_orientation'"),
         (6, (12, 8), (12, 8), False, ''),
         (6, (12, 8), (8, 12), False, "color_type='color'"),
-        (6, (12, 8), (9, 9), True, 'another size'),
+        (6, (12, 8), (9, 9), True, '8 x 12 pixels as loaded, and is annotated as 9 x 9'),
         (3, (12, 8), (12, 8), True, ''),
     ],
 )
 def test_sizes_tell_whether_annotations_lie_on_the_turned_image(tmp_path, orientation, size, annotated, turns, found):
     load = LoadImageFromFile(color_type='color' if turns else 'color_ignore_orientation')
     findings = list(inspect_image(turned(tmp_path / 'a.jpg', orientation, size), annotated, load))
-    assert len(findings) == bool(found) and all(found in finding.kind for finding in findings)
+    assert len(findings) == bool(found) and all(found in finding.detail for finding in findings)
 
 
 @pytest.mark.parametrize('suffix', ['jpg', 'png', 'webp', 'tiff'])

@@ -21,10 +21,10 @@ from vitplug.config.options import OptionsAction, config_parser
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import read_config
 from vitplug.config.text import printable
-from vitplug.files.orientation import header_of, misplaced, remedy, turned_formats
+from vitplug.files.orientation import turned_formats
 from vitplug.tasks import check_scope
 
-from .checks.accounts import loaded_size, said
+from .checks.accounts import loaded_size, size_fault
 from .checks.classes import class_complaints, count_of_model, listed
 from .checks.data import check_split
 from .checks.settings import long_schedules
@@ -76,7 +76,6 @@ def inspect_image(
     try:
         with Image.open(path) as image:
             image.load()
-            header = header_of(image)
     except UnidentifiedImageError:
         return
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -87,13 +86,8 @@ def inspect_image(
         if cv2.imread(path, cv2.IMREAD_UNCHANGED).max() > largest < DARK:
             kind = 'image of 16 bits a channel that is almost black as loaded: scale its values and save it with 8 bits'
             yield Finding(ERROR, path, kind, f'at most {largest} of 255')
-    turns = header.format in turned_formats([load] if load else ())
-    size = header.loaded_size(turns)
-    if annotated and size != tuple(annotated):
-        kind = 'image of another size than annotated'
-        if misplaced(header, annotated, turns):
-            kind = f'annotations on other pixels than those that are loaded: {remedy(turns)}'
-        yield Finding(ERROR, path, kind, f'{said(size)} as loaded, annotated as {said(annotated)}')
+    if fault := size_fault(Path(path), annotated, turned_formats([load] if load else ())):
+        yield Finding(ERROR, path, 'image of another size than annotated', fault)
 
 
 def _has_16_bits(path: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 
 from vitplug.files.folders import IMAGE_SUFFIXES, names_in
-from vitplug.files.orientation import header_of
+from vitplug.files.orientation import Header, header_of, misplaced, remedy
 
 OBJECTS, IMAGES = 'objects', 'images'
 LOSSY = ('.jpg', '.jpeg', '.webp')
@@ -269,34 +269,39 @@ def check_images(named: Sequence[tuple[Path, tuple[int, int] | None]], turned: S
         if not path.is_file():
             there = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
             raise FileNotFoundError(f'no such image: {path}{_similar(str(path), there)}')
-        size = loaded_size(path, turned)
-        if annotated and size and size != annotated:
-            raise ValueError(
-                f'{path} has {said(size)} pixels, and is annotated as {said(annotated)}{_how(size, annotated)}'
-            )
+        if fault := size_fault(path, annotated, turned):
+            raise ValueError(f'{path} has {fault}')
+
+
+def size_fault(path: Path, annotated: tuple[int, int] | None, turned: Sequence[str]) -> str:
+    """How an image as loaded differs from the annotated (width, height), and what to do; '' if it does not."""
+    header = _header(path)
+    if header is None or annotated is None or header.loaded_size(header.format in turned) == annotated:
+        return ''
+    turns = header.format in turned
+    (width, height), (told_width, told_height) = header.loaded_size(turns), annotated
+    how = 'annotate the images that are loaded'
+    if misplaced(header, annotated, turns):
+        how = f'EXIF turns it: {remedy(turns)}'
+    elif (width, height) == (told_height, told_width):
+        how = 'width and height are swapped'
+    elif width * told_height == height * told_width:
+        how = f'the annotations are of images {told_width / width:g} times as large; scale one of the two'
+    return f'{width} x {height} pixels as loaded, and is annotated as {told_width} x {told_height}: {how}'
 
 
 def loaded_size(path: Path, turned: Sequence[str]) -> tuple[int, int] | None:
     """Width and height of an image as loaded, by its header; None for a format that Pillow does not know."""
+    header = _header(path)
+    return None if header is None else header.loaded_size(header.format in turned)
+
+
+def _header(path: Path) -> Header | None:
     try:
         with Image.open(path) as image:
-            header = header_of(image)
+            return header_of(image)
     except (OSError, Image.DecompressionBombError):
         return None
-    return header.loaded_size(header.format in turned)
-
-
-def said(size: Sequence[int]) -> str:
-    """A size in words."""
-    return f'{size[0]} x {size[1]}'
-
-
-def _how(size: tuple[int, int], annotated: tuple[int, int]) -> str:
-    if size == annotated[::-1]:
-        return ': width and height are swapped in the file, or EXIF turns the image'
-    if size[0] * annotated[1] == size[1] * annotated[0]:
-        return f': the annotations are of images {annotated[0] / size[0]:g} times as large; scale one of the two'
-    return ': annotate the images that are loaded'
 
 
 def _similar(name: str, there: set[str]) -> str:
