@@ -19,8 +19,7 @@ from PIL import Image
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.config.reading import read_config
 from vitplug.config.text import comment, text
-from vitplug.runs.checks.classes import APART
-from vitplug.runs.new_experiment import class_counts, fitting_batch, learning_rate, main, schedule
+from vitplug.runs.new_experiment import count_classes, difference, fitting_batch, main, scale_rate, set_schedule
 from vitplug.runs.own_data import read_classification, read_detection, read_segmentation
 
 RNG = np.random.default_rng(0)
@@ -287,7 +286,8 @@ def test_schedules_of_any_data(images, batch, epochs, by_epoch):
     size = fitting_batch(base, images)
     steps = -(-images // size)
     assert (steps >= 10 or size <= 2) and size <= min(images, batch)
-    *warm_up, _ = schedule(base, steps, epochs)['param_scheduler']
+    set_schedule(base, steps, epochs)
+    *warm_up, _ = base.param_scheduler
     assert all(1 < rising['end'] < epochs * steps for rising in warm_up)
     assert bool(warm_up) == (epochs * steps >= 20)
 
@@ -309,8 +309,9 @@ def base_of(batch, by_epoch=True, optimizer='AdamW', of_batch=1024, **rate):
     ],
 )
 def test_learning_rates(base, lr):
-    settings, _ = learning_rate(base_of(8, **base), 8)
-    assert settings.get('optim_wrapper', dict(optimizer=dict(lr=None))) == dict(optimizer=dict(lr=lr))
+    cfg = base_of(8, **base)
+    scale_rate(cfg, 8)
+    assert cfg.optim_wrapper.optimizer.get('lr') == lr
 
 
 def counted(node):
@@ -571,13 +572,21 @@ def test_numbers_of_classes_wherever_they_stand():
         semantic_head=dict(num_classes=183),
         neck=dict(in_channels=[1, 2]),
     )
-    found = class_counts(model, '_base_.model', APART['mmdet'])
-    assert eval(text(found), dict(num_classes=2, _base_=Config(dict(model=model)))) == dict(
+    cfg = Config(dict(default_scope='mmdet', model=model))
+    assert count_classes(cfg)
+    assert eval(text(difference(model, cfg.model.to_dict())), dict(num_classes=2)) == dict(
         head=dict(num_classes=2, loss=dict(class_weight=[1.0, 1.0, 0.1])),
         heads=[dict(type='A', num_classes=2), dict(type='B', num_classes=2)],
         decoders=[dict(num_classes=2, loss=dict(class_weight=None)), dict(type='C')],
         fusion=dict(num_things_classes=2, num_stuff_classes=0),
     )
+
+
+def test_difference_is_merged_to_the_whole():
+    old = dict(a=dict(b=1, c=2), d=[1, dict(e=2)], f=dict(g=1), h=None)
+    new = dict(a=dict(b=1, c=3), d=[1], f=dict(i=1), h=dict(j=1))
+    changes = difference(old, new)
+    assert changes['a'] == dict(c=3) and Config._merge_a_into_b(changes, old) == new
 
 
 @pytest.mark.parametrize(

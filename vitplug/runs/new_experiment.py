@@ -1,9 +1,10 @@
 """Writes the config of an experiment on one's own data: behind `tools/misc/new_experiment.py`."""
 
 import argparse
+import copy
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from vitplug.commands import call, command_parser
 from vitplug.config.hosts import host_type
-from vitplug.config.parts import as_list, pipeline_of
+from vitplug.config.parts import pipeline_of
 from vitplug.config.reading import read_config
 from vitplug.config.text import Code, comment, printable, text
 from vitplug.errors import one_line_errors
@@ -22,13 +23,12 @@ from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.registry import PLUGS
 from vitplug.tasks import TASKS, check_scope
 
-from .checks.classes import APART
+from .checks.classes import model_parts
 from .checks.data import check_data
 from .own_data import OwnData, read_classification, read_detection, read_segmentation
 
 EPOCHS = 50
 FROM_SCRATCH = 'none'
-NUM_CLASSES = Code('num_classes')
 
 
 # --- data ---
@@ -39,21 +39,21 @@ class Experiment(NamedTuple):
 
     dataset: str
     read: Callable[[Path, Sequence[str]], OwnData]
-    metric: Callable[[Config, OwnData, Mapping], dict]
+    metric: Callable[[OwnData, Mapping, bool], dict]
     trained: Mapping = {}
     tested: Mapping = {}
 
 
-def _accuracy(cfg: Config, data: OwnData, files: Mapping) -> dict:
+def _accuracy(data: OwnData, files: Mapping, masks: bool) -> dict:
     return dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
 
 
-def _iou(cfg: Config, data: OwnData, files: Mapping) -> dict:
+def _iou(data: OwnData, files: Mapping, masks: bool) -> dict:
     return dict(type='IoUMetric', iou_metrics=['mIoU'])
 
 
-def _average_precision(cfg: Config, data: OwnData, files: Mapping) -> dict:
-    metric = ['bbox', 'segm'] if data.has_masks and _loads_masks(cfg) else 'bbox'
+def _average_precision(data: OwnData, files: Mapping, masks: bool) -> dict:
+    metric = ['bbox', 'segm'] if masks else 'bbox'
     return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(files["ann_file"])}'), metric=metric)
 
 
@@ -68,10 +68,6 @@ EXPERIMENTS = {
 LIBRARIES = {task.name: task.library for task in TASKS.values()}
 
 
-def _loads_masks(cfg: Config) -> bool:
-    return any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader)[1])
-
-
 def _changes(step: Mapping, data: OwnData) -> dict:
     """Changes to a step of a pipeline: masks are loaded where there are some, and label 0 is a class.
 
@@ -84,14 +80,16 @@ def _changes(step: Mapping, data: OwnData) -> dict:
     return masks | (dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {})
 
 
-def _loader(cfg: Config, split: str, experiment: Experiment, data: OwnData) -> dict:
-    """Changes to a loader of the base that make it read a split of the data."""
-    name = f'{split}_dataloader'
-    place, steps = pipeline_of(cfg[name])
-    changed = [dict(step, **_changes(step, data)) for step in steps]
-    return dict(
-        dataset=dict(
-            _delete_=True,
+def read_own_data(cfg: Config, experiment: Experiment, data: OwnData, masks: bool) -> None:
+    """Has loaders and evaluators read data of one's own; a test without annotations is the validation."""
+    for split in ('train', 'val', 'test'):
+        name, metric = f'{split}_dataloader', f'{split}_evaluator'
+        if split not in data.splits:
+            cfg[name], cfg[metric] = Code('val_dataloader'), Code('val_evaluator')
+            continue
+        place, steps = pipeline_of(cfg[name])
+        changed = [dict(step, **_changes(step, data)) for step in steps]
+        cfg[name].dataset = dict(
             type=experiment.dataset,
             data_root=Code('data_root'),
             **data.splits[split],
@@ -99,102 +97,60 @@ def _loader(cfg: Config, split: str, experiment: Experiment, data: OwnData) -> d
             **(experiment.trained if split == 'train' else experiment.tested),
             pipeline=changed if changed != list(steps) else Code(f'_base_.{name}.{place}'),
         )
-    )
-
-
-def _loaders(cfg: Config, experiment: Experiment, data: OwnData) -> Iterator[tuple[str, object]]:
-    """The loaders and the evaluators; a test without annotations is the validation."""
-    yield 'train_dataloader', dict(batch_size=Code('batch_size'), **_loader(cfg, 'train', experiment, data))
-    for split in ('val', 'test'):
-        if split in data.splits:
-            yield f'{split}_dataloader', _loader(cfg, split, experiment, data)
-            yield f'{split}_evaluator', dict(_delete_=True, **experiment.metric(cfg, data, data.splits[split]))
-        else:
-            yield f'{split}_dataloader', Code('val_dataloader')
-            yield f'{split}_evaluator', Code('val_evaluator')
+        if split != 'train':
+            cfg[metric] = experiment.metric(data, data.splits[split], masks)
 
 
 # --- the model ---
 
 
-def plugged_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None) -> dict:
-    """Changes to the model that give its backbone plugs and weights to start from.
+def plug_in(cfg: Config, plugs: Sequence[Mapping], weights: str | None) -> None:
+    """Gives the backbone of a config plugs and weights to start from.
 
     Args:
-        cfg: The base.
+        cfg: The config.
         plugs: Plugs as dicts.
         weights: A checkpoint, `FROM_SCRATCH`, or None for the base's.
 
     Raises:
         ValueError: If the backbone takes no plugs, and has no host that does.
     """
-    backbone: dict = dict(type=host_type(cfg))
-    if weights == FROM_SCRATCH:
-        backbone['init_cfg'] = None
-    elif weights is not None:
-        # mmengine removes `_delete_` only where something is deleted.
-        replaces = dict(_delete_=True) if 'init_cfg' in cfg.model.backbone else {}
-        backbone['init_cfg'] = dict(**replaces, type='vitplug.Pretrained', checkpoint=weights)
-    changes = dict(backbone=dict(backbone, plugs=plugs))
-    return dict(pretrained=None, **changes) if weights and cfg.model.get('pretrained') else changes
+    cfg.model.backbone.update(type=host_type(cfg), plugs=plugs)
+    if weights is not None:
+        init = None if weights == FROM_SCRATCH else dict(type='vitplug.Pretrained', checkpoint=weights)
+        cfg.model.backbone['init_cfg'] = init
+        if cfg.model.get('pretrained'):
+            cfg.model.pretrained = None
 
 
-def without_masks(cfg: Config, data: OwnData) -> dict:
-    """Changes that leave the mask head of a two-stage detector out where the data has no masks.
+def leave_masks_out(cfg: Config) -> None:
+    """Leaves the mask head of a two-stage detector out.
 
     Raises:
-        ValueError: If the detector needs masks all the same.
+        ValueError: If the detector needs masks.
     """
-    if data.has_masks or not _loads_masks(cfg):
-        return {}
     if 'mask_head' not in (cfg.model.get('roi_head') or {}):
         raise ValueError(
             f'--base: its {cfg.model.type} needs masks, and no annotation has a segmentation: choose a detector of '
             'boxes'
         )
-    return dict(roi_head=dict(mask_head=None, mask_roi_extractor=None))
+    cfg.model.roi_head.update(mask_head=None, mask_roi_extractor=None)
 
 
-def class_counts(part: Mapping, place: str, apart: Collection[str]) -> dict:
-    """Changes to a part of a model that set its numbers of classes to the data's.
-
-    Args:
-        part: The part.
-        place: The expression that gives it in a config.
-        apart: Parts that count something else, see :data:`vitplug.runs.checks.classes.APART`.
-    """
-    changes: dict = {}
-    if str(part.get('type')).rpartition('.')[2] in apart:
-        return changes
-    for key, value in part.items():
-        if key in ('num_classes', 'num_things_classes'):
-            changes[key] = NUM_CLASSES
-        elif key == 'num_stuff_classes':
-            changes[key] = 0
-        elif key == 'class_weight' and isinstance(value, list | tuple):
-            changes[key] = _class_weights(value)
-        elif isinstance(value, Mapping) and key not in apart:
-            changes[key] = class_counts(value, f'{place}.{key}', apart)
-        elif isinstance(value, list | tuple) and key not in apart and all(isinstance(one, Mapping) for one in value):
-            changes[key] = _counts_in_list(value, f'{place}.{key}', apart)
-    return {key: value for key, value in changes.items() if value not in ({}, [])}
-
-
-def _counts_in_list(parts: Sequence[Mapping], place: str, apart: Collection[str]) -> Code | list:
-    """As :func:`class_counts` for a list of parts, such as the heads of a cascade: it is replaced as a whole."""
-    changes_of_parts = [class_counts(part, f'{place}[{index}]', apart) for index, part in enumerate(parts)]
-    if not any(changes_of_parts):
-        return []
-    if all(changes == dict(num_classes=NUM_CLASSES) for changes in changes_of_parts):
-        return Code(f'[dict(part, num_classes=num_classes) for part in {place}]')
-    return [Config._merge_a_into_b(changes, part) for changes, part in zip(changes_of_parts, parts, strict=True)]
-
-
-def _class_weights(weights: Sequence[float]) -> Code | None:
-    """Class weights for other classes: a last weight for no object stays, weights of single classes are dropped."""
-    first, *_, before, last = (weights[0], *weights)
-    alike = all(weight == first for weight in weights[:-1])
-    return Code(f'[{before!r}] * num_classes + [{last!r}]') if alike and last != before else None
+def count_classes(cfg: Config) -> bool:
+    """Sets the numbers of classes of a model to the data's; False if it has none."""
+    found = False
+    for settings in (part.settings for part in model_parts(cfg) if part.name != 'backbone'):
+        for key in settings.keys() & {'num_classes', 'num_things_classes'}:
+            settings[key], found = Code('num_classes'), True
+        if 'num_stuff_classes' in settings:
+            settings['num_stuff_classes'] = 0
+        weights = settings.get('class_weight')
+        if isinstance(weights, list | tuple):
+            # A last weight for no object stays, weights of single classes are dropped.
+            alike = len({*weights[:-1]}) == 1 and weights[0] != weights[-1]
+            settings['class_weight'] = Code(f'[{weights[0]!r}] * num_classes + [{weights[-1]!r}]') if alike else None
+    return found
 
 
 # --- the schedule ---
@@ -213,42 +169,41 @@ def fitting_batch(cfg: Config, images: int) -> int:
     return min(cfg.train_dataloader.batch_size, images, max(SMALLEST_BATCH, images // STEPS_OF_AN_EPOCH))
 
 
-def schedule(cfg: Config, steps: int, epochs: int) -> dict:
-    """Settings of a warm-up, then half a cosine, counted as the base counts.
+def set_schedule(cfg: Config, steps: int, epochs: int) -> dict[str, int]:
+    """Sets a warm-up, then half a cosine, counted as the base counts.
 
     Args:
-        cfg: The base.
+        cfg: The config.
         steps: Iterations of an epoch.
         epochs: Length of the training.
+
+    Returns:
+        Variables of the config, which the settings name.
     """
     total = epochs * steps
     # Beside the best checkpoint; those of all epochs would fill a disk.
     kept = dict(max_keep_ckpts=2, save_best='auto')
     if 'max_iters' not in cfg.train_cfg:
-        settings: dict = dict(max_epochs=epochs)
-        loop = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
+        variables = dict(max_epochs=epochs)
+        cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
         end = dict(by_epoch=True, begin=0, end=Code('max_epochs'), convert_to_iter_based=True)
     else:
-        settings = dict(max_iters=total, val_interval=max(1, total // VALIDATIONS))
-        loop = dict(type='IterBasedTrainLoop', max_iters=Code('max_iters'), val_interval=Code('val_interval'))
+        variables = dict(max_iters=total, val_interval=max(1, total // VALIDATIONS))
+        lengths = dict(max_iters=Code('max_iters'), val_interval=Code('val_interval'))
+        cfg.train_cfg = dict(type='IterBasedTrainLoop', **lengths)
         end = dict(by_epoch=False, begin=0, end=Code('max_iters'))
         kept['interval'] = Code('val_interval')
     warm_up = min(LONGEST_WARM_UP, total // 10)
     # mmengine's warm-up of one step never ends.
     rising = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)] if warm_up > 1 else []
-    return settings | dict(
-        train_cfg=dict(_delete_=True, **loop),
-        param_scheduler=[*rising, dict(type='CosineAnnealingLR', eta_min=0.0, **end)],
-        default_hooks=_hooks(cfg, kept),
-    )
-
-
-def _hooks(cfg: Config, checkpoint: Mapping) -> object:
-    """Changes to `default_hooks`: vitplug's where the base lacks them, and the settings of the one that saves."""
+    cfg.param_scheduler = [*rising, dict(type='CosineAnnealingLR', eta_min=0.0, **end)]
     if has_hooks(cfg):
-        return dict(checkpoint=checkpoint)
-    settings = ', '.join(f'{key}={text(value)}' for key, value in checkpoint.items())
-    return Code(f'dict(_base_.vitplug_hooks, checkpoint=dict(_base_.vitplug_hooks.checkpoint, {settings}))')
+        cfg.default_hooks.checkpoint.update(kept)
+    else:
+        settings = ', '.join(f'{key}={text(value)}' for key, value in kept.items())
+        hook = f'dict(_base_.vitplug_hooks.checkpoint, {settings})'
+        cfg.default_hooks = Code(f'dict(_base_.vitplug_hooks, checkpoint={hook})')
+    return variables
 
 
 def has_hooks(cfg: Config) -> bool:
@@ -256,36 +211,40 @@ def has_hooks(cfg: Config) -> bool:
     return 'interruption' in (cfg.get('default_hooks') or {})
 
 
-def learning_rate(cfg: Config, batch: int) -> tuple[dict, str]:
-    """The learning rate of a batch as settings, and where it comes from."""
+def scale_rate(cfg: Config, batch: int) -> str:
+    """Sets the learning rate of a batch; where it comes from."""
     optimizer = cfg.optim_wrapper.get('optimizer') or {}
     before, of_batch = optimizer.get('lr'), (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
-    # In one process the rate stays as it is; mmengine raises it for more of them.
-    scaled = dict(auto_scale_lr=dict(enable=True, base_batch_size=Code('batch_size'))) if of_batch else {}
+    if of_batch:
+        # In one process the rate stays as it is; mmengine raises it for more of them.
+        cfg.auto_scale_lr.update(enable=True, base_batch_size=Code('batch_size'))
     if before is None:
-        return scaled, 'those of the base'
+        return 'those of the base'
     if not of_batch:
-        return dict(optim_wrapper=dict(optimizer=dict(lr=before))), f"{before:g}, the base's, which names no batch"
+        return f"{before:g}, the base's, which names no batch"
     # The steps of SGD grow with the gradient; those of all others (Adam, LAMB ...) do not.
     kind, scale, by = str(optimizer.get('type')).rpartition('.')[2], batch / of_batch, f'{batch}/{of_batch}'
     if kind != 'SGD':
         scale, by = math.sqrt(scale), f'the root of {by}'
-    rate = float(f'{before * scale:.3g}')
-    reason = f"{rate:g}, the base's {before:g} times {by}, as {kind} takes it"
-    return dict(optim_wrapper=dict(optimizer=dict(lr=rate)), **scaled), reason
+    optimizer.lr = float(f'{before * scale:.3g}')
+    return f"{optimizer.lr:g}, the base's {before:g} times {by}, as {kind} takes it"
 
 
 # --- the file ---
 
 
-def merged(*changes: Mapping) -> dict:
-    """Nested changes in one."""
-    result: dict = {}
-    for change in changes:
-        for key, value in change.items():
-            both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-            result[key] = merged(result[key], value) if both else value
-    return result
+def difference(old: Mapping, new: Mapping) -> dict:
+    """What a config adds to its base, as mmengine merges them."""
+    changes = {}
+    for key, value in new.items():
+        before = old.get(key)
+        if key in old and value == before:
+            continue
+        changes[key] = value
+        if key in old and isinstance(value, Mapping):
+            extends = isinstance(before, Mapping) and before.keys() <= value.keys()
+            changes[key] = difference(before, value) if extends else dict(_delete_=True, **value)
+    return changes
 
 
 def config_of(args: argparse.Namespace) -> str:
@@ -296,48 +255,47 @@ def config_of(args: argparse.Namespace) -> str:
     """
     if args.epochs < 1:
         raise ValueError(f'--epochs {args.epochs}: expected at least 1')
-    experiment, apart = EXPERIMENTS[args.task], APART[LIBRARIES[args.task]]
     plugs = parse_plugs(args.plugs, '--plugs')
-    data = experiment.read(args.data, _class_names(args.classes))
-    cfg = _read_base(args.base, args.task)
+    data = EXPERIMENTS[args.task].read(args.data, _class_names(args.classes))
+    base = _read_base(args.base, args.task)
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
-    counts = class_counts(cfg.model, '_base_.model', apart)
-    if not counts:
+    cfg, batch = copy.deepcopy(base), fitting_batch(base, data.images)
+    if not count_classes(cfg):
         raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
-    counts.pop('backbone', None)
-    batch = fitting_batch(cfg, data.images)
-    rate, reason = learning_rate(cfg, batch)
+    plug_in(cfg, plugs, args.pretrained)
+    masks = any(step.get('with_mask') for step in pipeline_of(base.train_dataloader)[1])
+    if masks and not data.has_masks:
+        leave_masks_out(cfg)
+    read_own_data(cfg, EXPERIMENTS[args.task], data, masks and data.has_masks)
+    cfg.train_dataloader.batch_size = Code('batch_size')
+    lengths = set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
+    reason = scale_rate(cfg, batch)
     # A file is named from the folder of the new config.
-    base = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
+    name = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
     # Plugs of one's own are named by paths such as ``my_plugs.MixedHeads``.
-    imports = as_list((cfg.get('custom_imports') or {}).get('imports'))
-    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope, *imports}
+    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope}
+    if modules:
+        cfg.custom_imports = dict(imports=sorted({*(cfg.get('custom_imports') or {}).get('imports', ()), *modules}))
     variables = dict(
-        _base_=base if has_hooks(cfg) else [base, 'vitplug::_base_/hooks.py'],
-        custom_imports=dict(imports=[*imports, *sorted(modules)]) if modules else {},
+        _base_=name if has_hooks(base) else [name, 'vitplug::_base_/hooks.py'],
         data_root=f'{args.data.as_posix()}/',
         classes=data.classes,
         num_classes=Code('len(classes)'),
         batch_size=batch,
+        **lengths,
     )
-    sections = dict(
-        model=merged(plugged_model(cfg, plugs, args.pretrained), counts, without_masks(cfg, data)),
-        data_preprocessor=class_counts(cfg.get('data_preprocessor') or {}, '_base_.data_preprocessor', apart),
-        **dict(_loaders(cfg, experiment, data)),
-        **schedule(cfg, math.ceil(data.images / batch), args.epochs),
-        **rate,
-    )
+    whole = cfg.to_dict()
+    # The test may name the evaluator of the validation, which may be that of the base.
+    changes = difference(base.to_dict(), whole)
+    changes = {key: changes.pop(key, whole[key]) for key in ('val_dataloader', 'val_evaluator')} | changes
     comments = (
         f'{args.task.capitalize()} of {len(data.classes)} classes, {data.images} training images.',
         f'Learning rate: {reason}.',
         call('check', [str(args.out)]),
         call('train', [str(args.out)]),
     )
-    blocks = (
-        ''.join(f'{name} = {text(value)}\n' for name, value in part.items() if value not in ({}, []))
-        for part in (variables, sections)
-    )
+    blocks = (''.join(f'{name} = {text(value)}\n' for name, value in part.items()) for part in (variables, changes))
     return ''.join(map(comment, comments)) + '\n'.join(blocks)
 
 
