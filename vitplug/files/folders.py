@@ -6,7 +6,6 @@ from pathlib import Path
 
 # Images of all formats that a data set or a prediction may have.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp')
-SHOWN_EXAMPLES = 3
 
 
 def files_below(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
@@ -49,23 +48,3 @@ def check_folder(folder: Path) -> None:
         raise FileNotFoundError(f'no such data folder: {folder.absolute()}')
     if not any(names for _, names in files_below(folder)):
         raise FileNotFoundError(f'the data folder is empty: {folder.absolute()}')
-
-
-def check_pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> None:
-    """Checks that each image has a label map of the same name and each label map an image.
-
-    Args:
-        images: Folder and file name ending of the images.
-        maps: The same of the label maps.
-
-    Raises:
-        ValueError: names both folders and a few examples.
-    """
-    names, labels = (
-        {name.removesuffix(suffix) for name in names_in(folder) if name.endswith(suffix)}
-        for folder, suffix in (images, maps)
-    )
-    if images != maps and (names != labels or not names):
-        lonely = {images[0]: sorted(names - labels), maps[0]: sorted(labels - names)}
-        said = [f'{len(some)} without a partner in {at} ({some[:SHOWN_EXAMPLES]})' for at, some in lonely.items()]
-        raise ValueError(f'images *{images[1]} and annotations *{maps[1]} do not match: {" and ".join(said)}')

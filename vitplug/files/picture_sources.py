@@ -115,12 +115,6 @@ def read_pictures(source: Source, read: Reader) -> Iterator[Picture]:
     yield Picture(source, pixels)
 
 
-def read_picture(path: Path, read: Reader) -> np.ndarray:
-    """The pixels of an image file; as :func:`read_pictures`."""
-    [picture] = read_pictures(Source(path, path.stem), read)
-    return picture.pixels
-
-
 def _read_frames(source: Source) -> Iterator[Picture]:
     video = mmcv.VideoReader(str(source.path), cache_capacity=1)
     frame, pixels = 0, video.read()

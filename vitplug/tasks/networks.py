@@ -1,7 +1,6 @@
-"""The parts of a model that an exported file can hold: how they are traced, and how a file takes their place.
+"""The parts of a model that an exported file can hold, from normalised images ``(B, C, H, W)`` to tensors.
 
-A part goes from normalised images ``(B, C, H, W)`` to tensors. What stands before it (reading, resizing, normalising)
-and after it (softmax, boxes, suppression, files of results) stays the library's.
+What stands before (reading, resizing, normalising) and after (softmax, boxes, suppression) is not in a file.
 """
 
 from collections.abc import Callable
@@ -10,9 +9,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-# A part as a function, such as an exported file: images to its outputs.
-Run = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class Network(nn.Module):
@@ -39,12 +35,10 @@ class Part:
     Attributes:
         about: What its outputs are.
         network: Makes the part of a model.
-        replace: Has a model run something else in place of the part; None where the library cannot go on from it.
     """
 
     about: str
     network: Callable[[nn.Module], Network]
-    replace: Callable[[nn.Module, Run], None] | None = None
 
 
 def heads_of(part: nn.Module) -> list[nn.Module]:
@@ -75,40 +69,17 @@ def _map_classes(model: nn.Module, images: Tensor) -> tuple[Tensor]:
     return (logits.argmax(dim=1),)
 
 
-def _replace_backbone(model: nn.Module, run: Run) -> None:
-    model.backbone.forward = run
-
-
-def _replace_features(model: nn.Module, run: Run) -> None:
-    model.extract_feat = run
-
-
-def _replace_scores(model: nn.Module, run: Run) -> None:
-    model.extract_feat = run
-    model.head.forward = lambda outputs: outputs[0]
-
-
-def _replace_logits(model: nn.Module, run: Run) -> None:
-    head = heads_of(model.decode_head)[-1]
-    model.encode_decode = lambda images, metas: head.predict_by_feat(run(images)[0], metas)
-
-
 BACKBONE = Part(
     'maps of the backbone',
     lambda model: Network(model.backbone, lambda backbone, images: tuple(backbone(images))),
-    _replace_backbone,
 )
 FEATURES = Part(
     'maps of backbone and neck',
     lambda model: Network(model, lambda model, images: tuple(model.extract_feat(images))),
-    _replace_features,
 )
 SCORES = Part(
     'scores of the classes, before the softmax',
     lambda model: Network(model, lambda model, images: (model.head(model.extract_feat(images)),)),
-    _replace_scores,
 )
-LOGITS = Part(
-    'logits of the classes at the size of the image', lambda model: Network(model, _sized_logits), _replace_logits
-)
+LOGITS = Part('logits of the classes at the size of the image', lambda model: Network(model, _sized_logits))
 ARGMAX = Part('the most likely class of each pixel', lambda model: Network(model, _map_classes))
