@@ -107,42 +107,10 @@ def test_augmentation_moves_angles_in_training_only():
     assert (first[:, 0] == 0).all()
 
 
-def test_freezing_and_depths():
-    host = dinov3(frozen_stages=4)
-    assert not any(parameter.requires_grad for parameter in host.parameters())
-    moved = dinov3(frozen_stages=4, rotary=dict(mode='dinov3', rescale=2.0)).train()
-    torch.testing.assert_close(*(moved(images(32, 40)) for _ in range(2)), rtol=0, atol=0)
-    partly = dinov3(frozen_stages=1)
-    assert not partly.storage_tokens.requires_grad and partly.prefix_norm.weight.requires_grad
-    assert partly.get_layer_depth('storage_tokens') == (0, 6)
-    assert partly.get_layer_depth('prefix_norm.weight') == (5, 6)
-
-
 def beit(**settings) -> VisionTransformer:
     defaults = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8, out_type='raw', use_rel_pos_bias=True)
     defaults |= dict(use_abs_pos_embed=False, interpolate_mode='geometric')
     return randomize(VisionTransformer(**{**defaults, **settings})).double().eval()
-
-
-@pytest.mark.parametrize('plugs', [[], PREFIX_PLUGS['registers']], ids=['none', 'registers'])
-@pytest.mark.parametrize('has_class_token', [True, False])
-def test_relative_positions_of_all_pairs(plugs, has_class_token):
-    """By a loop over pairs; tokens of plugs have no bias."""
-    host = beit(plugs=plugs, with_cls_token=has_class_token)
-    _, found = host.forward_intermediates(images(32, 40), ('bias',), [1])
-    table = host.layers[1].attn.relative.relative_position_bias_table
-    places = [('plug', 0, 0)] * (3 if plugs else 0)
-    places += [('patch', row, column) for row in range(4) for column in range(5)]
-    places = [('class', 0, 0)] * has_class_token + places
-    expected = torch.zeros(3, len(places), len(places), dtype=torch.float64)
-    of_class = {('class', 'patch'): -3, ('patch', 'class'): -2, ('class', 'class'): -1}
-    for i, (query, y, x) in enumerate(places):
-        for j, (key, v, u) in enumerate(places):
-            if query == key == 'patch':
-                expected[:, i, j] = table[(y - v + 3) * 9 + x - u + 4]
-            elif (query, key) in of_class:
-                expected[:, i, j] = table[of_class[query, key]]
-    torch.testing.assert_close(found['bias'][1].squeeze(), expected, check_dtype=False)
 
 
 def test_geometric_resizing_keeps_the_middle_and_reaches_the_ends():

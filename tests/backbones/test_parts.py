@@ -15,13 +15,6 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(tuning, 'PART', 6)
 
 
-def test_swiglu():
-    model, x = randomize(vit(layer_cfgs=dict(ffn_type='swiglu_fused'))).double().eval(), images(40, 56)
-    expected = tuple(out.detach() for out in model(x))
-    with torch.inference_mode():
-        assert_close(model(x), expected)
-
-
 def test_dropout_draws_alike_with_and_without_gradients():
     """Else activation checkpointing, whose first forward has none, would not repeat itself."""
     model, x = randomize(vit(drop_rate=0.5)).double().train(), images(40, 56)

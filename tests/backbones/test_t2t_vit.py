@@ -215,18 +215,6 @@ def test_features_beyond_half_precision():
     assert_close(got.float(), expected, rtol=1e-2, atol=1e-2)
 
 
-def test_start():
-    torch.manual_seed(0)
-    model = t2t(embed_dims=96, t2t_cfg=STAGES['performer'] | dict(token_dims=32))
-    model.init_weights()
-    linears = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    assert len(linears) == 4 * model.num_layers + 2 * 4 + 1
-    for linear in linears:
-        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.1)
-        assert linear.bias is None or not linear.bias.any()
-    assert 0 < model.cls_token.abs().max() < 0.1
-
-
 def test_checkpointing_of_the_token_stage():
     x, calls = images(*SIZE), []
     plain, again = (build(with_cp=with_cp).train() for with_cp in (False, True))

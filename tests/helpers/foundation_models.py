@@ -170,129 +170,57 @@ def of_meta(host: VisionTransformer, **settings) -> tuple[State, Callable[[Tenso
     return state, partial(meta_dino.tokens, state, HEADS)
 
 
-_DINOV3_TIMM = partial(of_timm, 'vit_small_patch16_dinov3_qkvb')
+def _meta(source: str, arch: str, host: Mapping[str, Any] | None = None, **settings) -> Model:
+    return Model(f'Meta {source}', arch, partial(of_meta, **settings), host or {})
+
+
+def _timm(source: str, arch: str, name: str, host: Mapping[str, Any] | None = None, **settings) -> Model:
+    is_rotary = source.startswith(('DINOv3', 'EVA'))
+    return Model(f'timm {source}', arch, partial(of_timm, name, **settings), host or {}, 'timm', is_rotary)
+
+
+def _face(source: str, arch: str, name: str, resized: str | None = None, **settings) -> Model:
+    host = dict(interpolate_mode=resized) if resized else {}
+    return Model(f'Hugging Face {source}', arch, partial(of_hugging_face, name, **settings), host, 'huggingface')
+
+
+ANTIALIAS = dict(interpolate_mode='bicubic-antialias')
+WIDE = 2 * HIDDEN / WIDTH
 MODELS: dict[str, Model] = {
-    'Meta DINOv2': Model('Meta DINOv2', 'dinov2-s', of_meta),
-    'Meta DINOv2, registers': Model('Meta DINOv2', 'dinov2-s-reg', partial(of_meta, registers=4)),
-    'Meta DINOv2-g, in chunks': Model('Meta DINOv2', 'dinov2-g', partial(of_meta, gated='w12', chunks=2)),
-    'Meta DINOv3': Model('Meta DINOv3', 'dinov3-s', partial(of_meta, registers=4, version=3)),
-    'Meta DINOv3-S+': Model('Meta DINOv3', 'dinov3-s+', partial(of_meta, registers=4, version=3, gated='w1')),
-    'Meta DINOv3, untied norms': Model(
-        'Meta DINOv3', 'dinov3-s', partial(of_meta, registers=4, version=3, untied=True), dict(untied_norms=True)
+    'Meta DINOv2': _meta('DINOv2', 'dinov2-s'),
+    'Meta DINOv2, registers': _meta('DINOv2', 'dinov2-s-reg', registers=4),
+    'Meta DINOv2-g, in chunks': _meta('DINOv2', 'dinov2-g', gated='w12', chunks=2),
+    'Meta DINOv3': _meta('DINOv3', 'dinov3-s', registers=4, version=3),
+    'Meta DINOv3-S+': _meta('DINOv3', 'dinov3-s+', registers=4, version=3, gated='w1'),
+    'Meta DINOv3, untied norms': _meta(
+        'DINOv3', 'dinov3-s', dict(untied_norms=True), registers=4, version=3, untied=True
     ),
-    'timm DINOv2': Model(
-        'timm ViT',
-        'dinov2-s',
-        partial(of_timm, 'vit_small_patch14_dinov2'),
-        dict(interpolate_mode='bicubic-antialias'),
-        'timm',
-    ),
-    'timm DINOv2, registers': Model(
-        'timm ViT', 'dinov2-s-reg', partial(of_timm, 'vit_small_patch14_reg4_dinov2'), target='timm'
-    ),
-    'timm DINOv2-g': Model(
-        'timm ViT',
-        'dinov2-g',
-        partial(of_timm, 'vit_giant_patch14_dinov2', mlp_ratio=2 * HIDDEN / WIDTH),
-        dict(interpolate_mode='bicubic-antialias'),
-        'timm',
-    ),
-    'timm DINOv3': Model('timm DINOv3', 'dinov3-s', partial(of_timm, 'vit_small_patch16_dinov3'), {}, 'timm', True),
-    'timm DINOv3, biases': Model('timm DINOv3', 'dinov3-s', _DINOV3_TIMM, {}, 'timm', True),
-    'timm DINOv3-S+': Model(
-        'timm DINOv3', 'dinov3-s+', partial(of_timm, 'vit_small_plus_patch16_dinov3'), {}, 'timm', True
-    ),
-    'timm EVA-02-S': Model(
-        'timm EVA-02-T or S', 'eva02-s', partial(of_timm, 'eva02_small_patch14_224'), {}, 'timm', True
-    ),
-    'timm EVA-02-B': Model(
-        'timm EVA-02-B or L', 'eva02-b', partial(of_timm, 'eva02_base_patch14_224'), {}, 'timm', True
-    ),
-    'timm BEiT': Model(
-        'timm BEiT',
-        'beit-b',
-        partial(of_beit, 'beit_base_patch16_224'),
-        target='timm',
-        tolerance=1e-7,  # timm places and weighs entries in float32
-    ),
-    'timm CLIP': Model(
-        'timm ViT',
-        'clip-b',
-        partial(of_timm, 'vit_base_patch16_clip_quickgelu_224'),
-        dict(interpolate_mode='bicubic-antialias'),
-        'timm',
-    ),
-    'timm SigLIP': Model(
-        'timm ViT',
-        'siglip-b',
-        partial(of_timm, 'vit_base_patch16_siglip_224', act_layer='gelu_tanh'),
-        dict(interpolate_mode='bicubic-antialias'),
-        'timm',
-    ),
-    'timm MAE': Model(
-        'timm ViT',
-        'mae-b',
-        partial(of_timm, 'vit_base_patch16_224'),
-        dict(interpolate_mode='bicubic-antialias'),
-        'timm',
-    ),
+    'timm DINOv2': _timm('ViT', 'dinov2-s', 'vit_small_patch14_dinov2', ANTIALIAS),
+    'timm DINOv2, registers': _timm('ViT', 'dinov2-s-reg', 'vit_small_patch14_reg4_dinov2'),
+    'timm DINOv2-g': _timm('ViT', 'dinov2-g', 'vit_giant_patch14_dinov2', ANTIALIAS, mlp_ratio=WIDE),
+    'timm DINOv3': _timm('DINOv3', 'dinov3-s', 'vit_small_patch16_dinov3'),
+    'timm DINOv3, biases': _timm('DINOv3', 'dinov3-s', 'vit_small_patch16_dinov3_qkvb'),
+    'timm DINOv3-S+': _timm('DINOv3', 'dinov3-s+', 'vit_small_plus_patch16_dinov3'),
+    'timm EVA-02-S': _timm('EVA-02-T or S', 'eva02-s', 'eva02_small_patch14_224'),
+    'timm EVA-02-B': _timm('EVA-02-B or L', 'eva02-b', 'eva02_base_patch14_224'),
+    # timm places and weighs entries in float32.
+    'timm BEiT': Model('timm BEiT', 'beit-b', partial(of_beit, 'beit_base_patch16_224'), target='timm', tolerance=1e-7),
+    'timm CLIP': _timm('ViT', 'clip-b', 'vit_base_patch16_clip_quickgelu_224', ANTIALIAS),
+    'timm SigLIP': _timm('ViT', 'siglip-b', 'vit_base_patch16_siglip_224', ANTIALIAS, act_layer='gelu_tanh'),
+    'timm MAE': _timm('ViT', 'mae-b', 'vit_base_patch16_224', ANTIALIAS),
 }
+BEIT = dict(use_relative_position_bias=True, use_mask_token=True, layer_norm_eps=1e-6, use_mean_pooling=True)
+GATED = dict(use_gated_mlp=True, hidden_act='silu')
 HUGGING_FACE: dict[str, Model] = {
-    'Hugging Face DINOv2': Model(
-        'Hugging Face DINOv2',
-        'dinov2-s',
-        partial(of_hugging_face, 'Dinov2'),
-        dict(interpolate_mode='bicubic'),
-        'huggingface',
-    ),
-    'Hugging Face DINOv2-g': Model(
-        'Hugging Face DINOv2',
-        'dinov2-g',
-        partial(of_hugging_face, 'Dinov2', use_swiglu_ffn=True, mlp_ratio=3),
-        dict(interpolate_mode='bicubic'),
-        'huggingface',
-    ),
-    'Hugging Face DINOv2, registers': Model(
-        'Hugging Face DINOv2',
-        'dinov2-s-reg',
-        partial(of_hugging_face, 'Dinov2WithRegisters'),
-        target='huggingface',
-    ),
-    'Hugging Face DINOv3': Model(
-        'Hugging Face DINOv3', 'dinov3-s', partial(of_hugging_face, 'DINOv3ViT'), target='huggingface'
-    ),
-    'Hugging Face DINOv3-S+': Model(
-        'Hugging Face DINOv3',
-        'dinov3-s+',
-        partial(of_hugging_face, 'DINOv3ViT', use_gated_mlp=True, hidden_act='silu'),
-        target='huggingface',
-    ),
-    'Hugging Face ViT, MAE': Model(
-        'Hugging Face ViT',
-        'mae-b',
-        partial(of_hugging_face, 'ViT', layer_norm_eps=1e-6),
-        target='huggingface',
-    ),
-    'Hugging Face BEiT': Model(
-        'Hugging Face BEiT',
-        'beit-b',
-        partial(
-            of_hugging_face,
-            'Beit',
-            use_relative_position_bias=True,
-            use_mask_token=True,
-            layer_norm_eps=1e-6,
-            use_mean_pooling=True,
-        ),
-        dict(interpolate_mode='bilinear'),
-        target='huggingface',
-    ),
-    'Hugging Face CLIP': Model(
-        'Hugging Face CLIP', 'clip-b', partial(of_hugging_face, 'CLIPVision'), target='huggingface'
-    ),
-    'Hugging Face SigLIP': Model(
-        'Hugging Face SigLIP', 'siglip-b', partial(of_hugging_face, 'SiglipVision'), target='huggingface'
-    ),
+    'Hugging Face DINOv2': _face('DINOv2', 'dinov2-s', 'Dinov2', 'bicubic'),
+    'Hugging Face DINOv2-g': _face('DINOv2', 'dinov2-g', 'Dinov2', 'bicubic', use_swiglu_ffn=True, mlp_ratio=3),
+    'Hugging Face DINOv2, registers': _face('DINOv2', 'dinov2-s-reg', 'Dinov2WithRegisters'),
+    'Hugging Face DINOv3': _face('DINOv3', 'dinov3-s', 'DINOv3ViT'),
+    'Hugging Face DINOv3-S+': _face('DINOv3', 'dinov3-s+', 'DINOv3ViT', **GATED),
+    'Hugging Face ViT, MAE': _face('ViT', 'mae-b', 'ViT', layer_norm_eps=1e-6),
+    'Hugging Face BEiT': _face('BEiT', 'beit-b', 'Beit', 'bilinear', **BEIT),
+    'Hugging Face CLIP': _face('CLIP', 'clip-b', 'CLIPVision'),
+    'Hugging Face SigLIP': _face('SigLIP', 'siglip-b', 'SiglipVision'),
 }
 
 
