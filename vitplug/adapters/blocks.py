@@ -126,7 +126,7 @@ class PluggedBlock(Plugged):
         q, k, v = (t.transpose(2, 3) for t in _project(names, module, site.layout.to_windows(x_BND)))
         q, k = chain(f'{names.q_norm}?')(module, q), chain(f'{names.k_norm}?')(module, k)
         if names.change_qkv is not None:
-            q, k, v = names.change_qkv(module, q, k, v, site, extras)
+            q, k, v = names.change_qkv(module, (q, k, v), site, extras)
             q, k = q.to(v.dtype), k.to(v.dtype)  # turns and scales of float32 promote them under autocast
         out, carry = attend(
             q,

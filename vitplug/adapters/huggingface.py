@@ -1,16 +1,16 @@
 """Names in models of Hugging Face's transformers, which is imported only where a part calls its functions."""
 
 from collections.abc import Callable
-from math import log
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
-from vitplug.attention import DenseBias, OffsetBias, PairBias, Site, WindowLayout
+from vitplug.attention import DenseBias, PairBias, Site, WindowLayout
 
 from .maps import (
+    QKV,
     AttentionMap,
     BlockMap,
     Branch,
@@ -24,13 +24,7 @@ from .maps import (
     no_prefix,
     register,
 )
-
-_MODELS = 'transformers.models'
-
-
-def _module(family: str) -> str:
-    return f'{_MODELS}.{family}.modeling_{family}'
-
+from .swin import continuous_bias, cosines, table_bias
 
 # --- attention ---
 
@@ -51,9 +45,7 @@ _OF_SELF = dict(
 )
 
 
-def _rotate(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, site: Site, extras: Extras
-) -> tuple[Tensor, Tensor, Tensor]:
+def _rotate(module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:
     """Rotates the tokens of the grid by the model's sines; those before it, plugs' included, stay."""
     (cos, sin), num_prefix = extras['position_embeddings'], site.layout.num_prefix
 
@@ -62,7 +54,7 @@ def _rotate(
         left, right = grid.chunk(2, dim=-1)
         return torch.cat((first, grid * cos + torch.cat((-right, left), dim=-1) * sin), dim=-2)
 
-    return turned(q), turned(k), v
+    return turned(qkv[0]), turned(qkv[1]), qkv[2]
 
 
 def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
@@ -72,25 +64,6 @@ def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple
     tokens = site.layout.grid.num_tokens
     bias = block.relative_position_bias(window, extras.get('interpolate_pos_encoding', False), dim_size=tokens)
     return (DenseBias(bias if bias.ndim == 5 else bias.reshape(1, 1, *bias.shape[-3:])),)
-
-
-def _window_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
-    table, side = block.attention.relative_position_bias.relative_position_bias_table, 2 * site.layout.window - 1
-    return (OffsetBias(table.T.unflatten(1, (side, side)), site.pairs),)
-
-
-def _continuous_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
-    attention = block.attention.self
-    table = attention.continuous_position_bias_mlp(attention.relative_coords_table)[0].permute(2, 0, 1)
-    return (OffsetBias(16 * table.sigmoid(), site.pairs),)
-
-
-def _cosines(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, site: Site, extras: Extras
-) -> tuple[Tensor, Tensor, Tensor]:
-    """q and k of length 1, q times the scale of its head, so that their products are the scores of Swin V2."""
-    scale_H11 = module.self.logit_scale.clamp(max=log(100)).exp()
-    return normalize(q, dim=-1) * scale_H11, normalize(k, dim=-1), v
 
 
 def _is_decoder(module: nn.Module) -> str | None:
@@ -195,20 +168,10 @@ def _features(model: nn.Module, images: Tensor) -> Tensor:
     return model(pixel_values=images).last_hidden_state
 
 
-def _names(*names: str):
-    """Prefix tokens by name; registers by their number in the config."""
-    return _Prefix(names)
-
-
-class _Prefix:
+def _prefix(names: tuple[str, ...], model: nn.Module) -> tuple[str, ...]:
     """Names of prefix tokens, with as many registers as the config says."""
-
-    def __init__(self, names: tuple[str, ...]):
-        self.names = names
-
-    def __call__(self, model: nn.Module) -> tuple[str, ...]:
-        registers = find(model.config, 'num_register_tokens') or 0
-        return self.names + tuple(f'register_token_{i}' for i in range(registers))
+    registers = find(model.config, 'num_register_tokens') or 0
+    return names + tuple(f'register_token_{i}' for i in range(registers))
 
 
 def _shares_bias(model: nn.Module) -> str | None:
@@ -223,89 +186,49 @@ def _masks_padding(model: nn.Module) -> str | None:
     )
 
 
-_CLS = _names('cls_token')
-_IMAGES = dict(prefix=_CLS, resolution=_resolution, features=_features)
-_PATCHES, _PATCH = 'embeddings.patch_embeddings.projection', 'embeddings.patch_embedding'
+_CLS = partial(_prefix, ('cls_token',))
 
 
 def _register(
-    family: str, name: str, attention: AttentionMap, block: BlockMap, mlps: dict[str, MlpMap], **model: Any
+    family: str,
+    name: str,
+    attention: AttentionMap,
+    block: BlockMap,
+    mlps: dict[str, MlpMap],
+    blocks: str,
+    prefix: Callable[[nn.Module], tuple[str, ...]] = _CLS,
+    patch: str | None = 'embeddings.patch_embeddings.projection',
+    resolution: Callable[[nn.Module], tuple[int, int]] = _resolution,
+    **model: Any,
 ) -> None:
     """The maps of one family: its classes are named after it."""
-    module = _module(family)
-    register(f'{module}.{name}Attention', attention)
-    register(f'{module}.{name}Layer' if block is not _CLIP else f'{module}.{name}EncoderLayer', block)
+    module = f'transformers.models.{family}.modeling_{family}.{name}'
+    is_tower = block is _CLIP
+    register(f'{module}Attention', attention)
+    register(f'{module}EncoderLayer' if is_tower else f'{module}Layer', block)
     for mlp, mlp_map in mlps.items():
-        register(f'{module}.{name}{mlp}', mlp_map)
-    kind = 'VisionModel' if block is _CLIP else 'Model'
-    register(f'{module}.{name}{kind}', ModelMap(**model))
+        register(f'{module}{mlp}', mlp_map)
+    names = ModelMap(blocks, prefix, resolution, patch, _features, **model)
+    register(f'{module}VisionModel' if is_tower else f'{module}Model', names)
 
 
-_STOCK = AttentionMap(**_ATTENTION)
-_register('vit', 'ViT', _STOCK, _VIT, {'MLP': _MLP}, blocks='layers', patch=_PATCHES, **_IMAGES)
-_register(
-    'deit',
-    'DeiT',
-    _STOCK,
-    _VIT,
-    {'MLP': _MLP},
-    blocks='layers',
-    patch=_PATCHES,
-    **{**_IMAGES, 'prefix': _names('cls_token', 'distillation_token')},
-)
+_STOCK, _IN_TOWER, _PLAIN = AttentionMap(**_ATTENTION), AttentionMap(**_TOWER), {'MLP': _MLP}
+_TWO_TOKENS = partial(_prefix, ('cls_token', 'distillation_token'))
+_register('vit', 'ViT', _STOCK, _VIT, _PLAIN, 'layers')
+_register('deit', 'DeiT', _STOCK, _VIT, _PLAIN, 'layers', _TWO_TOKENS)
 for _family, _name in (('dinov2', 'Dinov2'), ('dinov2_with_registers', 'Dinov2WithRegisters')):
-    _mlps = {'MLP': _MLP, 'SwiGLUFFN': _GATED}
-    _register(_family, _name, _STOCK, _DINO, _mlps, blocks='encoder.layer', patch=_PATCHES, **_IMAGES)
-_register(
-    'beit',
-    'Beit',
-    AttentionMap(**_ATTENTION, biases=_beit_bias),
-    _BEIT,
-    {'MLP': _MLP},
-    blocks='layers',
-    patch=_PATCHES,
-    **_IMAGES,
-    keeps_prefix=False,
-    lacks=_shares_bias,
-)
-_register(
-    'dinov3_vit',
-    'DINOv3ViT',
-    AttentionMap(**{**_TOWER, 'scale': 'scaling', 'proj': 'o_proj'}, change_qkv=_rotate),
-    _DINO,
-    {'MLP': _PLAIN_UP, 'GatedMLP': _GATED},
-    blocks='model.layer',
-    patch='embeddings.patch_embeddings',
-    **_IMAGES,
-)
-_register(
-    'clip', 'CLIP', AttentionMap(**_TOWER), _CLIP, {'MLP': _MLP}, blocks='encoder.layers', patch=_PATCH, **_IMAGES
-)
-_register(
-    'siglip',
-    'Siglip',
-    AttentionMap(**_TOWER),
-    _CLIP,
-    {'MLP': _MLP},
-    blocks='encoder.layers',
-    patch=_PATCH,
-    **{**_IMAGES, 'prefix': no_prefix},
-)
+    _register(_family, _name, _STOCK, _DINO, {**_PLAIN, 'SwiGLUFFN': _GATED}, 'encoder.layer')
+_BIASED = AttentionMap(**_ATTENTION, biases=_beit_bias)
+_register('beit', 'Beit', _BIASED, _BEIT, _PLAIN, 'layers', keeps_prefix=False, lacks=_shares_bias)
+_ROTATED = AttentionMap(**{**_TOWER, 'scale': 'scaling', 'proj': 'o_proj'}, change_qkv=_rotate)
+_MLPS = {'MLP': _PLAIN_UP, 'GatedMLP': _GATED}
+_register('dinov3_vit', 'DINOv3ViT', _ROTATED, _DINO, _MLPS, 'model.layer', patch='embeddings.patch_embeddings')
+for _family, _name, _tokens in (('clip', 'CLIP', _CLS), ('siglip', 'Siglip', no_prefix)):
+    _patch = 'embeddings.patch_embedding'
+    _register(_family, _name, _IN_TOWER, _CLIP, _PLAIN, 'encoder.layers', _tokens, _patch)
+_WORDS = dict(patch=None, resolution=_length, keeps_prefix=False, lacks=_masks_padding)
 for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'Electra')):
-    _register(
-        _family,
-        _name,
-        AttentionMap(**_OF_SELF),
-        _BERT,
-        {'Layer': _OWN},
-        blocks='encoder.layer',
-        patch=None,
-        prefix=_CLS,
-        resolution=_length,
-        features=_features,
-        keeps_prefix=False,
-        lacks=_masks_padding,
-    )
+    _register(_family, _name, AttentionMap(**_OF_SELF), _BERT, {'Layer': _OWN}, 'encoder.layer', **_WORDS)
 
 # --- models in stages ---
 
@@ -343,38 +266,18 @@ def _swin_v2_stage(
     return stage.downsample(before, input_dimensions), before, (*input_dimensions, *half)
 
 
-for _family, _name, _attention, _block, _mlps, _stage in (
-    (
-        'swin',
-        'Swin',
-        AttentionMap(**_ATTENTION, biases=_window_bias),
-        _SWIN,
-        {'MLP': _MLP},
-        StageMap('blocks', _swin_stage, reads=('downsample',)),
-    ),
-    (
-        'swinv2',
-        'Swinv2',
-        AttentionMap(
-            **{**_OF_SELF, 'scale': 1.0},
-            after_proj=chain('output.dropout'),
-            change_qkv=_cosines,
-            biases=_continuous_bias,
-        ),
-        _SWIN_V2,
-        {'Layer': _OWN},
-        StageMap('blocks', _swin_v2_stage),
-    ),
-):
-    _register(
-        _family,
-        _name,
-        _attention,
-        _block,
-        _mlps,
-        blocks='encoder.layers',
-        patch=_PATCHES,
-        **{**_IMAGES, 'prefix': no_prefix},
-        stage=_stage,
-        keeps_prefix=False,
-    )
+_IN_WINDOWS = AttentionMap(
+    **_ATTENTION, biases=partial(table_bias, 'attention.relative_position_bias.relative_position_bias_table')
+)
+_OF_COSINES = AttentionMap(
+    **{**_OF_SELF, 'scale': 1.0},
+    after_proj=chain('output.dropout'),
+    change_qkv=partial(cosines, 'self.logit_scale'),
+    biases=partial(continuous_bias, 'attention.self', 'continuous_position_bias_mlp'),
+)
+_STAGED = dict(blocks='encoder.layers', prefix=no_prefix, keeps_prefix=False)
+_STAGE = StageMap('blocks', _swin_stage, reads=('downsample',))
+_register('swin', 'Swin', _IN_WINDOWS, _SWIN, _PLAIN, stage=_STAGE, **_STAGED)
+_register(
+    'swinv2', 'Swinv2', _OF_COSINES, _SWIN_V2, {'Layer': _OWN}, stage=StageMap('blocks', _swin_v2_stage), **_STAGED
+)

@@ -23,6 +23,8 @@ from vitplug.attention.sockets import LayerSockets
 from vitplug.hosting import PixelGrid
 
 Map = TypeVar('Map')
+#: q, k and v ``(B, W, H, N, d)``.
+QKV = tuple[Tensor, Tensor, Tensor]
 
 #: Further arguments of a block, by name: masks, rotations, shared biases.
 Extras = Mapping[str, Any]
@@ -151,7 +153,7 @@ class AttentionMap:
     after_proj: Chain = Chain()
     project: Callable[[nn.Module, Tensor], Tensor] | None = None
     biases: Callable[[nn.Module, Tensor, Site, Extras], tuple[PairBias, ...]] | None = None
-    change_qkv: Callable[[nn.Module, Tensor, Tensor, Tensor, Site, Extras], tuple[Tensor, Tensor, Tensor]] | None = None
+    change_qkv: Callable[[nn.Module, QKV, Site, Extras], QKV] | None = None
     change_out: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None
     sockets: Callable[[nn.Module, LayerSockets], LayerSockets] | None = None
     lacks: Callable[[nn.Module], str | None] | None = None

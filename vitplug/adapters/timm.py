@@ -1,20 +1,33 @@
 """Names in models of timm. timm is imported only where a part calls its functions."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from math import log
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
-from vitplug.attention import Carry, DenseBias, OffsetBias, PairBias, Site, WindowLayout
+from vitplug.attention import Carry, DenseBias, PairBias, Site, WindowLayout
 from vitplug.attention.sockets import LayerSockets
 from vitplug.hosting import PixelGrid
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 
-from .maps import AttentionMap, BlockMap, Branch, Extras, MlpMap, ModelMap, StageMap, chain, find, no_prefix, register
+from .maps import (
+    QKV,
+    AttentionMap,
+    BlockMap,
+    Branch,
+    Extras,
+    MlpMap,
+    ModelMap,
+    StageMap,
+    chain,
+    find,
+    no_prefix,
+    register,
+)
+from .swin import continuous_bias, cosines, table_bias
 
 _MODELS, _LAYERS = 'timm.models', 'timm.layers'
 
@@ -22,13 +35,11 @@ _MODELS, _LAYERS = 'timm.models', 'timm.layers'
 # --- attention ---
 
 
-def _rotate(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, site: Site, extras: Extras
-) -> tuple[Tensor, Tensor, Tensor]:
+def _rotate(module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:
     """Rotates the tokens of the grid; those before it, plugs' included, stay."""
     rope, num_prefix = extras.get('rope'), site.layout.num_prefix
     if rope is None:
-        return q, k, v
+        return qkv
     from timm.layers.pos_embed_sincos import apply_rot_embed_cat
 
     half = getattr(module, 'rotate_half', False)
@@ -37,23 +48,17 @@ def _rotate(
         parts = t[..., :num_prefix, :], apply_rot_embed_cat(t[..., num_prefix:, :], rope, half=half)
         return torch.cat(parts, dim=-2).type_as(t)
 
-    return turned(q), turned(k), v
+    return turned(qkv[0]), turned(qkv[1]), qkv[2]
 
 
 def _biased_qkv(module: nn.Module, x: Tensor) -> Tensor:
-    """q, k and v side by side, with biases of their own for q and v."""
+    """q, k and v side by side: of one projection, with biases of their own for q and v, or of three projections."""
+    if module.qkv is None:
+        return torch.cat((module.q_proj(x), module.k_proj(x), module.v_proj(x)), dim=-1)
     qkv = module.qkv(x)
-    return qkv if module.q_bias is None else qkv + torch.cat((module.q_bias, module.k_bias, module.v_bias))
-
-
-def _eva_qkv(module: nn.Module, x: Tensor) -> Tensor:
-    return _rope_qkv(module, x) if module.qkv is None else _biased_qkv(module, x)
-
-
-def _rope_qkv(module: nn.Module, x: Tensor) -> Tensor:
-    if module.qkv is not None:
-        return module.qkv(x)
-    return torch.cat((module.q_proj(x), module.k_proj(x), module.v_proj(x)), dim=-1)
+    if getattr(module, 'q_bias', None) is None:
+        return qkv
+    return qkv + torch.cat((module.q_bias, module.k_bias, module.v_bias))
 
 
 def _grouped(module: nn.Module) -> str | None:
@@ -67,29 +72,11 @@ def _pair_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple
     return () if bias is None else (DenseBias(bias.unsqueeze(0)),)
 
 
-def _window_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
-    table, side = block.attn.relative_position_bias_table, 2 * block.attn.window_size[0] - 1
-    return (OffsetBias(table.T.unflatten(1, (side, side)), site.pairs),)
-
-
 def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
     table, shared = block.attn.relative_position_bias_table, extras.get('shared_rel_pos_bias')
     biases = [] if table is None else [block.attn._get_rel_pos_bias()]
     biases += [] if shared is None else [shared]
     return tuple(DenseBias(bias.unsqueeze(0)) for bias in biases)
-
-
-def _cosines(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, site: Site, extras: Extras
-) -> tuple[Tensor, Tensor, Tensor]:
-    """q and k of length 1, q times the scale of its head, so that their products are the scores of Swin V2."""
-    scale_H11 = module.logit_scale.clamp(max=log(100)).exp()
-    return normalize(q, dim=-1) * scale_H11, normalize(k, dim=-1), v
-
-
-def _continuous_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
-    table = block.attn.cpb_mlp(block.attn.relative_coords_table)[0].permute(2, 0, 1)
-    return (OffsetBias(16 * table.sigmoid(), site.pairs),)
 
 
 class _TalkingHeads:
@@ -115,14 +102,14 @@ class _TalkingHeads:
 
     def change_logits(self, logits: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The mixed logits, then the plugs' socket."""
-        return self.plugs.change_logits(_mix(self.module.proj_l, logits), site, carry)
+        return self.plugs.change_logits(_mix_heads(self.module.proj_l, logits), site, carry)
 
     def refine_map(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The mixed maps, then the plugs' socket."""
-        return self.plugs.refine_map(self.module.attn_drop(_mix(self.module.proj_w, probs)), site, carry)
+        return self.plugs.refine_map(self.module.attn_drop(_mix_heads(self.module.proj_w, probs)), site, carry)
 
 
-def _mix(heads: nn.Linear, pairs_BWHNN: Tensor) -> Tensor:
+def _mix_heads(heads: nn.Linear, pairs_BWHNN: Tensor) -> Tensor:
     return heads(pairs_BWHNN.movedim(2, -1)).movedim(-1, 2)
 
 
@@ -130,12 +117,10 @@ def _pools(module: nn.Module) -> tuple[nn.Module | None, ...]:
     return module.pool_q, module.pool_k, module.pool_v
 
 
-def _pool(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, site: Site, extras: Extras
-) -> tuple[Tensor, Tensor, Tensor]:
+def _pool(module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:
     """MViTv2's pooling on the grid, and the norms after it."""
     norms = module.norm_q, module.norm_k, module.norm_v
-    return tuple(_pooled(*part, site) for part in zip((q, k, v), _pools(module), norms, strict=True))
+    return tuple(_pooled(*part, site) for part in zip(qkv, _pools(module), norms, strict=True))
 
 
 def _pooled(t_B1HNd: Tensor, pool: nn.Module | None, norm: nn.Module | None, site: Site) -> Tensor:
@@ -173,7 +158,7 @@ def _pair(side: int | tuple[int, int]) -> tuple[int, int]:
     return side if isinstance(side, tuple) else (side, side)
 
 
-_ATTENTION = dict(
+_STOCK = AttentionMap(
     projections=('qkv',),
     heads='num_heads',
     scale='scale',
@@ -182,28 +167,24 @@ _ATTENTION = dict(
     before_proj=chain('norm?'),
     after_proj=chain('proj_drop'),
 )
-_ROTATED = dict(_ATTENTION, projections=(), change_qkv=_rotate)
-register(f'{_LAYERS}.attention.Attention', AttentionMap(**_ATTENTION))
-register(f'{_LAYERS}.attention.AttentionRope', AttentionMap(**_ROTATED, project=_rope_qkv, lacks=_grouped))
-register(f'{_MODELS}.eva.EvaAttention', AttentionMap(**_ROTATED, project=_eva_qkv))
-register(f'{_MODELS}.vision_transformer_relpos.RelPosAttention', AttentionMap(**_ATTENTION, biases=_pair_bias))
-register(f'{_MODELS}.swin_transformer.WindowAttention', AttentionMap(**_ATTENTION, biases=_window_bias))
-register(
-    f'{_MODELS}.swin_transformer_v2.WindowAttention',
-    AttentionMap(**{**_ATTENTION, 'scale': 1.0}, project=_biased_qkv, change_qkv=_cosines, biases=_continuous_bias),
-)
-register(f'{_MODELS}.beit.Attention', AttentionMap(**_ATTENTION, biases=_beit_bias, project=_biased_qkv))
-register(f'{_MODELS}.cait.TalkingHeadAttn', AttentionMap(**{**_ATTENTION, 'dropout': None}, sockets=_TalkingHeads))
-register(
-    f'{_MODELS}.mvitv2.MultiScaleAttention',
-    AttentionMap(
-        **{**_ATTENTION, 'dropout': None, 'after_proj': chain()},
-        change_qkv=_pool,
-        biases=_decomposed_bias,
-        change_out=_add_queries,
-        lacks=_odd_pooling,
+_ROTATED = replace(_STOCK, projections=(), project=_biased_qkv, change_qkv=_rotate)
+_OF_COSINES = replace(_STOCK, scale=1.0, project=_biased_qkv, change_qkv=partial(cosines, 'logit_scale'))
+_POOLED = replace(_STOCK, dropout=None, after_proj=chain(), change_qkv=_pool, change_out=_add_queries)
+_TABLE_BIAS = partial(table_bias, 'attn.relative_position_bias_table')
+for _name, _attention in {
+    f'{_LAYERS}.attention.Attention': _STOCK,
+    f'{_LAYERS}.attention.AttentionRope': replace(_ROTATED, lacks=_grouped),
+    f'{_MODELS}.eva.EvaAttention': _ROTATED,
+    f'{_MODELS}.vision_transformer_relpos.RelPosAttention': replace(_STOCK, biases=_pair_bias),
+    f'{_MODELS}.swin_transformer.WindowAttention': replace(_STOCK, biases=_TABLE_BIAS),
+    f'{_MODELS}.swin_transformer_v2.WindowAttention': replace(
+        _OF_COSINES, biases=partial(continuous_bias, 'attn', 'cpb_mlp')
     ),
-)
+    f'{_MODELS}.beit.Attention': replace(_STOCK, biases=_beit_bias, project=_biased_qkv),
+    f'{_MODELS}.cait.TalkingHeadAttn': replace(_STOCK, dropout=None, sockets=_TalkingHeads),
+    f'{_MODELS}.mvitv2.MultiScaleAttention': replace(_POOLED, biases=_decomposed_bias, lacks=_odd_pooling),
+}.items():
+    register(_name, _attention)
 
 # --- MLP ---
 
@@ -238,16 +219,18 @@ _SCALED = _branches(('ls1?', 'drop_path1?'), ('ls2?', 'drop_path2?'))
 _GAMMAS = _branches(('gamma_1?', 'drop_path1?'), ('gamma_2?', 'drop_path2?'))
 _POST = _branches(('drop_path1?',), ('drop_path2?',), is_post_norm=True)
 _ONE_DROP = _branches(('gamma_1', 'drop_path'), ('gamma_2', 'drop_path'))
-_MASKS, _ROPE = ('attn_mask', 'is_causal'), ('rope', 'attn_mask', 'is_causal')
-_SHARED = ('shared_rel_pos',)
-register(f'{_MODELS}.vision_transformer.Block', BlockMap(**_SCALED, arguments=_MASKS))
-register(f'{_MODELS}.vision_transformer.ResPostBlock', BlockMap(**_POST, arguments=_MASKS))
-register(f'{_MODELS}.vision_transformer_relpos.RelPosBlock', BlockMap(**_SCALED, arguments=_SHARED))
-register(f'{_MODELS}.vision_transformer_relpos.ResPostRelPosBlock', BlockMap(**_POST, arguments=_SHARED))
-register(f'{_MODELS}.eva.EvaBlock', BlockMap(**_GAMMAS, arguments=_ROPE))
-register(f'{_MODELS}.eva.EvaBlockPostNorm', BlockMap(**_POST, arguments=_ROPE))
-register(f'{_MODELS}.beit.Block', BlockMap(**_GAMMAS, arguments=('shared_rel_pos_bias',)))
-register(f'{_MODELS}.cait.LayerScaleBlock', BlockMap(**_ONE_DROP))
+_MASKS, _SHARED = ('attn_mask', 'is_causal'), ('shared_rel_pos',)
+for _name, _around, _arguments in (
+    ('vision_transformer.Block', _SCALED, _MASKS),
+    ('vision_transformer.ResPostBlock', _POST, _MASKS),
+    ('vision_transformer_relpos.RelPosBlock', _SCALED, _SHARED),
+    ('vision_transformer_relpos.ResPostRelPosBlock', _POST, _SHARED),
+    ('eva.EvaBlock', _GAMMAS, ('rope', *_MASKS)),
+    ('eva.EvaBlockPostNorm', _POST, ('rope', *_MASKS)),
+    ('beit.Block', _GAMMAS, ('shared_rel_pos_bias',)),
+    ('cait.LayerScaleBlock', _ONE_DROP, ()),
+):
+    register(f'{_MODELS}.{_name}', BlockMap(**_around, arguments=_arguments))
 
 
 def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
@@ -308,22 +291,17 @@ register(
 )
 
 
-def _mix_tokens(block: nn.Module, x_BND: Tensor) -> Tensor:
-    mixed_BDN = block.mlp_tokens(block.norm1(x_BND).transpose(1, 2))
-    return x_BND + block.drop_path(mixed_BDN.transpose(1, 2))
+def _mix(block: nn.Module, x_BND: Tensor) -> Tensor:
+    """The tokens after the layer that mixes them: an MLP of MLP-Mixer, a linear layer with a scale of ResMLP."""
+    normed_BDN = block.norm1(x_BND).transpose(1, 2)
+    if hasattr(block, 'mlp_tokens'):
+        return x_BND + block.drop_path(block.mlp_tokens(normed_BDN).transpose(1, 2))
+    return x_BND + block.drop_path(block.ls1 * block.linear_tokens(normed_BDN).transpose(1, 2))
 
 
-def _mix_linearly(block: nn.Module, x_BND: Tensor) -> Tensor:
-    mixed_BDN = block.linear_tokens(block.norm1(x_BND).transpose(1, 2))
-    return x_BND + block.drop_path(block.ls1 * mixed_BDN.transpose(1, 2))
-
-
-def _mixer(mixing: Callable[[nn.Module, Tensor], Tensor], *after: str) -> BlockMap:
-    return BlockMap(None, 'mlp_channels', Branch(), Branch(chain('norm2'), chain(*after)), mixing=mixing)
-
-
-register(f'{_MODELS}.mlp_mixer.MixerBlock', _mixer(_mix_tokens, 'drop_path'))
-register(f'{_MODELS}.mlp_mixer.ResBlock', _mixer(_mix_linearly, 'ls2', 'drop_path'))
+_MIXED = Branch(chain('norm2'), chain('ls2?', 'drop_path'))
+for _name in ('MixerBlock', 'ResBlock'):
+    register(f'{_MODELS}.mlp_mixer.{_name}', BlockMap(None, 'mlp_channels', Branch(), _MIXED, mixing=_mix))
 
 # --- models ---
 
@@ -359,36 +337,18 @@ def _drops_patches(model: nn.Module) -> str | None:
     return None
 
 
-_COLUMNAR = dict(
-    blocks='blocks',
-    prefix=_prefix,
-    resolution=_resolution,
-    patch='patch_embed.proj',
-    features=_features,
-    lacks=_drops_patches,
-)
-register(f'{_MODELS}.vision_transformer.VisionTransformer', ModelMap(**_COLUMNAR))
-register(f'{_MODELS}.eva.Eva', ModelMap(**_COLUMNAR))
-register(f'{_MODELS}.vision_transformer_relpos.VisionTransformerRelPos', ModelMap(**_COLUMNAR, keeps_prefix=False))
-register(f'{_MODELS}.beit.Beit', ModelMap(**_COLUMNAR, keeps_prefix=False))
-register(
-    f'{_MODELS}.cait.Cait',
+_COLUMNAR = ModelMap('blocks', _prefix, _resolution, 'patch_embed.proj', _features, lacks=_drops_patches)
+_STEMMED = replace(_COLUMNAR, prefix=no_prefix, resolution=_stem_resolution, patch='stem.proj', lacks=None)
+for _name, _model in {
+    'vision_transformer.VisionTransformer': _COLUMNAR,
+    'eva.Eva': _COLUMNAR,
+    'vision_transformer_relpos.VisionTransformerRelPos': replace(_COLUMNAR, keeps_prefix=False),
+    'beit.Beit': replace(_COLUMNAR, keeps_prefix=False),
     # Blocks of the class token come after those with plugs, and stay as they are.
-    ModelMap(**{**_COLUMNAR, 'prefix': no_prefix, 'features': _patch_features, 'lacks': None}),
-)
-register(
-    f'{_MODELS}.mlp_mixer.MlpMixer',
-    ModelMap(
-        **{
-            **_COLUMNAR,
-            'prefix': no_prefix,
-            'resolution': _stem_resolution,
-            'patch': 'stem.proj',
-            'lacks': None,
-        },
-        keeps_prefix=False,
-    ),
-)
+    'cait.Cait': replace(_COLUMNAR, prefix=no_prefix, features=_patch_features, lacks=None),
+    'mlp_mixer.MlpMixer': replace(_STEMMED, keeps_prefix=False),
+}.items():
+    register(f'{_MODELS}.{_name}', _model)
 
 # --- models in stages ---
 
@@ -436,28 +396,16 @@ def _after_pooling(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
     return pixels.after(stage.pool.conv)
 
 
-_STAGED = {**_COLUMNAR, 'blocks': 'layers', 'lacks': None, 'keeps_prefix': False}
-for _name in ('swin_transformer.SwinTransformer', 'swin_transformer_v2.SwinTransformerV2'):
-    register(f'{_MODELS}.{_name}', ModelMap(**_STAGED, stage=StageMap('blocks', _swin_stage)))
-register(
-    f'{_MODELS}.mvitv2.MultiScaleVit',
-    ModelMap(
-        'stages',
-        prefix=_prefix,
-        resolution=_mvit_resolution,
-        patch='patch_embed.proj',
-        features=_features,
-        stage=StageMap('blocks', _mvit_stage, place=_as_before),
+_STAGED = replace(_COLUMNAR, lacks=None)
+_SWIN = replace(_STAGED, blocks='layers', keeps_prefix=False, stage=StageMap('blocks', _swin_stage))
+_PIT_STAGE = StageMap('blocks', _pit_stage, place=_after_pooling, prefix=chain('pool.fc', 'norm'))
+_PIT = replace(_STAGED, blocks='transformers', prefix=_pit_prefix, patch='patch_embed.conv', features=_pit_features)
+for _name, _model in {
+    'swin_transformer.SwinTransformer': _SWIN,
+    'swin_transformer_v2.SwinTransformerV2': _SWIN,
+    'mvitv2.MultiScaleVit': replace(
+        _STAGED, blocks='stages', resolution=_mvit_resolution, stage=StageMap('blocks', _mvit_stage, place=_as_before)
     ),
-)
-register(
-    f'{_MODELS}.pit.PoolingVisionTransformer',
-    ModelMap(
-        'transformers',
-        prefix=_pit_prefix,
-        resolution=_resolution,
-        patch='patch_embed.conv',
-        features=_pit_features,
-        stage=StageMap('blocks', _pit_stage, place=_after_pooling, prefix=chain('pool.fc', 'norm')),
-    ),
-)
+    'pit.PoolingVisionTransformer': replace(_PIT, stage=_PIT_STAGE),
+}.items():
+    register(f'{_MODELS}.{_name}', _model)

@@ -1,0 +1,32 @@
+"""Attention of Swin and Swin V2, by a library's names for its parts."""
+
+from math import log
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from vitplug.attention import OffsetBias, PairBias, Site
+
+from .maps import QKV, Extras, find
+
+
+def cosines(scale: str, module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:
+    """q and k of length 1, q times the scale of its head, so that their products are the scores of Swin V2."""
+    (q, k, v), scale_H11 = qkv, find(module, scale).clamp(max=log(100)).exp()
+    return normalize(q, dim=-1) * scale_H11, normalize(k, dim=-1), v
+
+
+def table_bias(table: str, block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
+    """The bias of a table of offsets in a window ``((2 w - 1)^2, H)``."""
+    side = 2 * site.layout.window - 1
+    return (OffsetBias(find(block, table).T.unflatten(1, (side, side)), site.pairs),)
+
+
+def continuous_bias(
+    attention: str, mlp: str, block: nn.Module, q: Tensor, site: Site, extras: Extras
+) -> tuple[PairBias, ...]:
+    """The bias that Swin V2's small MLP makes of offsets."""
+    module = find(block, attention)
+    table_HYX = torch.movedim(find(module, mlp)(module.relative_coords_table)[0], 2, 0)
+    return (OffsetBias(16 * table_HYX.sigmoid(), site.pairs),)
